@@ -34,8 +34,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use super::cgroup::mount_points;
 use super::ledger::{Handle, HolderId, Ledger};
+use super::mounts::mount_points;
 use super::undo::{Patience, write_file};
 use super::{heirs, last_error, refused};
 use crate::Refusal;

@@ -23,10 +23,11 @@
 use std::ffi::CStr;
 
 use super::core_mask::{CoreMask, affinity_of, set_affinity};
-use super::exclusive;
+use super::groups;
 use super::ledger::{Holder, Table, number};
+use super::stat::{self, STAT_BYTES, read_file};
 use super::thread::Tid;
-use super::undo::{Errno, Patience, STAT_BYTES, carry_out, each_number, read_file, sleep, start_time};
+use super::undo::{Errno, Patience, carry_out, each_number, sleep};
 
 /// Upper bound on the pairs of masks that are noted: a machine has few different ones.
 const PAIRS_MAX: usize = 32;
@@ -79,7 +80,7 @@ impl Confinements {
         };
         // Only groups that keep a core rule heirs out: a holder may have a group for its own threads and confine others
         // one by one.
-        if !table.moves_tasks(place, exclusive::keeps_a_core) {
+        if !table.moves_tasks(place, groups::keeps_a_core) {
             let meant = table.changes_of(place).filter(|change| meant(table, *change));
             let narrowed = meant.filter_map(|change| table.narrowed(change, place));
             narrowed.for_each(|pair| noted.note(pair));
@@ -185,7 +186,7 @@ fn of_thread(thread: i32) -> Option<(CoreMask, i32)> {
 fn started(thread: i32) -> Option<u64> {
     let (mut path, mut stat) = ([0; PATH_BYTES], [0; STAT_BYTES]);
     let stat = read_file(proc_path(thread, c"stat", &mut path)?, &mut stat).ok()?;
-    std::str::from_utf8(start_time(stat)?).ok()?.parse().ok()
+    stat::started(stat)
 }
 
 /// Writes the path `/proc/NUMBER/FILE` into `room`.

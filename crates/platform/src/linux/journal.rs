@@ -31,9 +31,10 @@ use super::core_mask::{CoreMask, allowed_to, set_affinity};
 use super::guardian::Watch;
 use super::ledger::{self, CHANGES, Claim, Conflict, Entrant, HOLDERS, HolderId, Kind, Ledger, Locked, Table};
 use super::recovery::{self, Recovered};
+use super::stat::{self, flags, start_time};
 use super::thread::Tid;
 use super::tree::{read_trimmed, write_existing};
-use super::undo::{Errno, Patience, carry_out, flags, start_time};
+use super::undo::{Errno, Patience, carry_out};
 use super::{KernelTree, heirs, refused};
 use crate::Refusal;
 
@@ -591,7 +592,7 @@ fn enter(table: &mut Table) -> Result<HolderId, Refusal> {
     };
     let text = |file: &str| fs::read(file).unwrap_or_default();
     let (stat, name) = (text("/proc/self/stat"), text("/proc/self/comm"));
-    let started = recovery::started(&stat).ok_or_else(|| refusal("/proc/self/stat cannot be read".into()))?;
+    let started = stat::started(&stat).ok_or_else(|| refusal("/proc/self/stat cannot be read".into()))?;
     let entrant = Entrant {
         pid: std::process::id() as i32,
         started,

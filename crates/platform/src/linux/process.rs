@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use punctual_units::Nanos;
 
 use super::last_error;
-use super::recovery::started;
-use super::undo::STAT_BYTES;
+use super::stat::{self, STAT_BYTES, read_file};
 
 /// A process, distinguished from a later one of the same number by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +23,8 @@ impl ProcessId {
     pub fn of(pid: i32) -> Option<ProcessId> {
         let path = std::ffi::CString::new(format!("/proc/{pid}/stat")).ok()?;
         let mut stat = [0u8; STAT_BYTES];
-        let stat = super::undo::read_file(&path, &mut stat).ok()?;
-        let started = (!super::undo::ended(stat)).then(|| started(stat))??;
+        let stat = read_file(&path, &mut stat).ok()?;
+        let started = (!stat::ended(stat)).then(|| stat::started(stat))??;
         Some(ProcessId { pid, started })
     }
 
@@ -153,7 +152,7 @@ pub fn cpu_time(pid: i32) -> Option<Nanos> {
 pub fn resident_bytes(pid: i32) -> Option<u64> {
     let path = std::ffi::CString::new(format!("/proc/{pid}/statm")).ok()?;
     let mut text = [0u8; STAT_BYTES];
-    let text = std::str::from_utf8(super::undo::read_file(&path, &mut text).ok()?).ok()?;
+    let text = std::str::from_utf8(read_file(&path, &mut text).ok()?).ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     // SAFETY: a plain number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

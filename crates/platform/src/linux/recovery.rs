@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::heirs;
 use super::journal::left_changed;
 use super::ledger::{self, Kind, LEFT, Ledger, Table};
-use super::undo::{self, Patience, STAT_BYTES, read_file};
+use super::stat::{self, STAT_BYTES, read_file};
+use super::undo::Patience;
 use crate::Refusal;
 
 pub use super::ledger::{FOLDER, folder};
@@ -180,11 +181,6 @@ fn lives(pid: i32, started: u64) -> bool {
         return false;
     };
     // The first thread may end before the others.
-    let ended = undo::ended(stat) && fs::read_dir(format!("/proc/{pid}/task")).map_or(true, |tasks| tasks.count() <= 1);
-    self::started(stat) == Some(started) && !ended
-}
-
-/// Start time in a process's `stat`, in ticks since boot.
-pub(super) fn started(stat: &[u8]) -> Option<u64> {
-    std::str::from_utf8(undo::start_time(stat)?).ok()?.parse().ok()
+    let ended = stat::ended(stat) && fs::read_dir(format!("/proc/{pid}/task")).map_or(true, |tasks| tasks.count() <= 1);
+    stat::started(stat) == Some(started) && !ended
 }

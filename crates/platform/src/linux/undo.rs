@@ -9,6 +9,7 @@ use std::ffi::CStr;
 use super::core_mask::{self, CoreMask, affinity_of};
 use super::last_error;
 use super::ledger::{Step, number};
+use super::stat::{STAT_BYTES, read_file, start_time};
 use super::thread::Tid;
 
 /// A kernel directory stays busy until the last task in it has died: number of attempts to remove it...
@@ -49,15 +50,16 @@ fn until_zero(field: &[u8]) -> &CStr {
     CStr::from_bytes_until_nul(field).unwrap_or(c"")
 }
 
-fn errno() -> Errno {
+/// Error number of the last system call.
+pub(super) fn errno() -> Errno {
     last_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// A file descriptor that closes itself.
-struct Fd(libc::c_int);
+pub(super) struct Fd(pub(super) libc::c_int);
 
 impl Fd {
-    fn open(directory: libc::c_int, path: &CStr, flags: libc::c_int) -> Result<Fd, Errno> {
+    pub(super) fn open(directory: libc::c_int, path: &CStr, flags: libc::c_int) -> Result<Fd, Errno> {
         // SAFETY: `path` ends with a zero.
         match unsafe { libc::openat(directory, path.as_ptr(), flags | libc::O_CLOEXEC) } {
             fd if fd >= 0 => Ok(Fd(fd)),
@@ -186,12 +188,6 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Indices of a thread's state, flags and start time in its `stat`, counted behind the program's name
-/// (proc_pid_stat(5), fields 3, 9 and 22).
-const STATE: usize = 0;
-const FLAGS: usize = 6;
-const START_TIME: usize = 19;
-
 /// Restores a thread's affinity. A later thread of the same number is left alone. So is a thread with that affinity
 /// already: setting it again would make it the thread's own choice, and threads that the kernel binds accept no
 /// setting.
@@ -214,39 +210,6 @@ fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask) -> Result<(), Errn
         Ok(()) | Err(Some(libc::ESRCH)) => Ok(()),
         Err(errno) => Err(errno.unwrap_or(libc::EIO)),
     }
-}
-
-/// Longest `stat` of a thread, in bytes.
-pub(super) const STAT_BYTES: usize = 1024;
-
-/// Content of the file, at most as much as the buffer holds.
-pub(super) fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
-    let file = Fd::open(libc::AT_FDCWD, path, libc::O_RDONLY)?;
-    // SAFETY: the buffer is valid for its length.
-    let read = unsafe { libc::read(file.0, into.as_mut_ptr().cast(), into.len()) };
-    let read = usize::try_from(read).map_err(|_| errno())?;
-    Ok(into.get(..read).unwrap_or(&[]))
-}
-
-/// The start time in a thread's `stat`, in ticks since boot.
-pub(super) fn start_time(stat: &[u8]) -> Option<&[u8]> {
-    field(stat, START_TIME)
-}
-
-/// The kernel's flags in a thread's `stat`.
-pub(super) fn flags(stat: &[u8]) -> Option<u32> {
-    std::str::from_utf8(field(stat, FLAGS)?).ok()?.parse().ok()
-}
-
-/// Whether a thread's `stat` says that it has ended (a zombie counts as ended).
-pub(super) fn ended(stat: &[u8]) -> bool {
-    matches!(field(stat, STATE), Some(b"Z" | b"X"))
-}
-
-fn field(stat: &[u8], number: usize) -> Option<&[u8]> {
-    // The program's name is in parentheses and may contain some itself.
-    let behind_name = stat.iter().rposition(|byte| *byte == b')')?.checked_add(2)?;
-    stat.get(behind_name..)?.split(|byte| *byte == b' ').nth(number)
 }
 
 /// Calls `each` with every entry of the folder at `path` whose name is a number.

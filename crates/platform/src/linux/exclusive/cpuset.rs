@@ -30,6 +30,7 @@ use punctual_units::CoreId;
 
 use super::super::cgroup::{Version, locate_controller, mount_point};
 use super::super::core_mask::{CoreMask, affinity_of, allowed_to};
+use super::super::groups::PEN;
 use super::super::journal::Journal;
 use super::super::thread::Tid;
 use super::super::tree::{read_trimmed, write_existing};
@@ -41,9 +42,6 @@ use crate::{Refusal, Why};
 
 /// Upper bound on groups that are searched for the core: more than a machine full of containers has.
 const GROUPS_MAX: usize = 1024;
-
-/// Folder name of a pen.
-pub(super) const PEN: &str = "punctual-pen";
 
 /// The pens and the shrunk groups of all other threads.
 #[derive(Debug)]

@@ -38,7 +38,6 @@ mod stays;
 mod sweeper;
 
 use std::collections::HashSet;
-use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -52,6 +51,7 @@ use self::stays::{Present, programs_on};
 use self::sweeper::Sweeper;
 use super::cgroup::{locate_controller, mount_point};
 use super::core_mask::CoreMask;
+use super::groups::group_name;
 use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::Tid;
@@ -403,23 +403,6 @@ fn groups(tree: &KernelTree, named: &[PathBuf], how: GroupUse) -> Result<Vec<Pat
 fn keeping(exclusive: &[CoreId]) -> String {
     let s = if exclusive.len() == 1 { "" } else { "s" };
     format!("keeping core{s} {} for real-time work", list(exclusive))
-}
-
-/// Name of the group of a core: unique, because a process keeps each core once.
-fn group_name(core: CoreId) -> String {
-    format!("punctual-{}{CORE}{core}", std::process::id())
-}
-
-/// The part by which such names are recognized.
-const CORE: &str = "-core-";
-
-/// Whether the file at `path` belongs to a group that keeps a core: a partition, or a pen.
-pub(super) fn keeps_a_core(path: &CStr) -> bool {
-    let mut folders = path.to_bytes().rsplit(|byte| *byte == b'/').skip(1);
-    folders.next().is_some_and(|group| {
-        let partition = group.starts_with(b"punctual-") && group.windows(CORE.len()).any(|it| it == CORE.as_bytes());
-        partition || group == cpuset::PEN.as_bytes()
-    })
 }
 
 /// `cores` in the kernel's format, e.g. "0-2,5".

@@ -11,8 +11,8 @@
 use std::collections::HashMap;
 
 use super::super::KernelTree;
+use super::super::stat::start_time;
 use super::super::thread::Tid;
-use super::super::undo::start_time;
 use crate::{Neighbours, Why};
 
 /// A thread, distinguished from a later one of the same number by its start time.

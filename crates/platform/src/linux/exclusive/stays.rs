@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use punctual_units::CoreId;
 
 use super::super::core_mask::{CoreMask, affinity_of};
+use super::super::stat::flags;
 use super::super::thread::Tid;
-use super::super::undo::flags;
 use super::population::{INIT, Status, threads};
 use super::{KernelTree, STAYS_MAX};
 use crate::{Stay, Why};

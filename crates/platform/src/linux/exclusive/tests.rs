@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
+use super::super::groups::PEN;
 use super::affinity::Affinity;
 use super::fence::judge;
 use super::population::Identity;
@@ -350,7 +351,7 @@ fn a_core_that_is_not_there_and_the_only_one_are_refused() {
 
 #[test]
 fn several_cores_are_taken_as_one_and_lent_one_by_one() {
-    let group = format!("/cpuset/{}", cpuset::PEN);
+    let group = format!("/cpuset/{}", PEN);
     let files = [
         ("/sys/devices/system/cpu/online".to_owned(), "0-3"),
         (
@@ -450,7 +451,7 @@ fn isolated_cores_need_no_fence_and_a_devices_interrupt_comes_to_the_first() {
     let irq = |number: u32| tree.read(format!("/proc/irq/{number}/smp_affinity_list")).unwrap();
     assert_eq!((irq(24), irq(25)), ("3".into(), "0-1".into()));
     assert!(
-        !tree.path("/cpuset").join(cpuset::PEN).exists(),
+        !tree.path("/cpuset").join(PEN).exists(),
         "no thread is moved into a pen"
     );
     drop(cores);

@@ -1,0 +1,51 @@
+//! The kernel's record of a thread, `/proc/TID/stat` (proc_pid_stat(5)): whether it has ended, and since when it runs.
+//!
+//! The guardian reads it: plain system calls only (see `undo.rs`).
+
+use std::ffi::CStr;
+
+use super::undo::{Errno, Fd, errno};
+
+/// Indices of a thread's state, flags and start time in its `stat`, counted behind the program's name
+/// (proc_pid_stat(5), fields 3, 9 and 22).
+const STATE: usize = 0;
+const FLAGS: usize = 6;
+const START_TIME: usize = 19;
+
+/// Longest `stat` of a thread, in bytes.
+pub(super) const STAT_BYTES: usize = 1024;
+
+/// Content of the file, at most as much as the buffer holds.
+pub(super) fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let file = Fd::open(libc::AT_FDCWD, path, libc::O_RDONLY)?;
+    // SAFETY: the buffer is valid for its length.
+    let read = unsafe { libc::read(file.0, into.as_mut_ptr().cast(), into.len()) };
+    let read = usize::try_from(read).map_err(|_| errno())?;
+    Ok(into.get(..read).unwrap_or(&[]))
+}
+
+/// The start time in a thread's `stat`, in ticks since boot.
+pub(super) fn start_time(stat: &[u8]) -> Option<&[u8]> {
+    field(stat, START_TIME)
+}
+
+/// The kernel's flags in a thread's `stat`.
+pub(super) fn flags(stat: &[u8]) -> Option<u32> {
+    std::str::from_utf8(field(stat, FLAGS)?).ok()?.parse().ok()
+}
+
+/// Whether a thread's `stat` says that it has ended (a zombie counts as ended).
+pub(super) fn ended(stat: &[u8]) -> bool {
+    matches!(field(stat, STATE), Some(b"Z" | b"X"))
+}
+
+fn field(stat: &[u8], number: usize) -> Option<&[u8]> {
+    // The program's name is in parentheses and may contain some itself.
+    let behind_name = stat.iter().rposition(|byte| *byte == b')')?.checked_add(2)?;
+    stat.get(behind_name..)?.split(|byte| *byte == b' ').nth(number)
+}
+
+/// Start time in a process's `stat`, in ticks since boot.
+pub(super) fn started(stat: &[u8]) -> Option<u64> {
+    std::str::from_utf8(start_time(stat)?).ok()?.parse().ok()
+}
