@@ -5,7 +5,7 @@
 //! is a result, not an error: [`Offers`] lists the available knobs and meters, [`Refusal`] says why something did not
 //! work and what would help.
 //!
-//! This crate alone knows kernel paths.
+//! This crate and `punctual-custody`, which restores what is changed, alone know kernel paths.
 
 mod knob;
 #[cfg(target_os = "linux")]

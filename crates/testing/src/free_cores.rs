@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use punctual_platform::linux::recovery;
+use punctual_custody::recovery;
 
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -6,6 +6,8 @@ pub mod conformance;
 #[cfg(target_os = "linux")]
 mod free_cores;
 mod kernel;
+#[cfg(target_os = "linux")]
+pub mod neighbours;
 mod ports;
 #[cfg(target_os = "linux")]
 pub mod power;

@@ -19,16 +19,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use punctual_custody::journal::Journal;
+use punctual_custody::mounts::Mount;
+use punctual_custody::tree::{read_trimmed, write_existing};
 use punctual_units::Share;
 
-use super::journal::Journal;
-use super::mounts::Mount;
 use super::thread::Tid;
-use super::tree::{read_trimmed, write_existing};
 use super::{KernelTree, refused};
 use crate::Refusal;
 
-pub use super::mounts::mount_point;
+pub use punctual_custody::mounts::mount_point;
 
 /// The period of the quota, in microseconds: a fifth of the kernel's default, so that the group is stopped for 20 ms at
 /// most. Below 10 ms the kernel's accounting by ticks makes the share inexact.

@@ -14,10 +14,10 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use punctual_custody::journal::Journal;
+use punctual_custody::tree::read_trimmed;
 use punctual_units::{CoreId, Hertz};
 
-use super::journal::Journal;
-use super::tree::read_trimmed;
 use super::{KernelTree, last_error, refused};
 use crate::{ClockOffer, Provenance, Refusal};
 

@@ -8,6 +8,9 @@ use std::fmt;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
+use punctual_custody::journal::Journal;
+use punctual_custody::recovery::{self, Holding, Ledgered};
+use punctual_custody::tree::read_trimmed;
 use punctual_units::{CoreId, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -16,10 +19,8 @@ use super::cpufreq::CpuFreq;
 use super::emulated::nominal_frequency;
 use super::exclusive::{self, Mechanism};
 use super::flush::{Flush, flush_instruction};
-use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::real_time::{FairServer, RealTimeLimits, Throttling};
-use super::recovery::{self, Holding, Ledgered};
 use super::thermal::Thermometer;
 use super::{KernelTree, busy, cores, thread};
 use crate::{CoreChoice, Refusal};
@@ -393,7 +394,7 @@ fn polled_completion(tree: &KernelTree) -> Finding {
         .flatten()
         .flatten();
     let polled: Vec<String> = devices
-        .filter(|device| super::tree::read_trimmed(&device.path().join("queue/io_poll")).is_ok_and(|flag| flag == "1"))
+        .filter(|device| read_trimmed(&device.path().join("queue/io_poll")).is_ok_and(|flag| flag == "1"))
         .map(|device| device.file_name().to_string_lossy().into_owned())
         .collect();
     let drivers = match polled.as_slice() {

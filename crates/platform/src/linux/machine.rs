@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use punctual_custody::journal::Journal;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 
 use super::cgroup::CpuGroup;
 use super::cpufreq::CpuFreq;
 use super::emulated::EmulatedClock;
 use super::exclusive::{self, ExclusiveCore};
-use super::journal::Journal;
 use super::powercap::EnergyMeter;
 use super::thermal::Thermometer;
 use super::thread::Tid;

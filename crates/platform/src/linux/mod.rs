@@ -5,7 +5,6 @@
 
 pub mod busy;
 pub mod cgroup;
-mod core_mask;
 pub mod cores;
 pub mod cpufreq;
 pub mod doctor;
@@ -14,34 +13,24 @@ pub mod events;
 pub mod exclusive;
 pub mod flush;
 pub mod futex;
-mod groups;
-mod guardian;
-mod heirs;
 mod held;
-pub mod journal;
-mod ledger;
 pub mod library;
 mod machine;
-mod mounts;
 pub mod pipes;
 pub mod powercap;
 pub mod probe;
 pub mod process;
 pub mod real_time;
-pub mod recovery;
 pub mod run_queue;
 pub mod shared_memory;
-mod stat;
 pub mod switches;
 #[cfg(test)]
 mod testing;
 pub mod thermal;
 pub mod thread;
-mod tree;
-mod undo;
 
 pub use held::HeldOutput;
 pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
-pub use tree::KernelTree;
+pub use punctual_custody::{KernelTree, journal, recovery};
 
 use punctual_os::linux::{last_error, refused};

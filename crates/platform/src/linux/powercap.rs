@@ -8,7 +8,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::tree::read_trimmed;
+use punctual_custody::tree::read_trimmed;
+
 use super::{KernelTree, refused};
 use crate::Refusal;
 

@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use punctual_custody::stat::{self, STAT_BYTES, read_file};
 use punctual_units::Nanos;
 
 use super::last_error;
-use super::stat::{self, STAT_BYTES, read_file};
 
 /// A process, distinguished from a later one of the same number by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,12 +13,12 @@
 
 use std::fmt;
 
+use punctual_custody::tree::read_trimmed;
 use punctual_units::{Nanos, Share};
 use serde::{Deserialize, Serialize};
 
 use super::KernelTree;
 use super::cgroup::mount_point;
-use super::tree::read_trimmed;
 
 /// The first kernel with a fair server, and without throttling unless built for groups of real-time threads.
 const FAIR_SERVER: (u32, u32) = (6, 12);

@@ -4,10 +4,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(super) use punctual_testing::shared_folder as folder;
 
+use punctual_custody::journal::Journal;
 use punctual_units::CoreId;
 
 use super::KernelTree;
-use super::journal::Journal;
 
 /// A journal in a private ledger.
 pub(super) fn journal() -> Journal {

@@ -6,7 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::tree::read_trimmed;
+use punctual_custody::tree::read_trimmed;
+
 use super::{KernelTree, refused};
 use crate::Refusal;
 use punctual_units::CoreId;

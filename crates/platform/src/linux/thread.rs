@@ -5,12 +5,12 @@
 use std::fs;
 use std::mem;
 
+use punctual_custody::core_mask::{CoreMask, affinity_of, set_affinity};
 use punctual_units::CoreId;
 
 pub use punctual_os::linux::thread::{cpu_time_of, name_of, real_time, scheduling, set_scheduling, thread_cpu_time};
 pub use punctual_os::{REAL_TIME_PRIORITIES, Scheduling, Tid};
 
-use super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::{KernelTree, last_error, refused};
 use crate::Refusal;
 

@@ -7,8 +7,6 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::neighbours;
-
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs;
@@ -18,11 +16,11 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use neighbours::{LIFE, PATIENCE, Way, draw, end, eventually, rounds, wait_for_guardians};
 use punctual_platform::Neighbours;
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, recovery};
+use punctual_testing::neighbours::{LIFE, PATIENCE, Way, draw, end, eventually, rounds, wait_for_guardians};
 use punctual_testing::{Kept, free_cores};
 
 /// What a child is to do: take the core to lend it, or [`FOR_ITSELF`]. Where a partition can be had, that is the way

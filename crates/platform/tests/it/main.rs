@@ -5,7 +5,5 @@ mod exclusive_ancestors;
 mod exclusive_cpuset;
 mod exclusive_neighbours;
 mod exclusive_put_back;
-mod left_behind;
 mod linux_machine;
-mod neighbours;
 mod put_back;

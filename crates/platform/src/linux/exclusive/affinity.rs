@@ -14,12 +14,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use punctual_custody::core_mask::{CoreMask, affinity_of, allowed_to};
+use punctual_custody::journal::Journal;
+use punctual_custody::tree::read_trimmed;
 use punctual_units::CoreId;
 
-use super::super::core_mask::{CoreMask, affinity_of, allowed_to};
-use super::super::journal::Journal;
 use super::super::thread::{self, Tid};
-use super::super::tree::read_trimmed;
 use super::super::{KernelTree, cores, refused};
 use super::fence::Wanted;
 use super::population::{Identity, Roll, Spared, Status, threads, unmoved};

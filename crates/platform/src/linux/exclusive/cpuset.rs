@@ -26,14 +26,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use punctual_custody::core_mask::{CoreMask, affinity_of, allowed_to};
+use punctual_custody::groups::PEN;
+use punctual_custody::journal::Journal;
+use punctual_custody::tree::{read_trimmed, write_existing};
 use punctual_units::CoreId;
 
 use super::super::cgroup::{Version, locate_controller, mount_point};
-use super::super::core_mask::{CoreMask, affinity_of, allowed_to};
-use super::super::groups::PEN;
-use super::super::journal::Journal;
 use super::super::thread::Tid;
-use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
 use super::fence::Wanted;
 use super::population::{Identity, Roll, Spared, Status, own_threads, unmoved};

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 
+use punctual_custody::journal::Journal;
 use punctual_units::CoreId;
 
-use super::super::journal::Journal;
 use super::super::thread::Tid;
 use super::super::{KernelTree, refused};
 use super::affinity::Affinity;

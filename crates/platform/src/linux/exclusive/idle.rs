@@ -8,9 +8,9 @@
 use std::fs::File;
 use std::io::Write;
 
+use punctual_custody::journal::Journal;
 use punctual_units::CoreId;
 
-use super::super::journal::Journal;
 use super::super::{KernelTree, refused};
 use crate::Refusal;
 

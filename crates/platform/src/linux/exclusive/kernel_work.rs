@@ -7,10 +7,10 @@
 
 use std::path::PathBuf;
 
+use punctual_custody::journal::Journal;
+use punctual_custody::tree::read_trimmed;
 use punctual_units::CoreId;
 
-use super::super::journal::Journal;
-use super::super::tree::read_trimmed;
 use super::super::{KernelTree, cores, refused};
 use crate::Refusal;
 

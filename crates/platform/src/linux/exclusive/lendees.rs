@@ -19,10 +19,10 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use punctual_custody::core_mask::{CoreMask, affinity_of, set_affinity};
 use punctual_os::linux::sync::PiMutex;
 use punctual_units::CoreId;
 
-use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::super::thread::Tid;
 
 /// Longest list of cores that is written, in bytes: 1024 cores, each with its comma.

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use punctual_custody::tree::{read_trimmed, writable};
+
 use super::super::cgroup::mount_point;
-use super::super::tree::{read_trimmed, writable};
 use super::super::{KernelTree, cores, refused, thread};
 use super::Mechanism;
 use super::partition::{REMOTE, groups};

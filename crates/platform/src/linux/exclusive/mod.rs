@@ -41,6 +41,10 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use punctual_custody::core_mask::CoreMask;
+use punctual_custody::groups::group_name;
+use punctual_custody::journal::Journal;
+use punctual_custody::tree::read_trimmed;
 use punctual_units::{CoreId, Nanos};
 
 use self::fence::{Fence, Wanted};
@@ -50,12 +54,8 @@ use self::population::Spared;
 use self::stays::{Present, programs_on};
 use self::sweeper::Sweeper;
 use super::cgroup::{locate_controller, mount_point};
-use super::core_mask::CoreMask;
-use super::groups::group_name;
-use super::journal::Journal;
 use super::real_time::RealTimeLimits;
 use super::thread::Tid;
-use super::tree::read_trimmed;
 use super::{KernelTree, cores, refused};
 use crate::{Neighbours, Refusal, Why};
 

@@ -14,13 +14,13 @@
 
 use std::path::{Path, PathBuf};
 
+use punctual_custody::core_mask::affinity_of;
+use punctual_custody::journal::Journal;
+use punctual_custody::tree::{read_trimmed, write_existing};
 use punctual_units::CoreId;
 
 use super::super::cgroup::{Version, enable_below, locate_controller, mount_point};
-use super::super::core_mask::affinity_of;
-use super::super::journal::Journal;
 use super::super::thread::Tid;
-use super::super::tree::{read_trimmed, write_existing};
 use super::super::{KernelTree, cores, refused};
 use super::population::threads;
 use crate::Refusal;

@@ -10,8 +10,9 @@
 
 use std::collections::HashMap;
 
+use punctual_custody::stat::start_time;
+
 use super::super::KernelTree;
-use super::super::stat::start_time;
 use super::super::thread::Tid;
 use crate::{Neighbours, Why};
 

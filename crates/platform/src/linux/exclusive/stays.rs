@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use punctual_custody::core_mask::{CoreMask, affinity_of};
+use punctual_custody::stat::flags;
 use punctual_units::CoreId;
 
-use super::super::core_mask::{CoreMask, affinity_of};
-use super::super::stat::flags;
 use super::super::thread::Tid;
 use super::population::{INIT, Status, threads};
 use super::{KernelTree, STAYS_MAX};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
+use punctual_custody::core_mask::CoreMask;
+use punctual_custody::journal::Journal;
 use punctual_units::{Clock, CoreId};
 
-use super::super::core_mask::CoreMask;
-use super::super::journal::Journal;
 use super::super::thread;
 use super::lendees::Lendees;
 use super::{Fence, SWEEP_PERIOD};

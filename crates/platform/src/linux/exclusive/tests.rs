@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::super::core_mask::{CoreMask, affinity_of, set_affinity};
-use super::super::groups::PEN;
+use punctual_custody::core_mask::{CoreMask, affinity_of, set_affinity};
+use punctual_custody::groups::PEN;
+
 use super::affinity::Affinity;
 use super::fence::judge;
 use super::population::Identity;
@@ -245,7 +246,7 @@ fn what_confined_programs_start_is_freed_after_a_kill_although_no_sweep_has_seen
             "--nocapture",
         ])
         .env(CONFINES, shell.tid().to_string())
-        .env(crate::linux::recovery::FOLDER, folder.path())
+        .env(punctual_custody::recovery::FOLDER, folder.path())
         .stdout(Stdio::piped());
     let mut keeper = punctual_testing::start(&mut command, PATIENCE * 6).unwrap();
     let mut lines = std::io::BufReader::new(keeper.stdout().unwrap()).lines();

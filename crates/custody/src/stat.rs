@@ -13,10 +13,10 @@ const FLAGS: usize = 6;
 const START_TIME: usize = 19;
 
 /// Longest `stat` of a thread, in bytes.
-pub(super) const STAT_BYTES: usize = 1024;
+pub const STAT_BYTES: usize = 1024;
 
 /// Content of the file, at most as much as the buffer holds.
-pub(super) fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+pub fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     let file = Fd::open(libc::AT_FDCWD, path, libc::O_RDONLY)?;
     // SAFETY: the buffer is valid for its length.
     let read = unsafe { libc::read(file.0, into.as_mut_ptr().cast(), into.len()) };
@@ -25,17 +25,17 @@ pub(super) fn read_file<'a>(path: &CStr, into: &'a mut [u8]) -> Result<&'a [u8],
 }
 
 /// The start time in a thread's `stat`, in ticks since boot.
-pub(super) fn start_time(stat: &[u8]) -> Option<&[u8]> {
+pub fn start_time(stat: &[u8]) -> Option<&[u8]> {
     field(stat, START_TIME)
 }
 
 /// The kernel's flags in a thread's `stat`.
-pub(super) fn flags(stat: &[u8]) -> Option<u32> {
+pub fn flags(stat: &[u8]) -> Option<u32> {
     std::str::from_utf8(field(stat, FLAGS)?).ok()?.parse().ok()
 }
 
 /// Whether a thread's `stat` says that it has ended (a zombie counts as ended).
-pub(super) fn ended(stat: &[u8]) -> bool {
+pub fn ended(stat: &[u8]) -> bool {
     matches!(field(stat, STATE), Some(b"Z" | b"X"))
 }
 
@@ -46,6 +46,6 @@ fn field(stat: &[u8], number: usize) -> Option<&[u8]> {
 }
 
 /// Start time in a process's `stat`, in ticks since boot.
-pub(super) fn started(stat: &[u8]) -> Option<u64> {
+pub fn started(stat: &[u8]) -> Option<u64> {
     std::str::from_utf8(start_time(stat)?).ok()?.parse().ok()
 }

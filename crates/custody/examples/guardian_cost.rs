@@ -1,10 +1,11 @@
 //! Cost of starting a guardian, and so of replacing a dead one, for a process with much locked memory.
 //!
-//! `cargo run --release -p punctual-platform --example guardian_cost -- 256` (in MiB)
+//! `cargo run --release -p punctual-custody --example guardian_cost -- 256` (in MiB)
 
 use std::time::Instant;
 
-use punctual_platform::linux::{journal::Journal, thread};
+use punctual_custody::journal::Journal;
+use punctual_platform::linux::thread;
 
 const PAGE: usize = 4096;
 

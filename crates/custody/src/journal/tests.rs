@@ -1,12 +1,12 @@
 //! Changes to ordinary files, and to helper programs of ours.
 
+use super::super::core_mask::affinity_of;
 use super::super::ledger::WISHES;
 use super::*;
-use crate::linux::testing;
 use proptest::prelude::*;
 
 fn unguarded() -> Journal {
-    testing::journal()
+    Journal::alone().unwrap()
 }
 
 /// How many things the journal has changed.
@@ -27,7 +27,7 @@ proptest! {
         writes in prop::collection::vec((any::<prop::sample::Index>(), "[a-z0-9]{1,20}"), 0..30),
         restore_after in any::<prop::sample::Index>(),
     ) {
-        let folder = testing::folder();
+        let folder = punctual_testing::shared_folder();
         let paths: Vec<_> = (0..found.len()).map(|i| folder.path().join(i.to_string())).collect();
         for (path, content) in paths.iter().zip(&found) {
             fs::write(path, format!("{content}\n")).unwrap();
@@ -51,7 +51,7 @@ proptest! {
 
 #[test]
 fn a_file_written_for_ever_takes_one_record() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let path = folder.path().join("scaling_setspeed");
     fs::write(&path, "1400000\n").unwrap();
     let journal = unguarded();
@@ -64,7 +64,7 @@ fn a_file_written_for_ever_takes_one_record() {
 
 #[test]
 fn a_file_written_before_is_written_while_another_program_has_the_ledger() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let path = folder.path().join("scaling_setspeed");
     fs::write(&path, "1400000\n").unwrap();
     let open = || Journal::open_in(&folder.path().join("ledger"), false).unwrap();
@@ -86,7 +86,7 @@ fn a_file_written_before_is_written_while_another_program_has_the_ledger() {
 
 #[test]
 fn a_failed_write_leaves_no_record_and_says_what_to_do() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let journal = unguarded();
     let refusal = journal.write(&folder.path().join("absent"), "1").unwrap_err();
     assert!(refusal.remedy.contains("no such knob"), "{refusal}");
@@ -95,7 +95,7 @@ fn a_failed_write_leaves_no_record_and_says_what_to_do() {
 
 #[test]
 fn a_full_ledger_refuses_before_anything_is_changed() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let journal = unguarded();
     let file = |i: usize| folder.path().join(i.to_string());
     for i in 0..=WISHES {
@@ -120,7 +120,7 @@ fn a_full_ledger_refuses_before_anything_is_changed() {
 
 #[test]
 fn a_temporary_folder_goes_with_all_that_is_in_it_but_follows_no_link_out() {
-    let outside = testing::folder();
+    let outside = punctual_testing::shared_folder();
     fs::write(outside.path().join("kept"), "").unwrap();
     let journal = unguarded();
     let folder = journal.temporary_dir(&std::env::temp_dir()).unwrap();
@@ -140,7 +140,7 @@ fn a_temporary_folder_goes_with_all_that_is_in_it_but_follows_no_link_out() {
 
 #[test]
 fn what_cannot_be_put_back_is_named_and_stays_recorded() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let group = folder.path().join("group");
     let journal = unguarded();
     journal.make_dir(&group).unwrap();
@@ -155,7 +155,7 @@ fn what_cannot_be_put_back_is_named_and_stays_recorded() {
 
 #[test]
 fn a_write_that_must_wait_for_an_older_change_is_put_back_after_it() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let path = folder.path().join("group");
     let journal = unguarded();
     journal.make_dir(&path).unwrap();
@@ -167,7 +167,7 @@ fn a_write_that_must_wait_for_an_older_change_is_put_back_after_it() {
 
 #[test]
 fn what_is_gone_needs_no_putting_back() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let path = folder.path().join("hot-unplugged");
     fs::write(&path, "found").unwrap();
     let journal = unguarded();
@@ -179,7 +179,7 @@ fn what_is_gone_needs_no_putting_back() {
 
 #[test]
 fn tasks_are_moved_back_one_by_one() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     fs::write(&from, "12\n34\n").unwrap();
     fs::write(&to, "").unwrap();
@@ -191,7 +191,7 @@ fn tasks_are_moved_back_one_by_one() {
 
 #[test]
 fn what_was_changed_since_a_mark_is_put_back_alone() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let file = |name: &str| folder.path().join(name);
     for name in ["before", "after", "both"] {
         fs::write(file(name), "found").unwrap();
@@ -241,7 +241,7 @@ fn the_record_of_a_thread_that_has_ended_is_not_taken_for_a_later_one_of_its_num
     record(&journal, Kind::Affinity, &stat, b"1 00");
     let found = allowed_to(&KernelTree::default(), helper.tid()).unwrap();
     let mut narrow = CoreMask::default();
-    narrow.set(super::super::thread::allowed_cores()[0], true);
+    narrow.set(affinity_of(Tid::current()).unwrap().cores()[0], true);
     journal.confine(helper.tid(), &found, &narrow).unwrap();
     assert_eq!(allowed_to(&KernelTree::default(), helper.tid()).unwrap(), narrow);
     assert_eq!(journal.restore(), []);
@@ -275,7 +275,7 @@ fn what_cannot_be_confined_leaves_no_record() {
 
 #[test]
 fn a_forked_process_puts_nothing_back() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let path = folder.path().join("knob");
     fs::write(&path, "found").unwrap();
     let journal = unguarded();
@@ -298,7 +298,7 @@ fn a_forked_process_puts_nothing_back() {
 
 #[test]
 fn a_guardian_watches_while_the_journal_lives() {
-    let folder = testing::folder();
+    let folder = punctual_testing::shared_folder();
     let journal = Journal::open_in(folder.path(), true).unwrap();
     assert!(journal.guarded());
     assert!(!unguarded().guarded());

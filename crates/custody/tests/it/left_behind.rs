@@ -6,8 +6,6 @@
 
 #![cfg(target_os = "linux")]
 
-use crate::neighbours;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use neighbours::{LIFE, Way, draw, end, eventually, guardians, kill, rounds, wait_for_guardians};
-use punctual_platform::linux::journal::Journal;
-use punctual_platform::linux::recovery;
+use punctual_custody::journal::Journal;
+use punctual_custody::recovery;
 use punctual_testing::Kept;
+use punctual_testing::neighbours::{LIFE, Way, draw, end, eventually, guardians, kill, rounds, wait_for_guardians};
 use punctual_units::CoreId;
 
 /// What the child is to do: the folder of the files, the core to take, the value to write.

@@ -114,8 +114,8 @@ pub(super) fn print_words(mask: &CoreMask, words: usize, text: &mut Text) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linux::cores;
     use proptest::prelude::*;
+    use punctual_platform::linux::cores;
 
     fn printed(print: impl Fn(&mut Text)) -> String {
         let mut text = Text::EMPTY;

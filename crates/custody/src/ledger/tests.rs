@@ -261,7 +261,7 @@ fn cores_in(path: &str, content: &str) -> Option<BTreeSet<u32>> {
     }
     let list = path.starts_with("/list") || path == "/on";
     list.then(|| {
-        crate::linux::cores::parse_list(content)
+        punctual_platform::linux::cores::parse_list(content)
             .iter()
             .map(|core| core.0)
             .collect()

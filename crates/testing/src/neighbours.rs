@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use punctual_platform::linux::recovery;
-use punctual_testing::Kept;
+use punctual_custody::recovery;
+
+use crate::Kept;
 
 /// The environment variable that says how many rounds to try.
 const ROUNDS: &str = "PUNCTUAL_TEST_ROUNDS";

@@ -6,11 +6,12 @@
 
 use std::ffi::CStr;
 
+use punctual_os::Tid;
+
 use super::core_mask::{self, CoreMask, affinity_of};
 use super::last_error;
 use super::ledger::{Step, number};
 use super::stat::{STAT_BYTES, read_file, start_time};
-use super::thread::Tid;
 
 /// A kernel directory stays busy until the last task in it has died: number of attempts to remove it...
 const RMDIR_TRIES: u32 = 200;
@@ -304,11 +305,10 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
-    use crate::linux::testing;
 
     #[test]
     fn one_task_that_cannot_be_moved_holds_up_no_other() {
-        let folder = testing::folder();
+        let folder = punctual_testing::shared_folder();
         let path = folder.path().join("tasks");
         let from = CString::new(path.as_os_str().as_bytes()).unwrap();
         // More than one reading of the buffer, so that numbers are cut off at its end.
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn nothing_is_written_as_an_empty_line() {
-        let folder = testing::folder();
+        let folder = punctual_testing::shared_folder();
         let path = folder.path().join("cpuset.cpus");
         std::fs::write(&path, "0-2").unwrap();
         write_file(&CString::new(path.as_os_str().as_bytes()).unwrap(), b"").unwrap();
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_list_without_a_newline_at_its_end_is_read_whole() {
-        let folder = testing::folder();
+        let folder = punctual_testing::shared_folder();
         let path = folder.path().join("tasks");
         let from = CString::new(path.as_os_str().as_bytes()).unwrap();
         let text: Vec<String> = (0..2000).map(|n| n.to_string()).collect();

@@ -50,7 +50,7 @@ impl KernelTree {
     }
 
     /// Major and minor number of the kernel ("6.12" of "6.12.1-amd64"): for properties that a trial cannot reveal.
-    pub(super) fn release(&self) -> Option<(u32, u32)> {
+    pub fn release(&self) -> Option<(u32, u32)> {
         let release = self.read("/proc/sys/kernel/osrelease").ok()?;
         let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
         Some((numbers.next()?, numbers.next()?))
@@ -58,19 +58,19 @@ impl KernelTree {
 }
 
 /// The content of the file at `path`, without white space at its end.
-pub(super) fn read_trimmed(path: &Path) -> io::Result<String> {
+pub fn read_trimmed(path: &Path) -> io::Result<String> {
     let bytes = fs::read(path)?;
     Ok(String::from_utf8_lossy(&bytes).trim_end().to_owned())
 }
 
 /// Writes `content` in one `write`, as kernel files require; never creates the file.
-pub(super) fn write_existing(path: &Path, content: &str) -> io::Result<()> {
+pub fn write_existing(path: &Path, content: &str) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
     file.write_all(content.as_bytes())
 }
 
 /// Checks whether the calling thread may write the file, or make files in the folder, at `path`; writes nothing.
-pub(super) fn writable(path: &Path) -> io::Result<()> {
+pub fn writable(path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: `path` ends with a zero. AT_EACCESS: checks the effective rights, as a write would.
     match unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) } {
@@ -91,8 +91,8 @@ mod tests {
             ("7.0-rc1", Some((7, 0))),
             ("strange", None),
         ] {
-            let (_folder, tree) = crate::linux::testing::tree(&[("/proc/sys/kernel/osrelease", text)]);
-            assert_eq!(tree.release(), expected);
+            let folder = punctual_testing::kernel_files(&[("/proc/sys/kernel/osrelease", text)]);
+            assert_eq!(KernelTree::at(folder.path()).release(), expected);
         }
         assert!(KernelTree::default().release() > Some((3, 0)));
     }

@@ -2,15 +2,15 @@
 
 use std::mem;
 
+use punctual_os::Tid;
 use punctual_units::CoreId;
 
-use super::thread::Tid;
 use super::{KernelTree, last_error};
 
 /// A set of cores as the kernel takes it (sched_setaffinity(2)), of the size of a `cpu_set_t`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct CoreMask([u8; libc::CPU_SETSIZE as usize / 8]);
+pub struct CoreMask([u8; libc::CPU_SETSIZE as usize / 8]);
 
 impl Default for CoreMask {
     /// The set without any core.
@@ -29,7 +29,7 @@ impl FromIterator<CoreId> for CoreMask {
 
 impl CoreMask {
     /// Adds `core` to the set, or removes it. A core beyond the set's size is ignored.
-    pub(super) fn set(&mut self, core: CoreId, within: bool) {
+    pub fn set(&mut self, core: CoreId, within: bool) {
         if let Some(byte) = self.0.get_mut(core.index() / 8) {
             let bit = 1 << (core.index() % 8);
             *byte = if within { *byte | bit } else { *byte & !bit };
@@ -37,20 +37,20 @@ impl CoreMask {
     }
 
     /// Whether `core` is in the set.
-    pub(super) fn has(&self, core: CoreId) -> bool {
+    pub fn has(&self, core: CoreId) -> bool {
         self.0
             .get(core.index() / 8)
             .is_some_and(|byte| byte >> (core.index() % 8) & 1 == 1)
     }
 
     /// Whether no core is in the set.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.iter().all(|byte| *byte == 0)
     }
 
     /// Parses a set that the kernel prints as 32-bit words in hexadecimal, the highest first (`Cpus_allowed` in
     /// proc_pid_status(5)); `None` if `text` is none. Cores beyond the set's size are ignored.
-    pub(super) fn parse(text: &str) -> Option<CoreMask> {
+    pub fn parse(text: &str) -> Option<CoreMask> {
         let mut mask = CoreMask::default();
         for (number, word) in text.trim().rsplit(',').enumerate() {
             let word = u32::from_str_radix(word, 16).ok()?;
@@ -62,44 +62,44 @@ impl CoreMask {
     }
 
     /// The union of both sets.
-    pub(super) fn with(mut self, other: &CoreMask) -> CoreMask {
+    pub fn with(mut self, other: &CoreMask) -> CoreMask {
         self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own |= other);
         self
     }
 
     /// The cores of this set that are not in `other`.
-    pub(super) fn without(mut self, other: &CoreMask) -> CoreMask {
+    pub fn without(mut self, other: &CoreMask) -> CoreMask {
         self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own &= !other);
         self
     }
 
     /// The lowest core that both sets have.
-    pub(super) fn first_shared(&self, other: &CoreMask) -> Option<CoreId> {
+    pub fn first_shared(&self, other: &CoreMask) -> Option<CoreId> {
         (0..libc::CPU_SETSIZE as u32)
             .map(CoreId)
             .find(|core| self.has(*core) && other.has(*core))
     }
 
     /// The cores of the set, ascending.
-    pub(super) fn cores(&self) -> Vec<CoreId> {
+    pub fn cores(&self) -> Vec<CoreId> {
         let all = (0..libc::CPU_SETSIZE as u32).map(CoreId);
         all.filter(|core| self.has(*core)).collect()
     }
 
     /// Number of cores in the set.
-    pub(super) fn len(&self) -> u32 {
+    pub fn len(&self) -> u32 {
         self.0.iter().map(|byte| byte.count_ones()).sum()
     }
 
     /// The bytes of the mask, the lowest cores first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = u8> {
+    pub fn iter(&self) -> impl Iterator<Item = u8> {
         self.0.into_iter()
     }
 }
 
 /// The affinity of `thread`; 0 is the calling one. For little-endian machines only: there a `cpu_set_t` consists of
 /// these bytes.
-pub(super) fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
+pub fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
     let mut mask = CoreMask::default();
     // SAFETY: the mask is valid for its size, which the call fills at most.
     match unsafe { libc::sched_getaffinity(thread.0, mem::size_of_val(&mask), (&raw mut mask).cast()) } {
@@ -109,7 +109,7 @@ pub(super) fn affinity_of(thread: Tid) -> std::io::Result<CoreMask> {
 }
 
 /// The affinity of `thread` including inactive cores, which sched_getaffinity(2) leaves out, but restoring must keep.
-pub(super) fn allowed_to(tree: &KernelTree, thread: Tid) -> std::io::Result<CoreMask> {
+pub fn allowed_to(tree: &KernelTree, thread: Tid) -> std::io::Result<CoreMask> {
     let status = tree.read(format!("/proc/{thread}/status"))?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"));
     list.and_then(CoreMask::parse)
@@ -117,7 +117,7 @@ pub(super) fn allowed_to(tree: &KernelTree, thread: Tid) -> std::io::Result<Core
 }
 
 /// Sets the affinity of `thread` to `mask`.
-pub(super) fn set_affinity(thread: Tid, mask: &CoreMask) -> std::io::Result<()> {
+pub fn set_affinity(thread: Tid, mask: &CoreMask) -> std::io::Result<()> {
     // SAFETY: the mask is valid for its size.
     match unsafe { libc::sched_setaffinity(thread.0, mem::size_of_val(mask), (&raw const *mask).cast()) } {
         0 => Ok(()),

@@ -25,6 +25,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use punctual_os::Tid;
 use punctual_units::CoreId;
 
 use super::core_mask::{CoreMask, allowed_to, set_affinity};
@@ -32,7 +33,6 @@ use super::guardian::Watch;
 use super::ledger::{self, CHANGES, Claim, Conflict, Entrant, HOLDERS, HolderId, Kind, Ledger, Locked, Table};
 use super::recovery::{self, Recovered};
 use super::stat::{self, flags, start_time};
-use super::thread::Tid;
 use super::tree::{read_trimmed, write_existing};
 use super::undo::{Errno, Patience, carry_out};
 use super::{KernelTree, heirs, refused};
@@ -237,7 +237,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`Refusal`] where the file cannot be written.
-    pub(super) fn list_unclaimed(&self, path: &Path, cores: &str) -> Result<(), Refusal> {
+    pub fn list_unclaimed(&self, path: &Path, cores: &str) -> Result<(), Refusal> {
         let mut table = self.0.ledger.lock()?;
         let change = self.join(&mut table, Kind::OffList, path, cores.as_bytes())?;
         self.act(&mut table, change)
@@ -245,7 +245,7 @@ impl Journal {
     }
 
     /// Other processes with exclusive cores, and these cores.
-    pub(super) fn neighbours(&self) -> Vec<(i32, CoreMask)> {
+    pub fn neighbours(&self) -> Vec<(i32, CoreMask)> {
         let Ok(table) = self.0.ledger.lock() else {
             return Vec::new(); // the next sweep asks again
         };
@@ -255,7 +255,7 @@ impl Journal {
     }
 
     /// All processes in the ledger, this one included: each places its own threads.
-    pub(super) fn processes(&self) -> Vec<i32> {
+    pub fn processes(&self) -> Vec<i32> {
         let table = self.0.ledger.lock().ok(); // without it the next sweep asks again
         let places = table.iter().flat_map(|table| table.holders());
         places.map(|(_, holder)| holder.pid()).collect()
@@ -382,7 +382,7 @@ impl Journal {
     /// # Errors
     /// The kernel's error: `ESRCH` if the thread has ended, `EINVAL` if the kernel binds it to its core, `EPERM` if
     /// this user may not move it. Its cores are unchanged then.
-    pub(super) fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
+    pub fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
         let change = self.record_affinity(thread, found)?;
         set_affinity(thread, wanted).inspect_err(|_| {
             if let Ok(mut table) = self.0.ledger.lock() {

@@ -13,26 +13,26 @@ pub fn mount_point(controller: Option<&str>, mountinfo: &str) -> Option<PathBuf>
 }
 
 /// Mount points of all cgroup hierarchies.
-pub(super) fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
+pub fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
     let mounts = mountinfo.lines().filter_map(Mount::parse);
     let groups = mounts.filter(|mount| matches!(mount.kind, "cgroup" | "cgroup2"));
     groups.map(|mount| PathBuf::from(mount.point)).collect()
 }
 
 /// A line of a mountinfo file.
-pub(super) struct Mount<'a> {
+pub struct Mount<'a> {
     /// The folder of the file system that is mounted.
     root: &'a str,
     point: &'a str,
     /// Type of the file system: `cgroup` for version 1, `cgroup2` for version 2.
-    pub(super) kind: &'a str,
+    pub kind: &'a str,
     /// Options of the file system, separated by commas; those of version 1 name the controllers.
-    pub(super) options: &'a str,
+    pub options: &'a str,
 }
 
 impl<'a> Mount<'a> {
     /// Parses "36 35 98:0 /root /point rw,noatime optional... - kind source options" (proc_pid_mountinfo(5)).
-    pub(super) fn parse(line: &'a str) -> Option<Mount<'a>> {
+    pub fn parse(line: &'a str) -> Option<Mount<'a>> {
         let (place, what) = line.split_once(" - ")?;
         let mut place = place.split(' ').skip(3);
         let mut what = what.split(' ');
@@ -45,7 +45,7 @@ impl<'a> Mount<'a> {
     }
 
     /// The folder of `group` below the mount point, without the part that is not mounted (as in containers).
-    pub(super) fn folder_of(&self, group: &str) -> PathBuf {
+    pub fn folder_of(&self, group: &str) -> PathBuf {
         let below = Path::new(group).strip_prefix(self.root).unwrap_or(Path::new(""));
         // Outside of this process's cgroup namespace, the kernel shows paths with "..": only the mount point is known
         // then.

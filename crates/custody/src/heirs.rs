@@ -22,11 +22,12 @@
 
 use std::ffi::CStr;
 
+use punctual_os::Tid;
+
 use super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::groups;
 use super::ledger::{Holder, Table, number};
 use super::stat::{self, STAT_BYTES, read_file};
-use super::thread::Tid;
 use super::undo::{Errno, Patience, carry_out, each_number, sleep};
 
 /// Upper bound on the pairs of masks that are noted: a machine has few different ones.
