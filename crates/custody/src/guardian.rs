@@ -58,7 +58,7 @@ const HIERARCHIES_MAX: usize = 32;
 
 /// The guardian of a process, and the thread that replaces it when it dies.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     guardian: Arc<Mutex<Guardian>>,
     /// Writing to this pipe ends the thread.
     stop: OwnedFd,
@@ -67,7 +67,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Starts a guardian for `holder`, and the thread that replaces it.
-    pub(super) fn start(ledger: &Arc<Ledger>, holder: HolderId) -> Result<Watch, Refusal> {
+    pub(crate) fn start(ledger: &Arc<Ledger>, holder: HolderId) -> Result<Watch, Refusal> {
         let guardian = Arc::new(Mutex::new(Guardian::start(ledger, holder)?));
         let refusal =
             |why: std::io::Error| refused("watching the guardian", why, "raise the limit on threads (ulimit -u)");
@@ -86,12 +86,12 @@ impl Watch {
     }
 
     /// Whether the guardian is running.
-    pub(super) fn watching(&self) -> bool {
+    pub(crate) fn watching(&self) -> bool {
         guardian_of(&self.guardian).watching()
     }
 
     /// Sends the farewell, after everything was restored. Dropping the value instead makes the guardian undo the rest.
-    pub(super) fn dismiss(mut self) {
+    pub(crate) fn dismiss(mut self) {
         self.end(); // first, or the thread would replace the departing guardian
         guardian_of(&self.guardian).dismiss();
     }

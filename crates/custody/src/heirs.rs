@@ -44,7 +44,7 @@ const PATH_BYTES: usize = 64;
 
 /// Undoes the changes of the holder at `place` that are `meant`, and with `claims` its claims, too. `failed` gets each
 /// change that could not be undone, which stays recorded.
-pub(super) fn give_back(
+pub(crate) fn give_back(
     table: &mut Table,
     place: usize,
     claims: bool,

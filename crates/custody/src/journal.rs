@@ -704,7 +704,7 @@ fn refuse_write(path: &Path, content: &str, why: std::io::Error) -> Refusal {
 }
 
 /// A change that could not be undone, and how to undo it by hand.
-pub(super) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusal {
+pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusal {
     let show = |text: &CStr| String::from_utf8_lossy(text.to_bytes()).into_owned();
     let (path, text) = (show(table.path(change)), show(table.original(change)));
     let (what, by_hand) = match table.kind(change) {

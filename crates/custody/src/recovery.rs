@@ -119,7 +119,7 @@ impl fmt::Display for Holding {
 }
 
 /// Undoes the changes of dead holders, and tries again those that failed before.
-pub(super) fn recover(table: &mut Table, patience: Patience) -> Recovered {
+pub(crate) fn recover(table: &mut Table, patience: Patience) -> Recovered {
     let holders = table.holders().map(|(id, _)| holding(table, id.place));
     let places = table.holders().map(|(id, _)| id.place);
     let dead: Vec<(usize, Holding)> = places.zip(holders).filter(|(_, it)| !it.alive).collect();

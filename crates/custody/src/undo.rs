@@ -24,11 +24,11 @@ const TREE_DEPTH: u32 = 16;
 const TREE_ROUNDS: u32 = 100_000;
 
 /// An error number of the kernel (errno(3)).
-pub(super) type Errno = i32;
+pub(crate) type Errno = i32;
 
 /// Whether undoing waits for obstacles that may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(crate) enum Patience {
     /// Waits for the last tasks of a group to die.
     Waits,
     /// Tries once, without a pause.
@@ -36,7 +36,7 @@ pub(super) enum Patience {
 }
 
 /// Carries `step` out by system calls.
-pub(super) fn carry_out(step: Step<'_>, patience: Patience) -> Result<(), Errno> {
+pub(crate) fn carry_out(step: Step<'_>, patience: Patience) -> Result<(), Errno> {
     match step {
         Step::Keep => Ok(()),
         Step::Write { path, text } => write_file(path, text),
@@ -52,15 +52,15 @@ fn until_zero(field: &[u8]) -> &CStr {
 }
 
 /// Error number of the last system call.
-pub(super) fn errno() -> Errno {
+pub(crate) fn errno() -> Errno {
     last_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// A file descriptor that closes itself.
-pub(super) struct Fd(pub(super) libc::c_int);
+pub(crate) struct Fd(pub(crate) libc::c_int);
 
 impl Fd {
-    pub(super) fn open(directory: libc::c_int, path: &CStr, flags: libc::c_int) -> Result<Fd, Errno> {
+    pub(crate) fn open(directory: libc::c_int, path: &CStr, flags: libc::c_int) -> Result<Fd, Errno> {
         // SAFETY: `path` ends with a zero.
         match unsafe { libc::openat(directory, path.as_ptr(), flags | libc::O_CLOEXEC) } {
             fd if fd >= 0 => Ok(Fd(fd)),
@@ -78,7 +78,7 @@ impl Drop for Fd {
 
 /// Writes `content` in one `write`, as kernel files require. A write of zero bytes does not reach them, so empty
 /// content is an empty line: a group that had no list of its own (cpuset.cpus of cgroup version 2) has none again.
-pub(super) fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
+pub(crate) fn write_file(path: &CStr, content: &[u8]) -> Result<(), Errno> {
     let content = if content.is_empty() { b"\n" } else { content };
     let file = Fd::open(libc::AT_FDCWD, path, libc::O_WRONLY | libc::O_TRUNC)?;
     // SAFETY: the buffer is valid for its length.
@@ -142,7 +142,7 @@ fn each_line(path: &CStr, mut each: impl FnMut(&[u8])) -> Result<(), Errno> {
 }
 
 /// Sleeps for `nanos`, less than a second, or until a signal.
-pub(super) fn sleep(nanos: libc::c_long) {
+pub(crate) fn sleep(nanos: libc::c_long) {
     let pause = libc::timespec {
         tv_sec: 0,
         tv_nsec: nanos,
@@ -214,7 +214,7 @@ fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask) -> Result<(), Errn
 }
 
 /// Calls `each` with every entry of the folder at `path` whose name is a number.
-pub(super) fn each_number(path: &CStr, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
+pub(crate) fn each_number(path: &CStr, each: &mut dyn FnMut(i32)) -> Result<(), Errno> {
     let folder = Fd::open(libc::AT_FDCWD, path, libc::O_DIRECTORY)?;
     let mut entries = [0u8; 2048];
     loop {

@@ -30,24 +30,24 @@ use super::{last_error, refused};
 use crate::Refusal;
 
 #[cfg(test)]
-pub(super) use table::WISHES;
-pub(super) use table::{
+pub(crate) use table::WISHES;
+pub(crate) use table::{
     CHANGES, Claim, Conflict, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, Step, Table, affinity,
 };
-pub(super) use text::{number, parse_list};
+pub(crate) use text::{number, parse_list};
 
 /// The environment variable that names the ledger's folder, for tests and for machines on which the usual one cannot be
 /// written.
 pub const FOLDER: &str = "PUNCTUAL_RUN_DIR";
 /// Folder of the superuser's ledger (file-hierarchy(7)).
-pub(super) const SYSTEM: &str = "/run/punctual";
+pub(crate) const SYSTEM: &str = "/run/punctual";
 const NAME: &str = "ledger";
 /// Version of the file's layout: raised with every change of a type in `table.rs`.
 const LAYOUT: u32 = 1;
 const MAGIC: [u8; 8] = *b"punctual";
 /// Longest wait for the lock while the process that has it makes no progress: longer than a group takes to become empty
 /// (`undo.rs`).
-pub(super) const LOCK_WAIT: Nanos = Nanos::from_millis(5000);
+pub(crate) const LOCK_WAIT: Nanos = Nanos::from_millis(5000);
 /// Longest wait for the lock in all.
 const LOCK_WAIT_MAX: Nanos = Nanos::from_millis(60_000);
 const LOCK_PAUSE: Nanos = Nanos::from_millis(1);
@@ -70,7 +70,7 @@ struct Image {
 
 /// The mapped ledger of this process.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(crate) struct Ledger {
     image: NonNull<Image>,
     /// The file, opened for its lock only.
     lock: File,
@@ -112,7 +112,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Refusal`] if it cannot be created or mapped, belongs to another user, or has another layout.
-    pub(super) fn open(folder: &Path) -> Result<Ledger, Refusal> {
+    pub(crate) fn open(folder: &Path) -> Result<Ledger, Refusal> {
         let path = folder.join(NAME);
         let cannot = |why: io::Error| {
             refused(
@@ -144,7 +144,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be read or has another layout.
-    pub(super) fn read(folder: &Path) -> Result<Option<Reading>, Refusal> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<Reading>, Refusal> {
         let path = folder.join(NAME);
         let cannot = |why: io::Error| {
             let what = format!("reading the ledger of changes, {}", path.display());
@@ -174,7 +174,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Refusal`] where the kernel refuses the memory.
-    pub(super) fn alone() -> Result<Ledger, Refusal> {
+    pub(crate) fn alone() -> Result<Ledger, Refusal> {
         // SAFETY: the name ends with a zero; a new descriptor is ours.
         let file = unsafe {
             match libc::memfd_create(c"punctual-ledger".as_ptr(), libc::MFD_CLOEXEC) {
@@ -264,7 +264,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Refusal`] if the process that has it makes no progress for [`LOCK_WAIT`], and after [`LOCK_WAIT_MAX`] in all.
-    pub(super) fn lock(&self) -> Result<Locked<'_>, Refusal> {
+    pub(crate) fn lock(&self) -> Result<Locked<'_>, Refusal> {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the descriptor is that of the mapping and lives as long as the lock.
         let locked = unsafe { Locked::wait(self.image, self.lock.as_raw_fd(), Some(threads)) };
@@ -272,7 +272,7 @@ impl Ledger {
     }
 
     /// The table; `None` if another process or thread has it at this instant.
-    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
         let threads = match self.threads.try_lock() {
             Err(TryLockError::WouldBlock) => return None,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -287,7 +287,7 @@ impl Ledger {
     }
 
     /// The mapping and the descriptor that a guardian needs.
-    pub(super) fn handle(&self) -> Handle {
+    pub(crate) fn handle(&self) -> Handle {
         Handle {
             image: self.image,
             file: self.lock.as_raw_fd(),
@@ -347,7 +347,7 @@ fn other_layout(path: &Path, layout: u32) -> Refusal {
 }
 
 /// A copy of the table at the time of reading.
-pub(super) struct Reading(Box<Image>);
+pub(crate) struct Reading(Box<Image>);
 
 impl Deref for Reading {
     type Target = Table;
@@ -358,9 +358,9 @@ impl Deref for Reading {
 
 /// The ledger of a forked process: its mapping, and a descriptor of the file.
 #[derive(Clone, Copy)]
-pub(super) struct Handle {
+pub(crate) struct Handle {
     image: NonNull<Image>,
-    pub(super) file: RawFd,
+    pub(crate) file: RawFd,
 }
 
 impl Handle {
@@ -369,14 +369,14 @@ impl Handle {
     ///
     /// # Safety
     /// `own` must be such a descriptor, open while the result lives, and the mapping must be inherited.
-    pub(super) unsafe fn lock<'a>(self, own: RawFd) -> Option<Locked<'a>> {
+    pub(crate) unsafe fn lock<'a>(self, own: RawFd) -> Option<Locked<'a>> {
         // SAFETY: by contract.
         unsafe { Locked::wait(self.image, own, None) }
     }
 }
 
 /// Exclusive access to the table, for one thread of one process.
-pub(super) struct Locked<'a> {
+pub(crate) struct Locked<'a> {
     image: NonNull<Image>,
     file: RawFd,
     _threads: Option<MutexGuard<'a, ()>>,

@@ -23,16 +23,16 @@ use super::super::undo::Errno;
 use super::text::{TEXT_BYTES, Text, parse_list, print_list, print_words};
 
 /// Upper bound on holders, including the entry [`LEFT`] for changes that dead processes have left.
-pub(in super::super) const HOLDERS: usize = 64;
+pub(crate) const HOLDERS: usize = 64;
 /// Upper bound on changes at the same time: two files for each of 256 cpufreq policies, and the affinities of as many
 /// threads as a busy desktop has.
-pub(in super::super) const CHANGES: usize = 4096;
+pub(crate) const CHANGES: usize = 4096;
 /// Upper bound on plain values wished for at the same time: four files of 256 cpufreq policies, by two holders.
-pub(in super::super) const WISHES: usize = 2048;
+pub(crate) const WISHES: usize = 2048;
 /// Attempts at a failing write: as many as groups are nested, if they were recorded in the worst order.
 const WRITE_PASSES: usize = 8;
 /// Longest path, with its terminating zero, in bytes: several times that of a user's cgroup under systemd.
-pub(in super::super) const PATH_BYTES: usize = 512;
+pub(crate) const PATH_BYTES: usize = 512;
 /// Longest plain value, with its terminating zero, in bytes.
 const WISH_BYTES: usize = 256;
 /// Longest name of a process, with its terminating zero, in bytes (proc_pid_comm(5)).
@@ -41,12 +41,12 @@ const NAME_BYTES: usize = 16;
 const MASK_DIGITS: usize = 2 * libc::CPU_SETSIZE as usize / 8;
 /// Index that stands for the holder of a change that could not be undone when its last holder left. No process has it,
 /// so the next recovery tries again.
-pub(in super::super) const LEFT: usize = 0;
+pub(crate) const LEFT: usize = 0;
 
 /// Kinds of changed things; the kind decides the thing's value and how it is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(in super::super) enum Kind {
+pub(crate) enum Kind {
     /// A file with a plain value: the newest holder's wish, else the original.
     Write = 1,
     /// A file that was switched on: it stays on as long as a holder wants it; then the original is written, which
@@ -95,7 +95,7 @@ impl Kind {
 
 /// An action that gives a thing its next value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Step<'a> {
+pub(crate) enum Step<'a> {
     /// Leaves the thing unchanged.
     Keep,
     Write {
@@ -121,7 +121,7 @@ pub(in super::super) enum Step<'a> {
 
 /// A process that holds cores or changes.
 #[repr(C)]
-pub(in super::super) struct Holder {
+pub(crate) struct Holder {
     /// Serial number of the holder; 0: the entry is free.
     id: AtomicU64,
     pid: i32,
@@ -136,24 +136,24 @@ pub(in super::super) struct Holder {
 
 /// A holder, distinguished from a later one at the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct HolderId {
-    pub(in super::super) place: usize,
+pub(crate) struct HolderId {
+    pub(crate) place: usize,
     number: u64,
 }
 
 /// A process that asks to be entered as a holder.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Entrant<'a> {
-    pub(in super::super) pid: i32,
+pub(crate) struct Entrant<'a> {
+    pub(crate) pid: i32,
     /// Start time, in ticks since boot.
-    pub(in super::super) started: u64,
+    pub(crate) started: u64,
     /// Cut to `NAME_BYTES` - 1 bytes.
-    pub(in super::super) name: &'a [u8],
+    pub(crate) name: &'a [u8],
 }
 
 /// A claim to cores, by one holder.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) enum Claim {
+pub(crate) enum Claim {
     /// Conflicts with every other exclusive claim. `machine` is all cores, of which at least one must be left.
     Exclusive { machine: CoreMask },
     /// Conflicts with an exclusive claim made earlier; others may share the cores, or claim them exclusively later.
@@ -186,7 +186,7 @@ struct Wish {
 
 /// The table, in shared memory. All zeros is an empty one.
 #[repr(C)]
-pub(in super::super) struct Table {
+pub(crate) struct Table {
     /// Serial number, raised by each entry and each step of progress: see [`Table::goes_on`].
     serial: AtomicU64,
     /// Number of leading entries of `changes` that were ever used.
@@ -204,7 +204,7 @@ impl Table {
 
 /// Reason why a core cannot be claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Conflict {
+pub(crate) enum Conflict {
     /// The holder at index `by` claims the core.
     Claimed { core: CoreId, by: usize },
     /// No core would be left unclaimed.
@@ -214,30 +214,30 @@ pub(in super::super) enum Conflict {
 }
 
 impl Holder {
-    pub(in super::super) fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
-    pub(in super::super) fn started(&self) -> u64 {
+    pub(crate) fn started(&self) -> u64 {
         self.started
     }
 
-    pub(in super::super) fn name(&self) -> &CStr {
+    pub(crate) fn name(&self) -> &CStr {
         until_zero(&self.name)
     }
 
-    pub(in super::super) fn exclusive(&self) -> &CoreMask {
+    pub(crate) fn exclusive(&self) -> &CoreMask {
         &self.exclusive
     }
 
-    pub(in super::super) fn shared(&self) -> &CoreMask {
+    pub(crate) fn shared(&self) -> &CoreMask {
         &self.shared
     }
 }
 
 impl Table {
     /// Enters a holder; `None` if all entries are taken.
-    pub(in super::super) fn enter(&mut self, entrant: Entrant<'_>) -> Option<HolderId> {
+    pub(crate) fn enter(&mut self, entrant: Entrant<'_>) -> Option<HolderId> {
         let serial = self.next_serial();
         let places = self.holders.iter_mut().enumerate().skip(LEFT.saturating_add(1));
         let (place, holder) = { places }.find(|(_, holder)| holder.id.load(Ordering::Acquire) == 0)?;
@@ -252,7 +252,7 @@ impl Table {
     }
 
     /// All holders, with their indices and numbers.
-    pub(in super::super) fn holders(&self) -> impl Iterator<Item = (HolderId, &Holder)> {
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (HolderId, &Holder)> {
         let entered = |(place, holder): (usize, &'_ Holder)| match holder.id.load(Ordering::Acquire) {
             0 => None,
             number => Some(HolderId { place, number }),
@@ -262,14 +262,14 @@ impl Table {
     }
 
     /// The holder at index `place`.
-    pub(in super::super) fn holder_at(&self, place: usize) -> Option<&Holder> {
+    pub(crate) fn holder_at(&self, place: usize) -> Option<&Holder> {
         self.holders
             .get(place)
             .filter(|holder| holder.id.load(Ordering::Acquire) != 0)
     }
 
     /// Whether the table still has this holder.
-    pub(in super::super) fn knows(&self, id: HolderId) -> bool {
+    pub(crate) fn knows(&self, id: HolderId) -> bool {
         let holder = self.holders.get(id.place);
         holder.is_some_and(|holder| holder.id.load(Ordering::Acquire) == id.number)
     }
@@ -280,7 +280,7 @@ impl Table {
     }
 
     /// Claims `cores` for the holder, or names the conflict.
-    pub(in super::super) fn claim(&mut self, id: HolderId, cores: &CoreMask, claim: Claim) -> Result<(), Conflict> {
+    pub(crate) fn claim(&mut self, id: HolderId, cores: &CoreMask, claim: Claim) -> Result<(), Conflict> {
         let clash = |holder: &Holder| holder.exclusive.first_shared(cores);
         let others = self.holders().filter(|(other, _)| other.place != id.place);
         if let Some((core, by)) = { others }.find_map(|(other, holder)| Some((clash(holder)?, other.place))) {
@@ -302,7 +302,7 @@ impl Table {
     }
 
     /// Withdraws the holder's claims to `cores`, of both kinds.
-    pub(in super::super) fn release(&mut self, id: HolderId, cores: &CoreMask) {
+    pub(crate) fn release(&mut self, id: HolderId, cores: &CoreMask) {
         if let Some(holder) = self.holder(id) {
             holder.exclusive = holder.exclusive.without(cores);
             holder.shared = holder.shared.without(cores);
@@ -310,21 +310,21 @@ impl Table {
     }
 
     /// All cores that are claimed exclusively.
-    pub(in super::super) fn claimed(&self) -> CoreMask {
+    pub(crate) fn claimed(&self) -> CoreMask {
         let claims = self.holders().map(|(_, holder)| &holder.exclusive);
         claims.fold(CoreMask::default(), |all, claim| all.with(claim))
     }
 
     /// Withdraws all claims of the holder at `place`, before its changes are undone: the cores that its threads get
     /// back then include these.
-    pub(in super::super) fn release_all(&mut self, place: usize) {
+    pub(crate) fn release_all(&mut self, place: usize) {
         if let Some(holder) = self.holders.get_mut(place) {
             (holder.exclusive, holder.shared) = (CoreMask::default(), CoreMask::default());
         }
     }
 
     /// Removes a holder after its changes were undone. Changes that could not be undone stay, held by `LEFT`.
-    pub(in super::super) fn strike(&mut self, place: usize) {
+    pub(crate) fn strike(&mut self, place: usize) {
         for change in 0..self.used() {
             if self.wants(change, place) {
                 let holders = self.wanted_by(change);
@@ -344,18 +344,18 @@ impl Table {
 
 impl Table {
     /// The current serial number: later entries have this number or a higher one.
-    pub(in super::super) fn next_serial(&mut self) -> u64 {
+    pub(crate) fn next_serial(&mut self) -> u64 {
         self.goes_on();
         self.serial.load(Ordering::Relaxed)
     }
 
     /// Shows processes that wait for the lock that this one makes progress.
-    pub(in super::super) fn goes_on(&self) {
+    pub(crate) fn goes_on(&self) {
         self.serial.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The change of that kind to `path`. Switches of one path also differ by the text that switches them off.
-    pub(in super::super) fn find(&self, kind: Kind, path: &[u8], off: &[u8]) -> Option<usize> {
+    pub(crate) fn find(&self, kind: Kind, path: &[u8], off: &[u8]) -> Option<usize> {
         let same = |change: &usize| {
             self.kind(*change) == Some(kind)
                 && self.wanted_by(*change) != 0
@@ -367,7 +367,7 @@ impl Table {
 
     /// Adds the holder to the change of the thing. `original` counts only if no other holder wants the thing changed
     /// already. `None` if the table is full or a text is too long.
-    pub(in super::super) fn join(&mut self, id: HolderId, kind: Kind, path: &[u8], original: &[u8]) -> Option<usize> {
+    pub(crate) fn join(&mut self, id: HolderId, kind: Kind, path: &[u8], original: &[u8]) -> Option<usize> {
         if !self.knows(id) {
             return None;
         }
@@ -395,7 +395,7 @@ impl Table {
     }
 
     /// Records the plain value that the holder wants; returns whether there was room for it.
-    pub(in super::super) fn wish(&mut self, id: HolderId, change: usize, text: &[u8]) -> bool {
+    pub(crate) fn wish(&mut self, id: HolderId, change: usize, text: &[u8]) -> bool {
         if text.len() >= WISH_BYTES || text.contains(&0) {
             return false;
         }
@@ -414,7 +414,7 @@ impl Table {
     }
 
     /// Removes the holder from the change, without an action on the thing.
-    pub(in super::super) fn withdraw(&mut self, place: usize, change: usize) {
+    pub(crate) fn withdraw(&mut self, place: usize, change: usize) {
         for wish in &mut self.wishes {
             if wish.holder.load(Ordering::Acquire) as usize == place && wish.change as usize == change {
                 wish.holder.store(0, Ordering::Release);
@@ -425,7 +425,7 @@ impl Table {
     }
 
     /// Removes a change without undoing it: the thing no longer exists.
-    pub(in super::super) fn forget(&mut self, change: usize) {
+    pub(crate) fn forget(&mut self, change: usize) {
         for wish in &mut self.wishes {
             if wish.holder.load(Ordering::Acquire) != 0 && wish.change as usize == change {
                 wish.holder.store(0, Ordering::Release);
@@ -435,7 +435,7 @@ impl Table {
     }
 
     /// Gives the thing the value that its holders want.
-    pub(in super::super) fn carry_out(
+    pub(crate) fn carry_out(
         &self,
         change: usize,
         act: &mut dyn FnMut(Step<'_>) -> Result<(), Errno>,
@@ -457,7 +457,7 @@ impl Table {
     /// the other holders want, or its original. `failed` gets each change that could not be undone, which stays
     /// recorded. Failed writes are tried again after all others: a group may have a core again only after the groups
     /// around it.
-    pub(in super::super) fn give_back(
+    pub(crate) fn give_back(
         &mut self,
         place: usize,
         meant: &dyn Fn(&Table, usize) -> bool,
@@ -550,7 +550,7 @@ impl Table {
 
     /// The affinity that the change gives its thread now, and the one after the holder at `place` leaves; `None` for
     /// other kinds.
-    pub(in super::super) fn narrowed(&self, change: usize, place: usize) -> Option<(CoreMask, CoreMask)> {
+    pub(crate) fn narrowed(&self, change: usize, place: usize) -> Option<(CoreMask, CoreMask)> {
         let wanted = self.wanted_by(change);
         let mask = |holders| {
             let mut text = Text::EMPTY;
@@ -563,7 +563,7 @@ impl Table {
     }
 
     /// Whether the holder at `place` has moved threads into or out of a group whose path satisfies `is_meant`.
-    pub(in super::super) fn moves_tasks(&self, place: usize, is_meant: fn(&CStr) -> bool) -> bool {
+    pub(crate) fn moves_tasks(&self, place: usize, is_meant: fn(&CStr) -> bool) -> bool {
         let moved = |change: &usize| self.kind(*change) == Some(Kind::MoveTasks);
         let mut moves = self.changes_of(place).filter(moved);
         moves.any(|change| is_meant(self.path(change)))
@@ -596,17 +596,17 @@ impl Table {
     }
 
     /// The changes that the holder at `place` wants.
-    pub(in super::super) fn changes_of(&self, place: usize) -> impl Iterator<Item = usize> {
+    pub(crate) fn changes_of(&self, place: usize) -> impl Iterator<Item = usize> {
         (0..self.used()).filter(move |change| self.wants(*change, place))
     }
 
     /// The changes of all holders, `LEFT` included.
-    pub(in super::super) fn all_changes(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn all_changes(&self) -> impl Iterator<Item = usize> {
         (0..self.used()).filter(|change| self.wanted_by(*change) != 0)
     }
 
     /// Whether the holder at `place` wants the change.
-    pub(in super::super) fn wants(&self, change: usize, place: usize) -> bool {
+    pub(crate) fn wants(&self, change: usize, place: usize) -> bool {
         self.wanted_by(change) & bit(place) != 0
     }
 
@@ -621,23 +621,23 @@ impl Table {
         }
     }
 
-    pub(in super::super) fn kind(&self, change: usize) -> Option<Kind> {
+    pub(crate) fn kind(&self, change: usize) -> Option<Kind> {
         let number = self.changes.get(change)?.kind;
         Kind::ALL.into_iter().find(|kind| *kind as u32 == number)
     }
 
-    pub(in super::super) fn path(&self, change: usize) -> &CStr {
+    pub(crate) fn path(&self, change: usize) -> &CStr {
         self.texts.get(change).map_or(c"", |texts| until_zero(&texts.path))
     }
 
     /// The thing's original value; for a switch the text that switches it off, for tasks the file that they go back to.
-    pub(in super::super) fn original(&self, change: usize) -> &CStr {
+    pub(crate) fn original(&self, change: usize) -> &CStr {
         self.texts.get(change).map_or(c"", |texts| until_zero(&texts.original))
     }
 }
 
 /// Parses the original of a [`Kind::Affinity`]: the thread's start time, and its mask.
-pub(in super::super) fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
+pub(crate) fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
     let blank = original.iter().position(|byte| *byte == b' ')?;
     let (started, digits) = (original.get(..blank)?, original.get(blank.checked_add(1)?..)?);
     let mut mask = CoreMask::default();

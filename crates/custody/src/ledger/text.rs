@@ -4,13 +4,13 @@ use super::super::core_mask::CoreMask;
 use punctual_units::CoreId;
 
 /// Longest content of a file, or second path, with its terminating zero, in bytes.
-pub(in super::super) const TEXT_BYTES: usize = 512;
+pub(crate) const TEXT_BYTES: usize = 512;
 /// Number of cores in a set (`cpu_set_t`).
 const CORES: u32 = libc::CPU_SETSIZE as u32;
 
 /// A text of bounded length.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Text {
+pub(crate) struct Text {
     bytes: [u8; TEXT_BYTES],
     len: usize,
     /// Whether a push did not fit.
@@ -18,14 +18,14 @@ pub(in super::super) struct Text {
 }
 
 impl Text {
-    pub(in super::super) const EMPTY: Text = Text {
+    pub(crate) const EMPTY: Text = Text {
         bytes: [0; TEXT_BYTES],
         len: 0,
         cut: false,
     };
 
     /// The text; `None` if something did not fit.
-    pub(in super::super) fn whole(&self) -> Option<&[u8]> {
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
         self.bytes.get(..self.len).filter(|_| !self.cut)
     }
 
@@ -56,7 +56,7 @@ impl Text {
 }
 
 /// Parses a list such as `0-2,5`; an empty list has no cores. `None` if it is no list of cores.
-pub(in super::super) fn parse_list(list: &[u8]) -> Option<CoreMask> {
+pub(crate) fn parse_list(list: &[u8]) -> Option<CoreMask> {
     let mut mask = CoreMask::default();
     for run in list.trim_ascii().split(|byte| *byte == b',') {
         if run.is_empty() {
@@ -74,7 +74,7 @@ pub(in super::super) fn parse_list(list: &[u8]) -> Option<CoreMask> {
 }
 
 /// Parses decimal digits; `None` for other text, or beyond 32 bits.
-pub(in super::super) fn number(digits: &[u8]) -> Option<u32> {
+pub(crate) fn number(digits: &[u8]) -> Option<u32> {
     let digit = |number: u32, byte: &u8| {
         let digit = char::from(*byte).to_digit(10)?;
         number.checked_mul(10)?.checked_add(digit)
