@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::Policy;
 use punctual_allocation::mapping::MappingPolicy;
-use punctual_pipeline::WhenFull;
+use punctual_pipelines::WhenFull;
 use punctual_runtime::linux::pipeline::Mechanism;
 use punctual_scenario::{Fault, Governor};
 use punctual_store::engine::Durability;

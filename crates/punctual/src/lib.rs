@@ -99,7 +99,7 @@ use std::sync::Arc;
 /// stage, and the runtime of a pipeline. See the example `pipeline` and docs/pipelines.md.
 #[cfg(target_os = "linux")]
 pub mod pipelines {
-    pub use punctual_pipeline::*;
+    pub use punctual_pipelines::*;
     pub use punctual_runtime::linux::pipeline::*;
 }
 

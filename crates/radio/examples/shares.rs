@@ -10,7 +10,7 @@ use std::io::Cursor;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use punctual_pipeline::{AnyStage, Head, Stage, erase, run_serially};
+use punctual_pipelines::{AnyStage, Head, Stage, erase, run_serially};
 use punctual_radio::stages::{Demodulator, LowPass, Sink, Source, Sum};
 use punctual_radio::{DECIMATION, Options, Recording, SINK, SOURCE, Spectrum, equalizer, graph, receive, stage};
 

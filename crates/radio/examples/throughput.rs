@@ -25,7 +25,7 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use punctual_os::linux::thread::real_time;
-    use punctual_pipeline::{Failure, Graph, Head, erase};
+    use punctual_pipelines::{Failure, Graph, Head, erase};
     use punctual_radio::stages::{Sink, Source};
     use punctual_radio::{Options, Recording, SINK, SOURCE, graph, receive, stage};
     use punctual_runtime::linux::pipeline::{Pinned, Pipeline, PipelineOptions};

@@ -1,6 +1,6 @@
 //! The receiver as a graph of stages.
 
-use punctual_pipeline::{AnyStage, EdgeSpec, Graph, GraphError, StageSpec, WhenFull, erase};
+use punctual_pipelines::{AnyStage, EdgeSpec, Graph, GraphError, StageSpec, WhenFull, erase};
 
 use crate::options::{AUDIO_TAPS, BAND_TAPS, CHANNEL_TAPS, IQ_BYTES, OptionError, Options};
 use crate::receive::equalizer_band;

@@ -1,6 +1,6 @@
 //! Options of a receiver, and the quantities that follow from them.
 
-use punctual_pipeline::WhenFull;
+use punctual_pipelines::WhenFull;
 use thiserror::Error;
 
 /// Complex samples per second of a recording.

@@ -1,6 +1,6 @@
 //! The whole receiver in one thread: the reference for every pipeline of the same stages.
 
-use punctual_pipeline::Stage;
+use punctual_pipelines::Stage;
 
 use crate::filters::band;
 use crate::options::{AUDIO_RATE, BAND_TAPS, IQ_BYTES, OptionError, Options};

@@ -5,7 +5,7 @@
 //! samples, filters here begin with silence; and the difference of two low-passes and its weight are one stage. So
 //! there are 35 stages, with source and sink.
 
-use punctual_pipeline::{AnyStage, EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, State, WhenFull, erase};
+use punctual_pipelines::{AnyStage, EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, State, WhenFull, erase};
 use serde::{Deserialize, Serialize};
 
 use crate::filters::sinc_taps;

@@ -17,7 +17,7 @@ mod linux {
     use std::thread;
     use std::time::{Duration, Instant};
 
-    use punctual_pipeline::{Failure, Head, erase};
+    use punctual_pipelines::{Failure, Head, erase};
     use punctual_radio::stages::{Sink, Source};
     use punctual_radio::{IQ_BYTES, Options, Recording, SINK, SOURCE, graph, receive, stage};
     use punctual_runtime::linux::pipeline::{Mechanism, Pinned, Pipeline, PipelineOptions, Supervisor};

@@ -25,7 +25,7 @@ mod linux {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
-    use punctual_pipeline::{
+    use punctual_pipelines::{
         AnyStage, EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase,
     };
     use punctual_platform::linux::process::cpu_time;

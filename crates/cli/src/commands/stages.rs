@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use punctual_pipeline::TardinessFigures;
+use punctual_pipelines::TardinessFigures;
 use punctual_platform::linux::HeldOutput;
 use punctual_runtime::linux::pipeline::{Panel, PipeError, PipelineError, QueueNow, StageNow};
 use punctual_runtime::report::{Progress, StageReport};

@@ -300,7 +300,7 @@ fn draw_hints(frame: &mut Frame<'_>, area: Rect, rates: bool, stopping: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_pipeline::TardinessFigures;
+    use punctual_pipelines::TardinessFigures;
     use punctual_units::Share;
     use punctual_workload::TaskGoal;
     use ratatui::Terminal;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use punctual_allocation::mapping::MappingPolicy;
-use punctual_pipeline::{Graph, WhenFull};
+use punctual_pipelines::{Graph, WhenFull};
 use punctual_platform::linux::KernelTree;
 use punctual_radio::{IQ_BYTES, IQ_RATE, Options, Recording};
 use punctual_runtime::linux::pipeline::ClockOptions;

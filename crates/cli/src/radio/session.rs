@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use punctual_os::LinuxOs;
-use punctual_pipeline::{Head, erase};
+use punctual_pipelines::{Head, erase};
 use punctual_platform::KnobId;
 use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_os::LinuxOs;
-use punctual_pipeline::{Head, Turn, erase};
+use punctual_pipelines::{Head, Turn, erase};
 use punctual_platform::linux::probe::GapProbe;
 use punctual_radio::AUDIO_RATE;
 use punctual_radio::sound::{Fingerprint, Sound, SoundError};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use punctual_allocation::mapping::MappingPolicy;
-use punctual_pipeline::{EdgeSpec, WhenFull};
+use punctual_pipelines::{EdgeSpec, WhenFull};
 use punctual_platform::CoreChoice;
 use punctual_scenario::stages::{Does, EdgeNeeds, FileEnd, StageNeeds, StagesSpec};
 use punctual_units::CoreId;

@@ -4,7 +4,7 @@
 //! lowest clock. Labels: `mechanism` (`replica`, `recreate`), `kib`.
 
 use punctual_allocation::mapping::{Configuration, Idle, Mapping, Move, MoveCost};
-use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
+use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_sim::pipeline::{Mechanism, Mpsoc, Pipeline, Simulated, StepCost};
 use punctual_units::{Nanos, Time};
 

@@ -11,7 +11,7 @@
 use punctual_allocation::mapping::{
     ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, MoveCost, Problem, Search, Table, thermal,
 };
-use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
+use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_sim::pipeline::{Mechanism, Mpsoc, Pipeline, Simulated, StepCost};
 use punctual_units::{Hertz, Nanos, Time};
 use rand::{RngExt, SeedableRng};

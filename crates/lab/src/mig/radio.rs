@@ -9,7 +9,7 @@
 //! one core and its 900 on two.
 
 use punctual_allocation::mapping::{Configuration, Cores, Idle, Mapping, Problem};
-use punctual_pipeline::{EdgeSpec, Graph, GraphError, StageSpec, WhenFull};
+use punctual_pipelines::{EdgeSpec, Graph, GraphError, StageSpec, WhenFull};
 use punctual_sim::pipeline::{Mpsoc, Pipeline, StepCost};
 
 /// Cycles of a frame, all tasks together.

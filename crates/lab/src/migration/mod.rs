@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual_os::LinuxOs;
-use punctual_pipeline::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
+use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
 use punctual_radio::stages::Load;
 use punctual_runtime::linux::pipeline::{
     Handover, Mechanism, MoveError, Pinned, Pipeline, PipelineError, PipelineOptions, Supervisor, told,

@@ -1,6 +1,6 @@
 //! The demodulator: complex samples of one station become sound.
 
-use punctual_pipeline::{Failure, Frames, Stage, State};
+use punctual_pipelines::{Failure, Frames, Stage, State};
 use serde::{Deserialize, Serialize};
 
 use super::frames::{FOREIGN, each_frame};

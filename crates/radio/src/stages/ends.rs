@@ -1,6 +1,6 @@
 //! Source and sink of frames: pinned stages, because a recording and a loudspeaker are in one place.
 
-use punctual_pipeline::{Failure, Frames, Head, Stage, State};
+use punctual_pipelines::{Failure, Frames, Head, Stage, State};
 use serde::{Deserialize, Serialize};
 
 use super::frames::samples;

@@ -1,6 +1,6 @@
 //! A filter of real samples: a band of the equalizer, or any other.
 
-use punctual_pipeline::{Failure, Frames, Stage, State};
+use punctual_pipelines::{Failure, Frames, Stage, State};
 use serde::{Deserialize, Serialize};
 
 use super::frames::{FOREIGN, each_frame};

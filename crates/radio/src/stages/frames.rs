@@ -1,7 +1,7 @@
 //! Conversion between frames and samples.
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use punctual_pipeline::{Failure, Frames};
+use punctual_pipelines::{Failure, Frames};
 
 /// Error text of a stage that refuses a state.
 pub(crate) const FOREIGN: &str = "its state is of a stage of another size: begin the stream anew";

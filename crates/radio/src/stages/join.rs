@@ -1,6 +1,6 @@
 //! Stages with several inputs, whose frames are joined sample by sample.
 
-use punctual_pipeline::{Failure, Frames, Stage};
+use punctual_pipelines::{Failure, Frames, Stage};
 
 use super::frames::{samples, samples_mut};
 

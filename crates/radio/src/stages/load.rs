@@ -1,6 +1,6 @@
 //! A stage with adjustable work and state size, for measuring the cost of migration.
 
-use punctual_pipeline::{Failure, Frames, Stage, State};
+use punctual_pipelines::{Failure, Frames, Stage, State};
 use serde::{Deserialize, Serialize};
 
 use super::frames::FOREIGN;

@@ -1,6 +1,6 @@
 //! The channel filter: received bytes become complex samples of the wanted station alone.
 
-use punctual_pipeline::{Failure, Frames, Stage, State};
+use punctual_pipelines::{Failure, Frames, Stage, State};
 use serde::{Deserialize, Serialize};
 
 use super::frames::{FOREIGN, each_frame};

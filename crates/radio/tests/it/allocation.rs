@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
 
-use punctual_pipeline::{AnyStage, Graph, Head, erase, run_serially};
+use punctual_pipelines::{AnyStage, Graph, Head, erase, run_serially};
 use punctual_radio::stages::{Sink, Source};
 use punctual_radio::{Options, Recording, SINK, SOURCE, graph, stage, streamit};
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use punctual_pipeline::*;
+use punctual_pipelines::*;
 use punctual_runtime::linux::pipeline::*;
 use punctual_units::Nanos;
 

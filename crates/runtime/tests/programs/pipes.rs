@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use punctual_pipeline::*;
+use punctual_pipelines::*;
 use punctual_runtime::linux::pipeline::*;
 use punctual_units::Nanos;
 

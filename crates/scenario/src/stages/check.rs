@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use punctual_pipeline::{Graph, GraphError, StageSpec, WhenFull};
+use punctual_pipelines::{Graph, GraphError, StageSpec, WhenFull};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{Problem, TaskGoal};
 

@@ -1,6 +1,6 @@
 //! Stages that are built in.
 
-use punctual_pipeline::{AnyStage, Failure, Frames, Stage, StageSpec, erase};
+use punctual_pipelines::{AnyStage, Failure, Frames, Stage, StageSpec, erase};
 use punctual_radio::{BANDS_MAX, DECIMATION, Options};
 
 /// Prefix of the radio's kinds, before the name of the radio's stage...

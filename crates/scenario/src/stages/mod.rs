@@ -12,7 +12,7 @@ mod run;
 use std::path::PathBuf;
 
 use punctual_allocation::mapping::MappingPolicy;
-use punctual_pipeline::EdgeSpec;
+use punctual_pipelines::EdgeSpec;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
 

@@ -1,6 +1,6 @@
 //! Turns a scenario's stages into a graph.
 
-use punctual_pipeline::{AnyStage, Graph, StageSpec};
+use punctual_pipelines::{AnyStage, Graph, StageSpec};
 use punctual_runtime::linux::pipeline::CStage;
 use punctual_units::CoreId;
 use punctual_workload::Problem;
@@ -208,7 +208,7 @@ pub(super) fn body(spec: &StagesSpec, name: &str) -> Option<Box<dyn AnyStage>> {
 
 #[cfg(test)]
 mod tests {
-    use punctual_pipeline::{EdgeSpec, WhenFull};
+    use punctual_pipelines::{EdgeSpec, WhenFull};
 
     use super::*;
     use crate::stages::{EdgeNeeds, StageNeeds};

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use punctual_allocation::mapping::MappingPolicy;
-use punctual_pipeline::{Failure, TardinessFigures};
+use punctual_pipelines::{Failure, TardinessFigures};
 use punctual_platform::linux::{KernelTree, cores};
 use punctual_runtime::linux::pipeline::{
     Cause, ClockOptions, Panel, Peer, PipeError, PipeReport, Piped, Pipeline, PipelineError, PipelineOptions, Pipes,

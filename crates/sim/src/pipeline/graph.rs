@@ -1,7 +1,7 @@
 //! The simulated program: a graph of stages and queues, and the cost of each stage's steps.
 
 use punctual_allocation::mapping::{STAGES_MAX, Stage};
-use punctual_pipeline::{Graph, StageSpec, WhenFull};
+use punctual_pipelines::{Graph, StageSpec, WhenFull};
 
 /// Cost of a stage's step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl Pipeline {
     /// out of range.
     ///
     /// ```
-    /// use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
+    /// use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
     /// use punctual_sim::pipeline::{Pipeline, StepCost};
     /// let edge = EdgeSpec { slots: 4, frame_bytes: 100, full: WhenFull::Wait };
     /// let graph = Graph::builder("two")
@@ -78,7 +78,7 @@ impl Pipeline {
     /// let cost = StepCost { cycles: 0.0, spread: 0.0 };
     /// let error = Pipeline::new(&graph, vec![cost; 2]).unwrap_err();
     /// assert_eq!(error.to_string(), "stage[0].cycles: must lie between 1 and 1e12");
-    /// # Ok::<(), punctual_pipeline::GraphError>(())
+    /// # Ok::<(), punctual_pipelines::GraphError>(())
     /// ```
     pub fn new(graph: &Graph, costs: Vec<StepCost>) -> Result<Pipeline, PipelineError> {
         let stages = graph.stages();
@@ -164,7 +164,7 @@ fn sink(stages: &[StageSpec]) -> Result<usize, PipelineError> {
 
 fn edges(graph: &Graph) -> Vec<Edge> {
     let stages = graph.stages();
-    let edge = |link: &punctual_pipeline::Link| Edge {
+    let edge = |link: &punctual_pipelines::Link| Edge {
         from: link.from.0,
         makes: stages[link.from.0].makes[link.from.1],
         to: link.to.0,

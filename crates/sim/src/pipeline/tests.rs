@@ -5,7 +5,7 @@ use punctual_allocation::mapping::{
     ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, Move, MoveCost, Problem, Search, Table, alone,
     thermal,
 };
-use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
+use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_units::{Hertz, Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -12,7 +12,7 @@ use punctual_loop::{
     Answer, CLOCKS_EVERY, ClockDomain, ClockGround, Clocks, ClocksSeen, Event, MadeFor, ModelDocument, Regulator,
     RegulatorOptions, Vitals,
 };
-use punctual_pipeline::{EdgeSpec, Graph, StageSpec, WhenFull};
+use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_platform::{
     Applied, ClockOffer, KnobId, KnobOffer, Measure, MeterId, Offers, Provenance, Range, Readings,
 };

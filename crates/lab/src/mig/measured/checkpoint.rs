@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::io::{Read, Repeat};
 use std::sync::Arc;
 
-use punctual_pipeline::{AnyStage, Checkpoint, Failure, Graph, Head, Layout, Region, Runner, Turn};
+use punctual_pipelines::{AnyStage, Checkpoint, Failure, Graph, Head, Layout, Region, Runner, Turn};
 use punctual_radio::stages::{Sink, Source};
 use punctual_radio::{Options, Recording, SINK, SOURCE, graph, stage};
 use punctual_runtime::linux::pipeline::{Pipeline, PipelineOptions, Supervisor};
@@ -74,9 +74,9 @@ fn body(name: &str) -> Option<Box<dyn AnyStage>> {
                 sequence,
                 ..Head::default()
             };
-            Some(punctual_pipeline::erase(Source::new(recording, &options, head)))
+            Some(punctual_pipelines::erase(Source::new(recording, &options, head)))
         }
-        SINK => Some(punctual_pipeline::erase(Sink::new(|_: Head, _: &[f32]| Ok(())))),
+        SINK => Some(punctual_pipelines::erase(Sink::new(|_: Head, _: &[f32]| Ok(())))),
         _ => stage(name, &options).ok(),
     }
 }

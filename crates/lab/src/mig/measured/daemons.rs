@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use punctual_pipeline::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
+use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
 use punctual_platform::linux::process::cpu_time;
 use punctual_runtime::linux::pipeline::{Mechanism, Pipeline, PipelineOptions, Supervisor};
 

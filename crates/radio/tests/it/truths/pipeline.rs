@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use proptest::prelude::*;
-use punctual_pipeline::{AnyStage, Failure, Frames, Graph, Head, Stage, erase, run_serially};
+use punctual_pipelines::{AnyStage, Failure, Frames, Graph, Head, Stage, erase, run_serially};
 use punctual_radio::stages::{Load, LoadState, Sink, Source};
 use punctual_radio::{InputError, Options, RadioError, Recording, SINK, SOURCE, graph, receive, stage, streamit};
 use rand::{Rng, SeedableRng};

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use punctual_pipeline::{AnyStage, Failure, Frames, Head};
+use punctual_pipelines::{AnyStage, Failure, Frames, Head};
 use punctual_platform::linux::library::Library;
 use punctual_units::Time;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use punctual_allocation::mapping::{ClockStep, Cores, Domain, MappingPolicy, RUNNING_MAX};
 use punctual_loop::{CLOCKS_EVERY, ClockDecision, ClockDomain, ClockGround, ClockLog, Clocks, ClocksSeen};
-use punctual_pipeline::{TardinessOf, TardinessSince};
+use punctual_pipelines::{TardinessOf, TardinessSince};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cpufreq};
 use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_units::{CoreId, Hertz};

@@ -8,7 +8,7 @@
 //! that died. Workers have one thread: they do this between two waits.
 //!
 //! The new coordinator inherits nothing. Migrations under way complete by themselves (`control.rs` of
-//! `punctual-pipeline`), or the new coordinator hurries them up as its predecessor would. It reads where stages are and
+//! `punctual-pipelines`), or the new coordinator hurries them up as its predecessor would. It reads where stages are and
 //! asks a policy without history. A coordinator that was wrongly taken for dead finds another epoch and stops; a
 //! migration that it has just announced does no harm, because any process may announce one.
 
@@ -18,7 +18,7 @@ use punctual_allocation::mapping::{
     ClockStep, Coordinator, Cores, Domain, Ground, Mapped, Mapping, MappingDecision, MappingPolicy, Move, MoveCost,
     Seen,
 };
-use punctual_pipeline::{Control, Phase};
+use punctual_pipelines::{Control, Phase};
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cpufreq;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use punctual_pipeline::{AnyStage, Control, Doing, Runner, Told, Turn, doing};
+use punctual_pipelines::{AnyStage, Control, Doing, Runner, Told, Turn, doing};
 use punctual_platform::linux::process::exit_now;
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};

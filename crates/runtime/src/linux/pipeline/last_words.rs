@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_pipeline::LAST_WORDS_MAX;
+use punctual_pipelines::LAST_WORDS_MAX;
 
 use super::shared::{Note, Shared};
 

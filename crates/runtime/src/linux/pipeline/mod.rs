@@ -10,7 +10,7 @@
 //! ```
 //!
 //! All of them die with the process above them, and the memory with the last of them: after a kill of any of them no
-//! process and no mapping is left. One word names the process that owns a stage ([`punctual_pipeline::Control`]).
+//! process and no mapping is left. One word names the process that owns a stage ([`punctual_pipelines::Control`]).
 
 mod c_stage;
 mod clocks;
@@ -33,7 +33,7 @@ mod worker;
 use std::ffi::OsString;
 
 use punctual_allocation::mapping::{Cores, Ground, MappingError, MappingPolicy};
-use punctual_pipeline::{Control, Graph, LayoutError, TakeError, TardinessFigures};
+use punctual_pipelines::{Control, Graph, LayoutError, TakeError, TardinessFigures};
 use punctual_platform::Refusal;
 use punctual_platform::linux::cores;
 use punctual_platform::linux::process::{die_with, leave_signals_to_parent};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use punctual_pipeline::{Control, Granted, Phase, Version, Wish, grant, may_go_on};
+use punctual_pipelines::{Control, Granted, Phase, Version, Wish, grant, may_go_on};
 use punctual_platform::linux::process::ProcessId;
 use punctual_units::{CoreId, Nanos};
 

@@ -1,6 +1,6 @@
 //! A stage that stays in the caller's process.
 
-use punctual_pipeline::{AnyStage, Failure, Head, Runner, Turn};
+use punctual_pipelines::{AnyStage, Failure, Head, Runner, Turn};
 use punctual_units::{Nanos, Time};
 
 use super::PipelineError;

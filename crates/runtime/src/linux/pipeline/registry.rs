@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use punctual_pipeline::Graph;
+use punctual_pipelines::Graph;
 use punctual_platform::linux::process::ProcessId;
 use punctual_platform::linux::recovery;
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_os::LinuxOs;
-use punctual_pipeline::{AnyStage, Bell, Checkpoint, Control, Graph, Layout, Region, Slot, Versions, may_go_on};
+use punctual_pipelines::{AnyStage, Bell, Checkpoint, Control, Graph, Layout, Region, Slot, Versions, may_go_on};
 use punctual_platform::linux::futex;
 use punctual_platform::linux::shared_memory::SharedMemory;
 use punctual_units::{Clock, CoreId, Nanos, Time};
@@ -157,7 +157,7 @@ impl Shared {
     /// Creates memory for a new pipeline on these cores.
     pub(super) fn create(graph: Graph, cores: &[CoreId]) -> Result<Shared, PipelineError> {
         let layout = Layout::new(&graph);
-        let memory = SharedMemory::create("punctual-pipeline", layout.bytes())?;
+        let memory = SharedMemory::create("punctual-pipelines", layout.bytes())?;
         let shared = Shared::over(graph, layout, memory);
         shared.layout.prepare(&shared.region)?;
         let words = shared.words();

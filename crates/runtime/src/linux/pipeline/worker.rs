@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
-use punctual_pipeline::{AnyStage, Control, Death, after_end, buried, emptied, may_go_on, starts};
+use punctual_pipelines::{AnyStage, Control, Death, after_end, buried, emptied, may_go_on, starts};
 use punctual_platform::linux::process::{Ended, ProcessId, count_ended_children, die_with, exit_now, fork, reap};
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};

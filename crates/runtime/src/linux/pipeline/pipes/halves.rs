@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_os::LinuxOs;
-use punctual_pipeline::{AnyStage, Failure, Frames, Head};
+use punctual_pipelines::{AnyStage, Failure, Frames, Head};
 use punctual_units::{Clock, Nanos, Time};
 
 use super::{LOOK, Orders};

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use punctual_pipeline::{AnyStage, Turn};
+use punctual_pipelines::{AnyStage, Turn};
 use punctual_platform::linux::pipes::{self, Patient};
 use punctual_platform::linux::process::ProcessId;
 use punctual_units::Nanos;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use punctual_pipeline::*;
+use punctual_pipelines::*;
 use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use punctual_pipeline::*;
+use punctual_pipelines::*;
 use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
