@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::Policy;
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::WhenFull;
-use punctual_runtime::linux::pipeline::Mechanism;
+use punctual_pipelines::linux::Mechanism;
 use punctual_scenario::{Fault, Governor};
 use punctual_store::engine::Durability;
 use punctual_units::{CoreId, Nanos};

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual_loop::EventLog;
-use punctual_runtime::linux::pipeline::mapping::MappingLog;
-use punctual_runtime::linux::pipeline::{ClockHand, Panel, Pipeline};
+use punctual_pipelines::linux::mapping::MappingLog;
+use punctual_pipelines::linux::{ClockHand, Panel, Pipeline};
 
 use crate::commands::replay::LogFile;
 use crate::failure::Failure;

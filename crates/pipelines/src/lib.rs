@@ -1,5 +1,6 @@
-//! Which stage runs where, and how does it migrate? Stages pass frames through bounded rings. The whole pipeline is one
-//! piece of shared memory; all code here decides from that memory and from values: no clock, no process, no wait.
+//! Which stage runs where, and how does it migrate and come back? Stages pass frames through bounded rings. The whole
+//! pipeline is one piece of shared memory; all code but that in `linux` decides from that memory and from values: no
+//! clock, no process, no wait.
 //!
 //! - [`Graph`]: the stages and the edges between them, checked.
 //! - [`Stage`]: the user's code: a state, and a function of the state and of frames.
@@ -10,6 +11,7 @@
 //! - [`Control`]: which process owns a stage, and how ownership passes to another: migrating, replacing a version and
 //!   restarting after a crash are the same handover.
 //! - [`run_serially`]: the whole graph in one thread, the reference for all other executions.
+//! - `linux`: the processes, the coordinator and the pipes around programs.
 
 // The front crate shows its items to programs of others.
 #![warn(missing_docs)]
@@ -23,6 +25,8 @@ mod frames;
 mod graph;
 mod layout;
 mod life;
+#[cfg(target_os = "linux")]
+pub mod linux;
 mod region;
 mod runner;
 mod serial;

@@ -99,8 +99,8 @@ use std::sync::Arc;
 /// stage, and the runtime of a pipeline. See the example `pipeline` and docs/pipelines.md.
 #[cfg(target_os = "linux")]
 pub mod pipelines {
+    pub use punctual_pipelines::linux::*;
     pub use punctual_pipelines::*;
-    pub use punctual_runtime::linux::pipeline::*;
 }
 
 /// The store of a program on this machine: on LMDB and Linux, unless the type parameters say otherwise.

@@ -25,10 +25,10 @@ mod linux {
     use std::time::{Duration, Instant};
 
     use punctual_os::linux::thread::real_time;
+    use punctual_pipelines::linux::{Pinned, Pipeline, PipelineOptions};
     use punctual_pipelines::{Failure, Graph, Head, erase};
     use punctual_radio::stages::{Sink, Source};
     use punctual_radio::{Options, Recording, SINK, SOURCE, graph, receive, stage};
-    use punctual_runtime::linux::pipeline::{Pinned, Pipeline, PipelineOptions};
 
     const STATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fm/station.cu8.zst");
     /// Number of rounds; each starts its own pipeline.

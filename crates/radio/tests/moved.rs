@@ -17,10 +17,10 @@ mod linux {
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use punctual_pipelines::linux::{Mechanism, Pinned, Pipeline, PipelineOptions, Supervisor};
     use punctual_pipelines::{Failure, Head, erase};
     use punctual_radio::stages::{Sink, Source};
     use punctual_radio::{IQ_BYTES, Options, Recording, SINK, SOURCE, graph, receive, stage};
-    use punctual_runtime::linux::pipeline::{Mechanism, Pinned, Pipeline, PipelineOptions, Supervisor};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use punctual_runtime::linux::pipeline::{Handover, MoveError, Panel, PipelineError, Running, running};
+use punctual_pipelines::linux::{Handover, MoveError, Panel, PipelineError, Running, running};
 use punctual_units::CoreId;
 use serde::Serialize;
 

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use punctual_pipelines::TardinessFigures;
+use punctual_pipelines::linux::{Panel, PipeError, PipelineError, QueueNow, StageNow};
 use punctual_platform::linux::HeldOutput;
-use punctual_runtime::linux::pipeline::{Panel, PipeError, PipelineError, QueueNow, StageNow};
 use punctual_runtime::report::{Progress, StageReport};
 use punctual_scenario::stages::{StageError, StageRun, Stages, StagesSpec};
 use punctual_units::CoreId;

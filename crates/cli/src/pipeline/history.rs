@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use punctual_os::LinuxOs;
-use punctual_runtime::linux::pipeline::{Cause, Handover, Panel};
+use punctual_pipelines::linux::{Cause, Handover, Panel};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
 /// Interval between looks at cores and queues.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use punctual_runtime::linux::pipeline::{Cause, Handover, Mechanism, MoveError, Panel, StageNow};
+use punctual_pipelines::linux::{Cause, Handover, Mechanism, MoveError, Panel, StageNow};
 use punctual_units::CoreId;
 
 /// Most handovers that the report's figures cover, the first ones.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use punctual_pipelines::TardinessFigures;
-use punctual_runtime::linux::pipeline::{Cause, Panel, QueueNow, StageNow, StageStatistics};
+use punctual_pipelines::linux::{Cause, Panel, QueueNow, StageNow, StageStatistics};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
 

@@ -12,8 +12,8 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use punctual_pipelines::linux::{Pipeline, PipelineError, PipelineOptions};
 use punctual_radio::{Options, sound};
-use punctual_runtime::linux::pipeline::{Pipeline, PipelineError, PipelineOptions};
 
 use crate::args::Radio;
 use crate::decisions::Recorder;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use punctual_allocation::mapping::MappingPolicy;
+use punctual_pipelines::linux::ClockOptions;
 use punctual_pipelines::{Graph, WhenFull};
 use punctual_platform::linux::KernelTree;
 use punctual_radio::{IQ_BYTES, IQ_RATE, Options, Recording};
-use punctual_runtime::linux::pipeline::ClockOptions;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
 

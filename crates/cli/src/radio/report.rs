@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use punctual_pipelines::linux::{Cause, Handover, QueueNow};
 use punctual_radio::sound::Fingerprint;
 use punctual_radio::{Quality, Receiver, quality};
-use punctual_runtime::linux::pipeline::{Cause, Handover, QueueNow};
 use serde::Serialize;
 
 use super::pipes::Tap;

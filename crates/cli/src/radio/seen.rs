@@ -1,8 +1,8 @@
 //! Figures for the page, gathered while a radio plays.
 
 use punctual_os::LinuxOs;
+use punctual_pipelines::linux::{Handover, Supervisor};
 use punctual_radio::{InputSpectrum, Spectrum};
-use punctual_runtime::linux::pipeline::{Handover, Supervisor};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::sink::Wires;

@@ -8,15 +8,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use punctual_os::LinuxOs;
+use punctual_pipelines::linux::{ClockHand, Handover, Pipeline, QueueNow, StageNow, StageStatistics, Supervisor};
 use punctual_pipelines::{Head, erase};
 use punctual_platform::KnobId;
 use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread;
 use punctual_radio::stages::Source;
 use punctual_radio::{SINK, SOURCE, Spectrum};
-use punctual_runtime::linux::pipeline::{
-    ClockHand, Handover, Pipeline, QueueNow, StageNow, StageStatistics, Supervisor,
-};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Time};
 
 use super::plan::Plan;

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_os::LinuxOs;
+use punctual_pipelines::linux::Pinned;
 use punctual_pipelines::{Head, Turn, erase};
 use punctual_platform::linux::probe::GapProbe;
 use punctual_radio::AUDIO_RATE;
 use punctual_radio::sound::{Fingerprint, Sound, SoundError};
 use punctual_radio::stages::Sink;
-use punctual_runtime::linux::pipeline::Pinned;
 use punctual_units::{Clock, Nanos, Time};
 
 use super::pipes::{Outgoing, Tap};

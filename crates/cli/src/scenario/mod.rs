@@ -18,8 +18,8 @@ use std::io::Write;
 use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 
+use punctual_pipelines::linux::told;
 use punctual_platform::Neighbours;
-use punctual_runtime::linux::pipeline::told;
 use punctual_scenario::stages::{StagePlan, StagesSpec};
 use punctual_workload::{Problem, Scenario, TaskSpec};
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual_os::LinuxOs;
-use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
-use punctual_radio::stages::Load;
-use punctual_runtime::linux::pipeline::{
+use punctual_pipelines::linux::{
     Handover, Mechanism, MoveError, Pinned, Pipeline, PipelineError, PipelineOptions, Supervisor, told,
 };
+use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
+use punctual_radio::stages::Load;
 use punctual_units::{Clock, Nanos, percentile};
 use serde::Serialize;
 

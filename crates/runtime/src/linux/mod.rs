@@ -30,7 +30,6 @@ mod known;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_tests;
-pub mod pipeline;
 mod releases;
 mod seats;
 mod sensor;

@@ -2,7 +2,7 @@
 //!
 //! A stage is a program with pipes, a file, a shared library in C, or a kind that is built in. Programs and files stay
 //! in the process that runs the scenario; libraries and built-in kinds may move. A program in the middle is two stages
-//! of the graph ([`punctual_runtime::linux::pipeline::Piped`] says why).
+//! of the graph ([`punctual_pipelines::linux::Piped`] says why).
 
 mod check;
 mod kinds;

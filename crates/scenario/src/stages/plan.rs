@@ -1,7 +1,7 @@
 //! Turns a scenario's stages into a graph.
 
+use punctual_pipelines::linux::CStage;
 use punctual_pipelines::{AnyStage, Graph, StageSpec};
-use punctual_runtime::linux::pipeline::CStage;
 use punctual_units::CoreId;
 use punctual_workload::Problem;
 

@@ -8,11 +8,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use punctual_allocation::mapping::MappingPolicy;
-use punctual_pipelines::{Failure, TardinessFigures};
-use punctual_platform::linux::{KernelTree, cores};
-use punctual_runtime::linux::pipeline::{
+use punctual_pipelines::linux::{
     Cause, ClockOptions, Panel, Peer, PipeError, PipeReport, Piped, Pipeline, PipelineError, PipelineOptions, Pipes,
 };
+use punctual_pipelines::{Failure, TardinessFigures};
+use punctual_platform::linux::{KernelTree, cores};
 use punctual_runtime::report::{Quantiles, StageReport};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Problem, TaskGoal};
@@ -75,10 +75,7 @@ impl Stages {
             true => cores::usable(&KernelTree::default()),
             false => spec.cores.clone(),
         };
-        let cores: Vec<CoreId> = cores
-            .into_iter()
-            .take(punctual_runtime::linux::pipeline::CORES_MAX)
-            .collect();
+        let cores: Vec<CoreId> = cores.into_iter().take(punctual_pipelines::linux::CORES_MAX).collect();
         let placement = plan
             .placement(spec, &cores)
             .map_err(|problem| StageError::Problems(vec![problem]))?;

@@ -10,10 +10,10 @@ use std::hint::black_box;
 use std::io::{Read, Repeat};
 use std::sync::Arc;
 
+use punctual_pipelines::linux::{Pipeline, PipelineOptions, Supervisor};
 use punctual_pipelines::{AnyStage, Checkpoint, Failure, Graph, Head, Layout, Region, Runner, Turn};
 use punctual_radio::stages::{Sink, Source};
 use punctual_radio::{Options, Recording, SINK, SOURCE, graph, stage};
-use punctual_runtime::linux::pipeline::{Pipeline, PipelineOptions, Supervisor};
 use punctual_units::{Nanos, Time};
 
 use crate::instructions::{of_process, of_work};
@@ -136,7 +136,7 @@ fn start() -> Result<Pipeline, String> {
 /// Number of instructions per frame of the process that runs `task`.
 fn of_running(task: &str) -> Result<f64, String> {
     let pipeline = start()?;
-    let failed = |why: punctual_runtime::linux::pipeline::PipelineError| why.to_string();
+    let failed = |why: punctual_pipelines::linux::PipelineError| why.to_string();
     let mut source = pipeline.pinned(SOURCE).map_err(failed)?;
     let mut sink = pipeline.pinned(SINK).map_err(failed)?;
     let feeding = std::thread::spawn(move || {

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use punctual_pipelines::linux::{Mechanism, Pipeline, PipelineOptions, Supervisor};
 use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
 use punctual_platform::linux::process::cpu_time;
-use punctual_runtime::linux::pipeline::{Mechanism, Pipeline, PipelineOptions, Supervisor};
 
 use crate::mig::single;
 use crate::samples::{Labels, Run, labels as labelled};
@@ -86,7 +86,7 @@ fn start(tasks: usize) -> Result<Pipeline, String> {
 
 fn measured(tasks: usize) -> Result<[f64; 3], String> {
     let pipeline = start(tasks)?;
-    let failed = |why: punctual_runtime::linux::pipeline::PipelineError| why.to_string();
+    let failed = |why: punctual_pipelines::linux::PipelineError| why.to_string();
     let mut source = pipeline.pinned("source").map_err(failed)?;
     let mut sink = pipeline.pinned("sink").map_err(failed)?;
     let feeding = std::thread::spawn(move || {

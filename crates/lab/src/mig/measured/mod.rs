@@ -7,7 +7,7 @@ mod cost;
 mod daemons;
 mod queues;
 
-use punctual_runtime::linux::pipeline::told;
+use punctual_pipelines::linux::told;
 
 use super::Part;
 use crate::claims::judge;

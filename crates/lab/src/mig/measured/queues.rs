@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use punctual_os::LinuxOs;
+use punctual_pipelines::linux::{Mechanism, Pinned, Pipeline, PipelineOptions};
 use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
 use punctual_radio::stages::Load;
-use punctual_runtime::linux::pipeline::{Mechanism, Pinned, Pipeline, PipelineOptions};
 use punctual_units::{Clock, Nanos};
 
 use crate::mig::single;
@@ -106,7 +106,7 @@ struct Played {
 
 fn played(slots: u32, mechanism: Option<Mechanism>) -> Result<Played, String> {
     let pipeline = start(slots)?;
-    let failed = |why: punctual_runtime::linux::pipeline::PipelineError| why.to_string();
+    let failed = |why: punctual_pipelines::linux::PipelineError| why.to_string();
     let mut source = pipeline.pinned("source").map_err(failed)?;
     let mut sink = pipeline.pinned("sink").map_err(failed)?;
     let feeding = std::thread::spawn(move || source.run(erase(Numbers).as_mut()));

@@ -1,10 +1,10 @@
 //! A stage that stays in the caller's process.
 
-use punctual_pipelines::{AnyStage, Failure, Head, Runner, Turn};
 use punctual_units::{Nanos, Time};
 
 use super::PipelineError;
 use super::shared::{End, Shared};
+use crate::{AnyStage, Failure, Head, Runner, Turn};
 
 /// A pinned stage: a thread of the caller executes its steps.
 #[derive(Debug)]

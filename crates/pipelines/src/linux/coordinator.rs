@@ -7,10 +7,10 @@
 //! if there was no coordinator yet, if the last one was inactive for [`STALE`], or if it was this core's worker before
 //! that died. Workers have one thread: they do this between two waits.
 //!
-//! The new coordinator inherits nothing. Migrations under way complete by themselves (`control.rs` of
-//! `punctual-pipelines`), or the new coordinator hurries them up as its predecessor would. It reads where stages are and
-//! asks a policy without history. A coordinator that was wrongly taken for dead finds another epoch and stops; a
-//! migration that it has just announced does no harm, because any process may announce one.
+//! The new coordinator inherits nothing. Migrations under way complete by themselves (`../control.rs`), or the new
+//! coordinator hurries them up as its predecessor would. It reads where stages are and asks a policy without history. A
+//! coordinator that was wrongly taken for dead finds another epoch and stops; a migration that it has just announced
+//! does no harm, because any process may announce one.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +18,6 @@ use punctual_allocation::mapping::{
     ClockStep, Coordinator, Cores, Domain, Ground, Mapped, Mapping, MappingDecision, MappingPolicy, Move, MoveCost,
     Seen,
 };
-use punctual_pipelines::{Control, Phase};
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cpufreq;
@@ -31,6 +30,7 @@ use super::panel::{Mechanism, MoveError, Panel};
 use super::shared::Shared;
 use super::statistics::{EVERY, FPS_LEAST, Gatherer};
 use super::{PipelineError, PipelineOptions};
+use crate::{Control, Phase};
 
 /// A coordinator inactive for this long is taken for dead. It is active every 10 ms.
 const STALE: Nanos = Nanos::from_millis(300);

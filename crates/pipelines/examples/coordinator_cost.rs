@@ -1,7 +1,7 @@
 //! Measures the cost of measuring and deciding: the CPU time of the workers of a pipeline of 16 stages, as a share of a
 //! core.
 //!
-//!     cargo run -p punctual-runtime --example coordinator_cost [SECONDS]
+//!     cargo run -p punctual-pipelines --example coordinator_cost [SECONDS]
 //!
 //! All stages run on the core whose worker does not coordinate, so that one worker has the statistics of 16 stages, a
 //! hundred times a second, and the other one the coordinator alone. Both figures include everything that a worker does.
@@ -25,12 +25,12 @@ mod linux {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 
+    use punctual_pipelines::linux::mapping::MappingPolicy;
+    use punctual_pipelines::linux::{Mechanism, Pipeline, PipelineOptions, Supervisor};
     use punctual_pipelines::{
         AnyStage, EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase,
     };
     use punctual_platform::linux::process::cpu_time;
-    use punctual_runtime::linux::pipeline::mapping::MappingPolicy;
-    use punctual_runtime::linux::pipeline::{Mechanism, Pipeline, PipelineOptions, Supervisor};
     use punctual_units::Nanos;
 
     const STAGES: usize = 16;

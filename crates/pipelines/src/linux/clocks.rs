@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use punctual_allocation::mapping::{ClockStep, Cores, Domain, MappingPolicy, RUNNING_MAX};
 use punctual_loop::{CLOCKS_EVERY, ClockDecision, ClockDomain, ClockGround, ClockLog, Clocks, ClocksSeen};
-use punctual_pipelines::{TardinessOf, TardinessSince};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cpufreq};
 use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_units::{CoreId, Hertz};
@@ -21,6 +20,7 @@ use super::PipelineError;
 use super::coordinator::WATTS;
 use super::panel::Panel;
 use super::shared::Shared;
+use crate::{TardinessOf, TardinessSince};
 
 /// Greatest number of clock steps per domain from which tables are made, the lowest and the highest among them: a tenth
 /// of the range is as much as loads vary by.

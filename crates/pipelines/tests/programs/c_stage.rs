@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use punctual_pipelines::linux::*;
 use punctual_pipelines::*;
-use punctual_runtime::linux::pipeline::*;
 use punctual_units::Nanos;
 
 /// How long a case may take: far longer than it does on a busy machine.

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use punctual_pipelines::{AnyStage, Control, Doing, Runner, Told, Turn, doing};
 use punctual_platform::linux::process::exit_now;
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
@@ -10,6 +9,7 @@ use punctual_units::{Nanos, Time};
 use super::planted::Point;
 use super::shared::{Besides, End, Note, Shared};
 use super::statistics::OwnCount;
+use crate::{AnyStage, Control, Doing, Runner, Told, Turn, doing};
 
 /// Time for which an announced target spins for the stage before it sleeps: longer than an owner needs between two
 /// steps, and shorter than work waiting for this core would notice.

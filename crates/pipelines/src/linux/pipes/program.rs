@@ -9,15 +9,15 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use punctual_pipelines::{AnyStage, Turn};
 use punctual_platform::linux::pipes::{self, Patient};
 use punctual_platform::linux::process::ProcessId;
 use punctual_units::Nanos;
 
 use super::halves::{Feeding, Given, Reading, Stamps, Waited};
 use super::{LOOK, Orders, Peer, PipeError, PipeReport, Piped, RESTARTS_MAX};
-use crate::linux::pipeline::pinned::Pinned;
-use crate::linux::pipeline::shared::{End, Shared};
+use crate::linux::pinned::Pinned;
+use crate::linux::shared::{End, Shared};
+use crate::{AnyStage, Turn};
 
 /// Time for a program that has closed a pipe to end, so that its exit status is known.
 const GRACE: Duration = Duration::from_secs(1);

@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use punctual_allocation::mapping::{MappingDecision, MappingPolicy};
-use punctual_pipelines::SLOTS_MAX;
 use punctual_units::{Hertz, Nanos, Time};
 
 use super::shared::{CORES_MAX, Shared};
+use crate::SLOTS_MAX;
 
 /// Default time for which policies leave all stages alone after a user has migrated one.
 pub const HOLD: Nanos = Nanos::from_secs(10);
@@ -53,7 +53,7 @@ const CLOCKS: usize = 16;
 const STAGES: usize = 64;
 const STAGE_WORDS: usize = 8;
 /// Log of decisions: number of places, and words of each.
-const DECISIONS: usize = STAGES + punctual_pipelines::STAGES_MAX * STAGE_WORDS;
+const DECISIONS: usize = STAGES + crate::STAGES_MAX * STAGE_WORDS;
 const PLACES: usize = 64;
 const PLACE_WORDS: usize = 64;
 /// CPU time of the process in each slot of each stage, as counted so far.

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_pipelines::LAST_WORDS_MAX;
-
 use super::shared::{Note, Shared};
+use crate::LAST_WORDS_MAX;
 
 /// Value while a process writes, or after it died while writing.
 const CLAIMED: u64 = u64::MAX;

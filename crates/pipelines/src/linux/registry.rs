@@ -6,14 +6,14 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use punctual_pipelines::Graph;
+use punctual_custody::recovery;
 use punctual_platform::linux::process::ProcessId;
-use punctual_platform::linux::recovery;
 use serde::{Deserialize, Serialize};
 
 use super::PipelineError;
 use super::panel::Panel;
 use super::shared::Shared;
+use crate::Graph;
 
 /// Folder of the files, inside that of run-time data.
 const FOLDER: &str = "pipelines";

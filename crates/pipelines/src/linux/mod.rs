@@ -10,7 +10,7 @@
 //! ```
 //!
 //! All of them die with the process above them, and the memory with the last of them: after a kill of any of them no
-//! process and no mapping is left. One word names the process that owns a stage ([`punctual_pipelines::Control`]).
+//! process and no mapping is left. One word names the process that owns a stage ([`crate::Control`]).
 
 mod c_stage;
 mod clocks;
@@ -33,12 +33,13 @@ mod worker;
 use std::ffi::OsString;
 
 use punctual_allocation::mapping::{Cores, Ground, MappingError, MappingPolicy};
-use punctual_pipelines::{Control, Graph, LayoutError, TakeError, TardinessFigures};
 use punctual_platform::Refusal;
 use punctual_platform::linux::cores;
 use punctual_platform::linux::process::{die_with, leave_signals_to_parent};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
 use punctual_units::{CoreId, Nanos};
+
+use crate::{Control, Graph, LayoutError, TakeError, TardinessFigures};
 
 pub use punctual_allocation::mapping;
 

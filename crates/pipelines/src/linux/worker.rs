@@ -8,7 +8,6 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
-use punctual_pipelines::{AnyStage, Control, Death, after_end, buried, emptied, may_go_on, starts};
 use punctual_platform::linux::process::{Ended, ProcessId, count_ended_children, die_with, exit_now, fork, reap};
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
@@ -19,6 +18,7 @@ use super::planted::Point;
 use super::shared::{Bodies, End, Note, Shared};
 use super::watchdog::Watchdog;
 use super::{Kin, PipelineOptions, Role, environment};
+use crate::{AnyStage, Control, Death, after_end, buried, emptied, may_go_on, starts};
 
 /// Greatest number of consecutive deaths of a stage, without a step in between: a stage that dies at every frame is
 /// broken, and ends the pipeline.

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_os::LinuxOs;
-use punctual_pipelines::{AnyStage, Bell, Checkpoint, Control, Graph, Layout, Region, Slot, Versions, may_go_on};
 use punctual_platform::linux::futex;
 use punctual_platform::linux::shared_memory::SharedMemory;
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::PipelineError;
+use crate::{AnyStage, Bell, Checkpoint, Control, Graph, Layout, Region, Slot, Versions, may_go_on};
 
 /// Greatest number of cores of one pipeline; each has slots for two processes of a stage.
 pub const CORES_MAX: usize = 8;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_os::LinuxOs;
-use punctual_pipelines::{AnyStage, Failure, Frames, Head};
 use punctual_units::{Clock, Nanos, Time};
 
 use super::{LOOK, Orders};
+use crate::{AnyStage, Failure, Frames, Head};
 
 /// Greatest number of frames under way in a program whose times are kept. Beyond that the oldest times are dropped, and
 /// frames get the times of later ones.

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use punctual_pipelines::{Control, Granted, Phase, Version, Wish, grant, may_go_on};
 use punctual_platform::linux::process::ProcessId;
 use punctual_units::{CoreId, Nanos};
 
@@ -13,6 +12,7 @@ use super::PipelineError;
 use super::desk::Word;
 use super::log::Handover;
 use super::shared::{Besides, End, Note, Shared};
+use crate::{Control, Granted, Phase, Version, Wish, grant, may_go_on};
 
 /// Longest time for a target to get ready: to be executed, and to read the state.
 const PREPARES: Nanos = Nanos::from_secs(3);

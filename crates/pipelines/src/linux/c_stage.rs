@@ -4,9 +4,10 @@ use std::ffi::{CStr, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-use punctual_pipelines::{AnyStage, Failure, Frames, Head};
 use punctual_platform::linux::library::Library;
 use punctual_units::Time;
+
+use crate::{AnyStage, Failure, Frames, Head};
 
 /// Version of the header that this program serves.
 const ABI_VERSION: u32 = 1;
