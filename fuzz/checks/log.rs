@@ -8,7 +8,7 @@ use punctual_federation::ids::{BatchId, Boot, Epoch, Member, NodeId, RequestId, 
 use punctual_logs::{CommitLog, FORMAT, FederationId, Identity, Local, LocalError, Revision};
 use punctual_store::batch::{TemporalRead, WriteSet};
 use punctual_store::temporal::{Creation, ObjectSpec};
-use punctual_units::{Made, Nanos, Seq};
+use punctual_units::{Nanos, ObjectName, Seq};
 
 use super::source::{Source, change};
 
@@ -29,7 +29,7 @@ fn samples() -> &'static [Vec<u8>] {
             number: 1,
         };
         let changes = [(b"arm/1".to_vec(), Some(b"up".to_vec())), (b"leg".to_vec(), None)];
-        let made = Made {
+        let made = ObjectName {
             source: 1,
             boot: 2,
             sequence: 3,

@@ -14,7 +14,7 @@ use punctual_logs::frame::{FrameError, Frames, write};
 use punctual_node::datagram::{self, Head};
 use punctual_node::wire::{Packet, VERSION, shortened};
 use punctual_store::batch::Image;
-use punctual_units::{Made, Nanos, Revision, Seq, Time};
+use punctual_units::{Nanos, ObjectName, Revision, Seq, Time};
 
 use super::source::{Source, change, pieces};
 
@@ -73,7 +73,7 @@ fn samples() -> &'static [Vec<u8>] {
             session: SessionId(3),
             number: 300,
         };
-        let made = Made {
+        let made = ObjectName {
             source: 1,
             boot: 2,
             sequence: 3,

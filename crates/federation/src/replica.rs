@@ -10,7 +10,7 @@ use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image, WriteSe
 use punctual_store::engine::{Engine, EngineError};
 use punctual_store::temporal::{Creation, Sample};
 use punctual_store::{Deadline, Freshness, ReadTransaction, Store, StoreError};
-use punctual_units::{Made, Nanos, Seq, Time};
+use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use crate::action::Performed;
 use crate::cells::{self, Cells, CellsMut, Interpreter, Millis, Shown, Visit};
@@ -509,7 +509,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// Those of the store.
     pub fn install_reading(
         &self,
-        object: Made,
+        object: ObjectName,
         seq: Seq,
         sampled_at: Option<Time>,
         value: &[u8],
@@ -523,12 +523,12 @@ impl<E: Engine, O: Os> Replica<E, O> {
     }
 
     /// Whether the object of that name was created here.
-    pub fn has_object(&self, object: Made) -> bool {
+    pub fn has_object(&self, object: ObjectName) -> bool {
         self.store.object_made(object).is_some()
     }
 
     /// The key of each temporal object that was created, and its present name.
-    pub fn created(&self) -> Vec<(Key, Made)> {
+    pub fn created(&self) -> Vec<(Key, ObjectName)> {
         self.store.created()
     }
 

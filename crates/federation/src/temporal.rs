@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use punctual_store::updates::Counts;
-use punctual_units::{Made, Nanos, Seq, Time};
+use punctual_units::{Nanos, ObjectName, Seq, Time};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -54,7 +54,7 @@ pub struct Stamp {
 /// A reading on its way from its source to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    pub object: Made,
+    pub object: ObjectName,
     /// Number of the reading within the object.
     pub seq: Seq,
     /// Age when the feed took it, on the source's clock; [`Nanos::MAX`] if unknown.
@@ -68,7 +68,7 @@ pub struct Report {
 /// A [`Report`] that borrows its value, to be encoded without a copy; the fields are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Reported<'f> {
-    pub object: Made,
+    pub object: ObjectName,
     pub seq: Seq,
     pub age: Nanos,
     pub stamp: Stamp,
@@ -120,14 +120,14 @@ pub enum FeedError {
     /// The feed has its maximum of objects.
     #[error("object {object}: this feed has its {max} objects already: raise the bound of objects")]
     TooManyObjects {
-        object: Made,
+        object: ObjectName,
         /// Most objects of the feed.
         max: u32,
     },
     /// The reading is not newer than the last one.
     #[error("object {object}: reading {seq} comes after {last}: offer each once, in increasing order from 1")]
     NotNewer {
-        object: Made,
+        object: ObjectName,
         seq: Seq,
         /// The last number offered, 0 if none was.
         last: Seq,
@@ -135,7 +135,7 @@ pub enum FeedError {
     /// The value exceeds the feed's bound on values.
     #[error("object {object}: a value of {len} bytes, at most {max} are taken: raise the bound of values")]
     TooLong {
-        object: Made,
+        object: ObjectName,
         /// Length of the value in bytes.
         len: usize,
         /// The longest allowed value, in bytes.
@@ -157,7 +157,7 @@ pub enum Heard {
 /// The newest reading of one object, which waits, is under way, or has ended.
 #[derive(Clone, Debug)]
 struct Slot {
-    object: Made,
+    object: ObjectName,
     seq: Seq,
     age: Nanos,
     stamp: Stamp,
@@ -212,11 +212,11 @@ impl Hasher for NameHasher {
 ///
 /// ```
 /// use punctual_federation::temporal::{Feed, FeedBounds, Inbox, InboxBounds, Received, Stamp};
-/// use punctual_units::{Made, Nanos, Seq, Time};
+/// use punctual_units::{Nanos, ObjectName, Seq, Time};
 /// let mut inbox = Inbox::new(InboxBounds::default());
 /// let stamp = Stamp { boot: 1, at: Time(1_000) }; // of the peer's clock
 /// let mut feed = Feed::new(FeedBounds::default(), stamp);
-/// let object = Made { source: 7, boot: 1, sequence: 1 };
+/// let object = ObjectName { source: 7, boot: 1, sequence: 1 };
 /// feed.offer(object, Seq(1), Nanos(50), b"20.5").unwrap();
 /// feed.offer(object, Seq(2), Nanos(50), b"21.5").unwrap(); // supersedes the first
 /// let report = feed.next(Time(900_000)).unwrap().report(); // the source's clock shows what it likes
@@ -230,7 +230,7 @@ pub struct Feed {
     bounds: FeedBounds,
     stamp: Stamp,
     /// Only looked up, never iterated over, so its order has no effect.
-    numbers: HashMap<Made, u32, BuildHasherDefault<NameHasher>>,
+    numbers: HashMap<ObjectName, u32, BuildHasherDefault<NameHasher>>,
     slots: Vec<Slot>,
     /// Objects whose newest reading waits, and some that did, each once, in the order in which they began to.
     queue: VecDeque<u32>,
@@ -277,7 +277,7 @@ impl Feed {
     ///
     /// # Errors
     /// [`FeedError`]; nothing has changed.
-    pub fn offer(&mut self, object: Made, seq: Seq, age: Nanos, value: &[u8]) -> Result<(), FeedError> {
+    pub fn offer(&mut self, object: ObjectName, seq: Seq, age: Nanos, value: &[u8]) -> Result<(), FeedError> {
         let (len, max) = (value.len(), self.bounds.value_bytes);
         if len > max as usize {
             return Err(FeedError::TooLong { object, len, max });
@@ -308,7 +308,7 @@ impl Feed {
     }
 
     /// Adds an object; returns its index.
-    fn begin(&mut self, object: Made) -> Result<u32, FeedError> {
+    fn begin(&mut self, object: ObjectName) -> Result<u32, FeedError> {
         let (number, max) = (self.slots.len() as u32, self.bounds.objects);
         if number >= max {
             return Err(FeedError::TooManyObjects { object, max });
@@ -387,7 +387,7 @@ impl Feed {
     /// peers. It is under way then, if there is room for it, and is sent again as if this feed had sent it. Returns the
     /// stamp to send with it; `None` if it is not the newest reading here, or was taken with another `age`: the stamp
     /// belongs to the instant at which the feed took it.
-    pub fn sent_otherwise(&mut self, object: Made, seq: Seq, age: Nanos, now: Time) -> Option<Stamp> {
+    pub fn sent_otherwise(&mut self, object: ObjectName, seq: Seq, age: Nanos, now: Time) -> Option<Stamp> {
         let number = *self.numbers.get(&object)?;
         let slot = &self.slots[number as usize];
         let (stamp, has_room) = (slot.stamp, (self.counts.in_flight as usize) < self.bounds.under_way);
@@ -421,7 +421,7 @@ impl Feed {
     }
 
     /// Notes that the peer has reading `seq` of `object`, or a newer one.
-    pub fn acknowledged(&mut self, object: Made, seq: Seq) {
+    pub fn acknowledged(&mut self, object: ObjectName, seq: Seq) {
         let Some(number) = self.numbers.get(&object) else {
             return;
         };
@@ -541,7 +541,7 @@ pub enum Received {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("object {object}: {max} objects of this source are known already: raise the bound of objects")]
 pub struct InboxFull {
-    pub object: Made,
+    pub object: ObjectName,
     /// Most objects of one source.
     pub max: usize,
 }
@@ -552,7 +552,7 @@ pub struct Inbox {
     bounds: InboxBounds,
     /// The latest boot of the source: with a new one, all of its objects begin anew.
     source_boot: u64,
-    newest: BTreeMap<Made, Seq>,
+    newest: BTreeMap<ObjectName, Seq>,
     counts: InboxCounts,
 }
 
@@ -611,7 +611,7 @@ impl Inbox {
     }
 
     /// Forgets objects that no longer belong to this source.
-    pub fn keep(&mut self, mut is_there: impl FnMut(Made) -> bool) {
+    pub fn keep(&mut self, mut is_there: impl FnMut(ObjectName) -> bool) {
         self.newest.retain(|made, _| is_there(*made));
     }
 }

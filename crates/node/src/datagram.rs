@@ -262,7 +262,7 @@ impl Came {
 mod tests {
     use proptest::prelude::*;
     use punctual_federation::temporal::{Feed, FeedBounds};
-    use punctual_units::{Made, Nanos, Seq, Time};
+    use punctual_units::{Nanos, ObjectName, Seq, Time};
 
     use super::*;
 
@@ -277,7 +277,7 @@ mod tests {
     fn written(head: &Head, seal: Option<&Seal>) -> Vec<u8> {
         let mut feed = Feed::new(FeedBounds::default(), Stamp { boot: 0, at: Time(0) });
         for sequence in 0..3 {
-            let made = Made {
+            let made = ObjectName {
                 source: 3,
                 boot: 1,
                 sequence,

@@ -7,7 +7,7 @@ use punctual_federation::ids::{NodeId, RequestId, Revision, SessionId};
 use punctual_federation::message::{Answer, Key, Operation, Refusal, Request, Work};
 use punctual_federation::session::Session;
 use punctual_store::temporal::Creation;
-use punctual_units::{Made, Nanos, Time};
+use punctual_units::{Nanos, ObjectName, Time};
 
 use crate::sensing::Temporal;
 
@@ -85,7 +85,7 @@ impl Maker {
     }
 
     /// Returns the next request, and the names that it gives to the objects.
-    pub fn next(&mut self, now: Time) -> Option<(Request, Vec<(Key, Made)>)> {
+    pub fn next(&mut self, now: Time) -> Option<(Request, Vec<(Key, ObjectName)>)> {
         if self.asked.as_ref().is_some_and(|asked| asked.until <= now) {
             self.again(AGAIN, now);
         }
@@ -113,8 +113,8 @@ impl Maker {
         };
         self.alone = self.alone.saturating_sub(1);
         let keys: Vec<Key> = self.waiting.drain(..count).collect();
-        let named: Vec<(Key, Made)> = keys.iter().map(|key| (key.clone(), self.name())).collect();
-        let create = |(key, made): &(Key, Made)| {
+        let named: Vec<(Key, ObjectName)> = keys.iter().map(|key| (key.clone(), self.name())).collect();
+        let create = |(key, made): &(Key, ObjectName)| {
             let (made, spec) = (*made, self.kind.spec(key));
             Operation::Create(Creation { made, spec })
         };
@@ -130,9 +130,9 @@ impl Maker {
     }
 
     /// Makes a name that no object ever had.
-    fn name(&mut self) -> Made {
+    fn name(&mut self) -> ObjectName {
         self.sequence += 1;
-        Made {
+        ObjectName {
             source: self.me.0,
             boot: self.kind.boot,
             sequence: self.sequence,
@@ -228,7 +228,7 @@ mod tests {
         assert!(due > Time(1) && maker.next(Time(1)).is_none());
         let (again, names) = maker.next(due).unwrap();
         assert!(again.id > request.id, "the session goes on");
-        let keys = |named: &[(Key, Made)]| named.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+        let keys = |named: &[(Key, ObjectName)]| named.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
         assert_eq!(keys(&names), keys(&named));
         assert!(names.iter().zip(&named).all(|((_, next), (_, first))| next > first));
         assert_eq!(maker.answered(request.id, &Answer::Unknown, due), None, "of the past");

@@ -19,7 +19,7 @@ use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::Counts;
-use punctual_units::{Made, Nanos, Seq, Time};
+use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use crate::ages::Ages;
 
@@ -95,7 +95,7 @@ pub enum Latest<'r> {
 /// An object whose source this node is, or is about to be.
 #[derive(Clone, Copy, Debug)]
 struct Own {
-    made: Made,
+    made: ObjectName,
     /// Number of the last reading; 0 before the first.
     seq: u64,
 }
@@ -104,7 +104,7 @@ struct Own {
 #[derive(Clone, Debug, Default)]
 struct Taken {
     is_due: bool,
-    readings: Vec<(Made, Seq)>,
+    readings: Vec<(ObjectName, Seq)>,
 }
 
 /// Reports that were not taken, since the node started.
@@ -140,7 +140,7 @@ pub struct Sensing {
     taken: BTreeMap<NodeId, Taken>,
     /// Reports that came before the entry that creates their object, at most one for each object. Their sources send
     /// them again, but not soon.
-    early: BTreeMap<Made, (NodeId, Report)>,
+    early: BTreeMap<ObjectName, (NodeId, Report)>,
     /// Counts of the feeds that have ended, by peer.
     past: BTreeMap<NodeId, Counts>,
     /// Whether a feed had no room for an object, because it still holds former names.
@@ -204,7 +204,7 @@ impl Sensing {
     }
 
     /// Takes note of the name that a requested creation gives to an object.
-    pub fn names(&mut self, key: Key, made: Made) {
+    pub fn names(&mut self, key: Key, made: ObjectName) {
         let before = self.own.insert(key, Own { made, seq: 0 });
         self.is_crowded |= before.is_some_and(|own| own.seq > 0);
     }
@@ -260,7 +260,7 @@ impl Sensing {
         replica: &Replica<E, O>,
         peer: NodeId,
         stamp: Stamp,
-        taken: &[(Made, Seq)],
+        taken: &[(ObjectName, Seq)],
     ) {
         let heard = self.feeds.get_mut(&peer).map(|feed| feed.heard(stamp));
         if heard.is_none_or(|heard| heard == Heard::Restarted) {
@@ -336,8 +336,8 @@ impl Sensing {
 
     /// Takes the early reports whose objects exist now, after an entry was applied.
     pub fn applied<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>, now: Time, since_boot: Time) {
-        let is_made = |(made, _): &(&Made, &(NodeId, Report))| replica.has_object(**made);
-        let made: Vec<Made> = self.early.iter().filter(is_made).map(|(made, _)| *made).collect();
+        let is_made = |(made, _): &(&ObjectName, &(NodeId, Report))| replica.has_object(**made);
+        let made: Vec<ObjectName> = self.early.iter().filter(is_made).map(|(made, _)| *made).collect();
         for (from, report) in made
             .iter()
             .filter_map(|made| self.early.remove(made))
@@ -353,7 +353,7 @@ impl Sensing {
     }
 
     /// Returns the stamp and the acknowledgements to send to a peer, if any are due.
-    pub fn tells(&mut self, peer: NodeId, since_boot: Time) -> Option<(Stamp, Vec<(Made, Seq)>)> {
+    pub fn tells(&mut self, peer: NodeId, since_boot: Time) -> Option<(Stamp, Vec<(ObjectName, Seq)>)> {
         let taken = self.taken.get_mut(&peer)?;
         if !taken.is_due && taken.readings.is_empty() {
             return None;

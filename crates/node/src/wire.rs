@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use punctual_federation::ids::{FederationId, Member};
 use punctual_federation::message::{Key, Message, Reply, Request};
 use punctual_federation::temporal::{Report, Stamp, Together};
-use punctual_units::{Made, Nanos, Revision, Seq};
+use punctual_units::{Nanos, ObjectName, Revision, Seq};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::datagram::Secret;
@@ -53,7 +53,7 @@ pub enum Packet {
     /// Readings of the sender's objects, at most [`crate::sensing::TOGETHER_MAX`].
     Readings(Vec<Report>),
     /// The sender's stamp, and the receiver's readings that the sender acknowledges.
-    Taken(Stamp, Vec<(Made, Seq)>),
+    Taken(Stamp, Vec<(ObjectName, Seq)>),
     /// The sender, a balancer, asks for changes of keys from now on.
     Hear,
     /// Keys that the entry at that revision has set or removed, once the sender has applied it. The first such packet
@@ -192,7 +192,8 @@ mod tests {
             federation: FederationId(federation),
             from,
         });
-        let made = || any::<(u32, u64, u64)>().prop_map(|(source, boot, sequence)| Made { source, boot, sequence });
+        let made =
+            || any::<(u32, u64, u64)>().prop_map(|(source, boot, sequence)| ObjectName { source, boot, sequence });
         let stamp = || any::<(u64, u64)>().prop_map(|(boot, at)| Stamp { boot, at: Time(at) });
         let report = (made(), any::<(u64, u64)>(), stamp(), any::<Vec<u8>>());
         let report = report.prop_map(|(object, (seq, age), stamp, value)| Report {
@@ -233,7 +234,7 @@ mod tests {
         };
         let mut feed = Feed::new(FeedBounds::default(), stamp);
         for sequence in 0..3u64 {
-            let object = Made {
+            let object = ObjectName {
                 source: 1,
                 boot: 1 << 40,
                 sequence,

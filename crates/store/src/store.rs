@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
 use punctual_os::{Os, Refusal};
-use punctual_units::{Made, Nanos, ObjectId, Revision, Share, Time};
+use punctual_units::{Nanos, ObjectId, ObjectName, Revision, Share, Time};
 
 use crate::batch::{is_reserved, read_created, read_revision, read_upto};
 use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
@@ -404,12 +404,12 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// The temporal object that was created under this name.
-    pub fn object_made(&self, made: Made) -> Option<ObjectId> {
+    pub fn object_made(&self, made: ObjectName) -> Option<ObjectId> {
         self.objects.made(made)
     }
 
     /// The keys of all temporal objects that were created, and the present name of each.
-    pub fn created(&self) -> Vec<(Vec<u8>, Made)> {
+    pub fn created(&self) -> Vec<(Vec<u8>, ObjectName)> {
         self.objects.created().names_by_key()
     }
 

@@ -70,19 +70,20 @@ impl fmt::Display for Revision {
     }
 }
 
-/// Unique name of an item made while a federation runs: its source, the source's boot, and the number within that boot.
-/// A source counts its boots and stores the count, so that no name occurs twice, whatever the source forgot.
+/// Unique name of an object that is created while a federation runs: its source, the source's boot, and the number
+/// within that boot. A source counts its boots and stores the count, so that no name occurs twice, whatever the source
+/// forgot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Made {
-    /// Number of the node that made the item.
+pub struct ObjectName {
+    /// Number of the node that created the object.
     pub source: u32,
     /// Number of the source's start, from 1.
     pub boot: u64,
-    /// Number of the item within that boot, from 1.
+    /// Number of the object within that boot, from 1.
     pub sequence: u64,
 }
 
-impl fmt::Display for Made {
+impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.source, self.boot, self.sequence)
     }

@@ -11,7 +11,7 @@ mod statistics;
 mod time;
 
 pub use hertz::Hertz;
-pub use ids::{CoreId, Made, ObjectId, Revision, SensorId, Seq, TaskId};
+pub use ids::{CoreId, ObjectId, ObjectName, Revision, SensorId, Seq, TaskId};
 pub use share::{OutOfRange, Share};
 pub use statistics::{mean, percentile, percentile_of_rising};
 pub use time::{Clock, ManualClock, Nanos, Time};

@@ -81,17 +81,17 @@ struct World {
     feed: Feed,
     inbox: Inbox,
     reports: Link<Report>,
-    answers: Link<(Option<(Made, Seq)>, Stamp)>,
+    answers: Link<(Option<(ObjectName, Seq)>, Stamp)>,
     /// When each reading was truly sampled.
-    sampled: BTreeMap<(Made, Seq), u64>,
+    sampled: BTreeMap<(ObjectName, Seq), u64>,
     last: [u64; OBJECTS as usize],
     /// The newest reading of each object at the peer: when sampled in truth, and by the peer's clock at the earliest.
-    kept: BTreeMap<Made, (u64, Option<Time>)>,
+    kept: BTreeMap<ObjectName, (u64, Option<Time>)>,
     judged: u64,
 }
 
-fn object(sequence: u64) -> Made {
-    Made {
+fn object(sequence: u64) -> ObjectName {
+    ObjectName {
         source: 1,
         boot: 1,
         sequence,
@@ -351,7 +351,7 @@ fn a_source_that_restarts_begins_anew_and_bounds_hold() {
         ..InboxBounds::default()
     });
     let report = |boot, sequence, seq| Report {
-        object: Made {
+        object: ObjectName {
             source: 1,
             boot,
             sequence,

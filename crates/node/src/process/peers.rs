@@ -9,7 +9,7 @@ use punctual_federation::message::{Message, Request};
 use punctual_federation::temporal::{Report, Stamp};
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_server::stream::Stream;
-use punctual_units::{Made, Nanos, Seq, Time};
+use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use super::clients::STALLED_MAX;
 use super::link::{Link, Turn};
@@ -173,7 +173,7 @@ pub(super) enum Heard {
     /// Readings of a peer's objects.
     Readings(NodeId, Vec<Report>),
     /// A peer's stamp, and the readings that it acknowledges.
-    Taken(NodeId, Stamp, Vec<(Made, Seq)>),
+    Taken(NodeId, Stamp, Vec<(ObjectName, Seq)>),
     /// The key of a peer's datagrams.
     Key(NodeId, Secret),
     /// A balancer's request, under its number.

@@ -25,7 +25,7 @@ struct Member {
 #[derive(Clone, Debug)]
 enum Packet {
     Readings(Vec<Report>),
-    Taken(Stamp, Vec<(Made, Seq)>),
+    Taken(Stamp, Vec<(ObjectName, Seq)>),
     /// What is told to all.
     Datagram(Vec<(NodeId, Stamp)>, Vec<Report>),
 }
@@ -159,7 +159,7 @@ impl World {
     fn create(&mut self, node: usize, key: &[u8]) {
         let member = &mut self.members[node];
         member.names += 1;
-        let made = Made {
+        let made = ObjectName {
             source: node as u32,
             boot: member.sensing.kind().boot,
             sequence: member.names,
@@ -320,7 +320,7 @@ fn what_is_older_too_long_or_of_another_node_is_not_taken() {
     ));
     assert!(matches!(set(member, b"z", b"x", Nanos::ZERO), Set::Unmade));
     let foreign = Report {
-        object: Made {
+        object: ObjectName {
             source: 0,
             boot: 1,
             sequence: 1,

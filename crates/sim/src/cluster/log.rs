@@ -6,7 +6,7 @@ use std::sync::Arc;
 use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{Member, Revision};
 use punctual_logs::{Appended, CommitLog, FORMAT, Identity, LogError, Memory};
-use punctual_units::{Made, Time};
+use punctual_units::{ObjectName, Time};
 use rand::RngExt;
 
 use super::Plant;
@@ -34,7 +34,7 @@ pub(super) struct LogPlace {
     /// Largest entry that the log accepts, in bytes.
     entry_bytes_max: usize,
     /// Temporal objects that entries have created.
-    pub(super) created: BTreeSet<Made>,
+    pub(super) created: BTreeSet<ObjectName>,
 }
 
 impl LogPlace {

@@ -14,7 +14,7 @@ use punctual_federation::message::Key;
 use punctual_federation::temporal::{Feed, FeedBounds, Heard, Inbox, InboxBounds, Received, Report, Stamp, sampled_at};
 use punctual_store::batch::TemporalRead;
 use punctual_store::temporal::{Creation, ObjectSpec};
-use punctual_units::{Made, Nanos, Seq, Time};
+use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use super::Plant;
 use super::history::is_sensor;
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// Handles an acknowledgement at a source.
-    pub(super) fn taken(&mut self, number: usize, peer: NodeId, object: Made, seq: Seq) {
+    pub(super) fn taken(&mut self, number: usize, peer: NodeId, object: ObjectName, seq: Seq) {
         let up = self.hosts[number].up.as_mut();
         if let Some(feed) = up.and_then(|up| up.sensing.feeds.get_mut(&peer)) {
             feed.acknowledged(object, seq);
@@ -218,8 +218,8 @@ pub(super) fn sensor_key(node: u32) -> Key {
 }
 
 /// The only object of a process.
-fn object(node: NodeId, boot: u64) -> Made {
-    Made {
+fn object(node: NodeId, boot: u64) -> ObjectName {
+    ObjectName {
         source: node.0,
         boot,
         sequence: 1,

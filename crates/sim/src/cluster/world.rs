@@ -10,7 +10,7 @@ use punctual_federation::message::{Answer, Key, Message, Reply, Request, Value};
 use punctual_federation::temporal::{Report, Stamp};
 use punctual_logs::{Appended, LogError, Record, Stretch};
 use punctual_store::batch::Image;
-use punctual_units::{Made, Nanos, Seq, Time};
+use punctual_units::{Nanos, ObjectName, Seq, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -66,7 +66,7 @@ pub(super) enum Packet {
     /// A reading, from its source.
     Report(NodeId, Report),
     /// Acknowledgement of a reading.
-    Taken(NodeId, Made, Seq),
+    Taken(NodeId, ObjectName, Seq),
 }
 
 /// Request to the log, with entries as bytes.

@@ -27,9 +27,9 @@
 //!   read.
 //!
 //! **Objects that are created while it runs.** A transaction of a batch may [create](BatchTransaction::create) a
-//! temporal object, under a name that no other object ever has ([`Made`](punctual_units::Made)). The creation is part
-//! of the write set, so every node has the object from the same entry of the log on. Its source then sends its
-//! readings, [`install_from_peer`](Store::install_from_peer).
+//! temporal object, under a name that no other object ever has ([`ObjectName`](punctual_units::ObjectName)). The
+//! creation is part of the write set, so every node has the object from the same entry of the log on. Its source then
+//! sends its readings, [`install_from_peer`](Store::install_from_peer).
 //!
 //! ```
 //! use punctual_engines::Memory;

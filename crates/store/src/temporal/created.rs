@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use punctual_units::Made;
+use punctual_units::ObjectName;
 
 use super::index::hash;
 use super::objects::{Creation, Object, ObjectSpec};
@@ -19,7 +19,7 @@ pub(crate) struct Created {
     places: Box<[OnceLock<Place>]>,
     /// A key's hash above its index plus one; 0: empty. At most half full, the length is a power of two.
     table: Box<[AtomicU64]>,
-    names: Mutex<BTreeMap<Made, usize>>,
+    names: Mutex<BTreeMap<ObjectName, usize>>,
     values_in_memory: bool,
 }
 
@@ -89,7 +89,7 @@ impl Created {
     }
 
     /// Index of the object with this name.
-    pub fn made(&self, made: Made) -> Option<usize> {
+    pub fn made(&self, made: ObjectName) -> Option<usize> {
         self.names().get(&made).copied()
     }
 
@@ -105,7 +105,7 @@ impl Created {
     }
 
     /// Key and name of each created object.
-    pub fn names_by_key(&self) -> Vec<(Vec<u8>, Made)> {
+    pub fn names_by_key(&self) -> Vec<(Vec<u8>, ObjectName)> {
         let names = self.names();
         names.iter().map(|(made, at)| (self.key(*at).to_vec(), *made)).collect()
     }
@@ -156,7 +156,7 @@ impl Created {
         at
     }
 
-    fn names(&self) -> MutexGuard<'_, BTreeMap<Made, usize>> {
+    fn names(&self) -> MutexGuard<'_, BTreeMap<ObjectName, usize>> {
         // A hold makes a single insertion or removal: a panic elsewhere leaves nothing half done.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

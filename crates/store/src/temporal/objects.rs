@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use punctual_units::{Made, Nanos, ObjectId, Share, Time};
+use punctual_units::{Nanos, ObjectId, ObjectName, Share, Time};
 use serde::{Deserialize, Serialize};
 
 use super::created::Created;
@@ -63,7 +63,7 @@ impl ObjectSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Creation {
     /// The object's name, the same on all nodes.
-    pub made: Made,
+    pub made: ObjectName,
     /// Key, validity, period and length.
     pub spec: ObjectSpec,
 }
@@ -228,7 +228,7 @@ impl Objects {
     }
 
     /// The object with that name.
-    pub fn made(&self, made: Made) -> Option<ObjectId> {
+    pub fn made(&self, made: ObjectName) -> Option<ObjectId> {
         self.created.made(made).map(|at| self.created_id(at))
     }
 

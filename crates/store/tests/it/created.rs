@@ -9,7 +9,7 @@ use punctual_store::engine::Engine;
 use punctual_store::temporal::{Creation, Installation, ObjectSpec, Sample};
 use punctual_store::{Deadline, Freshness, Store, StoreError, StoreOptions};
 use punctual_testing::VirtualOs;
-use punctual_units::{Clock, Made, Nanos, ObjectId, Revision, SensorId, Seq, Share};
+use punctual_units::{Clock, Nanos, ObjectId, ObjectName, Revision, SensorId, Seq, Share};
 
 const PERIOD: Nanos = Nanos::from_millis(100);
 
@@ -23,11 +23,11 @@ fn open<E: Engine>(engine: E) -> Store<E, VirtualOs> {
     Store::open(engine, VirtualOs::new(1), options).unwrap()
 }
 
-fn made(source: u32, boot: u64, sequence: u64) -> Made {
-    Made { source, boot, sequence }
+fn made(source: u32, boot: u64, sequence: u64) -> ObjectName {
+    ObjectName { source, boot, sequence }
 }
 
-fn creation(made: Made, key: &str) -> Creation {
+fn creation(made: ObjectName, key: &str) -> Creation {
     Creation {
         made,
         spec: ObjectSpec::number(key, PERIOD),
