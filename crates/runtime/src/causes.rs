@@ -2,7 +2,7 @@
 //! each cause by the threads to blame, and the worst jobs individually with the evidence.
 
 use punctual_units::{Nanos, Time};
-use punctual_workload::{Cause, JobOutcome, Known, Spans, Usual};
+use punctual_workload::{Cause, CauseSpans, JobMeasurements, JobOutcome, Usual};
 
 use crate::report::{CauseReport, Culprit, LateJob};
 
@@ -22,7 +22,7 @@ pub const CULPRITS_MAX: usize = 3;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// Numeric evidence, for example page faults.
-    pub known: Known,
+    pub known: JobMeasurements,
     /// The thread that held the lock longest at a stretch during the wait.
     pub holder: Option<Culprit>,
     /// The threads that had the core while the job was ready, the longest first.
@@ -31,8 +31,8 @@ pub struct Evidence {
     pub stolen: Option<Nanos>,
 }
 
-impl From<Known> for Evidence {
-    fn from(known: Known) -> Evidence {
+impl From<JobMeasurements> for Evidence {
+    fn from(known: JobMeasurements) -> Evidence {
         Evidence {
             known,
             ..Evidence::default()
@@ -151,7 +151,14 @@ impl Count {
     }
 }
 
-fn late_job(job: &JobOutcome, over: Nanos, cause: Cause, spans: &Spans, evidence: &Evidence, start: Time) -> LateJob {
+fn late_job(
+    job: &JobOutcome,
+    over: Nanos,
+    cause: Cause,
+    spans: &CauseSpans,
+    evidence: &Evidence,
+    start: Time,
+) -> LateJob {
     let known = &evidence.known;
     let told = |cause: &Cause| Some((*cause, spans.of(*cause).as_micros_f64())).filter(|(_, us)| *us > 0.0);
     LateJob {

@@ -13,7 +13,7 @@ use punctual_runtime::report::{Culprit, Doing, EnergyParts, Finished, Progress, 
 use punctual_runtime::under_way::UnderWay;
 use punctual_sim::{self as sim, Faulty, Keeps, Load, MachineModel, Other, Simulation, Wait, Waits, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
-use punctual_workload::{JobOutcome, JobProgress, Known, Pace, Scenario, TaskSpec};
+use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
 use self::leases::Leases;
 use crate::allocation::splitting;
@@ -181,9 +181,9 @@ fn evidence(waits: &Waits, names: &[String]) -> Evidence {
         culprits.into_iter()
     };
     Evidence {
-        known: Known {
+        known: JobMeasurements {
             behind: waits.behind,
-            ..Known::default()
+            ..JobMeasurements::default()
         },
         holder: longest_first(true).next(),
         preemptors: longest_first(false).collect(),

@@ -10,7 +10,7 @@ use punctual_sim::{Event, Load, MachineModel, Simulation};
 use punctual_store::updates::AdmissionOptions;
 use punctual_testing::task_by_hand;
 use punctual_units::{Nanos, Time};
-use punctual_workload::{Arrival, Class, Op, Program, SensorStream, Table, Trace, UpdateMode};
+use punctual_workload::{Arrival, Class, ObjectSet, Op, Program, SensorStream, Trace, UpdateMode};
 
 const SECONDS: u64 = 60;
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), punctual_sim::SimulationError> {
 /// Runs a minute with sensors of these periods and prints how long that took.
 fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punctual_sim::SimulationError> {
     let get = Op::Get {
-        table: Table::Sensors,
+        table: ObjectSet::Sensors,
         count: 500,
     };
     let rounds = [get, Op::Compute { cycles: 3_000_000 }].repeat(4);

@@ -455,7 +455,7 @@ impl Simulation<'_> {
         let Some(job) = &mut runner.job else { return };
         match op {
             Op::Get {
-                table: punctual_workload::Table::Sensors,
+                table: punctual_workload::ObjectSet::Sensors,
                 count,
             } => self.feed.read(count, &mut runner.reads),
             Op::Put { .. } => self.lock.take(Occupant::Runner(r)),

@@ -208,7 +208,7 @@ impl Shared {
 mod tests {
     use punctual_store::updates::AdmissionOptions;
     use punctual_testing::task_by_hand;
-    use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, SensorStream, Table, Trace, UpdateMode};
+    use punctual_workload::{Arrival, Class, JobOutcome, ObjectSet, Op, Program, SensorStream, Trace, UpdateMode};
 
     use super::*;
     use crate::{Event, Load, Simulation};
@@ -219,7 +219,7 @@ mod tests {
         let [pause_min, pause_max] = [5, 15].map(Nanos::from_millis);
         let gets = Program {
             ops: vec![Op::Get {
-                table: Table::Sensors,
+                table: ObjectSet::Sensors,
                 count: 9_000,
             }],
         };

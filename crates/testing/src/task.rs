@@ -1,7 +1,7 @@
 //! Tasks of scenarios that tests write by hand.
 
 use punctual_units::Nanos;
-use punctual_workload::{Active, Arrival, Class, Demand, Table, TaskSpec};
+use punctual_workload::{Active, Arrival, Class, Demand, ObjectSet, TaskSpec};
 
 /// A task whose program is written by hand: one on each core, always active. Its demand is a stand-in, which is
 /// never compiled.
@@ -14,7 +14,7 @@ pub fn task_by_hand(name: &str, class: Class, arrival: Arrival) -> TaskSpec {
             compute: Nanos(1),
             data: Nanos::ZERO,
             rounds: 1,
-            reads: Table::Sensors,
+            reads: ObjectSet::Sensors,
             writes: 0,
         },
         goal: None,

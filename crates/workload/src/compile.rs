@@ -123,7 +123,7 @@ fn program(task: &TaskSpec, object_bytes: u32, costs: &Costs) -> Result<Program,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::Table;
+    use crate::program::ObjectSet;
     use crate::scenario::tests::example;
     use proptest::prelude::*;
 
@@ -159,7 +159,7 @@ mod tests {
         ) {
             let mut task = example().tasks[0].clone();
             task.demand = Demand {
-                compute: Nanos::from_micros(compute_us), data: Nanos::from_micros(data_us), rounds, reads: Table::Sensors, writes,
+                compute: Nanos::from_micros(compute_us), data: Nanos::from_micros(data_us), rounds, reads: ObjectSet::Sensors, writes,
             };
             if let Ok(program) = program(&task, 100, &COSTS) {
                 let (compute, data) = cost_ns(&program);

@@ -2,9 +2,10 @@
 //!
 //! The split of a job says in which of its phases the time went ([`Split`]); the machine knows more of some of them:
 //! how long the job before was still running, how long the thread was ready, whether a page had to be read from a disk
-//! ([`Known`]). Both together make [`Spans`]: one for each [`Cause`], in sum the response time. The cause of a late
-//! job is the span that exceeds most what the same span usually is in jobs that end in time ([`Usual`]): computation,
-//! which is the largest of all in most jobs, is thus no cause of a job that waited for a lock.
+//! ([`JobMeasurements`]). Both together make [`CauseSpans`]: one for each [`Cause`], in sum the response time. The
+//! cause of a late job is the span that exceeds most what the same span usually is in jobs that end in time
+//! ([`Usual`]): computation, which is the largest of all in most jobs, is thus no cause of a job that waited for a
+//! lock.
 
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -90,7 +91,7 @@ impl Cause {
 
 /// Knowledge of the machine about a job, beside its split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct JobMeasurements {
     /// Time after the release until the job before ended.
     pub behind: Nanos,
     /// Time ready to run without a core; `None` where unknown, and then all time off the core counts as ready.
@@ -107,7 +108,7 @@ pub struct Known {
     pub syncs: bool,
 }
 
-impl Known {
+impl JobMeasurements {
     /// Where the time of a job with this split went, cause by cause; in sum its response time.
     ///
     /// Time off the core in which the thread was not ready goes to page faults where there were any, because the kernel
@@ -115,7 +116,7 @@ impl Known {
     /// counts as these. Time that was taken from all threads is deducted where the kernel reports no other thread:
     /// first from the time in which the thread was not ready, then from the job's own work, as which most kernels count
     /// it.
-    pub fn spans(&self, split: &Split) -> Spans {
+    pub fn spans(&self, split: &Split) -> CauseSpans {
         let behind = self.behind.min(split.released_late);
         let off = split.released_late - behind + split.preempted;
         let ready = self.ready.unwrap_or(off).min(off);
@@ -132,7 +133,7 @@ impl Known {
             })
         };
         let commit = if self.syncs { Cause::Sync } else { Cause::Commit };
-        let mut spans = Spans::default();
+        let mut spans = CauseSpans::default();
         for (cause, span) in [
             (Cause::Queue, behind),
             (Cause::Lock, split.lock),
@@ -153,9 +154,9 @@ impl Known {
 
 /// A job's time, cause by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spans([Nanos; Cause::COUNT]);
+pub struct CauseSpans([Nanos; Cause::COUNT]);
 
-impl Spans {
+impl CauseSpans {
     /// Time that one cause took.
     pub const fn of(&self, cause: Cause) -> Nanos {
         self.0[cause as usize]
@@ -196,7 +197,7 @@ impl Usual {
     pub const JOBS: u32 = 256;
 
     /// Takes a job that ended in time.
-    pub fn add(&mut self, spans: &Spans) {
+    pub fn add(&mut self, spans: &CauseSpans) {
         self.jobs = (self.jobs + 1).min(Self::JOBS);
         for (mean, span) in self.mean_ns.iter_mut().zip(spans.0) {
             *mean += (span.0 as f64 - *mean) / f64::from(self.jobs);
@@ -232,10 +233,10 @@ mod tests {
     const DEADLINE: Nanos = Nanos(100);
 
     /// A job that usually computes for 60 and reads for 20, and is late for one reason more.
-    fn late(known: Known, more: [u64; 6]) -> Cause {
+    fn late(known: JobMeasurements, more: [u64; 6]) -> Cause {
         let parts = [0, 0, 0, 20, 60, 0];
         let mut usual = Usual::default();
-        (0..3).for_each(|_| usual.add(&Known::default().spans(&split(parts))));
+        (0..3).for_each(|_| usual.add(&JobMeasurements::default().spans(&split(parts))));
         let mut i = 0;
         let late = parts.map(|part| {
             i += 1;
@@ -246,28 +247,28 @@ mod tests {
 
     #[test]
     fn each_reason_is_found_by_its_name() {
-        let known = Known {
+        let known = JobMeasurements {
             ready: Some(Nanos::ZERO),
-            ..Known::default()
+            ..JobMeasurements::default()
         };
-        let behind = |behind| Known {
+        let behind = |behind| JobMeasurements {
             behind: Nanos(behind),
             ..known
         };
-        let ready = |ready, throttled| Known {
+        let ready = |ready, throttled| JobMeasurements {
             ready: Some(Nanos(ready)),
             throttled: Nanos(throttled),
             ..known
         };
-        let read = Known {
+        let read = JobMeasurements {
             major_faults: 3,
             ..known
         };
-        let stolen = Known {
+        let stolen = JobMeasurements {
             stolen: Nanos(10_000),
             ..known
         };
-        let durable = Known { syncs: true, ..known };
+        let durable = JobMeasurements { syncs: true, ..known };
         for (known, more, cause) in [
             (behind(40), [40, 0, 0, 0, 0, 0], Cause::Queue),
             (known, [0, 0, 40, 0, 0, 0], Cause::Lock),
@@ -275,7 +276,7 @@ mod tests {
             (durable, [0, 0, 0, 0, 0, 40], Cause::Sync),
             (known, [0, 0, 0, 0, 0, 40], Cause::Commit),
             (ready(40, 0), [0, 40, 0, 0, 0, 0], Cause::Preempted),
-            (Known::default(), [0, 40, 0, 0, 0, 0], Cause::Preempted),
+            (JobMeasurements::default(), [0, 40, 0, 0, 0, 0], Cause::Preempted),
             (ready(40, 30), [40, 0, 0, 0, 0, 0], Cause::Throttled),
             (stolen, [0, 40, 0, 0, 0, 0], Cause::Stolen),
             (known, [40, 0, 0, 0, 0, 0], Cause::Asleep),
@@ -289,7 +290,7 @@ mod tests {
     #[test]
     fn without_a_job_in_time_waits_come_first_if_the_work_alone_would_do() {
         let cause = |parts, deadline| {
-            let spans = Known::default().spans(&split(parts));
+            let spans = JobMeasurements::default().spans(&split(parts));
             spans.cause(&Usual::default(), Nanos(deadline))
         };
         assert_eq!(cause([0, 5, 30, 40, 55, 0], 100), Cause::Lock);
@@ -298,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_is_usual_follows_the_latest_jobs() {
-        let spans = |computation| Known::default().spans(&split([0, 0, 0, 0, computation, 0]));
+        let spans = |computation| JobMeasurements::default().spans(&split([0, 0, 0, 0, computation, 0]));
         let mut usual = Usual::default();
         assert_eq!(usual.of(Cause::Computation), None);
         [10, 20, 30].iter().for_each(|work| usual.add(&spans(*work)));
@@ -308,17 +309,19 @@ mod tests {
         assert_eq!(usual.of(Cause::Stolen), None, "not looked for in jobs that end in time");
     }
 
-    fn known() -> impl Strategy<Value = Known> {
+    fn known() -> impl Strategy<Value = JobMeasurements> {
         let span = || (0u64..1 << 40).prop_map(Nanos);
         let numbers = (span(), prop::option::of(span()), span(), span());
-        (numbers, 0u64..3, any::<bool>()).prop_map(|((behind, ready, throttled, stolen), major_faults, syncs)| Known {
-            behind,
-            ready,
-            throttled,
-            stolen,
-            major_faults,
-            minor_faults: 0,
-            syncs,
+        (numbers, 0u64..3, any::<bool>()).prop_map(|((behind, ready, throttled, stolen), major_faults, syncs)| {
+            JobMeasurements {
+                behind,
+                ready,
+                throttled,
+                stolen,
+                major_faults,
+                minor_faults: 0,
+                syncs,
+            }
         })
     }
 
@@ -350,7 +353,7 @@ mod tests {
         /// A span that alone grew is the cause.
         #[test]
         fn the_span_that_grew_is_found(parts in prop::array::uniform6(0u64..1 << 30), grown in 0usize..6, by in 1u64..1 << 30) {
-            let known = Known { ready: Some(Nanos(u64::MAX)), ..Known::default() };
+            let known = JobMeasurements { ready: Some(Nanos(u64::MAX)), ..JobMeasurements::default() };
             let mut usual = Usual::default();
             usual.add(&known.spans(&split(parts)));
             let mut more = parts;

@@ -31,15 +31,15 @@ pub use active::Active;
 pub use check::Problem;
 pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
 pub use goal::{Goal, TaskGoal};
-pub use late::{Cause, Known, Spans, Usual};
+pub use late::{Cause, CauseSpans, JobMeasurements, Usual};
 pub use outcome::{JobOutcome, Part, Split, SplitSum};
-pub use program::{Op, Program, Table};
+pub use program::{ObjectSet, Op, Program};
 pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
 #[cfg(feature = "csv")]
 pub use recorded::TraceError;
 pub use scenario::{
-    Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Pace, Scenario, SensorLoad, SensorSource,
-    StoreCheck, StoreNeeds, TaskSpec, UpdateMode, Volume,
+    Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Pace, Scenario, SensorLoad,
+    SensorSource, StoreCheck, StoreNeeds, TaskSpec, UpdateMode, Volume,
 };
 pub use stream::{SensorStream, SensorUpdate};
 pub use surge::Surge;

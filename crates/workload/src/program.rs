@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Which objects of a store a program touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Table {
+pub enum ObjectSet {
     /// The temporal objects that sensors update.
     Sensors,
     /// Ordinary objects, which are not temporal.
@@ -20,7 +20,7 @@ pub enum Op {
     Compute { cycles: u64 },
     /// A read transaction that gets `count` objects, drawn uniformly from `table` with the job's seed.
     Get {
-        table: Table,
+        table: ObjectSet,
         /// Number of objects to get.
         count: u32,
     },

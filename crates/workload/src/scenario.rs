@@ -4,7 +4,7 @@ use punctual_units::{CoreId, Nanos, Share, Time};
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 
-use crate::{Active, Goal, Table, TaskGoal};
+use crate::{Active, Goal, ObjectSet, TaskGoal};
 
 /// Complete description of a run. Checked by [`Scenario::problems`]; compiled by [`crate::compile()`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct Scenario {
     /// Goals of tasks, and freshness of data.
     pub goal: Goal,
     /// Which control law decides, and when.
-    pub control: Control,
+    pub control: ControlSpec,
     /// How data is kept.
     pub store: StoreNeeds,
     /// Sensors that stream in.
@@ -83,7 +83,7 @@ pub enum Pace {
 
 /// Which control law decides, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Control {
+pub struct ControlSpec {
     pub kind: ControllerKind,
     /// When the controller steps.
     pub pace: Pace,
@@ -336,7 +336,7 @@ pub struct Demand {
     /// How often the job alternates between the two, at least 1.
     pub rounds: u32,
     /// Which objects it reads.
-    pub reads: Table,
+    pub reads: ObjectSet,
     /// Objects that it writes at its end in one transaction; their cost is part of `data`.
     pub writes: u32,
 }
@@ -404,7 +404,7 @@ pub(crate) mod tests {
                 drr: 0.6,
                 min_fresh: Share::clamped(0.5),
             },
-            control: Control {
+            control: ControlSpec {
                 kind: ControllerKind::Mimo,
                 pace: Pace::Period(Nanos::from_millis(200)),
                 within: false,
@@ -447,7 +447,7 @@ pub(crate) mod tests {
                         compute: Nanos::from_millis(10),
                         data: Nanos::from_millis(10),
                         rounds: 4,
-                        reads: Table::Sensors,
+                        reads: ObjectSet::Sensors,
                         writes: 8,
                     },
                     goal: None,
@@ -468,7 +468,7 @@ pub(crate) mod tests {
                         compute: Nanos::from_millis(5),
                         data: Nanos::from_millis(5),
                         rounds: 1,
-                        reads: Table::Objects,
+                        reads: ObjectSet::Objects,
                         writes: 0,
                     },
                     goal: None,

@@ -59,12 +59,12 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Table;
+    use crate::ObjectSet;
 
     #[test]
     fn work_is_multiplied_and_never_vanishes() {
         let get = |count| Op::Get {
-            table: Table::Sensors,
+            table: ObjectSet::Sensors,
             count,
         };
         assert_eq!(get(10).times(1.25), get(13));

@@ -8,8 +8,8 @@ use punctual_platform::Neighbours;
 use punctual_scenario::stages::StagesSpec;
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{
-    Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreCheck, StoreNeeds, Table, TaskGoal, TaskSpec, UpdateMode, Volume,
+    Active, Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Goal, ObjectSet, Pace,
+    Scenario, SensorLoad, SensorSource, StoreCheck, StoreNeeds, TaskGoal, TaskSpec, UpdateMode, Volume,
 };
 
 use super::allocation::{Allocation, allocation};
@@ -207,7 +207,7 @@ pub(super) fn task_goal(section: &mut Section<'_, '_>) -> Option<TaskGoal> {
     late.map(TaskGoal::Late).or(tardiness.map(TaskGoal::Tardiness))
 }
 
-fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
+fn control(section: &mut Section<'_, '_>) -> (ControlSpec, Option<String>) {
     let period = section.time("period").unwrap_or(Nanos::from_millis(200));
     let every_period = Pace::Period(period);
     let paces = [("period", every_period), ("job", Pace::Job)];
@@ -226,7 +226,7 @@ fn control(section: &mut Section<'_, '_>) -> (Control, Option<String>) {
             "jobs set the pace (`pace = \"job\"`); remove one of the two keys",
         );
     }
-    let control = Control {
+    let control = ControlSpec {
         kind,
         pace,
         within: section
@@ -420,12 +420,12 @@ fn arrival(section: &mut Section<'_, '_>) -> Arrival {
 }
 
 fn demand(section: &mut Section<'_, '_>) -> Demand {
-    let tables = [("sensors", Table::Sensors), ("objects", Table::Objects)];
+    let tables = [("sensors", ObjectSet::Sensors), ("objects", ObjectSet::Objects)];
     Demand {
         compute: section.time("compute").unwrap_or_default(),
         data: section.time("data").unwrap_or_default(),
         rounds: section.count("rounds").unwrap_or(1),
-        reads: section.choice("reads", &tables).unwrap_or(Table::Sensors),
+        reads: section.choice("reads", &tables).unwrap_or(ObjectSet::Sensors),
         writes: section.count("writes").unwrap_or(0),
     }
 }

@@ -4,8 +4,8 @@
 use punctual_control::Weights;
 use punctual_units::{Nanos, Share};
 use punctual_workload::{
-    Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, Trace, UpdateMode, Volume,
+    Active, Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Goal, ObjectSet, Pace,
+    Scenario, SensorLoad, SensorSource, StoreNeeds, TaskGoal, TaskSpec, Trace, UpdateMode, Volume,
 };
 use serde::{Deserialize, Serialize};
 
@@ -182,7 +182,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
         name: "analysis".into(),
         class: Class::RealTime { deadline: DEADLINE },
         arrival: Arrival::Periodic { period: PERIOD },
-        demand: demand(ask.job, ROUNDS, Table::Sensors),
+        demand: demand(ask.job, ROUNDS, ObjectSet::Sensors),
         goal: None,
         per_core: 1,
         cores: None,
@@ -202,7 +202,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
             drr: ask.drr,
             min_fresh: Share::clamped(MIN_QOD),
         },
-        control: Control {
+        control: ControlSpec {
             kind: ask.controller,
             pace: Pace::Period(CONTROL_PERIOD),
             within: false,
@@ -237,7 +237,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
     }
 }
 
-fn demand(work: Work, rounds: u32, reads: Table) -> Demand {
+fn demand(work: Work, rounds: u32, reads: ObjectSet) -> Demand {
     Demand {
         compute: work.compute,
         data: work.data,
@@ -261,7 +261,7 @@ fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
         name: "interferer".into(),
         class: Class::BestEffort,
         arrival: Arrival::AfterCompletion { pause_min, pause_max },
-        demand: demand(work, INTERFERER_ROUNDS, Table::Objects),
+        demand: demand(work, INTERFERER_ROUNDS, ObjectSet::Objects),
         goal: None,
         per_core: 1,
         cores: Some(cores),

@@ -7,12 +7,12 @@ use punctual_platform::linux::run_queue::RunQueue;
 use punctual_platform::linux::thread::{Faults, Tid};
 use punctual_store::permit::WaitedFor;
 use punctual_units::{Nanos, Time};
-use punctual_workload::{JobOutcome, Known};
+use punctual_workload::{JobMeasurements, JobOutcome};
 
 /// Facts that a job's thread reports beside its outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Beside {
-    pub(super) known: Known,
+    pub(super) known: JobMeasurements,
     /// The job's thread; `None` for a job without a deadline.
     pub(super) thread: Option<Tid>,
     /// The thread for which the job waited longest to write.
@@ -55,14 +55,14 @@ impl Accounts {
         let before = std::mem::replace(&mut self.faults, faults);
         let ended = std::mem::replace(&mut self.ended, job.finished);
         Beside {
-            known: Known {
+            known: JobMeasurements {
                 behind: ended.since(job.released),
-                // Waits before the release are not part of the job: `Known::spans` bounds this.
+                // Waits before the release are not part of the job: `JobMeasurements::spans` bounds this.
                 ready,
                 major_faults: faults.major.saturating_sub(before.major),
                 minor_faults: faults.minor.saturating_sub(before.minor),
                 syncs: self.syncs,
-                ..Known::default()
+                ..JobMeasurements::default()
             },
             thread: Some(self.thread),
             waited_for,
@@ -97,7 +97,7 @@ mod tests {
         accounts.ended = Time(12_000);
         let Beside { known, thread, .. } = accounts.ended(&job, None);
         assert_eq!((known.behind, thread), (Nanos(2_000), Some(Tid::current())));
-        let known = Known {
+        let known = JobMeasurements {
             ready: Some(Nanos(4_000)),
             major_faults: 0,
             ..known

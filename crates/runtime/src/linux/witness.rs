@@ -8,7 +8,7 @@ use punctual_platform::linux::thread::{Tid, cpu_time_of, name_of, scheduling};
 use punctual_platform::linux::{KernelTree, busy};
 use punctual_store::permit::WaitedFor;
 use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
-use punctual_workload::{JobOutcome, Known};
+use punctual_workload::{JobMeasurements, JobOutcome};
 
 use super::PROBE_PRIORITY;
 use super::known::Beside;
@@ -152,7 +152,7 @@ impl<'p> Witness<'p> {
         let stolen = self.gap(job, begun).saturating_sub(by_threads);
         let preemptors = looked.into_iter().flatten();
         Evidence {
-            known: Known {
+            known: JobMeasurements {
                 throttled,
                 stolen,
                 ..beside.known

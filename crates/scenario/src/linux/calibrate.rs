@@ -14,7 +14,7 @@ use punctual_runtime::linux::Job;
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, SensorId, Seq, Time};
-use punctual_workload::{Costs, Op, Program, Table};
+use punctual_workload::{Costs, ObjectSet, Op, Program};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -64,7 +64,7 @@ pub(super) fn costs<E: Engine>(
     };
     let get = |count| {
         perform(Op::Get {
-            table: Table::Sensors,
+            table: ObjectSet::Sensors,
             count,
         })
     };

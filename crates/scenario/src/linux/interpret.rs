@@ -6,7 +6,7 @@ use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_runtime::linux::Job;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
-use punctual_workload::{Op, Program, Surge, Table, checkpoint};
+use punctual_workload::{ObjectSet, Op, Program, Surge, checkpoint};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -94,7 +94,7 @@ impl Interpreter {
         Ok(())
     }
 
-    fn get<E: Engine>(&mut self, job: &mut Job<'_, E>, table: Table, count: u32) -> Result<(), StoreError> {
+    fn get<E: Engine>(&mut self, job: &mut Job<'_, E>, table: ObjectSet, count: u32) -> Result<(), StoreError> {
         let mut sum = 0u64;
         job.read(|transaction| {
             for _ in 0..count {
@@ -126,9 +126,9 @@ impl Interpreter {
     }
 
     /// Draws the key of an object to read; `None` where another reading was drawn, which has been read already.
-    fn pick(&mut self, table: Table) -> Option<[u8; 12]> {
+    fn pick(&mut self, table: ObjectSet) -> Option<[u8; 12]> {
         match table {
-            Table::Sensors => {
+            ObjectSet::Sensors => {
                 let all = self.sensors as usize + self.others.len();
                 let at = self.rng.random_range(0..all.max(1));
                 match at.checked_sub(self.sensors as usize).and_then(|at| self.others.get(at)) {
@@ -139,7 +139,7 @@ impl Interpreter {
                     None => Some(sensor_key(at as u32)),
                 }
             }
-            Table::Objects => Some(object_key(self.rng.random_range(0..self.objects.max(1)))),
+            ObjectSet::Objects => Some(object_key(self.rng.random_range(0..self.objects.max(1)))),
         }
     }
 }

@@ -9,7 +9,7 @@ use punctual_loop::{Event, EventLog, ModelDocument};
 use punctual_scenario::{ControllerSource, PlatformChoice, RunRequest, identify, run};
 use punctual_testing::task_by_hand;
 use punctual_units::{Nanos, Share};
-use punctual_workload::{Arrival, Class, ControllerKind, Demand, Pace, Table, TaskGoal, TaskSpec, Volume};
+use punctual_workload::{Arrival, Class, ControllerKind, Demand, ObjectSet, Pace, TaskGoal, TaskSpec, Volume};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -51,7 +51,7 @@ fn real_time(name: &str, period_us: u64, deadline: f64, share: f64) -> TaskSpec 
             compute: needs.scaled(0.9),
             data: needs.scaled(0.1),
             rounds: 2,
-            reads: Table::Sensors,
+            reads: ObjectSet::Sensors,
             writes: 0,
         },
         ..task_by_hand(

@@ -7,7 +7,7 @@ use punctual_runtime::report::{CauseReport, Doing, TaskReport};
 use punctual_scenario::{PlatformChoice, RunRequest, run};
 use punctual_testing::task_by_hand;
 use punctual_units::{CoreId, Nanos};
-use punctual_workload::{Active, Arrival, Cause, Class, ControllerKind, Demand, Surge, Table, TaskSpec, Volume};
+use punctual_workload::{Active, Arrival, Cause, Class, ControllerKind, Demand, ObjectSet, Surge, TaskSpec, Volume};
 
 fn real_time(name: &str, period: u64, deadline: u64, compute: Nanos, writes: u32) -> TaskSpec {
     let class = Class::RealTime {
@@ -19,7 +19,7 @@ fn real_time(name: &str, period: u64, deadline: u64, compute: Nanos, writes: u32
             compute,
             data: Nanos::ZERO,
             rounds: 1,
-            reads: Table::Objects,
+            reads: ObjectSet::Objects,
             writes,
         },
         core: Some(CoreId(3)),

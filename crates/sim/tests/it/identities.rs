@@ -13,8 +13,8 @@ use punctual_sim::{
 use punctual_testing::conformance::machine as conformance;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, Trace, UpdateMode, Volume, compile,
+    Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Goal, ObjectSet, Pace, Scenario,
+    SensorLoad, SensorSource, StoreNeeds, TaskGoal, TaskSpec, Trace, UpdateMode, Volume, compile,
 };
 
 fn set_clock(machine: &mut Simulation, mhz: u64) {
@@ -306,7 +306,7 @@ proptest! {
         compute_us in 100u64..20_000, data_us in 500u64..20_000, rounds in 1u32..20, writes in 0u32..10
     ) {
         let demand = Demand {
-            compute: Nanos::from_micros(compute_us), data: Nanos::from_micros(data_us), rounds, reads: Table::Sensors, writes,
+            compute: Nanos::from_micros(compute_us), data: Nanos::from_micros(data_us), rounds, reads: ObjectSet::Sensors, writes,
         };
         let scenario = scenario(demand);
         for mode in [UpdateMode::Transaction, UpdateMode::MemoryFirst] {
@@ -390,7 +390,7 @@ fn scenario(demand: Demand) -> Scenario {
             drr: 0.5,
             min_fresh: Share::ZERO,
         },
-        control: Control {
+        control: ControlSpec {
             kind: ControllerKind::Open,
             pace: Pace::Job,
             within: false,

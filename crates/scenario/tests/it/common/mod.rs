@@ -7,8 +7,8 @@ use punctual_runtime::report::Progress;
 use punctual_scenario::{PlatformChoice, RunRequest};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{
-    Active, Arrival, Class, Control, ControllerKind, Demand, Durability, Excitation, Goal, Pace, Scenario, SensorLoad,
-    SensorSource, StoreNeeds, Table, TaskGoal, TaskSpec, Trace, UpdateMode, Volume,
+    Active, Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Goal, ObjectSet, Pace,
+    Scenario, SensorLoad, SensorSource, StoreNeeds, TaskGoal, TaskSpec, Trace, UpdateMode, Volume,
 };
 
 /// A request for `seconds` of the scenario under `kind`.
@@ -23,7 +23,7 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
             drr: 0.66,
             min_fresh: Share::clamped(0.5),
         },
-        control: Control {
+        control: ControlSpec {
             kind,
             pace: Pace::Period(Nanos::from_millis(200)),
             within: false,
@@ -85,9 +85,9 @@ fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
         },
     };
     let reads = if name == "analysis" {
-        Table::Sensors
+        ObjectSet::Sensors
     } else {
-        Table::Objects
+        ObjectSet::Objects
     };
     let demand = Demand {
         compute: part,

@@ -7,7 +7,7 @@ use punctual_store::updates::AdmissionOptions;
 use punctual_testing::task_by_hand;
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Class, JobOutcome, Op, Program, Reading, Sensor, SensorStream, Table, TaskSpec, Trace, UpdateMode,
+    Arrival, Class, JobOutcome, ObjectSet, Op, Program, Reading, Sensor, SensorStream, TaskSpec, Trace, UpdateMode,
 };
 
 pub const PERIOD: Nanos = Nanos::from_millis(100);
@@ -62,7 +62,7 @@ pub fn compute(cycles: u64) -> Op {
 
 pub fn get(count: u32) -> Op {
     Op::Get {
-        table: Table::Sensors,
+        table: ObjectSet::Sensors,
         count,
     }
 }
