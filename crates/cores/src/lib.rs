@@ -35,6 +35,8 @@ pub use completion::Completion;
 pub use fixed_priority::{Bandwidth, responses};
 pub use learnt::LearntCosts;
 pub use lending::{Lease, LendingCosts, NextRelease, lend};
-pub use placement::{Chair, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX, first_set_apart, place};
+pub use placement::{
+    Chair, Limits, PlaceError, Placement, PlacementRequest, Seat, TASKS_PER_CORE_MAX, first_set_apart, place,
+};
 pub use tenants::{LendingDecision, LendingLog, TenantEvent, Tenants};
 pub use usage::{PAUSE_MAX, USED_MIN, Usage};

@@ -37,7 +37,7 @@ pub const TASKS_PER_CORE_MAX: usize = 30;
 
 /// A task as placement sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct PlacementRequest {
     /// Class of the task, with its deadline if it has one.
     pub class: Class,
     /// When jobs are released.
@@ -50,9 +50,9 @@ pub struct Request {
     pub cores: Option<u32>,
 }
 
-impl From<&TaskSpec> for Request {
-    fn from(task: &TaskSpec) -> Request {
-        Request {
+impl From<&TaskSpec> for PlacementRequest {
+    fn from(task: &TaskSpec) -> PlacementRequest {
+        PlacementRequest {
             class: task.class,
             arrival: task.arrival,
             execution: Some(task.demand.compute + task.demand.data),
@@ -62,7 +62,7 @@ impl From<&TaskSpec> for Request {
     }
 }
 
-impl Request {
+impl PlacementRequest {
     /// The task as the analysis sees it, with `overhead` more in each job; `None` for best-effort tasks and where the
     /// execution time is not known.
     fn sporadic(&self, overhead: Nanos) -> Option<Sporadic> {
@@ -250,11 +250,11 @@ impl PlaceError {
 /// core is no error: see [`Placement::refused`].
 ///
 /// ```
-/// use punctual_cores::{Limits, Request, Seat, place};
+/// use punctual_cores::{Limits, PlacementRequest, Seat, place};
 /// use punctual_units::{CoreId, Nanos};
 /// use punctual_workload::{Arrival, Class};
 /// let ms = Nanos::from_millis;
-/// let task = |class| Request {
+/// let task = |class| PlacementRequest {
 ///     class,
 ///     arrival: Arrival::Periodic { period: ms(100) },
 ///     execution: Some(ms(60)),
@@ -269,7 +269,7 @@ impl PlaceError {
 /// assert_eq!(placement.seats[2], Seat::BestEffort(vec![CoreId(0), CoreId(1)]));
 /// # Ok::<(), punctual_cores::PlaceError>(())
 /// ```
-pub fn place(tasks: &[Request], cores: &[CoreId], limits: &Limits) -> Result<Placement, PlaceError> {
+pub fn place(tasks: &[PlacementRequest], cores: &[CoreId], limits: &Limits) -> Result<Placement, PlaceError> {
     check(tasks, cores)?;
     let placer = Placer {
         tasks,
@@ -315,7 +315,7 @@ pub fn first_set_apart(cores: &[CoreId]) -> Option<CoreId> {
 
 /// Refuses named cores that contradict each other or the machine. Only the scenario's figures count: no overhead, no
 /// bandwidth.
-fn check(tasks: &[Request], cores: &[CoreId]) -> Result<(), PlaceError> {
+fn check(tasks: &[PlacementRequest], cores: &[CoreId]) -> Result<(), PlaceError> {
     if cores.is_empty() {
         return Err(PlaceError::NoCores);
     }
@@ -323,7 +323,7 @@ fn check(tasks: &[Request], cores: &[CoreId]) -> Result<(), PlaceError> {
         return Err(PlaceError::TooMany(tasks.len()));
     }
     let named = |exclusive: bool| {
-        let of = move |(task, request): (usize, &Request)| {
+        let of = move |(task, request): (usize, &PlacementRequest)| {
             request
                 .core
                 .filter(|_| request.is_exclusive() == exclusive)
@@ -352,7 +352,7 @@ fn check(tasks: &[Request], cores: &[CoreId]) -> Result<(), PlaceError> {
 }
 
 /// Refuses exclusive tasks `there` that all name `core` if it cannot hold them together.
-fn check_together(tasks: &[Request], core: CoreId, there: &[usize]) -> Result<(), PlaceError> {
+fn check_together(tasks: &[PlacementRequest], core: CoreId, there: &[usize]) -> Result<(), PlaceError> {
     for (number, task) in there.iter().enumerate().skip(1) {
         let together: Option<Vec<Sporadic>> = there[..=number]
             .iter()
@@ -394,7 +394,7 @@ fn without(cores: &[CoreId], taken: &[CoreId]) -> Vec<CoreId> {
 
 /// Inputs of all steps of one placement.
 struct Placer<'p> {
-    tasks: &'p [Request],
+    tasks: &'p [PlacementRequest],
     cores: &'p [CoreId],
     limits: &'p Limits,
     /// Shared by all tests of the placement.

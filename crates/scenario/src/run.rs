@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use punctual_control::ExcitationError;
-use punctual_cores::{Limits, PlaceError, Placement, Request};
+use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest};
 use punctual_loop::{
     AdmissionSetup, BestEffortRange, ControllerDocument, Exciter, MadeFor, Mismatch, ModeName, ModelDocument,
     ModelError, RegulatorOptions, SILENT_RELEASES, SILENT_WINDOWS, Unfit, knobs_of,
@@ -420,7 +420,7 @@ impl Setup<'_> {
     /// [`RunError::Problem`], with the key of the task, where what tasks name contradicts each other or the machine;
     /// without one where real-time tasks overload their cores.
     pub(crate) fn place(&self, cores: &[CoreId], limits: &Limits) -> Result<Placement, RunError> {
-        let requests: Vec<Request> = self.scenario().tasks.iter().map(Request::from).collect();
+        let requests: Vec<PlacementRequest> = self.scenario().tasks.iter().map(PlacementRequest::from).collect();
         let misplaced = |error: PlaceError| Problem {
             key: error.task().map_or("task".into(), |task| format!("task[{task}].core")),
             what: error.to_string(),

@@ -1,7 +1,7 @@
 //! The load of a simulated machine, and the events that it reports.
 
 use punctual_allocation::PoolError;
-use punctual_cores::{Limits, PlaceError, Placement, Request, Seat};
+use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{CoreId, Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Op, Program, SensorStream, TaskSpec, UpdateMode};
@@ -109,7 +109,7 @@ pub enum SimulationError {
 /// # Errors
 /// [`PlaceError`] where the cores that tasks name contradict each other or the machine.
 pub fn placed(tasks: &[(TaskSpec, Program)], cores: u32) -> Result<Placement, PlaceError> {
-    let requests: Vec<Request> = tasks.iter().map(|(task, _)| Request::from(task)).collect();
+    let requests: Vec<PlacementRequest> = tasks.iter().map(|(task, _)| PlacementRequest::from(task)).collect();
     let cores: Vec<CoreId> = (0..cores).map(CoreId).collect();
     punctual_cores::place(&requests, &cores, &Limits::default())
 }

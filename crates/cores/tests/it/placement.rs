@@ -2,14 +2,14 @@
 //! faults.
 
 use proptest::prelude::*;
-use punctual_cores::{Limits, PlaceError, Placement, Request, Seat, Sporadic, Unfit, place, responses};
+use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Sporadic, Unfit, place, responses};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, Class};
 
 /// A small task: its class, its execution time, if that is known, and its deadline, which is its period.
-fn request(class: u8, execution: Option<u64>, period: u64, core: Option<u32>) -> Request {
+fn request(class: u8, execution: Option<u64>, period: u64, core: Option<u32>) -> PlacementRequest {
     let deadline = Nanos(period);
-    Request {
+    PlacementRequest {
         class: match class {
             0 => Class::Exclusive { deadline },
             1 => Class::RealTime { deadline },
@@ -22,7 +22,7 @@ fn request(class: u8, execution: Option<u64>, period: u64, core: Option<u32>) ->
     }
 }
 
-fn any_request() -> impl Strategy<Value = Request> {
+fn any_request() -> impl Strategy<Value = PlacementRequest> {
     let execution = prop::option::weighted(0.9, 1u64..40);
     let core = prop::option::weighted(0.2, 0u32..4);
     (0u8..3, execution, 20u64..60, core)
@@ -30,7 +30,7 @@ fn any_request() -> impl Strategy<Value = Request> {
 }
 
 /// Real-time tasks that leave the choice of their core open.
-fn real_time() -> impl Strategy<Value = Request> {
+fn real_time() -> impl Strategy<Value = PlacementRequest> {
     (1u64..40, 20u64..60).prop_map(|(execution, period)| request(1, Some(execution), period, None))
 }
 
@@ -38,7 +38,7 @@ fn cores(count: u32) -> Vec<CoreId> {
     (0..count).map(CoreId).collect()
 }
 
-fn sporadic(request: &Request) -> Option<Sporadic> {
+fn sporadic(request: &PlacementRequest) -> Option<Sporadic> {
     let deadline = request.class.deadline()?;
     Some(Sporadic {
         execution: request.execution?,
@@ -48,8 +48,8 @@ fn sporadic(request: &Request) -> Option<Sporadic> {
 }
 
 /// The tasks with a deadline whose seat is on `core`.
-fn there(requests: &[Request], seats: &[Seat], core: CoreId) -> Vec<Request> {
-    let on = |(_, seat): &(&Request, &Seat)| seat.chair().is_some_and(|chair| chair.core == core);
+fn there(requests: &[PlacementRequest], seats: &[Seat], core: CoreId) -> Vec<PlacementRequest> {
+    let on = |(_, seat): &(&PlacementRequest, &Seat)| seat.chair().is_some_and(|chair| chair.core == core);
     requests
         .iter()
         .zip(seats)
@@ -59,7 +59,7 @@ fn there(requests: &[Request], seats: &[Seat], core: CoreId) -> Vec<Request> {
 }
 
 /// Everything that no placement may have; empty means that it is sound.
-fn faults(requests: &[Request], all: &[CoreId], placement: &Placement) -> Vec<String> {
+fn faults(requests: &[PlacementRequest], all: &[CoreId], placement: &Placement) -> Vec<String> {
     let mut faults = Vec::new();
     let mut require = |holds: bool, what: &str| {
         if !holds {
@@ -152,7 +152,7 @@ proptest! {
         requests in prop::collection::vec(any_request(), 1..7),
         count in 1u32..5,
     ) {
-        let open: Vec<Request> = requests.into_iter().map(|request| Request { core: None, ..request }).collect();
+        let open: Vec<PlacementRequest> = requests.into_iter().map(|request| PlacementRequest { core: None, ..request }).collect();
         prop_assert!(place(&open, &cores(count), &Limits::default()).is_ok());
     }
 
@@ -167,8 +167,8 @@ proptest! {
         let mut turned = requests.clone();
         turned.rotate_left(turn % requests.len());
         turned.swap(0, requests.len() - 1);
-        let seen = |requests: &[Request]| place(requests, &all, &Limits::default()).ok().map(|placement| {
-            let key = |(request, seat): (&Request, &Seat)| format!("{request:?} {seat:?}");
+        let seen = |requests: &[PlacementRequest]| place(requests, &all, &Limits::default()).ok().map(|placement| {
+            let key = |(request, seat): (&PlacementRequest, &Seat)| format!("{request:?} {seat:?}");
             let mut seats: Vec<String> = requests.iter().zip(&placement.seats).map(key).collect();
             seats.sort();
             (seats, placement.exclusive, placement.real_time, placement.rest, placement.overloaded.len())
@@ -204,8 +204,8 @@ proptest! {
     #[test]
     fn exclusive_tasks_take_the_fewest_cores(requests in prop::collection::vec(real_time(), 1..6), count in 2u32..5) {
         let tasks: Vec<Sporadic> = requests.iter().filter_map(sporadic).collect();
-        let ask = |request: Request| Request { class: Class::Exclusive { deadline: request.class.deadline().unwrap() }, ..request };
-        let requests: Vec<Request> = requests.into_iter().map(ask).collect();
+        let ask = |request: PlacementRequest| PlacementRequest { class: Class::Exclusive { deadline: request.class.deadline().unwrap() }, ..request };
+        let requests: Vec<PlacementRequest> = requests.into_iter().map(ask).collect();
         let placement = place(&requests, &cores(count), &Limits::default()).expect("no task names a core");
         let fewest = (1..count as usize).find(|cores| can_be(&tasks, *cores, &|there| responses(there, None).is_ok()));
         match fewest {
@@ -263,7 +263,7 @@ fn planted_faults_are_found() {
 #[test]
 fn two_of_sixty_percent_take_two_cores_and_share_where_one_is_named() {
     let sixty = |core| request(0, Some(60), 100, core);
-    let placed = |requests: &[Request], count| place(requests, &cores(count), &Limits::default());
+    let placed = |requests: &[PlacementRequest], count| place(requests, &cores(count), &Limits::default());
     let two = placed(&[sixty(None), sixty(None)], 4).expect("two cores");
     assert_eq!((two.exclusive, two.refused), (vec![CoreId(2), CoreId(3)], vec![]));
     let small = placed(&[sixty(None), sixty(None)], 2).expect("one core is left");
@@ -308,7 +308,7 @@ fn one_real_time_task_has_the_last_core_and_all_others_the_rest() {
 
 #[test]
 fn names_that_contradict_each_other_are_refused_with_what_to_do() {
-    let refused = |requests: &[Request], count| {
+    let refused = |requests: &[PlacementRequest], count| {
         place(requests, &cores(count), &Limits::default())
             .unwrap_err()
             .to_string()
@@ -355,7 +355,7 @@ fn exclusive_tasks_get_the_cores_that_are_open_to_them_in_their_order() {
             exclusive: Some(open.iter().copied().map(CoreId).collect()),
             ..Limits::default()
         };
-        let tasks: Vec<Request> = (0..tasks).map(|_| task()).collect();
+        let tasks: Vec<PlacementRequest> = (0..tasks).map(|_| task()).collect();
         let placement = place(&tasks, &cores(on), &limits).unwrap();
         assert_eq!(faults(&tasks, &cores(on), &placement), Vec::<String>::new());
         let exclusive: Vec<u32> = placement.exclusive.iter().map(|core| core.0).collect();

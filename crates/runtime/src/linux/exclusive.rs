@@ -6,8 +6,8 @@
 //! that is reported and never an error.
 
 use punctual_cores::{
-    Bandwidth, Chair, LearntCosts, LendingCosts, Limits, PlaceError, Placement, Request, Seat, TASKS_PER_CORE_MAX,
-    place,
+    Bandwidth, Chair, LearntCosts, LendingCosts, Limits, PlaceError, Placement, PlacementRequest, Seat,
+    TASKS_PER_CORE_MAX, place,
 };
 use punctual_platform::linux::exclusive::{ExclusiveCore, candidates, quieter, stays_told};
 use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
@@ -77,18 +77,18 @@ impl Placed {
     /// [`PlaceError`] if the cores that tasks name contradict each other or the machine.
     pub(super) fn take(
         machine: &LinuxMachine,
-        tasks: &[(String, Request)],
+        tasks: &[(String, PlacementRequest)],
         neighbours: &Neighbours,
         keep: usize,
         limits: Limits,
         told: &mut Vec<Protection>,
     ) -> Result<Placed, PlaceError> {
         let own = tasks.len();
-        let exclusive = |(_, request): &(String, Request)| matches!(request.class, Class::Exclusive { .. });
+        let exclusive = |(_, request): &(String, PlacementRequest)| matches!(request.class, Class::Exclusive { .. });
         let lendable = tasks.iter().any(exclusive);
         let later = (0..keep).map(|_| (KEPT.to_owned(), kept(None)));
-        let tasks: &[(String, Request)] = &tasks.iter().cloned().chain(later).collect::<Vec<_>>();
-        let requests: Vec<Request> = tasks.iter().map(|(_, request)| *request).collect();
+        let tasks: &[(String, PlacementRequest)] = &tasks.iter().cloned().chain(later).collect::<Vec<_>>();
+        let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
         let all = &unclaimed(machine, &requests, told);
         let wanted = place(&requests, all, &limits)?;
         // The last core first: the probe runs on the first of the cores taken.
@@ -98,7 +98,7 @@ impl Placed {
             return Ok(Placed::without(wanted, limits, own));
         }
         // Lending needs a thread or group that can use the core; without one, better protection may be available.
-        let best_effort = |(_, request): &(String, Request)| request.class == Class::BestEffort;
+        let best_effort = |(_, request): &(String, PlacementRequest)| request.class == Class::BestEffort;
         let lend = lendable && neighbours.lend && (!neighbours.lend_to.is_empty() || tasks.iter().any(best_effort));
         let neighbours = Neighbours {
             lend,
@@ -139,7 +139,7 @@ impl Placed {
     fn on(
         cores: Vec<ExclusiveCore>,
         lend: bool,
-        (tasks, own): (&[(String, Request)], usize),
+        (tasks, own): (&[(String, PlacementRequest)], usize),
         all: &[CoreId],
         limits: Limits,
         told: &mut Vec<Protection>,
@@ -160,7 +160,7 @@ impl Placed {
             exclusive: Some(cores.iter().map(|core| core.obtained().core).collect()),
             ..limits
         };
-        let requests: Vec<Request> = tasks.iter().map(|(_, request)| *request).collect();
+        let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
         let mut placement = place(&requests, all, &limits)?;
         told.extend(refusals(tasks, &placement));
         let (mut homes, mut kept) = (Vec::new(), Vec::new());
@@ -226,8 +226,8 @@ fn protected(core: &ExclusiveCore) -> [Protection; 2] {
 const KEPT: &str = "a core for tasks that come later";
 
 /// Request that stands for a task or thread that comes later: it has a core alone, `core` if that is given.
-pub(super) fn kept(core: Option<CoreId>) -> Request {
-    Request {
+pub(super) fn kept(core: Option<CoreId>) -> PlacementRequest {
+    PlacementRequest {
         class: Class::Exclusive { deadline: Nanos::MAX },
         arrival: Arrival::Periodic { period: Nanos::MAX },
         execution: None,
@@ -238,7 +238,7 @@ pub(super) fn kept(core: Option<CoreId>) -> Request {
 
 /// Cores of this process that no other process has claimed; adds to `told` which process claims the others. A core that
 /// a task names counts as free: taking it is refused with the name of that process.
-fn unclaimed(machine: &LinuxMachine, requests: &[Request], told: &mut Vec<Protection>) -> Vec<CoreId> {
+fn unclaimed(machine: &LinuxMachine, requests: &[PlacementRequest], told: &mut Vec<Protection>) -> Vec<CoreId> {
     let all = &machine.offers().cores;
     let claims = machine.claims_of_others().into_iter();
     let named = |core: CoreId| requests.iter().any(|request| request.core == Some(core));
@@ -316,7 +316,7 @@ impl Exclusive {
     }
 }
 
-fn admitted((name, request): &(String, Request), chair: &Chair, tasks: usize) -> Protection {
+fn admitted((name, request): &(String, PlacementRequest), chair: &Chair, tasks: usize) -> Protection {
     let Chair { core, response, .. } = chair;
     let beside = match tasks - 1 {
         0 => "alone".to_owned(),
@@ -344,7 +344,7 @@ fn lending(core: CoreId, lend: bool, costs: &Result<LendingCosts, Refusal>) -> P
 }
 
 /// Tasks that are refused a core, with reasons.
-fn refusals(tasks: &[(String, Request)], placement: &Placement) -> Vec<Protection> {
+fn refusals(tasks: &[(String, PlacementRequest)], placement: &Placement) -> Vec<Protection> {
     let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
     refused(&names, placement)
 }
@@ -357,8 +357,8 @@ mod tests {
 
     const MS: Nanos = Nanos::from_millis(1);
 
-    fn task(number: usize, execution: Option<u64>, every: u64) -> (String, Request) {
-        let request = Request {
+    fn task(number: usize, execution: Option<u64>, every: u64) -> (String, PlacementRequest) {
+        let request = PlacementRequest {
             class: Class::Exclusive { deadline: MS * every },
             arrival: Arrival::Periodic { period: MS * every },
             execution: execution.map(|execution| MS * execution),
@@ -368,8 +368,8 @@ mod tests {
         (format!("task {number}"), request)
     }
 
-    fn placed(tasks: &[(String, Request)], cores: u32, limits: &Limits) -> Placement {
-        let requests: Vec<Request> = tasks.iter().map(|(_, request)| *request).collect();
+    fn placed(tasks: &[(String, PlacementRequest)], cores: u32, limits: &Limits) -> Placement {
+        let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
         let cores: Vec<CoreId> = (0..cores).map(CoreId).collect();
         place(&requests, &cores, limits).expect("no task names a core")
     }
@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn every_task_of_a_core_has_a_priority_of_its_own() {
-        let tasks: Vec<(String, Request)> = (0..TASKS_PER_CORE_MAX + 1)
+        let tasks: Vec<(String, PlacementRequest)> = (0..TASKS_PER_CORE_MAX + 1)
             .map(|number| task(number, Some(1), 100))
             .collect();
         let placement = placed(&tasks, 2, &Limits::default());

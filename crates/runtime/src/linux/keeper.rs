@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::ScopedJoinHandle;
 
-use punctual_cores::{LendingLog, Limits, PlaceError, Placement, Request, Seat, Unfit, place};
+use punctual_cores::{LendingLog, Limits, PlaceError, Placement, PlacementRequest, Seat, Unfit, place};
 use punctual_loop::{AdmissionSetup, EventLog, LOG_VERSION, MadeFor, Regulator, RegulatorOptions};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::exclusive::{ExclusiveCore, GroupUse, check_groups, check_interrupts};
@@ -53,7 +53,7 @@ pub(super) enum Command<E: Engine> {
     /// Add a task to the run.
     Add(Box<TaskSetup<E>>, SyncSender<Result<TaskHandle, RuntimeError>>),
     /// Run a thread of this process on a core, beside the tasks.
-    Seat(String, Request, Tid, SyncSender<Result<Seated, RuntimeError>>),
+    Seat(String, PlacementRequest, Tid, SyncSender<Result<Seated, RuntimeError>>),
     /// Return the figures so far.
     Tell(SyncSender<Figures>),
     /// Learn a model of the running tasks, and control by it.
@@ -435,7 +435,7 @@ impl<'scope> Ward<'scope, '_> {
     fn start<E: Engine + 'static>(
         &mut self,
         tasks: Vec<TaskSetup<E>>,
-        requests: &[(String, Request)],
+        requests: &[(String, PlacementRequest)],
         placement: &Placement,
         mut exclusive: Option<Exclusive>,
     ) -> Result<(), RuntimeError> {
@@ -452,7 +452,7 @@ impl<'scope> Ward<'scope, '_> {
     fn spawn<E: Engine + 'static>(
         &mut self,
         task: TaskSetup<E>,
-        request: Request,
+        request: PlacementRequest,
         seat: Seat,
         tenancy: Option<super::tenancy::Tenancy>,
     ) -> Result<(TaskId, Arc<TaskState>), RuntimeError> {
@@ -581,7 +581,7 @@ impl<'scope> Ward<'scope, '_> {
     }
 
     /// Runs a thread of this process on a core, beside the tasks.
-    fn seat(&mut self, name: String, request: Request, thread: Tid) -> Result<Seated, RuntimeError> {
+    fn seat(&mut self, name: String, request: PlacementRequest, thread: Tid) -> Result<Seated, RuntimeError> {
         self.roster.guests.retain(|guest| guest.place.is_taken());
         let (seat, request, told) = self.roster.seat(&name, request)?;
         let found = AsFound::of(thread)?;
@@ -685,7 +685,7 @@ struct Roster {
 /// A thread of the caller, on the core that it was given.
 struct Guest {
     name: String,
-    request: Request,
+    request: PlacementRequest,
     seat: Seat,
     place: Arc<Place>,
 }
@@ -699,7 +699,7 @@ impl Drop for Guest {
 
 struct Kept {
     name: String,
-    request: Request,
+    request: PlacementRequest,
     seat: Seat,
     goal: Option<TaskGoal>,
     state: Arc<TaskState>,
@@ -711,19 +711,19 @@ impl Kept {
     }
 
     /// The task's request, fixed to its present core.
-    fn settled(&self) -> Request {
+    fn settled(&self) -> PlacementRequest {
         settled(self.request, &self.seat)
     }
 }
 
 /// Turns `request` into one for the class and core of `seat`.
-fn settled(request: Request, seat: &Seat) -> Request {
+fn settled(request: PlacementRequest, seat: &Seat) -> PlacementRequest {
     let class = match (seat, request.class) {
         // An exclusive task that was refused a core.
         (Seat::RealTime(_), Class::Exclusive { deadline }) => Class::RealTime { deadline },
         (_, class) => class,
     };
-    Request {
+    PlacementRequest {
         class,
         core: Some(first_core(seat)),
         ..request
@@ -733,7 +733,11 @@ fn settled(request: Request, seat: &Seat) -> Request {
 impl Roster {
     /// Places a new task beside the running ones, which stay on their cores. Returns its seat, the request after any
     /// downgrade, and the refusal.
-    fn seat(&self, name: &str, request: Request) -> Result<(Seat, Request, Option<Protection>), RuntimeError> {
+    fn seat(
+        &self,
+        name: &str,
+        request: PlacementRequest,
+    ) -> Result<(Seat, PlacementRequest, Option<Protection>), RuntimeError> {
         let refused = |why: String| RuntimeError::Task {
             name: name.to_owned(),
             why,
@@ -753,7 +757,7 @@ impl Roster {
                 Ok(seat) => return Ok((seat, request, None)),
                 Err(why) => {
                     let (class, core) = (Class::RealTime { deadline }, None);
-                    (Request { class, core, ..request }, Some(no_core(name, why)))
+                    (PlacementRequest { class, core, ..request }, Some(no_core(name, why)))
                 }
             },
             Class::RealTime { .. } | Class::BestEffort => (request, None),
@@ -766,12 +770,12 @@ impl Roster {
     }
 
     /// Place on the first reserved core that admits the request, or the reason why none does.
-    fn seat_exclusively(&self, request: Request) -> Result<Seat, String> {
+    fn seat_exclusively(&self, request: PlacementRequest) -> Result<Seat, String> {
         let meant = |core: &&CoreId| request.core.is_none_or(|named| named == **core);
         let mut why = "no core is kept for tasks and threads that come later".to_owned();
         for core in self.kept.iter().filter(meant) {
             let core = Some(*core);
-            match self.place_beside(Request { core, ..request }) {
+            match self.place_beside(PlacementRequest { core, ..request }) {
                 Ok((_, seat @ Seat::Exclusive(_))) => return Ok(seat),
                 Ok((Some(unfit), _)) => why = unfit.to_string(),
                 Ok((None, _)) => {}
@@ -782,7 +786,7 @@ impl Roster {
     }
 
     /// Places `request` beside everything that runs; the first value says why it was refused what it asked for.
-    fn place_beside(&self, request: Request) -> Result<(Option<Unfit>, Seat), PlaceError> {
+    fn place_beside(&self, request: PlacementRequest) -> Result<(Option<Unfit>, Seat), PlaceError> {
         let mut requests = self.requests();
         let new = requests.len();
         requests.push(request);
@@ -792,7 +796,7 @@ impl Roster {
     }
 
     /// Requests of the running tasks, then of the callers' threads, fixed to their cores.
-    fn requests(&self) -> Vec<Request> {
+    fn requests(&self) -> Vec<PlacementRequest> {
         let guests = self.seated().map(|guest| settled(guest.request, &guest.seat));
         self.running().map(Kept::settled).chain(guests).collect()
     }
@@ -810,15 +814,15 @@ impl Roster {
     }
 
     /// Places `requests`, and keeps empty reserved cores reserved.
-    fn place(&self, requests: &[Request]) -> Result<Placement, PlaceError> {
-        let exclusive = |request: &&Request| matches!(request.class, Class::Exclusive { .. });
+    fn place(&self, requests: &[PlacementRequest]) -> Result<Placement, PlaceError> {
+        let exclusive = |request: &&PlacementRequest| matches!(request.class, Class::Exclusive { .. });
         let used: Vec<CoreId> = requests
             .iter()
             .filter(exclusive)
             .filter_map(|request| request.core)
             .collect();
         let empty = self.kept.iter().filter(|core| !used.contains(core));
-        let all: Vec<Request> = requests
+        let all: Vec<PlacementRequest> = requests
             .iter()
             .copied()
             .chain(empty.map(|core| kept(Some(*core))))

@@ -49,7 +49,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
-use punctual_cores::Request;
+use punctual_cores::PlacementRequest;
 use punctual_loop::{AdmissionSetup, RegulatorOptions};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::events::EventSource;
@@ -191,8 +191,8 @@ impl<E: Engine> TaskSetup<E> {
     }
 
     /// The task as placement needs it.
-    fn request(&self) -> Request {
-        Request {
+    fn request(&self) -> PlacementRequest {
+        PlacementRequest {
             class: self.class,
             arrival: self.arrival,
             execution: self.execution,
@@ -281,7 +281,7 @@ impl<E: Engine + 'static> Prepared<E> {
     }
 
     /// Name of each task, with its request for placement.
-    fn requests(&self) -> Vec<(String, Request)> {
+    fn requests(&self) -> Vec<(String, PlacementRequest)> {
         let request = |task: &TaskSetup<E>| (task.name.clone(), task.request());
         self.tasks.iter().map(request).collect()
     }

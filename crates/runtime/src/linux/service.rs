@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use punctual_cores::Request;
+use punctual_cores::PlacementRequest;
 use punctual_loop::ModeName;
 use punctual_os::LinuxOs;
 use punctual_platform::Neighbours;
@@ -377,7 +377,7 @@ impl<E: Engine + 'static> Runtime<E> {
     }
 
     /// Runs a thread of this process on a core, beside the tasks.
-    pub(super) fn seat(&self, name: String, request: Request, thread: Tid) -> Result<Seated, RuntimeError> {
+    pub(super) fn seat(&self, name: String, request: PlacementRequest, thread: Tid) -> Result<Seated, RuntimeError> {
         self.ask(|answer| Command::Seat(name, request, thread, answer))?
     }
 

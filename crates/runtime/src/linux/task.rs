@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use punctual_cores::Request;
+use punctual_cores::PlacementRequest;
 use punctual_platform::linux::events::EventSource;
 use punctual_platform::linux::thread::Tid;
 use punctual_store::engine::Engine;
@@ -188,7 +188,7 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         if period == Nanos::ZERO || deadline == Nanos::ZERO {
             return Err(wrong("give times above 0"));
         }
-        let request = Request {
+        let request = PlacementRequest {
             class: match self.exclusive {
                 true => Class::Exclusive { deadline },
                 false => Class::RealTime { deadline },
