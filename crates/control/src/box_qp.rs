@@ -24,13 +24,13 @@ pub(crate) type Square = [Vector; QP_KNOBS_MAX];
 
 /// Position of a knob on a face of the box.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum BoxFace {
     Lower,
     Upper,
     Free,
 }
 
-const PLACES: [Place; 3] = [Place::Free, Place::Lower, Place::Upper];
+const PLACES: [BoxFace; 3] = [BoxFace::Free, BoxFace::Lower, BoxFace::Upper];
 
 /// The minimiser for the first `n` knobs; n is at most [`QP_KNOBS_MAX`], `lower` nowhere above `upper`.
 pub(crate) fn minimise(n: usize, h: &Square, g: &Vector, lower: &Vector, upper: &Vector) -> Vector {
@@ -55,9 +55,9 @@ fn on_face(n: usize, face: usize, h: &Square, g: &Vector, lower: &Vector, upper:
     let (mut free, mut count) = ([0; QP_KNOBS_MAX], 0);
     for i in 0..n {
         match place(i) {
-            Place::Lower => u[i] = lower[i],
-            Place::Upper => u[i] = upper[i],
-            Place::Free => {
+            BoxFace::Lower => u[i] = lower[i],
+            BoxFace::Upper => u[i] = upper[i],
+            BoxFace::Free => {
                 free[count] = i;
                 count += 1;
             }
@@ -68,7 +68,7 @@ fn on_face(n: usize, face: usize, h: &Square, g: &Vector, lower: &Vector, upper:
     for (r, &i) in rest.iter_mut().zip(free) {
         *r = g[i]
             - (0..n)
-                .filter(|&j| place(j) != Place::Free)
+                .filter(|&j| place(j) != BoxFace::Free)
                 .map(|j| h[i][j] * u[j])
                 .sum::<f64>();
     }
