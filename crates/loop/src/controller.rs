@@ -33,7 +33,7 @@ const OFF_MARGIN: f64 = 0.1;
 
 /// A knob that control laws turn and models are about. All code that is particular to one knob is here, and in its
 /// [`range`].
-struct Known {
+struct ControlledKnob {
     knob: KnobId,
     /// Name of the knob in models.
     name: &'static str,
@@ -45,15 +45,15 @@ struct Known {
     safe: fn(Share) -> f64,
 }
 
-static KNOBS: [Known; KNOBS_MAX] = [
-    Known {
+static KNOBS: [ControlledKnob; KNOBS_MAX] = [
+    ControlledKnob {
         knob: KnobId::CLOCK,
         name: CLOCK,
         effect: Effect::Lowers,
         rest: None,
         safe: |_| 1.0,
     },
-    Known {
+    ControlledKnob {
         knob: KnobId::AdmittedShare,
         name: ADMITTED,
         effect: Effect::Raises,
@@ -409,7 +409,7 @@ impl MeterName {
 }
 
 /// Entry of a knob in the table; `None` if laws do not turn it.
-fn known(knob: KnobId) -> Option<&'static Known> {
+fn known(knob: KnobId) -> Option<&'static ControlledKnob> {
     KNOBS.iter().find(|known| known.knob == knob)
 }
 

@@ -86,12 +86,12 @@ struct TaskState {
     window: Sums,
     /// A job that was counted as late while it ran.
     overdue: Option<u64>,
-    last: Option<Measured>,
+    last: Option<TaskMeasurement>,
 }
 
 /// Last measurement of a task's jobs.
 #[derive(Clone, Copy, Debug)]
-struct Measured {
+struct TaskMeasurement {
     pressure: f64,
     drr: Option<f64>,
     at: Time,
@@ -195,7 +195,7 @@ impl TaskState {
             (mean, running) => mean.or(running),
         };
         if let Some(tardiness) = measured {
-            self.last = Some(Measured {
+            self.last = Some(TaskMeasurement {
                 pressure: tardiness * (nominal / set_point),
                 drr: window.drr,
                 at: now,
@@ -289,7 +289,7 @@ impl Goals {
     /// window.
     pub(crate) fn close(&mut self, now: Time) -> Option<Lead> {
         self.windows.clear();
-        let mut lead: Option<(TaskId, Measured)> = None;
+        let mut lead: Option<(TaskId, TaskMeasurement)> = None;
         for (index, state) in self.tasks.iter_mut().enumerate() {
             let Some(state) = state else { continue };
             let task = TaskId(index as u32);
@@ -303,7 +303,7 @@ impl Goals {
                 lead = Some((task, last));
             }
         }
-        let (task, Measured { pressure, drr, at }) = lead?;
+        let (task, TaskMeasurement { pressure, drr, at }) = lead?;
         (at == now).then_some(Lead { task, pressure, drr })
     }
 
