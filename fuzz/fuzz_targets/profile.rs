@@ -3,15 +3,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use punctual_allocation::Grid;
-use punctual_allocation::profile::{Facts, Options, load};
+use punctual_allocation::profile::{Facts, ProfileOptions, load};
 
 /// Longer files are not clustered: that takes seconds, and most of them in a loop that no content changes.
 const CLUSTERED_MAX: usize = 600;
 
 fuzz_target!(|bytes: &[u8]| {
     for grid in [None, Some(Grid { ways: 4, partitions: 3 })] {
-        let usual = Options::default();
-        let options = Options {
+        let usual = ProfileOptions::default();
+        let options = ProfileOptions {
             grid,
             clustering: usual.clustering.clone().filter(|_| bytes.len() <= CLUSTERED_MAX),
             ..usual

@@ -5,44 +5,44 @@
 //! what runs ─► keeper (lend bandwidth, move ways where it pays) ─► plan        where refilling ways costs
 //! ```
 //!
-//! It reads no clock: `now` comes with each question, and if it decided less than [`Settings::gap`] ago it only says
-//! when it wants to be asked again ([`Allocator::due`]).
+//! It reads no clock: `now` comes with each question, and if it decided less than [`AllocatorSettings::gap`] ago it
+//! only says when it wants to be asked again ([`Allocator::due`]).
 
 use punctual_units::Time;
 
 use crate::grid::Share;
 use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
-use crate::policy::{Exact, Loads, Policy, Task, dadna, dna, equal, static_best, static_fewest, vc2m};
+use crate::policy::{Exact, Loads, PeriodicTask, Policy, dadna, dna, equal, static_best, static_fewest, vc2m};
 use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
-use crate::running::Running;
-use crate::settings::{Base, Settings, SettingsError};
+use crate::running::RunningJob;
+use crate::settings::{AllocatorSettings, Base, SettingsError};
 
 /// Ways and bandwidth of each core.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct CoreShares {
     /// Number of ways and of bandwidth partitions, core by core.
     pub shares: PerCore<Share>,
     /// The ways themselves; each mask has as many as the core's share says.
     pub masks: PerCore<WayMask>,
 }
 
-impl Plan {
+impl CoreShares {
     /// Places the ways of `shares` side by side, in the order of the cores.
     ///
     /// # Panics
     /// If a core has no way, or all together have more than 64.
-    pub fn side_by_side(shares: PerCore<Share>) -> Plan {
+    pub fn side_by_side(shares: PerCore<Share>) -> CoreShares {
         let ways: PerCore<u8> = shares.iter().map(|share| share.ways).collect();
-        Plan {
+        CoreShares {
             shares,
             masks: side_by_side(&ways),
         }
     }
 
     /// Number of ways of each core that it did not have in `before`.
-    pub fn gained<'a>(&'a self, before: &'a Plan) -> impl Iterator<Item = u8> + 'a {
+    pub fn gained<'a>(&'a self, before: &'a CoreShares) -> impl Iterator<Item = u8> + 'a {
         self.masks
             .iter()
             .zip(&before.masks)
@@ -54,7 +54,8 @@ impl Plan {
 ///
 /// ```
 /// use punctual_allocation::{
-///     Allocator, Grid, Objective, Phase, Policy, Pool, Profile, Programs, RateTable, Running, Settings, Task,
+///     Allocator, AllocatorSettings, Grid, Objective, PeriodicTask, Phase, Policy, Pool, Profile, Programs, RateTable,
+///     RunningJob,
 /// };
 /// use punctual_units::{Nanos, Time};
 ///
@@ -70,11 +71,11 @@ impl Plan {
 /// };
 /// let programs = Programs::new(&[program("eager", 1e8), program("content", 0.0)], Objective::Speed)?;
 /// let period = Nanos::from_millis(500);
-/// let tasks = [Task { program: 0, period, core: 0 }, Task { program: 1, period, core: 1 }];
-/// let settings = Settings { cores: 2, ..Settings::paper(Policy::Dna) };
+/// let tasks = [PeriodicTask { program: 0, period, core: 0 }, PeriodicTask { program: 1, period, core: 1 }];
+/// let settings = AllocatorSettings { cores: 2, ..AllocatorSettings::paper(Policy::Dna) };
 /// let mut allocator = Allocator::new(&programs, &tasks, settings)?;
 ///
-/// let job = |program| Some(Running { program, progress: 0.0, deadline: Time(500_000_000), waiting: &[] });
+/// let job = |program| Some(RunningJob { program, progress: 0.0, deadline: Time(500_000_000), waiting: &[] });
 /// allocator.step(&programs, &[job(0), job(1)], Time(0));
 /// let shares: Vec<u8> = allocator.plan().shares.iter().map(|share| share.ways).collect();
 /// assert_eq!(shares, [17, 3]);
@@ -82,8 +83,8 @@ impl Plan {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Allocator {
-    settings: Settings,
-    plan: Plan,
+    settings: AllocatorSettings,
+    plan: CoreShares,
     /// The tables of [`Policy::Exact`].
     exact: Option<Exact>,
     decided: Option<Time>,
@@ -99,9 +100,13 @@ impl Allocator {
     ///
     /// # Errors
     /// [`SettingsError`] says what does not fit.
-    pub fn new(programs: &Programs, tasks: &[Task], settings: Settings) -> Result<Allocator, SettingsError> {
+    pub fn new(
+        programs: &Programs,
+        tasks: &[PeriodicTask],
+        settings: AllocatorSettings,
+    ) -> Result<Allocator, SettingsError> {
         settings.check(programs, tasks)?;
-        let Settings {
+        let AllocatorSettings {
             pool,
             cores,
             policy,
@@ -116,7 +121,7 @@ impl Allocator {
             (Policy::StaticFewest, _) | (_, Base::StaticFewest) => static_fewest(&loads, pool),
             (_, Base::Even) => equal(pool, cores),
         };
-        let plan = Plan::side_by_side(shares);
+        let plan = CoreShares::side_by_side(shares);
         let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy), settings.gap);
         // Fills all tables in advance: in a run of seconds nearly every pair of phases meets for the first time, and no
         // decision should wait for its table.
@@ -137,7 +142,7 @@ impl Allocator {
     }
 
     /// The plan in force.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &CoreShares {
         &self.plan
     }
 
@@ -155,13 +160,13 @@ impl Allocator {
     ///
     /// # Panics
     /// If there are more or fewer `cores` than in the settings, or a program does not exist.
-    pub fn step(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Option<&Plan> {
+    pub fn step(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> Option<&CoreShares> {
         assert_eq!(cores.len(), self.settings.cores, "one place for each core");
         if self.settings.policy.is_static() {
             return None;
         }
         let by_deadline = self.settings.policy == Policy::Dadna;
-        let state = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
+        let state = |job: &Option<RunningJob<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
         let all_the_same = || self.seen.iter().copied().eq(cores.iter().map(state));
         let by_phases = !by_deadline && self.keeper.is_none() && self.due.is_none();
         if by_phases && all_the_same() {
@@ -188,7 +193,7 @@ impl Allocator {
     }
 
     /// Share of each core that the policy wants.
-    fn wanted(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> PerCore<Share> {
+    fn wanted(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> PerCore<Share> {
         let pool = self.settings.pool;
         match self.settings.policy {
             Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest | Policy::StaticFewest => self.plan.shares.clone(),
@@ -204,7 +209,7 @@ impl Allocator {
 
 /// Gives every core what it wants. Ways and partitions that no core wants stay with the core that had them, where
 /// possible; further partitions go to the cores with the fewest.
-pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
+pub fn placed(wanted: &[Share], before: &CoreShares, pool: Pool) -> CoreShares {
     let ways: PerCore<u8> = wanted.iter().map(|share| share.ways).collect();
     let masks = place(&ways, &before.masks, pool.grid);
     let mut shares: PerCore<Share> = wanted
@@ -228,7 +233,7 @@ pub fn placed(wanted: &[Share], before: &Plan, pool: Pool) -> Plan {
         }
         spare -= 1;
     }
-    Plan { shares, masks }
+    CoreShares { shares, masks }
 }
 
 /// How the keeper hands out bandwidth that no core needs, under each policy.

@@ -48,7 +48,7 @@ mod settings;
 mod table;
 
 #[cfg(feature = "split")]
-pub use allocator::{Allocator, Plan, placed};
+pub use allocator::{Allocator, CoreShares, placed};
 #[cfg(feature = "split")]
 pub use grid::{Grid, PARTS_MAX, Share};
 #[cfg(feature = "split")]
@@ -58,7 +58,7 @@ pub use levels::LEVELS;
 #[cfg(feature = "split")]
 pub use masks::{WayMask, place, side_by_side};
 #[cfg(feature = "split")]
-pub use policy::{Leftovers, Loads, Policy, Task};
+pub use policy::{Leftovers, Loads, PeriodicTask, Policy};
 #[cfg(feature = "split")]
 pub use pool::{CORES_MAX, PerCore, Pool, PoolError};
 #[cfg(feature = "split")]
@@ -66,8 +66,8 @@ pub use profile::{Phase, Profile, ProfileError};
 #[cfg(feature = "split")]
 pub use programs::{Objective, PHASES_MAX, Programs, ProgramsError};
 #[cfg(feature = "split")]
-pub use running::{CoreJobs, Running, WAITING_MAX, Waiting, virtual_deadline_with};
+pub use running::{CoreJobs, RunningJob, WAITING_MAX, WaitingJob, virtual_deadline_with};
 #[cfg(feature = "split")]
-pub use settings::{Base, Settings, SettingsError};
+pub use settings::{AllocatorSettings, Base, SettingsError};
 #[cfg(feature = "split")]
 pub use table::RateTable;

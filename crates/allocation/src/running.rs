@@ -8,7 +8,7 @@ use crate::programs::Programs;
 
 /// The job that a core runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Running<'a> {
+pub struct RunningJob<'a> {
     /// Which program, by its place in [`Programs`].
     pub program: usize,
     /// How much of it is done, 0..=1.
@@ -16,12 +16,12 @@ pub struct Running<'a> {
     /// When it should be done.
     pub deadline: Time,
     /// Jobs that wait for this core, in any order.
-    pub waiting: &'a [Waiting],
+    pub waiting: &'a [WaitingJob],
 }
 
 /// A job that waits for a core: released, or pushed aside by one with an earlier deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct WaitingJob {
     /// Which program, by its place in [`Programs`].
     pub program: usize,
     /// How much of it is done, 0..=1.
@@ -34,15 +34,15 @@ pub struct Waiting {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CoreJobs {
     /// The job that runs; `None` where the core rests, or works for a task without a program.
-    pub runs: Option<Waiting>,
+    pub runs: Option<WaitingJob>,
     /// Jobs that wait for the core, in any order.
-    pub waits: Vec<Waiting>,
+    pub waits: Vec<WaitingJob>,
 }
 
 impl CoreJobs {
     /// The job that runs, with those that wait for it.
-    pub fn running(&self) -> Option<Running<'_>> {
-        self.runs.map(|job| Running {
+    pub fn running(&self) -> Option<RunningJob<'_>> {
+        self.runs.map(|job| RunningJob {
             program: job.program,
             progress: job.progress,
             deadline: job.deadline,
@@ -65,7 +65,7 @@ pub const WAITING_MAX: usize = 64;
 /// ```
 ///
 /// with the waiting jobs 1..n in the order of their deadlines. WCET_i is what is left of a job that was pushed aside.
-pub fn virtual_deadline_with(running: &Running<'_>, programs: &Programs, share: Share) -> Time {
+pub fn virtual_deadline_with(running: &RunningJob<'_>, programs: &Programs, share: Share) -> Time {
     let mut earliest = [0_usize; WAITING_MAX];
     let mut start = Time(u64::MAX);
     for &job in earliest_first(running.waiting, &mut earliest).iter().rev() {
@@ -79,7 +79,7 @@ pub fn virtual_deadline_with(running: &Running<'_>, programs: &Programs, share: 
 
 /// Writes the indices of the [`WAITING_MAX`] jobs with the earliest deadlines to `places`, earliest first, and returns
 /// them; of equal deadlines, those earlier in `waiting`.
-fn earliest_first<'p>(waiting: &[Waiting], places: &'p mut [usize; WAITING_MAX]) -> &'p [usize] {
+fn earliest_first<'p>(waiting: &[WaitingJob], places: &'p mut [usize; WAITING_MAX]) -> &'p [usize] {
     let mut count = 0;
     for (place, job) in waiting.iter().enumerate() {
         // Lists come sorted as a rule: then each job is put last, or left out, at once.
@@ -122,16 +122,16 @@ mod tests {
         Programs::new(&[profile], Objective::Speed).unwrap()
     }
 
-    fn waits(deadline: u64) -> Waiting {
-        Waiting {
+    fn waits(deadline: u64) -> WaitingJob {
+        WaitingJob {
             program: 0,
             progress: 0.0,
             deadline: Time(deadline),
         }
     }
 
-    fn virtual_deadline_of(waiting: &[Waiting]) -> Time {
-        let running = Running {
+    fn virtual_deadline_of(waiting: &[WaitingJob]) -> Time {
+        let running = RunningJob {
             program: 0,
             progress: 0.0,
             deadline: Time(u64::MAX),
@@ -157,7 +157,7 @@ mod tests {
         fn the_order_of_the_list_makes_no_difference(
             deadlines in prop::collection::vec(60_000_000_000u64..200_000_000_000, 0..150),
         ) {
-            let waiting: Vec<Waiting> = deadlines.iter().map(|deadline| waits(*deadline)).collect();
+            let waiting: Vec<WaitingJob> = deadlines.iter().map(|deadline| waits(*deadline)).collect();
             let mut sorted = waiting.clone();
             sorted.sort_by_key(|job| job.deadline);
             let mut places = [0; WAITING_MAX];

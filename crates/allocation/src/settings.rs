@@ -6,13 +6,13 @@ use thiserror::Error;
 
 use crate::grid::Grid;
 use crate::hysteresis::Refill;
-use crate::policy::{Policy, Task};
+use crate::policy::{PeriodicTask, Policy};
 use crate::pool::{Pool, PoolError};
 use crate::programs::Programs;
 
 /// How an [`crate::Allocator`] decides.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct AllocatorSettings {
     /// Resources that are handed out.
     pub pool: Pool,
     /// Number of cores, 1..=[`crate::CORES_MAX`].
@@ -36,11 +36,11 @@ pub enum Base {
     Even,
 }
 
-impl Settings {
+impl AllocatorSettings {
     /// The fifth paper's machine: [`Pool::PAPER`] among four cores, a decision at most every millisecond, reallocation
     /// free.
-    pub const fn paper(policy: Policy) -> Settings {
-        Settings {
+    pub const fn paper(policy: Policy) -> AllocatorSettings {
+        AllocatorSettings {
             pool: Pool::PAPER,
             cores: 4,
             policy,
@@ -54,8 +54,8 @@ impl Settings {
     ///
     /// # Errors
     /// [`SettingsError`] says what does not fit.
-    pub fn check(&self, programs: &Programs, tasks: &[Task]) -> Result<(), SettingsError> {
-        let Settings {
+    pub fn check(&self, programs: &Programs, tasks: &[PeriodicTask]) -> Result<(), SettingsError> {
+        let AllocatorSettings {
             pool, cores, refill, ..
         } = *self;
         pool.check(cores)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_allocation::profile::{Options, load};
+use punctual_allocation::profile::{ProfileOptions, load};
 use punctual_allocation::{Grid, Profile};
 
 use crate::bounded;
@@ -31,9 +31,9 @@ pub fn file(path: &Path, grid: Grid) -> Result<Profile, String> {
 
 /// As [`file`], for a built-in file; messages call it `shown`.
 pub fn of_bytes(shown: &str, content: &[u8], grid: Grid) -> Result<Profile, String> {
-    let options = Options {
+    let options = ProfileOptions {
         grid: Some(grid),
-        ..Options::default()
+        ..ProfileOptions::default()
     };
     let compiled = load(shown, content, &options);
     compiled

@@ -1,6 +1,6 @@
 //! The jobs that were released and are not complete.
 
-use punctual_allocation::Waiting;
+use punctual_allocation::WaitingJob;
 use punctual_units::{Hertz, TaskId, Time};
 
 use crate::Simulation;
@@ -68,7 +68,7 @@ impl Simulation<'_> {
     }
 
     /// View of an allocator of a job whose task has a program.
-    pub(crate) fn seen(&self, job: &JobAt) -> Option<Waiting> {
+    pub(crate) fn seen(&self, job: &JobAt) -> Option<WaitingJob> {
         let runner = &self.runners[job.runner];
         let (program, split) = (runner.program?, self.split.as_ref()?);
         let phase = |step: &Step| matches!(step, Step::Phase(_));
@@ -77,7 +77,7 @@ impl Simulation<'_> {
             _ if runner.steps()[job.op..].iter().any(phase) => 0.0,
             _ => 1.0_f64.next_down(),
         };
-        Some(Waiting {
+        Some(WaitingJob {
             program,
             progress,
             deadline: job.deadline.unwrap_or(Time::MAX),

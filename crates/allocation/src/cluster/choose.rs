@@ -17,7 +17,7 @@ use super::start::start;
 /// Which mixtures are fitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct ClusteringSettings {
     /// Numbers of kinds to try.
     pub kinds: RangeInclusive<usize>,
     /// Starts for each number of kinds, at least 1; the fit of highest likelihood counts.
@@ -26,10 +26,10 @@ pub struct Settings {
     pub seed: u64,
 }
 
-impl Default for Settings {
+impl Default for ClusteringSettings {
     /// The paper's 2 to 30 kinds, three starts.
-    fn default() -> Settings {
-        Settings {
+    fn default() -> ClusteringSettings {
+        ClusteringSettings {
             kinds: 2..=30,
             starts: 3,
             seed: 1,
@@ -68,7 +68,7 @@ impl Choice {
 }
 
 /// Fits mixtures to `points`, which are on a common scale, and chooses among them. `None` where all points are alike.
-pub fn choose(points: &Points, settings: &Settings) -> Option<Choice> {
+pub fn choose(points: &Points, settings: &ClusteringSettings) -> Option<Choice> {
     let candidates: Vec<Candidate> = settings
         .kinds
         .clone()
@@ -78,7 +78,7 @@ pub fn choose(points: &Points, settings: &Settings) -> Option<Choice> {
     Some(Choice { candidates, chosen })
 }
 
-fn candidate(points: &Points, kinds: usize, settings: &Settings) -> Option<Candidate> {
+fn candidate(points: &Points, kinds: usize, settings: &ClusteringSettings) -> Option<Candidate> {
     let seeds = (0..settings.starts.max(1)).map(|i| settings.seed.wrapping_add(u64::from(i)));
     let fits = seeds.filter_map(|seed| Some(Mixture::fit(points, &start(points, kinds, seed)?, kinds)));
     let fit = fits.max_by(|a, b| a.log_likelihood.total_cmp(&b.log_likelihood))?;

@@ -23,11 +23,11 @@ const EMPTY: f64 = 10.0 * f64::EPSILON;
 /// Kinds of points with their shares, means and covariances.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
-    kinds: Vec<Kind>,
+    kinds: Vec<MixtureComponent>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Kind {
+struct MixtureComponent {
     weight: f64,
     mean: Vec<f64>,
     /// Square matrix, by rows.
@@ -57,11 +57,11 @@ impl Mixture {
     /// # Panics
     /// If a covariance has not as many rows and columns as its mean.
     pub fn new(kinds: impl IntoIterator<Item = (f64, Vec<f64>, Vec<f64>)>) -> Mixture {
-        let kinds: Vec<Kind> = kinds
+        let kinds: Vec<MixtureComponent> = kinds
             .into_iter()
             .map(|(weight, mean, covariance)| {
                 assert_eq!(covariance.len(), mean.len() * mean.len(), "a square covariance");
-                Kind::new(weight, mean, covariance)
+                MixtureComponent::new(weight, mean, covariance)
             })
             .collect();
         Mixture { kinds }
@@ -206,7 +206,7 @@ impl Mixture {
                     covariance[column * dimensions + row] = value;
                 }
             }
-            Kind::new(weight / count, mean, covariance)
+            MixtureComponent::new(weight / count, mean, covariance)
         };
         Mixture {
             kinds: (0..kinds).map(kind).collect(),
@@ -214,12 +214,12 @@ impl Mixture {
     }
 }
 
-impl Kind {
-    fn new(weight: f64, mean: Vec<f64>, covariance: Vec<f64>) -> Kind {
+impl MixtureComponent {
+    fn new(weight: f64, mean: Vec<f64>, covariance: Vec<f64>) -> MixtureComponent {
         let n = mean.len();
         let factor = cholesky(&covariance, n);
         let half_log_determinant: f64 = (0..n).map(|i| factor[i * n + i].ln()).sum();
-        Kind {
+        MixtureComponent {
             weight,
             whitening: inverse_lower(&factor, n),
             offset: weight.ln() - half_log_determinant - 0.5 * n as f64 * (2.0 * PI).ln(),

@@ -19,7 +19,7 @@ mod mixture;
 mod points;
 mod start;
 
-pub use choose::{Candidate, Choice, Settings, choose};
+pub use choose::{Candidate, Choice, ClusteringSettings, choose};
 pub use indices::{calinski_harabasz, davies_bouldin};
 pub use mixture::{Fit, Mixture};
 pub use points::{Points, Scale};

@@ -4,25 +4,25 @@
 //! its cold bytes and those of the base's ways that it has not. Its *lead* is how far its work is ahead of the base
 //! ([`Shadow::lead`]). The rest of the lead once the debt is paid, lead - debt, is the time that the core can lose.
 //!
-//! **Method.** [`Limits::allow`] is the rule of the module's proof.
+//! **Method.** [`LossLimits::allow`] is the rule of the module's proof.
 
 use punctual_units::{Nanos, Time};
 
 use super::Refill;
 use super::shadow::Shadow;
-use super::ways::Claim;
+use super::ways::WayGains;
 use crate::grid::Share;
 use crate::here::Here;
 use crate::masks::WayMask;
 use crate::programs::Programs;
-use crate::running::Running;
+use crate::running::RunningJob;
 
 /// Seconds that rounding may take from what a core can lose: times are whole nanoseconds.
 pub(super) const RESOLUTION: f64 = 1e-6;
 
 /// Share, debt and lead of one core.
 #[derive(Clone, Debug)]
-pub(super) struct Account {
+pub(super) struct CoreDebt {
     base: Share,
     /// Ways under the base split.
     own: WayMask,
@@ -46,7 +46,7 @@ pub(super) struct Account {
 
 /// Limits of a core's losses, whatever share is considered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct LossLimits {
     /// Seconds that the core is ahead of the base.
     pub lead: f64,
     /// Seconds that the core owes now.
@@ -55,7 +55,7 @@ pub(super) struct Limits {
     pub gap: f64,
 }
 
-impl Limits {
+impl LossLimits {
     /// Whether a core may let its debt become `debt` seconds and lose `loses` more until its phase ends. `dominates`:
     /// the core has at least the base's ways and bandwidth, and so loses nothing in any phase.
     pub fn allow(self, debt: f64, loses: f64, dominates: bool) -> bool {
@@ -71,10 +71,10 @@ impl Limits {
     }
 }
 
-impl Account {
+impl CoreDebt {
     /// A core that has its base share, without jobs.
-    pub fn new(base: Share, own: WayMask, refill: Refill, gap: Nanos) -> Account {
-        Account {
+    pub fn new(base: Share, own: WayMask, refill: Refill, gap: Nanos) -> CoreDebt {
+        CoreDebt {
             base,
             own,
             refill,
@@ -90,8 +90,8 @@ impl Account {
     }
 
     /// Limits under the ways in force.
-    pub fn limits(&self) -> Limits {
-        Limits {
+    pub fn limits(&self) -> LossLimits {
+        LossLimits {
             lead: self.lead,
             debt: self.debt(self.mask),
             gap: self.gap,
@@ -103,7 +103,7 @@ impl Account {
     /// The keeper learns only at the gap's end of events within the gap after `before`. Their exact time is unknown, so
     /// the worst is assumed: a job was released at `before`, so that the base has begun it; a core that changed its job
     /// was at rest, so that nothing was filled.
-    pub fn pass(&mut self, programs: &Programs, job: Option<&Running<'_>>, before: Time, now: Time) {
+    pub fn pass(&mut self, programs: &Programs, job: Option<&RunningJob<'_>>, before: Time, now: Time) {
         let seconds = now.since(before).as_secs_f64();
         let at_once = seconds > self.gap + RESOLUTION;
         let runs = job.map(|job| (job.deadline, job.program));
@@ -157,8 +157,8 @@ impl Account {
 
     /// Seconds saved and lost with each number of ways in `least..=most`, under `partitions`; `saved` and `loses` are 0
     /// at rest.
-    pub fn claim(&self, here: Option<&Here<'_>>, partitions: u8, least: u8, most: u8) -> Claim {
-        let mut claim = Claim::new(self.limits(), self.mask, self.own);
+    pub fn claim(&self, here: Option<&Here<'_>>, partitions: u8, least: u8, most: u8) -> WayGains {
+        let mut claim = WayGains::new(self.limits(), self.mask, self.own);
         claim.fill = self.refill.seconds(1, partitions);
         claim.back = self.back;
         claim.cold = self.cold / self.refill.bandwidth(self.base.partitions);
@@ -194,8 +194,8 @@ mod tests {
     use super::*;
 
     /// A core that is ahead by `lead` ms and owes half of a gap of 1 ms.
-    fn limits(lead: f64) -> Limits {
-        Limits {
+    fn limits(lead: f64) -> LossLimits {
+        LossLimits {
             lead: lead * 1e-3,
             debt: 0.5e-3,
             gap: 1e-3,
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn no_core_comes_to_owe_more_than_the_gap() {
         assert!(!limits(f64::INFINITY).allow(1.1e-3, 0.0, true));
-        let owes_much = Limits {
+        let owes_much = LossLimits {
             debt: 3e-3,
             ..limits(0.0)
         };

@@ -3,17 +3,17 @@
 use punctual_units::{Nanos, Time};
 
 use super::Refill;
-use super::account::Account;
+use super::account::CoreDebt;
 use super::bandwidth::{NOTHING, PARTITIONS_MAX, Worth, best, hand_out, least};
-use super::ways::{Claim, place};
-use crate::allocator::Plan;
+use super::ways::{WayGains, place};
+use crate::allocator::CoreShares;
 use crate::grid::Share;
 use crate::here::Here;
 use crate::masks::WayMask;
 use crate::policy::{Outlook, rescued};
 use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
-use crate::running::Running;
+use crate::running::RunningJob;
 
 /// Where bandwidth goes that no core needs to keep its pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +35,16 @@ pub struct Keeper {
     /// Least saving, in seconds, for which ways are moved: the least time between two decisions, below which the
     /// knowledge of phases is not exact.
     saved_min: f64,
-    base: Plan,
-    plan: Plan,
-    accounts: Vec<Account>,
+    base: CoreShares,
+    plan: CoreShares,
+    accounts: Vec<CoreDebt>,
     at: Time,
 }
 
 /// Input of one decision.
 struct Scene<'s> {
     programs: &'s Programs,
-    cores: &'s [Option<Running<'s>>],
+    cores: &'s [Option<RunningJob<'s>>],
     /// Position of each job in its run.
     here: PerCore<Option<Here<'s>>>,
     now: Time,
@@ -53,8 +53,8 @@ struct Scene<'s> {
 impl Keeper {
     /// Starts with `base`, which hands out all of `pool`, ways side by side. Ways that change hands cost `refill`, and
     /// a decision may come `gap` after its event.
-    pub fn new(base: Plan, pool: Pool, refill: Refill, aim: Aim, gap: Nanos) -> Keeper {
-        let account = |(share, own): (&Share, &WayMask)| Account::new(*share, *own, refill, gap);
+    pub fn new(base: CoreShares, pool: Pool, refill: Refill, aim: Aim, gap: Nanos) -> Keeper {
+        let account = |(share, own): (&Share, &WayMask)| CoreDebt::new(*share, *own, refill, gap);
         Keeper {
             pool,
             aim,
@@ -67,7 +67,7 @@ impl Keeper {
     }
 
     /// The plan in force.
-    pub fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &CoreShares {
         &self.plan
     }
 
@@ -75,9 +75,9 @@ impl Keeper {
     ///
     /// # Panics
     /// If there are more or fewer `cores` than in the base, or a program does not exist.
-    pub fn decide(&mut self, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> Option<&Plan> {
+    pub fn decide(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> Option<&CoreShares> {
         assert_eq!(cores.len(), self.accounts.len(), "one place for each core");
-        let here = |job: &Option<Running<'_>>| job.as_ref().map(|job| programs.here(job.program, job.progress));
+        let here = |job: &Option<RunningJob<'_>>| job.as_ref().map(|job| programs.here(job.program, job.progress));
         let scene = Scene {
             programs,
             cores,
@@ -103,7 +103,7 @@ impl Keeper {
     }
 
     /// The plan with `masks` and the bandwidth that goes best with them; `None` if a core cannot afford them.
-    fn lend(&self, scene: &Scene, masks: PerCore<WayMask>) -> Option<Plan> {
+    fn lend(&self, scene: &Scene, masks: PerCore<WayMask>) -> Option<CoreShares> {
         let worth: PerCore<Worth> = (0..masks.len())
             .map(|core| self.worth(scene, core, masks[core]))
             .collect();
@@ -112,7 +112,7 @@ impl Keeper {
             ways: mask.count(),
             partitions,
         };
-        Some(Plan {
+        Some(CoreShares {
             shares: masks.iter().zip(partitions).map(share).collect(),
             masks,
         })
@@ -178,15 +178,15 @@ impl Keeper {
     }
 
     /// Another placement of the ways, if it saves enough over the phases at hand, compared with the plan `stay`.
-    fn moved(&self, scene: &Scene, stay: &Plan) -> Option<Plan> {
-        if stay.masks == self.base.masks && !self.accounts.iter().any(Account::may_owe_a_way) {
+    fn moved(&self, scene: &Scene, stay: &CoreShares) -> Option<CoreShares> {
+        if stay.masks == self.base.masks && !self.accounts.iter().any(CoreDebt::may_owe_a_way) {
             return None;
         }
-        let claims: PerCore<Claim> = (0..self.accounts.len())
+        let claims: PerCore<WayGains> = (0..self.accounts.len())
             .map(|core| self.claim(scene, core, stay))
             .collect();
         // No core saves enough even with all ways: not worth placing.
-        let saves = |claim: &Claim| {
+        let saves = |claim: &WayGains| {
             let most = claim.saved[usize::from(self.pool.grid.ways)] - claim.saved[usize::from(claim.before.count())];
             most > self.saved_min
         };
@@ -198,7 +198,7 @@ impl Keeper {
             return None;
         }
         let other = self.lend(scene, masks)?;
-        let until_end = |plan: &Plan| -> f64 {
+        let until_end = |plan: &CoreShares| -> f64 {
             let of = |(core, here): (usize, &Option<Here>)| {
                 let (mask, share) = (plan.masks[core], plan.shares[core]);
                 Some(self.accounts[core].until_phase_end(here.as_ref()?, mask, share.partitions))
@@ -210,7 +210,7 @@ impl Keeper {
 
     /// Gain of a core by each number of ways, with the bandwidth that it has in `stay`. A core at rest keeps the ways
     /// that a job needs: a job may come faster than ways are filled.
-    fn claim(&self, scene: &Scene, core: usize, stay: &Plan) -> Claim {
+    fn claim(&self, scene: &Scene, core: usize, stay: &CoreShares) -> WayGains {
         let (here, partitions) = (scene.here[core].as_ref(), stay.shares[core].partitions);
         let least = self.pool.least.ways.min(self.base.shares[core].ways);
         self.accounts[core].claim(here, partitions, least, self.pool.grid.ways)

@@ -6,7 +6,7 @@ use punctual_units::Nanos;
 use super::*;
 use crate::masks::side_by_side;
 use crate::programs::Objective;
-use crate::{Grid, Phase, Profile, RateTable, Waiting};
+use crate::{Grid, Phase, Profile, RateTable, WaitingJob};
 
 const POOL: Pool = Pool {
     grid: Grid { ways: 8, partitions: 8 },
@@ -46,17 +46,17 @@ fn programs() -> Programs {
     Programs::new(&profiles, Objective::Speed).unwrap()
 }
 
-fn base() -> Plan {
+fn base() -> CoreShares {
     let half = Share { ways: 4, partitions: 4 };
-    Plan::side_by_side(PerCore::from_elem(half, 2))
+    CoreShares::side_by_side(PerCore::from_elem(half, 2))
 }
 
 fn keeper(refill: Refill) -> Keeper {
     Keeper::new(base(), POOL, refill, Aim::Speed, GAP)
 }
 
-fn job(program: usize, progress: f64, deadline: f64) -> Option<Running<'static>> {
-    Some(Running {
+fn job(program: usize, progress: f64, deadline: f64) -> Option<RunningJob<'static>> {
+    Some(RunningJob {
         program,
         progress,
         deadline: seconds(deadline),
@@ -181,7 +181,7 @@ fn no_core_gets_less_than_the_pools_least() {
         idle: Share { ways: 1, partitions: 2 },
         ..POOL
     };
-    let given = |job: Option<Running<'static>>| {
+    let given = |job: Option<RunningJob<'static>>| {
         let mut keeper = Keeper::new(base(), pool, CHEAP, Aim::Speed, GAP);
         keeper.decide(&programs(), &[job, self::job(1, 0.0, 9.0)], Time::ZERO);
         keeper.plan().shares[0].partitions
@@ -194,7 +194,7 @@ fn late_jobs_come_first_where_the_aim_is_deadlines() {
     // A core at rest has four partitions to lend; the first core gains as much as the second, but the second would be
     // late.
     let thirds = |partitions| Share { ways: 2, partitions };
-    let base = Plan::side_by_side(PerCore::from_slice(&[
+    let base = CoreShares::side_by_side(PerCore::from_slice(&[
         thirds(2),
         thirds(2),
         Share { ways: 4, partitions: 4 },
@@ -222,14 +222,14 @@ proptest! {
         let programs = programs();
         let shares =
             vec![Share { ways: 2, partitions: 3 }, Share { ways: 3, partitions: 2 }, Share { ways: 3, partitions: 3 }];
-        let base = Plan::side_by_side(shares.into());
+        let base = CoreShares::side_by_side(shares.into());
         let mut keeper = Keeper::new(base.clone(), POOL, CHEAP, aim, GAP);
         let mut now = 0.0;
         for (jobs, passes) in events {
             now += passes;
-            let waiting = [Waiting { program: 2, progress: 0.0, deadline: seconds(50.0) }];
-            let cores: Vec<Option<Running>> = jobs.iter()
-                .map(|job| job.map(|(program, progress, due)| Running {
+            let waiting = [WaitingJob { program: 2, progress: 0.0, deadline: seconds(50.0) }];
+            let cores: Vec<Option<RunningJob>> = jobs.iter()
+                .map(|job| job.map(|(program, progress, due)| RunningJob {
                     program, progress, deadline: seconds(f64::from(due)), waiting: &waiting,
                 }))
                 .collect();

@@ -19,7 +19,7 @@ use punctual_units::Time;
 
 use crate::grid::Share;
 use crate::programs::Programs;
-use crate::running::Running;
+use crate::running::RunningJob;
 
 /// Jobs of one core that there is room for from the beginning; a core with more takes more memory once.
 const JOBS_EXPECTED: usize = 16;
@@ -69,7 +69,7 @@ impl Shadow {
 
     /// Advances to `now` and adds the jobs that were not present at the last call. They count from `released`, which
     /// lies between the last call and `now`; so does a change of the clock.
-    pub fn follow(&mut self, programs: &Programs, running: Option<&Running<'_>>, released: Time, now: Time) {
+    pub fn follow(&mut self, programs: &Programs, running: Option<&RunningJob<'_>>, released: Time, now: Time) {
         self.pass(released);
         self.retime(programs);
         self.take_in(programs, running);
@@ -85,7 +85,7 @@ impl Shadow {
         }
     }
 
-    fn take_in(&mut self, programs: &Programs, running: Option<&Running<'_>>) {
+    fn take_in(&mut self, programs: &Programs, running: Option<&RunningJob<'_>>) {
         let digest = jobs(running)
             .map(|(due, program)| mixed(due, program))
             .fold(0, u64::wrapping_add);
@@ -126,7 +126,7 @@ impl Shadow {
     /// Seconds under the base share by which the real core, which runs `running`, is ahead of the replay; jobs due at
     /// the same time count together. Negative if a job may end later than in the replay, negative infinity if one is
     /// overdue.
-    pub fn lead(&mut self, programs: &Programs, running: &Running<'_>) -> f64 {
+    pub fn lead(&mut self, programs: &Programs, running: &RunningJob<'_>) -> f64 {
         let share = self.share;
         let left = |program, progress| programs.time_left(program, progress, share);
         let waiting = running.waiting.iter();
@@ -155,7 +155,7 @@ impl Shadow {
 }
 
 /// Deadline and program of the running and of each waiting job.
-fn jobs<'j>(running: Option<&'j Running<'_>>) -> impl Iterator<Item = (Time, usize)> + 'j {
+fn jobs<'j>(running: Option<&'j RunningJob<'_>>) -> impl Iterator<Item = (Time, usize)> + 'j {
     let waiting = running
         .into_iter()
         .flat_map(|job| job.waiting)

@@ -1,6 +1,6 @@
 //! Ways among cores in a row, with what it costs to fill those that change hands.
 
-use super::account::Limits;
+use super::account::LossLimits;
 use crate::masks::WayMask;
 use crate::pool::{CORES_MAX, PerCore};
 
@@ -9,7 +9,7 @@ pub(super) const WAYS_MAX: usize = 64;
 
 /// Gain of one core by each number of ways, and its limits.
 #[derive(Clone, Debug)]
-pub(super) struct Claim {
+pub(super) struct WayGains {
     /// Seconds saved with each number of ways, against any reference.
     pub saved: [f64; WAYS_MAX + 1],
     /// Seconds that each number of ways loses against the base; infinite: not allowed.
@@ -20,17 +20,17 @@ pub(super) struct Claim {
     pub back: f64,
     /// Seconds to fill the bytes that are cold now, under the base share.
     pub cold: f64,
-    pub limits: Limits,
+    pub limits: LossLimits,
     /// Ways before the decision.
     pub before: WayMask,
     /// Ways under the base split.
     pub own: WayMask,
 }
 
-impl Claim {
+impl WayGains {
     /// A claim that saves nothing and is not allowed any number of ways yet.
-    pub fn new(limits: Limits, before: WayMask, own: WayMask) -> Claim {
-        Claim {
+    pub fn new(limits: LossLimits, before: WayMask, own: WayMask) -> WayGains {
+        WayGains {
             saved: [0.0; WAYS_MAX + 1],
             loses: [f64::INFINITY; WAYS_MAX + 1],
             fill: 0.0,
@@ -57,7 +57,7 @@ impl Claim {
 /// The masks, side by side over all `ways`, that save most in sum; `None` if the cores can afford no placement.
 ///
 /// By dynamic programming over the boundaries between neighbours: at most cores x ways^2 / 2 steps.
-pub(super) fn place(claims: &[Claim], ways: u8) -> Option<PerCore<WayMask>> {
+pub(super) fn place(claims: &[WayGains], ways: u8) -> Option<PerCore<WayMask>> {
     let all = usize::from(ways);
     let mut best = [f64::NEG_INFINITY; WAYS_MAX + 1];
     best[0] = 0.0;
@@ -99,14 +99,14 @@ mod tests {
 
     const WAYS: u8 = 8;
 
-    fn claims(saved: &[Vec<f64>], fill: f64, before: &[u8]) -> Vec<Claim> {
+    fn claims(saved: &[Vec<f64>], fill: f64, before: &[u8]) -> Vec<WayGains> {
         let claim = |(saved, before): (&Vec<f64>, WayMask)| {
-            let limits = Limits {
+            let limits = LossLimits {
                 lead: 1e9,
                 debt: 0.0,
                 gap: 1e9,
             };
-            let mut claim = Claim::new(limits, before, before);
+            let mut claim = WayGains::new(limits, before, before);
             claim.fill = fill;
             claim.back = fill;
             claim.saved[1..=saved.len()].copy_from_slice(saved);
@@ -116,8 +116,8 @@ mod tests {
         saved.iter().zip(side_by_side(before)).map(claim).collect()
     }
 
-    fn sum(claims: &[Claim], masks: &[WayMask]) -> f64 {
-        let worth = |(claim, mask): (&Claim, &WayMask)| {
+    fn sum(claims: &[WayGains], masks: &[WayMask]) -> f64 {
+        let worth = |(claim, mask): (&WayGains, &WayMask)| {
             claim.saved[usize::from(mask.count())] - f64::from(mask.gained(claim.before)) * claim.fill
         };
         claims.iter().zip(masks).map(worth).sum()
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_core_that_cannot_lose_keeps_what_it_has() {
-        let moved = |change: fn(&mut Claim)| {
+        let moved = |change: fn(&mut WayGains)| {
             let mut claims = claims(&[vec![0.0; 8], (0..8).map(f64::from).collect()], 0.01, &[4, 4]);
             change(&mut claims[0]);
             place(&claims, WAYS).unwrap()
@@ -153,7 +153,7 @@ mod tests {
         // Three ways to have back are 0.03 s, of which it may owe two's.
         assert_eq!(moved(|claim| claim.limits.gap = 0.025), side_by_side(&[2, 6]));
         // One that is ahead by 0.515 s can lose half a second and owe one way.
-        let half = |claim: &mut Claim| {
+        let half = |claim: &mut WayGains| {
             claim.limits.lead = 0.515;
             claim.loses[..4].fill(0.5);
         };

@@ -13,7 +13,7 @@
 //! `2 w margin`. As loads stay the same otherwise, no state comes back, and there are at most `(sum of squares) / (2
 //! (least w) margin)` pushes. A margin of 0 would still not let states come back, because the sum falls strictly.
 
-use super::model::{Move, Stage};
+use super::model::{Move, StageModel};
 
 /// The partner of `core` in a round; none if it stays alone in it.
 ///
@@ -33,13 +33,13 @@ pub fn push<'s>(
     core: usize,
     round: u64,
     published: &[u64],
-    stages: impl Iterator<Item = (usize, &'s Stage)>,
+    stages: impl Iterator<Item = (usize, &'s StageModel)>,
     margin: u64,
 ) -> Option<Move> {
     let other = partner(core, published.len(), round)?;
     let ahead = published[core].checked_sub(published[other])?;
     let fits = stages.filter(|(_, stage)| stage.pinned.is_none() && stage.cycles_worst.saturating_add(margin) < ahead);
-    let left = |stage: &Stage| ahead.abs_diff(2 * stage.cycles_worst);
+    let left = |stage: &StageModel| ahead.abs_diff(2 * stage.cycles_worst);
     let (stage, _) = fits.min_by_key(|(number, stage)| (left(stage), stage.state_bytes, *number))?;
     Some(Move {
         stage,

@@ -5,11 +5,11 @@
 //!
 //! **Method.** A [`Coordinator`] remembers the measurements of the last [`WINDOWS`] periods. It asks its policy only
 //! once it has as many since the last move, so that a stage stays for them at least. It answers nothing while a stage
-//! moves, and nothing while a user's move holds ([`Seen::held`]). Loads are the mean and the most of these periods; a
-//! core is assumed to have [`CAPACITY`] of its time for them.
+//! moves, and nothing while a user's move holds ([`PeriodMeasurements::held`]). Loads are the mean and the most of
+//! these periods; a core is assumed to have [`CAPACITY`] of its time for them.
 //!
-//! A coordinator decides from a [`Ground`] and what it has [`Seen`] alone: a [`MappingLog`] of both gives the same
-//! answers again.
+//! A coordinator decides from a [`Ground`] and its [`PeriodMeasurements`] alone: a [`MappingLog`] of both gives the
+//! same answers again.
 
 use std::collections::VecDeque;
 
@@ -20,9 +20,9 @@ use super::alone::push;
 use super::balance::balance;
 use super::cost::MoveCost;
 use super::hysteresis::Keeper;
-use super::model::{Cores, Idle, Mapping, MappingError, Move, Problem, STAGES_MAX, Stage};
+use super::model::{Cores, Idle, Mapping, MappingError, Move, Problem, STAGES_MAX, StageModel};
 use super::search::Search;
-use super::table::Table;
+use super::table::MappingTable;
 use super::thermal::thermal;
 
 /// Periods that are remembered, and that must pass after a move before the next one.
@@ -56,7 +56,7 @@ pub enum MappingPolicy {
     None,
     /// [`balance`]: levels the loads of cores.
     Balance,
-    /// [`Table`] for cores that are always on, followed as far as it pays ([`Keeper`]).
+    /// [`MappingTable`] for cores that are always on, followed as far as it pays ([`Keeper`]).
     Table,
     /// As `Table`, for cores that are shut down when idle.
     TableOff,
@@ -158,7 +158,7 @@ impl Ground {
 
     /// The problem with these `cycles` of each stage, on average and at worst.
     fn problem(&self, cycles: &[(u64, u64)], policy: MappingPolicy) -> Result<Problem, MappingError> {
-        let stages = { self.stages.iter().zip(cycles) }.map(|(stage, (mean, worst))| Stage {
+        let stages = { self.stages.iter().zip(cycles) }.map(|(stage, (mean, worst))| StageModel {
             name: stage.name.clone(),
             cycles_mean: *mean,
             cycles_worst: *worst,
@@ -171,7 +171,7 @@ impl Ground {
 
 /// Measurements of one period, the input of a coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct PeriodMeasurements {
     /// The core that asks, by number; of interest to [`MappingPolicy::Alone`] only.
     pub core: usize,
     /// Frames per second; 0 if no frame came.
@@ -190,7 +190,7 @@ pub struct Seen {
 
 /// Answer of a policy: moves and clocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct Reconfiguration {
     /// Stages to move, in this order.
     pub moves: Vec<Move>,
     /// The clock step of each domain; `None` where clocks stay.
@@ -237,25 +237,25 @@ impl Coordinator {
     }
 
     /// Decides after a period with the measurements `seen`; answers nothing where `seen` is of other stages.
-    pub fn step(&mut self, seen: &Seen, now: Time) -> Answer {
+    pub fn step(&mut self, seen: &PeriodMeasurements, now: Time) -> Reconfiguration {
         let stages = self.ground.stages.len();
         let known = seen.cycles.len() == stages && seen.mapping.cores().count() == stages && stages <= STAGES_MAX;
         let idle = seen.fps.is_nan() || seen.fps <= 0.0;
         if self.policy == MappingPolicy::None || !known || idle || seen.moving {
             self.seen.clear();
-            return Answer::default();
+            return Reconfiguration::default();
         }
         if self.seen.len() == WINDOWS {
             self.seen.pop_front();
         }
         self.seen.push_back(seen.cycles.clone());
         if self.seen.len() < WINDOWS || seen.held {
-            return Answer::default();
+            return Reconfiguration::default();
         }
         let cycles = self.cycles();
         // Loads that are out of range were measured wrong: stages stay.
         let Ok(problem) = self.ground.problem(&cycles, self.policy) else {
-            return Answer::default();
+            return Reconfiguration::default();
         };
         let answer = self.ask(problem, cycles, seen, now);
         if !answer.moves.is_empty() {
@@ -264,13 +264,19 @@ impl Coordinator {
         answer
     }
 
-    fn ask(&mut self, problem: Problem, cycles: Vec<(u64, u64)>, seen: &Seen, now: Time) -> Answer {
+    fn ask(
+        &mut self,
+        problem: Problem,
+        cycles: Vec<(u64, u64)>,
+        seen: &PeriodMeasurements,
+        now: Time,
+    ) -> Reconfiguration {
         match self.policy {
-            MappingPolicy::None => Answer::default(),
+            MappingPolicy::None => Reconfiguration::default(),
             MappingPolicy::Balance => self.levelled(&problem, seen),
             MappingPolicy::Thermal if seen.celsius.len() == problem.cores().count() => {
                 let exchange = thermal(&problem, &seen.mapping, seen.fps, &seen.celsius, HOTTER, DEARER);
-                Answer::of(exchange.into_iter().flat_map(|exchange| exchange.moves))
+                Reconfiguration::of(exchange.into_iter().flat_map(|exchange| exchange.moves))
             }
             MappingPolicy::Thermal => self.levelled(&problem, seen),
             MappingPolicy::Table | MappingPolicy::TableOff => self.followed(problem, cycles, seen, now),
@@ -292,8 +298,8 @@ impl Coordinator {
         (0..self.ground.stages.len()).map(of).collect()
     }
 
-    fn levelled(&self, problem: &Problem, seen: &Seen) -> Answer {
-        Answer::of(balance(problem, &seen.mapping, self.margin(problem, seen.fps)))
+    fn levelled(&self, problem: &Problem, seen: &PeriodMeasurements) -> Reconfiguration {
+        Reconfiguration::of(balance(problem, &seen.mapping, self.margin(problem, seen.fps)))
     }
 
     /// Cycles for each frame that a move must gain: a share of the load and of a core, and its cost spread over the
@@ -314,7 +320,13 @@ impl Coordinator {
         (share + least + cost) as u64
     }
 
-    fn followed(&mut self, problem: Problem, cycles: Vec<(u64, u64)>, seen: &Seen, now: Time) -> Answer {
+    fn followed(
+        &mut self,
+        problem: Problem,
+        cycles: Vec<(u64, u64)>,
+        seen: &PeriodMeasurements,
+        now: Time,
+    ) -> Reconfiguration {
         if self.keeper.as_ref().is_none_or(|it| it.has_drifted(&cycles)) {
             // `Ground::check` refuses large problems before they run; one that has too many mappings anyway is
             // levelled.
@@ -322,7 +334,7 @@ impl Coordinator {
             let Some(search) = searched.filter(|search| search.mappings() <= RUNNING_MAX) else {
                 return self.levelled(&problem, seen);
             };
-            let table = Table::new(&search, Some(&seen.mapping));
+            let table = MappingTable::new(&search, Some(&seen.mapping));
             match &mut self.keeper {
                 Some(following) => {
                     following.keeper.relearn(problem.clone(), table);
@@ -341,12 +353,12 @@ impl Coordinator {
             following.keeper.decide(fps, now)
         });
         match decided {
-            Some(decision) => Answer {
+            Some(decision) => Reconfiguration {
                 moves: decision.moves.to_vec(),
                 steps: Some(decision.configuration.steps.to_vec()),
             },
             // No configuration serves this rate: highest clocks, levelled loads.
-            None => Answer {
+            None => Reconfiguration {
                 steps: Some(self.highest()),
                 ..self.levelled(&problem, seen)
             },
@@ -361,11 +373,11 @@ impl Coordinator {
             .collect()
     }
 
-    fn pushed(&mut self, problem: &Problem, seen: &Seen, now: Time) -> Answer {
+    fn pushed(&mut self, problem: &Problem, seen: &PeriodMeasurements, now: Time) -> Reconfiguration {
         let round = now.0 / ROUND.0;
         let published: Vec<u64> = problem.loads(&seen.mapping).iter().map(|load| load.1).collect();
         if self.pushed == Some(round) || published.len() <= seen.core {
-            return Answer::default();
+            return Reconfiguration::default();
         }
         let own = { problem.stages().iter().enumerate().zip(seen.mapping.cores()) }
             .filter(|(_, core)| *core == seen.core)
@@ -373,7 +385,7 @@ impl Coordinator {
         let margin = self.margin(problem, seen.fps);
         let pushed = push(seen.core, round, &published, own, margin);
         self.pushed = pushed.map(|_| round).or(self.pushed);
-        Answer::of(pushed)
+        Reconfiguration::of(pushed)
     }
 }
 
@@ -384,9 +396,9 @@ impl Following {
     }
 }
 
-impl Answer {
-    fn of(moves: impl IntoIterator<Item = Move>) -> Answer {
-        Answer {
+impl Reconfiguration {
+    fn of(moves: impl IntoIterator<Item = Move>) -> Reconfiguration {
+        Reconfiguration {
             moves: moves.into_iter().collect(),
             steps: None,
         }
@@ -407,8 +419,8 @@ pub struct MappingDecision {
     pub number: u64,
     /// The policy that it asked.
     pub policy: MappingPolicy,
-    pub seen: Seen,
-    pub answer: Answer,
+    pub seen: PeriodMeasurements,
+    pub answer: Reconfiguration,
 }
 
 /// Decisions about where stages run, and all that is needed to take them again.
@@ -450,7 +462,7 @@ impl MappingLog {
 
     /// Answers of new coordinators to the same measurements; `None` where earlier decisions are missing, so that the
     /// answer is unknown.
-    pub fn replayed(&self) -> impl Iterator<Item = Option<Answer>> + '_ {
+    pub fn replayed(&self) -> impl Iterator<Item = Option<Reconfiguration>> + '_ {
         let mut coordinators: Vec<Option<(Coordinator, u64)>> = vec![None; super::CORES_MAX];
         self.decisions.iter().map(move |logged| {
             // A log that was tampered with may name any core.
@@ -509,8 +521,8 @@ mod tests {
         }
     }
 
-    fn seen(cycles: &[u64], mapping: &Mapping, fps: f64) -> Seen {
-        Seen {
+    fn seen(cycles: &[u64], mapping: &Mapping, fps: f64) -> PeriodMeasurements {
+        PeriodMeasurements {
             core: 0,
             fps,
             cycles: cycles.to_vec(),
@@ -601,14 +613,14 @@ mod tests {
     fn a_users_hand_holds_and_what_is_measured_during_moves_is_forgotten() {
         let mut coordinator = Coordinator::new(ground(2, 2), MappingPolicy::Balance);
         let mapping = Mapping::of([0, 0]);
-        let held = Seen {
+        let held = PeriodMeasurements {
             held: true,
             ..seen(&[100_000, 100_000], &mapping, 1000.0)
         };
         let at = |period: u64| Time(PERIOD.0 * period);
         assert!((0..50).all(|period| coordinator.step(&held, at(period)).moves.is_empty()));
-        let free = Seen { held: false, ..held };
-        let moving = Seen {
+        let free = PeriodMeasurements { held: false, ..held };
+        let moving = PeriodMeasurements {
             moving: true,
             ..free.clone()
         };

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::cost::MoveCost;
 use super::model::{Configuration, Mapping, Move, Problem, STAGES_MAX};
-use super::table::Table;
+use super::table::MappingTable;
 
 /// Weight of the latest stay in the expected one. Chosen by hand: four stays make most of it.
 pub const WEIGHT: f64 = 0.25;
@@ -20,7 +20,7 @@ pub const WEIGHT: f64 = 0.25;
 #[derive(Clone, Debug)]
 pub struct Keeper {
     problem: Problem,
-    table: Table,
+    table: MappingTable,
     cost: MoveCost,
     mapping: Mapping,
     /// The rate at hand, and since when.
@@ -30,7 +30,7 @@ pub struct Keeper {
 
 /// Configuration to take, and the moves that lead to it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub struct ConfigurationChange {
     /// Mapping and clocks to take.
     pub configuration: Configuration,
     /// The stages to move, first those that leave the most loaded core.
@@ -39,7 +39,7 @@ pub struct Decision {
 
 impl Keeper {
     /// Begins at `mapping`; `stay` is how long rates are expected to stay until some have been measured.
-    pub fn new(problem: Problem, table: Table, cost: MoveCost, mapping: Mapping, stay: Nanos) -> Keeper {
+    pub fn new(problem: Problem, table: MappingTable, cost: MoveCost, mapping: Mapping, stay: Nanos) -> Keeper {
         Keeper {
             problem,
             table,
@@ -51,7 +51,7 @@ impl Keeper {
     }
 
     /// Goes on with other loads, or another machine; what was learned about rates stays.
-    pub fn relearn(&mut self, problem: Problem, table: Table) {
+    pub fn relearn(&mut self, problem: Problem, table: MappingTable) {
         (self.problem, self.table) = (problem, table);
     }
 
@@ -66,7 +66,7 @@ impl Keeper {
     }
 
     /// Decides for `fps` frames per second from `now` on; `None` where no configuration serves the rate.
-    pub fn decide(&mut self, fps: f64, now: Time) -> Option<Decision> {
+    pub fn decide(&mut self, fps: f64, now: Time) -> Option<ConfigurationChange> {
         self.learn(fps, now);
         let best = &self.table.row(fps)?.configuration;
         let configuration = match self.problem.clocked(&self.mapping, fps) {
@@ -77,7 +77,7 @@ impl Keeper {
         let loads = self.problem.loads(&self.mapping);
         moves.sort_by_key(|one| std::cmp::Reverse(loads[one.from].1));
         self.mapping = configuration.mapping.clone();
-        Some(Decision { configuration, moves })
+        Some(ConfigurationChange { configuration, moves })
     }
 
     fn learn(&mut self, fps: f64, now: Time) {

@@ -4,14 +4,14 @@
 //! meanwhile. Many mappings do; they differ in power. When the rate, the loads or the temperatures change, another
 //! mapping may be better, and going there costs a move.
 //!
-//! **Terms.** A *stage* needs a number of cycles for each frame that leaves the pipeline ([`Stage`]). Cores of one
+//! **Terms.** A *stage* needs a number of cycles for each frame that leaves the pipeline ([`StageModel`]). Cores of one
 //! *domain* share a clock ([`Domain`]). A [`Mapping`] is the core of each stage; with the clock step of each domain it
 //! is a [`Configuration`]. A *move* takes one stage to another core ([`Move`]) and costs what [`MoveCost`] says.
 //!
 //! **Method.** [`Search`] lists every mapping once (indistinguishable cores are not exchanged) and finds the
-//! configuration that draws the least; [`Table`] does so for all frame rates at once. [`Keeper`] follows a table as far
-//! as it pays. [`balance`] levels loads, [`thermal`] cools the hottest core, and [`alone`] levels loads without a
-//! coordinator. A [`Coordinator`] asks one of them with measurements of a running pipeline.
+//! configuration that draws the least; [`MappingTable`] does so for all frame rates at once. [`Keeper`] follows a table
+//! as far as it pays. [`balance`] levels loads, [`thermal`] cools the hottest core, and [`alone`] levels loads without
+//! a coordinator. A [`Coordinator`] asks one of them with measurements of a running pipeline.
 //!
 //! After A. Acquaviva, A. Alimonda, S. Carta and M. Pittau, "Assessing Task Migration Impact on Embedded Soft Real-Time
 //! Streaming Multimedia Applications", EURASIP Journal on Embedded Systems, 2008, section 6.3.
@@ -32,14 +32,15 @@ mod thermal;
 
 pub use balance::balance;
 pub use coordinator::{
-    Answer, CAPACITY, Coordinator, Ground, Mapped, MappingDecision, MappingLog, MappingPolicy, RUNNING_MAX, STAY, Seen,
-    WINDOWS,
+    CAPACITY, Coordinator, Ground, Mapped, MappingDecision, MappingLog, MappingPolicy, PeriodMeasurements, RUNNING_MAX,
+    Reconfiguration, STAY, WINDOWS,
 };
 pub use cost::MoveCost;
-pub use hysteresis::{Decision, Keeper};
+pub use hysteresis::{ConfigurationChange, Keeper};
 pub use model::{
-    CORES_MAX, ClockStep, Configuration, Cores, Domain, Idle, Mapping, MappingError, Move, Problem, STAGES_MAX, Stage,
+    CORES_MAX, ClockStep, Configuration, Cores, Domain, Idle, Mapping, MappingError, Move, Problem, STAGES_MAX,
+    StageModel,
 };
 pub use search::{MAPPINGS_MAX, Search};
-pub use table::{ROWS_MAX, Row, Table};
+pub use table::{MappingRow, MappingTable, ROWS_MAX};
 pub use thermal::{Exchange, thermal};

@@ -11,7 +11,7 @@ pub const STAGES_MAX: usize = 16;
 
 /// Cycles and state of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stage {
+pub struct StageModel {
     /// Name for people to read.
     pub name: String,
     /// Cycles for each frame that leaves the pipeline, on average; at least 1. A stage that makes two steps for such a
@@ -184,7 +184,7 @@ impl Configuration {
 /// A pipeline on a machine, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    stages: Vec<Stage>,
+    stages: Vec<StageModel>,
     cores: Cores,
     idle: Idle,
 }
@@ -214,17 +214,17 @@ impl Problem {
     /// [`MappingError`] names the first thing that is out of range.
     ///
     /// ```
-    /// use punctual_allocation::mapping::{ClockStep, Cores, Domain, Idle, Problem, Stage};
+    /// use punctual_allocation::mapping::{ClockStep, Cores, Domain, Idle, Problem, StageModel};
     /// use punctual_units::Hertz;
     /// let step = ClockStep { clock: Hertz::from_mhz(100), busy_watts: 0.1, idle_watts: 0.1 };
     /// let cores = Cores { domains: vec![Domain { cores: 2, steps: vec![step] }], low_power_watts: 0.0 };
-    /// let stage = Stage {
+    /// let stage = StageModel {
     ///     name: "filter".into(), cycles_mean: 900, cycles_worst: 1000, state_bytes: 4096, pinned: Some(2),
     /// };
     /// let error = Problem::new(vec![stage], cores, Idle::AlwaysOn).unwrap_err();
     /// assert_eq!(error.to_string(), "stage[0].pinned: there is no core 2: the machine has cores 0 to 1");
     /// ```
-    pub fn new(stages: Vec<Stage>, cores: Cores, idle: Idle) -> Result<Problem, MappingError> {
+    pub fn new(stages: Vec<StageModel>, cores: Cores, idle: Idle) -> Result<Problem, MappingError> {
         check_cores(&cores)?;
         let some = (1..=STAGES_MAX).contains(&stages.len());
         require(
@@ -238,7 +238,7 @@ impl Problem {
         Ok(Problem { stages, cores, idle })
     }
 
-    pub fn stages(&self) -> &[Stage] {
+    pub fn stages(&self) -> &[StageModel] {
         &self.stages
     }
 
@@ -252,7 +252,7 @@ impl Problem {
     }
 }
 
-fn check_stage(number: usize, stage: &Stage, cores: usize) -> Result<(), MappingError> {
+fn check_stage(number: usize, stage: &StageModel, cores: usize) -> Result<(), MappingError> {
     let key = |field: &str| format!("stage[{number}].{field}");
     // Sums of all stages stay far below 2^53, so that a double holds each of them.
     let cycles = 1..=1 << 44;

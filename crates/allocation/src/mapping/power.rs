@@ -34,18 +34,18 @@ pub(super) type Demands = SmallVec<[Demand; CORES_MAX]>;
 
 /// Watts over the frame rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Line {
+pub(super) struct LinearPower {
     pub watts: f64,
     pub joules_per_frame: f64,
 }
 
-impl Line {
+impl LinearPower {
     pub fn at(self, fps: f64) -> f64 {
         self.watts + self.joules_per_frame * fps
     }
 
-    pub fn plus(self, other: Line) -> Line {
-        Line {
+    pub fn plus(self, other: LinearPower) -> LinearPower {
+        LinearPower {
             watts: self.watts + other.watts,
             joules_per_frame: self.joules_per_frame + other.joules_per_frame,
         }
@@ -82,7 +82,7 @@ pub(super) fn less(one: f64, other: f64) -> bool {
 }
 
 /// Whether `one` draws less than `other`: at the rate, or of equals just above it.
-pub(super) fn draws_less(one: Line, other: Line, rate: Rate) -> bool {
+pub(super) fn draws_less(one: LinearPower, other: LinearPower, rate: Rate) -> bool {
     let (here, there) = (one.at(rate.fps()), other.at(rate.fps()));
     match rate {
         Rate::At(_) => less(here, there),
@@ -96,7 +96,7 @@ pub(super) fn draws_less(one: Line, other: Line, rate: Rate) -> bool {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Priced {
     pub steps: SmallVec<[u8; CORES_MAX]>,
-    pub line: Line,
+    pub line: LinearPower,
     /// The highest frame rate that these steps serve.
     pub limit: f64,
 }
@@ -172,12 +172,12 @@ impl Problem {
         self.cores().domains[domain].steps[step].clock.0 as f64 / demand.worst
     }
 
-    pub(super) fn line(&self, domain: usize, step: usize, demand: &Demand) -> Line {
+    pub(super) fn line(&self, domain: usize, step: usize, demand: &Demand) -> LinearPower {
         let low = self.cores().low_power_watts;
         let domain = &self.cores().domains[domain];
         let step = &domain.steps[step];
         let rest = self.rest_watts(step.idle_watts);
-        Line {
+        LinearPower {
             watts: demand.used as f64 * rest + (domain.cores - demand.used) as f64 * low,
             joules_per_frame: demand.mean * (step.busy_watts - rest) / step.clock.0 as f64,
         }
@@ -195,7 +195,7 @@ impl Problem {
     pub(super) fn priced(&self, demands: &[Demand], rate: Rate) -> Option<Priced> {
         let mut priced = Priced {
             steps: SmallVec::new(),
-            line: Line::default(),
+            line: LinearPower::default(),
             limit: f64::INFINITY,
         };
         for (domain, demand) in demands.iter().enumerate() {
@@ -208,16 +208,16 @@ impl Problem {
     }
 
     /// Power line of the best steps, without naming them.
-    pub(super) fn cheapest(&self, demands: &[Demand], rate: Rate) -> Option<Line> {
+    pub(super) fn cheapest(&self, demands: &[Demand], rate: Rate) -> Option<LinearPower> {
         let lines = demands.iter().enumerate();
         lines
             .map(|(domain, demand)| self.best_step(domain, demand, rate))
-            .try_fold(Line::default(), |sum, best| Some(sum.plus(best?.1)))
+            .try_fold(LinearPower::default(), |sum, best| Some(sum.plus(best?.1)))
     }
 
     /// Step that draws the least, and its line; of equal steps the lowest. `None` where no step serves the rate.
-    fn best_step(&self, domain: usize, demand: &Demand, rate: Rate) -> Option<(usize, Line)> {
-        let mut best: Option<(usize, Line)> = None;
+    fn best_step(&self, domain: usize, demand: &Demand, rate: Rate) -> Option<(usize, LinearPower)> {
+        let mut best: Option<(usize, LinearPower)> = None;
         let count = if demand.used == 0 {
             1
         } else {

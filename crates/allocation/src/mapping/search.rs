@@ -8,7 +8,7 @@
 //! **Bound.** At most [`MAPPINGS_MAX`] mappings.
 
 use super::model::{Cores, Mapping, MappingError, Problem};
-use super::power::{Demands, Line, Rate, draws_less};
+use super::power::{Demands, LinearPower, Rate, draws_less};
 use super::relabel::relabelled;
 use super::{Configuration, STAGES_MAX};
 
@@ -19,11 +19,11 @@ pub const MAPPINGS_MAX: usize = 1 << 18;
 #[derive(Clone, Debug)]
 pub struct Search {
     problem: Problem,
-    entries: Vec<Entry>,
+    entries: Vec<SearchEntry>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct SearchEntry {
     pub mapping: Mapping,
     pub demands: Demands,
     pub used: usize,
@@ -43,7 +43,7 @@ impl Search {
 
     /// Compares only `mappings`, of which each keeps pinned stages on their cores; at most the first [`MAPPINGS_MAX`].
     pub fn among(problem: Problem, mappings: impl IntoIterator<Item = Mapping>) -> Search {
-        let entry = |mapping: Mapping| Entry {
+        let entry = |mapping: Mapping| SearchEntry {
             demands: problem.demands(&mapping),
             used: mapping.used(),
             mapping,
@@ -69,19 +69,19 @@ impl Search {
         self.choose(Rate::At(fps), from)
     }
 
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &[SearchEntry] {
         &self.entries
     }
 
     pub(super) fn choose(&self, rate: Rate, from: Option<&Mapping>) -> Option<Configuration> {
         let lines = || {
-            let line = |entry: &Entry| self.problem.cheapest(&entry.demands, rate);
+            let line = |entry: &SearchEntry| self.problem.cheapest(&entry.demands, rate);
             self.entries.iter().map(line).zip(&self.entries)
         };
         let least = lines()
             .filter_map(|(line, _)| line)
             .reduce(|least, line| if draws_less(line, least, rate) { line } else { least })?;
-        let ties = |line: &Option<Line>| line.is_some_and(|line| !draws_less(least, line, rate));
+        let ties = |line: &Option<LinearPower>| line.is_some_and(|line| !draws_less(least, line, rate));
         let fewest = lines()
             .filter(|(line, _)| ties(line))
             .map(|(_, entry)| entry.used)
@@ -94,7 +94,7 @@ impl Search {
         Some(best.2)
     }
 
-    fn configured(&self, entry: &Entry, rate: Rate, from: Option<&Mapping>) -> Option<Configuration> {
+    fn configured(&self, entry: &SearchEntry, rate: Rate, from: Option<&Mapping>) -> Option<Configuration> {
         let configuration = Configuration {
             mapping: entry.mapping.clone(),
             steps: self.problem.priced(&entry.demands, rate)?.steps,
@@ -125,7 +125,7 @@ impl Placing {
         }
     }
 
-    fn place(&mut self, problem: &Problem, stage: usize, found: &mut Vec<Entry>) -> Result<(), MappingError> {
+    fn place(&mut self, problem: &Problem, stage: usize, found: &mut Vec<SearchEntry>) -> Result<(), MappingError> {
         let count = problem.stages().len();
         if stage == count {
             return self.keep(problem, count, found);
@@ -146,7 +146,7 @@ impl Placing {
         Ok(())
     }
 
-    fn keep(&self, problem: &Problem, count: usize, found: &mut Vec<Entry>) -> Result<(), MappingError> {
+    fn keep(&self, problem: &Problem, count: usize, found: &mut Vec<SearchEntry>) -> Result<(), MappingError> {
         if found.len() == MAPPINGS_MAX {
             return Err(MappingError {
                 key: "stage".into(),
@@ -157,7 +157,7 @@ impl Placing {
             });
         }
         let mapping = Mapping::of(self.core[..count].iter().copied());
-        found.push(Entry {
+        found.push(SearchEntry {
             demands: problem.demands(&mapping),
             used: mapping.used(),
             mapping,

@@ -6,15 +6,15 @@
 //! below. As the rate rises, configurations drop out and none comes in, so that nothing else can end a row.
 
 use super::model::{Configuration, Mapping};
-use super::power::{Line, Rate, less};
-use super::search::{Entry, Search};
+use super::power::{LinearPower, Rate, less};
+use super::search::{Search, SearchEntry};
 
 /// Most rows of a table. Every row ends at a limit or a crossing; ordinary machines have tens.
 pub const ROWS_MAX: usize = 4096;
 
 /// Best configuration for a range of frame rates.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct MappingRow {
     /// The range begins above this rate, in frames per second.
     pub above: f64,
     /// The range ends with this rate.
@@ -25,37 +25,37 @@ pub struct Row {
 
 /// The best configuration for every frame rate that can be served.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
-    rows: Vec<Row>,
+pub struct MappingTable {
+    rows: Vec<MappingRow>,
 }
 
-impl Table {
+impl MappingTable {
     /// Table of a search. Where several mappings draw the same, a row takes the one with the fewest moves from the row
     /// before it, the first row with the fewest moves from `from`.
-    pub fn new(search: &Search, from: Option<&Mapping>) -> Table {
-        let mut rows: Vec<Row> = Vec::new();
+    pub fn new(search: &Search, from: Option<&Mapping>) -> MappingTable {
+        let mut rows: Vec<MappingRow> = Vec::new();
         while rows.len() < ROWS_MAX {
             let above = rows.last().map_or(0.0, |row| row.up_to);
             let before = rows.last().map(|row| &row.configuration.mapping).or(from);
             let Some(configuration) = search.choose(Rate::Above(above), before) else {
                 break;
             };
-            rows.push(Row {
+            rows.push(MappingRow {
                 above,
                 up_to: end(search, &configuration, above),
                 configuration,
             });
         }
-        Table { rows }
+        MappingTable { rows }
     }
 
     /// The rows, by rising rate, without a gap.
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> &[MappingRow] {
         &self.rows
     }
 
     /// The row of a frame rate; `None` for rates that no configuration serves.
-    pub fn row(&self, fps: f64) -> Option<&Row> {
+    pub fn row(&self, fps: f64) -> Option<&MappingRow> {
         self.rows.get(self.rows.partition_point(|row| row.up_to < fps))
     }
 
@@ -73,7 +73,7 @@ fn end(search: &Search, configuration: &Configuration, above: f64) -> f64 {
     let lines = demands.iter().zip(steps).enumerate();
     let line = lines
         .map(|(domain, (demand, step))| problem.line(domain, step, demand))
-        .fold(Line::default(), Line::plus);
+        .fold(LinearPower::default(), LinearPower::plus);
     let mut end = problem.fps_max(configuration);
     // A round that finds no earlier crossing is the last.
     for _ in 0..ROWS_MAX {
@@ -91,7 +91,7 @@ fn end(search: &Search, configuration: &Configuration, above: f64) -> f64 {
 
 /// Rate at which a mapping crosses below `line` between `above` and `end`; at the latest the rate where it is seen
 /// below: the range's end, or one of its own limits.
-fn crossing(search: &Search, entry: &Entry, line: Line, above: f64, end: f64) -> Option<f64> {
+fn crossing(search: &Search, entry: &SearchEntry, line: LinearPower, above: f64, end: f64) -> Option<f64> {
     let problem = search.problem();
     let limits = entry.demands.iter().enumerate().flat_map(|(domain, demand)| {
         let steps = 0..problem.cores().domains[domain].steps.len();

@@ -48,11 +48,11 @@ fn steps(rng: &mut ChaCha8Rng, most: usize, low: f64) -> Vec<ClockStep> {
 }
 
 /// A random pipeline; small round loads, so that ties are common.
-fn stages(rng: &mut ChaCha8Rng, most: usize, cores: usize) -> Vec<Stage> {
+fn stages(rng: &mut ChaCha8Rng, most: usize, cores: usize) -> Vec<StageModel> {
     let count = rng.random_range(1..=most);
     let stage = |number: usize| {
         let mean = 1000 * rng.random_range(1..=4);
-        Stage {
+        StageModel {
             name: format!("stage {number}"),
             cycles_mean: mean,
             cycles_worst: mean + 500 * rng.random_range(0..=2),
@@ -180,10 +180,10 @@ proptest! {
         let problem = problem(rng);
         let search = Search::new(problem.clone()).unwrap();
         let from = start(&problem);
-        let table = Table::new(&search, Some(&from));
+        let table = MappingTable::new(&search, Some(&from));
         let ends = table.rows().windows(2).all(|pair| pair[0].up_to == pair[1].above);
         prop_assert!(ends && table.rows()[0].above == 0.0, "seed {seed}: a gap");
-        let inside = |row: &Row| [row.up_to, (row.above + row.up_to) / 2.0, row.above + (row.up_to - row.above) * 1e-3];
+        let inside = |row: &MappingRow| [row.up_to, (row.above + row.up_to) / 2.0, row.above + (row.up_to - row.above) * 1e-3];
         let mut rates: Vec<f64> = table.rows().iter().flat_map(inside).collect();
         rates.extend((0..20).map(|_| rng.random_range(1.0..table.fps_max())));
         for fps in rates {
@@ -223,7 +223,7 @@ proptest! {
         let problem = problem(rng);
         let search = Search::new(problem.clone()).unwrap();
         let from = start(&problem);
-        let table = Table::new(&search, Some(&from));
+        let table = MappingTable::new(&search, Some(&from));
         let cost = MoveCost { constant_cycles: 1e5, cycles_per_byte: 5.0, bytes_min: 0 };
         let stay = Nanos::from_secs_f64(rng.random_range(0.001..10.0));
         let fps = rng.random_range(1.0..table.fps_max());
@@ -351,7 +351,7 @@ fn eight_stages_on_four_cores_are_a_table_quickly() {
     };
     let stage = |number| {
         let cycles = rng.random_range(10_000..90_000);
-        Stage {
+        StageModel {
             name: format!("{number}"),
             cycles_mean: cycles,
             cycles_worst: cycles,
@@ -362,7 +362,7 @@ fn eight_stages_on_four_cores_are_a_table_quickly() {
     let problem = Problem::new((0..8).map(stage).collect(), cores, Idle::ShutdownWhenIdle).unwrap();
     let search = Search::new(problem).unwrap();
     assert_eq!(search.mappings(), 2795);
-    let table = Table::new(&search, None);
+    let table = MappingTable::new(&search, None);
     println!("{} rows up to {:.0} frames/s", table.rows().len(), table.fps_max());
     assert!(table.rows().len() > 10);
 }
@@ -374,7 +374,7 @@ fn too_many_mappings_are_refused() {
         busy_watts: 0.1,
         idle_watts: 0.1,
     };
-    let stage = Stage {
+    let stage = StageModel {
         name: "one".into(),
         cycles_mean: 1,
         cycles_worst: 1,

@@ -28,10 +28,10 @@ use crate::policy::dna::hand_out;
 use crate::policy::rescue::{Outlook, rescued};
 use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
-use crate::running::Running;
+use crate::running::RunningJob;
 
 /// Splits `pool` after DADNA among the jobs that run on `cores` at `now`.
-pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>], now: Time) -> PerCore<Share> {
+pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<RunningJob<'_>>], now: Time) -> PerCore<Share> {
     let busy = Busy::of(programs, pool, cores);
     let (even, spare) = (even(pool, cores.len()), busy.spare());
     let most = Share {

@@ -24,10 +24,10 @@ use crate::levels::Levels;
 use crate::policy::Busy;
 use crate::pool::{PerCore, Pool, Spare};
 use crate::programs::Programs;
-use crate::running::Running;
+use crate::running::RunningJob;
 
 /// Splits `pool` after DNA among the jobs that run on `cores`.
-pub fn dna(programs: &Programs, pool: Pool, cores: &[Option<Running<'_>>]) -> PerCore<Share> {
+pub fn dna(programs: &Programs, pool: Pool, cores: &[Option<RunningJob<'_>>]) -> PerCore<Share> {
     let busy = Busy::of(programs, pool, cores);
     let mut shares = busy.least();
     hand_out(&busy.levels, &mut shares, busy.spare(), |_| 1);

@@ -14,10 +14,10 @@
 use crate::grid::Share;
 use crate::levels::Levels;
 use crate::policy::Busy;
-use crate::policy::surface::{Part, View, best_parts, join_with_split};
+use crate::policy::surface::{SpareShare, View, best_parts, join_with_split};
 use crate::pool::{PerCore, Pool, Spare};
 use crate::programs::Programs;
-use crate::running::Running;
+use crate::running::RunningJob;
 
 /// Most memory that pair tables take, in bytes.
 pub const PAIR_BYTES_MAX: usize = 56 << 20;
@@ -97,7 +97,7 @@ impl Exact {
     }
 
     /// The split of the largest summed rate among the jobs that run on `cores`, as many as this was made for.
-    pub fn decide(&mut self, programs: &Programs, cores: &[Option<Running<'_>>]) -> PerCore<Share> {
+    pub fn decide(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>]) -> PerCore<Share> {
         debug_assert_eq!(cores.len(), self.cores);
         let busy = Busy::of(programs, self.pool, cores);
         let spare = busy.spare();
@@ -135,7 +135,7 @@ impl Exact {
         busy.spread(&shares)
     }
 
-    fn share(&self, part: Part) -> Share {
+    fn share(&self, part: SpareShare) -> Share {
         Share {
             ways: self.pool.least.ways + part.ways as u8,
             partitions: self.pool.least.partitions + part.partitions as u8,
@@ -151,11 +151,11 @@ impl Exact {
     }
 
     /// Part of `part` that the first of a pair gets; `swapped` if the first is stored as the pair's other.
-    fn first(&self, slot: usize, swapped: bool, part: Part) -> Part {
+    fn first(&self, slot: usize, swapped: bool, part: SpareShare) -> SpareShare {
         let cell = self.reach.cell(part.ways, part.partitions);
         let one = usize::from(self.firsts[slot * self.reach.cells() + cell]);
         let (ways, partitions) = self.reach.coordinates(if swapped { cell - one } else { one });
-        Part { ways, partitions }
+        SpareShare { ways, partitions }
     }
 
     /// The slot of the pair of states `a` and `b`; computes it if it is not kept, in any slot but those `in_use`.

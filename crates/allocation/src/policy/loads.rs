@@ -8,7 +8,7 @@ use crate::programs::Programs;
 
 /// A periodic task on its core; its deadline is its period.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Task {
+pub struct PeriodicTask {
     /// Which program, by its place in [`Programs`].
     pub program: usize,
     /// Time between releases; more than 0.
@@ -31,7 +31,7 @@ impl Loads {
     ///
     /// # Panics
     /// If a task is on a core, or of a program, that does not exist.
-    pub fn new(programs: &Programs, tasks: &[Task], cores: usize) -> Loads {
+    pub fn new(programs: &Programs, tasks: &[PeriodicTask], cores: usize) -> Loads {
         let grid = programs.grid();
         let mut loads = vec![vec![0.0; grid.len()]; cores];
         for task in tasks {

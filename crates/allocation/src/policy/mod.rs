@@ -23,7 +23,7 @@ pub use dadna::dadna;
 pub use dna::dna;
 pub use equal::equal;
 pub use exact::{Exact, PAIR_BYTES_MAX};
-pub use loads::{Loads, Task};
+pub use loads::{Loads, PeriodicTask};
 pub(crate) use rescue::{Outlook, rescued};
 use serde::{Deserialize, Serialize};
 pub use static_best::static_best;
@@ -34,7 +34,7 @@ use crate::grid::Share;
 use crate::levels::Levels;
 use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
-use crate::running::Running;
+use crate::running::RunningJob;
 
 /// Policy that splits a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -101,14 +101,14 @@ impl Policy {
 pub(crate) struct Busy<'a> {
     pub pool: Pool,
     /// Core and job of each busy core.
-    pub jobs: PerCore<(usize, &'a Running<'a>)>,
+    pub jobs: PerCore<(usize, &'a RunningJob<'a>)>,
     /// Rates of each job's phase.
     pub levels: PerCore<&'a Levels>,
     cores: usize,
 }
 
 impl<'a> Busy<'a> {
-    pub fn of(programs: &'a Programs, pool: Pool, cores: &'a [Option<Running<'a>>]) -> Busy<'a> {
+    pub fn of(programs: &'a Programs, pool: Pool, cores: &'a [Option<RunningJob<'a>>]) -> Busy<'a> {
         let jobs: PerCore<_> = cores
             .iter()
             .enumerate()
@@ -148,8 +148,8 @@ impl<'a> Busy<'a> {
 
 /// The summed level of the rates at `progress` with `shares`: what [`dna`] and [`Exact`] make large. Idle cores add
 /// nothing. In units of [`crate::LEVELS`].
-pub fn summed(programs: &Programs, cores: &[Option<Running<'_>>], shares: &[Share]) -> i64 {
-    let level = |(job, share): (&Option<Running<'_>>, &Share)| {
+pub fn summed(programs: &Programs, cores: &[Option<RunningJob<'_>>], shares: &[Share]) -> i64 {
+    let level = |(job, share): (&Option<RunningJob<'_>>, &Share)| {
         job.as_ref().map_or(0, |job| {
             i64::from(programs.levels(job.program, job.progress).at(*share))
         })

@@ -17,7 +17,7 @@ use punctual_units::Time;
 use crate::grid::Share;
 use crate::pool::CORES_MAX;
 use crate::programs::Programs;
-use crate::running::{Running, virtual_deadline_with};
+use crate::running::{RunningJob, virtual_deadline_with};
 
 /// Weights of the gains of all jobs but the donors, tried in this order.
 pub const WEIGHTS: [i64; 4] = [2, 4, 8, 16];
@@ -50,7 +50,7 @@ impl Outlook {
     };
 
     /// The outlook of `job` at `now`, if it can get up to `most`, and those that wait behind it then have `share`.
-    pub fn of(programs: &Programs, job: &Running<'_>, now: Time, most: Share, share: Share) -> Outlook {
+    pub fn of(programs: &Programs, job: &RunningJob<'_>, now: Time, most: Share, share: Share) -> Outlook {
         let slack = slack_seconds(programs, job, now, share);
         Outlook {
             slack,
@@ -103,7 +103,7 @@ fn jobs(is: impl Iterator<Item = bool>) -> Jobs {
 }
 
 /// From `now` until the virtual deadline of `job`, if those that wait then have `share`; negative if that has passed.
-pub(crate) fn slack_seconds(programs: &Programs, job: &Running<'_>, now: Time, share: Share) -> f64 {
+pub(crate) fn slack_seconds(programs: &Programs, job: &RunningJob<'_>, now: Time, share: Share) -> f64 {
     let then = virtual_deadline_with(job, programs, share);
     if then >= now {
         then.since(now).as_secs_f64()

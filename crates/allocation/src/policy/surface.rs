@@ -26,7 +26,7 @@ pub(crate) struct View<'a> {
 
 /// A number of ways and of partitions out of the spare ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct SpareShare {
     pub ways: usize,
     pub partitions: usize,
 }
@@ -46,10 +46,10 @@ impl<'a> View<'a> {
     }
 }
 
-impl Part {
+impl SpareShare {
     /// The rest after `other` was taken.
-    pub fn without(self, other: Part) -> Part {
-        Part {
+    pub fn without(self, other: SpareShare) -> SpareShare {
+        SpareShare {
             ways: self.ways - other.ways,
             partitions: self.partitions - other.partitions,
         }
@@ -111,7 +111,7 @@ pub(crate) fn join_with_split(
 
 /// Best split of `whole` between two players: the part of the first. Of equals, the one in which the first gets the
 /// fewest ways.
-pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: Part) -> Part {
+pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: SpareShare) -> SpareShare {
     let columns = whole.partitions + 1;
     let sums = |ways: usize| {
         let (ours, theirs) = (one.row(ways, columns), other.row(whole.ways - ways, columns));
@@ -126,12 +126,12 @@ pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: Part) -> Part {
         }
     }
     let partitions = sums(row).position(|sum| sum == best).unwrap_or(0);
-    Part { ways: row, partitions }
+    SpareShare { ways: row, partitions }
 }
 
 /// The best split of all of `spare` among all of `players`.
-pub(crate) fn best_parts(players: &[View<'_>], spare: Spare, scratch: &mut [i32]) -> PerCore<Part> {
-    let whole = Part {
+pub(crate) fn best_parts(players: &[View<'_>], spare: Spare, scratch: &mut [i32]) -> PerCore<SpareShare> {
+    let whole = SpareShare {
         ways: spare.ways,
         partitions: spare.partitions,
     };

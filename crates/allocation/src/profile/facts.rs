@@ -14,19 +14,19 @@ use super::rows::shown;
 
 /// Where a profile's figures come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProfileOrigin {
     /// Models of the caches and of time.
     Modelled,
     /// Counters of a real processor.
     Counted,
 }
 
-impl Kind {
+impl ProfileOrigin {
     /// Name of the kind in files.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Modelled => "modelled",
-            Kind::Counted => "counted",
+            ProfileOrigin::Modelled => "modelled",
+            ProfileOrigin::Counted => "counted",
         }
     }
 }
@@ -35,7 +35,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Where its figures come from.
-    pub kind: Option<Kind>,
+    pub kind: Option<ProfileOrigin>,
     /// Bytes of a way of the last-level cache, at least 1.
     pub way_bytes: Option<u64>,
 }
@@ -48,10 +48,10 @@ impl Facts {
     ///
     /// # Examples
     /// ```
-    /// use punctual_allocation::profile::{Facts, Kind};
+    /// use punctual_allocation::profile::{Facts, ProfileOrigin};
     ///
     /// let facts = Facts::read("x.csv", b"window_index,...\n# kind: modelled\n# way-bytes: 65536\n")?;
-    /// assert_eq!(facts, Facts { kind: Some(Kind::Modelled), way_bytes: Some(65_536) });
+    /// assert_eq!(facts, Facts { kind: Some(ProfileOrigin::Modelled), way_bytes: Some(65_536) });
     /// # Ok::<(), punctual_allocation::profile::ReadError>(())
     /// ```
     pub fn read(file: &str, bytes: &[u8]) -> Result<Facts, ReadError> {
@@ -75,10 +75,10 @@ impl Facts {
         };
         match key {
             "kind" => {
-                let kinds = [Kind::Modelled, Kind::Counted];
+                let kinds = [ProfileOrigin::Modelled, ProfileOrigin::Counted];
                 let kind = kinds.into_iter().find(|kind| kind.name() == value);
                 let kind = kind.ok_or_else(|| wrong("modelled or counted"))?;
-                agree(key, &mut self.kind, kind, Kind::name)
+                agree(key, &mut self.kind, kind, ProfileOrigin::name)
             }
             "way-bytes" => {
                 let bytes = value.parse().ok().filter(|bytes| *bytes > 0);
@@ -126,7 +126,7 @@ mod tests {
     fn other_remarks_are_passed_over_and_the_same_may_be_said_again() {
         let text = "a,b\n# by hand\n# window: 1000000\n# kind: counted\n1,2\n# kind: counted\r\n";
         let facts = Facts::read("x.csv", text.as_bytes()).expect("fine");
-        assert_eq!((facts.kind, facts.way_bytes), (Some(Kind::Counted), None));
+        assert_eq!((facts.kind, facts.way_bytes), (Some(ProfileOrigin::Counted), None));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::course::Course;
 use super::error::{Problem, ReadError};
-use super::rows::{ROWS_MAX, Row, Table};
+use super::rows::{CsvRow, CsvTable, ROWS_MAX};
 use crate::grid::{Grid, Share};
 
 /// The columns of such a file; others are ignored.
@@ -30,7 +30,7 @@ const SLACK: u64 = 1;
 /// A run under one share is not as long as one under another (a program that waits by looping executes more), so what
 /// is common to them is progress: the share of a run's own instructions that are done.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredRuns {
     /// Name of the program, from the file's name.
     pub name: String,
     grid: Grid,
@@ -58,12 +58,12 @@ struct Raw {
     rate: f64,
 }
 
-impl Measured {
+impl MeasuredRuns {
     /// Reads the rows under `table`'s names, in any order, for a machine of `grid` or, if that is not given, for the
     /// one with the most ways and partitions that a row names.
     ///
     /// Rows of one share are sorted; between neighbours one instruction may be left out or counted twice.
-    pub(super) fn read(name: &str, table: &mut Table<'_>, grid: Option<Grid>) -> Result<Measured, ReadError> {
+    pub(super) fn read(name: &str, table: &mut CsvTable<'_>, grid: Option<Grid>) -> Result<MeasuredRuns, ReadError> {
         let places = [
             table.column(COLUMNS[0])?,
             table.column(COLUMNS[1])?,
@@ -100,7 +100,7 @@ impl Measured {
             return Err(table.refused(None, Problem::MissingShares { share, missing, grid }));
         }
         let name = name.to_string();
-        Ok(Measured { name, grid, runs })
+        Ok(MeasuredRuns { name, grid, runs })
     }
 
     /// Grid of the machine where it was measured.
@@ -169,7 +169,7 @@ fn whole(run: &[Span]) -> f64 {
     run.last().map_or(1, |span| span.ends) as f64
 }
 
-fn raw(row: &Row<'_>, places: [usize; 6], grid: Option<Grid>) -> Result<(Share, Raw), ReadError> {
+fn raw(row: &CsvRow<'_>, places: [usize; 6], grid: Option<Grid>) -> Result<(Share, Raw), ReadError> {
     let [ways, partitions, cluster, start, end, rate] = places;
     let share = Share {
         ways: row.partitions(ways)?,
@@ -194,7 +194,7 @@ fn raw(row: &Row<'_>, places: [usize; 6], grid: Option<Grid>) -> Result<(Share, 
 
 /// The spans of a run, each beginning where the one before ends. A span names its first and its last instruction, the
 /// first of a program being 1 (or 0, which the slack allows for).
-fn joined(table: &Table<'_>, share: Share, rows: &[(Share, Raw)]) -> Result<Vec<Span>, ReadError> {
+fn joined(table: &CsvTable<'_>, share: Share, rows: &[(Share, Raw)]) -> Result<Vec<Span>, ReadError> {
     let mut spans: Vec<Span> = Vec::with_capacity(rows.len());
     let mut before = 0;
     for (_, raw) in rows {

@@ -98,7 +98,7 @@ impl Neighbours {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Options, Recording};
+    use super::super::{ProfileOptions, ProfileRecording};
     use super::*;
     use crate::grid::Grid;
 
@@ -172,11 +172,12 @@ mod tests {
     #[test]
     fn merging_is_near_the_best_grouping() {
         let bytes = include_bytes!("../../../../data/profiles/ocean.scaled.csv");
-        let Recording::Windows(windows) = Recording::read("ocean.scaled.csv", bytes, None).unwrap() else {
+        let ProfileRecording::Windows(windows) = ProfileRecording::read("ocean.scaled.csv", bytes, None).unwrap()
+        else {
             panic!("by window")
         };
         // A few shares and every other window are enough to tell, and quick without optimisation.
-        let course = windows.coarser(120).course(&Options::default().timing, 3);
+        let course = windows.coarser(120).course(&ProfileOptions::default().timing, 3);
         assert_eq!(
             course.grid(),
             Grid {

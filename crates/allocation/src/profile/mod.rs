@@ -3,7 +3,7 @@
 //! **Problem.** A recording says more than an allocator can use: a rate for each of 400 shares at thousands of places.
 //! An allocator wants few phases, the same for all shares, because it decides where any share's rate changes.
 //!
-//! **Terms.** A [`Recording`] is a profile's file: spans that were [`Measured`] under each share, or [`Windows`] with
+//! **Terms.** A [`ProfileRecording`] is a profile's file: [`MeasuredRuns`], one under each share, or [`Windows`] with
 //! the misses of a trace, which a [`Timing`] model turns into rates. Its [`Course`] says how long each stretch of
 //! progress takes under each share. A [`Profile`] is its summary in at most [`PHASES_MAX`] phases, and [`Accuracy`]
 //! what that costs.
@@ -28,13 +28,13 @@ mod windows;
 pub use accuracy::Accuracy;
 pub use course::Course;
 pub use error::{Problem, ReadError};
-pub use facts::{Facts, Kind};
-pub use measured::{Measured, Span};
+pub use facts::{Facts, ProfileOrigin};
+pub use measured::{MeasuredRuns, Span};
 pub use phases::Kinds;
-pub use recording::{Compiled, Options, PHASES_MAX, Recording, load};
+pub use recording::{Compiled, PHASES_MAX, ProfileOptions, ProfileRecording, load};
 pub use smooth::Smoothing;
 pub use timing::Timing;
-pub use windows::{Window, Windows};
+pub use windows::{ProfileWindow, Windows};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

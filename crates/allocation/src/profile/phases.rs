@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::course::Course;
 use super::windows::Windows;
-use crate::cluster::{Choice, Points, Scale, Settings, choose};
+use crate::cluster::{Choice, ClusteringSettings, Points, Scale, choose};
 use crate::grid::{Grid, Share};
 
 /// Observations that kinds are learnt from.
@@ -32,7 +32,7 @@ pub struct Kinds {
 
 impl Kinds {
     /// Learns the kinds of behaviour in `windows`, which take as long as `course` says. `None` where all are alike.
-    pub(super) fn learn(windows: &Windows, course: &Course, settings: &Settings) -> Option<Kinds> {
+    pub(super) fn learn(windows: &Windows, course: &Course, settings: &ClusteringSettings) -> Option<Kinds> {
         let grid = course.grid();
         let all = windows.windows().len() * grid.len();
         let observation = |number: usize| observation(windows, course, number / grid.len(), number % grid.len());

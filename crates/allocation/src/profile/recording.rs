@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 use super::accuracy::Accuracy;
 use super::course::Course;
 use super::error::{Problem, ReadError};
-use super::measured::{self, Measured};
+use super::measured::{self, MeasuredRuns};
 use super::merge;
 use super::phases::Kinds;
-use super::rows::{Table, shown};
+use super::rows::{CsvTable, shown};
 use super::smooth::Smoothing;
 use super::timing::Timing;
 use super::windows::{self, Windows};
 use super::{Phase, Profile};
-use crate::cluster::Settings;
+use crate::cluster::ClusteringSettings;
 use crate::grid::Grid;
 use crate::table::RateTable;
 
@@ -24,10 +24,10 @@ const WINDOWS_MAX: usize = 4096;
 
 /// Content of a profile's file; its first line says which of the two it is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Recording {
+pub enum ProfileRecording {
     /// Under each share, spans of instructions with their rates:
     /// `cache_ways,bandwidth_partitions,cluster,start_instr,end_instr,instr_per_s`.
-    Measured(Measured),
+    Measured(MeasuredRuns),
     /// In each window, requests and misses for each number of ways:
     /// `window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w2,...`.
     Windows(Windows),
@@ -36,7 +36,7 @@ pub enum Recording {
 /// How a recording is read and compiled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Options {
+pub struct ProfileOptions {
     /// Grid that the machine must have; `None`: that of the file (a profile by window says nothing about bandwidth: 20
     /// partitions).
     pub grid: Option<Grid>,
@@ -44,20 +44,20 @@ pub struct Options {
     pub timing: Timing,
     /// How kinds of windows are found, in a profile by window; `None` takes every window for a phase of its own, and
     /// leaves it to merging to find few.
-    pub clustering: Option<Settings>,
+    pub clustering: Option<ClusteringSettings>,
     /// Phases that are kept, 1..=[`PHASES_MAX`].
     pub phases: usize,
     /// Treatment of rates that fall with more of a resource.
     pub smoothing: Smoothing,
 }
 
-impl Default for Options {
+impl Default for ProfileOptions {
     /// For whatever machine the file is for, [`Timing::PAPER`], [`PHASES_MAX`] phases, rates as they were recorded.
-    fn default() -> Options {
-        Options {
+    fn default() -> ProfileOptions {
+        ProfileOptions {
             grid: None,
             timing: Timing::PAPER,
-            clustering: Some(Settings::default()),
+            clustering: Some(ClusteringSettings::default()),
             phases: PHASES_MAX,
             smoothing: Smoothing::AsRecorded,
         }
@@ -85,19 +85,19 @@ pub struct Compiled {
 ///
 /// # Examples
 /// ```
-/// use punctual_allocation::profile::{Options, load};
+/// use punctual_allocation::profile::{ProfileOptions, load};
 ///
 /// let text = "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w2\n\
 ///             0,0,1000000,20000,20000,1000\n\
 ///             1,1000000,1000000,100,100,100\n";
-/// let compiled = load("data/profiles/walk.csv", text.as_bytes(), &Options::default())?;
+/// let compiled = load("data/profiles/walk.csv", text.as_bytes(), &ProfileOptions::default())?;
 /// assert_eq!(compiled.profile.name, "walk");
 /// let all = compiled.profile.grid.all();
 /// assert!(compiled.profile.phases[0].rates.rate(all) < compiled.profile.phases[1].rates.rate(all));
 /// # Ok::<(), punctual_allocation::profile::ReadError>(())
 /// ```
-pub fn load(file: &str, bytes: &[u8], options: &Options) -> Result<Compiled, ReadError> {
-    Recording::read(file, bytes, options.grid)?
+pub fn load(file: &str, bytes: &[u8], options: &ProfileOptions) -> Result<Compiled, ReadError> {
+    ProfileRecording::read(file, bytes, options.grid)?
         .compile(options)
         .map_err(|problem| ReadError {
             file: file.to_string(),
@@ -106,14 +106,14 @@ pub fn load(file: &str, bytes: &[u8], options: &Options) -> Result<Compiled, Rea
         })
 }
 
-impl Recording {
+impl ProfileRecording {
     /// Reads the profile in `bytes`, which came from `file`, for a machine that can split `grid`, or for whichever the
     /// file is for.
     ///
     /// # Errors
     /// [`ReadError`] says where, what, and what to do.
-    pub fn read(file: &str, bytes: &[u8], grid: Option<Grid>) -> Result<Recording, ReadError> {
-        let mut table = Table::new(file, bytes)?;
+    pub fn read(file: &str, bytes: &[u8], grid: Option<Grid>) -> Result<ProfileRecording, ReadError> {
+        let mut table = CsvTable::new(file, bytes)?;
         let sensible = |grid: &Grid| (1..=64).contains(&grid.ways) && (1..=64).contains(&grid.partitions);
         if let Some(grid) = grid.filter(|grid| !sensible(grid)) {
             return Err(table.refused(None, Problem::NoGrid(grid)));
@@ -121,9 +121,9 @@ impl Recording {
         let name = stem(file);
         let has = |column| table.columns().contains(&column);
         if has(windows::COLUMNS[0]) {
-            Windows::read(name, &mut table, grid.map(|grid| grid.ways)).map(Recording::Windows)
+            Windows::read(name, &mut table, grid.map(|grid| grid.ways)).map(ProfileRecording::Windows)
         } else if has(measured::COLUMNS[0]) {
-            Measured::read(name, &mut table, grid).map(Recording::Measured)
+            MeasuredRuns::read(name, &mut table, grid).map(ProfileRecording::Measured)
         } else {
             let found = shown(&table.columns().join(","));
             Err(table.refused(Some(1), Problem::UnknownHeader(found)))
@@ -133,8 +133,8 @@ impl Recording {
     /// Name of the program, from the file's name.
     pub fn name(&self) -> &str {
         match self {
-            Recording::Measured(measured) => &measured.name,
-            Recording::Windows(windows) => &windows.name,
+            ProfileRecording::Measured(measured) => &measured.name,
+            ProfileRecording::Windows(windows) => &windows.name,
         }
     }
 
@@ -143,10 +143,10 @@ impl Recording {
     ///
     /// # Errors
     /// An invalid timing model, or a recording that is too large.
-    pub fn course(&self, options: &Options) -> Result<Course, Problem> {
+    pub fn course(&self, options: &ProfileOptions) -> Result<Course, Problem> {
         match self {
-            Recording::Measured(measured) => measured.course(),
-            Recording::Windows(windows) => {
+            ProfileRecording::Measured(measured) => measured.course(),
+            ProfileRecording::Windows(windows) => {
                 if let Some((figure, value)) = options.timing.wrong() {
                     return Err(Problem::Timing { figure, value });
                 }
@@ -157,9 +157,9 @@ impl Recording {
     }
 
     /// The kinds of windows, and the last piece of each joint phase before any is merged.
-    fn phases(&self, course: &Course, options: &Options) -> (Option<Kinds>, Vec<usize>) {
+    fn phases(&self, course: &Course, options: &ProfileOptions) -> (Option<Kinds>, Vec<usize>) {
         let every = || (0..course.len()).collect();
-        let (Recording::Windows(windows), Some(settings)) = (self, &options.clustering) else {
+        let (ProfileRecording::Windows(windows), Some(settings)) = (self, &options.clustering) else {
             return (None, every());
         };
         let kinds = Kinds::learn(&windows.coarser(WINDOWS_MAX), course, settings);
@@ -171,8 +171,8 @@ impl Recording {
     /// Finds the recording's phases, joint over all shares, and measures the error of keeping so few.
     ///
     /// # Errors
-    /// As [`Recording::course`]; also rates that a profile cannot hold.
-    pub fn compile(&self, options: &Options) -> Result<Compiled, Problem> {
+    /// As [`ProfileRecording::course`]; also rates that a profile cannot hold.
+    pub fn compile(&self, options: &ProfileOptions) -> Result<Compiled, Problem> {
         let course = self.course(options)?;
         let (kinds, lasts) = self.phases(&course, options);
         let joint = course.joined(&lasts);

@@ -13,14 +13,14 @@ pub(super) const COUNT_MAX: u64 = 1 << 53;
 const SHOWN_MAX: usize = 40;
 
 /// A table that is being read.
-pub(super) struct Table<'a> {
+pub(super) struct CsvTable<'a> {
     file: &'a str,
     columns: Vec<&'a str>,
     lines: Lines<'a>,
 }
 
 /// A row of the table.
-pub(super) struct Row<'t> {
+pub(super) struct CsvRow<'t> {
     file: &'t str,
     columns: &'t [&'t str],
     /// Line in the file, from 1.
@@ -28,12 +28,12 @@ pub(super) struct Row<'t> {
     cells: Vec<&'t str>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> CsvTable<'a> {
     /// Reads the line of names.
     ///
     /// # Errors
     /// No text, or the same name twice.
-    pub(super) fn new(file: &'a str, bytes: &'a [u8]) -> Result<Table<'a>, ReadError> {
+    pub(super) fn new(file: &'a str, bytes: &'a [u8]) -> Result<CsvTable<'a>, ReadError> {
         let mut lines = Lines { rest: bytes, number: 0 };
         let (line, text) = lines.following().unwrap_or((1, b""));
         let refused = |problem| ReadError {
@@ -50,7 +50,7 @@ impl<'a> Table<'a> {
                 return Err(refused(Problem::DoubleColumn(shown(column))));
             }
         }
-        Ok(Table { file, columns, lines })
+        Ok(CsvTable { file, columns, lines })
     }
 
     pub(super) fn columns(&self) -> &[&'a str] {
@@ -70,7 +70,7 @@ impl<'a> Table<'a> {
     ///
     /// # Errors
     /// No text, or not a cell for each column.
-    pub(super) fn next(&mut self) -> Result<Option<Row<'_>>, ReadError> {
+    pub(super) fn next(&mut self) -> Result<Option<CsvRow<'_>>, ReadError> {
         let Some((line, text)) = self.lines.following() else {
             return Ok(None);
         };
@@ -83,7 +83,7 @@ impl<'a> Table<'a> {
             };
             return Err(self.refused(Some(line), problem));
         }
-        Ok(Some(Row {
+        Ok(Some(CsvRow {
             file: self.file,
             columns: &self.columns,
             line,
@@ -101,7 +101,7 @@ impl<'a> Table<'a> {
     }
 }
 
-impl Row<'_> {
+impl CsvRow<'_> {
     /// A whole number of at most [`COUNT_MAX`].
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::windows::Window;
+use super::windows::ProfileWindow;
 use crate::grid::Share;
 
 /// Bytes that a miss fetches from memory.
@@ -68,7 +68,7 @@ impl Timing {
     ///
     /// # Panics
     /// If the window does not know as many ways.
-    pub fn seconds(&self, window: &Window, share: Share) -> f64 {
+    pub fn seconds(&self, window: &ProfileWindow, share: Share) -> f64 {
         let (instructions, requests) = (window.instructions as f64, window.requests as f64);
         let misses = window.misses(share.ways) as f64;
         let waiting =
@@ -89,8 +89,8 @@ impl Default for Timing {
 mod tests {
     use super::*;
 
-    fn window(misses: u64) -> Window {
-        Window {
+    fn window(misses: u64) -> ProfileWindow {
+        ProfileWindow {
             start: 0,
             instructions: 1_000_000,
             requests: 20_000,

@@ -2,7 +2,7 @@
 
 use super::course::Course;
 use super::error::{Problem, ReadError};
-use super::rows::{COUNT_MAX, ROWS_MAX, Row, Table};
+use super::rows::{COUNT_MAX, CsvRow, CsvTable, ROWS_MAX};
 use super::timing::Timing;
 use crate::grid::Grid;
 
@@ -19,12 +19,12 @@ pub struct Windows {
     /// Name of the program, from the file's name.
     pub name: String,
     ways: u8,
-    windows: Vec<Window>,
+    windows: Vec<ProfileWindow>,
 }
 
 /// Counts over a stretch of instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct ProfileWindow {
     /// Instructions before the window.
     pub start: u64,
     /// Instructions in the window; positive.
@@ -35,7 +35,7 @@ pub struct Window {
     pub misses: Box<[u64]>,
 }
 
-impl Window {
+impl ProfileWindow {
     /// Misses with `ways` ways.
     ///
     /// # Panics
@@ -48,7 +48,7 @@ impl Window {
 impl Windows {
     /// Reads the rows under `table`'s names. They are in order; a window begins where the one before ends; more ways
     /// never miss more.
-    pub(super) fn read(name: &str, table: &mut Table<'_>, ways: Option<u8>) -> Result<Windows, ReadError> {
+    pub(super) fn read(name: &str, table: &mut CsvTable<'_>, ways: Option<u8>) -> Result<Windows, ReadError> {
         let places = [
             table.column(COLUMNS[0])?,
             table.column(COLUMNS[1])?,
@@ -60,7 +60,7 @@ impl Windows {
         if let Some(expected) = ways.filter(|ways| *ways != found) {
             return Err(table.refused(None, Problem::OtherWays { found, expected }));
         }
-        let mut windows: Vec<Window> = Vec::new();
+        let mut windows: Vec<ProfileWindow> = Vec::new();
         let (mut start, mut requests) = (0, 0);
         while let Some(row) = table.next()? {
             let window = window(&row, places, &misses, windows.len() as u64, start)?;
@@ -90,7 +90,7 @@ impl Windows {
     }
 
     /// The windows in order, at least one.
-    pub fn windows(&self) -> &[Window] {
+    pub fn windows(&self) -> &[ProfileWindow] {
         &self.windows
     }
 
@@ -103,7 +103,7 @@ impl Windows {
     #[must_use]
     pub fn coarser(&self, most: usize) -> Windows {
         let each = self.windows.len().div_ceil(most.max(1));
-        let windows = self.windows.chunks(each).map(|part| Window {
+        let windows = self.windows.chunks(each).map(|part| ProfileWindow {
             start: part[0].start,
             instructions: part.iter().map(|window| window.instructions).sum(),
             requests: part.iter().map(|window| window.requests).sum(),
@@ -138,7 +138,7 @@ impl Windows {
 }
 
 /// Indices of the columns of misses with 1, 2, ... ways.
-fn misses(table: &Table<'_>) -> Result<Vec<usize>, ReadError> {
+fn misses(table: &CsvTable<'_>) -> Result<Vec<usize>, ReadError> {
     let mut places = vec![table.column(&format!("{MISSES}1"))?];
     while let Ok(place) = table.column(&format!("{MISSES}{}", places.len() + 1)) {
         places.push(place);
@@ -161,7 +161,13 @@ fn misses(table: &Table<'_>) -> Result<Vec<usize>, ReadError> {
     Ok(places)
 }
 
-fn window(row: &Row<'_>, places: [usize; 4], misses: &[usize], index: u64, begins: u64) -> Result<Window, ReadError> {
+fn window(
+    row: &CsvRow<'_>,
+    places: [usize; 4],
+    misses: &[usize],
+    index: u64,
+    begins: u64,
+) -> Result<ProfileWindow, ReadError> {
     let [number, start, instructions, requests] = places;
     let found = row.count(number)?;
     if found != index {
@@ -184,7 +190,7 @@ fn window(row: &Row<'_>, places: [usize; 4], misses: &[usize], index: u64, begin
         known.push(misses);
         before = misses;
     }
-    Ok(Window {
+    Ok(ProfileWindow {
         start: begins,
         instructions: row.positive(instructions)?,
         requests,

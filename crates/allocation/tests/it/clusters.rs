@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use punctual_allocation::cluster::{
-    Mixture, Points, Scale, Settings, calinski_harabasz, choose, davies_bouldin, start,
+    ClusteringSettings, Mixture, Points, Scale, calinski_harabasz, choose, davies_bouldin, start,
 };
 use serde::Deserialize;
 
@@ -128,7 +128,7 @@ fn kinds_well_apart_are_found() {
     for case in fixtures().chosen {
         let points = points(&case.points);
         for seed in [1, 100, 200] {
-            let settings = Settings {
+            let settings = ClusteringSettings {
                 kinds: 2..=case.most,
                 starts: 5,
                 seed,
@@ -175,10 +175,16 @@ fn features_are_scaled_and_constant_ones_dropped() {
 #[test]
 fn points_that_are_alike_are_of_no_kinds() {
     let alike = Points::new(2, [1.0, 2.0].repeat(50));
-    assert_eq!(choose(&alike, &Settings::default()), None);
-    assert_eq!(choose(&Points::new(3, Vec::new()), &Settings::default()), None);
+    assert_eq!(choose(&alike, &ClusteringSettings::default()), None);
+    assert_eq!(
+        choose(&Points::new(3, Vec::new()), &ClusteringSettings::default()),
+        None
+    );
     assert_eq!(Scale::of(&alike).dimensions(), 0);
-    assert_eq!(choose(&Scale::of(&alike).apply(&alike), &Settings::default()), None);
+    assert_eq!(
+        choose(&Scale::of(&alike).apply(&alike), &ClusteringSettings::default()),
+        None
+    );
 }
 
 fn any_points() -> impl Strategy<Value = Points> {

@@ -1,8 +1,8 @@
 //! Files of profiles: what is taken, what is refused and in which words, and that nothing makes the reader panic.
 
 use proptest::prelude::*;
-use punctual_allocation::cluster::Settings;
-use punctual_allocation::profile::{Options, Problem, Recording, Span, Timing, load};
+use punctual_allocation::cluster::ClusteringSettings;
+use punctual_allocation::profile::{Problem, ProfileOptions, ProfileRecording, Span, Timing, load};
 use punctual_allocation::{Grid, Share};
 
 const MEASURED: &str = "cache_ways,bandwidth_partitions,cluster,start_instr,end_instr,instr_per_s\n";
@@ -17,7 +17,7 @@ fn one(ways: u8) -> Share {
 /// The reader's error for `rows` of a machine with two ways and one partition.
 fn refusal(header: &str, rows: &str) -> String {
     let text = format!("{header}{rows}");
-    Recording::read("p/x.csv", text.as_bytes(), Some(SMALL))
+    ProfileRecording::read("p/x.csv", text.as_bytes(), Some(SMALL))
         .unwrap_err()
         .to_string()
 }
@@ -26,8 +26,8 @@ fn refusal(header: &str, rows: &str) -> String {
 fn rows_are_sorted_and_one_instruction_is_tolerated() {
     // With one way one instruction is counted twice, with two ways one is left out.
     let text = format!("{MEASURED}2,1,5,102,200,40\n1,1,4,100,300,20.5\n2,1,3,1,100,80\n1,1,3,1,100,10\n");
-    let read = Recording::read("x.csv", text.as_bytes(), Some(SMALL)).unwrap();
-    let Recording::Measured(measured) = &read else {
+    let read = ProfileRecording::read("x.csv", text.as_bytes(), Some(SMALL)).unwrap();
+    let ProfileRecording::Measured(measured) = &read else {
         panic!("{read:?}")
     };
     let span = |cluster, ends, rate| Span { cluster, ends, rate };
@@ -37,7 +37,7 @@ fn rows_are_sorted_and_one_instruction_is_tolerated() {
     assert_eq!(measured.seconds(one(2)), 100.0 / 80.0 + 100.0 / 40.0);
 
     // Joint phases begin where either run's rate changes: at 1/3 and at 1/2 of its own instructions.
-    let profile = read.compile(&Options::default()).unwrap().profile;
+    let profile = read.compile(&ProfileOptions::default()).unwrap().profile;
     let ends: Vec<f64> = profile.phases.iter().map(|phase| phase.ends).collect();
     assert_eq!(ends, [1.0 / 3.0, 0.5, 1.0]);
     assert!((profile.duration(one(1)) - (10.0 + 200.0 / 20.5)).abs() < 1e-5);
@@ -49,10 +49,14 @@ fn rows_are_sorted_and_one_instruction_is_tolerated() {
 #[test]
 fn a_machine_is_that_of_the_file_where_none_is_given() {
     let text = format!("{MEASURED}1,1,0,1,10,5\n1,2,0,1,10,6\n1,3,0,1,10,7\n");
-    let profile = load("x.csv", text.as_bytes(), &Options::default()).unwrap().profile;
+    let profile = load("x.csv", text.as_bytes(), &ProfileOptions::default())
+        .unwrap()
+        .profile;
     assert_eq!(profile.grid, Grid { ways: 1, partitions: 3 });
     let text = format!("{WINDOWS}0,0,10,5,5,1\n");
-    let profile = load("x.csv", text.as_bytes(), &Options::default()).unwrap().profile;
+    let profile = load("x.csv", text.as_bytes(), &ProfileOptions::default())
+        .unwrap()
+        .profile;
     assert_eq!(
         profile.grid,
         Grid {
@@ -66,8 +70,8 @@ fn a_machine_is_that_of_the_file_where_none_is_given() {
 fn remarks_empty_lines_and_other_columns_are_passed_over() {
     let text = "\u{feff}# of a run\r\nremark,window_index,instr_start,instr_count,llc_requests,miss_w1\r\n\r\nx, 0, 0, 10, 5, 3\r\n# end\r\n";
     let text = text.trim_start_matches('\u{feff}');
-    let read = Recording::read("x.csv", text.as_bytes(), None).unwrap();
-    let Recording::Windows(windows) = read else {
+    let read = ProfileRecording::read("x.csv", text.as_bytes(), None).unwrap();
+    let ProfileRecording::Windows(windows) = read else {
         panic!("{read:?}")
     };
     assert_eq!(
@@ -189,14 +193,16 @@ fn what_is_no_profile_is_refused() {
     assert!(refusal("", "").starts_with("p/x.csv:1: is no profile: its first line is \"\"; expected "));
     assert_eq!(refusal("a,b,a\n", ""), "p/x.csv:1: has two columns a; leave one");
     let bytes = [0x28, 0xb5, 0x2f, 0xfd, 0xff];
-    let error = Recording::read("x.csv.zst", &bytes, None).unwrap_err().to_string();
+    let error = ProfileRecording::read("x.csv.zst", &bytes, None)
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
         "x.csv.zst:1: is not text; a profile is a table in comma-separated values, not compressed"
     );
     let none = Grid { ways: 0, partitions: 1 };
     assert_eq!(
-        Recording::read("x", WINDOWS.as_bytes(), Some(none))
+        ProfileRecording::read("x", WINDOWS.as_bytes(), Some(none))
             .unwrap_err()
             .problem,
         Problem::NoGrid(none)
@@ -205,12 +211,12 @@ fn what_is_no_profile_is_refused() {
 
 #[test]
 fn a_timing_model_that_cannot_be_is_refused() {
-    let options = Options {
+    let options = ProfileOptions {
         timing: Timing {
             clock_hz: -1.0,
             ..Timing::PAPER
         },
-        ..Options::default()
+        ..ProfileOptions::default()
     };
     let text = format!("{WINDOWS}0,0,10,5,5,1\n");
     assert_eq!(
@@ -218,12 +224,12 @@ fn a_timing_model_that_cannot_be_is_refused() {
         "x.csv: cannot be timed: clock_hz is -1; it must be finite and positive (cycles of a wait may be 0)"
     );
     // So slow that single precision has no rate for it.
-    let slow = Options {
+    let slow = ProfileOptions {
         timing: Timing {
             memory_cycles: 1e300,
             ..Timing::PAPER
         },
-        ..Options::default()
+        ..ProfileOptions::default()
     };
     assert!(matches!(
         load("x.csv", text.as_bytes(), &slow).unwrap_err().problem,
@@ -236,10 +242,10 @@ fn a_recording_that_is_too_long_is_made_coarser_or_refused() {
     let windows: String = (0..10_000)
         .map(|i| format!("{i},{},10,5,{},0\n", 10 * i, i % 5))
         .collect();
-    let options = Options {
+    let options = ProfileOptions {
         clustering: None,
         grid: Some(Grid { ways: 2, partitions: 2 }),
-        ..Options::default()
+        ..ProfileOptions::default()
     };
     let compiled = load("x.csv", (WINDOWS.to_string() + &windows).as_bytes(), &options).unwrap();
     assert_eq!(compiled.phases_found, 3334, "three windows in one");
@@ -248,7 +254,12 @@ fn a_recording_that_is_too_long_is_made_coarser_or_refused() {
     let spans: String = (0..20_000)
         .map(|i| format!("1,1,0,{},{},{}\n", 10 * i + 1, 10 * i + 10, i + 1))
         .collect();
-    let error = load("x.csv", (MEASURED.to_string() + &spans).as_bytes(), &Options::default()).unwrap_err();
+    let error = load(
+        "x.csv",
+        (MEASURED.to_string() + &spans).as_bytes(),
+        &ProfileOptions::default(),
+    )
+    .unwrap_err();
     assert_eq!(
         error.to_string(),
         "x.csv: rates change at 20000 places, at most 16384 are read; merge short spans"
@@ -271,18 +282,18 @@ fn windows() -> impl Strategy<Value = String> {
 }
 
 /// Clustering is tested for itself; here it only has to be passed through.
-fn quick() -> Settings {
-    Settings {
+fn quick() -> ClusteringSettings {
+    ClusteringSettings {
         kinds: 2..=3,
         starts: 1,
-        ..Settings::default()
+        ..ClusteringSettings::default()
     }
 }
 
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = load("x", &bytes, &Options::default());
+        let _ = load("x", &bytes, &ProfileOptions::default());
     }
 
     /// Rows of plausible cells under either first line.
@@ -293,7 +304,7 @@ proptest! {
     ) {
         let header = if measured { MEASURED } else { WINDOWS };
         let rows: Vec<String> = rows.iter().map(|cells| cells.join(",")).collect();
-        let _ = load("x", (header.to_string() + &rows.join("\n")).as_bytes(), &Options::default());
+        let _ = load("x", (header.to_string() + &rows.join("\n")).as_bytes(), &ProfileOptions::default());
     }
 
     /// A byte of a good file changed, or the file cut there.
@@ -310,16 +321,16 @@ proptest! {
         if cut {
             bytes.truncate(place);
         }
-        let _ = load("x", &bytes, &Options { clustering: Some(quick()), ..Options::default() });
+        let _ = load("x", &bytes, &ProfileOptions { clustering: Some(quick()), ..ProfileOptions::default() });
     }
 
     /// However few phases are kept, a run takes as long as its windows, and phases are as many as were asked for.
     #[test]
     fn phases_take_as_long_as_their_windows(text in windows(), phases in 1..9usize, clustered in any::<bool>()) {
         let clustering = clustered.then(quick);
-        let options = Options { phases, clustering, ..Options::default() };
-        let read = Recording::read("x", text.as_bytes(), None).unwrap();
-        let Recording::Windows(windows) = &read else { panic!("{read:?}") };
+        let options = ProfileOptions { phases, clustering, ..ProfileOptions::default() };
+        let read = ProfileRecording::read("x", text.as_bytes(), None).unwrap();
+        let ProfileRecording::Windows(windows) = &read else { panic!("{read:?}") };
         let compiled = read.compile(&options).unwrap();
         prop_assert!(compiled.profile.phases.len() <= phases);
         for share in compiled.profile.grid.shares() {
@@ -332,8 +343,8 @@ proptest! {
     /// Windows that are added up ask and miss as much as before.
     #[test]
     fn coarser_windows_keep_every_count(text in windows(), most in 1..9usize) {
-        let read = Recording::read("x", text.as_bytes(), None).unwrap();
-        let Recording::Windows(fine) = read else { panic!("windows") };
+        let read = ProfileRecording::read("x", text.as_bytes(), None).unwrap();
+        let ProfileRecording::Windows(fine) = read else { panic!("windows") };
         let coarse = fine.coarser(most);
         prop_assert!(coarse.windows().len() <= most);
         prop_assert_eq!(coarse.instructions(), fine.instructions());

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_allocation::profile::{Compiled, Options, PHASES_MAX, Recording, Smoothing, load};
+use punctual_allocation::profile::{Compiled, PHASES_MAX, ProfileOptions, ProfileRecording, Smoothing, load};
 use punctual_allocation::{Grid, Share};
 
 fn shipped() -> PathBuf {
@@ -15,7 +15,7 @@ fn read(path: &Path) -> (String, Vec<u8>) {
     (path.display().to_string(), bytes)
 }
 
-fn compiled(path: &Path, options: &Options) -> Compiled {
+fn compiled(path: &Path, options: &ProfileOptions) -> Compiled {
     let (file, bytes) = read(path);
     load(&file, &bytes, options).unwrap()
 }
@@ -54,13 +54,13 @@ fn shipped_profiles_become_phases() {
     for name in ["fft", "ocean", "fluidanimate"] {
         for caches in ["full", "scaled"] {
             let path = shipped().join(format!("{name}.{caches}.csv"));
-            let merged = Options {
+            let merged = ProfileOptions {
                 clustering: None,
-                ..Options::default()
+                ..ProfileOptions::default()
             };
             println!("without clustering:");
             check(&self::compiled(&path, &merged));
-            let compiled = compiled(&path, &Options::default());
+            let compiled = compiled(&path, &ProfileOptions::default());
             check(&compiled);
             assert!(compiled.phases_found > compiled.profile.phases.len());
             let kinds = compiled.kinds.as_ref().unwrap().choice.best().kinds;
@@ -81,7 +81,8 @@ fn measured_profiles_take_their_reference_times() {
     for (name, seconds) in [("canneal", 1.428), ("fft", 0.537), ("freqmine", 0.694)] {
         let path = folder.join(format!("{name}.csv"));
         let (file, bytes) = read(&path);
-        let Recording::Measured(measured) = Recording::read(&file, &bytes, Some(Grid::PAPER)).unwrap() else {
+        let ProfileRecording::Measured(measured) = ProfileRecording::read(&file, &bytes, Some(Grid::PAPER)).unwrap()
+        else {
             panic!("{file} is measured")
         };
         let all = Share {
@@ -93,14 +94,14 @@ fn measured_profiles_take_their_reference_times() {
             "{}",
             measured.seconds(all)
         );
-        let compiled = compiled(&path, &Options::default());
+        let compiled = compiled(&path, &ProfileOptions::default());
         check(&compiled);
         assert!((compiled.profile.duration(all) / measured.seconds(all) - 1.0).abs() < 1e-6);
         let raw = measured.seconds(all);
         for smoothing in [Smoothing::Best, Smoothing::Nearest] {
-            let options = Options {
+            let options = ProfileOptions {
                 smoothing,
-                ..Options::default()
+                ..ProfileOptions::default()
             };
             let smooth = load(&file, &bytes, &options).unwrap();
             println!(

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_allocation::profile::Recording;
+use punctual_allocation::profile::ProfileRecording;
 
 use super::chart::{Band, Chart, Curve};
 use super::{STYLE, escape};
@@ -14,8 +14,8 @@ const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 /// Page of `shown`; `command` is the command line that produced it.
 pub fn profile(shown: &Shown, command: &str) -> String {
     let (name, badge) = match &shown.recording {
-        Recording::Measured(_) => (shown.recording.name(), "<span class=\"badge\">measured</span>"),
-        Recording::Windows(_) => (
+        ProfileRecording::Measured(_) => (shown.recording.name(), "<span class=\"badge\">measured</span>"),
+        ProfileRecording::Windows(_) => (
             shown.recording.name(),
             "<span class=\"badge stand-in\">traced, timed by a model</span>",
         ),
@@ -182,10 +182,10 @@ fn draw(page: &mut String, title: &str, curves: Vec<Line>, bands: Vec<Band>, len
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_allocation::profile::Options;
+    use punctual_allocation::profile::ProfileOptions;
 
     fn page_of(file: &str, text: &str) -> String {
-        let shown = Shown::of(file, text.as_bytes(), Options::default()).unwrap();
+        let shown = Shown::of(file, text.as_bytes(), ProfileOptions::default()).unwrap();
         profile(&shown, "punctual profile show x.csv --html 'a<b'")
     }
 

@@ -1,6 +1,6 @@
 //! Runs a task set under every variant.
 
-use punctual_allocation::Task;
+use punctual_allocation::PeriodicTask;
 use punctual_sim::split::{Refill, SplitError, SplitModel, run};
 use punctual_units::Nanos;
 
@@ -97,7 +97,7 @@ impl Set<'_> {
     /// Runs `tasks` under one variant, and sets `even_utilisation`.
     pub(super) fn run(
         &self,
-        tasks: &[Task],
+        tasks: &[PeriodicTask],
         variant: Variant,
         even_utilisation: &mut f64,
     ) -> Result<Measured, SplitError> {

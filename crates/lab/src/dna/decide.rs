@@ -2,7 +2,7 @@
 
 use punctual_allocation::hysteresis::{Aim, Keeper};
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
-use punctual_allocation::{Leftovers, Loads, Plan, Pool, Refill, Running, Task, placed};
+use punctual_allocation::{CoreShares, Leftovers, Loads, PeriodicTask, Pool, Refill, RunningJob, placed};
 use punctual_sim::split::{Instant, Slice, SplitModel, slices};
 use punctual_units::Time;
 
@@ -25,19 +25,19 @@ pub struct Decider<'p> {
 #[derive(Debug)]
 enum Means {
     /// The split never changes.
-    Never(Plan),
+    Never(CoreShares),
     /// Recomputed by the policy at every change, and placed so that few ways change hands.
-    EveryChange(Policy, Plan, Box<Option<Exact>>),
+    EveryChange(Policy, CoreShares, Box<Option<Exact>>),
     /// Changed only where the gain exceeds the cost of the change.
     Kept(Box<Keeper>),
 }
 
 impl<'p> Decider<'p> {
     /// A decider of `variant` for `tasks` on `machine`.
-    pub fn new(prepared: &'p Prepared, machine: &SplitModel, tasks: &[Task], variant: Variant) -> Decider<'p> {
+    pub fn new(prepared: &'p Prepared, machine: &SplitModel, tasks: &[PeriodicTask], variant: Variant) -> Decider<'p> {
         let loads = Loads::new(&prepared.compiled, tasks, machine.cores);
         let even = equal(POOL, machine.cores);
-        let split = Plan::side_by_side(match (variant.policy, variant.rule) {
+        let split = CoreShares::side_by_side(match (variant.policy, variant.rule) {
             (Policy::Equal, _) => even.clone(),
             (Policy::Vc2m, _) => vc2m(&loads, POOL, Leftovers::HandedOut),
             (Policy::Vc2mStrict, _) => vc2m(&loads, POOL, Leftovers::Kept),
@@ -83,7 +83,7 @@ impl<'p> Decider<'p> {
     }
 
     /// Decides for the programs that run on `cores`; `None`: the shares stay.
-    pub fn step(&mut self, cores: &[Option<Running>], now: Time) -> Option<Vec<Option<Slice>>> {
+    pub fn step(&mut self, cores: &[Option<RunningJob>], now: Time) -> Option<Vec<Option<Slice>>> {
         let programs = &self.prepared.compiled;
         match &mut self.means {
             Means::Never(_) => None,
@@ -104,7 +104,7 @@ impl<'p> Decider<'p> {
         }
     }
 
-    fn plan(&self) -> &Plan {
+    fn plan(&self) -> &CoreShares {
         match &self.means {
             Means::Never(plan) | Means::EveryChange(_, plan, _) => plan,
             Means::Kept(keeper) => keeper.plan(),

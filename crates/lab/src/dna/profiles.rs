@@ -1,7 +1,7 @@
 //! The sets of profiles that the experiments run on.
 
 use punctual_allocation::policy::Exact;
-use punctual_allocation::profile::{Kind, ReadError};
+use punctual_allocation::profile::{ProfileOrigin, ReadError};
 use punctual_allocation::{Objective, Profile, Programs};
 use punctual_sim::split::{Program, SplitModel};
 
@@ -22,7 +22,7 @@ pub struct ProfileSet {
     /// Name of the set: `full`, `scaled`; `modelled` or `measured` where the files do not name a set.
     pub name: String,
     /// Origin of the figures: a model, or counters.
-    pub kind: Kind,
+    pub kind: ProfileOrigin,
     /// Size of a way of the set's machine, in bytes.
     pub way_bytes: f64,
     /// Assumptions about facts that the files do not state: a sentence for each.

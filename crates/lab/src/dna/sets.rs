@@ -4,7 +4,9 @@
 //! ways ([`Facts`]); facts that it does not state are assumed, and reported as assumed.
 
 use punctual_allocation::Grid;
-use punctual_allocation::profile::{Compiled, Facts, Kind, Options, Problem, ReadError, Recording};
+use punctual_allocation::profile::{
+    Compiled, Facts, Problem, ProfileOptions, ProfileOrigin, ProfileRecording, ReadError,
+};
 
 use super::profiles::{PHASES, ProfileSet, WAY_BYTES};
 
@@ -23,10 +25,10 @@ pub(super) const MEASURED: &str = "measured";
 /// # Errors
 /// [`ReadError`] of the first file that cannot be used, or that is of another kind or machine than its set.
 pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
-    let options = Options {
+    let options = ProfileOptions {
         grid: Some(Grid::PAPER),
         phases: PHASES,
-        ..Options::default()
+        ..ProfileOptions::default()
     };
     let mut sets: Vec<Gathered> = Vec::new();
     for (file, bytes) in files {
@@ -36,17 +38,17 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
             problem,
         };
         let facts = Facts::read(file, bytes)?;
-        let recording = Recording::read(file, bytes, options.grid)?;
+        let recording = ProfileRecording::read(file, bytes, options.grid)?;
         let compiled = recording.compile(&options).map_err(refused)?;
         let kind = facts.kind.unwrap_or(match recording {
-            Recording::Windows(_) => Kind::Modelled,
-            Recording::Measured(_) => Kind::Counted,
+            ProfileRecording::Windows(_) => ProfileOrigin::Modelled,
+            ProfileRecording::Measured(_) => ProfileOrigin::Counted,
         });
         let name = match recording.name().rsplit_once('.') {
             Some((_, set)) if set != UNNAMED => set,
             _ => match kind {
-                Kind::Modelled => kind.name(),
-                Kind::Counted => MEASURED,
+                ProfileOrigin::Modelled => kind.name(),
+                ProfileOrigin::Counted => MEASURED,
             },
         };
         let place = sets.iter().position(|other| other.set.name == name);
@@ -69,7 +71,7 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(name: &str, kind: Kind) -> Gathered {
+    fn new(name: &str, kind: ProfileOrigin) -> Gathered {
         Gathered {
             set: ProfileSet {
                 name: name.to_string(),
@@ -86,7 +88,7 @@ impl Gathered {
     }
 
     /// Adds the profile of `file` and checks its facts against the set's.
-    fn take(&mut self, file: &str, facts: Facts, kind: Kind, compiled: Compiled) -> Result<(), Problem> {
+    fn take(&mut self, file: &str, facts: Facts, kind: ProfileOrigin, compiled: Compiled) -> Result<(), Problem> {
         let other = |key: &str, found: String, before: String| Problem::OtherFact {
             key: key.to_string(),
             found,

@@ -29,7 +29,7 @@ fn a_file_is_what_it_says_and_not_what_it_is_called() {
     let [set] = &found[..] else { panic!("{found:?}") };
     assert_eq!(
         (set.name.as_str(), set.kind, set.way_bytes),
-        ("modelled", Kind::Modelled, 65536.0)
+        ("modelled", ProfileOrigin::Modelled, 65536.0)
     );
     assert_eq!(set.about(), "modelled: modelled, ways of 64 KiB");
     let programs: Vec<&str> = set.profiles.iter().map(|profile| profile.name.as_str()).collect();

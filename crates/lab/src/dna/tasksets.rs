@@ -6,7 +6,7 @@
 //! lacks (draws before it leave it at least the minimum), and all tasks are released first at 0. A set that overloads a
 //! core by reference WCETs is drawn again, because it could not be scheduled even if every core had all resources.
 
-use punctual_allocation::Task;
+use punctual_allocation::PeriodicTask;
 use punctual_sim::split::Program;
 use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -35,7 +35,7 @@ pub fn utilisations() -> impl Iterator<Item = f64> {
 /// Tasks, assigned to cores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskSet {
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<PeriodicTask>,
     /// Number of earlier draws that were rejected because they did not fit.
     pub refused: usize,
 }
@@ -55,7 +55,7 @@ pub fn draw(programs: &[Program], cores: usize, utilisation: f64, seed: u64, num
         if packing.check().is_err() {
             continue;
         }
-        let task = |((part, program), core): ((&f64, usize), usize)| Task {
+        let task = |((part, program), core): ((&f64, usize), usize)| PeriodicTask {
             program,
             period: Nanos::from_secs_f64(programs[program].reference() / part),
             core,

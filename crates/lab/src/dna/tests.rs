@@ -100,7 +100,7 @@ fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
     for (utilisation, number) in [2.4, 2.6, 2.8].into_iter().flat_map(|at| (0..4).map(move |k| (at, k))) {
         let tasks = draw(&prepared.programs, cores, utilisation, 1, number).unwrap().tasks;
         let keeps = |core: usize| {
-            let timing = |task: &punctual_allocation::Task| Timing {
+            let timing = |task: &punctual_allocation::PeriodicTask| Timing {
                 wcet: Nanos::from_secs_f64(prepared.compiled.time_left(task.program, 0.0, even)),
                 period: task.period,
             };

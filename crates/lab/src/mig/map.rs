@@ -5,7 +5,7 @@
 //! `mappings` (`paper`: its three; `all`). A sample of these runs is a grid. The energy of moves has labels of its own
 //! (`transition`, `mhz`), and so have the curves (`curve`: on 1, 2 or 3 cores, or the best; a sample is a frame rate).
 
-use punctual_allocation::mapping::{Configuration, Idle, Mapping, Problem, Row, Search, Table};
+use punctual_allocation::mapping::{Configuration, Idle, Mapping, MappingRow, MappingTable, Problem, Search};
 use punctual_sim::pipeline::Mpsoc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -161,7 +161,7 @@ fn on_grid(machine: &Mpsoc, ensemble: Ensemble, grid: &[u64]) -> Result<Samples,
         true => Search::new(problem.clone()).map_err(|error| error.to_string())?,
         false => Search::among(problem.clone(), [1, 2, 3].map(of)),
     };
-    let table = Table::new(&search, Some(&of(1)));
+    let table = MappingTable::new(&search, Some(&of(1)));
     let counts: Vec<usize> = table
         .rows()
         .iter()
@@ -194,8 +194,8 @@ fn on_grid(machine: &Mpsoc, ensemble: Ensemble, grid: &[u64]) -> Result<Samples,
 }
 
 /// Whether power is the same at both ends of each row, within which no clock changes.
-fn is_constant(problem: &Problem, table: &Table) -> bool {
-    let constant = |row: &Row| {
+fn is_constant(problem: &Problem, table: &MappingTable) -> bool {
+    let constant = |row: &MappingRow| {
         let at = |fps| problem.watts(&row.configuration, fps).unwrap_or(f64::NAN);
         let (low, high) = (at(row.above + (row.up_to - row.above) * 0.01), at(row.up_to));
         (high - low).abs() <= 1e-9 * high
@@ -205,10 +205,10 @@ fn is_constant(problem: &Problem, table: &Table) -> bool {
 
 /// Share of the rates on `cores` cores at which no core has a higher clock than the demodulator's core; `None` if there
 /// are no such rates.
-fn demodulator_leads(problem: &Problem, table: &Table, cores: usize) -> Option<f64> {
-    let on = |row: &&Row| row.configuration.mapping.used() == cores;
-    let width = |row: &Row| row.up_to - row.above;
-    let leads = |row: &&Row| {
+fn demodulator_leads(problem: &Problem, table: &MappingTable, cores: usize) -> Option<f64> {
+    let on = |row: &&MappingRow| row.configuration.mapping.used() == cores;
+    let width = |row: &MappingRow| row.up_to - row.above;
+    let leads = |row: &&MappingRow| {
         let clock = |core| row.configuration.step(problem.cores(), core).clock;
         let own = clock(row.configuration.mapping.core(DEMODULATION));
         row.configuration.mapping.cores().all(|core| clock(core) <= own)
@@ -218,7 +218,7 @@ fn demodulator_leads(problem: &Problem, table: &Table, cores: usize) -> Option<f
     (whole > 0.0).then(|| led / whole)
 }
 
-fn is_lowest(row: Option<&Row>, cores: usize) -> bool {
+fn is_lowest(row: Option<&MappingRow>, cores: usize) -> bool {
     row.is_some_and(|row| {
         row.configuration.mapping.used() == cores && row.configuration.steps.iter().all(|step| *step == 0)
     })
@@ -226,7 +226,7 @@ fn is_lowest(row: Option<&Row>, cores: usize) -> bool {
 
 /// Whether `before` becomes the row's mapping by moving exactly these `stages` together to an unused core, up to the
 /// numbering of cores.
-fn leaves(row: Option<&Row>, before: &Mapping, stages: &[usize]) -> bool {
+fn leaves(row: Option<&MappingRow>, before: &Mapping, stages: &[usize]) -> bool {
     let Some(row) = row else { return false };
     let after = &row.configuration.mapping;
     let group = |mapping: &Mapping, stage: usize| -> Vec<bool> {
@@ -262,7 +262,7 @@ fn fps_max(problem: &Problem, mapping: &Mapping) -> Option<f64> {
 /// For each pair of successive rows: the greatest energy of the moves, in joules, and the longest time in which the
 /// idle cycles of their cores compensate for them, in seconds; at the rate that ends the first row, with the clocks of
 /// the second.
-fn moves_between_rows(machine: &Mpsoc, problem: &Problem, table: &Table) -> (f64, f64) {
+fn moves_between_rows(machine: &Mpsoc, problem: &Problem, table: &MappingTable) -> (f64, f64) {
     let mut most = (0.0f64, 0.0f64);
     for pair in table.rows().windows(2) {
         let (before, after) = (&pair[0].configuration, &pair[1].configuration);
@@ -304,7 +304,7 @@ fn curve(machine: &Mpsoc, cores: Option<usize>, idle: Idle) -> Result<Run, Strin
     let on = machine.with_clocks(&machine.even_grid(DRAWN_STEPS));
     let problem = problem(WORKERS, on, idle)?;
     let table = match cores {
-        None => Some(Table::new(
+        None => Some(MappingTable::new(
             &Search::new(problem.clone()).map_err(|error| error.to_string())?,
             Some(&mapping(WORKERS, 1)),
         )),

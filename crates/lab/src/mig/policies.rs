@@ -9,7 +9,7 @@
 //! - A steady rate: `still` keeps the best mapping, `exchange` lets the hottest core exchange stages.
 
 use punctual_allocation::mapping::{
-    ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, MoveCost, Problem, Search, Table, thermal,
+    ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, MappingTable, MoveCost, Problem, Search, thermal,
 };
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_sim::pipeline::{Mechanism, Mpsoc, Pipeline, Simulated, StepCost};
@@ -103,7 +103,7 @@ struct Ground {
     seed: u64,
     pipeline: Pipeline,
     problem: Problem,
-    table: Table,
+    table: MappingTable,
     thermal: punctual_sim::pipeline::Thermal,
 }
 
@@ -118,7 +118,7 @@ impl Ground {
         Ok(Ground {
             seed,
             pipeline,
-            table: Table::new(&search, None),
+            table: MappingTable::new(&search, None),
             problem,
             thermal: machine.thermal,
         })

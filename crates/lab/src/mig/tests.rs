@@ -1,6 +1,6 @@
 use super::*;
 use crate::claims::{Claims, Reasons};
-use punctual_allocation::mapping::{Idle, Search, Table};
+use punctual_allocation::mapping::{Idle, MappingTable, Search};
 
 fn settings(seeds: u32) -> Settings {
     Settings {
@@ -90,10 +90,10 @@ fn all_mappings_include_the_papers() {
     for idle in Idle::ALL {
         let problem = radio::problem(3, map::cores(&Mpsoc::paper()), idle).unwrap();
         let papers = Search::among(problem.clone(), [1, 2, 3].map(|cores| radio::mapping(3, cores)));
-        let all = Table::new(&Search::new(problem.clone()).unwrap(), None);
-        let papers = Table::new(&papers, None);
+        let all = MappingTable::new(&Search::new(problem.clone()).unwrap(), None);
+        let papers = MappingTable::new(&papers, None);
         for fps in (1..120).map(|number| f64::from(number) * 50.0) {
-            let watts = |table: &Table| table.row(fps).and_then(|row| problem.watts(&row.configuration, fps));
+            let watts = |table: &MappingTable| table.row(fps).and_then(|row| problem.watts(&row.configuration, fps));
             let (Some(all), Some(papers)) = (watts(&all), watts(&papers)) else {
                 continue;
             };

@@ -1,7 +1,9 @@
 //! The allocator behind the loop's door: values of an event in, knobs of a plan out.
 
 pub use punctual_allocation::CoreJobs;
-use punctual_allocation::{Allocator, Objective, PerCore, Profile, Programs, Running, Settings, Task};
+use punctual_allocation::{
+    Allocator, AllocatorSettings, Objective, PerCore, PeriodicTask, Profile, Programs, RunningJob,
+};
 use punctual_platform::{ClockOffer, KNOBS_MAX, KnobId, Plan, Value};
 use punctual_units::{CoreId, Hertz, Time};
 use serde::{Deserialize, Serialize};
@@ -17,9 +19,9 @@ pub struct SplitOptions {
     /// Programs of the tasks; events name programs by their index here.
     pub profiles: Vec<Profile>,
     /// The periodic tasks among those that run them, by which a static split is found.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<PeriodicTask>,
     /// Resources to hand out, and the policy.
-    pub settings: Settings,
+    pub settings: AllocatorSettings,
 }
 
 /// Which core has which ways and how much bandwidth.
@@ -83,7 +85,7 @@ impl Splitting {
             return None;
         }
         self.programs.slow_down(self.top.map_or(1.0, |top| top.ratio(clock)));
-        let running: PerCore<Option<Running<'_>>> = cores.iter().map(CoreJobs::running).collect();
+        let running: PerCore<Option<RunningJob<'_>>> = cores.iter().map(CoreJobs::running).collect();
         self.allocator.step(&self.programs, &running, now)?;
         Some(self.plan())
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use punctual_allocation::mapping::{
     ClockStep, Coordinator, Cores, Domain, Ground, Mapped, Mapping, MappingDecision, MappingPolicy, Move, MoveCost,
-    Seen,
+    PeriodMeasurements,
 };
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
@@ -173,7 +173,7 @@ impl Duties {
         self.begin_moves(now);
     }
 
-    fn seen(&mut self, now: Time) -> Seen {
+    fn seen(&mut self, now: Time) -> PeriodMeasurements {
         let (shared, celsius) = (self.shared, self.celsius());
         let measured = shared.fps();
         let flows = measured > FPS_LEAST;
@@ -185,7 +185,7 @@ impl Duties {
                 0
             }
         };
-        Seen {
+        PeriodMeasurements {
             core: self.core,
             fps: if flows { shared.rate().unwrap_or(measured) } else { 0.0 },
             cycles: self.movable.iter().map(cycles).collect(),

@@ -8,7 +8,7 @@
 
 mod request;
 
-use punctual_allocation::{Base, Objective, Pool, Profile, Programs, Refill, Settings, Share, Task};
+use punctual_allocation::{AllocatorSettings, Base, Objective, PeriodicTask, Pool, Profile, Programs, Refill, Share};
 use punctual_cores::Placement;
 use punctual_loop::SplitOptions;
 use punctual_sim::{MachineModel, SplitLoad, split};
@@ -40,7 +40,7 @@ pub(crate) fn splitting(
     let program_of: Vec<Option<usize>> = tasks.iter().map(named).collect();
     check_lengths(tasks, &program_of, &programs, placement)?;
     let cores = model.cores as usize;
-    let settings = Settings {
+    let settings = AllocatorSettings {
         pool: pool(&programs, cores),
         cores,
         policy: request.policy,
@@ -105,7 +105,12 @@ fn pool(programs: &Programs, cores: usize) -> Pool {
 
 /// The periodic tasks with profiles, on the cores where they were placed. A task without a period (its jobs follow each
 /// other) counts as always under way.
-fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Programs, placement: &Placement) -> Vec<Task> {
+fn periodic(
+    tasks: &[TaskSpec],
+    program_of: &[Option<usize>],
+    programs: &Programs,
+    placement: &Placement,
+) -> Vec<PeriodicTask> {
     let mut all = Vec::new();
     for ((spec, program), seat) in tasks.iter().zip(program_of).zip(&placement.seats) {
         let Some(program) = *program else { continue };
@@ -117,7 +122,7 @@ fn periodic(tasks: &[TaskSpec], program_of: &[Option<usize>], programs: &Program
             }
         };
         all.extend(seat.cores().iter().map(|core| {
-            Task {
+            PeriodicTask {
                 program,
                 // A deadline before the next release asks for as much as a period of its length.
                 period: spec

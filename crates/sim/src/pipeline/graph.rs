@@ -1,6 +1,6 @@
 //! The simulated program: a graph of stages and queues, and the cost of each stage's steps.
 
-use punctual_allocation::mapping::{STAGES_MAX, Stage};
+use punctual_allocation::mapping::{STAGES_MAX, StageModel};
 use punctual_pipelines::{Graph, StageSpec, WhenFull};
 
 /// Cost of a stage's step.
@@ -126,10 +126,10 @@ impl Pipeline {
     }
 
     /// Stages as mapping policies need them; stages that do not migrate stay on the core that `pin` returns.
-    pub fn to_map(&self, pin: impl Fn(usize) -> usize) -> Vec<Stage> {
+    pub fn to_map(&self, pin: impl Fn(usize) -> usize) -> Vec<StageModel> {
         let of = |(number, stage): (usize, &StageSpec)| {
             let (StepCost { cycles, spread }, rate) = (self.costs[number], self.rates[number]);
-            Stage {
+            StageModel {
                 name: stage.name.clone(),
                 cycles_mean: (cycles * rate).ceil() as u64,
                 cycles_worst: (cycles * (1.0 + spread) * rate).ceil() as u64,

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use punctual_allocation::mapping::{
-    ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, Move, MoveCost, Problem, Search, Table, alone,
-    thermal,
+    ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, MappingTable, Move, MoveCost, Problem, Search,
+    alone, thermal,
 };
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_units::{Hertz, Nanos, Time};
@@ -111,7 +111,7 @@ fn problem(pipeline: &Pipeline, cores: &Cores, idle: Idle) -> Problem {
 
 struct Ground {
     problem: Problem,
-    table: Table,
+    table: MappingTable,
     start: Configuration,
     simulated: Simulated,
 }
@@ -121,7 +121,7 @@ fn ground(rng: &mut ChaCha8Rng, idle: Idle, share: f64, seed: u64) -> Ground {
     let cores = machine(rng);
     let pipeline = pipeline(rng, SLOTS);
     let problem = problem(&pipeline, &cores, idle);
-    let table = Table::new(&Search::new(problem.clone()).unwrap(), None);
+    let table = MappingTable::new(&Search::new(problem.clone()).unwrap(), None);
     let fps = table.fps_max() * share;
     let start = table.row(fps).unwrap().configuration.clone();
     let simulated = Simulated::new(pipeline, (cores, idle, THERMAL), MECHANISM, &start, fps, seed);

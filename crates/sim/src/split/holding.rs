@@ -1,7 +1,7 @@
 //! Share of each core in a split cache and memory, and the resulting waits of its jobs.
 
 use punctual_allocation::policy::equal;
-use punctual_allocation::{Grid, Plan, Pool, PoolError, Share, WayMask};
+use punctual_allocation::{CoreShares, Grid, Pool, PoolError, Share, WayMask};
 use punctual_platform::{KnobId, KnobOffer, Plan as Knobs, Provenance, Range, Refusal, Value};
 use punctual_units::{CoreId, Nanos, Time};
 
@@ -94,7 +94,7 @@ impl SplitModel {
             idle: one,
         };
         pool.check(self.cores)?;
-        Ok(slices(&Plan::side_by_side(equal(pool, self.cores))))
+        Ok(slices(&CoreShares::side_by_side(equal(pool, self.cores))))
     }
 
     /// Offers of the ways and bandwidth knobs of each core.

@@ -1,7 +1,7 @@
 //! Converts the machine's state to an allocator's input, and plans to slices. A run's instants can thus be recorded,
 //! and decided again by another policy to compare or time it.
 
-use punctual_allocation::{CoreJobs, Plan, Running, Share, Waiting, WayMask};
+use punctual_allocation::{CoreJobs, CoreShares, RunningJob, Share, WaitingJob, WayMask};
 use punctual_units::Time;
 
 use super::model::Slice;
@@ -17,7 +17,7 @@ pub struct Instant {
 
 impl Instant {
     /// The running job of each core, with the jobs that wait for it; `None` where the core rests.
-    pub fn cores(&self) -> Vec<Option<Running<'_>>> {
+    pub fn cores(&self) -> Vec<Option<RunningJob<'_>>> {
         self.jobs.iter().map(CoreJobs::running).collect()
     }
 }
@@ -35,7 +35,7 @@ impl Simulation<'_> {
                 jobs.runs = Some(seen);
             }
             // Jobs in the backlog have not begun.
-            let behind = runner.backlog.iter().map(|(_, released)| Waiting {
+            let behind = runner.backlog.iter().map(|(_, released)| WaitingJob {
                 progress: 0.0,
                 deadline: runner.deadline.map_or(Time::MAX, |deadline| *released + deadline),
                 ..seen
@@ -52,7 +52,7 @@ impl Simulation<'_> {
 
 /// Merges two lists that are each ordered by deadline. A merge, because in overload thousands of jobs wait, and this
 /// runs often.
-fn merged(some: &[Waiting], others: impl Iterator<Item = Waiting>) -> Vec<Waiting> {
+fn merged(some: &[WaitingJob], others: impl Iterator<Item = WaitingJob>) -> Vec<WaitingJob> {
     let (mut all, mut some) = (
         Vec::with_capacity(some.len() + others.size_hint().0),
         some.iter().copied().peekable(),
@@ -68,7 +68,7 @@ fn merged(some: &[Waiting], others: impl Iterator<Item = Waiting>) -> Vec<Waitin
 }
 
 /// Converts `plan` to the slice of each core.
-pub fn slices(plan: &Plan) -> Vec<Option<Slice>> {
+pub fn slices(plan: &CoreShares) -> Vec<Option<Slice>> {
     let slice = |(share, mask): (&Share, &WayMask)| Some(Slice::of(*mask, share.partitions));
     plan.shares.iter().zip(&plan.masks).map(slice).collect()
 }

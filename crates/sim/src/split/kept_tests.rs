@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use punctual_allocation::hysteresis::{Aim, Keeper};
 use punctual_allocation::policy::static_fewest;
 use punctual_allocation::{
-    Grid, Loads, Objective, Phase, Plan, Pool, Profile, Programs, RateTable, Refill as Cost, Share, Task,
+    CoreShares, Grid, Loads, Objective, PeriodicTask, Phase, Pool, Profile, Programs, RateTable, Refill as Cost, Share,
 };
 use punctual_units::Nanos;
 use punctual_workload::JobOutcome;
@@ -22,8 +22,8 @@ struct Case {
     machine: SplitModel,
     pool: Pool,
     programs: Vec<Program>,
-    tasks: Vec<Task>,
-    base: Plan,
+    tasks: Vec<PeriodicTask>,
+    base: CoreShares,
     aim: Aim,
 }
 
@@ -111,19 +111,19 @@ fn case(seed: u64) -> Case {
     let ways = parts(random, cores, grid.ways, least.ways);
     let partitions = parts(random, cores, grid.partitions, least.partitions);
     let share = |(ways, partitions): (u8, u8)| Share { ways, partitions };
-    let base = Plan::side_by_side(ways.into_iter().zip(partitions).map(share).collect());
+    let base = CoreShares::side_by_side(ways.into_iter().zip(partitions).map(share).collect());
     let mut tasks = Vec::new();
     for core in 0..cores {
         for _ in 0..random.random_range(1..=3) {
             let program = random.random_range(0..programs.len());
             let utilisation = random.random_range(0.1..0.5);
             let period = Nanos::from_secs_f64(programs[program].profile().duration(base.shares[core]) / utilisation);
-            tasks.push(Task { program, period, core });
+            tasks.push(PeriodicTask { program, period, core });
         }
     }
     let pool = Pool { grid, least, idle };
     let base = match random.random_bool(0.5) {
-        true => Plan::side_by_side(static_fewest(&Loads::new(&compiled(&programs), &tasks, cores), pool)),
+        true => CoreShares::side_by_side(static_fewest(&Loads::new(&compiled(&programs), &tasks, cores), pool)),
         false => base,
     };
     Case {

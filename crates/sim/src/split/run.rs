@@ -1,6 +1,6 @@
 //! A run of periodic tasks with profiles, from its first release to the end of its last job, under an allocator.
 
-use punctual_allocation::{Profile, Task};
+use punctual_allocation::{PeriodicTask, Profile};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::{Active, Arrival, JobOutcome};
 
@@ -53,7 +53,7 @@ pub struct Finished {
 pub fn run(
     model: &SplitModel,
     programs: &[Program],
-    tasks: &[Task],
+    tasks: &[PeriodicTask],
     duration: Nanos,
     mut allocate: impl FnMut(&Instant) -> Option<Vec<Option<Slice>>>,
 ) -> Result<Finished, SplitError> {
@@ -94,7 +94,7 @@ fn pass(machine: &mut Simulation<'_>, next: Time, mut ended: impl FnMut(JobOutco
     }
 }
 
-fn note(finished: &mut Finished, job: JobOutcome, programs: &[Program], tasks: &[Task]) {
+fn note(finished: &mut Finished, job: JobOutcome, programs: &[Program], tasks: &[PeriodicTask]) {
     let program = &programs[tasks[job.task.index()].program];
     let rounding = program.envelope() * ROUNDING + program.phases() as f64 * 1e-9;
     let fast = job.split.computation.as_secs_f64() < program.envelope() - rounding;
@@ -124,14 +124,14 @@ fn end(machine: &mut Simulation<'_>, finished: Finished) -> Result<Finished, Spl
 fn machine(
     model: &SplitModel,
     programs: &[Program],
-    tasks: &[Task],
+    tasks: &[PeriodicTask],
     duration: Nanos,
 ) -> Result<Simulation<'static>, SplitError> {
     let until = Active {
         from: Nanos::ZERO,
         until: duration,
     };
-    let task = |(number, task): (usize, &Task)| task::Task {
+    let task = |(number, task): (usize, &PeriodicTask)| task::Task {
         name: format!("task {number}"),
         deadline: Some(task.period),
         release: Release::Arrival(Arrival::Periodic { period: task.period }),
@@ -152,7 +152,7 @@ fn machine(
     Ok(Simulation::of(MachineModel::bare("split", model.cores as u32), work)?)
 }
 
-fn check(model: &SplitModel, programs: &[Program], tasks: &[Task], duration: Nanos) -> Result<(), SplitError> {
+fn check(model: &SplitModel, programs: &[Program], tasks: &[PeriodicTask], duration: Nanos) -> Result<(), SplitError> {
     let refuse = |what: &str| Err(SplitError::Machine(what.into()));
     if model.cores == 0 || model.grid.is_empty() || model.grid.ways > 64 {
         return refuse("it needs a core, and 1 to 64 ways and bandwidth partitions");
@@ -170,7 +170,7 @@ fn check(model: &SplitModel, programs: &[Program], tasks: &[Task], duration: Nan
     Ok(())
 }
 
-fn check_task(model: &SplitModel, programs: &[Program], task: &Task) -> Result<(), String> {
+fn check_task(model: &SplitModel, programs: &[Program], task: &PeriodicTask) -> Result<(), String> {
     let Some(program) = programs.get(task.program) else {
         return Err(format!("there is no program number {}", task.program));
     };

@@ -1,8 +1,8 @@
 //! Identities that hold on any split machine, and faults that a run refuses.
 
 use proptest::prelude::*;
-use punctual_allocation::profile::{Options, load};
-use punctual_allocation::{Grid, Objective, Phase, Profile, Programs, RateTable, Share, Task};
+use punctual_allocation::profile::{ProfileOptions, load};
+use punctual_allocation::{Grid, Objective, PeriodicTask, Phase, Profile, Programs, RateTable, Share};
 use punctual_units::{Nanos, Time};
 use punctual_workload::JobOutcome;
 
@@ -62,7 +62,7 @@ fn halves(_: &Instant) -> Option<Vec<Option<Slice>>> {
 #[test]
 fn a_job_alone_takes_what_its_profile_says() {
     let programs = [program(&[0.0, 0.5, 0.1])];
-    let tasks = [Task {
+    let tasks = [PeriodicTask {
         program: 0,
         period: seconds(10.0),
         core: 0,
@@ -78,7 +78,7 @@ fn a_job_alone_takes_what_its_profile_says() {
 #[test]
 fn the_earlier_deadline_runs_first_and_late_jobs_run_to_their_end() {
     let programs = [program(&[0.0])];
-    let task = |period| Task {
+    let task = |period| PeriodicTask {
         program: 0,
         period: seconds(period),
         core: 1,
@@ -98,7 +98,7 @@ fn the_earlier_deadline_runs_first_and_late_jobs_run_to_their_end() {
 #[test]
 fn gained_ways_cost_their_size_at_the_cores_bandwidth_and_returned_ones_again() {
     let programs = [program(&[0.0, 0.0])];
-    let tasks = [0, 1].map(|core| Task {
+    let tasks = [0, 1].map(|core| PeriodicTask {
         program: 0,
         period: seconds(10.0),
         core,
@@ -135,7 +135,7 @@ fn gained_ways_cost_their_size_at_the_cores_bandwidth_and_returned_ones_again() 
 #[test]
 fn decisions_are_a_gap_apart() {
     let programs = [program(&[0.0; 50])];
-    let tasks = [0, 1].map(|core| Task {
+    let tasks = [0, 1].map(|core| PeriodicTask {
         program: 0,
         period: seconds(1.5),
         core,
@@ -157,7 +157,7 @@ fn decisions_are_a_gap_apart() {
 #[test]
 fn what_is_handed_out_twice_is_refused() {
     let programs = [program(&[0.0])];
-    let tasks = [Task {
+    let tasks = [PeriodicTask {
         program: 0,
         period: seconds(1.0),
         core: 0,
@@ -180,7 +180,7 @@ fn what_is_handed_out_twice_is_refused() {
 #[test]
 fn a_task_that_gets_nothing_never_ends() {
     let programs = [program(&[0.0])];
-    let tasks = [0, 1].map(|core| Task {
+    let tasks = [0, 1].map(|core| PeriodicTask {
         program: 0,
         period: seconds(1.0),
         core,
@@ -203,21 +203,21 @@ fn a_task_that_gets_nothing_never_ends() {
 #[test]
 fn tasks_of_nothing_are_refused() {
     let programs = [program(&[0.0])];
-    let good = Task {
+    let good = PeriodicTask {
         program: 0,
         period: seconds(1.0),
         core: 0,
     };
     for (wrong, word) in [
-        (Task { program: 1, ..good }, "no program"),
+        (PeriodicTask { program: 1, ..good }, "no program"),
         (
-            Task {
+            PeriodicTask {
                 period: Nanos::ZERO,
                 ..good
             },
             "a period of 0",
         ),
-        (Task { core: 2, ..good }, "core 2 of 2"),
+        (PeriodicTask { core: 2, ..good }, "core 2 of 2"),
     ] {
         let error = run(&MACHINE, &programs, &[good, wrong], seconds(1.0), halves).unwrap_err();
         assert!(
@@ -230,7 +230,7 @@ fn tasks_of_nothing_are_refused() {
 #[test]
 fn what_would_not_end_is_refused() {
     let programs = [program(&[0.0])];
-    let task = |period| Task {
+    let task = |period| PeriodicTask {
         program: 0,
         period: seconds(period),
         core: 0,
@@ -248,10 +248,10 @@ fn an_allocator_finds_the_phase_that_a_job_is_in() {
         for caches in ["full", "scaled"] {
             let file = format!("{}/../../data/profiles/{name}.{caches}.csv", env!("CARGO_MANIFEST_DIR"));
             for phases in [32, 64] {
-                let options = Options {
+                let options = ProfileOptions {
                     clustering: None,
                     phases,
-                    ..Options::default()
+                    ..ProfileOptions::default()
                 };
                 let profile = load(&file, &std::fs::read(&file).unwrap(), &options).unwrap().profile;
                 misread += phases_agree(profile);
@@ -290,8 +290,8 @@ proptest! {
         charged in any::<bool>(),
     ) {
         let programs: Vec<Program> = gains.iter().map(|gains| program(gains)).collect();
-        let tasks: Vec<Task> = periods.iter()
-            .map(|(program, period, core)| Task { program: program % programs.len(), period: seconds(*period), core: *core })
+        let tasks: Vec<PeriodicTask> = periods.iter()
+            .map(|(program, period, core)| PeriodicTask { program: program % programs.len(), period: seconds(*period), core: *core })
             .collect();
         let refill = if charged { Refill::Charged } else { Refill::Free };
         let mut turn = cuts.iter().cycle();

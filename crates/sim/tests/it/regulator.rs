@@ -6,7 +6,7 @@
 
 use punctual_allocation::mapping::{
     ClockStep, Configuration, Coordinator, Cores, Domain, Ground, Idle, Mapped, Mapping, MappingPolicy, Move, MoveCost,
-    Seen,
+    PeriodMeasurements,
 };
 use punctual_loop::{
     Answer, CLOCKS_EVERY, ClockDomain, ClockGround, Clocks, ClocksSeen, Event, MadeFor, ModelDocument, Regulator,
@@ -305,7 +305,7 @@ impl Run {
     fn ask(&mut self, fps: f64) -> usize {
         let observed = self.simulated.observe();
         let measured = |cycles: &f64| (cycles * self.rng.random_range(0.98..1.02)) as u64;
-        let seen = Seen {
+        let seen = PeriodMeasurements {
             core: 0,
             fps,
             cycles: CYCLES.iter().map(measured).collect(),

@@ -1,7 +1,7 @@
 //! Random programs, what runs, and brute force.
 
 use proptest::prelude::*;
-use punctual_allocation::{Grid, Objective, Phase, Pool, Profile, Programs, RateTable, Running, Share};
+use punctual_allocation::{Grid, Objective, Phase, Pool, Profile, Programs, RateTable, RunningJob, Share};
 use punctual_units::Time;
 
 /// Small enough for brute force.
@@ -51,8 +51,8 @@ pub fn programs() -> impl Strategy<Value = Programs> {
 }
 
 /// What runs on up to four cores, of [`programs`].
-pub fn cores() -> impl Strategy<Value = Vec<Option<Running<'static>>>> {
-    let job = (0_usize..3, 0.0..1.0, 0_u64..2_000_000_000).prop_map(|(program, progress, deadline)| Running {
+pub fn cores() -> impl Strategy<Value = Vec<Option<RunningJob<'static>>>> {
+    let job = (0_usize..3, 0.0..1.0, 0_u64..2_000_000_000).prop_map(|(program, progress, deadline)| RunningJob {
         program,
         progress,
         deadline: Time(deadline),

@@ -2,17 +2,17 @@
 
 use proptest::prelude::*;
 use punctual_allocation::{
-    Allocator, Objective, Phase, Policy, Profile, Programs, RateTable, Refill, Running, Settings,
+    Allocator, AllocatorSettings, Objective, Phase, Policy, Profile, Programs, RateTable, Refill, RunningJob,
 };
 use punctual_units::{Nanos, Time};
 
 use crate::truths::common::{GRID, POOL, cores, keeps_to_the_pool, programs};
 
-fn settings(policy: Policy) -> Settings {
-    Settings {
+fn settings(policy: Policy) -> AllocatorSettings {
+    AllocatorSettings {
         pool: POOL,
         cores: 4,
-        ..Settings::paper(policy)
+        ..AllocatorSettings::paper(policy)
     }
 }
 
@@ -50,7 +50,7 @@ proptest! {
         instants in proptest::collection::vec(cores(), 1..12),
     ) {
         let dear = Refill { way_bytes: 1e12, partition_bytes_per_second: 1.0 };
-        let settings = Settings { refill: Some(dear), ..settings(policy) };
+        let settings = AllocatorSettings { refill: Some(dear), ..settings(policy) };
         let mut allocator = Allocator::new(&programs, &[], settings).expect("fine settings");
         for (second, mut cores) in instants.into_iter().enumerate() {
             cores.resize(4, None);
@@ -103,7 +103,7 @@ fn a_phase_that_changed_is_noticed_on_any_core() {
     let profiles = [profile("turns", &[true, false]), profile("steady", &[true])];
     let programs = Programs::new(&profiles, Objective::Speed).unwrap();
     let job = |program, progress| {
-        Some(Running {
+        Some(RunningJob {
             program,
             progress,
             deadline: Time(1_000_000_000),

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_allocation::policy::{dadna, dna};
 use punctual_allocation::{
-    Objective, PerCore, Phase, Profile, Programs, RateTable, Running, Share, Waiting, virtual_deadline_with,
+    Objective, PerCore, Phase, Profile, Programs, RateTable, RunningJob, Share, WaitingJob, virtual_deadline_with,
 };
 use punctual_units::Time;
 
@@ -13,8 +13,8 @@ use crate::truths::common::{GRID, POOL, cores, keeps_to_the_pool, programs};
 const NOW: Time = Time(1_000_000_000);
 
 /// Up to three jobs that wait for each core.
-fn queues() -> impl Strategy<Value = Vec<Vec<Waiting>>> {
-    let job = (0_usize..3, 0.0..1.0, 0_u64..3_000_000_000).prop_map(|(program, progress, deadline)| Waiting {
+fn queues() -> impl Strategy<Value = Vec<Vec<WaitingJob>>> {
+    let job = (0_usize..3, 0.0..1.0, 0_u64..3_000_000_000).prop_map(|(program, progress, deadline)| WaitingJob {
         program,
         progress,
         deadline: Time(deadline),
@@ -22,9 +22,9 @@ fn queues() -> impl Strategy<Value = Vec<Vec<Waiting>>> {
     proptest::collection::vec(proptest::collection::vec(job, 0..4), 4)
 }
 
-fn with_queues<'q>(cores: &[Option<Running<'_>>], queues: &'q [Vec<Waiting>]) -> Vec<Option<Running<'q>>> {
-    let with = |(job, waiting): (&Option<Running<'_>>, &'q Vec<Waiting>)| {
-        job.map(|job| Running {
+fn with_queues<'q>(cores: &[Option<RunningJob<'_>>], queues: &'q [Vec<WaitingJob>]) -> Vec<Option<RunningJob<'q>>> {
+    let with = |(job, waiting): (&Option<RunningJob<'_>>, &'q Vec<WaitingJob>)| {
+        job.map(|job| RunningJob {
             program: job.program,
             progress: job.progress,
             deadline: job.deadline,
@@ -35,12 +35,12 @@ fn with_queues<'q>(cores: &[Option<Running<'_>>], queues: &'q [Vec<Waiting>]) ->
 }
 
 /// Whether the job of each core, whose deadline has not passed, ends after its virtual deadline if it keeps its share.
-fn late(programs: &Programs, cores: &[Option<Running<'_>>], shares: &[Share]) -> Vec<bool> {
+fn late(programs: &Programs, cores: &[Option<RunningJob<'_>>], shares: &[Share]) -> Vec<bool> {
     let even = Share {
         ways: POOL.grid.ways / cores.len() as u8,
         partitions: POOL.grid.partitions / cores.len() as u8,
     };
-    let late = |(job, share): (&Option<Running<'_>>, &Share)| {
+    let late = |(job, share): (&Option<RunningJob<'_>>, &Share)| {
         job.as_ref().is_some_and(|job| {
             let due = virtual_deadline_with(job, programs, even).as_secs_f64();
             let ends = NOW.as_secs_f64() + programs.time_left(job.program, job.progress, *share);
@@ -70,13 +70,13 @@ proptest! {
     #[test]
     fn a_job_in_time_with_others_behind_never_pays(programs in programs(), cores in cores(), queues in queues()) {
         // No job's deadline has passed, and a job waits for every core: no donors.
-        let queues: Vec<Vec<Waiting>> = queues
+        let queues: Vec<Vec<WaitingJob>> = queues
             .into_iter()
-            .map(|queue| queue.into_iter().chain([Waiting { program: 0, progress: 0.0, deadline: Time::MAX }]).collect())
+            .map(|queue| queue.into_iter().chain([WaitingJob { program: 0, progress: 0.0, deadline: Time::MAX }]).collect())
             .collect();
-        let cores: Vec<Option<Running>> = with_queues(&cores, &queues)
+        let cores: Vec<Option<RunningJob>> = with_queues(&cores, &queues)
             .into_iter()
-            .map(|job| job.map(|job| Running { deadline: job.deadline.max(NOW), ..job }))
+            .map(|job| job.map(|job| RunningJob { deadline: job.deadline.max(NOW), ..job }))
             .collect();
         prop_assert_eq!(dadna(&programs, POOL, &cores, NOW), dna(&programs, POOL, &cores));
     }
@@ -84,7 +84,7 @@ proptest! {
 
 /// The partitions that DNA and DADNA give the second of two jobs that gain by bandwidth alone, and alike. It takes 8 s
 /// over its partitions and is due in 1.5 s; the first is due at `first` ns, with `waiting` behind it.
-fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
+fn second_gets(first: u64, waiting: &[WaitingJob]) -> (u8, u8) {
     let phase = Phase {
         ends: 1.0,
         rates: RateTable::new(GRID, |share| 1e8 * f32::from(share.partitions)),
@@ -97,7 +97,7 @@ fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
     };
     let programs = Programs::new(&[profile], Objective::Speed).expect("a fine profile");
     let job = |deadline, waiting| {
-        Some(Running {
+        Some(RunningJob {
             program: 0,
             progress: 0.0,
             deadline: Time(deadline),
@@ -115,7 +115,7 @@ fn second_gets(first: u64, waiting: &[Waiting]) -> (u8, u8) {
 #[test]
 fn a_job_that_is_late_already_pays() {
     assert_eq!(second_gets(0, &[]), (4, 7));
-    let behind = [Waiting {
+    let behind = [WaitingJob {
         program: 0,
         progress: 0.0,
         deadline: Time(0),
@@ -125,7 +125,7 @@ fn a_job_that_is_late_already_pays() {
 
 #[test]
 fn a_job_in_time_pays_if_none_waits_behind_it() {
-    let behind = [Waiting {
+    let behind = [WaitingJob {
         program: 0,
         progress: 0.0,
         deadline: Time::MAX,

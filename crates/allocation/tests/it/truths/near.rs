@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use punctual_allocation::policy::{Exact, Loads, dna, equal, static_best, summed};
-use punctual_allocation::profile::{Options, load};
-use punctual_allocation::{Grid, Objective, PerCore, Pool, Programs, Running, Share, Task};
+use punctual_allocation::profile::{ProfileOptions, load};
+use punctual_allocation::{Grid, Objective, PerCore, PeriodicTask, Pool, Programs, RunningJob, Share};
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -24,10 +24,10 @@ fn programs(folder: &Path, ending: &str) -> Programs {
     files.sort();
     // Phases as they are recorded, joined where they differ least: what a decision reads, without the search for
     // clusters.
-    let options = Options {
+    let options = ProfileOptions {
         grid: Some(Grid::PAPER),
         clustering: None,
-        ..Options::default()
+        ..ProfileOptions::default()
     };
     let profile = |file: &PathBuf| {
         let bytes = std::fs::read(file).expect("the file");
@@ -48,7 +48,7 @@ fn ratios(programs: &Programs) -> [f64; 3] {
     for _ in 0..INSTANTS {
         let cores: Vec<_> = (0..CORES)
             .map(|_| {
-                Some(Running {
+                Some(RunningJob {
                     program: rng.random_range(0..programs.len()),
                     progress: rng.random_range(0.0..1.0),
                     deadline: Time::MAX,
@@ -56,11 +56,11 @@ fn ratios(programs: &Programs) -> [f64; 3] {
                 })
             })
             .collect();
-        let tasks: Vec<Task> = cores
+        let tasks: Vec<PeriodicTask> = cores
             .iter()
             .flatten()
             .enumerate()
-            .map(|(core, job)| Task {
+            .map(|(core, job)| PeriodicTask {
                 program: job.program,
                 period: Nanos::from_secs_f64(programs.duration(job.program, Grid::PAPER.all())),
                 core,

@@ -2,16 +2,16 @@
 
 use proptest::prelude::*;
 use punctual_allocation::policy::{Exact, dadna, dna, summed};
-use punctual_allocation::{Running, Share};
+use punctual_allocation::{RunningJob, Share};
 use punctual_units::Time;
 
 use crate::truths::common::{POOL, cores, every_split, keeps_to_the_pool, programs};
 
-fn busy(cores: &[Option<Running<'_>>]) -> Vec<bool> {
+fn busy(cores: &[Option<RunningJob<'_>>]) -> Vec<bool> {
     cores.iter().map(Option::is_some).collect()
 }
 
-fn best(cores: &[Option<Running<'_>>], mut value: impl FnMut(&[Share]) -> i64) -> i64 {
+fn best(cores: &[Option<RunningJob<'_>>], mut value: impl FnMut(&[Share]) -> i64) -> i64 {
     let mut best = i64::MIN;
     every_split(&busy(cores), &mut |shares| best = best.max(value(shares)));
     best
@@ -36,7 +36,7 @@ proptest! {
         let mut kept = Exact::new(&programs, POOL, 4);
         kept.fill(&programs);
         for instant in instants {
-            let job = |(program, progress)| Running { program, progress, deadline: Time(0), waiting: &[] };
+            let job = |(program, progress)| RunningJob { program, progress, deadline: Time(0), waiting: &[] };
             let cores: Vec<_> = instant.into_iter().map(|job_at| job_at.map(job)).collect();
             let fresh = Exact::new(&programs, POOL, 4).decide(&programs, &cores);
             prop_assert_eq!(kept.decide(&programs, &cores), fresh);
@@ -53,7 +53,7 @@ proptest! {
         let mut full = Exact::within(&programs, POOL, 4, bytes);
         full.fill(&programs);
         for instant in instants {
-            let job = |(program, progress)| Some(Running { program, progress, deadline: Time(0), waiting: &[] });
+            let job = |(program, progress)| Some(RunningJob { program, progress, deadline: Time(0), waiting: &[] });
             let cores: Vec<_> = instant.into_iter().map(job).collect();
             let shares = full.decide(&programs, &cores);
             prop_assert_eq!(

@@ -2,18 +2,18 @@
 
 use proptest::prelude::*;
 use punctual_allocation::policy::{dadna, dna, summed};
-use punctual_allocation::{Programs, Running, Share, Waiting, virtual_deadline_with};
+use punctual_allocation::{Programs, RunningJob, Share, WaitingJob, virtual_deadline_with};
 use punctual_units::Time;
 
 use crate::truths::common::{POOL, cores, programs};
 
 /// rho, in levels.
-fn rho(programs: &Programs, job: &Running<'_>, ways: u8, partitions: u8) -> i64 {
+fn rho(programs: &Programs, job: &RunningJob<'_>, ways: u8, partitions: u8) -> i64 {
     summed(programs, &[Some(*job)], &[Share { ways, partitions }])
 }
 
 /// The double sum of theta, term by term.
-fn sum(programs: &Programs, job: &Running<'_>, has: Share, ways: u8, partitions: u8) -> i64 {
+fn sum(programs: &Programs, job: &RunningJob<'_>, has: Share, ways: u8, partitions: u8) -> i64 {
     let now = rho(programs, job, has.ways, has.partitions);
     let terms = (0..=ways).flat_map(|j| (0..=partitions).map(move |k| (j, k)));
     terms
@@ -22,7 +22,7 @@ fn sum(programs: &Programs, job: &Running<'_>, has: Share, ways: u8, partitions:
 }
 
 /// Algorithm 1, a zero delta left out of the divisor, nothing used up handed out, until no core gains.
-fn algorithm_1(programs: &Programs, jobs: &[Running<'_>], mut ways: u8, mut partitions: u8) -> Vec<Share> {
+fn algorithm_1(programs: &Programs, jobs: &[RunningJob<'_>], mut ways: u8, mut partitions: u8) -> Vec<Share> {
     let mut shares = vec![POOL.least; jobs.len()];
     while ways > 0 || partitions > 0 {
         let divisor = f64::from(ways.max(1)) * f64::from(partitions.max(1));
@@ -49,17 +49,17 @@ fn algorithm_1(programs: &Programs, jobs: &[Running<'_>], mut ways: u8, mut part
 }
 
 /// A busy core for each job; deadlines far away.
-fn busy(jobs: Vec<Option<Running<'static>>>) -> Vec<Running<'static>> {
+fn busy(jobs: Vec<Option<RunningJob<'static>>>) -> Vec<RunningJob<'static>> {
     jobs.into_iter()
         .flatten()
-        .map(|job| Running {
+        .map(|job| RunningJob {
             deadline: Time::MAX,
             ..job
         })
         .collect()
 }
 
-fn on_cores<'a>(jobs: &[Running<'a>]) -> Vec<Option<Running<'a>>> {
+fn on_cores<'a>(jobs: &[RunningJob<'a>]) -> Vec<Option<RunningJob<'a>>> {
     jobs.iter().copied().map(Some).collect()
 }
 
@@ -88,11 +88,11 @@ proptest! {
         waiting in proptest::collection::vec((0_usize..3, 0.0..1.0, 0_u64..3_000_000_000), 0..6),
         deadline in 0_u64..3_000_000_000,
     ) {
-        let mut waiting: Vec<Waiting> = waiting
+        let mut waiting: Vec<WaitingJob> = waiting
             .into_iter()
-            .map(|(program, progress, deadline)| Waiting { program, progress, deadline: Time(deadline) })
+            .map(|(program, progress, deadline)| WaitingJob { program, progress, deadline: Time(deadline) })
             .collect();
-        let job = Running { program: 0, progress: 0.0, deadline: Time(deadline), waiting: &waiting };
+        let job = RunningJob { program: 0, progress: 0.0, deadline: Time(deadline), waiting: &waiting };
         let told = virtual_deadline_with(&job, &programs, programs.grid().all());
         // Forwards: from the virtual deadline on, with everything, each is in time; a moment later, one of them is not.
         waiting.sort_by_key(|job| job.deadline);

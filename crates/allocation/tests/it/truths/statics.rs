@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 use punctual_allocation::policy::{equal, static_best, static_fewest, vc2m};
-use punctual_allocation::{Leftovers, Loads, Pool, Share, Task};
+use punctual_allocation::{Leftovers, Loads, PeriodicTask, Pool, Share};
 use punctual_units::Nanos;
 
 use crate::truths::common::{POOL, every_split, keeps_to_the_pool, programs};
 
-fn tasks() -> impl Strategy<Value = Vec<Task>> {
-    let task = (0_usize..3, 1_u64..5_000, 0_usize..3).prop_map(|(program, millis, core)| Task {
+fn tasks() -> impl Strategy<Value = Vec<PeriodicTask>> {
+    let task = (0_usize..3, 1_u64..5_000, 0_usize..3).prop_map(|(program, millis, core)| PeriodicTask {
         program,
         period: Nanos::from_millis(millis),
         core,

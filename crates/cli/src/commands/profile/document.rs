@@ -1,6 +1,6 @@
 //! A profile as JSON, for `punctual profile show --json`.
 
-use punctual_allocation::profile::{Accuracy, Recording, Smoothing, Timing};
+use punctual_allocation::profile::{Accuracy, ProfileRecording, Smoothing, Timing};
 use punctual_allocation::{Grid, Profile, Share};
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ impl Document<'_> {
             name: shown.recording.name(),
             grid: shown.course.grid(),
             instructions: shown.course.instructions(),
-            timing: matches!(shown.recording, Recording::Windows(_)).then_some(shown.options.timing),
+            timing: matches!(shown.recording, ProfileRecording::Windows(_)).then_some(shown.options.timing),
             smoothing: shown.options.smoothing,
             candidates: candidates
                 .map(|candidate| Kinds {

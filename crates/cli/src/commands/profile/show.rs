@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use punctual_allocation::profile::{Compiled, Course, Options, ReadError, Recording, Smoothing, Timing};
+use punctual_allocation::profile::{Compiled, Course, ProfileOptions, ProfileRecording, ReadError, Smoothing, Timing};
 use punctual_allocation::{Grid, Share};
 use ratatui::crossterm::terminal;
 
@@ -21,8 +21,8 @@ const WIDTH: usize = 100;
 
 /// A profile, and the parts of it that are shown.
 pub struct Shown {
-    pub recording: Recording,
-    pub options: Options,
+    pub recording: ProfileRecording,
+    pub options: ProfileOptions,
     /// The profile in full detail.
     pub course: Course,
     /// The profile reduced to a few phases.
@@ -46,9 +46,9 @@ pub fn show(arguments: &Show, command: &str) -> Result<(), Failure> {
     html.map_or(Ok(()), |file| file.text(&page::profile(&shown, command)))
 }
 
-fn options(arguments: &Show) -> Options {
+fn options(arguments: &Show) -> ProfileOptions {
     let grid = arguments.ways.zip(arguments.partitions);
-    Options {
+    ProfileOptions {
         grid: grid.map(|(ways, partitions)| Grid { ways, partitions }),
         phases: arguments.phases,
         smoothing: match arguments.smooth {
@@ -56,7 +56,7 @@ fn options(arguments: &Show) -> Options {
             Smooth::Best => Smoothing::Best,
             Smooth::Nearest => Smoothing::Nearest,
         },
-        ..Options::default()
+        ..ProfileOptions::default()
     }
 }
 
@@ -69,15 +69,15 @@ fn width() -> usize {
 
 impl Shown {
     /// Reads and compiles `file`.
-    pub fn read(file: &Path, options: Options) -> Result<Shown, Failure> {
+    pub fn read(file: &Path, options: ProfileOptions) -> Result<Shown, Failure> {
         let bytes = profiles::bytes(file).map_err(|line| Failure::Input(vec![line]))?;
         let name = file.display().to_string();
         Shown::of(&name, &bytes, options).map_err(|error| Failure::input([error.to_string()]))
     }
 
     /// Reads and compiles the profile in `bytes`; messages call it `file`.
-    pub fn of(file: &str, bytes: &[u8], options: Options) -> Result<Shown, ReadError> {
-        let recording = Recording::read(file, bytes, options.grid)?;
+    pub fn of(file: &str, bytes: &[u8], options: ProfileOptions) -> Result<Shown, ReadError> {
+        let recording = ProfileRecording::read(file, bytes, options.grid)?;
         let failed = |problem| ReadError {
             file: file.to_string(),
             line: None,
@@ -105,8 +105,8 @@ impl Shown {
     pub fn title(&self) -> String {
         let grid = self.course.grid();
         let kind = match &self.recording {
-            Recording::Measured(_) => "measured".to_string(),
-            Recording::Windows(windows) => format!("traced, {} windows", count(windows.windows().len() as u64)),
+            ProfileRecording::Measured(_) => "measured".to_string(),
+            ProfileRecording::Windows(windows) => format!("traced, {} windows", count(windows.windows().len() as u64)),
         };
         format!("{}: {kind}; {}", self.recording.name(), named(grid.all()))
     }
@@ -114,11 +114,11 @@ impl Shown {
     /// Sentences on the origin of the rates.
     pub fn provenance(&self) -> Vec<String> {
         match &self.recording {
-            Recording::Measured(_) => vec![
+            ProfileRecording::Measured(_) => vec![
                 "rates as measured; those of a share whose run is longer than with everything are scaled to its length"
                     .into(),
             ],
-            Recording::Windows(_) => {
+            ProfileRecording::Windows(_) => {
                 let Timing {
                     base_cycles,
                     llc_cycles,
@@ -159,7 +159,7 @@ impl Shown {
 
     /// Misses per 1000 instructions with the fewest and with the most ways; empty if they were not recorded.
     pub fn misses(&self) -> Vec<(u8, Steps)> {
-        let Recording::Windows(windows) = &self.recording else {
+        let ProfileRecording::Windows(windows) = &self.recording else {
             return Vec::new();
         };
         let whole = windows.instructions() as f64;

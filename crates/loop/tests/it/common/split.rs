@@ -1,6 +1,8 @@
 //! Two cores that split cache ways and bandwidth.
 
-use punctual_allocation::{Base, CoreJobs, Grid, Phase, Policy, Pool, Profile, RateTable, Refill, Settings, Waiting};
+use punctual_allocation::{
+    AllocatorSettings, Base, CoreJobs, Grid, Phase, Policy, Pool, Profile, RateTable, Refill, WaitingJob,
+};
 use punctual_loop::{Event, SplitOptions};
 use punctual_units::{Hertz, Nanos, Time};
 
@@ -22,7 +24,7 @@ pub fn split(policy: Policy, refill: Option<Refill>) -> SplitOptions {
     SplitOptions {
         profiles: vec![profile("turns", [0.0, 2e8]), profile("steady", [1e8, 1e8])],
         tasks: Vec::new(),
-        settings: Settings {
+        settings: AllocatorSettings {
             pool: Pool::PAPER,
             cores: 2,
             policy,
@@ -39,7 +41,7 @@ const PERIOD: u64 = 200_000_000;
 /// What runs at `now`: on the first core another half of a job each time.
 pub fn jobs(number: u64, now: Time) -> Event {
     let job = |program, progress| CoreJobs {
-        runs: Some(Waiting {
+        runs: Some(WaitingJob {
             program,
             progress,
             deadline: Time((now.0 / PERIOD + 1) * PERIOD),

@@ -7,14 +7,14 @@
 //! coincidences of a schedule.
 
 use punctual_allocation::policy::equal;
-use punctual_allocation::{Loads, Pool, Programs, Running, Share, Task, Waiting};
+use punctual_allocation::{Loads, PeriodicTask, Pool, Programs, RunningJob, Share, WaitingJob};
 use punctual_lab::packing::worst_fit;
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// The running job of each core, if any.
-pub type Cores<'a> = Vec<Option<Running<'a>>>;
+pub type Cores<'a> = Vec<Option<RunningJob<'a>>>;
 
 /// Number of task sets from which instants are drawn.
 const TASK_SETS: usize = 64;
@@ -36,8 +36,8 @@ pub struct Instants {
 /// The jobs of a core at an instant.
 #[derive(Default)]
 struct Core {
-    runs: Option<Waiting>,
-    waits: Vec<Waiting>,
+    runs: Option<WaitingJob>,
+    waits: Vec<WaitingJob>,
 }
 
 impl Instants {
@@ -51,7 +51,7 @@ impl Instants {
             sets.push(Loads::new(programs, &tasks, cores));
             for _ in 0..INSTANTS {
                 let core = |core: usize| {
-                    let tasks: Vec<&Task> = tasks.iter().filter(|task| task.core == core).collect();
+                    let tasks: Vec<&PeriodicTask> = tasks.iter().filter(|task| task.core == core).collect();
                     draw_core(programs, &tasks, even[core], &mut rng)
                 };
                 instants.push((0..cores).map(core).collect());
@@ -88,7 +88,7 @@ impl Instants {
     /// Iterates over all instants.
     pub fn iter(&self) -> impl Iterator<Item = Cores<'_>> {
         let running = |core: &Core| {
-            core.runs.map(|job| Running {
+            core.runs.map(|job| RunningJob {
                 program: job.program,
                 progress: job.progress,
                 deadline: job.deadline,
@@ -97,7 +97,7 @@ impl Instants {
         };
         self.instants.iter().map(move |cores| {
             let with_waiting = |core| {
-                running(core).map(|job| Running {
+                running(core).map(|job| RunningJob {
                     waiting: &core.waits,
                     ..job
                 })
@@ -108,7 +108,7 @@ impl Instants {
 }
 
 /// Draws tasks until `utilisation` is reached; the last one is cut to fit, so that sets compare.
-fn task_set(programs: &Programs, cores: usize, utilisation: f64, rng: &mut ChaCha8Rng) -> Vec<Task> {
+fn task_set(programs: &Programs, cores: usize, utilisation: f64, rng: &mut ChaCha8Rng) -> Vec<PeriodicTask> {
     let mut each = Vec::new();
     let mut left = utilisation;
     while left > 0.0 && each.len() < TASKS_MAX {
@@ -126,13 +126,13 @@ fn task_set(programs: &Programs, cores: usize, utilisation: f64, rng: &mut ChaCh
         .map(|(utilisation, core)| {
             let program = rng.random_range(0..programs.len());
             let period = Nanos::from_secs_f64(programs.duration(program, all) / utilisation);
-            Task { program, period, core }
+            PeriodicTask { program, period, core }
         })
         .collect()
 }
 
-fn draw_core(programs: &Programs, tasks: &[&Task], share: Share, rng: &mut ChaCha8Rng) -> Core {
-    let utilisation = |task: &Task| programs.duration(task.program, share) / task.period.as_secs_f64();
+fn draw_core(programs: &Programs, tasks: &[&PeriodicTask], share: Share, rng: &mut ChaCha8Rng) -> Core {
+    let utilisation = |task: &PeriodicTask| programs.duration(task.program, share) / task.period.as_secs_f64();
     let whole: f64 = tasks.iter().map(|task| utilisation(task)).sum();
     // An overloaded core never rests.
     let mut point = rng.random_range(0.0..whole.max(1.0));
@@ -143,7 +143,7 @@ fn draw_core(programs: &Programs, tasks: &[&Task], share: Share, rng: &mut ChaCh
         if (0.0..part).contains(&point) {
             core.runs = Some(job);
         } else if rng.random_bool(part.min(1.0)) {
-            core.waits.push(Waiting { progress: 0.0, ..job });
+            core.waits.push(WaitingJob { progress: 0.0, ..job });
         }
         point -= part;
     }
@@ -152,12 +152,12 @@ fn draw_core(programs: &Programs, tasks: &[&Task], share: Share, rng: &mut ChaCh
 
 /// Draws a job of `task`, at a uniform point of its execution; its deadline is a period after a release before it
 /// began.
-fn draw_job(programs: &Programs, task: &Task, share: Share, rng: &mut ChaCha8Rng) -> Waiting {
+fn draw_job(programs: &Programs, task: &PeriodicTask, share: Share, rng: &mut ChaCha8Rng) -> WaitingJob {
     let (takes, period) = (programs.duration(task.program, share), task.period.as_secs_f64());
     let since = rng.random_range(0.0..takes);
     let waited = rng.random_range(0.0..1.0) * (period - takes).max(0.0);
     let deadline = NOW.as_secs_f64() + period - since - waited;
-    Waiting {
+    WaitingJob {
         program: task.program,
         progress: progress_after(programs, task.program, since, share),
         deadline: Time(Nanos::from_secs_f64(deadline).0),

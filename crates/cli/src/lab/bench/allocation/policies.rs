@@ -2,7 +2,7 @@
 //! optimum.
 
 use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
-use punctual_allocation::{Leftovers, PerCore, Pool, Programs, Running, Share};
+use punctual_allocation::{Leftovers, PerCore, Pool, Programs, RunningJob, Share};
 
 use super::instants::Instants;
 
@@ -10,7 +10,7 @@ use super::instants::Instants;
 pub const EXACT: &str = "exact";
 
 /// A policy: from the number of an instant and the running jobs to the split.
-type Policy<'a> = dyn FnMut(usize, &[Option<Running<'_>>]) -> PerCore<Share> + 'a;
+type Policy<'a> = dyn FnMut(usize, &[Option<RunningJob<'_>>]) -> PerCore<Share> + 'a;
 
 /// A named policy under comparison.
 pub struct Decide<'a> {

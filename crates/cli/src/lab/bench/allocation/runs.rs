@@ -6,7 +6,7 @@
 //! way costs nothing, because it would otherwise spend its time refilling ways; the rule with hysteresis runs on one
 //! with real costs.
 
-use punctual_allocation::{Allocator, Base, Plan, Policy, Pool, Programs, Refill, Running, Settings};
+use punctual_allocation::{Allocator, AllocatorSettings, Base, CoreShares, Policy, Pool, Programs, Refill, RunningJob};
 use punctual_lab::dna::{ProfileSet, TaskSet, draw};
 use punctual_sim::split::{self, Instant, Program, SplitModel, slices};
 use punctual_units::{Nanos, Time};
@@ -67,7 +67,7 @@ pub struct Run {
     /// Number of decisions that changed the split.
     pub changes: u64,
     /// The split in force at the end.
-    pub last: Plan,
+    pub last: CoreShares,
 }
 
 impl<'b> Bench<'b> {
@@ -147,7 +147,7 @@ impl<'b> Bench<'b> {
             way_bytes: self.machine.way_bytes,
             partition_bytes_per_second: self.machine.partition_bandwidth,
         };
-        let settings = Settings {
+        let settings = AllocatorSettings {
             pool: self.pool,
             cores: self.machine.cores,
             policy: decider.policy,
@@ -161,6 +161,6 @@ impl<'b> Bench<'b> {
 }
 
 /// Makes a decision; returns whether it changed the split.
-pub fn step(allocator: &mut Allocator, programs: &Programs, cores: &[Option<Running<'_>>], now: Time) -> bool {
+pub fn step(allocator: &mut Allocator, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> bool {
     allocator.step(programs, cores, now).is_some()
 }

@@ -1,4 +1,4 @@
-use punctual_allocation::Running;
+use punctual_allocation::RunningJob;
 
 use super::runs::step;
 use super::*;
@@ -23,7 +23,7 @@ fn random_instants_are_of_all_kinds_and_no_policy_is_above_exact() {
     );
     assert!(all.iter().flatten().flatten().any(|job| !job.waiting.is_empty()));
     assert!(all.iter().flatten().flatten().any(|job| job.deadline < instants.now()));
-    let progress = |job: &Running<'_>| (0.0..=1.0).contains(&job.progress);
+    let progress = |job: &RunningJob<'_>| (0.0..=1.0).contains(&job.progress);
     assert!(all.iter().flatten().flatten().all(progress));
 
     for of in nearness(&programs, Pool::PAPER, Exact::new(&programs, Pool::PAPER, 4), &instants) {

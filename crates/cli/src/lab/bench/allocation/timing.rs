@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use punctual_allocation::{Programs, Running};
+use punctual_allocation::{Programs, RunningJob};
 use punctual_units::Time;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -92,7 +92,7 @@ pub fn measure(
 /// Times every decision of `run`, in order.
 fn decide_again(run: &Run, programs: &Programs, sweep: &mut [u8], timed: &mut Timed) {
     let mut allocator = run.allocator.clone();
-    let instants: Vec<(Time, Vec<Option<Running<'_>>>)> = run
+    let instants: Vec<(Time, Vec<Option<RunningJob<'_>>>)> = run
         .instants
         .iter()
         .map(|instant| (instant.now, instant.cores()))
