@@ -4,7 +4,7 @@
 //! lists: entries known to be in the log, and entries that may come into it at one revision each. Every answer must
 //! agree with both. The caller supplies the steps, for example from a property test, which shrinks and replays them.
 
-use crate::{Appended, CommitLog, FORMAT, FederationId, Identity, LogError, Record, Revision, Stretch};
+use crate::{Appended, CommitLog, FORMAT, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
 
 /// Number of appenders in a run.
 pub const APPENDERS: usize = 2;
@@ -14,7 +14,7 @@ const CALLS_AT_THE_END: usize = 10_000;
 
 /// A call of the log, made by the suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LogCall {
     /// An appender appends a new entry at the revision where it believes the end to be.
     Append(usize),
     /// An appender without an answer appends the same entry at the same revision again.
@@ -54,7 +54,7 @@ pub enum Violation {
 
 /// Knowledge about the entry at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Known {
+enum EntryKnowledge {
     /// No caller has seen the entry.
     Unseen,
     /// The entry has this number, in all later answers.
@@ -73,7 +73,7 @@ struct Appender {
 struct Suite<'l, L> {
     log: &'l mut L,
     /// The entries from revision 1 on.
-    known: Vec<Known>,
+    known: Vec<EntryKnowledge>,
     /// Entries without an answer, with the one revision at which each may be.
     maybe: Vec<(Revision, u64)>,
     /// The highest revision up to which a trim was asked for.
@@ -87,7 +87,7 @@ struct Suite<'l, L> {
 ///
 /// # Errors
 /// The first [`Violation`].
-pub fn check<L: CommitLog>(log: &mut L, steps: &[Step]) -> Result<(), Violation> {
+pub fn check<L: CommitLog>(log: &mut L, steps: &[LogCall]) -> Result<(), Violation> {
     check_opening(log)?;
     let mut suite = Suite {
         log,
@@ -142,14 +142,14 @@ fn check_opening<L: CommitLog>(log: &mut L) -> Result<(), Violation> {
 }
 
 impl<L: CommitLog> Suite<'_, L> {
-    fn take(&mut self, step: Step) -> Result<(), Violation> {
+    fn take(&mut self, step: LogCall) -> Result<(), Violation> {
         match step {
-            Step::Append(appender) => self.append(appender % APPENDERS, false),
-            Step::Again(appender) => self.append(appender % APPENDERS, true),
-            Step::Read(appender) => self.read_on(appender % APPENDERS),
-            Step::ReadBack(back, max) => self.read(self.before_end(back), usize::from(max)).map(drop),
-            Step::Watch(back, max) => self.watch(self.before_end(back), usize::from(max)),
-            Step::Trim(back) => self.trim(self.before_end(back)),
+            LogCall::Append(appender) => self.append(appender % APPENDERS, false),
+            LogCall::Again(appender) => self.append(appender % APPENDERS, true),
+            LogCall::Read(appender) => self.read_on(appender % APPENDERS),
+            LogCall::ReadBack(back, max) => self.read(self.before_end(back), usize::from(max)).map(drop),
+            LogCall::Watch(back, max) => self.watch(self.before_end(back), usize::from(max)),
+            LogCall::Trim(back) => self.trim(self.before_end(back)),
         }
     }
 
@@ -291,7 +291,7 @@ impl<L: CommitLog> Suite<'_, L> {
         what: &'static str,
         after: Revision,
         max: usize,
-        records: &[Record],
+        records: &[LogRecord],
     ) -> Result<(), Violation> {
         if records.len() > max {
             return self.wrong(what, format!("{} entries, at most {max} were asked for", records.len()));
@@ -312,16 +312,16 @@ impl<L: CommitLog> Suite<'_, L> {
     fn learn(&mut self, what: &'static str, at: Revision, entry: u64) -> Result<(), Violation> {
         let index = at.0 as usize - 1;
         if self.known.len() <= index {
-            self.known.resize(index + 1, Known::Unseen);
+            self.known.resize(index + 1, EntryKnowledge::Unseen);
         }
         match self.known[index].clone() {
-            Known::Entry(known) if known == entry => Ok(()),
-            Known::Entry(known) => self.wrong(what, format!("{entry} at {at}, where {known} was")),
-            Known::Unseen if what == "append" || self.maybe.contains(&(at, entry)) => {
-                self.known[index] = Known::Entry(entry);
+            EntryKnowledge::Entry(known) if known == entry => Ok(()),
+            EntryKnowledge::Entry(known) => self.wrong(what, format!("{entry} at {at}, where {known} was")),
+            EntryKnowledge::Unseen if what == "append" || self.maybe.contains(&(at, entry)) => {
+                self.known[index] = EntryKnowledge::Entry(entry);
                 Ok(())
             }
-            Known::Unseen => self.wrong(what, format!("{entry} at {at}, where it was never appended")),
+            EntryKnowledge::Unseen => self.wrong(what, format!("{entry} at {at}, where it was never appended")),
         }
     }
 

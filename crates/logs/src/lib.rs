@@ -38,7 +38,7 @@ mod unreliable;
 #[cfg(all(feature = "etcd", target_os = "linux"))]
 pub use etcd::Etcd;
 pub use local::{Local, LocalError};
-pub use log::{Appended, CommitLog, ENTRY_BYTES_MAX, FORMAT, Identity, LogError, Record, Stretch};
+pub use log::{Appended, CommitLog, ENTRY_BYTES_MAX, FORMAT, Identity, LogError, LogRecord, Stretch};
 pub use memory::Memory;
 pub use revision::{FederationId, Revision};
-pub use unreliable::{Faults, Unreliable};
+pub use unreliable::{FaultRates, Unreliable};

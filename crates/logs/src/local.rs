@@ -21,7 +21,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Appended, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, Memory, Record, Revision, Stretch,
+    Appended, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, LogRecord, Memory, Revision, Stretch,
 };
 
 /// The format of the file that this version reads and writes.
@@ -291,7 +291,7 @@ impl CommitLog for Local {
         self.entries.read_from(after, max)
     }
 
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         self.check()?;
         self.entries.watch_from(after, max)
     }

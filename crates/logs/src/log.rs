@@ -47,7 +47,7 @@ impl Identity {
 
 /// An entry with its revision in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct LogRecord {
     pub revision: Revision,
     /// The entry; its meaning is no concern of the log's.
     pub bytes: Arc<[u8]>,
@@ -57,7 +57,7 @@ pub struct Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// Entries without a gap, from the one after the requested revision on.
-    pub records: Vec<Record>,
+    pub records: Vec<LogRecord>,
     /// The revision of the log's last entry, which may lie beyond `records`.
     pub last: Revision,
 }
@@ -150,14 +150,14 @@ pub trait CommitLog {
     ///
     /// # Errors
     /// [`LogError::Compacted`], as [`read_from`](CommitLog::read_from).
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError>;
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError>;
 
     /// As [`watch_from`](CommitLog::watch_from), but waits up to `wait` for the first entry, if the log can report its
     /// arrival. The default implementation does not wait.
     ///
     /// # Errors
     /// As [`watch_from`](CommitLog::watch_from).
-    fn await_from(&mut self, after: Revision, max: usize, wait: Duration) -> Result<Vec<Record>, LogError> {
+    fn await_from(&mut self, after: Revision, max: usize, wait: Duration) -> Result<Vec<LogRecord>, LogError> {
         let _ = wait;
         self.watch_from(after, max)
     }

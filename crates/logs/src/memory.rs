@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, Record, Revision, Stretch};
+use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, Revision, Stretch};
 
 /// A log in memory. It answers every call, at once.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ impl Memory {
         self.entries.pop_back();
     }
 
-    fn after(&self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn after(&self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         let trimmed = self.trimmed;
         if after < trimmed {
             return Err(LogError::Compacted { trimmed });
@@ -46,7 +46,7 @@ impl Memory {
         let skipped = usize::try_from(after.0 - trimmed.0).unwrap_or(usize::MAX);
         let revisions = (after.0 + 1..).map(Revision);
         let entries = self.entries.iter().skip(skipped).take(max);
-        let record = |(revision, bytes): (_, &Arc<[u8]>)| Record {
+        let record = |(revision, bytes): (_, &Arc<[u8]>)| LogRecord {
             revision,
             bytes: Arc::clone(bytes),
         };
@@ -81,7 +81,7 @@ impl CommitLog for Memory {
         })
     }
 
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         self.after(after, max)
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::frame::{self, FrameError, Frames};
-use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, Record, Revision, Stretch};
+use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, Revision, Stretch};
 
 /// The version of this conversation.
 pub const VERSION: u8 = 1;
@@ -87,7 +87,7 @@ pub enum Said {
 
 /// A question with the number that its answer will have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct NumberedQuestion {
     /// Number of the question, counted up by the client.
     pub ticket: u64,
     pub question: Question,
@@ -95,17 +95,17 @@ pub struct Asked {
 
 /// The answer to one question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct NumberedAnswer {
     /// Number of the answered question.
     pub ticket: u64,
     pub said: Result<Said, LogError>,
 }
 
 /// Numbers the entries from the revision behind `after` on.
-pub fn records(after: Revision, entries: Vec<Vec<u8>>) -> Vec<Record> {
+pub fn records(after: Revision, entries: Vec<Vec<u8>>) -> Vec<LogRecord> {
     let placed = (after.0 + 1..).map(Revision).zip(entries);
     placed
-        .map(|(revision, bytes)| Record {
+        .map(|(revision, bytes)| LogRecord {
             revision,
             bytes: bytes.into(),
         })
@@ -114,17 +114,17 @@ pub fn records(after: Revision, entries: Vec<Vec<u8>>) -> Vec<Record> {
 
 /// A log for several threads, each with a clone of its own.
 #[derive(Debug)]
-pub struct Shared<L>(Arc<(Mutex<L>, Condvar)>);
+pub struct SharedLog<L>(Arc<(Mutex<L>, Condvar)>);
 
-impl<L> Clone for Shared<L> {
-    fn clone(&self) -> Shared<L> {
-        Shared(Arc::clone(&self.0))
+impl<L> Clone for SharedLog<L> {
+    fn clone(&self) -> SharedLog<L> {
+        SharedLog(Arc::clone(&self.0))
     }
 }
 
-impl<L> Shared<L> {
-    pub fn new(log: L) -> Shared<L> {
-        Shared(Arc::new((Mutex::new(log), Condvar::new())))
+impl<L> SharedLog<L> {
+    pub fn new(log: L) -> SharedLog<L> {
+        SharedLog(Arc::new((Mutex::new(log), Condvar::new())))
     }
 
     /// Locks the log. Other threads wait as long as the caller holds it.
@@ -133,7 +133,7 @@ impl<L> Shared<L> {
     }
 }
 
-impl<L: CommitLog> CommitLog for Shared<L> {
+impl<L: CommitLog> CommitLog for SharedLog<L> {
     fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
         self.log().open(identity)
     }
@@ -148,11 +148,11 @@ impl<L: CommitLog> CommitLog for Shared<L> {
         self.log().read_from(after, max)
     }
 
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         self.log().watch_from(after, max)
     }
 
-    fn await_from(&mut self, after: Revision, max: usize, wait: Duration) -> Result<Vec<Record>, LogError> {
+    fn await_from(&mut self, after: Revision, max: usize, wait: Duration) -> Result<Vec<LogRecord>, LogError> {
         let until = Instant::now() + wait;
         let mut log = self.log();
         loop {
@@ -206,17 +206,17 @@ pub fn answer(mut stream: UnixStream, log: &mut impl CommitLog, ends: &AtomicBoo
             Err(error) => return Err(error),
         };
         frames.feed(&bytes[..count]);
-        while let Some(Asked { ticket, question }) = frames.take().map_err(invalid)? {
+        while let Some(NumberedQuestion { ticket, question }) = frames.take().map_err(invalid)? {
             let said = carry_out(log, question);
             out.clear();
-            frame::write(&mut out, VERSION, &Answered { ticket, said });
+            frame::write(&mut out, VERSION, &NumberedAnswer { ticket, said });
             stream.write_all(&out)?;
         }
     }
     Ok(())
 }
 
-fn page(records: Vec<Record>) -> Vec<Vec<u8>> {
+fn page(records: Vec<LogRecord>) -> Vec<Vec<u8>> {
     let (mut bytes, mut page) = (0, Vec::new());
     for record in records {
         bytes += record.bytes.len() + 8; // with its length
@@ -248,7 +248,7 @@ pub struct LogServer {
 
 impl LogServer {
     /// Serves at a socket at `path`, which must not exist. Each connection gets the log that `log` makes for it: a
-    /// [`Shared`] one, or a client of its own. If `log` returns `None`, the connection ends, and may be tried again.
+    /// [`SharedLog`] one, or a client of its own. If `log` returns `None`, the connection ends, and may be tried again.
     ///
     /// # Errors
     /// Those of the system.
@@ -331,7 +331,7 @@ impl LogClient {
 
     fn ask(&mut self, question: Question) -> Result<Said, LogError> {
         self.tickets += 1;
-        let asked = Asked {
+        let asked = NumberedQuestion {
             ticket: self.tickets,
             question,
         };
@@ -342,7 +342,7 @@ impl LogClient {
         answer.unwrap_or(Err(LogError::NoAnswer))
     }
 
-    fn exchange(&mut self, asked: &Asked) -> io::Result<Result<Said, LogError>> {
+    fn exchange(&mut self, asked: &NumberedQuestion) -> io::Result<Result<Said, LogError>> {
         let until = Instant::now() + self.patience;
         let (stream, frames) = match &mut self.connection {
             Some(connection) => connection,
@@ -354,7 +354,7 @@ impl LogClient {
         stream.write_all(&out)?;
         let mut bytes = vec![0; 64 << 10];
         loop {
-            while let Some(Answered { ticket, said }) = frames.take().map_err(invalid)? {
+            while let Some(NumberedAnswer { ticket, said }) = frames.take().map_err(invalid)? {
                 if ticket == asked.ticket {
                     return Ok(said);
                 }
@@ -421,7 +421,7 @@ impl CommitLog for LogClient {
         }
     }
 
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
         match self.ask(Question::Watch { after, max, wait_ms: 0 })? {
             Said::Watched(entries) => Ok(records(after, entries)),

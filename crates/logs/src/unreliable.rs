@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use crate::{Appended, CommitLog, Identity, LogError, Memory, Record, Revision, Stretch};
+use crate::{Appended, CommitLog, Identity, LogError, LogRecord, Memory, Revision, Stretch};
 
 /// Most appends that are delayed at once; further ones are not delayed.
 const DELAYED_MAX: usize = 16;
 
 /// Number of calls out of 256 that suffer each fault; drawn independently, in this order.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
+pub struct FaultRates {
     /// A request is lost on its way.
     pub lost_request: u8,
     /// An append arrives at some later call only, and its answer is lost.
@@ -29,14 +29,14 @@ pub struct Faults {
 #[derive(Debug)]
 pub struct Unreliable {
     log: Memory,
-    faults: Faults,
+    faults: FaultRates,
     random: u64,
     delayed: VecDeque<(Revision, Box<[u8]>)>,
 }
 
 impl Unreliable {
     /// Puts `log` behind faults that are drawn from `seed`.
-    pub fn new(log: Memory, faults: Faults, seed: u64) -> Unreliable {
+    pub fn new(log: Memory, faults: FaultRates, seed: u64) -> Unreliable {
         Unreliable {
             log,
             faults,
@@ -117,7 +117,7 @@ impl CommitLog for Unreliable {
         self.call(|log| log.read_from(after, max))
     }
 
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         if self.happens(self.faults.silent_watch) {
             return Ok(Vec::new());
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use punctual_engines::lmdb::Visitor;
 use punctual_federation::ids::{FederationId, Revision};
-use punctual_logs::socket::{LogServer, Shared};
+use punctual_logs::socket::{LogServer, SharedLog};
 use punctual_logs::{FORMAT, Identity, Local};
 use punctual_store::batch::{revision_of, tells_of_a_part};
 use punctual_store::engine::{EngineError, Table};
@@ -41,7 +41,7 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
     let log = Local::open(file).map_err(|error| input(&error))?;
     let shown = listen.display();
     clear(listen)?;
-    let log = Shared::new(log);
+    let log = SharedLog::new(log);
     let served = log.clone();
     let server = LogServer::start(listen, move || Some(served.clone())).map_err(|error| {
         input(&format!(

@@ -850,12 +850,12 @@ mod run {
     mod etcd {
         use std::os::unix::fs::PermissionsExt;
 
-        use punctual_logs::etcd::{Members, Program};
+        use punctual_logs::etcd::{EtcdProgram, Members};
 
         use super::*;
 
-        fn program() -> Option<Program> {
-            let program = Program::find();
+        fn program() -> Option<EtcdProgram> {
+            let program = EtcdProgram::find();
             if let Err(why) = &program {
                 println!("skipped: no etcd ({why})");
             }
@@ -2054,8 +2054,8 @@ mod members {
     #[cfg(feature = "etcd")]
     #[test]
     fn a_node_keeps_its_log_in_an_etcd_that_was_made_its_own() {
-        use punctual_logs::etcd::{Members, Program};
-        let program = match Program::find() {
+        use punctual_logs::etcd::{EtcdProgram, Members};
+        let program = match EtcdProgram::find() {
             Ok(program) => program,
             Err(why) => return println!("skipped: no etcd ({why})"),
         };

@@ -11,7 +11,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::messages::{self, AskStatus, Create, Watch, Watched};
+use super::messages::{self, AskStatus, Create, WatchRequest, WatchResponse};
 use super::{Address, EtcdError};
 
 /// Bound of all tries of one call: a node treats a question as lost that has no answer after 100 ms.
@@ -56,16 +56,16 @@ impl Pace {
 }
 
 /// Connections to all members, made when they are needed.
-pub struct Client {
+pub struct EtcdClient {
     members: Vec<Channel>,
     /// Index of the member that is asked now; it changes when that does not answer.
     turn: usize,
     pace: Pace,
 }
 
-impl Client {
+impl EtcdClient {
     /// Must be called within a runtime. With `fixed`, every wait for an answer has this length.
-    pub fn new(address: &Address, fixed: Option<Duration>) -> Result<Client, EtcdError> {
+    pub fn new(address: &Address, fixed: Option<Duration>) -> Result<EtcdClient, EtcdError> {
         let tls = address.tls.as_ref().map(|tls| -> Result<_, EtcdError> {
             let read = |path: &std::path::Path| {
                 std::fs::read(path).map_err(|source| EtcdError::File {
@@ -94,7 +94,7 @@ impl Client {
             };
             Ok(endpoint.connect_lazy())
         };
-        Ok(Client {
+        Ok(EtcdClient {
             members: address.members.iter().map(channel).collect::<Result<_, _>>()?,
             turn: 0,
             pace: Pace {
@@ -151,19 +151,19 @@ impl Client {
     }
 
     /// Opens a watch at the present member.
-    pub async fn watch(&mut self, create: Create) -> Result<Streaming<Watched>, Status> {
+    pub async fn watch(&mut self, create: Create) -> Result<Streaming<WatchResponse>, Status> {
         let mut grpc = Grpc::new(self.member()).max_decoding_message_size(ANSWER_BYTES_MAX);
         let open = async {
             grpc.ready()
                 .await
                 .map_err(|error| Status::unavailable(error.to_string()))?;
-            let create = Watch { create: Some(create) };
+            let create = WatchRequest { create: Some(create) };
             let mut questions = Request::new(tokio_stream::once(create).chain(tokio_stream::pending()));
             // With this header, a member that has lost its leader ends the watch.
             let has_leader = tonic::metadata::MetadataValue::from_static("true");
             questions.metadata_mut().insert("hasleader", has_leader);
             let path = PathAndQuery::from_static(messages::WATCH);
-            let answers = grpc.streaming(questions, path, ProstCodec::<Watch, Watched>::default());
+            let answers = grpc.streaming(questions, path, ProstCodec::<WatchRequest, WatchResponse>::default());
             answers.await.map(tonic::Response::into_inner)
         };
         let opened = timeout(OPEN_MAX, open).await;

@@ -19,21 +19,21 @@ const SAID_MAX: usize = 600;
 
 /// An executable of etcd that is new enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
+pub struct EtcdProgram {
     pub path: PathBuf,
     /// Version as the executable prints it.
     pub version: String,
 }
 
-impl Program {
+impl EtcdProgram {
     /// The executable named by PUNCTUAL_ETCD; without that, the first in PATH that is new enough, or `target/etcd` in
     /// this folder or one above.
     ///
     /// # Errors
     /// [`EtcdError::TooOld`] if all that were found are older, [`EtcdError::NoProgram`].
-    pub fn find() -> Result<Program, EtcdError> {
+    pub fn find() -> Result<EtcdProgram, EtcdError> {
         if let Some(named) = std::env::var_os("PUNCTUAL_ETCD").filter(|named| !named.is_empty()) {
-            return Program::at(PathBuf::from(named));
+            return EtcdProgram::at(PathBuf::from(named));
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let in_path = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
@@ -41,7 +41,7 @@ impl Program {
         let built = here.ancestors().map(|folder| folder.join("target/etcd"));
         let mut old = None;
         for candidate in in_path.chain(built).filter(|candidate| candidate.is_file()) {
-            match Program::at(candidate) {
+            match EtcdProgram::at(candidate) {
                 Ok(program) => return Ok(program),
                 Err(error) => _ = old.get_or_insert(error),
             }
@@ -53,7 +53,7 @@ impl Program {
     ///
     /// # Errors
     /// [`EtcdError::TooOld`], also for a file that is no etcd.
-    pub fn at(path: PathBuf) -> Result<Program, EtcdError> {
+    pub fn at(path: PathBuf) -> Result<EtcdProgram, EtcdError> {
         let told = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
         let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let version = told.ok().and_then(|text| {
@@ -61,7 +61,7 @@ impl Program {
             Some(line.trim().to_owned())
         });
         match version {
-            Some(version) if is_new_enough(&version) => Ok(Program { path, version }),
+            Some(version) if is_new_enough(&version) => Ok(EtcdProgram { path, version }),
             version => Err(EtcdError::TooOld {
                 place: path.display().to_string(),
                 found: version.unwrap_or("of no version that it tells".into()),
@@ -81,7 +81,7 @@ pub(super) fn is_new_enough(version: &str) -> bool {
 
 /// Members of an etcd as processes of this machine, at loopback addresses; killed when this is dropped.
 pub struct Members {
-    program: Program,
+    program: EtcdProgram,
     /// Makes the command that starts the executable.
     command: fn(&Path) -> Command,
     folder: PathBuf,
@@ -97,7 +97,7 @@ impl Members {
     /// # Errors
     /// [`EtcdError::Member`], [`EtcdError::Unreachable`], [`EtcdError::Io`].
     pub fn start(
-        program: &Program,
+        program: &EtcdProgram,
         folder: &Path,
         count: usize,
         within: Duration,
@@ -297,7 +297,7 @@ mod tests {
         for (says, found) in [("etcd Version: 3.4.23", "3.4.23"), ("hello", "no version")] {
             std::fs::write(&path, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-            let error = Program::at(path.clone()).unwrap_err().to_string();
+            let error = EtcdProgram::at(path.clone()).unwrap_err().to_string();
             for part in [found, "at least 3.6", ".ci/etcd build"] {
                 assert!(error.contains(part), "{error}");
             }

@@ -40,7 +40,7 @@ pub struct Range {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Ranged {
+pub struct RangeResponse {
     #[prost(message, repeated, tag = "2")]
     pub kvs: Vec<KeyValue>,
 }
@@ -55,7 +55,7 @@ pub struct Put {
 
 /// The answer to a request without a result.
 #[derive(Clone, PartialEq, Message)]
-pub struct Done {
+pub struct EmptyResponse {
     #[prost(message, optional, tag = "1")]
     pub header: Option<Header>,
 }
@@ -70,7 +70,7 @@ pub struct Delete {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
-pub enum Order {
+pub enum CompareResult {
     Equal = 0,
     Greater = 1,
     Less = 2,
@@ -95,7 +95,7 @@ pub enum Operand {
 /// Holds if the key's value is less than, equal to or greater than the operand.
 #[derive(Clone, PartialEq, Message)]
 pub struct Compare {
-    #[prost(enumeration = "Order", tag = "1")]
+    #[prost(enumeration = "CompareResult", tag = "1")]
     pub result: i32,
     #[prost(enumeration = "Target", tag = "2")]
     pub target: i32,
@@ -106,7 +106,7 @@ pub struct Compare {
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Request {
+pub enum KeyRequest {
     #[prost(message, tag = "1")]
     Range(Range),
     #[prost(message, tag = "2")]
@@ -117,24 +117,24 @@ pub enum Request {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct RequestOp {
-    #[prost(oneof = "Request", tags = "1, 2, 3")]
-    pub request: Option<Request>,
+    #[prost(oneof = "KeyRequest", tags = "1, 2, 3")]
+    pub request: Option<KeyRequest>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub enum Response {
+pub enum KeyResponse {
     #[prost(message, tag = "1")]
-    Range(Ranged),
+    Range(RangeResponse),
     #[prost(message, tag = "2")]
-    Put(Done),
+    Put(EmptyResponse),
     #[prost(message, tag = "3")]
-    Delete(Done),
+    Delete(EmptyResponse),
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct ResponseOp {
-    #[prost(oneof = "Response", tags = "1, 2, 3")]
-    pub response: Option<Response>,
+    #[prost(oneof = "KeyResponse", tags = "1, 2, 3")]
+    pub response: Option<KeyResponse>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -180,13 +180,13 @@ pub struct Create {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Watch {
+pub struct WatchRequest {
     #[prost(message, optional, tag = "1")]
     pub create: Option<Create>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Event {
+pub struct WatchEvent {
     /// 0: a key was written.
     #[prost(int32, tag = "1")]
     pub kind: i32,
@@ -195,14 +195,14 @@ pub struct Event {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Watched {
+pub struct WatchResponse {
     #[prost(bool, tag = "4")]
     pub canceled: bool,
     /// If not 0, the history before this revision was compacted.
     #[prost(int64, tag = "5")]
     pub compact_revision: i64,
     #[prost(message, repeated, tag = "11")]
-    pub events: Vec<Event>,
+    pub events: Vec<WatchEvent>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn messages_are_the_bytes_of_the_protocol() {
         let compare = Compare {
-            result: Order::Less.into(),
+            result: CompareResult::Less.into(),
             target: Target::Value.into(),
             key: Bytes::from_static(b"k"),
             operand: Some(Operand::Value(Bytes::from_static(b"v"))),
@@ -239,7 +239,7 @@ mod tests {
         let txn = Txn {
             compare: vec![compare],
             success: vec![RequestOp {
-                request: Some(Request::Put(put)),
+                request: Some(KeyRequest::Put(put)),
             }],
             failure: Vec::new(),
         };

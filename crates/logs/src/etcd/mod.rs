@@ -32,14 +32,14 @@ use tonic::{Code, Status, Streaming};
 
 pub use self::address::{Address, Tls};
 pub use self::client::CALL_MAX;
-use self::client::{Client, with_sources};
-pub use self::members::{Members, Program};
+use self::client::{EtcdClient, with_sources};
+pub use self::members::{EtcdProgram, Members};
 use self::messages::{
-    Compact, Compare, Create, Delete, Done, Operand, Order, Put, Range, Request, RequestOp, Response, Target, Txn,
-    TxnDone, Watched,
+    Compact, Compare, CompareResult, Create, Delete, EmptyResponse, KeyRequest, KeyResponse, Operand, Put, Range,
+    RequestOp, Target, Txn, TxnDone, WatchResponse,
 };
 use crate::socket::LogServer;
-use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, Record, Revision, Stretch};
+use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
 
 /// The oldest version that is used: watches of older ones have lost events around a compaction.
 pub const VERSION_MIN: (u32, u32) = (3, 6);
@@ -145,7 +145,7 @@ pub struct Health {
 pub struct Etcd {
     /// Single-threaded: it serves connections only while a call waits.
     runtime: Runtime,
-    client: Client,
+    client: EtcdClient,
     address: Address,
     /// Whether `open` may claim an empty log for its federation.
     claims: bool,
@@ -170,8 +170,8 @@ struct Following {
     /// A revision of the log, and one of etcd's history that contains all entries up to it.
     place: Option<(Revision, i64)>,
     /// Entries up to `place` that no call has returned yet: those of one answer.
-    waiting: VecDeque<Record>,
-    stream: Option<(Streaming<Watched>, Instant)>,
+    waiting: VecDeque<LogRecord>,
+    stream: Option<(Streaming<WatchResponse>, Instant)>,
 }
 
 impl Etcd {
@@ -210,7 +210,7 @@ impl Etcd {
         })?;
         let client = {
             let _within = runtime.enter();
-            Client::new(address, fixed)?
+            EtcdClient::new(address, fixed)?
         };
         Ok(Etcd {
             runtime,
@@ -291,7 +291,7 @@ impl Etcd {
         self.write().is_ok()
     }
 
-    fn write(&mut self) -> Result<Done, Status> {
+    fn write(&mut self) -> Result<EmptyResponse, Status> {
         let put = Put {
             key: self.key("beat"),
             value: Bytes::new(),
@@ -308,7 +308,7 @@ impl Etcd {
             key: self.key(""),
             range_end: Bytes::from(format!("{}0", self.address.name)), // '0' comes after '/'
         };
-        self.ask::<_, Done>(messages::DELETE, &delete).map(drop)
+        self.ask::<_, EmptyResponse>(messages::DELETE, &delete).map(drop)
     }
 
     fn key(&self, name: &str) -> Bytes {
@@ -337,7 +337,7 @@ impl Etcd {
         }
         // A log that was never opened is not known to be this federation's.
         let ours = self.ours.clone().ok_or(LogError::NoAnswer)?;
-        Ok(compare(self.key("federation"), Order::Equal, ours))
+        Ok(compare(self.key("federation"), CompareResult::Equal, ours))
     }
 
     /// The reason for which a transaction that compares the federation failed; `Ok` if the log is this federation's.
@@ -358,7 +358,7 @@ impl Etcd {
         let mut success = vec![get(self.key("head")), get(self.key("trimmed"))];
         if count > 0 {
             let end = Revision(after.0.saturating_add(1 + count as u64));
-            success.push(op(Request::Range(Range {
+            success.push(op(KeyRequest::Range(Range {
                 key: self.entry_key(after.next()),
                 range_end: self.entry_key(end),
                 limit: 0,
@@ -389,13 +389,13 @@ impl Etcd {
             return Err(LogError::Gone); // the caller has entries that the log lacks
         }
         let mut records = Vec::new();
-        if let Some(Some(Response::Range(ranged))) = done.responses.get(2).map(|response| &response.response) {
+        if let Some(Some(KeyResponse::Range(ranged))) = done.responses.get(2).map(|response| &response.response) {
             for kv in &ranged.kvs {
                 records.extend(self.record(kv));
             }
         }
         let due = last.0.saturating_sub(after.0).min(count as u64);
-        let placed = |(index, record): (usize, &Record)| record.revision.0 == after.0 + 1 + index as u64;
+        let placed = |(index, record): (usize, &LogRecord)| record.revision.0 == after.0 + 1 + index as u64;
         let in_order = records.iter().enumerate().all(placed);
         if records.len() as u64 != due || !in_order {
             return Err(LogError::Gone); // another program has removed entries
@@ -404,9 +404,9 @@ impl Etcd {
         Ok((Stretch { records, last }, at))
     }
 
-    fn record(&self, kv: &messages::KeyValue) -> Option<Record> {
+    fn record(&self, kv: &messages::KeyValue) -> Option<LogRecord> {
         let digits = kv.key.strip_prefix(&*self.key("log/"))?;
-        Some(Record {
+        Some(LogRecord {
             revision: Revision(std::str::from_utf8(digits).ok()?.parse().ok()?),
             bytes: kv.value.as_ref().into(),
         })
@@ -465,7 +465,7 @@ impl Etcd {
     }
 
     /// Appends the entries of a watch that follow `upto` to the waiting ones.
-    fn take(&mut self, mut upto: Revision, watched: Watched) {
+    fn take(&mut self, mut upto: Revision, watched: WatchResponse) {
         for event in watched.events {
             let Some(kv) = event.kv.filter(|_| event.kind == 0) else {
                 continue;
@@ -493,7 +493,7 @@ impl Etcd {
         self.compacted = (Instant::now(), at);
         if upto > 0 {
             // A failure is harmless: the next compaction covers more, and another program may have been faster.
-            drop(self.ask::<_, Done>(messages::COMPACT, &Compact { revision: upto }));
+            drop(self.ask::<_, EmptyResponse>(messages::COMPACT, &Compact { revision: upto }));
         }
     }
 }
@@ -523,7 +523,7 @@ impl CommitLog for Etcd {
         let [of, form, head] = &keys;
         let read = || keys.iter().cloned().map(get).collect::<Vec<_>>();
         let absent = Compare {
-            result: Order::Equal.into(),
+            result: CompareResult::Equal.into(),
             target: Target::Version.into(),
             key: of.clone(),
             operand: Some(Operand::Version(0)),
@@ -560,7 +560,7 @@ impl CommitLog for Etcd {
             let raise = Txn {
                 compare: vec![
                     self.is_ours()?,
-                    compare(form.clone(), Order::Less, digits(format.into())),
+                    compare(form.clone(), CompareResult::Less, digits(format.into())),
                 ],
                 success: vec![put(form.clone(), digits(format.into()))],
                 failure: Vec::new(),
@@ -578,7 +578,10 @@ impl CommitLog for Etcd {
         let at = last.next();
         let (head, of) = (self.key("head"), self.key("federation"));
         let txn = Txn {
-            compare: vec![self.is_ours()?, compare(head.clone(), Order::Equal, digits(last.0))],
+            compare: vec![
+                self.is_ours()?,
+                compare(head.clone(), CompareResult::Equal, digits(last.0)),
+            ],
             success: vec![
                 put(head.clone(), digits(at.0)),
                 put(self.entry_key(at), Bytes::copy_from_slice(entry)),
@@ -615,11 +618,11 @@ impl CommitLog for Etcd {
         Ok(all)
     }
 
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         self.await_from(after, max, GLANCE)
     }
 
-    fn await_from(&mut self, after: Revision, max: usize, wait: Duration) -> Result<Vec<Record>, LogError> {
+    fn await_from(&mut self, after: Revision, max: usize, wait: Duration) -> Result<Vec<LogRecord>, LogError> {
         let until = Instant::now() + wait;
         if max == 0 {
             return Ok(Vec::new());
@@ -669,8 +672,11 @@ impl CommitLog for Etcd {
             range_end: self.entry_key(upto.next()),
         };
         let txn = Txn {
-            compare: vec![self.is_ours()?, compare(trimmed.clone(), Order::Less, digits(upto.0))],
-            success: vec![put(trimmed, digits(upto.0)), op(Request::Delete(delete))],
+            compare: vec![
+                self.is_ours()?,
+                compare(trimmed.clone(), CompareResult::Less, digits(upto.0)),
+            ],
+            success: vec![put(trimmed, digits(upto.0)), op(KeyRequest::Delete(delete))],
             failure: Vec::new(),
         };
         let done: TxnDone = self.ask(messages::TXN, &txn)?;
@@ -689,22 +695,22 @@ fn federation_of(bytes: &Bytes) -> FederationId {
     )
 }
 
-fn op(request: Request) -> RequestOp {
+fn op(request: KeyRequest) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
 fn get(key: Bytes) -> RequestOp {
-    op(Request::Range(Range {
+    op(KeyRequest::Range(Range {
         key,
         ..Range::default()
     }))
 }
 
 fn put(key: Bytes, value: Bytes) -> RequestOp {
-    op(Request::Put(Put { key, value }))
+    op(KeyRequest::Put(Put { key, value }))
 }
 
-fn compare(key: Bytes, result: Order, with: Bytes) -> Compare {
+fn compare(key: Bytes, result: CompareResult, with: Bytes) -> Compare {
     Compare {
         result: result.into(),
         target: Target::Value.into(),
@@ -721,7 +727,7 @@ fn digits(number: u64) -> Bytes {
 /// The value read by the operation with this index.
 fn value(done: &TxnDone, index: usize) -> Option<&Bytes> {
     match &done.responses.get(index)?.response {
-        Some(Response::Range(ranged)) => ranged.kvs.first().map(|kv| &kv.value),
+        Some(KeyResponse::Range(ranged)) => ranged.kvs.first().map(|kv| &kv.value),
         _ => None,
     }
 }

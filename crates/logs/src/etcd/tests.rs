@@ -19,7 +19,7 @@ const OURS: Identity = Identity {
 
 /// So many members, and their folder; `None`: there is no etcd here, which is said.
 fn members(count: usize) -> Option<(Members, TempDir)> {
-    let program = match Program::find() {
+    let program = match EtcdProgram::find() {
         Ok(program) => program,
         Err(why) => {
             println!("skipped: no etcd ({why})");
@@ -179,7 +179,7 @@ fn an_entry_that_another_program_has_removed_is_not_passed_over() {
         key: log.entry_key(Revision(3)),
         range_end: Bytes::new(),
     };
-    sure(|| log.ask::<_, Done>(messages::DELETE, &delete)).unwrap();
+    sure(|| log.ask::<_, EmptyResponse>(messages::DELETE, &delete)).unwrap();
     assert_eq!(sure(|| log.read_from(Revision(1), 9)), Err(LogError::Gone));
     assert_eq!(sure(|| log.read_from(Revision(3), 9)).unwrap().records.len(), 2);
 }
@@ -374,7 +374,7 @@ mod tls {
 
     #[test]
     fn etcd_and_its_client_show_each_other_certificates() {
-        let Ok(program) = Program::find() else {
+        let Ok(program) = EtcdProgram::find() else {
             println!("skipped: no etcd (see the other tests)");
             return;
         };

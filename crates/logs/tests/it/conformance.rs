@@ -6,10 +6,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
-use punctual_logs::conformance::{APPENDERS, Step, check};
+use punctual_logs::conformance::{APPENDERS, LogCall, check};
 use punctual_logs::{
-    Appended, CommitLog, FORMAT, Faults, FederationId, Identity, Local, LogError, Memory, Record, Revision, Stretch,
-    Unreliable,
+    Appended, CommitLog, FORMAT, FaultRates, FederationId, Identity, Local, LogError, LogRecord, Memory, Revision,
+    Stretch, Unreliable,
 };
 use tempfile::TempDir;
 
@@ -22,15 +22,15 @@ const CASES: u32 = 400;
 /// Fewer where each case makes files, or threads.
 const SLOW_CASES: u32 = 40;
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<LogCall>> {
     let appender = 0..APPENDERS;
     let step = prop_oneof![
-        4 => appender.clone().prop_map(Step::Append),
-        2 => appender.clone().prop_map(Step::Again),
-        3 => appender.prop_map(Step::Read),
-        2 => (0..8_u8, 0..8_u8).prop_map(|(back, max)| Step::ReadBack(back, max)),
-        2 => (0..8_u8, 0..8_u8).prop_map(|(back, max)| Step::Watch(back, max)),
-        1 => (0..8_u8).prop_map(Step::Trim),
+        4 => appender.clone().prop_map(LogCall::Append),
+        2 => appender.clone().prop_map(LogCall::Again),
+        3 => appender.prop_map(LogCall::Read),
+        2 => (0..8_u8, 0..8_u8).prop_map(|(back, max)| LogCall::ReadBack(back, max)),
+        2 => (0..8_u8, 0..8_u8).prop_map(|(back, max)| LogCall::Watch(back, max)),
+        1 => (0..8_u8).prop_map(LogCall::Trim),
     ];
     prop::collection::vec(step, 0..120)
 }
@@ -66,7 +66,7 @@ impl Deterministic for TestRunner {
     }
 }
 
-const BAD_NETWORK: Faults = Faults {
+const BAD_NETWORK: FaultRates = FaultRates {
     lost_request: 30,
     late_request: 30,
     repeated_request: 30,
@@ -87,9 +87,9 @@ fn a_log_behind_a_bad_network_conforms() {
 
 #[test]
 fn a_log_that_forgets_what_it_acknowledged_is_caught() {
-    let forgetful = Faults {
+    let forgetful = FaultRates {
         unsynced_loss: 40,
-        ..Faults::default()
+        ..FaultRates::default()
     };
     assert!(passes(|seed| Unreliable::new(Memory::default(), forgetful, seed)).is_err());
 }
@@ -172,7 +172,7 @@ impl CommitLog for Wrong {
         Ok(now)
     }
 
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         let mut records = self.log.watch_from(after, max)?;
         if matches!(self.fault, LeavesOneOutOfAWatch) && records.len() > 2 {
             records.remove(1);
@@ -252,7 +252,7 @@ impl CommitLog for Reopened {
         self.log().read_from(after, max)
     }
 
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         self.log().watch_from(after, max)
     }
 
@@ -297,7 +297,7 @@ mod over_a_socket {
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
-    use punctual_logs::socket::{LogClient, LogServer, Shared, answer};
+    use punctual_logs::socket::{LogClient, LogServer, SharedLog, answer};
 
     use super::*;
 
@@ -306,7 +306,7 @@ mod over_a_socket {
 
     /// `log`, asked from here by a thread at the other end of a socket.
     fn asked<L: CommitLog + Send + 'static>(log: L) -> LogClient {
-        let shared = Shared::new(log);
+        let shared = SharedLog::new(log);
         let connect = move || {
             let (ours, theirs) = UnixStream::pair()?;
             let mut shared = shared.clone();
@@ -355,7 +355,7 @@ mod over_a_socket {
         let path = folder.path().join("socket");
         let mut log = Memory::default();
         log.open(OURS).unwrap();
-        let log = Shared::new(log);
+        let log = SharedLog::new(log);
         let shared = log.clone();
         let _server = LogServer::start(&path, move || Some(shared.clone())).unwrap();
         let threads: Vec<_> = (0..4_u8)
@@ -413,7 +413,7 @@ mod in_etcd {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use punctual_logs::etcd::{Members, Program, bridge};
+    use punctual_logs::etcd::{EtcdProgram, Members, bridge};
     use punctual_logs::socket::{LogClient, LogServer};
     use punctual_logs::{Appended, Etcd};
 
@@ -423,7 +423,7 @@ mod in_etcd {
 
     /// Whether the suite is content with logs in so many members, while `beside` happens to them.
     fn etcd_passes(count: usize, cases: u32, beside: impl Fn(&mut Members, &AtomicBool) + Sync) {
-        let program = match Program::find() {
+        let program = match EtcdProgram::find() {
             Ok(program) => program,
             Err(why) => return println!("skipped: no etcd ({why})"),
         };
@@ -468,7 +468,7 @@ mod in_etcd {
     /// As a node asks it, but that the place is claimed beforehand, as a run does.
     #[test]
     fn a_log_over_the_bridge_of_a_node_conforms() {
-        let Ok(program) = Program::find() else {
+        let Ok(program) = EtcdProgram::find() else {
             return println!("skipped: no etcd (see the other tests)");
         };
         let folder = tempfile::tempdir().unwrap();
@@ -505,7 +505,7 @@ mod in_etcd {
             self.0.read_from(after, max)
         }
 
-        fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+        fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
             self.0.watch_from(after, max)
         }
 

@@ -13,7 +13,7 @@ use punctual_federation::follower::{BUFFER_MAX, Placed};
 use punctual_federation::ids::{FederationId, Revision};
 use punctual_federation::message::Stop;
 use punctual_logs::frame::{self, Frames};
-use punctual_logs::socket::{Answered, Asked, FRAME_BYTES_MAX, Question, Said, VERSION, WAIT_MAX};
+use punctual_logs::socket::{FRAME_BYTES_MAX, NumberedAnswer, NumberedQuestion, Question, Said, VERSION, WAIT_MAX};
 use punctual_logs::{ENTRY_BYTES_MAX, FORMAT, Identity, LogError};
 use punctual_server::stream::Ready;
 use punctual_units::{Nanos, Time};
@@ -99,7 +99,7 @@ impl LogLink {
         if link.unsent() > UNSENT_MAX || self.asked.len() >= ASKED_MAX {
             return false;
         }
-        frame::write(&mut link.out, VERSION, &Asked { ticket, question });
+        frame::write(&mut link.out, VERSION, &NumberedQuestion { ticket, question });
         self.asked.insert(ticket, after);
         true
     }
@@ -163,7 +163,7 @@ impl LogLink {
         };
         let turn = link.read(scratch, |bytes| frames.feed(bytes))?;
         let garbled = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        while let Some(Answered { ticket, said }) = frames.take().map_err(garbled)? {
+        while let Some(NumberedAnswer { ticket, said }) = frames.take().map_err(garbled)? {
             let Some(after) = self.asked.remove(&ticket) else {
                 continue;
             };

@@ -12,7 +12,7 @@ use punctual_federation::ids::{Boot, Member, NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Message, Reply, Request, Said, Standing, Stop};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
-use punctual_logs::{LogError, Record, Stretch};
+use punctual_logs::{LogError, LogRecord, Stretch};
 use punctual_store::batch::Image;
 use punctual_store::{Store, StoreError, StoreOptions};
 use punctual_units::{Nanos, Time};
@@ -524,8 +524,8 @@ fn cost(records: usize) -> Nanos {
 }
 
 /// Decodes records of the log as entries.
-fn decoded(records: &[Record]) -> Result<Vec<Placed>, Stop> {
-    let entry = |record: &Record| {
+fn decoded(records: &[LogRecord]) -> Result<Vec<Placed>, Stop> {
+    let entry = |record: &LogRecord| {
         Ok((
             record.revision,
             Arc::new(Entry::decode(&record.bytes, record.revision, FEDERATION)?),

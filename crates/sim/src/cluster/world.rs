@@ -8,7 +8,7 @@ use punctual_federation::entry::Entry;
 use punctual_federation::ids::{BatchId, Boot, FederationId, NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Key, Message, Reply, Request, Value};
 use punctual_federation::temporal::{Report, Stamp};
-use punctual_logs::{Appended, LogError, Record, Stretch};
+use punctual_logs::{Appended, LogError, LogRecord, Stretch};
 use punctual_store::batch::Image;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 use rand::{RngExt, SeedableRng};
@@ -60,7 +60,7 @@ pub(super) enum Packet {
     /// Answer to a read.
     Read(Boot, Ticket, Result<Stretch, LogError>),
     /// New entry that the log announces to all nodes.
-    Watched(Record),
+    Watched(LogRecord),
     /// A node's stamp, for the readings of its peers' sensors.
     Stamp(NodeId, Stamp),
     /// A reading, from its source.

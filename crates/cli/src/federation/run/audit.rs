@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{FederationId, RequestId, Revision, SessionId};
 use punctual_federation::message::Reign;
-use punctual_logs::{Appended, CommitLog, Identity, Local, LogError, Record, Stretch};
+use punctual_logs::{Appended, CommitLog, Identity, Local, LogError, LogRecord, Stretch};
 
 use super::super::load::Fate;
 
@@ -65,7 +65,7 @@ impl CommitLog for Audited {
         self.log.read_from(after, max)
     }
 
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<Record>, LogError> {
+    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         self.log.watch_from(after, max)
     }
 

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use punctual_federation::ids::{FederationId, Revision};
-use punctual_logs::etcd::{Address, EtcdError, Members, Program, bridge};
+use punctual_logs::etcd::{Address, EtcdError, EtcdProgram, Members, bridge};
 use punctual_logs::socket::{LogServer, WAIT_MAX};
 use punctual_logs::{CommitLog, Etcd, FORMAT, Identity, LogError};
 use punctual_os::LinuxOs;
@@ -99,7 +99,7 @@ pub(super) fn open(kind: &LogKind, folder: &Path, federation: FederationId) -> R
     let (members, address) = match kind {
         LogKind::Etcd(address) => (None, address.parse().map_err(|error: EtcdError| input(&error))?),
         _ => {
-            let program = Program::find().map_err(|error| input(&error))?;
+            let program = EtcdProgram::find().map_err(|error| input(&error))?;
             let members = Members::start(&program, folder, MEMBERS, START_MAX, member);
             let members = members.map_err(|error| input(&error))?;
             let address = members.address("punctual");

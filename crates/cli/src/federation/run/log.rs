@@ -4,7 +4,7 @@ use std::path::Path;
 
 use punctual_federation::ids::FederationId;
 use punctual_logs::Local;
-use punctual_logs::socket::{LogServer, Shared};
+use punctual_logs::socket::{LogServer, SharedLog};
 use punctual_units::{Nanos, Time};
 
 use super::audit::{Audit, Audited};
@@ -71,7 +71,7 @@ pub(super) trait Backing {
 
 /// Log in a file, served at a socket.
 struct File {
-    log: Shared<Audited>,
+    log: SharedLog<Audited>,
     _server: LogServer,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn open(
     }
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let log = Local::open(&folder.join("log")).map_err(|error| input(&error))?;
-    let log = Shared::new(Audited::new(log, federation));
+    let log = SharedLog::new(Audited::new(log, federation));
     let served = log.clone();
     let server = LogServer::start(socket, move || Some(served.clone())).map_err(|error| input(&error))?;
     Ok(Box::new(File { log, _server: server }))

@@ -426,7 +426,7 @@ impl Place {
     }
 }
 
-fn decoded(record: &punctual_logs::Record) -> (Revision, Arc<Entry>) {
+fn decoded(record: &punctual_logs::LogRecord) -> (Revision, Arc<Entry>) {
     let entry = Entry::decode(&record.bytes, record.revision, FEDERATION).expect("we wrote it");
     (record.revision, Arc::new(entry))
 }
