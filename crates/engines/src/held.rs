@@ -9,7 +9,7 @@ use punctual_store::engine::{EndedBecause, EngineError, OpenSnapshot, SnapshotId
 use punctual_units::Nanos;
 
 use crate::noted::{open_in, refused, words};
-use crate::slot::{Inside, Note, Slot, Ticket, Wish};
+use crate::slot::{EndOutcome, Inside, Note, SnapshotSlot, Ticket};
 
 /// All open snapshots of an engine.
 #[derive(Debug)]
@@ -17,14 +17,14 @@ pub(crate) struct Snapshots<P>(Arc<Mutex<Open<P>>>);
 
 #[derive(Debug)]
 struct Open<P> {
-    slots: BTreeMap<u64, Arc<Slot<P>>>,
+    slots: BTreeMap<u64, Arc<SnapshotSlot<P>>>,
     next: u64,
 }
 
 /// An open snapshot: keeps its pin until it is dropped or ended.
 #[derive(Debug)]
-pub(crate) struct Held<P> {
-    slot: Arc<Slot<P>>,
+pub(crate) struct PinnedSnapshot<P> {
+    slot: Arc<SnapshotSlot<P>>,
     place: u64,
     ticket: Ticket,
     open: Arc<Mutex<Open<P>>>,
@@ -46,8 +46,8 @@ fn locked<P>(open: &Mutex<Open<P>>) -> MutexGuard<'_, Open<P>> {
 }
 
 impl<P> Snapshots<P> {
-    pub(crate) fn open(&self, pin: P, note: Note) -> Held<P> {
-        let slot = Arc::new(Slot::<P>::default());
+    pub(crate) fn open(&self, pin: P, note: Note) -> PinnedSnapshot<P> {
+        let slot = Arc::new(SnapshotSlot::<P>::default());
         let ticket = slot.claim();
         let ticket = ticket.unwrap_or_else(|| unreachable!("no other thread has seen this slot yet"));
         slot.open(ticket, pin, note);
@@ -55,7 +55,7 @@ impl<P> Snapshots<P> {
         let place = open.next;
         open.next += 1;
         open.slots.insert(place, Arc::clone(&slot));
-        Held {
+        PinnedSnapshot {
             slot,
             place,
             ticket,
@@ -76,18 +76,18 @@ impl<P> Snapshots<P> {
         // Outside of the lock: freeing the pages that a pin keeps takes a while.
         let slot = locked(&self.0).slots.get(&snapshot.place).cloned();
         let ended = slot.map(|slot| slot.end(Ticket::of(snapshot.generation), words(age, why)));
-        matches!(ended, Some(Wish::Done | Wish::Asked))
+        matches!(ended, Some(EndOutcome::Done | EndOutcome::Asked))
     }
 }
 
-impl<P> Held<P> {
+impl<P> PinnedSnapshot<P> {
     /// Begins a call of the reader; refused once another thread has ended the snapshot.
     pub(crate) fn enter(&self) -> Result<Inside<'_, P>, EngineError> {
         self.slot.enter(self.ticket).map_err(refused)
     }
 }
 
-impl<P> Drop for Held<P> {
+impl<P> Drop for PinnedSnapshot<P> {
     fn drop(&mut self) {
         self.slot.close(self.ticket);
         locked(&self.open).slots.remove(&self.place);

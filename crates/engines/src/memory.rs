@@ -15,7 +15,7 @@ use punctual_store::engine::{
 use punctual_units::Nanos;
 
 use crate::Copied;
-use crate::held::{Held, Snapshots};
+use crate::held::{PinnedSnapshot, Snapshots};
 use crate::noted::note;
 
 type Bytes = Box<[u8]>;
@@ -75,7 +75,7 @@ pub struct Memory {
 
 /// A view of one commit. Keeps the maps of that commit until it is dropped or ended.
 #[derive(Debug)]
-pub struct MemorySnapshot(Held<Tables>);
+pub struct MemorySnapshot(PinnedSnapshot<Tables>);
 
 /// A write transaction: a private copy of the tables that it changed.
 #[derive(Debug)]

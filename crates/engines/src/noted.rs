@@ -1,10 +1,10 @@
-//! The notes and reasons of snapshots, encoded as the words of a [`Slot`](crate::slot::Slot).
+//! The notes and reasons of snapshots, encoded as the words of a [`SnapshotSlot`](crate::slot::SnapshotSlot).
 
 use punctual_os::Tid;
 use punctual_store::engine::{EndedBecause, EngineError, OpenSnapshot, Reader, SnapshotId};
 use punctual_units::{Nanos, Time};
 
-use crate::slot::{Ended, Note, Slot};
+use crate::slot::{EndReason, Note, SnapshotSlot};
 
 const NONE: u64 = u64::MAX;
 
@@ -21,7 +21,7 @@ pub(crate) fn note(reader: Reader, commit: u64) -> Note {
 }
 
 /// The open snapshot in `slot`, decoded; `place` is the slot's number.
-pub(crate) fn open_in<P>(slot: &Slot<P>, place: u64) -> Option<OpenSnapshot> {
+pub(crate) fn open_in<P>(slot: &SnapshotSlot<P>, place: u64) -> Option<OpenSnapshot> {
     let (ticket, [thread, taken_at, firm_until, commit]) = slot.look()?;
     let known = |word: u64| (word != NONE).then_some(word);
     let reader = Reader {
@@ -45,7 +45,7 @@ pub(crate) fn words(age: Nanos, why: EndedBecause) -> [u64; 2] {
 
 /// Decodes `words` into the error that the reader of an ended snapshot gets.
 #[cold]
-pub(crate) fn refused(Ended([age, why]): Ended) -> EngineError {
+pub(crate) fn refused(EndReason([age, why]): EndReason) -> EngineError {
     let why = usize::try_from(why)
         .ok()
         .and_then(|number| EndedBecause::ALL.get(number));

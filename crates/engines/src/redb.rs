@@ -29,7 +29,7 @@ use punctual_units::Nanos;
 
 use crate::Copied;
 use crate::directory;
-use crate::held::{Held, Snapshots};
+use crate::held::{PinnedSnapshot, Snapshots};
 use crate::noted::note;
 
 type Bytes = &'static [u8];
@@ -100,7 +100,7 @@ struct Pin {
 
 /// A view of one commit. Another thread may end it between two calls.
 pub struct RedbSnapshot<'e> {
-    held: Held<Pin>,
+    held: PinnedSnapshot<Pin>,
     engine: &'e Redb,
 }
 

@@ -4,10 +4,10 @@
 //! them without limit, and a store that is written to grows without end. Another thread must be able to end a snapshot;
 //! and the reader must never see memory that has been reused since.
 //!
-//! **Method.** A [`Slot`] holds the *pin*: the object that keeps the snapshot (a read transaction of LMDB's, the maps
-//! of the engine in memory). The reader touches the pin only inside of a call, and takes copies out of it. So between
-//! two calls no reference into the engine's memory is left, and another thread can drop the pin. One word says which
-//! thread may touch the pin:
+//! **Method.** A [`SnapshotSlot`] holds the *pin*: the object that keeps the snapshot (a read transaction of LMDB's,
+//! the maps of the engine in memory). The reader touches the pin only inside of a call, and takes copies out of it. So
+//! between two calls no reference into the engine's memory is left, and another thread can drop the pin. One word says
+//! which thread may touch the pin:
 //!
 //! ```text
 //!          claim, open               enter (owner)
@@ -49,8 +49,8 @@ const ENDED: u64 = 5;
 const CLOSING: u64 = 6;
 const OPENING: u64 = 7;
 const GENERATION: u64 = STATE + 1;
-/// Attempts to end a snapshot whose reader keeps entering and leaving, before `Wish::Missed`; the next sweep tries
-/// again.
+/// Attempts to end a snapshot whose reader keeps entering and leaving, before `EndOutcome::Missed`; the next sweep
+/// tries again.
 const TRIES_MAX: usize = 64;
 
 /// Four words that describe a snapshot beside its pin; their meaning is the engine's (`noted`).
@@ -58,7 +58,7 @@ pub(crate) type Note = [u64; 4];
 
 /// Storage for one snapshot at a time. The claiming thread owns it: only that thread opens, enters, leaves and closes.
 #[derive(Debug)]
-pub(crate) struct Slot<P> {
+pub(crate) struct SnapshotSlot<P> {
     /// The generation above the state.
     word: AtomicU64,
     pin: UnsafeCell<Option<P>>,
@@ -73,11 +73,11 @@ pub(crate) struct Ticket(u64);
 
 /// Why a call could not enter: the words of the thread that ended the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended(pub [u64; 2]);
+pub(crate) struct EndReason(pub [u64; 2]);
 
 /// The outcome of a request to end a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum EndOutcome {
     /// Ended: keeps no pages any more.
     Done,
     /// The reader is inside of a call, and drops the pin as it leaves.
@@ -103,10 +103,10 @@ impl Ticket {
     }
 }
 
-impl<P> Default for Slot<P> {
-    fn default() -> Slot<P> {
+impl<P> Default for SnapshotSlot<P> {
+    fn default() -> SnapshotSlot<P> {
         let zero = || AtomicU64::new(0);
-        Slot {
+        SnapshotSlot {
             word: zero(),
             pin: UnsafeCell::new(None),
             note: [zero(), zero(), zero(), zero()],
@@ -115,9 +115,9 @@ impl<P> Default for Slot<P> {
     }
 }
 
-impl<P> Slot<P> {
-    /// Claims the slot for a snapshot of the caller; `None` if it has an owner. The caller must then [open](Slot::open)
-    /// it or [give it back](Slot::give_back).
+impl<P> SnapshotSlot<P> {
+    /// Claims the slot for a snapshot of the caller; `None` if it has an owner. The caller must then
+    /// [open](SnapshotSlot::open) it or [give it back](SnapshotSlot::give_back).
     #[inline]
     pub(crate) fn claim(&self) -> Option<Ticket> {
         self.claim_from(FREE)
@@ -146,7 +146,7 @@ impl<P> Slot<P> {
         self.word.store(ticket.word(FREE), Ordering::Release);
     }
 
-    /// Puts a snapshot into a slot that the caller has [claimed](Slot::claim).
+    /// Puts a snapshot into a slot that the caller has [claimed](SnapshotSlot::claim).
     #[inline]
     pub(crate) fn open(&self, ticket: Ticket, pin: P, note: Note) {
         // SAFETY: the slot is being opened, and only the thread that has claimed it, which calls this, leaves that
@@ -164,7 +164,7 @@ impl<P> Slot<P> {
     /// # Errors
     /// If another thread has ended the snapshot.
     #[inline]
-    pub(crate) fn enter(&self, ticket: Ticket) -> Result<Inside<'_, P>, Ended> {
+    pub(crate) fn enter(&self, ticket: Ticket) -> Result<Inside<'_, P>, EndReason> {
         let (open, inside) = (ticket.word(OPEN), ticket.word(INSIDE));
         match self
             .word
@@ -180,9 +180,9 @@ impl<P> Slot<P> {
     }
 
     #[cold]
-    fn enter_again(&self, ticket: Ticket, word: u64) -> Result<Inside<'_, P>, Ended> {
+    fn enter_again(&self, ticket: Ticket, word: u64) -> Result<Inside<'_, P>, EndReason> {
         if word != ticket.word(INSIDE) && word != ticket.word(ASKED) {
-            return Err(Ended(self.why()));
+            return Err(EndReason(self.why()));
         }
         Ok(Inside {
             slot: self,
@@ -220,17 +220,17 @@ impl<P> Slot<P> {
     }
 
     /// Ends the snapshot of another thread; that thread's next call returns `why`.
-    pub(crate) fn end(&self, ticket: Ticket, why: [u64; 2]) -> Wish {
+    pub(crate) fn end(&self, ticket: Ticket, why: [u64; 2]) -> EndOutcome {
         for _ in 0..TRIES_MAX {
             let word = self.word.load(Ordering::Acquire);
             if word / GENERATION != ticket.0 {
-                return Wish::Gone;
+                return EndOutcome::Gone;
             }
             let (next, answer) = match word & STATE {
-                OPEN => (ENDING, Wish::Done),
-                INSIDE => (ASKED, Wish::Asked),
-                ASKED => return Wish::Asked,
-                _ => return Wish::Gone,
+                OPEN => (ENDING, EndOutcome::Done),
+                INSIDE => (ASKED, EndOutcome::Asked),
+                ASKED => return EndOutcome::Asked,
+                _ => return EndOutcome::Gone,
             };
             for (place, word) in self.why.iter().zip(why) {
                 place.store(word, Ordering::Relaxed);
@@ -247,7 +247,7 @@ impl<P> Slot<P> {
             }
             return answer;
         }
-        Wish::Missed
+        EndOutcome::Missed
     }
 
     /// Ends whichever snapshot is open. Only for an owner that is gone for good, or that is the caller.
@@ -260,8 +260,8 @@ impl<P> Slot<P> {
     /// The open snapshot and its note.
     pub(crate) fn look(&self) -> Option<(Ticket, Note)> {
         let word = self.word.load(Ordering::Acquire);
-        // If the owner opens another snapshot meanwhile, the note is of that one: the ticket lets [`end`](Slot::end)
-        // detect it.
+        // If the owner opens another snapshot meanwhile, the note is of that one: the ticket lets
+        // [`end`](SnapshotSlot::end) detect it.
         let note = [0, 1, 2, 3].map(|at: usize| self.note[at].load(Ordering::Relaxed));
         matches!(word & STATE, OPEN | INSIDE | ASKED).then_some((Ticket(word / GENERATION), note))
     }
@@ -279,12 +279,12 @@ impl<P> Slot<P> {
 }
 
 // SAFETY: the word admits one thread at a time to the pin (module header), so the pin need only be `Send`.
-unsafe impl<P: Send> Sync for Slot<P> {}
+unsafe impl<P: Send> Sync for SnapshotSlot<P> {}
 
 /// A call of the reader: the pin stays for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Inside<'s, P> {
-    slot: &'s Slot<P>,
+    slot: &'s SnapshotSlot<P>,
     ticket: Ticket,
     /// False for a nested call, which leaves the word to the outer one.
     outermost: bool,
@@ -320,7 +320,7 @@ impl<P> Drop for Inside<'_, P> {
     }
 }
 
-impl<P> Slot<P> {
+impl<P> SnapshotSlot<P> {
     /// Finishes an end that another thread asked for while the owner was inside.
     #[cold]
     fn end_asked(&self, ticket: Ticket) {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use args::StoreCommand;
 use punctual_engines::lmdb::transfer::{self, TransferError, Transferred};
-use punctual_engines::lmdb::{Progress, Verify, Visitor};
+use punctual_engines::lmdb::{Verify, VerifyProgress, Visitor};
 use punctual_os::linux::thread::set_scheduling;
 use punctual_os::{Scheduling, Tid};
 use punctual_store::engine::{EngineError, Table};
@@ -82,7 +82,7 @@ fn verify(arguments: &args::Verify) -> Result<(), Failure> {
         Verify::Full
     };
     let mut shown = Shown::default();
-    let answer = visitor.verify(what, |Progress { read, all }| {
+    let answer = visitor.verify(what, |VerifyProgress { read, all }| {
         shown.show(|| format!("{} %", read * 100 / all.max(1)))
     });
     shown.clear();

@@ -37,7 +37,7 @@ use punctual_store::engine::KEY_MAX_LEN;
 
 use super::meta::{DATA_NAME, Main};
 use super::sum;
-use super::verify::{Progress, Tell};
+use super::verify::{Tell, VerifyProgress};
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("LMDB's layout follows the machine word: the check of store files knows the 64-bit layout only");
@@ -506,7 +506,7 @@ impl<'f> Check<'f> {
                     None => self.head(number, page)?,
                 }
             }
-            (self.progress)(Progress {
+            (self.progress)(VerifyProgress {
                 read: self.passed * size,
                 all: end * size,
             });

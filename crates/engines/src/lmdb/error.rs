@@ -13,7 +13,7 @@ const FULL_BELOW_BYTES: u64 = 1 << 20;
 
 /// Facts about the open store for a message.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct ErrorContext<'a> {
     pub path: &'a Path,
     pub quota: usize,
     pub readers_max: u32,
@@ -35,7 +35,10 @@ pub(super) fn io<'a>(path: &'a Path, action: &'static str) -> impl Fn(io::Error)
 }
 
 /// The store's error when LMDB refuses `action`.
-pub(super) fn engine<'a>(place: Place<'a>, action: &'static str) -> impl Fn(heed::Error) -> EngineError + Copy + 'a {
+pub(super) fn engine<'a>(
+    place: ErrorContext<'a>,
+    action: &'static str,
+) -> impl Fn(heed::Error) -> EngineError + Copy + 'a {
     move |error| {
         let path = || place.path.to_path_buf();
         match error {

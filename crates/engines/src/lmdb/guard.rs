@@ -67,7 +67,7 @@ pub(super) struct Free {
 
 /// The commit whose pages a transaction follows, and its tables.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Base {
+pub(super) struct BaseCommit {
     pub commit: u64,
     pub trees: [Tree; 2],
 }
@@ -154,7 +154,7 @@ enum Way<'k> {
 
 /// A page of a tree, and its key bounds: no key below `low`, all below `high`.
 #[derive(Clone, Copy)]
-struct Place<'g> {
+struct PageBounds<'g> {
     number: u64,
     depth: u16,
     /// Empty: no lower bound.
@@ -185,7 +185,7 @@ impl Guard {
 
     /// Checks the path to `key` in a table, and the pages beside it that a call of this reach may meet.
     #[inline]
-    pub(super) fn check(&self, base: Base, table: Table, key: &[u8], reach: Reach<'_>) -> Result<(), Damage> {
+    pub(super) fn check(&self, base: BaseCommit, table: Table, key: &[u8], reach: Reach<'_>) -> Result<(), Damage> {
         let [data, temporal] = base.trees;
         let (tree, other) = match table {
             Table::Data => (data, temporal),
@@ -248,7 +248,7 @@ impl Guard {
     }
 
     /// Checks the page before the range that begins at `low`, and the first and last paths below it.
-    fn before(&self, of: Followed, depth: u16, low: &[u8]) -> Result<Option<Place<'_>>, Damage> {
+    fn before(&self, of: Followed, depth: u16, low: &[u8]) -> Result<Option<PageBounds<'_>>, Damage> {
         if low.is_empty() {
             return Ok(None);
         }
@@ -258,7 +258,7 @@ impl Guard {
     }
 
     /// Checks the page after the range that ends before `high`, and the first and last paths below it.
-    fn after(&self, of: Followed, depth: u16, high: Option<&[u8]>) -> Result<Option<Place<'_>>, Damage> {
+    fn after(&self, of: Followed, depth: u16, high: Option<&[u8]>) -> Result<Option<PageBounds<'_>>, Damage> {
         let Some(high) = high else { return Ok(None) };
         let place = self.down(of, Way::To(high), depth)?;
         self.ends(of, place)?;
@@ -266,7 +266,7 @@ impl Guard {
     }
 
     /// Checks the paths to the first and the last leaf below a page.
-    fn ends(&self, of: Followed, place: Place<'_>) -> Result<(), Damage> {
+    fn ends(&self, of: Followed, place: PageBounds<'_>) -> Result<(), Damage> {
         if place.depth < of.tree.depth {
             self.down_from(of, place, Way::First, of.tree.depth)?;
             self.down_from(of, place, Way::Last, of.tree.depth)?;
@@ -276,8 +276,8 @@ impl Guard {
 
     /// The page at `depth` on a path from the root; checks each page on it.
     #[inline]
-    fn down(&self, of: Followed, way: Way<'_>, depth: u16) -> Result<Place<'_>, Damage> {
-        let root = Place {
+    fn down(&self, of: Followed, way: Way<'_>, depth: u16) -> Result<PageBounds<'_>, Damage> {
+        let root = PageBounds {
             number: of.tree.root,
             depth: 1,
             low: &[],
@@ -287,7 +287,13 @@ impl Guard {
     }
 
     #[inline]
-    fn down_from<'g>(&'g self, of: Followed, mut at: Place<'g>, way: Way<'_>, depth: u16) -> Result<Place<'g>, Damage> {
+    fn down_from<'g>(
+        &'g self,
+        of: Followed,
+        mut at: PageBounds<'g>,
+        way: Way<'_>,
+        depth: u16,
+    ) -> Result<PageBounds<'g>, Damage> {
         loop {
             let is_leaf = at.depth == of.tree.depth;
             let page = self.page(of, at.number, if is_leaf { P_LEAF } else { P_BRANCH })?;
@@ -529,7 +535,7 @@ fn child_where(page: &[u8], count: usize, passes: impl Fn(&[u8]) -> bool) -> usi
 
 /// Whether the keys of these nodes of a page lie within its bounds.
 #[inline]
-fn lies(at: Place<'_>, page: &[u8], nodes: Range<usize>) -> Result<(), Damage> {
+fn lies(at: PageBounds<'_>, page: &[u8], nodes: Range<usize>) -> Result<(), Damage> {
     if nodes.is_empty() {
         return Err(damaged(at.number, "has no keys"));
     }

@@ -56,8 +56,8 @@ use punctual_units::Nanos;
 
 use check::{Damage, Meta};
 pub use checked::{Checked, last_check};
-use error::Place;
-use guard::{Base, Free, Guard, Reach};
+use error::ErrorContext;
+use guard::{BaseCommit, Free, Guard, Reach};
 use life::Life;
 use order::Bytewise;
 use owner::Owner;
@@ -68,13 +68,13 @@ pub use room::reserve_of;
 use seats::Seats;
 use sum::Sums;
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
-use unsynced::Mark;
-pub use verify::{Progress, Verify};
+use unsynced::UnsyncedMark;
+pub use verify::{Verify, VerifyProgress};
 pub use visitor::{Look, Visitor};
 use visitors::{VISITORS_MAX, Visitors};
 
 use crate::noted::{open_in, words};
-use crate::slot::{Ticket, Wish};
+use crate::slot::{EndOutcome, Ticket};
 
 /// Format of the store's file that this crate reads and writes. It changes with the tables and with the encoding of
 /// temporal records.
@@ -189,7 +189,7 @@ impl LmdbOptions {
     pub fn open_telling(
         self,
         directory: impl AsRef<Path>,
-        mut progress: impl FnMut(Progress),
+        mut progress: impl FnMut(VerifyProgress),
     ) -> Result<Lmdb, EngineError> {
         let directory = directory.as_ref();
         let options = self.validated(directory)?;
@@ -203,7 +203,7 @@ impl LmdbOptions {
         self,
         owner: Arc<Owner>,
         directory: &Path,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(VerifyProgress),
     ) -> Result<Lmdb, EngineError> {
         let options = self.validated(directory)?;
         let mark = unsynced::read(directory)?;
@@ -332,8 +332,8 @@ impl LmdbOptions {
         self.quota_max.unwrap_or(self.quota)
     }
 
-    fn place(self, path: &Path) -> Place<'_> {
-        Place {
+    fn place(self, path: &Path) -> ErrorContext<'_> {
+        ErrorContext {
             path,
             quota: self.quota,
             readers_max: self.readers_max,
@@ -350,11 +350,11 @@ impl LmdbOptions {
 
     /// Sets the mark beside the file before any write, if the store will not be synced. Commits that a volatile store
     /// left in the page cache are synced before another durability begins.
-    fn mark(self, directory: &Path, found: Mark, data: &File) -> Result<(), EngineError> {
+    fn mark(self, directory: &Path, found: UnsyncedMark, data: &File) -> Result<(), EngineError> {
         match (self.durability, found) {
-            (Durability::Volatile, Mark::None) => unsynced::set(directory),
-            (Durability::Volatile, Mark::ThisBoot) | (_, Mark::None) => Ok(()),
-            (_, Mark::ThisBoot) => data
+            (Durability::Volatile, UnsyncedMark::None) => unsynced::set(directory),
+            (Durability::Volatile, UnsyncedMark::ThisBoot) | (_, UnsyncedMark::None) => Ok(()),
+            (_, UnsyncedMark::ThisBoot) => data
                 .sync_all()
                 .and_then(|()| unsynced::remove(directory))
                 .map_err(error::io(directory, "sync what a volatile store has left")),
@@ -463,7 +463,7 @@ impl Lmdb {
     fn guard(
         &self,
         transaction: &RoTxn<'_>,
-        base: &Cell<Option<Base>>,
+        base: &Cell<Option<BaseCommit>>,
         table: Table,
         key: &[u8],
         reach: Reach<'_>,
@@ -479,7 +479,7 @@ impl Lmdb {
         &self,
         guard: &Guard,
         transaction: &RoTxn<'_>,
-        base: &Cell<Option<Base>>,
+        base: &Cell<Option<BaseCommit>>,
         table: Table,
         key: &[u8],
         reach: Reach<'_>,
@@ -497,7 +497,7 @@ impl Lmdb {
     }
 
     /// The commit and the tables that a transaction follows.
-    fn base(&self, transaction: &RoTxn<'_>) -> Result<Base, EngineError> {
+    fn base(&self, transaction: &RoTxn<'_>) -> Result<BaseCommit, EngineError> {
         let of = |name: &[u8]| {
             let record = self.main.get(transaction, name);
             record.map_err(error::engine(self.place(), "look for a table"))
@@ -509,7 +509,7 @@ impl Lmdb {
         else {
             return Err(damaged(&self.file())(Damage::Corrupt("a table is damaged".to_owned())));
         };
-        Ok(Base {
+        Ok(BaseCommit {
             commit: u64::from_le_bytes(commit),
             trees: [data, temporal],
         })
@@ -527,7 +527,7 @@ impl Lmdb {
         }
     }
 
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> ErrorContext<'_> {
         self.options.place(&self.directory)
     }
 }
@@ -560,7 +560,7 @@ impl Engine for Lmdb {
             .ok()
             .and_then(|place| self.readers.slots().nth(place));
         let ended = slot.map(|slot| slot.end(Ticket::of(snapshot.generation), words(age, why)));
-        matches!(ended, Some(Wish::Done | Wish::Asked))
+        matches!(ended, Some(EndOutcome::Done | EndOutcome::Asked))
     }
 
     fn is_tight(&self) -> bool {
@@ -599,7 +599,7 @@ fn whole(bytes: usize) -> Option<usize> {
 fn check_file(
     path: &Path,
     verify: Verify,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<(Option<u64>, Free), EngineError> {
     let mut free = Free {
         commit: 0,
@@ -680,7 +680,7 @@ fn reserve_lock_file(path: &Path, readers_max: u32) -> Result<(), EngineError> {
     }
 }
 
-fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], EngineError> {
+fn create_tables(env: &Env<WithTls>, place: ErrorContext<'_>) -> Result<[Records; 3], EngineError> {
     let fail = error::engine(place, "create the store's tables");
     let transaction = env.write_txn().map_err(fail)?;
     let tables = env
@@ -713,7 +713,7 @@ fn create_tables(env: &Env<WithTls>, place: Place<'_>) -> Result<[Records; 3], E
 fn protect_map(
     env: &Env<WithTls>,
     main: Records,
-    place: Place<'_>,
+    place: ErrorContext<'_>,
     verify: Verify,
 ) -> Result<(Protection, Range<usize>), EngineError> {
     let fail = error::engine(place, "read the store's format");

@@ -21,7 +21,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::transactions::Pin;
-use crate::slot::{Slot, Ticket};
+use crate::slot::{SnapshotSlot, Ticket};
 
 /// Number of seats reserved for the engine itself: it can look at its room while all others are taken.
 pub(super) const OWN: u32 = 1;
@@ -36,7 +36,7 @@ pub(super) struct Seats {
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Seat {
-    pub slot: Slot<Pin>,
+    pub slot: SnapshotSlot<Pin>,
     /// Reader slot that LMDB gave this seat; null before its first snapshot.
     reader: AtomicPtr<c_void>,
 }
@@ -65,8 +65,8 @@ impl Seats {
         let _ = self.key.set(null_mut());
     }
 
-    /// Takes a vacant seat; `None` if all are taken. The caller must [open](Slot::open) a snapshot in it, or [give it
-    /// back](Slot::give_back).
+    /// Takes a vacant seat; `None` if all are taken. The caller must [open](SnapshotSlot::open) a snapshot in it, or
+    /// [give it back](SnapshotSlot::give_back).
     #[inline]
     pub(super) fn take(&self) -> Option<(&Seat, Ticket)> {
         let first = LAST.get().unwrap_or_else(first_seat);
@@ -114,13 +114,13 @@ impl Seats {
     }
 
     /// The slots of all seats, in the order of the seats.
-    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot<Pin>> {
+    pub(super) fn slots(&self) -> impl Iterator<Item = &SnapshotSlot<Pin>> {
         self.seats.iter().map(|seat| &seat.slot)
     }
 
     /// Ends all snapshots, also those that their owners forgot.
     pub(super) fn end_all(&self) {
-        self.slots().for_each(Slot::end_any);
+        self.slots().for_each(SnapshotSlot::end_any);
     }
 }
 

@@ -24,7 +24,7 @@
 use heed::{Env, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, Table};
 
-use super::error::Place;
+use super::error::ErrorContext;
 use super::{Records, crc, error};
 
 /// Length of the checksum behind each value, in bytes.
@@ -74,7 +74,7 @@ impl Sums {
 pub(super) fn settle(
     env: &Env<WithTls>,
     [main, temporal]: [Records; 2],
-    place: Place<'_>,
+    place: ErrorContext<'_>,
     sums_if_new: bool,
     quota: u64,
 ) -> Result<Sums, EngineError> {
@@ -125,7 +125,7 @@ pub(super) fn settle(
     Ok(sums)
 }
 
-fn current(main: Records, transaction: &RwTxn<'_>, place: Place<'_>) -> Result<Sums, EngineError> {
+fn current(main: Records, transaction: &RwTxn<'_>, place: ErrorContext<'_>) -> Result<Sums, EngineError> {
     let sums = main
         .get(transaction, SUMS_KEY)
         .map_err(error::engine(place, "read the store's format"))?;
@@ -174,7 +174,7 @@ fn number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_le_bytes)
 }
 
-fn corrupt(place: Place<'_>, reason: &str) -> EngineError {
+fn corrupt(place: ErrorContext<'_>, reason: &str) -> EngineError {
     EngineError::Corrupt {
         path: place.path.to_path_buf(),
         reason: reason.to_owned(),
@@ -183,7 +183,7 @@ fn corrupt(place: Place<'_>, reason: &str) -> EngineError {
 
 /// The error for a record whose checksum does not match.
 #[cold]
-pub(super) fn damaged(place: Place<'_>, key: &[u8]) -> EngineError {
+pub(super) fn damaged(place: ErrorContext<'_>, key: &[u8]) -> EngineError {
     let reason = format!("the record {} is not what was written", key.escape_ascii());
     corrupt(place, &reason)
 }

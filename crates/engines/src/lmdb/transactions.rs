@@ -11,7 +11,7 @@ use heed::{MdbError, PutFlags, RoRange, RoRevRange, RoTxn, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, VALUE_MAX_LEN, Write};
 
 use super::error;
-use super::guard::{Base, Joined, Reach};
+use super::guard::{BaseCommit, Joined, Reach};
 use super::life::Fork;
 use super::order::Bytewise;
 use super::room::{Allowance, INLINE_MAX};
@@ -19,7 +19,7 @@ use super::seats::Seat;
 use super::{Lmdb, sum};
 use crate::Copied;
 use crate::noted::{note, refused};
-use crate::slot::{Inside, Slot, Ticket};
+use crate::slot::{Inside, SnapshotSlot, Ticket};
 
 /// A read transaction of LMDB; it keeps the snapshot's pages from reuse.
 pub(super) struct Pin {
@@ -46,11 +46,11 @@ impl Drop for Pin {
 
 /// A view of one commit. Another thread may end it between two calls.
 pub struct LmdbSnapshot<'e> {
-    slot: &'e Slot<Pin>,
+    slot: &'e SnapshotSlot<Pin>,
     ticket: Ticket,
     engine: &'e Lmdb,
     /// The commit that the snapshot follows, once it was looked up.
-    base: Cell<Option<Base>>,
+    base: Cell<Option<BaseCommit>>,
     /// Makes the type `!Sync`: one thread at a time makes calls.
     _one_thread: PhantomData<Cell<()>>,
 }
@@ -61,7 +61,7 @@ pub struct LmdbWrite<'e> {
     pub(super) engine: &'e Lmdb,
     pub(super) allowance: Allowance,
     /// The commit that the transaction began from, once it was looked up.
-    base: Cell<Option<Base>>,
+    base: Cell<Option<BaseCommit>>,
     /// For each table, the pages that deletes may have joined; used only in a store opened without a check.
     joined: [Joined; 2],
     /// Whether a record was changed; an unchanged transaction is committed without a write.
@@ -75,7 +75,7 @@ pub struct LmdbScan<'t> {
     table: Table,
     engine: &'t Lmdb,
     transaction: &'t RoTxn<'t>,
-    base: &'t Cell<Option<Base>>,
+    base: &'t Cell<Option<BaseCommit>>,
     near: Near,
 }
 

@@ -243,7 +243,7 @@ pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> R
     let mut out = Summed::new(to);
     let checksums = if visitor.has_checksums() { "yes" } else { "no" };
     out.text(&format!("{FIRST_LINE}\nchecksums {checksums}\n"))?;
-    let mut done = Told::default();
+    let mut done = CopyProgress::default();
     for table in [Table::Data, Table::Temporal] {
         visitor.visit::<TransferError>(table, &mut |key, value| {
             out.text(&format!("{} {} {} ", name_of(table), key.len(), value.len()))?;
@@ -412,7 +412,7 @@ impl New {
             open: None,
             batch: 0,
             last: None,
-            done: Told::default(),
+            done: CopyProgress::default(),
             pace: None,
         };
         fill(&mut filler)?;
@@ -449,7 +449,7 @@ struct Filler<'e> {
     open: Option<LmdbWrite<'e>>,
     batch: usize,
     last: Option<(Table, Vec<u8>)>,
-    done: Told,
+    done: CopyProgress,
     /// `None`: writes as fast as the medium permits.
     pace: Option<Pace>,
 }
@@ -522,20 +522,21 @@ impl Filler<'_> {
 
 /// Amount copied so far, and the part of it reported to the progress callback.
 #[derive(Default)]
-struct Told {
+struct CopyProgress {
     transferred: Transferred,
-    told: u64,
+    /// Value of `transferred.bytes` at the last report.
+    reported: u64,
 }
 
-impl Told {
+impl CopyProgress {
     fn add(&mut self, key: &[u8], value: &[u8]) {
         self.transferred.records += 1;
         self.transferred.bytes += (key.len() + value.len()) as u64;
     }
 
     fn tell(&mut self, progress: Progress<'_>) {
-        if self.transferred.bytes - self.told >= 1 << 20 {
-            self.told = self.transferred.bytes;
+        if self.transferred.bytes - self.reported >= 1 << 20 {
+            self.reported = self.transferred.bytes;
             progress(self.transferred);
         }
     }

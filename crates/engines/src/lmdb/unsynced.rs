@@ -20,7 +20,7 @@ const NEW_MARK: &str = "unsynced.new";
 
 /// State of a store's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum UnsyncedMark {
     /// No mark: the whole file was synced, as its durability promises.
     None,
     /// A process of this boot did not close the store: the page cache still has all of it.
@@ -31,11 +31,11 @@ pub(super) enum Mark {
 ///
 /// # Errors
 /// [`EngineError::Unsynced`] for a mark of another boot, or when a boot is unknown.
-pub(super) fn read(directory: &Path) -> Result<Mark, EngineError> {
+pub(super) fn read(directory: &Path) -> Result<UnsyncedMark, EngineError> {
     let path = directory.join(MARK);
     match fs::read_to_string(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Mark::None),
-        Ok(text) if boot().is_some_and(|boot| boot == text) => Ok(Mark::ThisBoot),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(UnsyncedMark::None),
+        Ok(text) if boot().is_some_and(|boot| boot == text) => Ok(UnsyncedMark::ThisBoot),
         Ok(_) => Err(EngineError::Unsynced {
             path: directory.to_path_buf(),
         }),

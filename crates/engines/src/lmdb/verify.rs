@@ -18,7 +18,7 @@ pub enum Verify {
 
 /// Progress of the check of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct VerifyProgress {
     /// Bytes read so far.
     pub read: u64,
     /// Bytes to read in all.
@@ -26,4 +26,4 @@ pub struct Progress {
 }
 
 /// Callback for the progress of a check.
-pub(super) type Tell<'t> = &'t mut dyn FnMut(Progress);
+pub(super) type Tell<'t> = &'t mut dyn FnMut(VerifyProgress);

@@ -30,8 +30,8 @@ use super::check::{
 };
 use super::meta::Main;
 use super::space::Survey;
-use super::unsynced::{self, Mark};
-use super::verify::{Progress, Verify};
+use super::unsynced::{self, UnsyncedMark};
+use super::verify::{Verify, VerifyProgress};
 use super::{DATA_FILE, FORMAT, LOCK_FILE, QUOTA_MIN, error, owner, sum};
 
 /// Attempts to take a snapshot while the owner commits.
@@ -66,7 +66,7 @@ pub struct Visitor {
     meta: Meta,
     main: Main,
     pin: Option<Pin>,
-    mark: Mark,
+    mark: UnsyncedMark,
     since: Time,
     /// Whether the pages were copied to a private file, which no process writes to.
     set_down: bool,
@@ -231,7 +231,7 @@ impl Visitor {
 
     /// Whether the store is volatile and has not been closed: a power cut would destroy it.
     pub fn is_volatile(&self) -> bool {
-        self.mark == Mark::ThisBoot
+        self.mark == UnsyncedMark::ThisBoot
     }
 
     /// Whether the store's owner keeps the pages of this snapshot from reuse.
@@ -290,7 +290,7 @@ impl Visitor {
     ///
     /// # Errors
     /// [`EngineError::Corrupt`] for the first damage found, [`EngineError::Io`], and those of a snapshot that was lost.
-    pub fn verify(&self, verify: Verify, mut progress: impl FnMut(Progress)) -> Result<(), EngineError> {
+    pub fn verify(&self, verify: Verify, mut progress: impl FnMut(VerifyProgress)) -> Result<(), EngineError> {
         let metas = (0..TRIES_MAX).find_map(|_| super::meta::check(&self.file).ok());
         if metas.is_none() {
             // Once more, for the reason: a page that the owner is writing at this moment would have become whole.

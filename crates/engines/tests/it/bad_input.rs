@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Lmdb;
-use punctual_engines::lmdb::{FORMAT, LmdbOptions, Progress, Verify};
+use punctual_engines::lmdb::{FORMAT, LmdbOptions, Verify, VerifyProgress};
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Store, StoreError, StoreOptions, UpdateMode};
@@ -162,7 +162,7 @@ fn how_much_is_verified_is_chosen_and_how_far_it_is_is_told() {
     let told = |verify| {
         let (mut steps, mut last) = (0, None);
         let options = LmdbOptions { verify, ..OPTIONS };
-        let opened = options.open_telling(directory.path(), |progress: Progress| {
+        let opened = options.open_telling(directory.path(), |progress: VerifyProgress| {
             steps += 1;
             last = Some(progress);
         });

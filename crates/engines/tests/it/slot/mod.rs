@@ -99,11 +99,11 @@ impl Drop for Pin {
 
 macro_rules! model {
     ($slot:path) => {{
-        use $slot::{Ended, Slot, Wish};
+        use $slot::{EndOutcome, EndReason, SnapshotSlot};
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(PREEMPTIONS);
         model.check(|| {
-            let slot = Arc::new(Slot::<Pin>::default());
+            let slot = Arc::new(SnapshotSlot::<Pin>::default());
             let page = Arc::new(Page(UnsafeCell::new(0)));
             let reader = {
                 let (slot, page) = (Arc::clone(&slot), Arc::clone(&page));
@@ -114,7 +114,7 @@ macro_rules! model {
                         let inside = slot.enter(ticket)?;
                         within();
                         // SAFETY: as above.
-                        Ok::<u64, Ended>(inside.with(|pin| pin.0.0.with(|content| unsafe { *content })))
+                        Ok::<u64, EndReason>(inside.with(|pin| pin.0.0.with(|content| unsafe { *content })))
                     };
                     // A call within a call: whatever the other thread wishes meanwhile, the pin stays for both.
                     let again = || assert_eq!(read(&|| ()), Ok(0), "the reader is inside of a call");
@@ -131,7 +131,7 @@ macro_rules! model {
                 thread::spawn(move || {
                     // The first snapshot, and no other.
                     match slot.look() {
-                        Some((ticket, _)) if ticket.generation() == 1 => slot.end(ticket, [7, 0]) == Wish::Done,
+                        Some((ticket, _)) if ticket.generation() == 1 => slot.end(ticket, [7, 0]) == EndOutcome::Done,
                         _ => false,
                     }
                 })
@@ -148,11 +148,11 @@ macro_rules! model {
 /// Two threads want the slot for a snapshot of their own, one after the other or not at all.
 macro_rules! claims {
     ($set:ident) => {{
-        use $set::slot::Slot;
+        use $set::slot::SnapshotSlot;
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(PREEMPTIONS);
         model.check(|| {
-            let slot = Arc::new(Slot::<u64>::default());
+            let slot = Arc::new(SnapshotSlot::<u64>::default());
             let reads = |pin| {
                 let slot = Arc::clone(&slot);
                 thread::spawn(move || {
