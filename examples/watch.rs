@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use punctual::os::Os;
-use punctual::{Change, Clock, LinuxOs, Nanos, ObjectSpec, Together, Watched, in_memory, ms};
+use punctual::{Change, Clock, LinuxOs, Nanos, ObjectSpec, Together, WatchTarget, in_memory, ms};
 
 /// Longer than any pause between two installs.
 const PATIENCE_MS: u64 = 200;
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let installs: u64 = std::env::args().nth(1).map_or(Ok(2_000), |number| number.parse())?;
     let store = in_memory([ObjectSpec::number("pose", ms(1))])?;
     let pose = store.object(b"pose").ok_or("the object is registered")?;
-    let mut watch = store.watch(Watched::Object(pose), 16)?;
+    let mut watch = store.watch(WatchTarget::Object(pose), 16)?;
     let (over, parker, rung_at) = (AtomicBool::new(false), LinuxOs.new_parker(), AtomicU64::new(0));
     let (mut woken, mut control, mut missed) = (Vec::new(), Vec::new(), 0);
     std::thread::scope(|scope| {

@@ -24,7 +24,7 @@ use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine};
-use punctual_store::temporal::{ObjectSpec, Readings};
+use punctual_store::temporal::{ObjectSpec, ReadingBuffer};
 use punctual_store::together::Together;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_units::{Clock, Nanos, ObjectId, Time};
@@ -89,7 +89,7 @@ struct Asking<'s, E: Engine> {
     store: &'s Store<E, LinuxOs>,
     choices: Choices,
     plant: Plant,
-    readings: Readings,
+    readings: ReadingBuffer,
 }
 
 impl<E: Engine> Asking<'_, E> {
@@ -199,7 +199,7 @@ fn history<E: Engine>(engine: E, update_mode: UpdateMode, seed: u64, plant: Plan
             store: &store,
             choices: Choices::new(seed << 8 | client),
             plant,
-            readings: Readings::default(),
+            readings: ReadingBuffer::default(),
         };
         start.wait();
         let old = match plant {

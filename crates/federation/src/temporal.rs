@@ -37,7 +37,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use punctual_store::updates::Counts;
+use punctual_store::updates::UpdateCounts;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Serialize, Serializer};
@@ -234,7 +234,7 @@ pub struct Feed {
     slots: Vec<Slot>,
     /// Objects whose newest reading waits, and some that did, each once, in the order in which they began to.
     queue: VecDeque<u32>,
-    counts: Counts,
+    counts: UpdateCounts,
     /// Sent readings, in order of time; some of these have ended since.
     sent: VecDeque<(Time, u32, Seq)>,
 }
@@ -249,7 +249,7 @@ impl Feed {
             numbers: HashMap::default(),
             slots: Vec::new(),
             queue: VecDeque::new(),
-            counts: Counts::default(),
+            counts: UpdateCounts::default(),
             sent: VecDeque::new(),
         }
     }
@@ -434,7 +434,7 @@ impl Feed {
     }
 
     /// Readings by state: installed are those that the peer has acknowledged, in flight those under way.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> UpdateCounts {
         self.counts
     }
 

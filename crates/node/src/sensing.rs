@@ -18,7 +18,7 @@ use punctual_os::Os;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_store::temporal::ObjectSpec;
-use punctual_store::updates::Counts;
+use punctual_store::updates::UpdateCounts;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use crate::ages::Ages;
@@ -120,7 +120,7 @@ pub struct Turned {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
     /// Readings that were offered to the peer.
-    pub sent: Counts,
+    pub sent: UpdateCounts,
     /// Readings that came from the peer.
     pub came: InboxCounts,
 }
@@ -142,7 +142,7 @@ pub struct Sensing {
     /// them again, but not soon.
     early: BTreeMap<ObjectName, (NodeId, Report)>,
     /// Counts of the feeds that have ended, by peer.
-    past: BTreeMap<NodeId, Counts>,
+    past: BTreeMap<NodeId, UpdateCounts>,
     /// Whether a feed had no room for an object, because it still holds former names.
     is_crowded: bool,
     /// Upper bounds of the ages of peers' readings on arrival.
@@ -453,7 +453,7 @@ fn drift_ppm() -> u32 {
     InboxBounds::default().drift_ppm
 }
 
-fn add(sum: &mut Counts, part: &Counts) {
+fn add(sum: &mut UpdateCounts, part: &UpdateCounts) {
     sum.offered += part.offered;
     sum.installed += part.installed;
     sum.superseded += part.superseded;

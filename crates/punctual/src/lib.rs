@@ -20,17 +20,17 @@
 //!
 //! ```
 //! use punctual::store::StoreError;
-//! use punctual::{Change, Deadline, ObjectSpec, Readings, Together, Watched, in_memory, ms};
+//! use punctual::{Change, Deadline, ObjectSpec, ReadingBuffer, Together, WatchTarget, in_memory, ms};
 //!
 //! fn main() -> Result<(), StoreError> {
 //!     let pose = ObjectSpec::number("pose", ms(10)).keeping(100); // its last 100 values
 //!     let store = in_memory([pose, ObjectSpec::number("covariance", ms(10))])?;
 //!     let both = ["pose", "covariance"].map(|key| store.object(key.as_bytes()).unwrap());
-//!     let mut rooms = store.watch(Watched::Prefix(b"room/"), 16)?;
+//!     let mut rooms = store.watch(WatchTarget::Prefix(b"room/"), 16)?;
 //!
 //!     // Installed together, read together: other threads see both or neither.
 //!     store.install_together(&both.map(|object| Together { object, sampled_at: None, value: b"1" }))?;
-//!     let mut readings = Readings::default();
+//!     let mut readings = ReadingBuffer::default();
 //!     store.read_together(&both, &mut readings)?;
 //!     assert_eq!(readings.get(0), readings.get(1));
 //!     store.history(both[0], &mut readings)?; // the oldest first
@@ -83,8 +83,8 @@ pub use punctual_runtime::linux::{
 pub use punctual_runtime::report::{Progress, RunReport};
 pub use punctual_runtime::{Finished, Learning, RuntimeError};
 pub use punctual_store::tables::NamedTable;
-pub use punctual_store::temporal::{ObjectSpec, Readings};
-pub use punctual_store::watch::{Change, Watched};
+pub use punctual_store::temporal::{ObjectSpec, ReadingBuffer};
+pub use punctual_store::watch::{Change, WatchTarget};
 pub use punctual_store::{
     Deadline, Freshness, ReadTransaction, Records, Split, StoreError, StoreOptions, Together, UpdateMode,
     WriteTransaction,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hdrhistogram::Histogram;
 use punctual_loop::{Step, Window};
 use punctual_platform::{KnobId, Plan, Readings};
-use punctual_store::updates::{Counts, Reconciliation};
+use punctual_store::updates::{Reconciliation, UpdateCounts};
 use punctual_units::{Nanos, Share, TaskId, Time};
 use punctual_workload::JobOutcome;
 
@@ -56,7 +56,7 @@ pub struct Took {
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
     /// Totals of sensor updates over all sensors.
-    pub counts: Counts,
+    pub counts: UpdateCounts,
     /// Balance of sensor updates, sensor by sensor.
     pub reconciliation: Reconciliation,
     /// Energy since the start-up by parts of the machine, if metered.

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use punctual_os::{Lock, Os, Park};
 use punctual_store::engine::Engine;
-use punctual_store::watch::{Change, Watched as WatchedKeys};
+use punctual_store::watch::{Change, WatchTarget as WatchedKeys};
 use punctual_store::{Store, StoreError};
 use punctual_units::{Nanos, ObjectId, Time};
 

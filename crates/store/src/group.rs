@@ -21,7 +21,7 @@ use punctual_units::{ObjectId, Seq};
 
 use crate::engine::{Durability, Engine};
 use crate::store::Store;
-use crate::temporal::{Overwritten, Readings};
+use crate::temporal::{Overwritten, ReadingBuffer};
 use crate::{Deadline, StoreError};
 
 /// Most objects that one write transaction of a group commit writes.
@@ -150,7 +150,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     fn commit_objects(&self, objects: Option<&[ObjectId]>) -> Result<(), StoreError> {
         let now = self.os.now();
         let (permit, _) = self.permit(Deadline::soft(now + self.group_interval), now)?;
-        let mut readings = Readings::default();
+        let mut readings = ReadingBuffer::default();
         // The values may be newer than those found dirty, which only helps.
         let objects = self.at_one_cut(|cut| {
             let mut objects = objects.map_or_else(|| self.dirty(cut), <[ObjectId]>::to_vec);

@@ -99,11 +99,12 @@ pub(crate) struct Readers {
     /// Instants, in nanoseconds, of the last check of ages, and of the last check of space.
     looked: AtomicU64,
     surveyed: AtomicU64,
-    told: Mutex<Told>,
+    notices: Mutex<EndNotices>,
 }
 
+/// Readers ended so far, and the callback that reports each.
 #[derive(Default)]
-struct Told {
+struct EndNotices {
     ended: EndedReaders,
     alarm: Option<Arc<Alarm>>,
 }
@@ -114,7 +115,7 @@ impl Readers {
             life_max,
             looked: AtomicU64::new(0),
             surveyed: AtomicU64::new(0),
-            told: Mutex::default(),
+            notices: Mutex::default(),
         }
     }
 
@@ -127,10 +128,10 @@ impl Readers {
     fn note(&self, reader: EndedReader) {
         let alarm = {
             // The lock is never poisoned halfway: the assignments cannot panic.
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            told.ended.count += 1;
-            told.ended.last = Some(reader);
-            told.alarm.clone()
+            let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+            notices.ended.count += 1;
+            notices.ended.last = Some(reader);
+            notices.alarm.clone()
         };
         if let Some(alarm) = alarm {
             alarm(reader);
@@ -211,15 +212,19 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Number of readers that were ended since the store was opened, and the last of them.
     pub fn readers_ended(&self) -> EndedReaders {
-        self.readers.told.lock().unwrap_or_else(PoisonError::into_inner).ended
+        self.readers
+            .notices
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .ended
     }
 
     /// Sets the function that is called for each reader that is ended from now on, in place of an earlier one. A thread
     /// that is about to write calls it, before it waits for the write lock: `alarm` may read and write the store, and
     /// takes that thread's time.
     pub fn set_reader_alarm(&self, alarm: impl Fn(EndedReader) + Send + Sync + 'static) {
-        let mut told = self.readers.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.alarm = Some(Arc::new(alarm));
+        let mut notices = self.readers.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.alarm = Some(Arc::new(alarm));
     }
 
     /// Ends the readers that are overdue, see the [module](crate::readers); returns their number. Writers do so by

@@ -35,7 +35,9 @@ use crate::permit::Permit;
 use crate::store::{Store, check_key};
 use crate::temporal::{Installation, ObjectSpec, Sample, Slot, Suspensions, encode};
 use crate::transaction::Waited;
-use crate::updates::{AdmissionEvent, AdmissionOptions, Counts, Offered, Pending, Reconciliation, SensorSpec, Updates};
+use crate::updates::{
+    AdmissionEvent, AdmissionOptions, Offered, Pending, Reconciliation, SensorSpec, UpdateCounts, Updates,
+};
 use crate::watch::Woken;
 use crate::{Deadline, StoreError, UpdateMode};
 
@@ -501,7 +503,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// Updates by state since the store was opened, over all sensors.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> UpdateCounts {
         self.sensors.with(|state| state.updates.counts())
     }
 

@@ -10,7 +10,7 @@
 //! mode it reads one snapshot of the engine.
 //!
 //! ```
-//! use punctual_store::temporal::{ObjectSpec, Readings};
+//! use punctual_store::temporal::{ObjectSpec, ReadingBuffer};
 //! use punctual_store::{Store, Together};
 //! use punctual_units::{Clock, Nanos};
 //! # use {punctual_engines::Memory, punctual_testing::VirtualOs};
@@ -25,7 +25,7 @@
 //!     let value = [step];
 //!     store.install_together(&both.map(|object| Together { object, sampled_at: None, value: &value }))?;
 //! }
-//! let mut readings = Readings::default();
+//! let mut readings = ReadingBuffer::default();
 //! store.read_together(&both, &mut readings)?;
 //! assert_eq!(readings.get(0).unwrap().1, readings.get(1).unwrap().1); // whatever other threads install
 //!
@@ -43,7 +43,7 @@ use punctual_units::{ObjectId, Time};
 use crate::engine::Engine;
 use crate::sensors::{Direct, State, TOGETHER, in_memory};
 use crate::store::Store;
-use crate::temporal::{Overwritten, Readings};
+use crate::temporal::{Overwritten, ReadingBuffer};
 use crate::watch::Woken;
 use crate::{Deadline, Freshness, StoreError, UpdateMode};
 
@@ -71,7 +71,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`]; in transaction mode also those of [`get`](Store::get).
-    pub fn read_together(&self, objects: &[ObjectId], readings: &mut Readings) -> Result<(), StoreError> {
+    pub fn read_together(&self, objects: &[ObjectId], readings: &mut ReadingBuffer) -> Result<(), StoreError> {
         for object in objects {
             self.slot(*object)?.count_read();
         }
@@ -178,7 +178,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`]; those of [`read_together`](Store::read_together).
-    pub fn history(&self, object: ObjectId, readings: &mut Readings) -> Result<(), StoreError> {
+    pub fn history(&self, object: ObjectId, readings: &mut ReadingBuffer) -> Result<(), StoreError> {
         let slot = self.slot(object)?;
         if slot.kept() == 1 {
             return self.read_together(&[object], readings);
@@ -199,7 +199,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// # Errors
     /// Those of [`history`](Store::history).
     pub fn value_at(&self, object: ObjectId, instant: Time) -> Result<Freshness<Vec<u8>>, StoreError> {
-        let mut readings = Readings::default();
+        let mut readings = ReadingBuffer::default();
         self.history(object, &mut readings)?;
         let avi = self.objects.avi(object).ok_or(StoreError::UnknownObject(object))?;
         Ok(match readings.at(instant) {
@@ -236,7 +236,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         &self,
         cut: u64,
         objects: &[ObjectId],
-        readings: &mut Readings,
+        readings: &mut ReadingBuffer,
     ) -> Result<(), Overwritten> {
         readings.clear();
         let slots = objects.iter().filter_map(|object| self.objects.slot(*object));

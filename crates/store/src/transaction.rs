@@ -19,7 +19,7 @@ use crate::permit::{Permit, WaitedFor};
 use crate::records::{Merged, Records};
 use crate::store::{Freshness, Store};
 use crate::tables::{NamedTable, REGION};
-use crate::watch::Kind;
+use crate::watch::ChangeKind;
 use crate::{Deadline, Split, StoreError, Value};
 
 /// The value that a read transaction returns.
@@ -322,7 +322,7 @@ pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
     engine: E::Write<'s>,
     permit: Permit<'s, O>,
     /// The changes that watches get notes of: keys that were set or deleted.
-    changes: BTreeMap<Vec<u8>, Kind>,
+    changes: BTreeMap<Vec<u8>, ChangeKind>,
     /// Whether any watch was open when it began; a watch waits for the transactions that began before it.
     watched: bool,
     /// Changes to the state of expiry.
@@ -347,7 +347,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         let mut changes = BTreeMap::new();
         let swept = store.sweep(&mut engine, |key| {
             if watched && store.watches.want(&key) {
-                changes.insert(key, Kind::Deleted);
+                changes.insert(key, ChangeKind::Deleted);
             }
         })?;
         let meter = Meter {
@@ -465,12 +465,12 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             });
             term.map_err(|error| store.refused(error))
         })?;
-        self.note(key, Kind::Put);
+        self.note(key, ChangeKind::Put);
         Ok(())
     }
 
     #[inline]
-    fn note(&mut self, key: &[u8], kind: Kind) {
+    fn note(&mut self, key: &[u8], kind: ChangeKind) {
         if self.watched && self.store.watches.want(key) {
             self.changes.insert(key.to_vec(), kind);
         }
@@ -496,7 +496,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             Ok(was_there)
         })?;
         if was_there {
-            self.note(key, Kind::Deleted);
+            self.note(key, ChangeKind::Deleted);
         }
         Ok(was_there)
     }

@@ -12,7 +12,7 @@ use punctual_platform::Neighbours;
 use punctual_platform::linux::thread::Tid;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_store::updates::Counts;
+use punctual_store::updates::UpdateCounts;
 use punctual_units::{Hertz, Nanos, SensorId, Share};
 use punctual_workload::{ControllerKind, Goal, Pace, TaskGoal};
 
@@ -174,7 +174,7 @@ pub struct Figures {
     /// Clock that the controller has set; `None` if it sets none.
     pub clock: Option<Hertz>,
     /// Counts of sensor readings by outcome, since the store was opened.
-    pub updates: Counts,
+    pub updates: UpdateCounts,
     /// State or result of learning a model.
     pub learnt: Learnt,
 }

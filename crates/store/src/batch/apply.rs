@@ -15,7 +15,7 @@ use crate::engine::{Engine, EngineError, KeyRange, Read, Table, Write};
 use crate::store::Store;
 use crate::temporal::Creation;
 use crate::transaction::ReadTransaction;
-use crate::watch::{Kind, Woken};
+use crate::watch::{ChangeKind, Woken};
 use crate::{Deadline, StoreError};
 
 /// Prefix of the keys that the store itself uses. They are kept in the table of temporal objects, which is never
@@ -145,7 +145,13 @@ impl<E: Engine, O: Os> Store<E, O> {
                     return Woken::default();
                 }
                 // The last change of a key wins.
-                let kind = |value: &Option<Vec<u8>>| if value.is_some() { Kind::Put } else { Kind::Deleted };
+                let kind = |value: &Option<Vec<u8>>| {
+                    if value.is_some() {
+                        ChangeKind::Put
+                    } else {
+                        ChangeKind::Deleted
+                    }
+                };
                 let last = changes().map(|(key, value)| (key.clone(), kind(value))).collect();
                 self.watches.note_all(&last)
             },

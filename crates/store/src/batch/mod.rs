@@ -85,7 +85,7 @@ pub use apply::{Image, is_reserved, revision_of, tells_of_a_part};
 pub(crate) use apply::{read_revision, read_upto};
 pub(crate) use create::read_created;
 pub use overlay::Layer;
-use overlay::{Base, Overlay};
+use overlay::{BatchOverlay, Overlay};
 use writes::change_bytes;
 pub use writes::{BatchBounds, TemporalRead, WriteSet};
 
@@ -96,7 +96,7 @@ type Found<'t, 's, E> = Value<Layer<'t, <<E as Engine>::Snapshot<'s> as Read>::B
 /// Dropping it undoes all of them.
 pub struct Batch<'s, E: Engine + 's, O: Os> {
     store: &'s Store<E, O>,
-    base: Base<E::Snapshot<'s>>,
+    base: BatchOverlay<E::Snapshot<'s>>,
     revision: Revision,
     bounds: BatchBounds,
 }
@@ -113,7 +113,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         let (changes, kept) = (BTreeMap::new(), Vec::new());
         Ok(Batch {
             store: self,
-            base: Base {
+            base: BatchOverlay {
                 snapshot,
                 changes,
                 kept,
@@ -159,7 +159,7 @@ impl<'s, E: Engine, O: Os> Batch<'s, E, O> {
             store: self.store,
             deadline,
             bounds: self.bounds,
-            account: RefCell::new(Account {
+            account: RefCell::new(TransactionUsage {
                 read: Vec::new(),
                 bytes,
             }),
@@ -182,12 +182,12 @@ pub struct BatchTransaction<'b, 's, E: Engine + 's, O: Os> {
     store: &'s Store<E, O>,
     deadline: Deadline,
     bounds: BatchBounds,
-    account: RefCell<Account>,
+    account: RefCell<TransactionUsage>,
     view: Overlay<'b, E::Snapshot<'s>>,
 }
 
 /// The temporal values that a transaction has read, and the size of the batch with it, in bytes.
-struct Account {
+struct TransactionUsage {
     read: Vec<TemporalRead>,
     bytes: usize,
 }
@@ -277,7 +277,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
     pub fn keep(self) -> Result<(), StoreError> {
         self.now()?;
         let Overlay { base, own, created } = self.view;
-        let Account { read, bytes } = self.account.into_inner();
+        let TransactionUsage { read, bytes } = self.account.into_inner();
         base.changes
             .extend(own.iter().map(|(key, value)| (key.clone(), value.clone())));
         base.kept.push(WriteSet {

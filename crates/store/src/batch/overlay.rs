@@ -9,7 +9,7 @@ use crate::engine::{Directed, EngineError, KeyRange, Read, Record, Table, is_emp
 use crate::temporal::Creation;
 
 /// A batch on top of a snapshot.
-pub(super) struct Base<R> {
+pub(super) struct BatchOverlay<R> {
     pub snapshot: R,
     /// The combined changes of the kept transactions.
     pub changes: Changes,
@@ -21,7 +21,7 @@ pub(super) struct Base<R> {
 
 /// A transaction on top of a batch.
 pub(super) struct Overlay<'b, R> {
-    pub base: &'b mut Base<R>,
+    pub base: &'b mut BatchOverlay<R>,
     pub own: Changes,
     pub created: Vec<Creation>,
 }

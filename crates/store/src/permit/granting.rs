@@ -64,12 +64,12 @@ pub struct WaitedFor {
 pub struct PermitQueue<O: Os> {
     os: O,
     pub(super) state: O::Lock<State>,
-    places: Box<[Place<O::Parker>]>,
+    places: Box<[WaitSlot<O::Parker>]>,
     refusal: OnceLock<Refusal>,
 }
 
 /// A slot in which one thread waits for its turn.
-struct Place<P> {
+struct WaitSlot<P> {
     parker: P,
     /// The last ticket whose turn came while its owner waited here. A wake-up can come late and be meant for an earlier
     /// owner of the slot; this number tells them apart.
@@ -134,7 +134,7 @@ impl<O: Os> PermitQueue<O> {
     /// A free lock, for threads of `os`.
     pub fn new(os: O) -> Self {
         let free_places = (0..WAITERS_MAX as u16).collect();
-        let place = |_| Place {
+        let place = |_| WaitSlot {
             parker: os.new_parker(),
             called: AtomicU64::new(0),
         };

@@ -16,7 +16,7 @@ use super::objects::{Creation, Object, ObjectSpec};
 #[derive(Debug)]
 pub(crate) struct Created {
     len: AtomicUsize,
-    places: Box<[OnceLock<Place>]>,
+    places: Box<[OnceLock<CreatedObject>]>,
     /// A key's hash above its index plus one; 0: empty. At most half full, the length is a power of two.
     table: Box<[AtomicU64]>,
     names: Mutex<BTreeMap<ObjectName, usize>>,
@@ -24,7 +24,7 @@ pub(crate) struct Created {
 }
 
 #[derive(Debug)]
-struct Place {
+struct CreatedObject {
     spec: ObjectSpec,
     object: Object,
     /// Base of the object's update numbers: when another boot of its source creates the object again, it goes on in the
@@ -138,7 +138,7 @@ impl Created {
     /// there is room, and that the key is new.
     pub fn add_unnamed(&self, spec: &ObjectSpec) -> usize {
         let at = self.len();
-        let place = Place {
+        let place = CreatedObject {
             spec: spec.clone(),
             object: Object::new(spec, self.values_in_memory),
             first_seq: AtomicU64::new(0),

@@ -24,5 +24,5 @@ pub(crate) use objects::Objects;
 pub use objects::{Creation, ObjectSpec};
 pub(crate) use record::encode;
 pub use record::{ClockOrigin, decode};
-pub use slot::{Installation, Installs, Overwritten, Readings, Sample, Slot};
+pub use slot::{Installation, Installs, Overwritten, ReadingBuffer, Sample, Slot};
 pub(crate) use suspension::{Suspensions, on_clock_of_ages};

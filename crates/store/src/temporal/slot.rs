@@ -285,7 +285,7 @@ impl Slot {
     ///
     /// # Errors
     /// [`Overwritten`]: `readings` may hold some of them.
-    pub fn history_at(&self, cut: u64, readings: &mut Readings) -> Result<(), Overwritten> {
+    pub fn history_at(&self, cut: u64, readings: &mut ReadingBuffer) -> Result<(), Overwritten> {
         let Some(newest) = self.newest_at(cut)? else {
             return Ok(());
         };
@@ -373,13 +373,13 @@ fn words_of(value: &[u8]) -> impl Iterator<Item = u64> {
 
 /// Several values with their numbers and sampling instants, in memory that is used again.
 #[derive(Clone, Debug, Default)]
-pub struct Readings {
+pub struct ReadingBuffer {
     /// Sample of each value, and where its bytes end; `None` for an object without a value.
     ends: Vec<(Option<Sample>, usize)>,
     bytes: Vec<u8>,
 }
 
-impl Readings {
+impl ReadingBuffer {
     /// Number of readings, those without a value included.
     pub fn len(&self) -> usize {
         self.ends.len()

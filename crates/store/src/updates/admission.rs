@@ -96,7 +96,7 @@ impl Default for AdmissionOptions {
 
 /// The decision on a reading, and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum AdmissionDecision {
     /// Admitted in the sensor's turn, on the knob's account.
     ByKnob,
     /// Admitted because the freshness minimum asked for it.
@@ -113,7 +113,7 @@ pub(super) struct Admission {
     shares: Shares,
     staleness: Staleness,
     /// Credit of the knob, below 1: of the updates admitted where the minimum raises a sensor's share, those that the
-    /// knob asked for, less those booked as `Decision::ByKnob`.
+    /// knob asked for, less those booked as `AdmissionDecision::ByKnob`.
     asked_by_knob: f64,
 }
 
@@ -143,7 +143,7 @@ impl Admission {
     }
 
     /// Decides on one reading. O(log N), amortised.
-    pub fn decide(&mut self, reading: &Prospect, now: Time) -> Decision {
+    pub fn decide(&mut self, reading: &Prospect, now: Time) -> AdmissionDecision {
         self.staleness.pass(now);
         let lot = self.shares.of(reading.sensor);
         let credit = &mut self.credits[reading.sensor];
@@ -153,10 +153,10 @@ impl Admission {
             self.staleness.admit(reading, self.margin, now);
             self.in_turn(lot)
         } else if self.try_shed(reading, lot, now) {
-            Decision::Shed
+            AdmissionDecision::Shed
         } else {
             self.admit_out_of_turn(reading, now);
-            Decision::ForMinimum
+            AdmissionDecision::ForMinimum
         }
     }
 
@@ -168,13 +168,13 @@ impl Admission {
 
     /// Books an update that was admitted in its sensor's turn as the knob's or the minimum's, in the proportion in
     /// which they asked for it.
-    fn in_turn(&mut self, lot: Lot) -> Decision {
+    fn in_turn(&mut self, lot: Lot) -> AdmissionDecision {
         self.asked_by_knob += lot.by_knob / lot.share;
         if self.asked_by_knob < 1.0 {
-            return Decision::ForMinimum;
+            return AdmissionDecision::ForMinimum;
         }
         self.asked_by_knob -= 1.0;
-        Decision::ByKnob
+        AdmissionDecision::ByKnob
     }
 
     fn try_shed(&mut self, reading: &Prospect, lot: Lot, now: Time) -> bool {

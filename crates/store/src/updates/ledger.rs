@@ -19,7 +19,7 @@ use punctual_units::{SensorId, Seq, Share};
 
 /// Updates by state, over all sensors since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct UpdateCounts {
     /// Updates that arrived and were not refused with an error.
     pub offered: u64,
     /// Offered updates that were not shed.
@@ -40,10 +40,10 @@ pub struct Counts {
     pub missing_at_source: u64,
 }
 
-impl Counts {
+impl UpdateCounts {
     /// The share of updates really admitted since `earlier`: the knob's setting plus the additions of the minimum. 1 if
     /// none was offered.
-    pub fn admitted_share_since(&self, earlier: &Counts) -> Share {
+    pub fn admitted_share_since(&self, earlier: &UpdateCounts) -> Share {
         let since = |now: u64, then: u64| now.saturating_sub(then) as usize;
         Share::of(
             since(self.admitted, earlier.admitted),
@@ -149,7 +149,7 @@ fn hash(Seq(number): Seq) -> u64 {
 
 /// The account of one sensor.
 #[derive(Clone, Copy, Debug, Default)]
-struct Account {
+struct SensorAccount {
     last: Seq,
     missing_at_source: u64,
     /// Sum of the hashes of the numbers offered, modulo 2^64.
@@ -163,22 +163,22 @@ struct Account {
 /// The accounts of all sensors, and their sums.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
-    accounts: Vec<Account>,
-    counts: Counts,
+    accounts: Vec<SensorAccount>,
+    counts: UpdateCounts,
 }
 
 impl Ledger {
     /// Empty accounts for sensors `0..sensors`.
     pub fn new(sensors: usize) -> Self {
         Ledger {
-            accounts: vec![Account::default(); sensors],
-            counts: Counts::default(),
+            accounts: vec![SensorAccount::default(); sensors],
+            counts: UpdateCounts::default(),
         }
     }
 
     /// Adds an empty account for one more sensor.
     pub fn add_sensor(&mut self) {
-        self.accounts.push(Account::default());
+        self.accounts.push(SensorAccount::default());
     }
 
     /// The last number that the sensor offered, 0 before the first.
@@ -245,8 +245,8 @@ impl Ledger {
     }
 
     /// The sums over all sensors; `pending` is the length of the queue. O(1).
-    pub fn counts(&self, pending: usize) -> Counts {
-        Counts {
+    pub fn counts(&self, pending: usize) -> UpdateCounts {
+        UpdateCounts {
             pending: pending as u64,
             ..self.counts
         }
@@ -264,7 +264,7 @@ impl Ledger {
     }
 }
 
-impl Account {
+impl SensorAccount {
     fn balance(&self, sensor: SensorId, waiting: Option<Seq>) -> SensorBalance {
         let mut pending = Tally::default();
         waiting.into_iter().for_each(|seq| pending.add(seq));
@@ -356,13 +356,16 @@ mod tests {
 
     #[test]
     fn the_share_really_admitted_is_the_difference_of_counts() {
-        let counts = |offered, admitted| Counts {
+        let counts = |offered, admitted| UpdateCounts {
             offered,
             admitted,
-            ..Counts::default()
+            ..UpdateCounts::default()
         };
         let share = counts(30, 20).admitted_share_since(&counts(10, 5));
         assert_eq!(share, Share::of(15, 20));
-        assert_eq!(Counts::default().admitted_share_since(&Counts::default()), Share::ONE);
+        assert_eq!(
+            UpdateCounts::default().admitted_share_since(&UpdateCounts::default()),
+            Share::ONE
+        );
     }
 }

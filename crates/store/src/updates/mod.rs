@@ -44,15 +44,15 @@ mod tests;
 pub use admission::{AdmissionOptions, MARGIN_DEFAULT};
 pub use event::AdmissionEvent;
 pub use freshness::is_fresh;
-pub use ledger::{Counts, Reconciliation, SensorBalance};
+pub use ledger::{Reconciliation, SensorBalance, UpdateCounts};
 pub use shedding::Shedding;
 
 use punctual_units::{Nanos, SensorId, Seq, Share, Time};
 
-use admission::{Admission, Decision};
+use admission::{Admission, AdmissionDecision};
 use freshness::Prospect;
 use ledger::Ledger;
-use queue::Queue;
+use queue::UpdateQueue;
 
 /// The properties of a sensor that are fixed at its registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -152,7 +152,7 @@ pub struct Updates {
     sensors: Box<[SensorSpec]>,
     options: AdmissionOptions,
     admission: Admission,
-    queue: Queue,
+    queue: UpdateQueue,
     ledger: Ledger,
 }
 
@@ -165,7 +165,7 @@ impl Updates {
             sensors: sensors.into(),
             options,
             admission: Admission::new(sensors, &options),
-            queue: Queue::new(sensors),
+            queue: UpdateQueue::new(sensors),
             ledger: Ledger::new(sensors.len()),
         }
     }
@@ -186,8 +186,9 @@ impl Updates {
 
     /// Decides on an update that arrives `now` with the timestamp `sampled_at`, and queues it if it is admitted.
     ///
-    /// Gaps in `seq` are allowed and counted ([`Counts::missing_at_source`]). A timestamp later than `now` is replaced
-    /// by `now`: a sensor whose clock is ahead would otherwise seem fresh for too long. `now` must not run backwards.
+    /// Gaps in `seq` are allowed and counted ([`UpdateCounts::missing_at_source`]). A timestamp later than `now` is
+    /// replaced by `now`: a sensor whose clock is ahead would otherwise seem fresh for too long. `now` must not run
+    /// backwards.
     ///
     /// # Errors
     /// [`OfferError`]; nothing has changed then.
@@ -205,11 +206,11 @@ impl Updates {
         self.ledger.offered(sensor, seq);
 
         let decision = self.admission.decide(&reading, now);
-        if decision == Decision::Shed {
+        if decision == AdmissionDecision::Shed {
             self.ledger.shed(sensor, seq);
             return Ok(Offered::Shed);
         }
-        self.ledger.admitted(decision == Decision::ForMinimum);
+        self.ledger.admitted(decision == AdmissionDecision::ForMinimum);
         let expires = reading.expires;
         let update = Pending {
             sensor,
@@ -295,7 +296,7 @@ impl Updates {
     }
 
     /// Sets the share of updates to admit: the knob. The freshness minimum may add to it; the share really admitted is
-    /// [`Counts::admitted_share_since`]. O(1), with [`Shedding::ColdestFirst`] O(N).
+    /// [`UpdateCounts::admitted_share_since`]. O(1), with [`Shedding::ColdestFirst`] O(N).
     pub fn set_admitted_share(&mut self, share: Share) {
         self.admission.shares_mut().set_admitted(share);
     }
@@ -341,7 +342,7 @@ impl Updates {
     }
 
     /// Updates by state since the start, over all sensors.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> UpdateCounts {
         self.ledger.counts(self.queue.len())
     }
 

@@ -11,7 +11,7 @@ use punctual_units::{SensorId, Seq};
 use super::{Pending, SensorSpec};
 
 #[derive(Clone, Debug)]
-pub(super) struct Queue {
+pub(super) struct UpdateQueue {
     /// Sensors with a waiting update, in order of arrival of their first one that waits.
     order: VecDeque<SensorId>,
     slots: Vec<Slot>,
@@ -28,7 +28,7 @@ struct Slot {
     len: usize,
 }
 
-impl Queue {
+impl UpdateQueue {
     /// An empty queue with a buffer for each sensor.
     pub fn new(sensors: &[SensorSpec]) -> Self {
         let mut bytes = 0;
@@ -39,7 +39,7 @@ impl Queue {
             Slot { waiting, start, len }
         });
         let slots = slots.collect();
-        Queue {
+        UpdateQueue {
             order: VecDeque::with_capacity(sensors.len()),
             slots,
             values: vec![0; bytes],
@@ -93,13 +93,13 @@ mod tests {
     use proptest::prelude::*;
     use punctual_units::{Nanos, Time};
 
-    fn queue(sensors: usize) -> Queue {
+    fn queue(sensors: usize) -> UpdateQueue {
         let spec = SensorSpec {
             period: Nanos(1),
             avi: Nanos(2),
             value_bytes_max: 8,
         };
-        Queue::new(&vec![spec; sensors])
+        UpdateQueue::new(&vec![spec; sensors])
     }
 
     fn update(sensor: u32, seq: u64) -> Pending {

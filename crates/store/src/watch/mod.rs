@@ -16,13 +16,13 @@
 //! [`Store::watch`] waits for the write transaction that is open, if one is.
 //!
 //! ```
-//! use punctual_store::watch::{Change, Watched};
+//! use punctual_store::watch::{Change, WatchTarget};
 //! use punctual_store::{Store, StoreOptions};
 //! # use {punctual_engines::Memory, punctual_testing::VirtualOs, punctual_units::Clock};
 //!
 //! # let os = VirtualOs::new(1);
 //! let store = Store::open(Memory::default(), os, StoreOptions::default())?;
-//! let mut watch = store.watch(Watched::Prefix(b"room/"), 2)?;
+//! let mut watch = store.watch(WatchTarget::Prefix(b"room/"), 2)?;
 //! for key in ["room/1", "shed", "room/2", "room/3"] {
 //!     store.put(key.as_bytes(), b"warm")?;
 //! }
@@ -46,8 +46,8 @@ use crate::engine::{Engine, KEY_MAX_LEN};
 use crate::store::Store;
 use crate::temporal::Sample;
 use crate::{Deadline, StoreError};
-pub(crate) use ring::Kind;
-use ring::Ring;
+pub(crate) use ring::ChangeKind;
+use ring::ChangeRing;
 
 /// The types that `ring.rs` needs: the model checker substitutes its own (`tests/ring.rs`).
 mod atomics {
@@ -65,7 +65,7 @@ pub const CHANGES_MAX: usize = 1 << 16;
 
 /// The keys that a watch covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Watched<'k> {
+pub enum WatchTarget<'k> {
     /// A single key: of a plain record or a temporal object.
     Key(&'k [u8]),
     /// All keys that begin with these bytes. A note takes 544 bytes, in place of 32.
@@ -126,7 +126,7 @@ struct Watcher<O: Os> {
     filter: Filter,
     /// The ring of plain records, whose writers hold the write lock, and that of temporal objects, whose writers hold
     /// the sensors' mutex.
-    rings: [Ring; 2],
+    rings: [ChangeRing; 2],
     parker: O::Parker,
 }
 
@@ -207,22 +207,22 @@ impl<O: Os> Watches<O> {
     }
 
     /// Notes a change of a plain record. Called with the write lock held, after the commit.
-    pub fn note_plain(&self, key: &[u8], kind: Kind) -> Woken {
+    pub fn note_plain(&self, key: &[u8], kind: ChangeKind) -> Woken {
         self.note(PLAIN, key, None, kind)
     }
 
     /// Notes every change of a commit, as [`note_plain`](Watches::note_plain) does.
-    pub fn note_all(&self, changes: &BTreeMap<Vec<u8>, Kind>) -> Woken {
+    pub fn note_all(&self, changes: &BTreeMap<Vec<u8>, ChangeKind>) -> Woken {
         let notes = changes.iter().map(|(key, kind)| self.note_plain(key, *kind));
         notes.fold(Woken::default(), Woken::and)
     }
 
     /// Notes that a temporal object has got a value. Called with the sensors' mutex held, after the install.
     pub fn note_temporal(&self, key: &[u8], object: ObjectId, sample: Sample) -> Woken {
-        self.note(TEMPORAL, key, Some(object), Kind::Updated(sample))
+        self.note(TEMPORAL, key, Some(object), ChangeKind::Updated(sample))
     }
 
-    fn note(&self, ring: usize, key: &[u8], object: Option<ObjectId>, kind: Kind) -> Woken {
+    fn note(&self, ring: usize, key: &[u8], object: Option<ObjectId>, kind: ChangeKind) -> Woken {
         let mut woken = Woken::default();
         self.each(|at, watcher| {
             if watcher.filter.wants(key, object) {
@@ -237,7 +237,7 @@ impl<O: Os> Watches<O> {
     pub fn note_everything(&self) -> Woken {
         let mut woken = Woken::default();
         self.each(|at, watcher| {
-            watcher.rings[PLAIN].put(Kind::Missed(1), &[]);
+            watcher.rings[PLAIN].put(ChangeKind::Missed(1), &[]);
             woken.0 |= 1 << at;
         });
         woken
@@ -265,7 +265,7 @@ impl<O: Os> Watches<O> {
         let watcher = Arc::new(Watcher {
             live: AtomicBool::new(true),
             filter,
-            rings: [Ring::new(capacity, key_max), Ring::new(capacity, key_max)],
+            rings: [ChangeRing::new(capacity, key_max), ChangeRing::new(capacity, key_max)],
             parker: os.new_parker(),
         });
         let _filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
@@ -318,7 +318,7 @@ impl<O: Os> Watch<O> {
         Some(self.change(kind))
     }
 
-    fn next(&mut self) -> Option<Kind> {
+    fn next(&mut self) -> Option<ChangeKind> {
         for _ in 0..2 {
             let ring = self.turn;
             self.turn = 1 - ring;
@@ -329,16 +329,16 @@ impl<O: Os> Watch<O> {
         None
     }
 
-    fn change(&self, kind: Kind) -> Change<'_> {
+    fn change(&self, kind: ChangeKind) -> Change<'_> {
         let key = match &self.watcher.filter {
             Filter::Key(key) | Filter::Object(_, key) => key,
             Filter::Prefix(_) => &self.key,
         };
         match kind {
-            Kind::Put => Change::Put { key },
-            Kind::Deleted => Change::Deleted { key },
-            Kind::Updated(sample) => Change::Updated { key, sample },
-            Kind::Missed(changes) => Change::Missed { changes },
+            ChangeKind::Put => Change::Put { key },
+            ChangeKind::Deleted => Change::Deleted { key },
+            ChangeKind::Updated(sample) => Change::Updated { key, sample },
+            ChangeKind::Missed(changes) => Change::Missed { changes },
         }
     }
 }
@@ -351,16 +351,16 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// # Errors
     /// [`StoreError::TooManyWatches`] beyond [`WATCHES_MAX`]; [`StoreError::UnknownObject`];
     /// [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`] while it waits.
-    pub fn watch(&self, watched: Watched<'_>, capacity: usize) -> Result<Watch<O>, StoreError> {
+    pub fn watch(&self, watched: WatchTarget<'_>, capacity: usize) -> Result<Watch<O>, StoreError> {
         let filter = match watched {
-            Watched::Key(key) => Filter::Key(key.to_vec()),
-            Watched::Prefix(prefix) => Filter::Prefix(prefix.to_vec()),
-            Watched::Object(object) => {
+            WatchTarget::Key(key) => Filter::Key(key.to_vec()),
+            WatchTarget::Prefix(prefix) => Filter::Prefix(prefix.to_vec()),
+            WatchTarget::Object(object) => {
                 self.slot(object)?;
                 Filter::Object(object, self.objects.key(object).to_vec())
             }
         };
-        let only_temporal = matches!(watched, Watched::Object(_));
+        let only_temporal = matches!(watched, WatchTarget::Object(_));
         let watch = self.watches.begin(&self.os, filter, capacity)?;
         // Transactions and installs from here on see the watch; those before are over.
         if !only_temporal && !self.permits.is_mine() {

@@ -13,7 +13,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// The change of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ChangeKind {
     Put,
     Deleted,
     Updated(Sample),
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 
 /// A ring for one writing and one taking thread at a time. Each writes its own counters, so neither needs a lock.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub(crate) struct ChangeRing {
     words: Box<[AtomicU64]>,
     entry: usize,
     capacity: u64,
@@ -33,11 +33,11 @@ pub(crate) struct Ring {
     missed: AtomicU64,
 }
 
-impl Ring {
+impl ChangeRing {
     /// Room for `capacity` changes of keys with up to `key_max` bytes; longer keys are cut off.
-    pub fn new(capacity: usize, key_max: usize) -> Ring {
+    pub fn new(capacity: usize, key_max: usize) -> ChangeRing {
         let entry = HEADER_WORDS + key_max.div_ceil(WORD);
-        Ring {
+        ChangeRing {
             words: (0..capacity * entry).map(|_| AtomicU64::new(0)).collect(),
             entry,
             capacity: capacity as u64,
@@ -52,13 +52,13 @@ impl Ring {
     }
 
     /// Puts a change in, or counts it as missed.
-    pub fn put(&self, kind: Kind, key: &[u8]) {
+    pub fn put(&self, kind: ChangeKind, key: &[u8]) {
         let (put, missed) = (self.put.load(Ordering::Relaxed), self.missed.load(Ordering::Relaxed));
         let (number, seq, sampled_at) = match kind {
-            Kind::Put => (0, 0, 0),
-            Kind::Deleted => (1, 0, 0),
-            Kind::Updated(sample) => (2, sample.seq.0, sample.sampled_at.map_or(UNKNOWN, |at| at.0)),
-            Kind::Missed(count) => return self.missed.store(missed + count, Ordering::Release),
+            ChangeKind::Put => (0, 0, 0),
+            ChangeKind::Deleted => (1, 0, 0),
+            ChangeKind::Updated(sample) => (2, sample.seq.0, sample.sampled_at.map_or(UNKNOWN, |at| at.0)),
+            ChangeKind::Missed(count) => return self.missed.store(missed + count, Ordering::Release),
         };
         if put - self.taken.load(Ordering::Acquire) == self.capacity {
             return self.missed.store(missed + 1, Ordering::Release);
@@ -79,7 +79,7 @@ impl Ring {
 
     /// Takes the next change out and puts its key into `key`. `told` counts the missed changes that were reported to
     /// the taker; new ones are reported at the position where they are missing.
-    pub fn take(&self, told: &mut u64, key: &mut Vec<u8>) -> Option<Kind> {
+    pub fn take(&self, told: &mut u64, key: &mut Vec<u8>) -> Option<ChangeKind> {
         loop {
             let taken = self.taken.load(Ordering::Relaxed);
             if self.put.load(Ordering::Acquire) == taken {
@@ -91,13 +91,13 @@ impl Ring {
                 if self.put.load(Ordering::Acquire) != taken {
                     continue;
                 }
-                return Some(Kind::Missed(missed - std::mem::replace(told, missed)));
+                return Some(ChangeKind::Missed(missed - std::mem::replace(told, missed)));
             }
             let entry = self.entry(taken);
             let word = |at: usize| entry[at].load(Ordering::Relaxed);
             let missed = word(3);
             if missed != *told {
-                return Some(Kind::Missed(missed - std::mem::replace(told, missed)));
+                return Some(ChangeKind::Missed(missed - std::mem::replace(told, missed)));
             }
             let len = (word(0) >> 8) as usize;
             key.clear();
@@ -106,9 +106,9 @@ impl Ring {
             }
             key.truncate(len);
             let kind = match word(0) & 0xff {
-                0 => Kind::Put,
-                1 => Kind::Deleted,
-                _ => Kind::Updated(Sample {
+                0 => ChangeKind::Put,
+                1 => ChangeKind::Deleted,
+                _ => ChangeKind::Updated(Sample {
                     seq: Seq(word(1)),
                     sampled_at: (word(2) != UNKNOWN).then_some(Time(word(2))),
                 }),

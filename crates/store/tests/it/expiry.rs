@@ -11,7 +11,7 @@ use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine, Read, Table};
 use punctual_store::expiry::{EXPIRING_KEY_MAX_LEN, SWEPT_MAX};
 use punctual_store::temporal::ClockOrigin;
-use punctual_store::watch::{Change, Watched};
+use punctual_store::watch::{Change, WatchTarget};
 use punctual_store::{Deadline, Store, StoreError, StoreOptions};
 use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos};
@@ -201,7 +201,7 @@ fn one_transaction_sweeps_so_many_and_a_watch_is_told() {
             .unwrap();
     }
     transaction.commit().unwrap();
-    let mut watch = store.watch(Watched::Prefix(b""), 64).unwrap();
+    let mut watch = store.watch(WatchTarget::Prefix(b""), 64).unwrap();
     os.sleep(Nanos::from_millis(5));
     let swept = || {
         let transaction = store.write_transaction(Deadline::NONE).unwrap();

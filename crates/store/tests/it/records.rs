@@ -11,7 +11,7 @@ use punctual_os::Os;
 use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError, Read, Table, Write};
 use punctual_store::tables::NamedTable;
 use punctual_store::temporal::ObjectSpec;
-use punctual_store::watch::{Change, Watched};
+use punctual_store::watch::{Change, WatchTarget};
 use punctual_store::{Deadline, Records, Split, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, SensorId};
@@ -279,7 +279,7 @@ fn names_and_keys_that_no_table_has_are_refused() {
 #[test]
 fn no_watch_is_told_of_tables() {
     let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default()).unwrap();
-    let mut watch = store.watch(Watched::Prefix(b""), 4).unwrap();
+    let mut watch = store.watch(WatchTarget::Prefix(b""), 4).unwrap();
     let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
     let table = NamedTable::new("a").unwrap();
     transaction.put_in(&table, b"key", b"1").unwrap();

@@ -7,9 +7,9 @@ use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine, Table, Write};
-use punctual_store::temporal::{ClockOrigin, ObjectSpec, Readings};
+use punctual_store::temporal::{ClockOrigin, ObjectSpec, ReadingBuffer};
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
-use punctual_store::watch::{Change, Watched};
+use punctual_store::watch::{Change, WatchTarget};
 use punctual_store::{Deadline, Freshness, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_testing::VirtualOs;
 use punctual_units::{Nanos, ObjectId, SensorId, Seq, Share, Time};
@@ -43,7 +43,7 @@ fn a_registered_object_is_as_the_others(update_mode: UpdateMode) {
     let object = store.register(&spec).unwrap();
     assert_eq!((object, store.object(b"late")), (ObjectId(1), Some(object)));
     let sensor = SensorId(object.0);
-    let mut watch = store.watch(Watched::Object(object), 4).unwrap();
+    let mut watch = store.watch(WatchTarget::Object(object), 4).unwrap();
     for value in [b"1", b"2", b"3"] {
         store.offer_next(sensor, None, value).unwrap();
         store.install_pending(1).unwrap();
@@ -52,7 +52,7 @@ fn a_registered_object_is_as_the_others(update_mode: UpdateMode) {
     let fresh = store.get_fresh(b"late", PERIOD).unwrap();
     assert!(matches!(fresh, Freshness::Fresh { .. }), "{fresh:?}");
     assert!(matches!(store.put(b"late", b"no"), Err(StoreError::Temporal { .. })));
-    let mut readings = Readings::default();
+    let mut readings = ReadingBuffer::default();
     store.history(object, &mut readings).unwrap();
     assert_eq!(
         readings.iter().map(|(_, value)| value.to_vec()).collect::<Vec<_>>(),
@@ -144,7 +144,7 @@ fn objects_are_registered_beside_all_other_calls() {
             }
         });
         scope.spawn(|| {
-            let (mut readings, mut value) = (Readings::default(), Vec::new());
+            let (mut readings, mut value) = (ReadingBuffer::default(), Vec::new());
             while !over.load(Ordering::Relaxed) {
                 let objects: Vec<ObjectId> = (0..store.objects() as u32).map(ObjectId).collect();
                 store.read_together(&objects, &mut readings).unwrap();

@@ -9,7 +9,7 @@ use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::{LinuxOs, Os};
 use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError};
 use punctual_store::readers::HELD_AFTER;
-use punctual_store::temporal::{ClockOrigin, ObjectSpec, Readings};
+use punctual_store::temporal::{ClockOrigin, ObjectSpec, ReadingBuffer};
 use punctual_store::together::INSTALLED_TOGETHER_MAX;
 use punctual_store::{Freshness, Store, StoreError, StoreOptions, Together, UpdateMode};
 use punctual_testing::VirtualOs;
@@ -70,7 +70,7 @@ fn groups_are_seen_whole<E: Engine>(engine: E, update_mode: UpdateMode, installs
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                let (mut readings, mut last) = (Readings::default(), 0);
+                let (mut readings, mut last) = (ReadingBuffer::default(), 0);
                 while !over.load(Ordering::Relaxed) {
                     kept(|| store.read_together(&objects[..3], &mut readings));
                     let seen: Vec<_> = (0..3)
@@ -109,7 +109,7 @@ fn groups_are_seen_whole<E: Engine>(engine: E, update_mode: UpdateMode, installs
     assert!(store.reconcile().balances());
     let counts = store.counts();
     assert!(counts.installed >= 3 * installs);
-    let mut readings = Readings::default();
+    let mut readings = ReadingBuffer::default();
     store.history(objects[0], &mut readings).unwrap();
     let numbers: Vec<u64> = readings.iter().map(|(sample, _)| sample.seq.0).collect();
     assert_eq!(numbers, [installs - 2, installs - 1, installs]);
@@ -153,7 +153,7 @@ fn a_group_is_kept_whole() {
         });
         drop(store); // what was installed since the last group commit is lost
         let store = Store::open(lmdb(directory.path()), LinuxOs, options(3, 1, UpdateMode::MemoryFirst)).unwrap();
-        let mut readings = Readings::default();
+        let mut readings = ReadingBuffer::default();
         store.read_together(&objects, &mut readings).unwrap();
         let kept: Vec<_> = (0..3)
             .map(|at| readings.get(at).map(|(_, value)| value.to_vec()))
@@ -197,7 +197,7 @@ fn what_cannot_be_installed_together_changes_nothing() {
     ));
     let many = vec![one(first, b"1"); INSTALLED_TOGETHER_MAX + 1];
     assert!(matches!(refused(&many), StoreError::TooManyTogether { .. }));
-    let mut readings = Readings::default();
+    let mut readings = ReadingBuffer::default();
     assert!(matches!(
         store.read_together(&[first, ObjectId(2)], &mut readings),
         Err(StoreError::UnknownObject(_))
@@ -258,7 +258,7 @@ proptest! {
         os.sleep(Nanos::from_secs(1));
         let store = Store::open(Memory::default(), os.clone(), options(1, kept, update_mode)).unwrap();
         let mut model: VecDeque<(u64, Vec<u8>)> = VecDeque::new();
-        let (object, mut readings) = (ObjectId(0), Readings::default());
+        let (object, mut readings) = (ObjectId(0), ReadingBuffer::default());
         for act in acts {
             match act {
                 Act::Offer(value, ago) => {

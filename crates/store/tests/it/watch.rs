@@ -8,7 +8,7 @@ use punctual_engines::Memory;
 use punctual_os::{LinuxOs, Os, Thread};
 use punctual_store::batch::BatchBounds;
 use punctual_store::temporal::{ObjectSpec, Sample};
-use punctual_store::watch::{Change, WATCHES_MAX, Watch, Watched};
+use punctual_store::watch::{Change, WATCHES_MAX, Watch, WatchTarget};
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, Together, UpdateMode};
 use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, ObjectId, Revision, SensorId, Seq, Time};
@@ -99,11 +99,11 @@ proptest! {
     fn watches_tell_what_a_model_tells(capacity in 1usize..4, acts in vec(act(), 0..80), memory_first: bool) {
         let update_mode = if memory_first { UpdateMode::MemoryFirst } else { UpdateMode::Transaction };
         let store = Store::open(Memory::default(), VirtualOs::new(1), options(update_mode)).unwrap();
-        let watched: [(Watched<'_>, Wants); 4] = [
-            (Watched::Key(b"b"), |key| key == b"b"),
-            (Watched::Prefix(b"b/"), |key| key.starts_with(b"b/")),
-            (Watched::Prefix(b""), |_| true),
-            (Watched::Object(ObjectId(1)), |key| key == b"c"),
+        let watched: [(WatchTarget<'_>, Wants); 4] = [
+            (WatchTarget::Key(b"b"), |key| key == b"b"),
+            (WatchTarget::Prefix(b"b/"), |key| key.starts_with(b"b/")),
+            (WatchTarget::Prefix(b""), |_| true),
+            (WatchTarget::Object(ObjectId(1)), |key| key == b"c"),
         ];
         let watches = watched.map(|(watched, wants)| (store.watch(watched, capacity).unwrap(), wants));
         // Plain and temporal apart; the order between them is open.
@@ -203,7 +203,7 @@ fn a_watch_is_woken_by_the_install_and_not_before() {
         let store = Store::open(Memory::default(), os.clone(), options(UpdateMode::MemoryFirst)).unwrap();
         let at = |ms: u64| Time(ms * 1_000_000);
         let watches = || {
-            let mut watch = store.watch(Watched::Object(ObjectId(0)), 4).unwrap();
+            let mut watch = store.watch(WatchTarget::Object(ObjectId(0)), 4).unwrap();
             assert_eq!(watch.wait(at(5)), None, "nothing has changed");
             assert!(os.now() >= at(5));
             let told = watch.wait(Time::MAX).map(Told::from);
@@ -239,7 +239,7 @@ fn no_change_falls_between_a_read_and_the_watch_before_it() {
         };
         let watches = || {
             os.sleep(Nanos::from_millis(1));
-            let mut watch = store.watch(Watched::Key(b"key"), 1).unwrap();
+            let mut watch = store.watch(WatchTarget::Key(b"key"), 1).unwrap();
             let seen = store.get(b"key").unwrap().is_some();
             let told = watch.wait(os.now() + Nanos::from_millis(100)).is_some();
             assert!(seen || told, "the change was neither read nor told");
@@ -253,7 +253,7 @@ fn no_change_falls_between_a_read_and_the_watch_before_it() {
 fn each_install_is_told_or_missed() {
     const INSTALLS: u64 = 20_000;
     let store = Store::open(Memory::default(), LinuxOs, options(UpdateMode::MemoryFirst)).unwrap();
-    let watch = || store.watch(Watched::Prefix(b"c"), 16).unwrap();
+    let watch = || store.watch(WatchTarget::Prefix(b"c"), 16).unwrap();
     let watches = [watch(), watch()];
     std::thread::scope(|scope| {
         for mut watch in watches {
@@ -292,14 +292,14 @@ fn each_install_is_told_or_missed() {
 fn there_are_so_many_watches_and_no_more_until_one_is_dropped() {
     let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default()).unwrap();
     let mut watches: Vec<_> = (0..WATCHES_MAX)
-        .map(|_| store.watch(Watched::Key(b"a"), 1).unwrap())
+        .map(|_| store.watch(WatchTarget::Key(b"a"), 1).unwrap())
         .collect();
     assert!(matches!(
-        store.watch(Watched::Key(b"a"), 1),
+        store.watch(WatchTarget::Key(b"a"), 1),
         Err(StoreError::TooManyWatches)
     ));
     drop(watches.swap_remove(7));
-    let mut late = store.watch(Watched::Key(b"b"), 0).unwrap();
+    let mut late = store.watch(WatchTarget::Key(b"b"), 0).unwrap();
     store.put(b"b", b"1").unwrap();
     store.put(b"a", b"1").unwrap();
     assert_eq!(late.take(), Some(Change::Put { key: b"b" }));
@@ -309,7 +309,7 @@ fn there_are_so_many_watches_and_no_more_until_one_is_dropped() {
             .all(|watch| watch.take() == Some(Change::Put { key: b"a" }))
     );
     assert!(matches!(
-        store.watch(Watched::Object(ObjectId(0)), 1),
+        store.watch(WatchTarget::Object(ObjectId(0)), 1),
         Err(StoreError::UnknownObject(_))
     ));
 }
@@ -321,7 +321,7 @@ fn a_replica_tells_what_is_applied() {
         ..StoreOptions::default()
     };
     let store = Store::open(Memory::default(), VirtualOs::new(1), replica).unwrap();
-    let mut watch = store.watch(Watched::Prefix(b""), 8).unwrap();
+    let mut watch = store.watch(WatchTarget::Prefix(b""), 8).unwrap();
     let mut batch = store.batch(BatchBounds::default()).unwrap();
     for value in [b"1", b"2"] {
         let mut transaction = batch.transaction(Deadline::NONE).unwrap();

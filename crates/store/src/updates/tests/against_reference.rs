@@ -238,10 +238,10 @@ impl Reference {
         Some(update.pending)
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> UpdateCounts {
         let number = |state| self.log.iter().filter(|update| update.state == state).count() as u64;
         let last: u64 = (0..self.sensors.len()).map(|sensor| self.last(sensor).0.0).sum();
-        Counts {
+        UpdateCounts {
             offered: self.log.len() as u64,
             admitted: self.log.len() as u64 - number(State::Shed),
             for_minimum: self.log.iter().filter(|update| update.for_minimum).count() as u64,

@@ -19,7 +19,7 @@ proptest! {
         }
         let counts = updates.counts();
         prop_assert_eq!(counts.for_minimum, 0);
-        let share = counts.admitted_share_since(&Counts::default()).get();
+        let share = counts.admitted_share_since(&UpdateCounts::default()).get();
         prop_assert!((share - knob).abs() <= 1.0 / rounds as f64 + 1e-9);
     }
 
@@ -146,7 +146,7 @@ fn an_object_kept_fresh_out_of_turn_is_not_admitted_again_at_its_turn() {
             offer(&mut updates, sensor, 10 * round);
         }
     }
-    let share = updates.counts().admitted_share_since(&Counts::default());
+    let share = updates.counts().admitted_share_since(&UpdateCounts::default());
     assert!((0.25..0.26).contains(&share.get()), "{share}");
 }
 

@@ -259,7 +259,7 @@ fn reach(factor: f64, minimum: f64, knob: f64) -> (f64, f64) {
         .collect();
     let mut updates = Updates::new(&specs, options(minimum, Shedding::Uniform, 10));
     updates.set_admitted_share(Share::clamped(knob));
-    let (mut admitted_at, mut least, mut settled) = (vec![None; periods.len()], Share::ONE, Counts::default());
+    let (mut admitted_at, mut least, mut settled) = (vec![None; periods.len()], Share::ONE, UpdateCounts::default());
     const SETTLED: u64 = 30_000;
     for now in 0..2 * SETTLED {
         if now == SETTLED {

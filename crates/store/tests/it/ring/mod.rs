@@ -46,17 +46,17 @@ mod relaxed {
 
 macro_rules! model {
     ($ring:path) => {{
-        use $ring::{Kind, Ring};
+        use $ring::{ChangeKind, ChangeRing};
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(5);
         model.check(|| {
             const CHANGES: u64 = 3;
-            let ring = Arc::new(Ring::new(2, 8));
+            let ring = Arc::new(ChangeRing::new(2, 8));
             let puts = {
                 let ring = Arc::clone(&ring);
                 thread::spawn(move || {
                     for number in 1..=CHANGES {
-                        ring.put(Kind::Put, &[number as u8; 5]);
+                        ring.put(ChangeKind::Put, &[number as u8; 5]);
                     }
                 })
             };
@@ -64,7 +64,7 @@ macro_rules! model {
                 let (mut told, mut key, mut accounted) = (0, Vec::new(), 0);
                 let mut take = || match ring.take(&mut told, &mut key) {
                     None => false,
-                    Some(Kind::Missed(count)) => {
+                    Some(ChangeKind::Missed(count)) => {
                         accounted += count;
                         true
                     }
@@ -72,7 +72,7 @@ macro_rules! model {
                         accounted += 1;
                         assert_eq!(
                             (kind, &key[..]),
-                            (Kind::Put, &[accounted as u8; 5][..]),
+                            (ChangeKind::Put, &[accounted as u8; 5][..]),
                             "whole and in order"
                         );
                         true

@@ -54,7 +54,7 @@ enum Reads {
 
 macro_rules! model {
     ($slot:path, $reads:expr, $installs:expr) => {{
-        use $slot::{Installs, Readings, Sample, Slot};
+        use $slot::{Installs, ReadingBuffer, Sample, Slot};
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(PREEMPTIONS);
         model.check(|| {
@@ -96,7 +96,7 @@ macro_rules! model {
                         assert_eq!((both.0, &one), (both.1, &other), "one new, one old");
                     }
                     Reads::Histories => {
-                        let (cut, mut readings) = (installs.cut(), Readings::default());
+                        let (cut, mut readings) = (installs.cut(), ReadingBuffer::default());
                         if left.history_at(cut, &mut readings).is_ok() {
                             let found: Vec<u64> = readings.iter().map(|(_, value)| u64::from(value[0])).collect();
                             let expected: Vec<u64> = (cut.saturating_sub(1).max(1)..=cut).collect();
