@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use punctual_federation::ids::{Boot, Epoch, FederationId, Member, NodeId, RequestId, SessionId};
 use punctual_federation::message::{
-    Answer, Command, Heartbeat, Message, Operation, Output, Position, Refusal, Reply, Request, Said, Sample, Wanted,
-    Work,
+    Answer, ClientReading, Command, Heartbeat, Message, Operation, Output, Position, RecordsRequest, Refusal, Reply,
+    Request, Said, Work,
 };
-use punctual_federation::temporal::{Report, Stamp};
+use punctual_federation::temporal::{ReadingReport, Stamp};
 use punctual_logs::frame::{FrameError, Frames, write};
 use punctual_node::datagram::{self, Head};
 use punctual_node::wire::{Packet, VERSION, shortened};
@@ -52,7 +52,7 @@ fn sample_works() -> Vec<Work> {
         Work::Look(command),
         Work::Outcome(RequestId::default()),
         Work::Fresh(b"pose".to_vec()),
-        Work::Sample(Sample {
+        Work::Sample(ClientReading {
             key: b"pose".to_vec(),
             value: b"21.5".to_vec(),
             age: Nanos(5),
@@ -92,7 +92,7 @@ fn samples() -> &'static [Vec<u8>] {
             records: vec![(b"arm/1".to_vec(), b"up".to_vec())],
             created: Vec::new(),
         };
-        let wanted = Wanted {
+        let wanted = RecordsRequest {
             after: Some(b"arm/0".to_vec()),
             revision: Revision(40),
         };
@@ -104,7 +104,7 @@ fn samples() -> &'static [Vec<u8>] {
             durable: Revision(39),
             said: Said::default(),
         };
-        let report = Report {
+        let report = ReadingReport {
             object: made,
             seq: Seq(8),
             age: Nanos(5),

@@ -7,9 +7,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use punctual_federation::admission::{Ask, Gate, Intake, Order, Report, Timely};
+use punctual_federation::admission::{Ask, BacklogReport, Gate, Intake, ServiceOrder, Timely};
 use punctual_federation::balancer::{
-    Answer, Balancer, Bounded, By, FcHash, Home, PeakEwma, Period, Prequal, Probe, Proportional, Query, RoundRobin,
+    Balancer, Bounded, By, FcHash, Home, PeakEwma, Period, Prequal, Probe, Proportional, Query, QueryReply, RoundRobin,
 };
 use punctual_federation::ids::NodeId;
 use punctual_units::{Nanos, Time};
@@ -59,8 +59,8 @@ fn query(number: u64) -> Query {
     }
 }
 
-fn report(backlog: u64) -> Report {
-    Report {
+fn report(backlog: u64) -> BacklogReport {
+    BacklogReport {
         backlog,
         requests: (backlog / 80) as u32,
         cost: 2e-4,
@@ -102,7 +102,7 @@ fn balancing(mut balancer: Box<dyn Balancer>, nodes: u32) -> f64 {
             balancer.probed(*node, probe, now);
         }
         if let Some((node, query)) = sent.pop_front() {
-            let answer = Answer {
+            let answer = QueryReply {
                 items: query.items,
                 latency: Nanos::from_millis(20),
                 late: None,
@@ -116,7 +116,7 @@ fn balancing(mut balancer: Box<dyn Balancer>, nodes: u32) -> f64 {
 /// A request judged before 100 that wait.
 fn admitting() -> f64 {
     let gate = Gate::Timely(Timely::new(Nanos::from_secs(1)));
-    let mut intake = Intake::new(NodeId(0), 2, Nanos::from_micros(100), gate, Order::Deadline);
+    let mut intake = Intake::new(NodeId(0), 2, Nanos::from_micros(100), gate, ServiceOrder::Deadline);
     for number in 0..100 {
         let ask = Ask {
             items: 80,

@@ -29,7 +29,7 @@ use punctual_units::{Nanos, Time};
 
 use crate::ids::{NodeId, Revision};
 use crate::liveness::NODES_MAX;
-use crate::message::{Key, Wanted};
+use crate::message::{Key, RecordsRequest};
 
 /// Approximate bytes of records in an image, so that no loop of a node works on one for longer than a millisecond or
 /// two.
@@ -99,7 +99,7 @@ impl Copying {
         source: impl Fn(Option<NodeId>) -> Option<NodeId>,
         applied: Revision,
         now: Time,
-    ) -> Option<(NodeId, Wanted)> {
+    ) -> Option<(NodeId, RecordsRequest)> {
         let waits = self.asked.is_some_and(|(_, at)| now.since(at) < COPY_MAX);
         let busy = self.came.is_some() || self.installing.is_some();
         if !self.is_needed(applied) || busy || waits || now < self.rests_until {
@@ -110,7 +110,7 @@ impl Copying {
         self.asked = source(before).or(source(None)).map(|node| (node, now));
         let (node, _) = self.asked?;
         let (after, revision) = (self.next(applied), applied.max(self.trimmed));
-        Some((node, Wanted { after, revision }))
+        Some((node, RecordsRequest { after, revision }))
     }
 
     /// Key behind which the next image begins.
@@ -175,7 +175,7 @@ pub struct Copies {
 /// State of one peer's copy.
 #[derive(Clone, Debug, Default)]
 struct Copy {
-    wanted: Option<Wanted>,
+    wanted: Option<RecordsRequest>,
     /// Whether the store is making an image for the peer.
     under_way: bool,
 }
@@ -183,7 +183,7 @@ struct Copy {
 impl Copies {
     /// Notes that a peer wants records. Only its last request counts, so a peer that asks again and again, or restarts
     /// repeatedly, occupies the store with one image at a time.
-    pub fn want(&mut self, peer: NodeId, wanted: Wanted) {
+    pub fn want(&mut self, peer: NodeId, wanted: RecordsRequest) {
         if self.peers.contains_key(&peer) || self.peers.len() < NODES_MAX {
             self.peers.entry(peer).or_default().wanted = Some(wanted);
         }
@@ -192,7 +192,7 @@ impl Copies {
     /// The next image to make of a store at `applied`: the peer, and the key behind which it begins.
     pub fn start(&mut self, applied: Revision) -> Option<(NodeId, Option<Key>)> {
         self.peers.iter_mut().find_map(|(peer, copy)| {
-            let is_due = |wanted: &mut Wanted| wanted.revision <= applied;
+            let is_due = |wanted: &mut RecordsRequest| wanted.revision <= applied;
             let wanted = copy.wanted.take_if(|wanted| !copy.under_way && is_due(wanted))?;
             copy.under_way = true;
             Some((*peer, wanted.after))

@@ -32,7 +32,7 @@ use crate::admission::Late;
 use crate::balancer::{self, BUDGET, BUDGET_MAX, Balancer, Period, Query, mixed};
 use crate::ids::{NodeId, RequestId};
 use crate::liveness::{NODES_MAX, SUSPECT_AFTER};
-use crate::message::{Answer, Heartbeat, Key, Output, Reason, Reply, Request, Said, Sample, Standing, Work};
+use crate::message::{Answer, ClientReading, Heartbeat, Key, Output, Reason, Reply, Request, Said, Standing, Work};
 use crate::node::MARGIN;
 use crate::records::RETRY_AFTER;
 use crate::temporal::{InboxBounds, true_at_most};
@@ -71,7 +71,7 @@ pub enum FrontAction {
 
 /// Knowledge about a node.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct NodeStatus {
     heartbeat: Heartbeat,
     at: Time,
     /// Number of the node's last join to the policy, different each time: requests in flight from before do not count.
@@ -86,7 +86,7 @@ struct Flight {
     request: Request,
     deadline: Time,
     node: NodeId,
-    /// Value of [`Known::joins`] when the request was sent.
+    /// Value of [`NodeStatus::joins`] when the request was sent.
     joins: u64,
     sent: Time,
     /// Whether the request was sent a second time.
@@ -97,7 +97,7 @@ struct Flight {
 #[derive(Debug)]
 pub struct Front {
     balancer: Box<dyn Balancer>,
-    nodes: BTreeMap<NodeId, Known>,
+    nodes: BTreeMap<NodeId, NodeStatus>,
     flights: BTreeMap<u64, Flight>,
     due: BTreeSet<(Time, u64)>,
     /// Transactions that wait for the next master, by the instant at which they are late.
@@ -142,7 +142,7 @@ impl Front {
             FrontEvent::Reply(node, ticket, reply) => self.replied(node, ticket, reply, now, &mut out),
             FrontEvent::Reset(node) => {
                 self.forget(node, now);
-                self.give_up(node, Gone::Reset, now, &mut out);
+                self.give_up(node, FailureSign::Reset, now, &mut out);
             }
         }
         self.suspect(now, &mut out);
@@ -213,7 +213,7 @@ impl Front {
     /// The node for a request; `None` if no node can take it.
     fn choose(&mut self, flight: &Flight, now: Time) -> Option<NodeId> {
         match &flight.request.work {
-            Work::Fresh(key) | Work::Sample(Sample { key, .. }) => self.home(key),
+            Work::Fresh(key) | Work::Sample(ClientReading { key, .. }) => self.home(key),
             work if work.for_master() => self.master(),
             _ => self.balancer.choose(&flight.query(self.tickets), now),
         }
@@ -278,7 +278,7 @@ impl Front {
             .nodes
             .get(&node)
             .map_or((0, false), |known| (known.joins, known.joined));
-        let known = Known {
+        let known = NodeStatus {
             heartbeat,
             at: now,
             joins,
@@ -364,7 +364,7 @@ impl Front {
     fn learn(&mut self, flight: &Flight, late: Option<Late>, said: Said, now: Time) {
         let joins = self.nodes.get(&flight.node).map(|known| known.joins);
         if flight.is_query() && !flight.request.work.for_master() && joins == Some(flight.joins) {
-            let answer = balancer::Answer {
+            let answer = balancer::QueryReply {
                 items: flight.items(),
                 latency: now.since(flight.sent),
                 late,
@@ -407,7 +407,7 @@ impl Front {
 
     /// Forgets nodes that have been silent for too long, and resends or answers their requests.
     fn suspect(&mut self, now: Time, out: &mut Vec<FrontAction>) {
-        let silent = |known: &Known| now.since(known.at) >= SUSPECT_AFTER;
+        let silent = |known: &NodeStatus| now.since(known.at) >= SUSPECT_AFTER;
         let silent: Vec<NodeId> = self
             .nodes
             .iter()
@@ -416,7 +416,7 @@ impl Front {
             .collect();
         for node in silent {
             self.forget(node, now);
-            self.give_up(node, Gone::Silent, now, out);
+            self.give_up(node, FailureSign::Silent, now, out);
         }
     }
 
@@ -427,12 +427,12 @@ impl Front {
     }
 
     /// Resends or answers the requests at a node that is gone.
-    fn give_up(&mut self, node: NodeId, gone: Gone, now: Time, out: &mut Vec<FrontAction>) {
+    fn give_up(&mut self, node: NodeId, gone: FailureSign, now: Time, out: &mut Vec<FrontAction>) {
         let there = self.flights.iter().filter(|(_, flight)| flight.node == node);
         let tickets: Vec<u64> = there.map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {
             let query = self.flights[&ticket].is_query();
-            if !query && gone == Gone::Silent {
+            if !query && gone == FailureSign::Silent {
                 continue; // the node may still answer
             }
             let Some(flight) = self.remove(ticket) else { continue };
@@ -473,7 +473,7 @@ impl Front {
 
 /// The sign by which a node counts as gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gone {
+enum FailureSign {
     Reset,
     Silent,
 }

@@ -12,7 +12,7 @@ pub const ASK_AGAIN: Nanos = Nanos::from_millis(5);
 
 /// The open call of the log, if any, and the next one.
 #[derive(Clone, Debug, Default)]
-pub struct Line {
+pub struct LogCalls {
     tickets: Ticket,
     asked: Option<(Ticket, Time)>,
     later: Option<(Time, Ask)>,
@@ -22,7 +22,7 @@ pub struct Line {
     silent_since: Option<Time>,
 }
 
-impl Line {
+impl LogCalls {
     /// A ticket that was not used before.
     pub fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
@@ -88,7 +88,7 @@ impl Line {
             .is_some()
     }
 
-    /// The next instant at which [`wake`](Line::wake) has something to do.
+    /// The next instant at which [`wake`](LogCalls::wake) has something to do.
     pub fn next_due(&self) -> Time {
         let asked = self.asked.map(|(_, asked)| asked + ANSWER_MAX);
         let later = self.later.as_ref().map(|(at, _)| *at);

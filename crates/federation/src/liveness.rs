@@ -30,7 +30,7 @@ struct Peer {
 
 /// The result of taking a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum HeartbeatOutcome {
     Taken,
     /// Another process uses the same number: the sender should be notified.
     NameTaken,
@@ -60,22 +60,24 @@ impl Liveness {
     }
 
     /// Notes a heartbeat that arrived at `now`.
-    pub fn heard(&mut self, heartbeat: Heartbeat, now: Time) -> Heard {
+    pub fn heard(&mut self, heartbeat: Heartbeat, now: Time) -> HeartbeatOutcome {
         let Member { node, boot } = heartbeat.from;
         if node == self.me {
-            return Heard::Taken; // another process with this node's number: peers decide between the two
+            return HeartbeatOutcome::Taken; // another process with this node's number: peers decide between the two
         }
         self.peers
             .retain(|_, peer| peer.configured || peer.heard.is_some_and(|(_, at)| now.since(at) < FORGET_AFTER));
         if !self.peers.contains_key(&node) && self.peers.len() >= NODES_MAX {
-            return Heard::TooMany;
+            return HeartbeatOutcome::TooMany;
         }
         let peer = self.peers.entry(node).or_default();
         match peer.heard {
-            Some((before, at)) if before.from.boot != boot && now.since(at) < SUSPECT_AFTER => Heard::NameTaken,
+            Some((before, at)) if before.from.boot != boot && now.since(at) < SUSPECT_AFTER => {
+                HeartbeatOutcome::NameTaken
+            }
             _ => {
                 peer.heard = Some((heartbeat, now));
-                Heard::Taken
+                HeartbeatOutcome::Taken
             }
         }
     }

@@ -29,11 +29,11 @@ use punctual_logs::{Appended, ENTRY_BYTES_MAX, LogError};
 use punctual_units::{Nanos, Time};
 
 use crate::action::{Action, Ask, Caller, LogAnswer, Performed};
-use crate::admission::{self, Gate, Intake, Order, Start};
+use crate::admission::{self, Gate, Intake, ServiceOrder, Start};
 use crate::entry::{Body, Entry, Logged};
 use crate::follower::Placed;
 use crate::ids::{BatchId, Epoch, Member, Revision};
-use crate::line::Line;
+use crate::line::LogCalls;
 use crate::message::{Answer, Output, Position, Reason, Refusal, Request};
 use crate::node::MARGIN;
 use crate::outbox::Outbox;
@@ -57,8 +57,9 @@ struct Queued {
     deadline: Time,
 }
 
+/// A transaction of a batch, with its result.
 #[derive(Clone, Debug)]
-struct Taken {
+struct BatchedRequest {
     queued: Queued,
     /// Executor of the transaction in the intake: batches count as parallel execution.
     executor: usize,
@@ -87,7 +88,7 @@ enum Phase {
 #[derive(Clone, Debug)]
 struct Batch {
     id: BatchId,
-    taken: Vec<Taken>,
+    taken: Vec<BatchedRequest>,
     phase: Phase,
     /// Whether the log did not answer at once: then the batch's time says nothing about the next.
     doubted: bool,
@@ -126,7 +127,7 @@ impl Master {
     /// The master of `epoch`, whose record is at `last` and applied; this process has named `batches` entries. `gate`
     /// admits transactions, and learns the time of a batch.
     pub fn new(member: Member, epoch: Epoch, last: Revision, batches: u64, gate: Gate) -> Master {
-        let mut intake = Intake::new(member.node, BATCH_MAX, BATCH_TAKES, gate, Order::Deadline);
+        let mut intake = Intake::new(member.node, BATCH_MAX, BATCH_TAKES, gate, ServiceOrder::Deadline);
         intake.set_backlog_max(QUEUE_MAX as u64);
         Master {
             member,
@@ -192,7 +193,7 @@ impl Master {
         while taken.len() < self.batch_max
             && let Some(Start { executor, work, .. }) = self.intake.start(now, 0)
         {
-            taken.push(Taken {
+            taken.push(BatchedRequest {
                 queued: work,
                 executor,
                 done: None,
@@ -205,7 +206,7 @@ impl Master {
         }
     }
 
-    fn execute(&mut self, taken: Vec<Taken>, out: &mut Outbox) {
+    fn execute(&mut self, taken: Vec<BatchedRequest>, out: &mut Outbox) {
         self.batches += 1;
         let id = BatchId {
             member: self.member,
@@ -223,7 +224,7 @@ impl Master {
     }
 
     /// Takes the results of a batch from the store.
-    pub fn executed(&mut self, id: BatchId, done: Vec<Performed>, line: &mut Line, now: Time, out: &mut Outbox) {
+    pub fn executed(&mut self, id: BatchId, done: Vec<Performed>, line: &mut LogCalls, now: Time, out: &mut Outbox) {
         let Some(mut batch) = self
             .batch
             .take_if(|batch| batch.id == id && matches!(batch.phase, Phase::Executing))
@@ -290,7 +291,7 @@ impl Master {
     pub fn log(
         &mut self,
         answer: Result<LogAnswer, LogError>,
-        line: &mut Line,
+        line: &mut LogCalls,
         now: Time,
         out: &mut Outbox,
     ) -> Consequence {
@@ -370,7 +371,7 @@ impl Master {
     /// Keeps the transactions of a batch up to the one after the first `kept` that write; queues the others again.
     fn put_back_half(&mut self, batch: &mut Batch, kept: usize, now: Time, out: &mut Outbox) {
         self.batch_max = kept;
-        let next = |(index, taken): (usize, &Taken)| taken.writes().then_some(index);
+        let next = |(index, taken): (usize, &BatchedRequest)| taken.writes().then_some(index);
         let first = batch.taken.iter().enumerate().filter_map(next).nth(kept);
         let rest = batch.taken.split_off(first.unwrap_or(batch.taken.len()));
         for taken in rest {
@@ -479,14 +480,14 @@ impl Master {
 }
 
 /// The answer to a transaction while the log does not answer: without changes it counts as not executed.
-fn unresolved(taken: &Taken) -> Answer {
+fn unresolved(taken: &BatchedRequest) -> Answer {
     match taken.writes() {
         true => Answer::Unknown,
         false => Answer::late(Reason::Expired, None),
     }
 }
 
-impl Taken {
+impl BatchedRequest {
     /// Whether the transaction has changes to log.
     fn writes(&self) -> bool {
         matches!(&self.done, Some(Performed::Done { set, .. }) if !set.changes.is_empty())

@@ -8,8 +8,8 @@ use punctual_store::temporal::Creation;
 use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 
+use crate::admission::BacklogReport;
 pub use crate::admission::Reason;
-use crate::admission::Report;
 use crate::ids::{Epoch, Member, NodeId, RequestId, Revision, SessionId};
 
 /// The longest key of a client's record in bytes. An engine allows 511; the first of them may be used by the
@@ -158,12 +158,12 @@ pub enum Work {
     /// revision.
     Fresh(Key),
     /// Set a temporal object; the node that gets the request is its source from then on.
-    Sample(Sample),
+    Sample(ClientReading),
 }
 
 /// A reading that a client sets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct ClientReading {
     pub key: Key,
     pub value: Value,
     /// Age of the reading when the request was sent.
@@ -235,7 +235,7 @@ impl Request {
         match &self.work {
             Work::Open | Work::Outcome(_) | Work::Sweep => Ok(()),
             Work::Look(command) => command.check(),
-            Work::Fresh(key) | Work::Sample(Sample { key, .. }) => check_key(key),
+            Work::Fresh(key) | Work::Sample(ClientReading { key, .. }) => check_key(key),
             Work::Query { keys, .. } => {
                 check_count(keys.len())?;
                 keys.iter().try_for_each(check_key)
@@ -529,7 +529,7 @@ pub struct Said {
     /// Whether it is a master that the log has not answered for [`crate::liveness::SUSPECT_AFTER`].
     pub log_silent: bool,
     /// Report on its queries; the bound d_i is 0 unless it serves.
-    pub report: Report,
+    pub report: BacklogReport,
     /// Instant of the report to a balancer, on the node's clock of ages; 0 elsewhere.
     pub at: Time,
 }
@@ -581,7 +581,7 @@ pub struct Reign {
 
 /// A node's request for records of a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct RecordsRequest {
     /// The records behind this key; `None`: from the first one on.
     pub after: Option<Key>,
     /// Lowest revision that the records may have.
@@ -596,7 +596,7 @@ pub enum Message {
     /// Another process uses the same number as the process with this boot.
     NameTaken(Member),
     /// The sender needs records, because the log no longer has its next entry.
-    CopyWanted(Wanted),
+    CopyWanted(RecordsRequest),
     /// Records in answer to `Message::CopyWanted`, see [`crate::copying`].
     Copied(Arc<Image>),
     /// A query that the sender cannot answer because its revision is too low: answer it for the sender.

@@ -4,13 +4,13 @@ use punctual_logs::{FederationId, LogError, Revision};
 use punctual_units::{Nanos, Time};
 
 use crate::action::{Action, Ask, Caller, Event, LogAnswer, Ticket};
-use crate::admission::{BacklogMachine, Gate, Report};
+use crate::admission::{BacklogMachine, BacklogReport, Gate};
 use crate::copying::{Copies, Copying};
 use crate::entry::Body;
 use crate::follower::Follower;
 use crate::ids::{Member, NodeId, RequestId};
-use crate::line::Line;
-use crate::liveness::{HEARTBEAT, Heard, Liveness, SUSPECT_AFTER};
+use crate::line::LogCalls;
+use crate::liveness::{HEARTBEAT, HeartbeatOutcome, Liveness, SUSPECT_AFTER};
 use crate::master::{Consequence, Master};
 use crate::message::{
     Answer, Heartbeat, Key, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Work,
@@ -53,7 +53,7 @@ pub struct Core {
     /// Progress in applying the log.
     pub follower: Follower,
     /// Calls of the log, one at a time.
-    pub line: Line,
+    pub line: LogCalls,
     /// The copy of a peer's records, if the node needs one.
     pub copying: Copying,
     /// The term at the applied revision, as far as it is known.
@@ -63,12 +63,12 @@ pub struct Core {
     /// Number of entries that this process has named.
     pub names: u64,
     /// The request of its operator.
-    pub wish: Wish,
+    pub wish: OperatorRequest,
 }
 
 /// An operator's request to a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wish {
+pub enum OperatorRequest {
     #[default]
     Serve,
     /// Take no new requests.
@@ -80,7 +80,7 @@ pub enum Wish {
 impl Core {
     /// Whether the node takes requests, and may become the master.
     pub fn serves(&self) -> bool {
-        self.wish == Wish::Serve && self.copying.is_whole()
+        self.wish == OperatorRequest::Serve && self.copying.is_whole()
     }
 
     /// Checks by the log's answer whether the store and the log have the same history. A federation that has lost its
@@ -161,12 +161,12 @@ impl Node {
                 me: setup.me,
                 liveness: Liveness::new(setup.me.node, &setup.peers),
                 follower: Follower::new(applied),
-                line: Line::default(),
+                line: LogCalls::default(),
                 copying: Copying::new(upto),
                 reign,
                 to_compare: (applied > Revision::ZERO).then_some(applied),
                 names: 0,
-                wish: Wish::Serve,
+                wish: OperatorRequest::Serve,
             },
             role: Role::Slave(Slave::new(now)),
             queries: Queries::new(setup.me.node, setup.executors, setup.gate.clone()),
@@ -263,7 +263,7 @@ impl Node {
             log_silent,
             report: match standing {
                 Standing::Serving => report,
-                _ => Report { bound: 0.0, ..report },
+                _ => BacklogReport { bound: 0.0, ..report },
             },
             at: Time::ZERO,
         }
@@ -273,10 +273,10 @@ impl Node {
     pub fn standing(&self) -> Standing {
         match (self.core.wish, self.joined) {
             _ if !self.core.copying.is_whole() => Standing::Copying,
-            (Wish::Pause, _) => Standing::Paused,
-            (Wish::Leave, _) => Standing::Leaving,
-            (Wish::Serve, None) => Standing::Joining,
-            (Wish::Serve, Some(_)) => Standing::Serving,
+            (OperatorRequest::Pause, _) => Standing::Paused,
+            (OperatorRequest::Leave, _) => Standing::Leaving,
+            (OperatorRequest::Serve, None) => Standing::Joining,
+            (OperatorRequest::Serve, Some(_)) => Standing::Serving,
         }
     }
 
@@ -355,9 +355,9 @@ impl Node {
                 out.push(Action::Send(peer, Message::Copied(image)));
             }
             Event::Installed(revision, reign) => self.installed(revision, reign),
-            Event::Pause => self.core.wish = Wish::Pause,
-            Event::Resume => self.core.wish = Wish::Serve,
-            Event::Leave => self.core.wish = Wish::Leave,
+            Event::Pause => self.core.wish = OperatorRequest::Pause,
+            Event::Resume => self.core.wish = OperatorRequest::Serve,
+            Event::Leave => self.core.wish = OperatorRequest::Leave,
             Event::Unreadable(stop) => self.stop(stop, now, out),
         }
     }
@@ -410,9 +410,11 @@ impl Node {
 
     fn heartbeat(&mut self, heartbeat: Heartbeat, now: Time, out: &mut Outbox) {
         match self.core.liveness.heard(heartbeat, now) {
-            Heard::Taken => self.core.follower.reaches(heartbeat.applied),
-            Heard::NameTaken => out.push(Action::Send(heartbeat.from.node, Message::NameTaken(heartbeat.from))),
-            Heard::TooMany => {}
+            HeartbeatOutcome::Taken => self.core.follower.reaches(heartbeat.applied),
+            HeartbeatOutcome::NameTaken => {
+                out.push(Action::Send(heartbeat.from.node, Message::NameTaken(heartbeat.from)))
+            }
+            HeartbeatOutcome::TooMany => {}
         }
         // A master with nothing under way can cede at once. Otherwise its next answer from the log shows the new
         // master.
@@ -581,7 +583,11 @@ impl Node {
         } else if !self.core.copying.is_whole() {
             self.joined = None;
         }
-        let (standing, idle, leaves) = (self.standing(), self.is_idle(), self.core.wish == Wish::Leave);
+        let (standing, idle, leaves) = (
+            self.standing(),
+            self.is_idle(),
+            self.core.wish == OperatorRequest::Leave,
+        );
         if leaves && idle && self.durable >= self.applied() && !self.left {
             self.left = true;
             out.push(Action::Left);

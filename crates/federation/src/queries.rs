@@ -10,7 +10,7 @@ use punctual_platform::Provenance;
 use punctual_units::{Nanos, Time};
 
 use crate::action::{Caller, Ticket};
-use crate::admission::{Ask, BacklogMachine, Gate, Intake, Late, Order, Report, Start};
+use crate::admission::{Ask, BacklogMachine, BacklogReport, Gate, Intake, Late, ServiceOrder, Start};
 use crate::ids::{NodeId, RequestId, Revision};
 use crate::message::{Reason, Request, Value, Work};
 use crate::node::MARGIN;
@@ -44,7 +44,7 @@ enum Stage {
 
 /// A query that waits.
 #[derive(Clone, Debug)]
-pub struct Waiting {
+pub struct WaitingQuery {
     /// Destination of the answer.
     pub caller: Caller,
     pub request: Request,
@@ -52,7 +52,7 @@ pub struct Waiting {
     stage: Stage,
 }
 
-impl Waiting {
+impl WaitingQuery {
     /// The query as admission sees it.
     fn ask(&self) -> Ask {
         Ask {
@@ -75,7 +75,7 @@ impl Waiting {
 #[derive(Clone, Debug)]
 pub enum Due {
     /// Answer that it is late; the query is no longer kept.
-    Late(Waiting, Late),
+    Late(WaitingQuery, Late),
     /// Pass it on to the master.
     Pass(Ticket),
 }
@@ -83,7 +83,7 @@ pub enum Due {
 /// The queries of one node.
 #[derive(Clone, Debug)]
 pub struct Queries {
-    waiting: BTreeMap<Ticket, Waiting>,
+    waiting: BTreeMap<Ticket, WaitingQuery>,
     due: BTreeSet<(Time, Ticket)>,
     /// The queries before the store; their bound is a knob.
     machine: BacklogMachine<Ticket>,
@@ -93,7 +93,7 @@ pub struct Queries {
 impl Queries {
     /// No queries. The store answers `executors` at once, and `gate` admits the queries that it can answer in time.
     pub fn new(node: NodeId, executors: usize, gate: Gate) -> Queries {
-        let intake = Intake::new(node, executors, ITEM_TAKES, gate, Order::Deadline);
+        let intake = Intake::new(node, executors, ITEM_TAKES, gate, ServiceOrder::Deadline);
         Queries {
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -126,7 +126,7 @@ impl Queries {
     }
 
     /// The node's report on its backlog.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> BacklogReport {
         self.machine.intake().report()
     }
 
@@ -137,7 +137,7 @@ impl Queries {
     pub fn take(&mut self, ticket: Ticket, caller: Caller, request: Request, now: Time) -> Result<(), Late> {
         let pass_at = now + Nanos(request.time_left.min(BEHIND_MAX).0 / 2);
         let until = now + BEHIND_MAX;
-        let waiting = Waiting {
+        let waiting = WaitingQuery {
             deadline: now + request.time_left,
             stage: Stage::Behind { pass_at, until },
             caller,
@@ -163,7 +163,7 @@ impl Queries {
     /// Queues the queries whose revision has been applied for an executor; returns those that admission now finds late.
     pub fn enter(&mut self, applied: Revision, now: Time) -> Vec<Due> {
         let ready =
-            |waiting: &Waiting| matches!(waiting.stage, Stage::Behind { .. }) && waiting.request.seen <= applied;
+            |waiting: &WaitingQuery| matches!(waiting.stage, Stage::Behind { .. }) && waiting.request.seen <= applied;
         let ready = self.waiting.iter().filter(|(_, waiting)| ready(waiting));
         let tickets: Vec<_> = ready.map(|(ticket, waiting)| (*ticket, waiting.ask())).collect();
         let enter = |(ticket, ask)| match self.machine.intake().judge(ask, now) {
@@ -188,7 +188,7 @@ impl Queries {
         }
     }
 
-    fn stage(&mut self, ticket: Ticket, stage: Stage) -> Option<&Waiting> {
+    fn stage(&mut self, ticket: Ticket, stage: Stage) -> Option<&WaitingQuery> {
         let waiting = self.waiting.get_mut(&ticket)?;
         self.due.remove(&(waiting.due(), ticket));
         waiting.stage = stage;
@@ -196,7 +196,7 @@ impl Queries {
         Some(waiting)
     }
 
-    fn remove(&mut self, ticket: Ticket) -> Option<Waiting> {
+    fn remove(&mut self, ticket: Ticket) -> Option<WaitingQuery> {
         let waiting = self.waiting.remove(&ticket)?;
         self.due.remove(&(waiting.due(), ticket));
         Some(waiting)
@@ -226,7 +226,7 @@ impl Queries {
     }
 
     /// The query that the store answered; `None` if its time is over.
-    pub fn queried(&mut self, ticket: Ticket, now: Time) -> Option<Waiting> {
+    pub fn queried(&mut self, ticket: Ticket, now: Time) -> Option<WaitingQuery> {
         let waiting = self.remove(ticket)?;
         if let Stage::Running { executor } = waiting.stage {
             self.machine.intake_mut().finish(executor, now);
@@ -235,8 +235,8 @@ impl Queries {
     }
 
     /// The query that the master answered; `None` if its time is over.
-    pub fn answered(&mut self, id: RequestId) -> Option<Waiting> {
-        let passed = |waiting: &Waiting| waiting.stage == Stage::Passed && waiting.request.id == id;
+    pub fn answered(&mut self, id: RequestId) -> Option<WaitingQuery> {
+        let passed = |waiting: &WaitingQuery| waiting.stage == Stage::Passed && waiting.request.id == id;
         let ticket = *self.waiting.iter().find(|(_, waiting)| passed(waiting))?.0;
         self.remove(ticket)
     }
@@ -250,7 +250,7 @@ impl Queries {
         }
         let (_, ticket) = *self.due.first().filter(|(at, _)| *at <= now)?;
         match self.waiting.get(&ticket)? {
-            Waiting {
+            WaitingQuery {
                 stage: Stage::Behind { until, .. },
                 ..
             } if *until <= now => self.expire(ticket),
@@ -269,9 +269,9 @@ impl Queries {
     }
 
     /// Removes and returns all queries. Later answers of the store to them are ignored.
-    pub fn dismiss(&mut self) -> Vec<Waiting> {
+    pub fn dismiss(&mut self) -> Vec<WaitingQuery> {
         self.due.clear();
-        let dismissed: Vec<Waiting> = std::mem::take(&mut self.waiting).into_values().collect();
+        let dismissed: Vec<WaitingQuery> = std::mem::take(&mut self.waiting).into_values().collect();
         for waiting in &dismissed {
             if let Stage::Running { executor } = waiting.stage {
                 self.machine.intake_mut().abandon(executor);

@@ -16,7 +16,7 @@ use punctual_units::Nanos;
 use crate::entry::{Body, Entry};
 use crate::ids::{RequestId, Revision, SessionId};
 use crate::message::{
-    Command, FOUND_BYTES_MAX, Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Sample, Value, Work,
+    ClientReading, Command, FOUND_BYTES_MAX, Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Value, Work,
 };
 
 /// Most sessions that a federation remembers: their records take a few MB on each node.
@@ -31,7 +31,7 @@ pub const SWEPT_MAX: usize = 128;
 const SWEPT_BESIDE_MAX: usize = 8;
 
 /// The records as a transaction sees them, its own changes included. Their owner undoes the transaction as a whole.
-pub trait Records {
+pub trait RecordAccess {
     type Error;
 
     ///
@@ -149,7 +149,7 @@ fn session_key(session: SessionId) -> Key {
 ///
 /// # Errors
 /// [`Undo`].
-pub fn perform<R: Records>(
+pub fn perform<R: RecordAccess>(
     records: &mut R,
     id: RequestId,
     work: &Work,
@@ -169,14 +169,14 @@ pub fn perform<R: Records>(
             Ok(Output::Values(Vec::new()))
         }
         // A node answers these before it calls its store.
-        Work::Fresh(key) | Work::Sample(Sample { key, .. }) => {
+        Work::Fresh(key) | Work::Sample(ClientReading { key, .. }) => {
             let why = format!("key {}: readings are no records", key.escape_ascii());
             Err(Undo::Refused(Refusal::NotSet { why }))
         }
     }
 }
 
-fn open<R: Records>(records: &mut R) -> Result<SessionId, Undo<R::Error>> {
+fn open<R: RecordAccess>(records: &mut R) -> Result<SessionId, Undo<R::Error>> {
     let begun = records.get(&SESSIONS_BEGUN)?;
     let session = number(&begun.unwrap_or_default()) + 1;
     records.put(&SESSIONS_BEGUN, &session.to_be_bytes())?;
@@ -187,7 +187,7 @@ fn open<R: Records>(records: &mut R) -> Result<SessionId, Undo<R::Error>> {
     Ok(SessionId(session))
 }
 
-fn outcome<R: Records>(records: &mut R, of: RequestId) -> Result<Fate, Undo<R::Error>> {
+fn outcome<R: RecordAccess>(records: &mut R, of: RequestId) -> Result<Fate, Undo<R::Error>> {
     let key = session_key(of.session);
     let Some(found) = records.get(&key)? else {
         return Ok(Fate::Forgotten);
@@ -200,7 +200,7 @@ fn outcome<R: Records>(records: &mut R, of: RequestId) -> Result<Fate, Undo<R::E
     Ok(session.fate(of.number))
 }
 
-fn transaction<R: Records>(
+fn transaction<R: RecordAccess>(
     records: &mut R,
     id: RequestId,
     operations: &[Operation],
@@ -240,7 +240,7 @@ fn transaction<R: Records>(
 }
 
 /// Carries out one operation; returns the value of a read.
-fn operate<R: Records>(records: &mut R, operation: &Operation) -> Result<Option<Option<Value>>, Undo<R::Error>> {
+fn operate<R: RecordAccess>(records: &mut R, operation: &Operation) -> Result<Option<Option<Value>>, Undo<R::Error>> {
     match operation {
         Operation::Get(key) => return Ok(Some(records.get(key)?)),
         Operation::Put(key, value) => records.put(key, value)?,
@@ -268,7 +268,7 @@ fn operate<R: Records>(records: &mut R, operation: &Operation) -> Result<Option<
     Ok(None)
 }
 
-fn add<R: Records>(records: &mut R, key: &Key, by: i64) -> Result<Value, Undo<R::Error>> {
+fn add<R: RecordAccess>(records: &mut R, key: &Key, by: i64) -> Result<Value, Undo<R::Error>> {
     let before = records.get(key)?;
     let text = before.as_deref().map_or(Ok("0"), std::str::from_utf8).ok();
     let sum = text.and_then(|text| text.parse::<i64>().ok()?.checked_add(by));
@@ -278,7 +278,7 @@ fn add<R: Records>(records: &mut R, key: &Key, by: i64) -> Result<Value, Undo<R:
     Ok(sum)
 }
 
-fn save<R: Records>(records: &mut R, object: &Key, max_age: Nanos, record: &Key) -> Result<(), Undo<R::Error>> {
+fn save<R: RecordAccess>(records: &mut R, object: &Key, max_age: Nanos, record: &Key) -> Result<(), Undo<R::Error>> {
     match records.fresh(object, max_age)? {
         Some(reading) => records.put(record, &reading),
         None => Err(Undo::Refused(Refusal::Stale { object: object.clone() })),

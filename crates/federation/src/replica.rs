@@ -20,7 +20,7 @@ use crate::master::{BATCH_BYTES_MAX, BATCH_MAX};
 use crate::message::{
     BATCH_FOUND_BYTES_MAX, Command, FOUND_BYTES_MAX, Key, Output, RESERVED, Refusal, Reign, Request, Value,
 };
-use crate::records::{self, Records, Undo};
+use crate::records::{self, RecordAccess, Undo};
 
 /// Most bytes that a change adds to a store's pages beside its own: it splits a leaf, and the branch above.
 const CHANGE_BYTES: u64 = 2 * 4096;
@@ -64,14 +64,14 @@ struct View<'b, 's, E: Engine + 's, O: Os> {
 }
 
 /// A snapshot of the store, with the view that commands have of it.
-struct Seen<'r, 's, E: Engine + 's, O: Os> {
+struct SnapshotView<'r, 's, E: Engine + 's, O: Os> {
     transaction: ReadTransaction<'s, E, O>,
     replica: &'r Replica<E, O>,
     now: Millis,
     has_terms: bool,
 }
 
-impl<E: Engine, O: Os> Seen<'_, '_, E, O> {
+impl<E: Engine, O: Os> SnapshotView<'_, '_, E, O> {
     fn value(&self, key: &[u8], max_age: Nanos) -> Result<Option<Value>, StoreError> {
         match self.reading(key, max_age) {
             Ok(Freshness::Fresh { value, .. }) => Ok(Some(value)),
@@ -84,7 +84,7 @@ impl<E: Engine, O: Os> Seen<'_, '_, E, O> {
     }
 }
 
-impl<E: Engine, O: Os> Cells for Seen<'_, '_, E, O> {
+impl<E: Engine, O: Os> Cells for SnapshotView<'_, '_, E, O> {
     fn now(&self) -> Millis {
         self.now
     }
@@ -207,7 +207,7 @@ impl<E: Engine, O: Os> CellsMut for View<'_, '_, E, O> {
     }
 }
 
-impl<E: Engine, O: Os> Records for View<'_, '_, E, O> {
+impl<E: Engine, O: Os> RecordAccess for View<'_, '_, E, O> {
     type Error = StoreError;
 
     fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
@@ -601,11 +601,11 @@ impl<E: Engine, O: Os> Replica<E, O> {
         Ok((seen.transaction.revision()?, vec![reply]))
     }
 
-    fn seen(&self) -> Result<Seen<'_, '_, E, O>, StoreError> {
+    fn seen(&self) -> Result<SnapshotView<'_, '_, E, O>, StoreError> {
         // The last expiry may be removed, or the first one set, while the snapshot is taken.
         let had_terms = self.has_terms();
         let transaction = self.store.read_transaction(Deadline::NONE)?;
-        Ok(Seen {
+        Ok(SnapshotView {
             transaction,
             replica: self,
             now: self.now(),

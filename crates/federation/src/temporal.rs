@@ -53,7 +53,7 @@ pub struct Stamp {
 
 /// A reading on its way from its source to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ReadingReport {
     pub object: ObjectName,
     /// Number of the reading within the object.
     pub seq: Seq,
@@ -65,7 +65,7 @@ pub struct Report {
     pub value: Vec<u8>,
 }
 
-/// A [`Report`] that borrows its value, to be encoded without a copy; the fields are the same.
+/// A [`ReadingReport`] that borrows its value, to be encoded without a copy; the fields are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Reported<'f> {
     pub object: ObjectName,
@@ -78,8 +78,8 @@ pub struct Reported<'f> {
 
 impl Reported<'_> {
     /// An owned report, with a copy of the value.
-    pub fn report(&self) -> Report {
-        Report {
+    pub fn report(&self) -> ReadingReport {
+        ReadingReport {
             object: self.object,
             seq: self.seq,
             age: self.age,
@@ -145,7 +145,7 @@ pub enum FeedError {
 
 /// The meaning of a stamp for the feed that receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum StampOutcome {
     /// The stamp is the newest so far.
     Noted,
     /// The stamp was overtaken on its way: nothing changed.
@@ -261,15 +261,15 @@ impl Feed {
     }
 
     /// Takes a stamp of the peer.
-    pub fn heard(&mut self, stamp: Stamp) -> Heard {
+    pub fn heard(&mut self, stamp: Stamp) -> StampOutcome {
         if stamp.boot > self.stamp.boot {
-            return Heard::Restarted;
+            return StampOutcome::Restarted;
         }
         if stamp <= self.stamp {
-            return Heard::Older;
+            return StampOutcome::Older;
         }
         self.stamp = stamp;
-        Heard::Noted
+        StampOutcome::Noted
     }
 
     /// Takes reading `seq` of `object`, which is `age` old now. A reading of the same object that still waits is
@@ -334,7 +334,7 @@ impl Feed {
         Some(self.slots[number as usize].reported())
     }
 
-    /// As `next`, but up to `max` readings at once, to be encoded as a sequence of [`Report`]s; `None` if
+    /// As `next`, but up to `max` readings at once, to be encoded as a sequence of [`ReadingReport`]s; `None` if
     /// there is none. `scratch` is memory for their indices.
     pub fn together<'f>(&'f mut self, now: Time, max: usize, scratch: &'f mut Vec<u32>) -> Option<Together<'f>> {
         scratch.clear();
@@ -582,7 +582,7 @@ impl Inbox {
     ///
     /// # Errors
     /// [`InboxFull`]: the report is dropped, and must not be acknowledged.
-    pub fn receive(&mut self, report: &Report, boot: u64, now: Time) -> Result<Received, InboxFull> {
+    pub fn receive(&mut self, report: &ReadingReport, boot: u64, now: Time) -> Result<Received, InboxFull> {
         let object = report.object;
         if object.boot > self.source_boot {
             self.source_boot = object.boot;
@@ -618,7 +618,7 @@ impl Inbox {
 
 /// Greatest possible age of a report's reading that arrives at `now` in boot `boot` of its peer. `None` if it has no
 /// bound: the source did not know the age, or the stamp is of another boot, or lies in the future.
-pub fn age_at_most(report: &Report, boot: u64, now: Time, drift_ppm: u32) -> Option<Nanos> {
+pub fn age_at_most(report: &ReadingReport, boot: u64, now: Time, drift_ppm: u32) -> Option<Nanos> {
     let comparable = report.age < Nanos::MAX && report.stamp.boot == boot && report.stamp.at <= now;
     let way = now.since(report.stamp.at);
     comparable.then(|| true_at_most(report.age, drift_ppm) + true_at_most(way, drift_ppm))

@@ -23,7 +23,7 @@
 //! Pure: values and `now` in; it sets the bound through the [`Machine`] that it is given.
 
 use punctual_control::{ArxModel, Integration, OperatingPoint, Orders, Recording, identify};
-use punctual_federation::admission::{BACKLOG_MAX, Report};
+use punctual_federation::admission::{BACKLOG_MAX, BacklogReport};
 use punctual_loop::backlog::{
     Backlog, BacklogDecision, BacklogGround, BacklogLog, BacklogSeen, ITEMS_MIN, MODEL_ITEMS,
 };
@@ -176,7 +176,7 @@ impl Bound {
 
     /// Closes the period at `now`, and sets the bound of `machine`, whose queries `report` describes. Returns a change
     /// of mode to report.
-    pub fn close(&mut self, machine: &mut impl Machine, report: &Report, now: Time) -> Option<Told> {
+    pub fn close(&mut self, machine: &mut impl Machine, report: &BacklogReport, now: Time) -> Option<Told> {
         // Later periods are not shortened to make up for a late one.
         self.due = now + self.asked.period;
         let delay = (self.count > 0).then(|| Nanos(self.sum.0 / self.count));
@@ -304,7 +304,7 @@ impl Bound {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use punctual_federation::admission::{BacklogMachine, Gate, Intake, Order};
+    use punctual_federation::admission::{BacklogMachine, Gate, Intake, ServiceOrder};
     use punctual_federation::ids::NodeId;
     use punctual_loop::{EventLog, replay};
     use punctual_platform::Provenance;
@@ -324,7 +324,7 @@ mod tests {
 
     impl Loaded {
         fn new(each: f64, noise: f64) -> Loaded {
-            let intake = Intake::new(NodeId(0), 1, Nanos::from_millis(1), Gate::Open, Order::Deadline);
+            let intake = Intake::new(NodeId(0), 1, Nanos::from_millis(1), Gate::Open, ServiceOrder::Deadline);
             Loaded {
                 machine: BacklogMachine::new("a node", intake, Provenance::Real),
                 each,
@@ -350,10 +350,10 @@ mod tests {
             for _ in 0..periods {
                 let delay = self.delay(most);
                 (0..ENDED_MIN).for_each(|_| bound.ended(delay));
-                let report = Report {
+                let report = BacklogReport {
                     cost: self.each,
                     executors: 1,
-                    ..Report::default()
+                    ..BacklogReport::default()
                 };
                 let now = bound.due();
                 told.extend(bound.close(&mut self.machine, &report, now));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
 use punctual_federation::message::{
-    Answer, Command, Fate, Key, Operation, Output, Refusal, Request, Sample, Work, check_key,
+    Answer, ClientReading, Command, Fate, Key, Operation, Output, Refusal, Request, Work, check_key,
 };
 use punctual_federation::session::Session;
 use punctual_server::commands::{self, Class, Place, Verb};
@@ -835,7 +835,7 @@ fn of_memory(words: &Words, waited: Nanos) -> Result<Option<(Work, Shape)>, Stri
             5 if words.argument(3).eq_ignore_ascii_case(b"age") => span(words.argument(4))?,
             _ => return Err("ERR syntax error".into()),
         };
-        let sample = Sample {
+        let sample = ClientReading {
             key: key(),
             value: words.argument(2).to_vec(),
             age: Nanos(age.0.saturating_add(waited.0)),

@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use punctual_federation::ids::{FederationId, NodeId};
-use punctual_federation::temporal::{Report, Stamp, Together};
+use punctual_federation::temporal::{ReadingReport, Stamp, Together};
 use punctual_logs::frame::{self, Frames};
 use serde::{Deserialize, Serialize};
 
@@ -189,7 +189,12 @@ pub fn write(
 ///
 /// # Errors
 /// The datagram cannot be opened, or is malformed.
-pub fn read(head: &Head, bytes: &mut [u8], seal: Option<&Seal>, me: NodeId) -> Result<Option<Vec<Report>>, NoDatagram> {
+pub fn read(
+    head: &Head,
+    bytes: &mut [u8],
+    seal: Option<&Seal>,
+    me: NodeId,
+) -> Result<Option<Vec<ReadingReport>>, NoDatagram> {
     let (front, body) = bytes.split_at_mut_checked(HEAD).ok_or(NoDatagram)?;
     let body = match seal {
         Some(seal) => seal.open(front, body, head.number).ok_or(NoDatagram)?,
@@ -197,7 +202,7 @@ pub fn read(head: &Head, bytes: &mut [u8], seal: Option<&Seal>, me: NodeId) -> R
     };
     let mut frames = Frames::new(VERSION, DATAGRAM_BYTES_MAX);
     frames.feed(body);
-    let whole = frames.take::<(Vec<(NodeId, Stamp)>, Vec<Report>)>();
+    let whole = frames.take::<(Vec<(NodeId, Stamp)>, Vec<ReadingReport>)>();
     let (stamps, mut reports) = whole.ok().flatten().ok_or(NoDatagram)?;
     let Some((_, stamp)) = stamps.into_iter().find(|(node, _)| *node == me) else {
         return Ok(None);
@@ -307,7 +312,8 @@ mod tests {
         for node in [1, 2] {
             let reports = read(&head, &mut bytes, None, NodeId(node)).unwrap().unwrap();
             assert_eq!(reports.len(), 3);
-            let is_right = |report: &Report| report.stamp.at == Time(u64::from(node)) && report.value == b"value";
+            let is_right =
+                |report: &ReadingReport| report.stamp.at == Time(u64::from(node)) && report.value == b"value";
             assert!(reports.iter().all(is_right), "{reports:?}");
         }
         assert_eq!(read(&head, &mut bytes, None, NodeId(9)), Ok(None));

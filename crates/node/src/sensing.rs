@@ -11,8 +11,8 @@ use punctual_federation::ids::NodeId;
 use punctual_federation::message::Key;
 use punctual_federation::replica::Replica;
 use punctual_federation::temporal::{
-    Feed, FeedBounds, Heard, Inbox, InboxBounds, InboxCounts, Received, Report, Stamp, Together, sampled_at,
-    true_at_most,
+    Feed, FeedBounds, Inbox, InboxBounds, InboxCounts, ReadingReport, Received, Stamp, StampOutcome, Together,
+    sampled_at, true_at_most,
 };
 use punctual_os::Os;
 use punctual_store::StoreError;
@@ -140,7 +140,7 @@ pub struct Sensing {
     taken: BTreeMap<NodeId, Taken>,
     /// Reports that came before the entry that creates their object, at most one for each object. Their sources send
     /// them again, but not soon.
-    early: BTreeMap<ObjectName, (NodeId, Report)>,
+    early: BTreeMap<ObjectName, (NodeId, ReadingReport)>,
     /// Counts of the feeds that have ended, by peer.
     past: BTreeMap<NodeId, UpdateCounts>,
     /// Whether a feed had no room for an object, because it still holds former names.
@@ -263,7 +263,7 @@ impl Sensing {
         taken: &[(ObjectName, Seq)],
     ) {
         let heard = self.feeds.get_mut(&peer).map(|feed| feed.heard(stamp));
-        if heard.is_none_or(|heard| heard == Heard::Restarted) {
+        if heard.is_none_or(|heard| heard == StampOutcome::Restarted) {
             self.begin(replica, peer, Feed::new(self.bounds(), stamp));
         }
         if let Some(feed) = self.feeds.get_mut(&peer) {
@@ -292,7 +292,7 @@ impl Sensing {
         &mut self,
         replica: &Replica<E, O>,
         from: NodeId,
-        reports: &[Report],
+        reports: &[ReadingReport],
         now: Time,
         since_boot: Time,
     ) {
@@ -336,7 +336,7 @@ impl Sensing {
 
     /// Takes the early reports whose objects exist now, after an entry was applied.
     pub fn applied<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>, now: Time, since_boot: Time) {
-        let is_made = |(made, _): &(&ObjectName, &(NodeId, Report))| replica.has_object(**made);
+        let is_made = |(made, _): &(&ObjectName, &(NodeId, ReadingReport))| replica.has_object(**made);
         let made: Vec<ObjectName> = self.early.iter().filter(is_made).map(|(made, _)| *made).collect();
         for (from, report) in made
             .iter()

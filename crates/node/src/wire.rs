@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 use punctual_federation::ids::{FederationId, Member};
 use punctual_federation::message::{Key, Message, Reply, Request};
-use punctual_federation::temporal::{Report, Stamp, Together};
+use punctual_federation::temporal::{ReadingReport, Stamp, Together};
 use punctual_units::{Nanos, ObjectName, Revision, Seq};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -51,7 +51,7 @@ pub enum Packet {
     /// The answer to the request of that number.
     Reply(u64, Reply),
     /// Readings of the sender's objects, at most [`crate::sensing::TOGETHER_MAX`].
-    Readings(Vec<Report>),
+    Readings(Vec<ReadingReport>),
     /// The sender's stamp, and the receiver's readings that the sender acknowledges.
     Taken(Stamp, Vec<(ObjectName, Seq)>),
     /// The sender, a balancer, asks for changes of keys from now on.
@@ -91,7 +91,7 @@ mod tests {
     use proptest::prelude::*;
     use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
     use punctual_federation::message::{
-        Answer, Heartbeat, Operation, Output, Position, Reply, Request, Said, Wanted, Work,
+        Answer, Heartbeat, Operation, Output, Position, RecordsRequest, Reply, Request, Said, Work,
     };
     use punctual_federation::temporal::{Feed, FeedBounds};
     use punctual_logs::frame::{Frames, write};
@@ -179,7 +179,7 @@ mod tests {
         });
         let wanted = (key(), any::<u64>()).prop_map(|(after, revision)| {
             let revision = Revision(revision);
-            Message::CopyWanted(Wanted { after, revision })
+            Message::CopyWanted(RecordsRequest { after, revision })
         });
         let unknown = id().prop_map(|id| Message::Answered(id, Answer::Unknown));
         let taken = member().prop_map(Message::NameTaken);
@@ -196,7 +196,7 @@ mod tests {
             || any::<(u32, u64, u64)>().prop_map(|(source, boot, sequence)| ObjectName { source, boot, sequence });
         let stamp = || any::<(u64, u64)>().prop_map(|(boot, at)| Stamp { boot, at: Time(at) });
         let report = (made(), any::<(u64, u64)>(), stamp(), any::<Vec<u8>>());
-        let report = report.prop_map(|(object, (seq, age), stamp, value)| Report {
+        let report = report.prop_map(|(object, (seq, age), stamp, value)| ReadingReport {
             object,
             seq: Seq(seq),
             age: Nanos(age),
@@ -250,7 +250,7 @@ mod tests {
         let mut bytes = Vec::new();
         let mut room = Vec::new();
         let together = feed.together(Time(1), 8, &mut room).unwrap();
-        let reports: Vec<Report> = together.iter().map(|reported| reported.report()).collect();
+        let reports: Vec<ReadingReport> = together.iter().map(|reported| reported.report()).collect();
         write(&mut bytes, VERSION, &Readings(together));
         let mut frames = Frames::new(VERSION, FRAME_BYTES_MAX);
         frames.feed(&bytes);

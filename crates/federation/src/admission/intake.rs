@@ -4,9 +4,9 @@ use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 
 use super::cost::Cost;
-use super::queue::{Queue, Waiting};
+use super::queue::{RequestQueue, WaitingRequest};
 use super::timely::Forecast;
-use super::{Ask, Gate, Late, Order, QUEUE_MAX, Reason};
+use super::{Ask, Gate, Late, QUEUE_MAX, Reason, ServiceOrder};
 use crate::ids::NodeId;
 
 /// Requests on their way through one node. `T` is the caller's name of a request.
@@ -19,7 +19,7 @@ pub struct Intake<T> {
     node: NodeId,
     gate: Gate,
     cost: Cost,
-    queue: Queue<T>,
+    queue: RequestQueue<T>,
     executors: Vec<Option<Running>>,
     running_items: u64,
     running: usize,
@@ -57,7 +57,7 @@ pub struct Served {
 
 /// The report of a node on every reply and heartbeat: enough for a balancer to decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct BacklogReport {
     /// Items admitted and not finished.
     pub backlog: u64,
     /// Requests admitted and not finished.
@@ -73,12 +73,12 @@ pub struct Report {
 impl<T> Intake<T> {
     /// An intake before `executors` (at least 1 is assumed), with an assumed cost of `prior` for an item, learned from
     /// then on.
-    pub fn new(node: NodeId, executors: usize, prior: Nanos, gate: Gate, order: Order) -> Intake<T> {
+    pub fn new(node: NodeId, executors: usize, prior: Nanos, gate: Gate, order: ServiceOrder) -> Intake<T> {
         Intake {
             node,
             gate,
             cost: Cost::new(prior),
-            queue: Queue::new(order),
+            queue: RequestQueue::new(order),
             executors: vec![None; executors.max(1)],
             running_items: 0,
             running: 0,
@@ -150,11 +150,11 @@ impl<T> Intake<T> {
         Some(ask.deadline - Nanos::from_secs_f64(own))
     }
 
-    /// The next request, if there is one and an executor is free. `draw` is a random number, used by [`Order::Random`]
-    /// alone.
+    /// The next request, if there is one and an executor is free. `draw` is a random number, used by
+    /// [`ServiceOrder::Random`] alone.
     pub fn start(&mut self, now: Time, draw: u64) -> Option<Start<T>> {
         let executor = self.executors.iter().position(Option::is_none)?;
-        let Waiting {
+        let WaitingRequest {
             ask,
             work,
             since,
@@ -227,8 +227,8 @@ impl<T> Intake<T> {
     }
 
     /// The node's report on its backlog.
-    pub fn report(&self) -> Report {
-        Report {
+    pub fn report(&self) -> BacklogReport {
+        BacklogReport {
             backlog: self.backlog(),
             requests: self.requests() as u32,
             cost: self.cost.each(),
@@ -307,7 +307,13 @@ mod tests {
 
     fn timely(executors: usize) -> Intake<u32> {
         let gate = Gate::Timely(Timely::new(Nanos::from_secs(1)));
-        Intake::new(NodeId(7), executors, Nanos::from_millis(1), gate, Order::Deadline)
+        Intake::new(
+            NodeId(7),
+            executors,
+            Nanos::from_millis(1),
+            gate,
+            ServiceOrder::Deadline,
+        )
     }
 
     fn offer(intake: &mut Intake<u32>, items: u32, deadline: u64, work: u32, now: Time) -> Result<(), Late> {
@@ -399,7 +405,7 @@ mod tests {
     #[test]
     fn the_knob_bounds_the_backlog_and_a_dropping_gate_drops() {
         for (gate, dropped) in [(Gate::Open, 0), (Gate::Dropping, 3)] {
-            let mut intake = Intake::new(NodeId(1), 2, Nanos::from_millis(1), gate, Order::Deadline);
+            let mut intake = Intake::new(NodeId(1), 2, Nanos::from_millis(1), gate, ServiceOrder::Deadline);
             intake.set_backlog_max(250);
             for work in 0..4 {
                 let admitted = offer(&mut intake, 80, 1000 * MS, work, Time(0)).is_ok();

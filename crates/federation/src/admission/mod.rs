@@ -9,7 +9,7 @@
 //! d, the *bound*, is the backlog up to which a node admits.
 //!
 //! **Method.** An [`Intake`] stands before the executors of a node. Its [`Gate`] judges each request, and its queue has
-//! an [`Order`].
+//! a [`ServiceOrder`].
 //!
 //! - [`Gate::Open`] knows no deadlines. The baselines of the paper have no admission. Chronos-C (Y. Zhou and K.-D.
 //!   Kang, "A Federated Approach for Increasing the Timely Throughput of Real-Time Data Services", 2012) is this gate
@@ -24,13 +24,13 @@
 //! not executed and will not be.
 //!
 //! ```
-//! use punctual_federation::admission::{Ask, Gate, Intake, Order, Reason, Timely};
+//! use punctual_federation::admission::{Ask, Gate, Intake, Reason, ServiceOrder, Timely};
 //! use punctual_federation::ids::NodeId;
 //! use punctual_units::{Nanos, Time};
 //!
 //! // One executor that takes 1 ms an item; requests of 100 items with a second each.
 //! let gate = Gate::Timely(Timely::new(Nanos::from_secs(1)));
-//! let mut intake = Intake::new(NodeId(1), 1, Nanos::from_millis(1), gate, Order::Deadline);
+//! let mut intake = Intake::new(NodeId(1), 1, Nanos::from_millis(1), gate, ServiceOrder::Deadline);
 //! let mut admitted = 0;
 //! let late = loop {
 //!     let ask = Ask { items: 100, deadline: Time(1_000_000_000) };
@@ -58,9 +58,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::NodeId;
 
-pub use intake::{Intake, Report, Served, Start};
+pub use intake::{BacklogReport, Intake, Served, Start};
 pub use machine::{BACKLOG_MAX, BacklogMachine};
-pub use queue::{Order, QUEUE_MAX};
+pub use queue::{QUEUE_MAX, ServiceOrder};
 pub use timely::Timely;
 
 /// A request as admission sees it.

@@ -13,7 +13,7 @@ pub const QUEUE_MAX: usize = 65_536;
 
 /// The order of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum ServiceOrder {
     /// In order of arrival.
     Arrival,
     /// Earliest deadline first; equal ones in order of arrival.
@@ -25,7 +25,7 @@ pub enum Order {
 
 /// A request that waits.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting<T> {
+pub(super) struct WaitingRequest<T> {
     pub(super) ask: Ask,
     pub(super) work: T,
     pub(super) since: Time,
@@ -36,18 +36,18 @@ pub(super) struct Waiting<T> {
     rank: (u64, u64),
 }
 
-impl<T> PartialEq for Waiting<T> {
+impl<T> PartialEq for WaitingRequest<T> {
     fn eq(&self, other: &Self) -> bool {
         self.rank == other.rank
     }
 }
-impl<T> Eq for Waiting<T> {}
-impl<T> PartialOrd for Waiting<T> {
+impl<T> Eq for WaitingRequest<T> {}
+impl<T> PartialOrd for WaitingRequest<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl<T> Ord for Waiting<T> {
+impl<T> Ord for WaitingRequest<T> {
     /// Reversed, because the heap has its greatest element on top and the least rank must come first.
     fn cmp(&self, other: &Self) -> Ordering {
         other.rank.cmp(&self.rank)
@@ -56,17 +56,17 @@ impl<T> Ord for Waiting<T> {
 
 /// The requests that wait.
 #[derive(Clone, Debug)]
-pub(super) struct Queue<T> {
-    order: Order,
-    heap: BinaryHeap<Waiting<T>>,
-    pool: Vec<Waiting<T>>,
+pub(super) struct RequestQueue<T> {
+    order: ServiceOrder,
+    heap: BinaryHeap<WaitingRequest<T>>,
+    pool: Vec<WaitingRequest<T>>,
     entered: u64,
     items: u64,
 }
 
-impl<T> Queue<T> {
-    pub(super) fn new(order: Order) -> Queue<T> {
-        Queue {
+impl<T> RequestQueue<T> {
+    pub(super) fn new(order: ServiceOrder) -> RequestQueue<T> {
+        RequestQueue {
             order,
             heap: BinaryHeap::new(),
             pool: Vec::new(),
@@ -86,12 +86,12 @@ impl<T> Queue<T> {
 
     pub(super) fn push(&mut self, ask: Ask, work: T, since: Time, forecast: f64, scale: f64) {
         let rank = match self.order {
-            Order::Deadline => (ask.deadline.0, self.entered),
-            Order::Arrival | Order::Random => (0, self.entered),
+            ServiceOrder::Deadline => (ask.deadline.0, self.entered),
+            ServiceOrder::Arrival | ServiceOrder::Random => (0, self.entered),
         };
         self.entered += 1;
         self.items += u64::from(ask.items);
-        let waiting = Waiting {
+        let waiting = WaitingRequest {
             ask,
             work,
             since,
@@ -100,27 +100,27 @@ impl<T> Queue<T> {
             rank,
         };
         match self.order {
-            Order::Random => self.pool.push(waiting),
-            Order::Arrival | Order::Deadline => self.heap.push(waiting),
+            ServiceOrder::Random => self.pool.push(waiting),
+            ServiceOrder::Arrival | ServiceOrder::Deadline => self.heap.push(waiting),
         }
     }
 
-    /// Removes and returns the next request. `draw` is a random number, for [`Order::Random`].
-    pub(super) fn pop(&mut self, draw: u64) -> Option<Waiting<T>> {
+    /// Removes and returns the next request. `draw` is a random number, for [`ServiceOrder::Random`].
+    pub(super) fn pop(&mut self, draw: u64) -> Option<WaitingRequest<T>> {
         let next = match (self.order, self.pool.len() as u64) {
-            (Order::Random, 0) => None,
-            (Order::Random, waiting) => Some(self.pool.swap_remove((draw % waiting) as usize)),
-            (Order::Arrival | Order::Deadline, _) => self.heap.pop(),
+            (ServiceOrder::Random, 0) => None,
+            (ServiceOrder::Random, waiting) => Some(self.pool.swap_remove((draw % waiting) as usize)),
+            (ServiceOrder::Arrival | ServiceOrder::Deadline, _) => self.heap.pop(),
         }?;
         self.items -= u64::from(next.ask.items);
         Some(next)
     }
 
-    /// The request with the earliest deadline, in `Order::Deadline`; otherwise `None`.
+    /// The request with the earliest deadline, in `ServiceOrder::Deadline`; otherwise `None`.
     pub(super) fn earliest(&self) -> Option<Ask> {
         match self.order {
-            Order::Deadline => self.heap.peek().map(|waiting| waiting.ask),
-            Order::Arrival | Order::Random => None,
+            ServiceOrder::Deadline => self.heap.peek().map(|waiting| waiting.ask),
+            ServiceOrder::Arrival | ServiceOrder::Random => None,
         }
     }
 }

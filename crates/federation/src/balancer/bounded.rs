@@ -4,9 +4,9 @@
 
 use punctual_units::Time;
 
-use super::ring::Ring;
-use super::table::{Table, TooLarge};
-use super::{Answer, Balancer, Query, mixed};
+use super::ring::HashRing;
+use super::table::{NodeTable, TooLarge};
+use super::{Balancer, Query, QueryReply, mixed};
 use crate::ids::NodeId;
 
 /// Greatest ratio of a node's queries in flight to the mean.
@@ -17,21 +17,21 @@ const POINTS: u64 = 128;
 /// The policy of bounded loads.
 #[derive(Clone, Debug, Default)]
 pub struct Bounded {
-    in_flight: Table<u32>,
+    in_flight: NodeTable<u32>,
     all: u64,
-    ring: Ring,
+    ring: HashRing,
     /// Whether nodes have come or gone: then the circle is rebuilt before the next query.
     stale: bool,
 }
 
 /// A circle on which each node has as many points as `points` returns.
-pub(super) fn ring(nodes: &[NodeId], points: impl Fn(NodeId) -> u64) -> Ring {
+pub(super) fn ring(nodes: &[NodeId], points: impl Fn(NodeId) -> u64) -> HashRing {
     let of = |node: &NodeId| {
         let node = *node;
         let place = move |number| (place(mixed(u64::from(node.0)) ^ number), node);
         (0..points(node)).map(place)
     };
-    Ring::of(nodes.iter().flat_map(of))
+    HashRing::of(nodes.iter().flat_map(of))
 }
 
 /// Position of a number on the circle.
@@ -58,7 +58,7 @@ impl Balancer for Bounded {
         Some(node)
     }
 
-    fn answered(&mut self, node: NodeId, _answer: &Answer, _now: Time) {
+    fn answered(&mut self, node: NodeId, _answer: &QueryReply, _now: Time) {
         if let Some(count) = self.in_flight.get_mut(node).filter(|count| **count > 0) {
             *count -= 1;
             self.all -= 1;

@@ -13,9 +13,9 @@
 use md5::{Digest, Md5};
 use punctual_units::Time;
 
-use super::ring::Ring;
-use super::table::{Table, TooLarge};
-use super::{Answer, Balancer, By, Period, Query};
+use super::ring::HashRing;
+use super::table::{NodeTable, TooLarge};
+use super::{Balancer, By, Period, Query, QueryReply};
 use crate::ids::NodeId;
 
 /// Most points of all nodes together: a sampling point sorts them.
@@ -34,8 +34,8 @@ struct Share {
 /// The policy of Chronos-C.
 #[derive(Clone, Debug, Default)]
 pub struct FcHash {
-    shares: Table<Share>,
-    ring: Ring,
+    shares: NodeTable<Share>,
+    ring: HashRing,
     /// Whether shares have changed: then the circle is rebuilt before the next query.
     stale: bool,
 }
@@ -56,7 +56,7 @@ impl FcHash {
                 points.extend(share.places.iter().take(count).map(|place| (*place, *node)));
             }
         }
-        self.ring = Ring::of(points);
+        self.ring = HashRing::of(points);
         self.stale = false;
     }
 }
@@ -87,7 +87,7 @@ impl Balancer for FcHash {
         self.ring.from(least_32_bits(&[query.key])).next()
     }
 
-    fn answered(&mut self, _node: NodeId, _answer: &Answer, _now: Time) {}
+    fn answered(&mut self, _node: NodeId, _answer: &QueryReply, _now: Time) {}
 
     fn period(&mut self, nodes: &[Period], _now: Time) {
         for said in nodes {

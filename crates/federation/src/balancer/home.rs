@@ -34,10 +34,10 @@ use punctual_units::{Nanos, Time};
 
 use super::bounded::{place, ring};
 use super::least::Least;
-use super::ring::Ring;
-use super::table::{Table, TooLarge};
-use super::{Answer, Balancer, Period, Query};
-use crate::admission::{Late, Report};
+use super::ring::HashRing;
+use super::table::{NodeTable, TooLarge};
+use super::{Balancer, Period, Query, QueryReply};
+use crate::admission::{BacklogReport, Late};
 use crate::ids::NodeId;
 
 /// Homes of a key.
@@ -60,7 +60,7 @@ const COST_FIRST: f64 = 1e-5;
 const WALK_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct NodeLoad {
     own_items: u64,
     own: u32,
     /// Load by other balancers at the last report.
@@ -74,8 +74,8 @@ struct Known {
     joined: Time,
 }
 
-impl Known {
-    fn hear(&mut self, report: &Report) {
+impl NodeLoad {
+    fn hear(&mut self, report: &BacklogReport) {
         self.others_items = report.backlog.saturating_sub(self.own_items);
         self.others = report.requests.saturating_sub(self.own);
         self.cost = report.cost;
@@ -103,8 +103,8 @@ impl Known {
 /// The policy of this project.
 #[derive(Clone, Debug)]
 pub struct Home {
-    nodes: Table<Known>,
-    ring: Ring,
+    nodes: NodeTable<NodeLoad>,
+    ring: HashRing,
     /// Seconds until a mean query would be answered, by number of node.
     expected: Least,
     size: f64,
@@ -117,8 +117,8 @@ pub struct Home {
 impl Default for Home {
     fn default() -> Home {
         Home {
-            nodes: Table::default(),
-            ring: Ring::default(),
+            nodes: NodeTable::default(),
+            ring: HashRing::default(),
             expected: Least::default(),
             size: 0.0,
             budget: BUDGET_MAX / 10.0,
@@ -212,7 +212,7 @@ impl Balancer for Home {
         Some(node)
     }
 
-    fn answered(&mut self, node: NodeId, answer: &Answer, _now: Time) {
+    fn answered(&mut self, node: NodeId, answer: &QueryReply, _now: Time) {
         if let Some(known) = self.nodes.get_mut(node) {
             known.own_items = known.own_items.saturating_sub(u64::from(answer.items));
             known.own = known.own.saturating_sub(1);
@@ -246,7 +246,7 @@ impl Balancer for Home {
     }
 
     fn join(&mut self, node: NodeId, now: Time) -> Result<(), TooLarge> {
-        let known = Known {
+        let known = NodeLoad {
             own_items: 0,
             own: 0,
             others_items: 0,

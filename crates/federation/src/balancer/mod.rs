@@ -4,8 +4,8 @@
 //! and a balancer's knowledge of them is as old as the last reply.
 //!
 //! **Terms.** A query has a *key*: the id of the data that decides where it is cached. A node's *report* is its state
-//! as sent on each reply ([`Report`]). *In flight* are the queries that this balancer has sent to a node and that have
-//! no reply yet.
+//! as sent on each reply ([`BacklogReport`]). *In flight* are the queries that this balancer has sent to a node and
+//! that have no reply yet.
 //!
 //! **Method.** A [`Balancer`] gets the events and is asked for a node. It reads no clock and draws no random number:
 //! each query carries one. It has no state that matters: another balancer takes over with nothing but the list of
@@ -35,7 +35,7 @@ mod table;
 use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{Late, Report};
+use crate::admission::{BacklogReport, Late};
 use crate::ids::NodeId;
 
 pub use bounded::{BOUND, Bounded};
@@ -61,14 +61,14 @@ pub struct Query {
 
 /// The reply to a query.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
+pub struct QueryReply {
     /// Items that it read, as estimated when it was sent.
     pub items: u32,
     /// Time from sending to the reply.
     pub latency: Nanos,
     /// The refusal, if the reply is one.
     pub late: Option<Late>,
-    pub report: Report,
+    pub report: BacklogReport,
 }
 
 /// The state of a node at a sampling point, for policies that decide once a period.
@@ -77,7 +77,7 @@ pub struct Period {
     pub node: NodeId,
     /// Mean delay of the queries that ended in the period; `None` if none did.
     pub delay: Option<Nanos>,
-    pub report: Report,
+    pub report: BacklogReport,
 }
 
 /// A node's answer to a probe: how busy it is.
@@ -96,7 +96,7 @@ pub trait Balancer: std::fmt::Debug + Send {
     fn choose(&mut self, query: &Query, now: Time) -> Option<NodeId>;
 
     /// Notes a reply of a node; refusals are replies.
-    fn answered(&mut self, node: NodeId, answer: &Answer, now: Time);
+    fn answered(&mut self, node: NodeId, answer: &QueryReply, now: Time);
 
     /// Another node for a query that was refused and was not sent again yet; `None` if a second try is not worth it.
     fn again(&mut self, _query: &Query, _late: &Late, _now: Time) -> Option<NodeId> {

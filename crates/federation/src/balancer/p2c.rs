@@ -6,22 +6,22 @@
 
 use punctual_units::Time;
 
-use super::table::{Table, TooLarge};
-use super::{Answer, Balancer, Query, below, mixed};
+use super::table::{NodeTable, TooLarge};
+use super::{Balancer, Query, QueryReply, below, mixed};
 use crate::ids::NodeId;
 
 /// Time over which a latency fades to 1/e, as in Finagle.
 pub const DECAY: punctual_units::Nanos = punctual_units::Nanos::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct NodeLatency {
     in_flight: u32,
     /// In seconds; `None` before the first answer.
     latency: Option<f64>,
     at: Time,
 }
 
-impl Known {
+impl NodeLatency {
     /// Product of latency and queries in flight. A node without an answer so far is tried while nothing is in flight
     /// there.
     fn load(&self) -> f64 {
@@ -46,7 +46,7 @@ impl Known {
 
 #[derive(Clone, Debug, Default)]
 pub struct PeakEwma {
-    nodes: Table<Known>,
+    nodes: NodeTable<NodeLatency>,
 }
 
 impl Balancer for PeakEwma {
@@ -65,13 +65,13 @@ impl Balancer for PeakEwma {
                 }
             }
         };
-        let load = |node| self.nodes.get(node).map_or(f64::INFINITY, Known::load);
+        let load = |node| self.nodes.get(node).map_or(f64::INFINITY, NodeLatency::load);
         let node = if load(second) < load(first) { second } else { first };
         self.nodes.get_mut(node)?.in_flight += 1;
         Some(node)
     }
 
-    fn answered(&mut self, node: NodeId, answer: &Answer, now: Time) {
+    fn answered(&mut self, node: NodeId, answer: &QueryReply, now: Time) {
         if let Some(known) = self.nodes.get_mut(node) {
             known.in_flight = known.in_flight.saturating_sub(1);
             if answer.late.is_none() {
@@ -81,7 +81,7 @@ impl Balancer for PeakEwma {
     }
 
     fn join(&mut self, node: NodeId, _now: Time) -> Result<(), TooLarge> {
-        self.nodes.join(node, Known::default()).map(|_| ())
+        self.nodes.join(node, NodeLatency::default()).map(|_| ())
     }
 
     fn leave(&mut self, node: NodeId, _now: Time) {

@@ -19,8 +19,8 @@ use std::collections::VecDeque;
 
 use punctual_units::{Nanos, Time};
 
-use super::table::{Table, TooLarge};
-use super::{Answer, Balancer, Probe, Query, below, mixed};
+use super::table::{NodeTable, TooLarge};
+use super::{Balancer, Probe, Query, QueryReply, below, mixed};
 use crate::ids::NodeId;
 
 /// Probes that each query causes.
@@ -49,7 +49,7 @@ struct Pooled {
 /// The policy of the paper.
 #[derive(Clone, Debug, Default)]
 pub struct Prequal {
-    nodes: Table<()>,
+    nodes: NodeTable<()>,
     /// Probes, the oldest first.
     pool: VecDeque<Pooled>,
     recent: VecDeque<u32>,
@@ -171,7 +171,7 @@ impl Balancer for Prequal {
         node.or(Some(random))
     }
 
-    fn answered(&mut self, _node: NodeId, _answer: &Answer, _now: Time) {}
+    fn answered(&mut self, _node: NodeId, _answer: &QueryReply, _now: Time) {}
 
     fn probes(&mut self, query: &Query, asked: &mut Vec<NodeId>) {
         let nodes = self.nodes.nodes();

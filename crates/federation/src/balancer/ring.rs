@@ -5,17 +5,17 @@ use crate::ids::NodeId;
 
 /// Points by position; a key belongs to the first point at or after its own position.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ring {
+pub(super) struct HashRing {
     points: Vec<(u32, NodeId)>,
 }
 
-impl Ring {
+impl HashRing {
     /// A circle of these points. If two have one position, the node of the lower number keeps it.
-    pub(super) fn of(points: impl IntoIterator<Item = (u32, NodeId)>) -> Ring {
+    pub(super) fn of(points: impl IntoIterator<Item = (u32, NodeId)>) -> HashRing {
         let mut points: Vec<(u32, NodeId)> = points.into_iter().collect();
         points.sort_unstable();
         points.dedup_by_key(|point| point.0);
-        Ring { points }
+        HashRing { points }
     }
 
     /// The nodes from `place` on around the circle, each as often as it has points.

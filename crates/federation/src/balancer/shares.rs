@@ -2,14 +2,14 @@
 
 use punctual_units::Time;
 
-use super::table::{Table, TooLarge};
-use super::{Answer, Balancer, Period, Query, unit};
+use super::table::{NodeTable, TooLarge};
+use super::{Balancer, Period, Query, QueryReply, unit};
 use crate::ids::NodeId;
 
 /// The policy of equal shares, in turn.
 #[derive(Clone, Debug, Default)]
 pub struct RoundRobin {
-    nodes: Table<()>,
+    nodes: NodeTable<()>,
     next: usize,
 }
 
@@ -21,7 +21,7 @@ impl Balancer for RoundRobin {
         nodes.get(at).copied()
     }
 
-    fn answered(&mut self, _node: NodeId, _answer: &Answer, _now: Time) {}
+    fn answered(&mut self, _node: NodeId, _answer: &QueryReply, _now: Time) {}
 
     fn join(&mut self, node: NodeId, _now: Time) -> Result<(), TooLarge> {
         self.nodes.join(node, ()).map(|_| ())
@@ -57,7 +57,7 @@ impl By {
 pub struct Proportional {
     by: By,
     /// Weight of each node; `None` before its first report.
-    weights: Table<Option<f64>>,
+    weights: NodeTable<Option<f64>>,
     /// Sums of the weights up to and with each node.
     sums: Vec<f64>,
     /// Whether weights have changed: then the sums are recomputed before the next query.
@@ -69,7 +69,7 @@ impl Proportional {
     pub fn new(by: By) -> Proportional {
         Proportional {
             by,
-            weights: Table::default(),
+            weights: NodeTable::default(),
             sums: Vec::new(),
             stale: false,
         }
@@ -101,7 +101,7 @@ impl Balancer for Proportional {
         nodes.get(place.min(nodes.len().checked_sub(1)?)).copied()
     }
 
-    fn answered(&mut self, _node: NodeId, _answer: &Answer, _now: Time) {}
+    fn answered(&mut self, _node: NodeId, _answer: &QueryReply, _now: Time) {}
 
     fn period(&mut self, nodes: &[Period], _now: Time) {
         for said in nodes {

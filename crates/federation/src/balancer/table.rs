@@ -14,22 +14,22 @@ pub struct TooLarge {
 
 /// A value for each node that has joined.
 #[derive(Clone, Debug)]
-pub(super) struct Table<T> {
+pub(super) struct NodeTable<T> {
     values: Vec<Option<T>>,
     /// The nodes that have joined, by number.
     nodes: Vec<NodeId>,
 }
 
-impl<T> Default for Table<T> {
-    fn default() -> Table<T> {
-        Table {
+impl<T> Default for NodeTable<T> {
+    fn default() -> NodeTable<T> {
+        NodeTable {
             values: Vec::new(),
             nodes: Vec::new(),
         }
     }
 }
 
-impl<T> Table<T> {
+impl<T> NodeTable<T> {
     /// The nodes that have joined, by number.
     pub(super) fn nodes(&self) -> &[NodeId] {
         &self.nodes

@@ -29,8 +29,8 @@ fn query(number: u64) -> Query {
     }
 }
 
-fn report(backlog: u64, bound: f64) -> Report {
-    Report {
+fn report(backlog: u64, bound: f64) -> BacklogReport {
+    BacklogReport {
         backlog,
         requests: (backlog / 80) as u32,
         cost: 2e-4,
@@ -39,8 +39,8 @@ fn report(backlog: u64, bound: f64) -> Report {
     }
 }
 
-fn answer(query: &Query, late: Option<Late>) -> Answer {
-    Answer {
+fn answer(query: &Query, late: Option<Late>) -> QueryReply {
+    QueryReply {
         items: query.items,
         latency: Nanos::from_millis(20),
         late,

@@ -80,7 +80,7 @@ struct World {
     peer: Clock,
     feed: Feed,
     inbox: Inbox,
-    reports: Link<Report>,
+    reports: Link<ReadingReport>,
     answers: Link<(Option<(ObjectName, Seq)>, Stamp)>,
     /// When each reading was truly sampled.
     sampled: BTreeMap<(ObjectName, Seq), u64>,
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    fn receive(&mut self, mut report: Report) -> Result<(), String> {
+    fn receive(&mut self, mut report: ReadingReport) -> Result<(), String> {
         let now = self.peer.shows(self.truth);
         let way = now.since(report.stamp.at);
         match self.plant {
@@ -304,7 +304,7 @@ fn planted_faults_of_the_age_are_found() {
 /// Drift alone is far below the looseness of the way: a world with a fast network shows it.
 #[test]
 fn drift_is_part_of_the_bound() {
-    let report = Report {
+    let report = ReadingReport {
         object: object(1),
         seq: Seq(1),
         age: Nanos::from_secs(100),
@@ -319,14 +319,14 @@ fn drift_is_part_of_the_bound() {
 
 #[test]
 fn what_cannot_be_told_is_unknown() {
-    let report = |age, boot, at| Report {
+    let report = |age, boot, at| ReadingReport {
         object: object(1),
         seq: Seq(1),
         age: Nanos(age),
         stamp: Stamp { boot, at: Time(at) },
         value: Vec::new(),
     };
-    let age = |report: Report| age_at_most(&report, 2, Time(100), 0);
+    let age = |report: ReadingReport| age_at_most(&report, 2, Time(100), 0);
     assert_eq!(age(report(5, 2, 40)), Some(Nanos(65)));
     assert_eq!(age(report(5, 1, 40)), None, "a stamp of an earlier boot");
     assert_eq!(age(report(5, 2, 101)), None, "a stamp of a time that has not come");
@@ -350,7 +350,7 @@ fn a_source_that_restarts_begins_anew_and_bounds_hold() {
         objects: 1,
         ..InboxBounds::default()
     });
-    let report = |boot, sequence, seq| Report {
+    let report = |boot, sequence, seq| ReadingReport {
         object: ObjectName {
             source: 1,
             boot,
@@ -364,7 +364,7 @@ fn a_source_that_restarts_begins_anew_and_bounds_hold() {
         },
         value: Vec::new(),
     };
-    let mut receive = |report: Report| inbox.receive(&report, 1, Time(1));
+    let mut receive = |report: ReadingReport| inbox.receive(&report, 1, Time(1));
     assert!(matches!(receive(report(1, 1, 9)), Ok(Received::Newer { .. })));
     assert_eq!(receive(report(1, 1, 9)), Ok(Received::Older));
     assert_eq!(receive(report(1, 2, 1)).unwrap_err().max, 1);
@@ -396,9 +396,9 @@ fn a_source_that_restarts_begins_anew_and_bounds_hold() {
         feed.offer(other, Seq(1), Nanos::ZERO, b""),
         Err(FeedError::TooManyObjects { .. })
     ));
-    assert_eq!(feed.heard(Stamp { boot: 3, at: Time(6) }), Heard::Older);
-    assert_eq!(feed.heard(Stamp { boot: 3, at: Time(8) }), Heard::Noted);
-    assert_eq!(feed.heard(Stamp { boot: 4, at: Time(0) }), Heard::Restarted);
+    assert_eq!(feed.heard(Stamp { boot: 3, at: Time(6) }), StampOutcome::Older);
+    assert_eq!(feed.heard(Stamp { boot: 3, at: Time(8) }), StampOutcome::Noted);
+    assert_eq!(feed.heard(Stamp { boot: 4, at: Time(0) }), StampOutcome::Restarted);
 }
 
 /// What each reading has come to, one by one: the feed as slowly as it is described.
@@ -525,7 +525,8 @@ fn a_feed_sends_and_counts_as_it_is_described() {
                         .collect();
                     let found: Vec<_> = sent.iter().map(|sent| (sent.object.sequence, sent.seq.0)).collect();
                     assert_eq!(found, expected, "seed {seed}, step {step}");
-                    let are_whole = |sent: &Report| sent.value == sent.seq.0.to_le_bytes() && sent.age.0 == sent.seq.0;
+                    let are_whole =
+                        |sent: &ReadingReport| sent.value == sent.seq.0.to_le_bytes() && sent.age.0 == sent.seq.0;
                     assert!(sent.iter().all(are_whole), "seed {seed}, step {step}");
                 }
             }

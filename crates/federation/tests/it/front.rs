@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use punctual_federation::admission::Report;
+use punctual_federation::admission::BacklogReport;
 use punctual_federation::balancer::{BUDGET, BUDGET_MAX, Home};
 use punctual_federation::front::{Front, FrontAction, FrontEvent, HOLD, WAY};
 use punctual_federation::ids::{Boot, Epoch, Member, NodeId, RequestId, Revision, SessionId};
 use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{
-    Answer, Heartbeat, Operation, Output, Position, Reason, Reply, Request, Said, Sample, Standing, Work,
+    Answer, ClientReading, Heartbeat, Operation, Output, Position, Reason, Reply, Request, Said, Standing, Work,
 };
 use punctual_federation::node::MARGIN;
 use punctual_units::{Nanos, Time};
@@ -21,11 +21,11 @@ fn said(standing: Standing) -> Said {
     Said {
         standing,
         serving_for: Nanos::from_secs(3600),
-        report: Report {
+        report: BacklogReport {
             executors: 1,
             cost: 1e-5,
             bound: if standing == Standing::Serving { 1e4 } else { 0.0 },
-            ..Report::default()
+            ..BacklogReport::default()
         },
         ..Said::default()
     }
@@ -459,7 +459,7 @@ fn a_reading_has_a_home_and_gets_older_on_its_way() {
     let mut homes = std::collections::BTreeSet::new();
     for number in 0..64_u8 {
         let key = vec![b'k', number];
-        let sample = Sample {
+        let sample = ClientReading {
             key: key.clone(),
             value: b"v".to_vec(),
             age: Nanos::from_millis(5),
@@ -496,7 +496,7 @@ fn a_reading_has_a_home_and_gets_older_on_its_way() {
     }
     assert_eq!(homes.len(), NODES as usize, "each node is the home of some");
     // Where it is not known whether a reading was set, no other answer is given.
-    let sample = Sample {
+    let sample = ClientReading {
         key: b"k".to_vec(),
         value: b"v".to_vec(),
         age: Nanos::ZERO,

@@ -6,14 +6,14 @@ use std::convert::Infallible;
 use proptest::prelude::*;
 use punctual_federation::ids::{RequestId, Revision, SessionId};
 use punctual_federation::message::{Fate, Operation, Output, Refusal, Value, Work};
-use punctual_federation::records::{Records, SESSIONS_MAX, Undo, perform};
+use punctual_federation::records::{RecordAccess, SESSIONS_MAX, Undo, perform};
 use punctual_store::temporal::Creation;
 use punctual_units::Nanos;
 
 #[derive(Clone, Debug, Default)]
 struct Map(BTreeMap<Vec<u8>, Value>);
 
-impl Records for Map {
+impl RecordAccess for Map {
     type Error = Infallible;
 
     fn get(&self, key: &[u8]) -> Result<Option<Value>, Infallible> {

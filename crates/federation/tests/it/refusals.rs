@@ -8,8 +8,8 @@ use punctual_federation::ids::{Boot, Epoch, FederationId, Member, NodeId, Reques
 use punctual_federation::line::ASK_AGAIN;
 use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{
-    Answer, Heartbeat, KEY_BYTES_MAX, Message, OPERATIONS_MAX, Operation, Reason, Refusal, Reign, Request, Said,
-    Standing, Stop, TIME_LEFT_MAX, VALUE_BYTES_MAX, Wanted, Work,
+    Answer, Heartbeat, KEY_BYTES_MAX, Message, OPERATIONS_MAX, Operation, Reason, RecordsRequest, Refusal, Reign,
+    Request, Said, Standing, Stop, TIME_LEFT_MAX, VALUE_BYTES_MAX, Work,
 };
 use punctual_federation::node::{NAME_WAIT, Node, Setup};
 use punctual_federation::queries::{BEHIND_MAX, Due, Queries};
@@ -263,7 +263,7 @@ fn a_node_whose_name_stays_taken_stops_and_one_that_was_started_again_does_not()
 fn a_node_that_asks_for_copies_again_and_again_gets_few() {
     let mut node = node();
     let (mut copies, mut made) = (0, 0);
-    let wanted = Wanted {
+    let wanted = RecordsRequest {
         after: None,
         revision: Revision::ZERO,
     };

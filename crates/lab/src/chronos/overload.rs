@@ -10,7 +10,7 @@
 //! in the same scenario with the same seed, without those that a node answers after it has announced that it leaves. A
 //! gate that prefers short queries when time is scarce serves more queries: that raises the capacity for all.
 
-use punctual_federation::admission::Order;
+use punctual_federation::admission::ServiceOrder;
 use punctual_sim::cluster::load::{
     BalancerKind, Change, Clients, GateKind, Hot, NodeModel, Policy, Setup, Spread, Summary, Waiting,
 };
@@ -101,7 +101,7 @@ impl Load {
     fn setup(self) -> Setup {
         let seconds = |at: u64| Time(at * 1_000_000_000);
         let mut setup = Setup::paper(5);
-        setup.order = Order::Arrival;
+        setup.order = ServiceOrder::Arrival;
         setup.waiting = Waiting::Taken;
         setup.judged_from = seconds(JUDGED_FROM);
         setup.until = seconds(match LOADS_OF_DELAYS.contains(&self.load) {
@@ -202,7 +202,7 @@ fn under(load: Load, learned: &Learned, seed: u64) -> Vec<Result<Run, String>> {
 
 /// Adapts a setting to a short run, for experiments with other numbers of nodes.
 pub fn short(setup: &mut Setup, judged_from: Nanos, until: Nanos) {
-    setup.order = Order::Arrival;
+    setup.order = ServiceOrder::Arrival;
     setup.waiting = Waiting::Taken;
     setup.judged_from = Time(judged_from.0);
     setup.until = Time(until.0);

@@ -5,7 +5,7 @@
 //! connection), `service` (`random`, or `arrival`: first come, first served) and `reading` (of equation 5: `once`,
 //! `twice`); of Table 1 `removed`.
 
-use punctual_federation::admission::Order;
+use punctual_federation::admission::ServiceOrder;
 use punctual_sim::cluster::load::{BalancerKind, Change, GateKind, Policy, Second, Setup, Summary, Waiting};
 use punctual_units::Time;
 
@@ -142,7 +142,7 @@ fn with(policy: &'static str, clients: &'static str, service: &'static str, read
         setup.waiting = Waiting::Taken;
     }
     if service == "arrival" {
-        setup.order = Order::Arrival;
+        setup.order = ServiceOrder::Arrival;
     }
     let labels = [
         ("policy", policy),

@@ -235,7 +235,7 @@ fn a_session_that_was_forgotten_is_followed_by_another() {
 fn readings_are_of_a_nodes_memory() {
     let mut table = Table::with_session();
     let set = |ms, value: &[u8]| {
-        Work::Sample(Sample {
+        Work::Sample(ClientReading {
             key: b"pose".to_vec(),
             value: value.to_vec(),
             age: Nanos::from_millis(ms),

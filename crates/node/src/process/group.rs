@@ -7,7 +7,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use mio::net::UdpSocket;
 use mio::{Interest, Registry, Token};
 use punctual_federation::ids::{FederationId, NodeId};
-use punctual_federation::temporal::Report;
+use punctual_federation::temporal::ReadingReport;
 use punctual_units::Time;
 
 use super::NodeError;
@@ -112,7 +112,7 @@ impl Group {
     }
 
     /// Reads datagrams that have arrived. `take` gets the readings for this node.
-    pub fn hear(&mut self, scratch: &mut Vec<u8>, me: &Speaker, mut take: impl FnMut(NodeId, &[Report])) {
+    pub fn hear(&mut self, scratch: &mut Vec<u8>, me: &Speaker, mut take: impl FnMut(NodeId, &[ReadingReport])) {
         scratch.resize(datagram::DATAGRAM_BYTES_MAX.max(scratch.len()), 0);
         for _ in 0..TURN {
             let count = match self.socket.recv(scratch) {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use mio::{Registry, Token};
 use punctual_federation::ids::{FederationId, Member, NodeId};
 use punctual_federation::message::{Message, Request};
-use punctual_federation::temporal::{Report, Stamp};
+use punctual_federation::temporal::{ReadingReport, Stamp};
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_server::stream::Stream;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
@@ -171,7 +171,7 @@ pub(super) enum Heard {
     /// A message of a peer's state machine.
     Message(NodeId, Message),
     /// Readings of a peer's objects.
-    Readings(NodeId, Vec<Report>),
+    Readings(NodeId, Vec<ReadingReport>),
     /// A peer's stamp, and the readings that it acknowledges.
     Taken(NodeId, Stamp, Vec<(ObjectName, Seq)>),
     /// The key of a peer's datagrams.

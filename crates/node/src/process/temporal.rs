@@ -6,7 +6,7 @@ use std::sync::Arc;
 use punctual_federation::action::Event;
 use punctual_federation::ids::RequestId;
 use punctual_federation::message::{
-    Answer, Key, Message, Output, Position, Reason, Refusal, Reply, Request, Sample, Work,
+    Answer, ClientReading, Key, Message, Output, Position, Reason, Refusal, Reply, Request, Work,
 };
 use punctual_os::Os;
 use punctual_store::StoreError;
@@ -24,7 +24,7 @@ use crate::sensing::{Latest, Set};
 pub(super) struct Waiting {
     ticket: u64,
     id: RequestId,
-    sample: Sample,
+    sample: ClientReading,
     /// The instant at which the sample had its age.
     came: Time,
     deadline: Time,
@@ -100,7 +100,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     }
 
     fn set(&mut self, waiting: &Waiting, now: Time) -> Set {
-        let Sample { key, value, age, .. } = &waiting.sample;
+        let ClientReading { key, value, age, .. } = &waiting.sample;
         let age = Nanos(age.0.saturating_add(now.since(waiting.came).0));
         self.sensing.set(&self.replica, key, value, age, now)
     }

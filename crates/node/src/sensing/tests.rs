@@ -24,10 +24,10 @@ struct Member {
 
 #[derive(Clone, Debug)]
 enum Packet {
-    Readings(Vec<Report>),
+    Readings(Vec<ReadingReport>),
     Taken(Stamp, Vec<(ObjectName, Seq)>),
     /// What is told to all.
-    Datagram(Vec<(NodeId, Stamp)>, Vec<Report>),
+    Datagram(Vec<(NodeId, Stamp)>, Vec<ReadingReport>),
 }
 
 struct World {
@@ -319,7 +319,7 @@ fn what_is_older_too_long_or_of_another_node_is_not_taken() {
         Set::Refused(StoreError::ValueTooLong { .. })
     ));
     assert!(matches!(set(member, b"z", b"x", Nanos::ZERO), Set::Unmade));
-    let foreign = Report {
+    let foreign = ReadingReport {
         object: ObjectName {
             source: 0,
             boot: 1,

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use punctual_federation::action::{Event, Performed};
 use punctual_federation::ids::NodeId;
 use punctual_federation::message::Key;
-use punctual_federation::temporal::{Feed, FeedBounds, Heard, Inbox, InboxBounds, Received, Report, Stamp, sampled_at};
+use punctual_federation::temporal::{
+    Feed, FeedBounds, Inbox, InboxBounds, ReadingReport, Received, Stamp, StampOutcome, sampled_at,
+};
 use punctual_store::batch::TemporalRead;
 use punctual_store::temporal::{Creation, ObjectSpec};
 use punctual_units::{Nanos, ObjectName, Seq, Time};
@@ -81,7 +83,7 @@ impl World {
             return;
         };
         let known = up.sensing.feeds.get_mut(&peer).map(|feed| feed.heard(stamp));
-        if known.is_none_or(|heard| heard == Heard::Restarted) {
+        if known.is_none_or(|heard| heard == StampOutcome::Restarted) {
             let bounds = FeedBounds {
                 objects: 1,
                 value_bytes: 8,
@@ -92,7 +94,7 @@ impl World {
     }
 
     /// Handles a reading at a peer of its source.
-    pub(super) fn reported(&mut self, number: usize, source: NodeId, mut report: Report) {
+    pub(super) fn reported(&mut self, number: usize, source: NodeId, mut report: ReadingReport) {
         let local = self.hosts[number].clock.local(self.now);
         let drift_ppm = self.settings.drift_ppm_max;
         let Some(up) = &mut self.hosts[number].up else {
@@ -128,7 +130,7 @@ impl World {
         self.send_sensed(number, source, taken);
     }
 
-    fn check_age(&mut self, node: NodeId, source: NodeId, report: &Report, bound: Nanos) {
+    fn check_age(&mut self, node: NodeId, source: NodeId, report: &ReadingReport, bound: Nanos) {
         let age = self.true_age(&report.value);
         if bound < age {
             self.broken(format!(

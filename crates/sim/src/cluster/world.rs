@@ -7,7 +7,7 @@ use punctual_federation::action::{Ask, Ticket};
 use punctual_federation::entry::Entry;
 use punctual_federation::ids::{BatchId, Boot, FederationId, NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Key, Message, Reply, Request, Value};
-use punctual_federation::temporal::{Report, Stamp};
+use punctual_federation::temporal::{ReadingReport, Stamp};
 use punctual_logs::{Appended, LogError, LogRecord, Stretch};
 use punctual_store::batch::Image;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
@@ -64,7 +64,7 @@ pub(super) enum Packet {
     /// A node's stamp, for the readings of its peers' sensors.
     Stamp(NodeId, Stamp),
     /// A reading, from its source.
-    Report(NodeId, Report),
+    Report(NodeId, ReadingReport),
     /// Acknowledgement of a reading.
     Taken(NodeId, ObjectName, Seq),
 }

@@ -10,7 +10,7 @@ use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{Boot, FederationId, Member, NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Key, Message, Operation, Output, Reply, Request, Value, Work};
 use punctual_federation::node::{Node, Setup};
-use punctual_federation::records::{self, Records, Undo};
+use punctual_federation::records::{self, RecordAccess, Undo};
 use punctual_federation::session::Session;
 use punctual_logs::{CommitLog, FORMAT, Identity, LogError, Memory};
 use punctual_store::batch::{Image, WriteSet};
@@ -30,7 +30,7 @@ struct View {
     changes: BTreeMap<Key, Option<Value>>,
 }
 
-impl Records for View {
+impl RecordAccess for View {
     type Error = Infallible;
 
     fn get(&self, key: &[u8]) -> Result<Option<Value>, Infallible> {

@@ -3,8 +3,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use punctual_federation::admission::{Ask, Late, Reason, Report};
-use punctual_federation::balancer::{Answer, Balancer, Probe, Query};
+use punctual_federation::admission::{Ask, BacklogReport, Late, Reason};
+use punctual_federation::balancer::{Balancer, Probe, Query, QueryReply};
 use punctual_federation::ids::NodeId;
 use punctual_loop::backlog::{Backlog, BacklogGround, BacklogLog};
 use punctual_units::{Nanos, Time};
@@ -95,7 +95,7 @@ struct Flight {
     /// Whether the query was sent to a second node already.
     again: bool,
     state: State,
-    report: Report,
+    report: BacklogReport,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,7 +110,7 @@ enum State {
     Refused(Late),
 }
 
-const NO_REPORT: Report = Report {
+const NO_REPORT: BacklogReport = BacklogReport {
     backlog: 0,
     requests: 0,
     cost: 0.0,
@@ -386,7 +386,7 @@ impl<'s> Engine<'s> {
             State::Answered(_) => None,
             State::Free | State::Away => return,
         };
-        let answer = Answer {
+        let answer = QueryReply {
             items: flight.drawn.items,
             latency: self.now.since(flight.sent_here),
             late,

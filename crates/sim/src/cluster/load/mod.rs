@@ -24,7 +24,7 @@ mod summary;
 mod tests;
 
 use punctual_control::{ArxModel, Integration};
-use punctual_federation::admission::{Gate, Order, Timely};
+use punctual_federation::admission::{Gate, ServiceOrder, Timely};
 use punctual_federation::balancer::{
     Balancer, Bounded, By, FcHash, Home, NODES_MAX, PeakEwma, Prequal, Proportional, RoundRobin,
 };
@@ -58,7 +58,7 @@ pub struct Setup {
     /// Place where clients wait until a node has accepted their connection.
     pub waiting: Waiting,
     /// Order of service under all gates except `GateKind::Timely` and `GateKind::Limited`, which serve by deadline.
-    pub order: Order,
+    pub order: ServiceOrder,
     /// Time from sending a query to its deadline.
     pub deadline: Nanos,
     /// One-way delay between balancer and node.
@@ -328,7 +328,7 @@ impl Setup {
                 places: 300,
                 retry: Nanos::from_secs(3),
             },
-            order: Order::Random,
+            order: ServiceOrder::Random,
             deadline: Nanos::from_secs(1),
             wire: Nanos::from_micros(100),
             detection: Nanos::from_millis(200),

@@ -1,6 +1,6 @@
 //! A simulated replica: the real intake in front of executors that take time.
 
-use punctual_federation::admission::{BacklogMachine, Intake, Order, Start};
+use punctual_federation::admission::{BacklogMachine, Intake, ServiceOrder, Start};
 use punctual_federation::balancer::Period;
 use punctual_federation::balancer::prequal::ProbeMeter;
 use punctual_federation::ids::NodeId;
@@ -51,7 +51,7 @@ fn machine_name(number: usize) -> String {
 /// The machine of a node: intake and gate, without executors.
 pub(super) fn machine(setup: &Setup, number: usize, gate: &GateKind) -> BacklogMachine<Number> {
     let order = match gate {
-        GateKind::Timely | GateKind::Limited(_) => Order::Deadline,
+        GateKind::Timely | GateKind::Limited(_) => ServiceOrder::Deadline,
         GateKind::Open | GateKind::Published { .. } | GateKind::Held(_) => setup.order,
     };
     let id = NodeId(number as u32);

@@ -127,7 +127,7 @@ fn a_queue_is_as_the_formula_says() {
     setup.work.items = (80, 80);
     setup.work.saved = Share::clamped(0.0);
     setup.work.spread = Spread::Exponential;
-    setup.order = Order::Arrival;
+    setup.order = ServiceOrder::Arrival;
     setup.wire = Nanos::ZERO;
     setup.clients = Clients::Open {
         rates: vec![(Time(0), 0.5 * setup.capacity())],
