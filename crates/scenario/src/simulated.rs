@@ -11,7 +11,7 @@ use punctual_runtime::causes::Evidence;
 use punctual_runtime::collector::{Collector, Ending, Took};
 use punctual_runtime::report::{Culprit, Doing, EnergyParts, Finished, Progress, Protection, Watch, refused};
 use punctual_runtime::under_way::UnderWay;
-use punctual_sim::{self as sim, Faulty, Keeps, Load, MachineModel, Other, Simulation, Wait, Waits, costs};
+use punctual_sim::{self as sim, Faulty, Keeps, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
@@ -42,7 +42,7 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunE
     let stream = setup.stream(compiled.replicas);
     setup.check_freshness(&stream)?;
     let log_setup = setup.log_setup(&stream);
-    let load = Load {
+    let load = SimulationLoad {
         tasks: scenario.tasks.iter().cloned().zip(compiled.programs).collect(),
         placement: Some(placement.clone()),
         stream,
@@ -233,24 +233,24 @@ impl Run<'_> {
             let until = due.min(end).min(now + PATIENCE).min(self.next_split());
             let until = until.min(self.leases.next(now));
             let ticked = match self.machine.machine.run_until(until) {
-                sim::Event::Completed(outcome) => {
+                sim::SimulationEvent::Completed(outcome) => {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
                 }
-                sim::Event::Skipped { task, at } => {
+                sim::SimulationEvent::Skipped { task, at } => {
                     self.collector.skipped(task, 1, at);
                     self.step(Event::Skipped { task, jobs: 1 });
                     false
                 }
-                sim::Event::Progressed(job) => {
+                sim::SimulationEvent::Progressed(job) => {
                     self.progressed(job);
                     false
                 }
-                sim::Event::Released { task, job, at } => {
+                sim::SimulationEvent::Released { task, job, at } => {
                     self.under_way.released(task, job, at);
                     false
                 }
-                sim::Event::Reached => self.machine.now() >= due,
+                sim::SimulationEvent::Reached => self.machine.now() >= due,
             };
             if ticked {
                 due = self.next_due();

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use punctual_platform::Machine;
-use punctual_sim::{Event, Load, MachineModel, Simulation};
+use punctual_sim::{MachineModel, Simulation, SimulationEvent, SimulationLoad};
 use punctual_store::updates::AdmissionOptions;
 use punctual_testing::task_by_hand;
 use punctual_units::{Nanos, Time};
@@ -39,7 +39,7 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
     );
     let tasks = vec![(analysis, program(&rounds)), (browse, program(&rounds))];
     let trace = Trace::synthetic(1024, period_min, period_max, Nanos::from_secs(10), 1);
-    let load = Load {
+    let load = SimulationLoad {
         tasks,
         placement: None,
         stream: SensorStream::new(&trace, 1.0, 1),
@@ -57,12 +57,12 @@ fn simulate(name: &str, period_min: Nanos, period_max: Nanos) -> Result<(), punc
     let begun = Instant::now();
     loop {
         match machine.run_until(end) {
-            Event::Completed(outcome) => {
+            SimulationEvent::Completed(outcome) => {
                 tardiness += outcome.tardiness().unwrap_or(0.0);
                 jobs += u32::from(outcome.deadline.is_some());
             }
-            Event::Reached => break,
-            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
+            SimulationEvent::Reached => break,
+            SimulationEvent::Released { .. } | SimulationEvent::Progressed(_) | SimulationEvent::Skipped { .. } => {}
         }
     }
     let wall = begun.elapsed().as_secs_f64();

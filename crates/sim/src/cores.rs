@@ -61,7 +61,7 @@ impl Segment {
 
 /// Activity of a core that is not idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum CoreActivity {
     /// The occupant's own work.
     Work,
     /// Fills ways that the core gained; the occupant stands still.
@@ -91,12 +91,12 @@ impl CoreTimes {
         self.working + self.filling + self.switching + self.polling
     }
 
-    fn of(&mut self, doing: Doing) -> &mut Nanos {
+    fn of(&mut self, doing: CoreActivity) -> &mut Nanos {
         match doing {
-            Doing::Work => &mut self.working,
-            Doing::Fill => &mut self.filling,
-            Doing::Switch => &mut self.switching,
-            Doing::Poll => &mut self.polling,
+            CoreActivity::Work => &mut self.working,
+            CoreActivity::Fill => &mut self.filling,
+            CoreActivity::Switch => &mut self.switching,
+            CoreActivity::Poll => &mut self.polling,
         }
     }
 }
@@ -105,7 +105,7 @@ impl CoreTimes {
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
     running: Option<(Occupant, Segment)>,
-    doing: Doing,
+    doing: CoreActivity,
     /// Nanoseconds that the whole running segment would take at the present rates; NaN until the pace is set.
     pace: f64,
     /// Instant up to which progress is booked in the running segment.
@@ -131,7 +131,7 @@ impl Core {
     pub fn new() -> Core {
         Core {
             running: None,
-            doing: Doing::Work,
+            doing: CoreActivity::Work,
             pace: f64::NAN,
             booked: Time::ZERO,
             segment_end: Time::MAX,
@@ -150,7 +150,7 @@ impl Core {
     }
 
     /// Activity for the occupant; meaningless without one.
-    pub fn doing(&self) -> Doing {
+    pub fn doing(&self) -> CoreActivity {
         self.doing
     }
 
@@ -194,8 +194,8 @@ impl Core {
     fn look_again(&mut self) {
         // An idle core needs no decision: its last slice is over, or ended with a job that blocked at once.
         let slice_end = match (&self.running, self.doing) {
-            (Some(_), Doing::Work) => self.slice_end,
-            (Some(_), Doing::Fill | Doing::Switch | Doing::Poll) | (None, _) => Time::MAX,
+            (Some(_), CoreActivity::Work) => self.slice_end,
+            (Some(_), CoreActivity::Fill | CoreActivity::Switch | CoreActivity::Poll) | (None, _) => Time::MAX,
         };
         self.finish = self.segment_end.min(slice_end);
     }
@@ -210,7 +210,7 @@ impl Core {
     }
 
     /// Puts `occupant` on an empty core; [`Core::pace_at`] must follow before time passes.
-    pub fn start(&mut self, occupant: Occupant, doing: Doing, segment: Segment, now: Time) {
+    pub fn start(&mut self, occupant: Occupant, doing: CoreActivity, segment: Segment, now: Time) {
         self.running = Some((occupant, segment));
         self.doing = doing;
         self.pace = f64::NAN;

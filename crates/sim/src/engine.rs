@@ -18,11 +18,11 @@ use punctual_units::{CoreId, Nanos, Share, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Op, Surge, UpdateMode, checkpoint};
 
 use crate::committer::Committer;
-use crate::cores::{Core, CoreTimes, Doing, Occupant};
-use crate::feed::Feed;
+use crate::cores::{Core, CoreActivity, CoreTimes, Occupant};
+use crate::feed::UpdateFeed;
 use crate::governed::Governed;
-use crate::job::{Job, Stage};
-use crate::load::{Event, Load, SimulationError, runners};
+use crate::job::{JobStage, ReleasedJob};
+use crate::load::{SimulationError, SimulationEvent, SimulationLoad, runners};
 use crate::machine::offers;
 use crate::media::Device;
 use crate::model::{ClockStep, MachineModel};
@@ -31,9 +31,9 @@ use crate::queue::Lending;
 use crate::runner::Runner;
 use crate::scheduler::Lock;
 use crate::split::{Holding, Split, SplitModel};
-use crate::task::{Dispatch, Jobs, Step, Task, Work};
+use crate::task::{Dispatch, Jobs, Step, Task, TaskWorkload};
 use crate::throttle::Throttle;
-use crate::traffic::Shared;
+use crate::traffic::SharedCache;
 use crate::waits::Waits;
 
 /// A running machine, in simulated time. The same load gives the same run, to the last bit, however it is sliced by
@@ -44,7 +44,7 @@ use crate::waits::Waits;
 /// run in the order of their release, below all else; on an exclusive core, too, while it is lent ([`KnobId::Lease`]).
 ///
 /// ```
-/// use punctual_sim::{Event, Load, MachineModel, Simulation};
+/// use punctual_sim::{MachineModel, Simulation, SimulationEvent, SimulationLoad};
 /// use punctual_store::updates::AdmissionOptions;
 /// use punctual_units::{Clock, Nanos, Time};
 /// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
@@ -59,7 +59,7 @@ use crate::waits::Waits;
 /// # };
 ///
 /// let trace = Trace::synthetic(4, Nanos::from_secs(1), Nanos::from_secs(2), Nanos::from_secs(4), 1);
-/// let load = Load {
+/// let load = SimulationLoad {
 ///     tasks: vec![(spec, Program { ops: vec![Op::Compute { cycles: 14_000_000 }] })],
 ///     placement: None,
 ///     stream: SensorStream::new(&trace, 1.0, 1),
@@ -75,12 +75,12 @@ use crate::waits::Waits;
 /// let mut jobs = 0;
 /// loop {
 ///     match machine.run_until(end) {
-///         Event::Completed(outcome) => {
+///         SimulationEvent::Completed(outcome) => {
 ///             assert_eq!(outcome.response(), Nanos::from_millis(7)); // 14 million cycles at 2 GHz
 ///             jobs += 1;
 ///         }
-///         Event::Reached => break,
-///         Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
+///         SimulationEvent::Reached => break,
+///         SimulationEvent::Released { .. } | SimulationEvent::Progressed(_) | SimulationEvent::Skipped { .. } => {}
 ///     }
 /// }
 /// assert_eq!((jobs, machine.now()), (10, end));
@@ -110,7 +110,7 @@ pub struct Simulation<'t> {
     pub(crate) scheduling: Dispatch,
     /// Split of cache and memory between cores, if any.
     pub(crate) split: Option<Split>,
-    pub(crate) feed: Feed<'t>,
+    pub(crate) feed: UpdateFeed<'t>,
     /// Group commits; only in memory-first mode.
     pub(crate) committer: Option<Committer>,
     pub(crate) lock: Lock,
@@ -121,7 +121,7 @@ pub struct Simulation<'t> {
     /// Whether the pace of each core must be computed again before time passes.
     pub(crate) unpaced: bool,
     /// State of the shared cache and memory.
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedCache,
     /// Kernel governor that sets the clock while no controller does.
     pub(crate) governed: Option<Governed>,
     /// Number of jobs released per task.
@@ -146,7 +146,7 @@ pub struct Simulation<'t> {
     tells_progress: bool,
     /// Events of this instant that are not reported yet; per runner at most one release and one completion or
     /// checkpoint.
-    untold: VecDeque<Event>,
+    untold: VecDeque<SimulationEvent>,
     /// Waits of the unreported completions of jobs with a deadline, in the same order.
     untold_waits: VecDeque<Waits>,
     /// Waits of the last reported one.
@@ -158,7 +158,7 @@ impl<'t> Simulation<'t> {
     ///
     /// # Errors
     /// [`SimulationError`] names the part of the load or model that cannot be simulated.
-    pub fn new(model: MachineModel, mut load: Load<'t>) -> Result<Simulation<'t>, SimulationError> {
+    pub fn new(model: MachineModel, mut load: SimulationLoad<'t>) -> Result<Simulation<'t>, SimulationError> {
         model.check()?;
         if let Some((task, _)) = load.tasks.iter().find(|(_, program)| program.ops.is_empty()) {
             let task = task.name.clone();
@@ -172,7 +172,7 @@ impl<'t> Simulation<'t> {
         let rank = |task: TaskId| placement.seats[task.index()].chair().map(|chair| chair.rank);
         let mut urgency = urgency(&runners);
         urgency.sort_by_key(|r| (runners[*r].deadline, rank(runners[*r].task)));
-        let feed = Feed::new(
+        let feed = UpdateFeed::new(
             load.stream,
             load.admission,
             load.value_bytes,
@@ -209,7 +209,7 @@ impl<'t> Simulation<'t> {
     ///
     /// # Errors
     /// As for [`Simulation::new`].
-    pub fn of(model: MachineModel, work: Work) -> Result<Simulation<'static>, SimulationError> {
+    pub fn of(model: MachineModel, work: TaskWorkload) -> Result<Simulation<'static>, SimulationError> {
         model.check()?;
         let is_empty = |task: &&Task| matches!(&task.jobs, Jobs::Alike(steps) if steps.is_empty());
         if let Some(task) = work.tasks.iter().find(is_empty) {
@@ -218,7 +218,7 @@ impl<'t> Simulation<'t> {
         }
         let runner = |(id, task): (u32, &Task)| Runner::new(TaskId(id), task, work.seed, id as usize);
         let runners = (0..).zip(&work.tasks).map(runner).collect();
-        let feed = Feed::silent(&model.store);
+        let feed = UpdateFeed::silent(&model.store);
         Ok(Simulation {
             scheduling: work.scheduling,
             split: work.split.map(|(model, programs)| Split::new(model, programs)),
@@ -229,7 +229,7 @@ impl<'t> Simulation<'t> {
     }
 
     /// Builds a machine before its first event.
-    fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, feed: Feed<'t>) -> Simulation<'t> {
+    fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, feed: UpdateFeed<'t>) -> Simulation<'t> {
         let mut urgency = urgency(&runners);
         urgency.sort_by_key(|r| runners[*r].deadline);
         let step = model.top();
@@ -253,7 +253,7 @@ impl<'t> Simulation<'t> {
             urged: vec![None; model.cores as usize],
             stale: true,
             unpaced: true,
-            shared: Shared::new(&model),
+            shared: SharedCache::new(&model),
             governed: None,
             released: vec![0; tasks],
             work_changes: 0,
@@ -276,10 +276,10 @@ impl<'t> Simulation<'t> {
     /// Runs to the first event at or before `until`, or to `until`; the simulated clock then stands there.
     ///
     /// Events of one instant are reported one by one, completions first. An `until` in the past is reached at once.
-    pub fn run_until(&mut self, until: Time) -> Event {
+    pub fn run_until(&mut self, until: Time) -> SimulationEvent {
         loop {
             if let Some(event) = self.untold.pop_front() {
-                if let Event::Completed(JobOutcome { deadline: Some(_), .. }) = event {
+                if let SimulationEvent::Completed(JobOutcome { deadline: Some(_), .. }) = event {
                     self.waits = self.untold_waits.pop_front().unwrap_or_default();
                 }
                 return event;
@@ -293,7 +293,7 @@ impl<'t> Simulation<'t> {
             if next > until {
                 self.now = self.now.max(until);
                 self.feed.arrive(self.now);
-                return Event::Reached;
+                return SimulationEvent::Reached;
             }
             let was_open = self.throttle.open(self.now);
             if self.idles_beside_work() {
@@ -341,7 +341,7 @@ impl<'t> Simulation<'t> {
         self.meter.joules(self.now)
     }
 
-    /// Waits of the job in the last reported [`Event::Completed`] of a task with a deadline.
+    /// Waits of the job in the last reported [`SimulationEvent::Completed`] of a task with a deadline.
     pub fn last_waits(&self) -> &Waits {
         &self.waits
     }
@@ -379,7 +379,7 @@ impl<'t> Simulation<'t> {
 
     /// Number of requests that jobs wait for.
     pub fn io_pending(&self) -> u64 {
-        let waits = |runner: &&Runner| runner.job.as_ref().is_some_and(Job::waits_for_io);
+        let waits = |runner: &&Runner| runner.job.as_ref().is_some_and(ReleasedJob::waits_for_io);
         self.runners.iter().filter(waits).count() as u64
     }
 
@@ -431,13 +431,13 @@ impl<'t> Simulation<'t> {
                 continue;
             }
             let (doing, occupant) = (self.cores[core].doing(), self.cores[core].occupant());
-            if doing == Doing::Fill {
+            if doing == CoreActivity::Fill {
                 self.put_off(core);
             } else {
                 self.clear(core);
             }
             match occupant {
-                Some(Occupant::Runner(r)) if doing == Doing::Work => self.end_of_job_segment(r),
+                Some(Occupant::Runner(r)) if doing == CoreActivity::Work => self.end_of_job_segment(r),
                 Some(Occupant::Runner(_)) | None => {}
                 Some(Occupant::Installer) => self.end_of_update(),
                 Some(Occupant::Committer) => self.end_of_group_commit(),
@@ -458,8 +458,8 @@ impl<'t> Simulation<'t> {
         };
         let puts = matches!(runner.steps()[op], Step::Op(Op::Put { .. }));
         let Some(job) = &mut runner.job else { return };
-        if job.stage == Stage::Access && puts {
-            job.work(Stage::Commit, store.commit, now);
+        if job.stage == JobStage::Access && puts {
+            job.work(JobStage::Commit, store.commit, now);
             return;
         }
         self.step_ended(r);
@@ -470,7 +470,7 @@ impl<'t> Simulation<'t> {
         let (now, runner) = (self.now, &mut self.runners[r]);
         let steps = runner.steps().len();
         let Some(job) = &mut runner.job else { return };
-        job.enter(Stage::Between, now);
+        job.enter(JobStage::Between, now);
         job.op += 1;
         self.work_changes += 1;
         if let (true, Some(deadline)) = (self.tells_progress, runner.deadline)
@@ -485,7 +485,7 @@ impl<'t> Simulation<'t> {
                 done,
                 of,
             };
-            self.untold.push_back(Event::Progressed(progress));
+            self.untold.push_back(SimulationEvent::Progressed(progress));
         }
         let complete = job.op == steps;
         self.lock.release(Occupant::Runner(r));
@@ -503,7 +503,7 @@ impl<'t> Simulation<'t> {
         }
         if let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);
-            self.untold.push_back(Event::Completed(outcome));
+            self.untold.push_back(SimulationEvent::Completed(outcome));
             self.next_wake = self.next_wake.min(self.runners[r].next_release);
         }
         self.go_home(r);
@@ -553,7 +553,7 @@ impl<'t> Simulation<'t> {
             if self.runners[r].held.is_some_and(|until| until <= self.now) {
                 self.runners[r].held = None;
             }
-            let blocked = self.runners[r].job.as_ref().and_then(Job::blocked_until);
+            let blocked = self.runners[r].job.as_ref().and_then(ReleasedJob::blocked_until);
             if blocked.is_some_and(|until| until <= self.now) {
                 self.io_ended(r);
                 self.ready(r);
@@ -577,10 +577,10 @@ impl<'t> Simulation<'t> {
         let task = runner.task;
         let job = self.released[task.index()];
         let event = match runner.release(job, at) {
-            true => Event::Released { task, job, at },
-            false => Event::Skipped { task, at },
+            true => SimulationEvent::Released { task, job, at },
+            false => SimulationEvent::Skipped { task, at },
         };
-        self.released[task.index()] += u64::from(matches!(event, Event::Released { .. }));
+        self.released[task.index()] += u64::from(matches!(event, SimulationEvent::Released { .. }));
         self.untold.push_back(event);
     }
 

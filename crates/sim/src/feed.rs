@@ -10,7 +10,7 @@ use crate::model::{Effort, StoreModel};
 
 /// The stream, the admission and the installed versions.
 #[derive(Clone, Debug)]
-pub(crate) struct Feed<'t> {
+pub(crate) struct UpdateFeed<'t> {
     stream: SensorStream<'t>,
     /// The next update to arrive.
     head: Option<SensorUpdate>,
@@ -26,25 +26,25 @@ pub(crate) struct Feed<'t> {
     effort: Effort,
     /// Until when each sensor's installed version is fresh; `None` before the first.
     expires: Vec<Option<Time>>,
-    /// Number of reads of each sensor's object since the last [`Feed::rebalance`].
+    /// Number of reads of each sensor's object since the last [`UpdateFeed::rebalance`].
     reads: Vec<u64>,
 }
 
-impl<'t> Feed<'t> {
+impl<'t> UpdateFeed<'t> {
     pub fn new(
         mut stream: SensorStream<'t>,
         admission: AdmissionOptions,
         value_bytes: u32,
         mode: UpdateMode,
         store: &StoreModel,
-    ) -> Feed<'t> {
+    ) -> UpdateFeed<'t> {
         let spec = |sensor: punctual_workload::Sensor| SensorSpec {
             period: sensor.period,
             avi: sensor.avi,
             value_bytes_max: value_bytes,
         };
         let sensors: Vec<SensorSpec> = stream.sensors().into_iter().map(spec).collect();
-        Feed {
+        UpdateFeed {
             head: stream.next(),
             stream,
             value: vec![0; value_bytes as usize],
@@ -62,13 +62,13 @@ impl<'t> Feed<'t> {
     }
 
     /// A feed without sensors and arrivals.
-    pub fn silent(store: &StoreModel) -> Feed<'static> {
+    pub fn silent(store: &StoreModel) -> UpdateFeed<'static> {
         static SILENCE: Trace = Trace {
             sensors: Vec::new(),
             readings: Vec::new(),
         };
         let stream = SensorStream::new(&SILENCE, 1.0, 1);
-        Feed::new(stream, AdmissionOptions::default(), 0, UpdateMode::Transaction, store)
+        UpdateFeed::new(stream, AdmissionOptions::default(), 0, UpdateMode::Transaction, store)
     }
 
     /// When the next update arrives; `Time::MAX` after the last.

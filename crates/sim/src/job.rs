@@ -22,7 +22,7 @@ use crate::model::{Effort, StoreModel};
 ///
 /// Only real-time jobs pass through `Lock` and `Help`: best-effort jobs use other databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum JobStage {
     /// Released, but not started yet.
     Waiting,
     /// After one op and before the next.
@@ -32,7 +32,7 @@ pub(crate) enum Stage {
     Fill,
     /// Waiting for the write lock, or finishing the work of the job that holds it.
     Lock {
-        /// Position in the update queue up to which this op sees updates; see [`Stage::Help`].
+        /// Position in the update queue up to which this op sees updates; see [`JobStage::Help`].
         through: u64,
     },
     /// Installing the updates that were admitted before this op began.
@@ -56,24 +56,24 @@ pub(crate) enum Stage {
     },
 }
 
-impl Stage {
+impl JobStage {
     /// Whether the job is inside a call to the store.
     fn in_store(self) -> bool {
         matches!(
             self,
-            Stage::Lock { .. } | Stage::Help { .. } | Stage::Access | Stage::Commit
+            JobStage::Lock { .. } | JobStage::Help { .. } | JobStage::Access | JobStage::Commit
         )
     }
 }
 
 /// A released job: stage, work left, and time so far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Job {
+pub(crate) struct ReleasedJob {
     pub number: u64,
     pub released: Time,
     /// Index in the program of the present, or of the next, op.
     pub op: usize,
-    pub stage: Stage,
+    pub stage: JobStage,
     /// Work left in the stage; meaningless in stages without work of their own.
     pub segment: Segment,
     since: Time,
@@ -83,13 +83,13 @@ pub(crate) struct Job {
     split: Split,
 }
 
-impl Job {
-    pub fn new(number: u64, released: Time) -> Job {
-        Job {
+impl ReleasedJob {
+    pub fn new(number: u64, released: Time) -> ReleasedJob {
+        ReleasedJob {
             number,
             released,
             op: 0,
-            stage: Stage::Waiting,
+            stage: JobStage::Waiting,
             segment: Segment::new(Effort::default()),
             since: released,
             served: false,
@@ -98,7 +98,7 @@ impl Job {
     }
 
     /// Enters another stage; the time since the last change is charged to the stage that ends.
-    pub fn enter(&mut self, stage: Stage, now: Time) {
+    pub fn enter(&mut self, stage: JobStage, now: Time) {
         self.charge(now);
         self.stage = stage;
     }
@@ -115,7 +115,7 @@ impl Job {
     fn charge(&mut self, now: Time) {
         let span = now.since(self.since);
         self.since = now;
-        if !self.served && !matches!(self.stage, Stage::Waiting | Stage::Blocked { .. }) {
+        if !self.served && !matches!(self.stage, JobStage::Waiting | JobStage::Blocked { .. }) {
             self.split.preempted += span;
             if self.stage.in_store() {
                 self.split.preempted_in_store += span;
@@ -123,18 +123,20 @@ impl Job {
             return;
         }
         *match self.stage {
-            Stage::Waiting => &mut self.split.released_late,
-            Stage::Between | Stage::Compute => &mut self.split.computation,
-            Stage::Lock { .. } => &mut self.split.lock,
-            Stage::Fill | Stage::Help { .. } | Stage::Access | Stage::Blocked { .. } | Stage::Polling { .. } => {
-                &mut self.split.data
-            }
-            Stage::Commit => &mut self.split.commit,
+            JobStage::Waiting => &mut self.split.released_late,
+            JobStage::Between | JobStage::Compute => &mut self.split.computation,
+            JobStage::Lock { .. } => &mut self.split.lock,
+            JobStage::Fill
+            | JobStage::Help { .. }
+            | JobStage::Access
+            | JobStage::Blocked { .. }
+            | JobStage::Polling { .. } => &mut self.split.data,
+            JobStage::Commit => &mut self.split.commit,
         } += span;
     }
 
     /// Enters a stage with work of its own.
-    pub fn work(&mut self, stage: Stage, effort: Effort, now: Time) {
+    pub fn work(&mut self, stage: JobStage, effort: Effort, now: Time) {
         self.enter(stage, now);
         self.segment = Segment::new(effort);
     }
@@ -142,7 +144,7 @@ impl Job {
     /// Fraction of the present op still to do, 1 down to 0, while the job has no core.
     pub fn left(&self) -> f64 {
         match self.stage {
-            Stage::Compute | Stage::Fill | Stage::Access => self.segment.left,
+            JobStage::Compute | JobStage::Fill | JobStage::Access => self.segment.left,
             _ => 1.0,
         }
     }
@@ -150,19 +152,19 @@ impl Job {
     /// When the job's request is complete, if the job waits for it without a core.
     pub fn blocked_until(&self) -> Option<Time> {
         match self.stage {
-            Stage::Blocked { done } => Some(done),
+            JobStage::Blocked { done } => Some(done),
             _ => None,
         }
     }
 
     /// Whether the job waits for a request.
     pub fn waits_for_io(&self) -> bool {
-        matches!(self.stage, Stage::Blocked { .. } | Stage::Polling { .. })
+        matches!(self.stage, JobStage::Blocked { .. } | JobStage::Polling { .. })
     }
 
     /// Goes on to the next op: the job's request is complete.
     pub fn io_ended(&mut self, now: Time) {
-        self.enter(Stage::Between, now);
+        self.enter(JobStage::Between, now);
         self.op += 1;
     }
 

@@ -9,7 +9,7 @@
 use punctual_cores::LendingCosts;
 use punctual_units::{CoreId, Nanos, Time};
 
-use crate::cores::{Doing, Occupant, Segment};
+use crate::cores::{CoreActivity, Occupant, Segment};
 use crate::engine::Simulation;
 
 /// Simulated costs of lending: about those that `bench movie` and `bench neighbours` print on a virtual machine with
@@ -71,7 +71,7 @@ impl Simulation<'_> {
         self.cores[core].lease = Lease::Kept;
         if !own {
             let switch = Segment::lasting(LENDING_COSTS.take_back);
-            self.cores[core].start(Occupant::TakeBack, Doing::Switch, switch, self.now);
+            self.cores[core].start(Occupant::TakeBack, CoreActivity::Switch, switch, self.now);
         }
     }
 
@@ -86,7 +86,7 @@ impl Simulation<'_> {
             match std::mem::replace(&mut self.cores[core].lease, Lease::HandedOver) {
                 Lease::Begun => {
                     let switch = Segment::lasting(LENDING_COSTS.hand_over);
-                    self.cores[core].start(Occupant::Runner(r), Doing::Switch, switch, self.now);
+                    self.cores[core].start(Occupant::Runner(r), CoreActivity::Switch, switch, self.now);
                 }
                 Lease::HandedOver | Lease::Kept => self.schedule_core(core),
             }

@@ -63,14 +63,14 @@ pub use faults::{Failing, Fault, Faults, Faulty};
 pub use file::{MachineFileError, read as read_file};
 pub use governor::{Governor, UnknownGovernor};
 pub use leases::LENDING_COSTS;
-pub use load::{Event, Load, SimulationError, SplitLoad, placed};
+pub use load::{SimulationError, SimulationEvent, SimulationLoad, SplitLoad, placed};
 pub use model::{
     CORES_MAX, CacheModel, ClockStep, CorePower, Effort, MachineModel, MemoryModel, MemoryPower, PowerModel,
     StoreModel, UncorePower, WAYS_MAX,
 };
 pub use punctual_platform::{MeterId, Parts};
-pub use queue::{Lending, Queue, Sharing};
+pub use queue::{Lending, SharedQueue, Sharing};
 pub use runner::BACKLOG_MAX;
-pub use task::{Dispatch, Jobs, Release, Step, Task, Work};
+pub use task::{Dispatch, Jobs, Release, Step, Task, TaskWorkload};
 pub use throttle::THROTTLE_PERIOD;
 pub use waits::{Keeps, Other, Wait, Waits};

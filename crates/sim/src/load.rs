@@ -13,7 +13,7 @@ use crate::task::{Jobs, Release, Step, Task};
 
 /// Tasks, sensor updates and settings of a simulation.
 #[derive(Clone, Debug)]
-pub struct Load<'t> {
+pub struct SimulationLoad<'t> {
     /// Tasks in the order of their [`TaskId`], each with the program of its jobs.
     pub tasks: Vec<(TaskSpec, Program)>,
     /// Seats in the order of `tasks`; `None`: as [`placed`] chooses.
@@ -40,7 +40,7 @@ pub struct SplitLoad {
     /// The resources to be split.
     pub model: SplitModel,
     /// Programs with phases that depend on the split.
-    pub programs: Vec<split::Program>,
+    pub programs: Vec<split::RunnableProfile>,
     /// Index in `programs` for each task: its jobs compute that program, a step for each phase, after all their reads
     /// and before all their writes. Tasks without one compute their ops.
     pub program_of: Vec<Option<usize>>,
@@ -48,7 +48,7 @@ pub struct SplitLoad {
 
 /// Event of the simulation; `Simulation::run_until` returns one at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Event {
+pub enum SimulationEvent {
     /// A job was released.
     Released {
         task: TaskId,
@@ -67,7 +67,7 @@ pub enum Event {
     Reached,
 }
 
-impl Load<'_> {
+impl SimulationLoad<'_> {
     /// Returns the placement. Refuses a placement of other tasks, or on cores that the machine does not have.
     pub(crate) fn place(&mut self, cores: u32) -> Result<Placement, SimulationError> {
         let placement = match self.placement.take() {
@@ -115,7 +115,7 @@ pub fn placed(tasks: &[(TaskSpec, Program)], cores: u32) -> Result<Placement, Pl
 }
 
 /// Makes a runner for each copy of a task on each core of its seat.
-pub(crate) fn runners(load: &Load, placement: &Placement) -> Vec<Runner> {
+pub(crate) fn runners(load: &SimulationLoad, placement: &Placement) -> Vec<Runner> {
     let mut runners = Vec::new();
     for ((id, (spec, program)), seat) in (0..).zip(&load.tasks).zip(&placement.seats) {
         let phases = load.split.as_ref().and_then(|split| split.phases(id as usize));

@@ -16,7 +16,7 @@
 use punctual_cores::{Completion, Lease, LendingCosts, NextRelease, lend};
 use punctual_units::{CoreId, Nanos, Time};
 
-use crate::cores::{Doing, Occupant, Segment};
+use crate::cores::{CoreActivity, Occupant, Segment};
 use crate::engine::Simulation;
 use crate::task::Dispatch;
 
@@ -27,7 +27,7 @@ const WAKEUP_GRANULARITY: Nanos = Nanos::from_millis(1);
 
 /// A queue that cores share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Queue {
+pub struct SharedQueue {
     /// Rule of order and preemption.
     pub sharing: Sharing,
     /// Time that a job of the fair class keeps its core while others wait, above 0.
@@ -99,7 +99,7 @@ impl Sharing {
 
 impl Simulation<'_> {
     /// The queue, where cores share one.
-    pub(crate) fn queue(&self) -> Option<Queue> {
+    pub(crate) fn queue(&self) -> Option<SharedQueue> {
         match self.scheduling {
             Dispatch::Queue(queue) => Some(queue),
             Dispatch::FixedPriority | Dispatch::EarliestDeadline => None,
@@ -107,7 +107,7 @@ impl Simulation<'_> {
     }
 
     /// Ends slices, preempts jobs, and assigns jobs to idle cores.
-    pub(crate) fn schedule_queue(&mut self, queue: Queue) {
+    pub(crate) fn schedule_queue(&mut self, queue: SharedQueue) {
         (0..self.cores.len()).for_each(|core| self.end_slice(queue, core));
         self.preempt_for_real_time(queue.sharing);
         (0..self.cores.len()).for_each(|core| self.dispatch(queue, core));
@@ -115,7 +115,7 @@ impl Simulation<'_> {
 
     /// Handles a job of this runner that has become ready.
     pub(crate) fn ready(&mut self, r: usize) {
-        let Some(Queue { sharing, .. }) = self.queue() else {
+        let Some(SharedQueue { sharing, .. }) = self.queue() else {
             return;
         };
         let no_core_idle = (0..self.cores.len()).all(|core| !self.is_idle(core));
@@ -154,7 +154,7 @@ impl Simulation<'_> {
     fn is_fair(&self, r: usize) -> bool {
         let all = matches!(
             self.queue(),
-            Some(Queue {
+            Some(SharedQueue {
                 sharing: Sharing::Fair,
                 ..
             })
@@ -170,7 +170,7 @@ impl Simulation<'_> {
     /// How long this runner's job has been working without a break.
     pub(crate) fn works_since(&self, r: usize) -> Nanos {
         let core = &self.cores[self.runners[r].core];
-        let works = core.occupant() == Some(Occupant::Runner(r)) && core.doing() == Doing::Work;
+        let works = core.occupant() == Some(Occupant::Runner(r)) && core.doing() == CoreActivity::Work;
         if works { core.since(self.now) } else { Nanos::ZERO }
     }
 
@@ -322,7 +322,7 @@ impl Simulation<'_> {
     }
 
     /// Assigns jobs to an idle core until it is busy or no job is left.
-    fn dispatch(&mut self, queue: Queue, core: usize) {
+    fn dispatch(&mut self, queue: SharedQueue, core: usize) {
         // Bounded: where a switch costs nothing, a job may end or block at once, and is then no longer ready.
         while self.is_idle(core) {
             let Some(r) = self.next_on(core) else { return };
@@ -335,9 +335,12 @@ impl Simulation<'_> {
             self.cores[core].slice_until(slice_end);
             match switch {
                 Nanos::ZERO => self.go_on(core, r),
-                switch => {
-                    self.cores[core].start(Occupant::Runner(r), Doing::Switch, Segment::lasting(switch), self.now)
-                }
+                switch => self.cores[core].start(
+                    Occupant::Runner(r),
+                    CoreActivity::Switch,
+                    Segment::lasting(switch),
+                    self.now,
+                ),
             }
         }
     }
@@ -351,7 +354,7 @@ impl Simulation<'_> {
     }
 
     /// End of a slice that begins at `from`.
-    fn slice_end(&self, queue: Queue, core: usize, r: usize, from: Time) -> Time {
+    fn slice_end(&self, queue: SharedQueue, core: usize, r: usize, from: Time) -> Time {
         match self.is_fair(r) {
             false => Time::MAX,
             true if self.is_exclusive(core) => (from + queue.quantum).min(self.cores[core].queued.lease_end),
@@ -360,10 +363,10 @@ impl Simulation<'_> {
     }
 
     /// Ends the slice of the job on this core, if its time is over; a lent core is taken back at the end of its lease.
-    fn end_slice(&mut self, queue: Queue, core: usize) {
+    fn end_slice(&mut self, queue: SharedQueue, core: usize) {
         let this = &self.cores[core];
         let Some(holder) = this.queued.holder else { return };
-        if this.occupant().is_none() || this.doing() != Doing::Work || this.slice_end() > self.now {
+        if this.occupant().is_none() || this.doing() != CoreActivity::Work || this.slice_end() > self.now {
             return;
         }
         let (exclusive, lease_end) = (self.is_exclusive(core), this.queued.lease_end);
@@ -391,7 +394,12 @@ impl Simulation<'_> {
         let until = self.cores[core].queued.lease_end + lending.costs.take_back;
         match until.since(self.now) {
             Nanos::ZERO => self.cores[core].queued.taken_back = true,
-            span => self.cores[core].start(Occupant::TakeBack, Doing::Switch, Segment::lasting(span), self.now),
+            span => self.cores[core].start(
+                Occupant::TakeBack,
+                CoreActivity::Switch,
+                Segment::lasting(span),
+                self.now,
+            ),
         }
     }
 

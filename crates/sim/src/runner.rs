@@ -7,7 +7,7 @@ use punctual_workload::{Active, Arrival};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::job::Job;
+use crate::job::ReleasedJob;
 use crate::task::{Release, Step, Task};
 use crate::waits::Waits;
 
@@ -33,7 +33,7 @@ pub(crate) struct Runner {
     /// Index of the split program whose phases its jobs run.
     pub program: Option<usize>,
     /// The running job, or the next to run.
-    pub job: Option<Job>,
+    pub job: Option<ReleasedJob>,
     /// Causes that kept the job from progressing.
     pub waits: Waits,
     /// When the next job is released; `Time::MAX` while a job must end first.
@@ -121,7 +121,7 @@ impl Runner {
     }
 
     /// Removes the job that has ended, and makes the next waiting job the present one.
-    pub fn retire(&mut self, now: Time) -> Option<Job> {
+    pub fn retire(&mut self, now: Time) -> Option<ReleasedJob> {
         let ended = self.job.take()?;
         let next = match self.release {
             Release::Arrival(arrival @ Arrival::AfterCompletion { .. }) => arrival.next(now, now, &mut self.gaps),
@@ -143,7 +143,7 @@ impl Runner {
     fn up(&mut self, number: u64, released: Time, now: Time) {
         self.waits.begin(released, now);
         self.at = number as usize % self.jobs.len().max(1);
-        self.job = Some(Job::new(number, released));
+        self.job = Some(ReleasedJob::new(number, released));
     }
 
     /// Steps of the present job.
@@ -158,7 +158,7 @@ impl Runner {
 
     /// Next instant of an event of this runner: a release, the end of a request, or the end of a wait.
     pub fn wakes(&self) -> Time {
-        let blocked = self.job.as_ref().and_then(Job::blocked_until);
+        let blocked = self.job.as_ref().and_then(ReleasedJob::blocked_until);
         let first = self.next_release.min(self.held.unwrap_or(Time::MAX));
         first.min(blocked.unwrap_or(Time::MAX))
     }

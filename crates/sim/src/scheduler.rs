@@ -18,10 +18,10 @@ use punctual_cores::Completion;
 use punctual_units::Time;
 use punctual_workload::Op;
 
-use crate::cores::{Doing, Occupant, Segment};
+use crate::cores::{CoreActivity, Occupant, Segment};
 use crate::engine::Simulation;
-use crate::job::{Job, Stage, effort_of};
-use crate::media::Request;
+use crate::job::{JobStage, ReleasedJob, effort_of};
+use crate::media::PageRequest;
 use crate::model::Effort;
 use crate::task::{Dispatch, Step};
 use crate::waits::{Keeps, Other};
@@ -160,9 +160,9 @@ impl Simulation<'_> {
         let doing = self.cores[core].doing();
         if let Some((occupant, left)) = self.clear(core) {
             match doing {
-                Doing::Work => self.keep(occupant, left),
-                Doing::Fill => self.cores[core].holding.keep_cold(left.left),
-                Doing::Switch | Doing::Poll => {}
+                CoreActivity::Work => self.keep(occupant, left),
+                CoreActivity::Fill => self.cores[core].holding.keep_cold(left.left),
+                CoreActivity::Switch | CoreActivity::Poll => {}
             }
         }
     }
@@ -172,12 +172,12 @@ impl Simulation<'_> {
         for r in 0..self.runners.len() {
             let runner = &self.runners[r];
             let core = &self.cores[runner.core];
-            let runs = core.occupant() == Some(Occupant::Runner(r)) && core.doing() != Doing::Switch;
+            let runs = core.occupant() == Some(Occupant::Runner(r)) && core.doing() != CoreActivity::Switch;
             let holder = self.in_the_way(r);
             let waits_elsewhere = holder.is_some_and(|holder| self.home(holder) != runner.core);
             let served = runs || self.urged[runner.core] == Some(r) || waits_elsewhere;
             let kept = match (runner.deadline, &runner.job) {
-                (Some(_), Some(job)) if !matches!(job.stage, Stage::Blocked { .. }) => match served {
+                (Some(_), Some(job)) if !matches!(job.stage, JobStage::Blocked { .. }) => match served {
                     true => holder.map(|holder| (self.other(holder), self.keeps_lock(holder))),
                     // While the core switches to its own thread, no other work keeps the job waiting.
                     false => core
@@ -209,7 +209,7 @@ impl Simulation<'_> {
             Occupant::Runner(r) => self.runners[r]
                 .job
                 .as_ref()
-                .is_some_and(|job| job.stage == Stage::Commit),
+                .is_some_and(|job| job.stage == JobStage::Commit),
             Occupant::Committer => true,
             Occupant::Installer | Occupant::TakeBack => false,
         };
@@ -310,31 +310,39 @@ impl Simulation<'_> {
             self.begin_step(r);
             let now = self.now;
             match self.runners[r].job?.stage {
-                Stage::Blocked { .. } => return None,
-                Stage::Polling { done, .. } if done <= now => self.io_ended(r),
-                Stage::Polling { until, done } if until <= now => {
-                    self.runners[r].job.as_mut()?.enter(Stage::Blocked { done }, now);
+                JobStage::Blocked { .. } => return None,
+                JobStage::Polling { done, .. } if done <= now => self.io_ended(r),
+                JobStage::Polling { until, done } if until <= now => {
+                    self.runners[r].job.as_mut()?.enter(JobStage::Blocked { done }, now);
                     self.next_wake = self.next_wake.min(done);
                 }
                 // Without this, an empty step would take a nanosecond.
-                Stage::Compute if self.queue().is_some() && self.computes_nothing(r) => self.step_ended(r),
-                Stage::Lock { through } => match self.in_the_way(r) {
+                JobStage::Compute if self.queue().is_some() && self.computes_nothing(r) => self.step_ended(r),
+                JobStage::Lock { through } => match self.in_the_way(r) {
                     Some(holder) => return (self.home(holder) == self.runners[r].core).then_some(holder),
-                    None => self.runners[r].job.as_mut()?.enter(Stage::Help { through }, self.now),
+                    None => self.runners[r]
+                        .job
+                        .as_mut()?
+                        .enter(JobStage::Help { through }, self.now),
                 },
                 // Between two updates a job of another core may have taken the lock.
-                Stage::Help { through } if self.overtaken(r, through) => {
-                    self.runners[r].job.as_mut()?.enter(Stage::Lock { through }, self.now);
+                JobStage::Help { through } if self.overtaken(r, through) => {
+                    self.runners[r]
+                        .job
+                        .as_mut()?
+                        .enter(JobStage::Lock { through }, self.now);
                 }
-                Stage::Help { through } if !self.feed.installed_through(through) => return Some(Occupant::Installer),
-                Stage::Help { .. } => self.access(r),
-                Stage::Waiting
-                | Stage::Between
-                | Stage::Compute
-                | Stage::Fill
-                | Stage::Access
-                | Stage::Commit
-                | Stage::Polling { .. } => {
+                JobStage::Help { through } if !self.feed.installed_through(through) => {
+                    return Some(Occupant::Installer);
+                }
+                JobStage::Help { .. } => self.access(r),
+                JobStage::Waiting
+                | JobStage::Between
+                | JobStage::Compute
+                | JobStage::Fill
+                | JobStage::Access
+                | JobStage::Commit
+                | JobStage::Polling { .. } => {
                     return Some(Occupant::Runner(r));
                 }
             }
@@ -345,7 +353,7 @@ impl Simulation<'_> {
     fn in_the_way(&self, r: usize) -> Option<Occupant> {
         let holder = self.lock.holder.filter(|holder| *holder != Occupant::Runner(r))?;
         let job = self.runners[r].job?;
-        let Stage::Lock { through } = job.stage else {
+        let JobStage::Lock { through } = job.stage else {
             return None;
         };
         self.needs_lock(r, &job, through).then_some(holder)
@@ -360,24 +368,24 @@ impl Simulation<'_> {
     }
 
     /// Whether the job's op writes, or has to install updates first.
-    fn needs_lock(&self, r: usize, job: &Job, through: u64) -> bool {
+    fn needs_lock(&self, r: usize, job: &ReleasedJob, through: u64) -> bool {
         let writes = matches!(self.runners[r].steps()[job.op], Step::Op(Op::Put { .. }));
         writes || !self.feed.installed_through(through)
     }
 
     fn computes_nothing(&self, r: usize) -> bool {
-        let nothing = |job: &Job| job.segment.effort == Effort::default();
+        let nothing = |job: &ReleasedJob| job.segment.effort == Effort::default();
         self.runners[r].job.as_ref().is_some_and(nothing)
     }
 
     /// Factor on the work of this runner's job during a surge; 1 outside of surges.
-    fn surge_of(&self, r: usize, job: &Job) -> f64 {
+    fn surge_of(&self, r: usize, job: &ReleasedJob) -> f64 {
         let surge = self.surge.filter(|_| self.runners[r].deadline.is_some());
         surge.map_or(1.0, |surge| surge.factor_at(job.released.since(Time::ZERO)))
     }
 
     /// The present step of a runner's job, with the surge included.
-    fn step_of(&self, r: usize, job: &Job) -> Step {
+    fn step_of(&self, r: usize, job: &ReleasedJob) -> Step {
         match self.runners[r].steps()[job.op] {
             Step::Op(op) => Step::Op(op.times(self.surge_of(r, job))),
             step @ (Step::Phase(_) | Step::Io { .. }) => step,
@@ -387,7 +395,7 @@ impl Simulation<'_> {
     /// Begins the job's next step, if it is between two; completes the job after its last one.
     fn begin_step(&mut self, r: usize) {
         let Some(job) = self.runners[r].job else { return };
-        if !matches!(job.stage, Stage::Waiting | Stage::Between) {
+        if !matches!(job.stage, JobStage::Waiting | JobStage::Between) {
             return;
         }
         if job.op == self.runners[r].steps().len() {
@@ -401,29 +409,29 @@ impl Simulation<'_> {
     }
 
     /// First stage of the job's next step, and the work of that stage.
-    fn beginning(&mut self, r: usize, job: &Job) -> (Stage, Effort) {
+    fn beginning(&mut self, r: usize, job: &ReleasedJob) -> (JobStage, Effort) {
         if let Step::Io { device, request } = self.runners[r].steps()[job.op] {
             return (self.ask(r, device, request), Effort::default());
         }
         let runner = &self.runners[r];
         match self.step_of(r, job) {
-            Step::Op(op @ Op::Compute { .. }) => (Stage::Compute, effort_of(op, &self.model.store)),
-            Step::Op(op) if runner.deadline.is_none() => (Stage::Access, effort_of(op, &self.model.store)),
+            Step::Op(op @ Op::Compute { .. }) => (JobStage::Compute, effort_of(op, &self.model.store)),
+            Step::Op(op) if runner.deadline.is_none() => (JobStage::Access, effort_of(op, &self.model.store)),
             Step::Op(_) => {
                 let through = if self.transaction_mode() { self.feed.tail() } else { 0 };
-                (Stage::Lock { through }, Effort::default())
+                (JobStage::Lock { through }, Effort::default())
             }
             Step::Phase(phase) => {
                 let effort = self.phase_effort(runner.program, phase);
-                (Stage::Compute, effort * self.surge_of(r, job))
+                (JobStage::Compute, effort * self.surge_of(r, job))
             }
-            Step::Io { .. } => (Stage::Between, Effort::default()),
+            Step::Io { .. } => (JobStage::Between, Effort::default()),
         }
     }
 
     /// Submits a request to a device and returns the stage of the wait: as the lending policy decided for a job that is
     /// pinned to an exclusive core, blocked for others.
-    fn ask(&mut self, r: usize, device: usize, request: Request) -> Stage {
+    fn ask(&mut self, r: usize, device: usize, request: PageRequest) -> JobStage {
         let done = self.devices[device].submit(request, self.now);
         self.io_begun += 1;
         let decided = self.lending.as_ref().filter(|_| self.runners[r].pinned);
@@ -432,10 +440,10 @@ impl Simulation<'_> {
             Completion::SpinThenBlock(spin) => done.min(self.now + spin),
             Completion::Block => {
                 self.next_wake = self.next_wake.min(done);
-                return Stage::Blocked { done };
+                return JobStage::Blocked { done };
             }
         };
-        Stage::Polling { until, done }
+        JobStage::Polling { until, done }
     }
 
     /// Ends the request of this runner's job.
@@ -461,11 +469,11 @@ impl Simulation<'_> {
             Op::Put { .. } => self.lock.take(Occupant::Runner(r)),
             Op::Get { .. } | Op::Compute { .. } => {}
         }
-        job.work(Stage::Access, effort_of(op, &self.model.store), self.now);
+        job.work(JobStage::Access, effort_of(op, &self.model.store), self.now);
     }
 
     /// Next activity of this core for this occupant, and its segment.
-    fn segment(&mut self, core: usize, occupant: Occupant) -> Option<(Doing, Segment)> {
+    fn segment(&mut self, core: usize, occupant: Occupant) -> Option<(CoreActivity, Segment)> {
         let segment = match occupant {
             Occupant::Runner(r) => return self.job_segment(core, r),
             Occupant::Installer => {
@@ -482,29 +490,29 @@ impl Simulation<'_> {
             }
             Occupant::TakeBack => None,
         };
-        segment.map(|segment| (Doing::Work, segment))
+        segment.map(|segment| (CoreActivity::Work, segment))
     }
 
     /// Next activity of this core for a runner's job: its step, once the ways that the step runs on are filled.
-    fn job_segment(&mut self, core: usize, r: usize) -> Option<(Doing, Segment)> {
+    fn job_segment(&mut self, core: usize, r: usize) -> Option<(CoreActivity, Segment)> {
         let (holding, now) = (self.cores[core].holding, self.now);
         let surge = self.runners[r].job.map_or(1.0, |job| self.surge_of(r, &job));
         let runner = &mut self.runners[r];
         let step = runner.job.as_ref().and_then(|job| runner.steps().get(job.op).copied());
         let job = runner.job.as_mut()?;
-        if let Stage::Polling { until, .. } = job.stage {
-            return Some((Doing::Poll, Segment::lasting(until.since(now))));
+        if let JobStage::Polling { until, .. } = job.stage {
+            return Some((CoreActivity::Poll, Segment::lasting(until.since(now))));
         }
         let (Some(program), Some(Step::Phase(phase)), Some(split)) = (runner.program, step, &self.split) else {
-            return Some((Doing::Work, job.segment));
+            return Some((CoreActivity::Work, job.segment));
         };
         if let Some(fill) = split.fill(holding) {
-            job.enter(Stage::Fill, now);
-            return Some((Doing::Fill, fill));
+            job.enter(JobStage::Fill, now);
+            return Some((CoreActivity::Fill, fill));
         }
-        job.enter(Stage::Compute, now);
+        job.enter(JobStage::Compute, now);
         job.segment.fixed_ns = split.waits_ns(program, phase, holding) * surge;
-        Some((Doing::Work, job.segment))
+        Some((CoreActivity::Work, job.segment))
     }
 
     /// Stores the rest of a preempted segment.

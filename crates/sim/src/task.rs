@@ -6,9 +6,9 @@
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, Arrival, Op};
 
-use crate::media::{Device, Request};
-use crate::queue::{Lending, Queue};
-use crate::split::{Program, SplitModel};
+use crate::media::{Device, PageRequest};
+use crate::queue::{Lending, SharedQueue};
+use crate::split::{RunnableProfile, SplitModel};
 
 /// A step of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,10 +19,10 @@ pub enum Step {
     Phase(usize),
     /// A request to one of the devices, which must be complete before the next step.
     Io {
-        /// Index of the device in [`Work::devices`].
+        /// Index of the device in [`TaskWorkload::devices`].
         device: usize,
         /// Pages to read or write.
-        request: Request,
+        request: PageRequest,
     },
 }
 
@@ -85,7 +85,7 @@ pub struct Task {
     pub core: Option<usize>,
     /// Steps of the jobs.
     pub jobs: Jobs,
-    /// Index in [`Work::split`] of the program whose phases the jobs run.
+    /// Index in [`TaskWorkload::split`] of the program whose phases the jobs run.
     pub program: Option<usize>,
     /// Bound on the jobs that wait behind the running one. A release beyond it is skipped.
     pub backlog_max: usize,
@@ -102,18 +102,18 @@ pub enum Dispatch {
     EarliestDeadline,
     /// All cores take jobs from one queue, except exclusive cores (`Lending`), on which the tasks pinned there come
     /// first, by earliest deadline.
-    Queue(Queue),
+    Queue(SharedQueue),
 }
 
 /// Tasks without a store.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub struct TaskWorkload {
     /// Tasks in the order of their [`TaskId`](punctual_units::TaskId).
     pub tasks: Vec<Task>,
     /// Rule that assigns jobs to cores.
     pub scheduling: Dispatch,
     /// Cache and memory that the cores split, and the programs that run on them; `None`: not split.
-    pub split: Option<(SplitModel, Vec<Program>)>,
+    pub split: Option<(SplitModel, Vec<RunnableProfile>)>,
     /// Policy for lending the cores to which tasks are pinned, where cores take jobs from a queue.
     pub lending: Option<Lending>,
     /// Devices that serve the jobs' requests.

@@ -43,7 +43,7 @@ impl Hits {
 
 /// State of the shared cache and memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedCache {
     cache: Cache,
     contention: Contention,
     hits: Vec<Hits>,
@@ -64,15 +64,15 @@ pub(crate) struct Shared {
     step: Option<ClockStep>,
 }
 
-impl Shared {
-    pub fn new(model: &MachineModel) -> Shared {
-        Shared::revised_every(REVISION, model)
+impl SharedCache {
+    pub fn new(model: &MachineModel) -> SharedCache {
+        SharedCache::revised_every(REVISION, model)
     }
 
-    fn revised_every(part: f64, model: &MachineModel) -> Shared {
+    fn revised_every(part: f64, model: &MachineModel) -> SharedCache {
         let cores = model.cores as usize;
         let cache = Cache::new(&model.cache, cores);
-        Shared {
+        SharedCache {
             quantum: cache.lines() * part,
             cache,
             contention: Contention::new(cores),
@@ -211,7 +211,7 @@ mod tests {
     use punctual_workload::{Arrival, Class, JobOutcome, ObjectSet, Op, Program, SensorStream, Trace, UpdateMode};
 
     use super::*;
-    use crate::{Event, Load, Simulation};
+    use crate::{Simulation, SimulationEvent, SimulationLoad};
 
     /// The mean response time in nanoseconds of a data-intensive job among data-intensive neighbours, with updates.
     fn mean_response(revision: f64) -> f64 {
@@ -231,7 +231,7 @@ mod tests {
         ];
         let second = Nanos::from_secs(1);
         let trace = Trace::synthetic(300, Nanos::from_millis(10), Nanos::from_millis(90), second, 1);
-        let load = Load {
+        let load = SimulationLoad {
             tasks,
             placement: None,
             stream: SensorStream::new(&trace, 1.0, 1),
@@ -244,12 +244,12 @@ mod tests {
         };
         let model = MachineModel::exynos5422_a15();
         let mut machine = Simulation::new(model.clone(), load).expect("a sound load");
-        machine.shared = Shared::revised_every(revision, &model);
+        machine.shared = SharedCache::revised_every(revision, &model);
         let mut jobs: Vec<JobOutcome> = Vec::new();
         loop {
             match machine.run_until(Time::ZERO + second * 5) {
-                Event::Completed(outcome) if outcome.deadline.is_some() => jobs.push(outcome),
-                Event::Reached => break,
+                SimulationEvent::Completed(outcome) if outcome.deadline.is_some() => jobs.push(outcome),
+                SimulationEvent::Reached => break,
                 _ => {}
             }
         }

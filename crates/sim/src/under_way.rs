@@ -4,7 +4,7 @@ use punctual_allocation::WaitingJob;
 use punctual_units::{Hertz, TaskId, Time};
 
 use crate::Simulation;
-use crate::cores::{Doing, Occupant};
+use crate::cores::{CoreActivity, Occupant};
 use crate::task::Step;
 
 /// A released job that is not complete.
@@ -53,7 +53,7 @@ impl Simulation<'_> {
         let core = &self.cores[copy.core];
         let runs = core.occupant() == Some(Occupant::Runner(runner));
         // The rest of a job that was taken off its core, or stands still, is stored in the job.
-        let works = runs && core.doing() == Doing::Work;
+        let works = runs && core.doing() == CoreActivity::Work;
         let left = if works { core.left(self.now) } else { job.left() };
         Some(JobAt {
             runner,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_sim::cluster::{Mark, Row, Trace, What};
+use punctual_sim::cluster::{EventTrace, Mark, TraceRow, What};
 
 /// Most rows that are printed: the last ones, which end with the violation.
 const ROWS_MAX: usize = 80;
@@ -15,7 +15,7 @@ const COLUMN_MIN: usize = 7;
 const COLUMN_MAX: usize = 24;
 
 /// The last rows of `trace`, one line each.
-pub fn chart(trace: &Trace) -> String {
+pub fn chart(trace: &EventTrace) -> String {
     let columns = trace.columns();
     let width = (WIDTH / columns.len().max(1)).clamp(COLUMN_MIN, COLUMN_MAX);
     let mut text = head(columns, width);
@@ -52,7 +52,7 @@ fn shortened(name: &str, width: usize) -> String {
     }
 }
 
-fn line(row: &Row, columns: usize, width: usize) -> String {
+fn line(row: &TraceRow, columns: usize, width: usize) -> String {
     let mut lifelines = vec![' '; columns * width];
     for column in 0..columns {
         lifelines[column * width] = '|';
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_chart_shows_arrows_losses_and_faults() {
-        let mut trace = Trace::new(vec!["node 0".into(), "node 1".into(), "log".into()]);
+        let mut trace = EventTrace::new(vec!["node 0".into(), "node 1".into(), "log".into()]);
         trace.sent(Time(1_000_000), 0, 2, Some(Time(2_500_000)), "append 4");
         trace.sent(Time(2_000_000), 2, 1, None, "entry 4");
         trace.noted(Time(3_000_000), 1, Mark::Crash, "");
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_long_trace_is_cut_and_many_columns_are_narrow() {
         let columns: Vec<String> = (0..11).map(|node| format!("node number {node}")).collect();
-        let mut trace = Trace::new(columns);
+        let mut trace = EventTrace::new(columns);
         for at in 0..1_000 {
             trace.sent(Time(at), 0, 10, Some(Time(at)), "x");
         }

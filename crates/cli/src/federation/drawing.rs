@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use punctual_sim::cluster::{Mark, Trace, What};
+use punctual_sim::cluster::{EventTrace, Mark, What};
 use punctual_units::Time;
 
 use super::chart::instant;
@@ -20,7 +20,7 @@ const RIGHT: f64 = 320.0;
 const WIDTH: f64 = 1180.0;
 
 /// Chart of all rows in the trace.
-pub fn drawing(trace: &Trace) -> String {
+pub fn drawing(trace: &EventTrace) -> String {
     let rows: Vec<_> = trace.rows().collect();
     let instants: Vec<Time> = rows.iter().map(|row| row.at).collect();
     let bottom = TOP + ROW * (rows.len() as f64 + 1.0);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn every_row_is_drawn_and_every_element_closed() {
-        let mut trace = Trace::new(vec!["node 0".into(), "node <1>".into()]);
+        let mut trace = EventTrace::new(vec!["node 0".into(), "node <1>".into()]);
         trace.sent(Time(1_000), 0, 1, Some(Time(2_500)), "append \"4\"");
         trace.sent(Time(2_000), 1, 0, None, "entry");
         trace.noted(Time(3_000), 1, Mark::Crash, "");

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use punctual_sim::cluster::{self, Keep, Plant, Settings, Trace, Violation};
+use punctual_sim::cluster::{self, ClusterSettings, EventTrace, Keep, Plant, Violation};
 use punctual_units::{Nanos, Time};
 use serde_json::json;
 
@@ -61,7 +61,7 @@ struct Part {
 struct Failed {
     seed: u64,
     violation: Violation,
-    trace: Trace,
+    trace: EventTrace,
 }
 
 /// Carries out `punctual federation`.
@@ -87,7 +87,7 @@ pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> 
 fn sim(arguments: &FederationSim, command: &str) -> Result<(), Failure> {
     let settings = match &arguments.file {
         Some(file) => settings::load(file)?,
-        None => Settings::default(),
+        None => ClusterSettings::default(),
     };
     let plant = arguments.plant.as_deref().map(planted).transpose()?;
     if arguments.export == Some(Export::ListAppend) && arguments.seeds != 1 {
@@ -145,7 +145,7 @@ fn planted(name: &str) -> Result<Plant, Failure> {
 
 /// Simulates seeds in order, a block at a time, and adds up their parts; stops at the first that fails.
 fn sweep(
-    settings: &Settings,
+    settings: &ClusterSettings,
     seeds: std::ops::Range<u64>,
     plant: Option<Plant>,
     export: Option<Export>,
@@ -178,7 +178,12 @@ fn sweep(
 
 /// Simulates the seeds of a block by as many threads as there are cores, because seeds are independent; returns the
 /// parts in order.
-fn parts(settings: &Settings, block: std::ops::Range<u64>, plant: Option<Plant>, export: Option<Export>) -> Vec<Part> {
+fn parts(
+    settings: &ClusterSettings,
+    block: std::ops::Range<u64>,
+    plant: Option<Plant>,
+    export: Option<Export>,
+) -> Vec<Part> {
     let threads = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let mut parts: Vec<Part> = thread::scope(|scope| {
         let every = |first: u64| {
@@ -199,7 +204,7 @@ fn parts(settings: &Settings, block: std::ops::Range<u64>, plant: Option<Plant>,
     parts
 }
 
-fn part(settings: &Settings, seed: u64, plant: Option<Plant>, export: Option<Export>) -> Part {
+fn part(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, export: Option<Export>) -> Part {
     let report = cluster::run(settings, seed, plant, Keep::Nothing);
     Part {
         seed,
@@ -234,7 +239,7 @@ impl Sum {
 }
 
 /// Simulates a failing seed again, to trace the events before its violation.
-fn again(settings: &Settings, seed: u64, at: Time, plant: Option<Plant>) -> Result<Failed, Failure> {
+fn again(settings: &ClusterSettings, seed: u64, at: Time, plant: Option<Plant>) -> Result<Failed, Failure> {
     let report = cluster::run(settings, seed, plant, Keep::TraceUntil(at));
     match (report.violation, report.trace) {
         (Some(violation), Some(trace)) => Ok(Failed { seed, violation, trace }),
@@ -304,7 +309,7 @@ fn refutation(failed: &Failed, file: Option<&Path>, plant: Option<Plant>) -> Str
 }
 
 fn document(
-    settings: &Settings,
+    settings: &ClusterSettings,
     sum: &Sum,
     first: u64,
     plant: Option<Plant>,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_sim::cluster::{Plant, Settings};
+use punctual_sim::cluster::{ClusterSettings, Plant};
 
 use super::drawing::drawing;
 use super::{Failed, Sum, rows, settings, verdict};
@@ -11,7 +11,7 @@ use crate::summary::count;
 
 /// The page; `command` is the command line that produced it.
 pub fn page(
-    settings: &Settings,
+    settings: &ClusterSettings,
     sum: &Sum,
     first: u64,
     plant: Option<Plant>,
@@ -57,7 +57,7 @@ pub fn page(
 
 #[cfg(test)]
 mod tests {
-    use punctual_sim::cluster::{Mark, Trace, Violation};
+    use punctual_sim::cluster::{EventTrace, Mark, Violation};
     use punctual_units::Time;
 
     use super::*;
@@ -69,7 +69,7 @@ mod tests {
             faults: [("crash", 2)].into(),
             ..Sum::default()
         };
-        let mut trace = Trace::new(vec!["node 0".into()]);
+        let mut trace = EventTrace::new(vec!["node 0".into()]);
         trace.noted(Time(5), 0, Mark::Violation, "read <nothing>");
         let failed = Failed {
             seed: 17,
@@ -81,7 +81,14 @@ mod tests {
         };
         let plant = Some(Plant::NoFence);
         for failed in [None, Some(&failed)] {
-            let page = page(&Settings::default(), &sum, 1, plant, failed, "punctual federation sim");
+            let page = page(
+                &ClusterSettings::default(),
+                &sum,
+                1,
+                plant,
+                failed,
+                "punctual federation sim",
+            );
             crate::page::tests::check_nesting(&page);
             assert!(page.contains("simulated") && page.contains("crash 2"));
             assert_eq!(page.contains("<svg"), failed.is_some());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_sim::cluster::Settings;
+use punctual_sim::cluster::ClusterSettings;
 use punctual_units::Nanos;
 use serde_json::{Value, json};
 
@@ -13,14 +13,14 @@ use crate::scenario::{Section, read_document};
 ///
 /// # Errors
 /// [`Failure::Input`] with one line per problem: file, line, key, remedy.
-pub fn load(file: &Path) -> Result<Settings, Failure> {
+pub fn load(file: &Path) -> Result<ClusterSettings, Failure> {
     let shown = file.display();
     let text = crate::bounded::text(file)
         .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name a file of settings")]))?;
     settings(&text, &shown.to_string()).map_err(Failure::input)
 }
 
-fn settings(text: &str, shown: &str) -> Result<Settings, Vec<String>> {
+fn settings(text: &str, shown: &str) -> Result<ClusterSettings, Vec<String>> {
     read_document(text, shown, |top| {
         let settings = settings_of(top);
         if let Err((key, what)) = settings.check() {
@@ -30,9 +30,9 @@ fn settings(text: &str, shown: &str) -> Result<Settings, Vec<String>> {
     })
 }
 
-fn settings_of(top: &mut Section<'_, '_>) -> Settings {
-    let usual = Settings::default();
-    Settings {
+fn settings_of(top: &mut Section<'_, '_>) -> ClusterSettings {
+    let usual = ClusterSettings::default();
+    ClusterSettings {
         nodes: top.count("nodes").unwrap_or(usual.nodes),
         joiners: top.count("joiners").unwrap_or(usual.joiners),
         fronts: top.count("fronts").unwrap_or(usual.fronts),
@@ -59,7 +59,7 @@ fn seconds(span: Nanos) -> f64 {
 }
 
 /// The settings as a JSON object.
-pub fn document(settings: &Settings) -> Value {
+pub fn document(settings: &ClusterSettings) -> Value {
     json!({
         "nodes": settings.nodes,
         "joiners": settings.joiners,
@@ -88,11 +88,11 @@ mod tests {
     #[test]
     fn a_file_says_what_is_not_as_by_default() {
         let read = settings("nodes = 5\nduration = \"4s\"\nunsynced_loss = false\n", "x.toml").unwrap();
-        let expected = Settings {
+        let expected = ClusterSettings {
             nodes: 5,
             duration: Nanos::from_secs(4),
             unsynced_loss: false,
-            ..Settings::default()
+            ..ClusterSettings::default()
         };
         assert_eq!(read, expected);
     }

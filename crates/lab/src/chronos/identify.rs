@@ -10,7 +10,7 @@
 
 use punctual_control::{ArxModel, Integration, OperatingPoint, Orders, R2_ACCEPTED, Recording, identify};
 use punctual_loop::backlog::{MODEL_ITEMS, bound_at, plant};
-use punctual_sim::cluster::load::{BalancerKind, Clients, GateKind, NodeSample, Policy, Setup};
+use punctual_sim::cluster::load::{BalancerKind, GateKind, NodeSample, QueryPolicy, QuerySource, Setup};
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -134,7 +134,7 @@ pub fn learn(seed: u64) -> Result<Learned, String> {
 fn record(method: &str, seed: u64) -> Result<Recording, String> {
     let mut setup = Setup::paper(1);
     let think = (Time(0), Nanos::from_secs(1), Nanos::from_millis(3500));
-    setup.clients = Clients::Closed {
+    setup.clients = QuerySource::Closed {
         count: 1500,
         think: vec![think],
         transactions: 0.1,
@@ -144,7 +144,7 @@ fn record(method: &str, seed: u64) -> Result<Recording, String> {
         "moved" => GateKind::Held(moves(seed)),
         _ => GateKind::Open,
     };
-    let policy = Policy {
+    let policy = QueryPolicy {
         balancer: BalancerKind::RoundRobin,
         gate,
     };

@@ -1,7 +1,7 @@
 //! Balancers at 100 to 10,000 nodes, all with our admission. The total work of a run is kept constant: the more nodes,
 //! the shorter the run; the data grows with the nodes. Labels: `nodes`, `load`, `balancer`.
 
-use punctual_sim::cluster::load::{BalancerKind, Clients, GateKind, NodeModel, Policy, Setup, Summary};
+use punctual_sim::cluster::load::{BalancerKind, GateKind, NodeModel, QueryPolicy, QuerySource, Setup, Summary};
 use punctual_units::{Nanos, Time};
 
 use super::overload::short;
@@ -65,7 +65,7 @@ impl Size {
         };
         short(&mut setup, starting, starting + self.judged);
         let times: f64 = self.load.parse().unwrap_or(1.0);
-        setup.clients = Clients::Open {
+        setup.clients = QuerySource::Open {
             rates: vec![(Time(0), times * setup.capacity())],
         };
         setup
@@ -74,7 +74,7 @@ impl Size {
     fn runs(&self, seed: u64) -> Vec<Result<Run, String>> {
         let setup = self.setup();
         let summary = |balancer: &BalancerKind| {
-            let policy = Policy {
+            let policy = QueryPolicy {
                 balancer: *balancer,
                 gate: GateKind::Timely,
             };

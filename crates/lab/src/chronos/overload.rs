@@ -12,7 +12,8 @@
 
 use punctual_federation::admission::ServiceOrder;
 use punctual_sim::cluster::load::{
-    BalancerKind, Change, Clients, GateKind, Hot, NodeModel, Policy, Setup, Spread, Summary, Waiting,
+    BalancerKind, ConnectionLimit, GateKind, Hot, NodeChange, NodeModel, QueryPolicy, QuerySource, Setup, Spread,
+    Summary,
 };
 use punctual_units::{Nanos, Time};
 
@@ -102,7 +103,7 @@ impl Load {
         let seconds = |at: u64| Time(at * 1_000_000_000);
         let mut setup = Setup::paper(5);
         setup.order = ServiceOrder::Arrival;
-        setup.waiting = Waiting::Taken;
+        setup.waiting = ConnectionLimit::Taken;
         setup.judged_from = seconds(JUDGED_FROM);
         setup.until = seconds(match LOADS_OF_DELAYS.contains(&self.load) {
             true => UNTIL_OF_DELAYS,
@@ -128,11 +129,11 @@ impl Load {
                     present: false,
                     ..NodeModel::PAPER
                 });
-                setup.changes = vec![(at, Change::Join(5))];
+                setup.changes = vec![(at, NodeChange::Join(5))];
             }
-            "slow" => setup.changes = (0..5).map(|slave| (at, Change::Speed(slave, 0.5))).collect(),
-            "leave" => setup.changes = vec![(at, Change::Leave(4))],
-            "crash" => setup.changes = vec![(at, Change::Crash(4))],
+            "slow" => setup.changes = (0..5).map(|slave| (at, NodeChange::Speed(slave, 0.5))).collect(),
+            "leave" => setup.changes = vec![(at, NodeChange::Leave(4))],
+            "crash" => setup.changes = vec![(at, NodeChange::Crash(4))],
             _ => {}
         }
         if self.scenario == "burst" {
@@ -140,7 +141,7 @@ impl Load {
         } else {
             let times: f64 = self.load.parse().unwrap_or(1.0);
             let rate = times * setup.capacity();
-            setup.clients = Clients::Open {
+            setup.clients = QuerySource::Open {
                 rates: vec![(Time(0), rate)],
             };
         }
@@ -150,7 +151,7 @@ impl Load {
 
 /// Compresses the paper's phases to a tenth of their time; think times stay.
 fn tenfold(setup: &mut Setup) {
-    if let Clients::Closed { think, .. } = &mut setup.clients {
+    if let QuerySource::Closed { think, .. } = &mut setup.clients {
         for phase in think {
             phase.0 = Time(phase.0.0 / 10);
         }
@@ -183,7 +184,7 @@ fn under(load: Load, learned: &Learned, seed: u64) -> Vec<Result<Run, String>> {
             _ => GateKind::Timely,
         };
         setup
-            .run(&Policy { balancer, gate }, seed)
+            .run(&QueryPolicy { balancer, gate }, seed)
             .map_err(|error| error.to_string())
     };
     let summaries: Vec<Result<Summary, String>> = policies().map(summary).collect();
@@ -203,7 +204,7 @@ fn under(load: Load, learned: &Learned, seed: u64) -> Vec<Result<Run, String>> {
 /// Adapts a setting to a short run, for experiments with other numbers of nodes.
 pub fn short(setup: &mut Setup, judged_from: Nanos, until: Nanos) {
     setup.order = ServiceOrder::Arrival;
-    setup.waiting = Waiting::Taken;
+    setup.waiting = ConnectionLimit::Taken;
     setup.judged_from = Time(judged_from.0);
     setup.until = Time(until.0);
 }

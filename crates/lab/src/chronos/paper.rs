@@ -6,7 +6,9 @@
 //! `twice`); of Table 1 `removed`.
 
 use punctual_federation::admission::ServiceOrder;
-use punctual_sim::cluster::load::{BalancerKind, Change, GateKind, Policy, Second, Setup, Summary, Waiting};
+use punctual_sim::cluster::load::{
+    BalancerKind, ConnectionLimit, GateKind, NodeChange, QueryPolicy, Second, Setup, Summary,
+};
 use punctual_units::Time;
 
 use super::identify::{Learned, learn};
@@ -51,7 +53,7 @@ pub fn series() -> Vec<&'static str> {
 /// The setting as (name, value) pairs for the report.
 pub fn setting() -> Vec<(String, String)> {
     let setup = Setup::paper(5);
-    let Waiting::Places { places, retry } = setup.waiting else {
+    let ConnectionLimit::Places { places, retry } = setup.waiting else {
         return Vec::new();
     };
     [
@@ -78,7 +80,7 @@ pub fn setting() -> Vec<(String, String)> {
 }
 
 /// The balancer and the gate of an approach.
-fn policy(name: &str, learned: &Learned, reading: &str) -> Policy {
+fn policy(name: &str, learned: &Learned, reading: &str) -> QueryPolicy {
     let (balancer, gate) = match name {
         "rr" => (BalancerKind::RoundRobin, GateKind::Open),
         "prop" => (BalancerKind::Prop, GateKind::Open),
@@ -86,7 +88,7 @@ fn policy(name: &str, learned: &Learned, reading: &str) -> Policy {
         "fc-hash" => (BalancerKind::FcHash, learned.gate(reading)),
         _ => (BalancerKind::Home, GateKind::Timely),
     };
-    Policy { balancer, gate }
+    QueryPolicy { balancer, gate }
 }
 
 /// A planned run: its labels and all that determines it but the seed.
@@ -139,7 +141,7 @@ fn delay() -> Vec<Planned> {
 fn with(policy: &'static str, clients: &'static str, service: &'static str, reading: &'static str) -> Planned {
     let mut setup = Setup::paper(5);
     if clients == "taken" {
-        setup.waiting = Waiting::Taken;
+        setup.waiting = ConnectionLimit::Taken;
     }
     if service == "arrival" {
         setup.order = ServiceOrder::Arrival;
@@ -192,7 +194,7 @@ fn failure() -> impl Iterator<Item = Planned> {
         POLICIES.map(|policy| {
             let mut setup = Setup::paper(5);
             let at = Time(REMOVAL as u64 * 1_000_000_000);
-            setup.changes = (0..removed).map(|slave| (at, Change::Crash(4 - slave))).collect();
+            setup.changes = (0..removed).map(|slave| (at, NodeChange::Crash(4 - slave))).collect();
             Planned {
                 labels: labelled([("policy", policy), ("removed", &removed.to_string())]),
                 policy,

@@ -1,6 +1,6 @@
 //! The plan, the claims, and that threads do not matter.
 
-use punctual_sim::cluster::load::{BalancerKind, GateKind, Policy, Setup};
+use punctual_sim::cluster::load::{BalancerKind, GateKind, QueryPolicy, Setup};
 use punctual_units::Time;
 
 use super::*;
@@ -70,7 +70,7 @@ fn the_burst_in_short() {
     setup.until = Time(215_000_000_000);
     let learned = identify::learn(1).unwrap();
     let timely = |balancer, gate| {
-        let summary = setup.run(&Policy { balancer, gate }, 1).unwrap();
+        let summary = setup.run(&QueryPolicy { balancer, gate }, 1).unwrap();
         summary.items_timely as f64 / summary.items as f64
     };
     let ours = timely(BalancerKind::Home, GateKind::Timely);

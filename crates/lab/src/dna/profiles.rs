@@ -3,7 +3,7 @@
 use punctual_allocation::policy::Exact;
 use punctual_allocation::profile::{ProfileOrigin, ReadError};
 use punctual_allocation::{Objective, Profile, Programs};
-use punctual_sim::split::{Program, SplitModel};
+use punctual_sim::split::{RunnableProfile, SplitModel};
 
 use super::decide::POOL;
 use super::sets::{read, size};
@@ -93,7 +93,7 @@ pub struct Prepared {
     /// The machine of the set, with refill charged.
     pub machine: SplitModel,
     /// The programs for the simulated machine.
-    pub programs: Vec<Program>,
+    pub programs: Vec<RunnableProfile>,
     /// Number of phases that were found in its file, for each program.
     pub phases_found: Vec<usize>,
     /// The programs for the allocators.
@@ -108,7 +108,7 @@ impl Prepared {
     /// # Errors
     /// A message that names the profile and the error.
     pub fn new(set: &ProfileSet) -> Result<Prepared, String> {
-        let programs = set.profiles.iter().cloned().map(Program::new);
+        let programs = set.profiles.iter().cloned().map(RunnableProfile::new);
         let compiled = Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?;
         let mut exact = Exact::new(&compiled, POOL, SplitModel::PAPER.cores);
         exact.fill(&compiled);

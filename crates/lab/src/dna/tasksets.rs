@@ -7,7 +7,7 @@
 //! core by reference WCETs is drawn again, because it could not be scheduled even if every core had all resources.
 
 use punctual_allocation::PeriodicTask;
-use punctual_sim::split::Program;
+use punctual_sim::split::RunnableProfile;
 use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -44,7 +44,13 @@ pub struct TaskSet {
 ///
 /// # Errors
 /// A message, if no drawn set fits on `cores` cores.
-pub fn draw(programs: &[Program], cores: usize, utilisation: f64, seed: u64, number: usize) -> Result<TaskSet, String> {
+pub fn draw(
+    programs: &[RunnableProfile],
+    cores: usize,
+    utilisation: f64,
+    seed: u64,
+    number: usize,
+) -> Result<TaskSet, String> {
     let stream = (utilisation * 10.0).round() as u64 * 1000 + number as u64;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(stream);
@@ -107,7 +113,7 @@ mod tests {
             instructions: 1e9,
             phases: vec![phase],
         };
-        let programs = [Program::new(profile).unwrap()];
+        let programs = [RunnableProfile::new(profile).unwrap()];
         let error = draw(&programs, 1, 1.2, 1, 0).unwrap_err();
         assert!(error.contains("fits on 1 cores"), "{error}");
         assert!(draw(&programs, 0, 1.2, 1, 0).unwrap_err().contains("no cores"));

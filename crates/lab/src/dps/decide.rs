@@ -125,7 +125,7 @@ fn lending(machine: &DualMachine) -> LendingCosts {
 #[cfg(test)]
 mod tests {
     use crate::dual::compute;
-    use punctual_sim::media::{Access, Request};
+    use punctual_sim::media::{Access, PageRequest};
     use punctual_units::Time;
 
     use super::super::setting::PERIOD;
@@ -135,7 +135,7 @@ mod tests {
     fn player() -> Task {
         let read = Step::Io {
             device: 0,
-            request: Request {
+            request: PageRequest {
                 access: Access::Read,
                 page: 0,
                 pages: 1,

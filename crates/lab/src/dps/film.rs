@@ -12,7 +12,7 @@ use std::num::NonZeroUsize;
 
 use crate::dual::compute;
 use punctual_sim::Step;
-use punctual_sim::media::{Access, Lookup, PageCache, Request};
+use punctual_sim::media::{Access, Lookup, PageCache, PageRequest};
 use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -91,7 +91,7 @@ pub fn jobs(frames: &[Frame], cache: NonZeroUsize, ahead: u32, device: usize) ->
 fn steps(frame: &Frame, stream: &[u64], others: &[u64], ahead: u32, device: usize) -> Vec<Step> {
     let read = |page: u64, pages: u32| Step::Io {
         device,
-        request: Request {
+        request: PageRequest {
             access: Access::Read,
             page,
             pages,

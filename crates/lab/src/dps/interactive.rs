@@ -1,7 +1,7 @@
 //! The interactive jobs: they compute, send a request to the flash, and compute again, without a pause.
 
 use crate::dual::compute;
-use punctual_sim::media::{Access, Request};
+use punctual_sim::media::{Access, PageRequest};
 use punctual_sim::{Jobs, Release, Step, Task};
 use punctual_units::Nanos;
 use punctual_workload::{Active, Arrival};
@@ -35,7 +35,7 @@ pub fn tasks(jobs: u32, device: usize, pages: u32, seed: u64) -> Vec<Task> {
 /// Steps of a computation and the request after it.
 fn burst(device: usize, pages: u32, draws: &mut ChaCha8Rng) -> Vec<Step> {
     let write = draws.random_bool(WRITE_SHARE);
-    let request = Request {
+    let request = PageRequest {
         access: if write { Access::Write } else { Access::Read },
         page: u64::from(page(pages, draws)),
         pages: if draws.random_bool(0.5) {

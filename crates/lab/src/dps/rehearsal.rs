@@ -6,7 +6,7 @@
 //! estimate of the longest possible time, not a bound.
 
 use crate::dual::{DualError, DualMachine, Management, simulate};
-use punctual_sim::media::{Access, Device, Request};
+use punctual_sim::media::{Access, Device, PageRequest};
 use punctual_sim::{Sharing, Step, Task};
 use punctual_units::{Nanos, Time};
 
@@ -28,7 +28,7 @@ pub fn rehearse(
 ) -> Result<Vec<Nanos>, DualError> {
     let read = |page| {
         let (access, pages) = (Access::Read, 1);
-        let request = Request { access, page, pages };
+        let request = PageRequest { access, page, pages };
         vec![Step::Io {
             device: PLAYERS,
             request,

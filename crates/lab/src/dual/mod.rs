@@ -9,9 +9,9 @@
 //! period. The tasks say which jobs are due when; [`Management`] says which job runs where, and how it waits for I/O.
 //!
 //! **Method.** The simulator is [`Simulation`], on a machine with one clock step of 1 GHz without memory traffic, so
-//! that a cycle takes a nanosecond. All cores take jobs from one [`Queue`], so no core idles while a job waits that may
-//! run there (the report counts any time in which this is violated). Decisions about exclusive cores are those of
-//! `punctual_cores`, which real machines use as well. The only randomness is that of the devices: the same arguments
+//! that a cycle takes a nanosecond. All cores take jobs from one [`SharedQueue`], so no core idles while a job waits
+//! that may run there (the report counts any time in which this is violated). Decisions about exclusive cores are those
+//! of `punctual_cores`, which real machines use as well. The only randomness is that of the devices: the same arguments
 //! give the same report.
 //!
 //! **Left out.** Caches and their warm-up after a switch, clock steps, interrupts' own time, groups and weights of the
@@ -24,8 +24,8 @@ mod report;
 use punctual_cores::{Completion, LendingCosts};
 use punctual_sim::media::Device;
 use punctual_sim::{
-    Dispatch, Event, Lending, MachineModel, ModelError, Queue, Release, Sharing, Simulation, SimulationError, Step,
-    Task, Work,
+    Dispatch, Lending, MachineModel, ModelError, Release, SharedQueue, Sharing, Simulation, SimulationError,
+    SimulationEvent, Step, Task, TaskWorkload,
 };
 use punctual_units::{Clock, CoreId, Nanos, Time};
 use punctual_workload::Op;
@@ -129,16 +129,16 @@ pub fn simulate(
     let mut until = limit;
     loop {
         match simulation.run_until(until) {
-            Event::Completed(job) if job.deadline.is_some() => {
+            SimulationEvent::Completed(job) if job.deadline.is_some() => {
                 report.jobs.push(job);
                 report.unfinished -= 1;
                 if report.unfinished == 0 {
                     until = simulation.now();
                 }
             }
-            Event::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
-            Event::Reached => return Ok(report.of(&simulation)),
-            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
+            SimulationEvent::Completed(job) => report.interactive_jobs[job.task.index()] += 1,
+            SimulationEvent::Reached => return Ok(report.of(&simulation)),
+            SimulationEvent::Released { .. } | SimulationEvent::Progressed(_) | SimulationEvent::Skipped { .. } => {}
         }
     }
 }
@@ -179,7 +179,7 @@ fn work(
     management: &Management,
     tasks: &[Task],
     devices: Vec<Device>,
-) -> Result<Work, DualError> {
+) -> Result<TaskWorkload, DualError> {
     let mut tasks = tasks.to_vec();
     let (sharing, lending) = match management {
         Management::Shared(sharing) => (*sharing, None),
@@ -206,9 +206,9 @@ fn work(
             (Sharing::Quantum, Some(lending))
         }
     };
-    Ok(Work {
+    Ok(TaskWorkload {
         tasks,
-        scheduling: Dispatch::Queue(Queue {
+        scheduling: Dispatch::Queue(SharedQueue {
             sharing,
             quantum: machine.quantum(),
             switch: machine.switch(),

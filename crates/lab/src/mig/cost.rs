@@ -5,7 +5,7 @@
 
 use punctual_allocation::mapping::{Configuration, Idle, Mapping, Move, MoveCost};
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
-use punctual_sim::pipeline::{Mechanism, Mpsoc, Pipeline, Simulated, StepCost};
+use punctual_sim::pipeline::{MigrationModel, Mpsoc, PipelineModel, Simulated, StepCost};
 use punctual_units::{Nanos, Time};
 
 use super::single;
@@ -51,7 +51,7 @@ fn freeze_cycles(machine: &Mpsoc, cost: MoveCost, bytes: u64, seed: u64) -> Resu
         mapping: Mapping::of([0, 1, 0]),
         steps: cores.domains.iter().map(|_| 0).collect(),
     };
-    let mechanism = Mechanism {
+    let mechanism = MigrationModel {
         cost,
         transfer: Nanos::ZERO,
         boost: false,
@@ -72,7 +72,7 @@ fn freeze_cycles(machine: &Mpsoc, cost: MoveCost, bytes: u64, seed: u64) -> Resu
 }
 
 /// A stage with `bytes` bytes of state, between a source and a sink.
-fn pipeline(bytes: u64) -> Result<Pipeline, String> {
+fn pipeline(bytes: u64) -> Result<PipelineModel, String> {
     let edge = EdgeSpec {
         slots: 4,
         frame_bytes: 64,
@@ -90,5 +90,5 @@ fn pipeline(bytes: u64) -> Result<Pipeline, String> {
         spread: 0.0,
     };
     let graph = graph.map_err(|error| error.to_string())?;
-    Pipeline::new(&graph, vec![cost; 3]).map_err(|error| error.to_string())
+    PipelineModel::new(&graph, vec![cost; 3]).map_err(|error| error.to_string())
 }

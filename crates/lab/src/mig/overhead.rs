@@ -4,7 +4,7 @@
 //! core at the lowest clock. Labels of checkpoints: `task`. The same frames run with and without a checkpoint.
 
 use punctual_allocation::mapping::{Configuration, Idle};
-use punctual_sim::pipeline::{Daemon, Mechanism, Mpsoc, Report, Simulated};
+use punctual_sim::pipeline::{Daemon, MigrationModel, Mpsoc, PipelineReport, Simulated};
 use punctual_units::{Nanos, Time};
 
 use super::radio::{TASK_BYTES, WORKERS, mapping, radio_of};
@@ -82,7 +82,7 @@ fn alone(machine: &Mpsoc, stage: usize, more: f64, seed: u64) -> Result<f64, Str
     Ok(report.cores[2].times.steps.as_secs_f64() / report.steps[stage].max(1) as f64)
 }
 
-fn radio_run(machine: &Mpsoc, daemons: &[Daemon], more: f64, seed: u64) -> Result<Report, String> {
+fn radio_run(machine: &Mpsoc, daemons: &[Daemon], more: f64, seed: u64) -> Result<PipelineReport, String> {
     let start = Configuration {
         mapping: mapping(WORKERS, 3),
         steps: (0..machine.cores).map(|_| 0).collect(),
@@ -96,9 +96,9 @@ fn simulate(
     daemons: &[Daemon],
     more: f64,
     seed: u64,
-) -> Result<Report, String> {
+) -> Result<PipelineReport, String> {
     let cores = machine.with_clocks(&[machine.least_mhz]);
-    let mechanism = Mechanism {
+    let mechanism = MigrationModel {
         cost: machine.replication,
         transfer: Nanos::ZERO,
         boost: false,

@@ -12,7 +12,7 @@ use punctual_allocation::mapping::{
     ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, MappingTable, MoveCost, Problem, Search, thermal,
 };
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
-use punctual_sim::pipeline::{Mechanism, Mpsoc, Pipeline, Simulated, StepCost};
+use punctual_sim::pipeline::{MigrationModel, Mpsoc, PipelineModel, Simulated, StepCost};
 use punctual_units::{Hertz, Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -101,7 +101,7 @@ type Samples = Vec<(&'static str, f64)>;
 /// A random pipeline on a random machine.
 struct Ground {
     seed: u64,
-    pipeline: Pipeline,
+    pipeline: PipelineModel,
     problem: Problem,
     table: MappingTable,
     thermal: punctual_sim::pipeline::Thermal,
@@ -130,7 +130,7 @@ impl Ground {
     }
 
     fn begin(&self, start: &Configuration, idle: Idle, fps: f64) -> Simulated {
-        let mechanism = Mechanism {
+        let mechanism = MigrationModel {
             cost: COST,
             transfer: Nanos::ZERO,
             boost: true,
@@ -240,7 +240,7 @@ fn cores(rng: &mut ChaCha8Rng) -> Cores {
 }
 
 /// A random pipeline: a source, a split, up to four parallel workers, and a sink that joins them.
-fn pipeline(rng: &mut ChaCha8Rng) -> Result<Pipeline, String> {
+fn pipeline(rng: &mut ChaCha8Rng) -> Result<PipelineModel, String> {
     let workers = rng.random_range(1..=4);
     let edge = EdgeSpec {
         slots: SLOTS,
@@ -265,5 +265,5 @@ fn pipeline(rng: &mut ChaCha8Rng) -> Result<Pipeline, String> {
         cycles: rng.random_range(5e3..60e3),
         spread: rng.random_range(0.0..0.2),
     };
-    Pipeline::new(&graph, (0..workers + 3).map(cost).collect()).map_err(|error| error.to_string())
+    PipelineModel::new(&graph, (0..workers + 3).map(cost).collect()).map_err(|error| error.to_string())
 }

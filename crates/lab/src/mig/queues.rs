@@ -6,7 +6,7 @@
 //! a larger state (label `demodulator`: its size in KiB; queues of [`ENOUGH`] frames).
 
 use punctual_allocation::mapping::{Idle, Move};
-use punctual_sim::pipeline::{Mechanism, Mpsoc, Pipeline, Simulated};
+use punctual_sim::pipeline::{MigrationModel, Mpsoc, PipelineModel, Simulated};
 use punctual_units::{Nanos, Time};
 
 use super::Part;
@@ -93,7 +93,7 @@ pub fn runs(machine: &Mpsoc, seed: u64) -> Vec<Result<Run, String>> {
 fn moved(
     machine: &Mpsoc,
     change: (usize, usize),
-    pipeline: Pipeline,
+    pipeline: PipelineModel,
     seed: u64,
     labels: Labels,
 ) -> Result<Run, String> {
@@ -132,7 +132,7 @@ fn moved(
 fn simulate(
     machine: &Mpsoc,
     (from, to): (usize, usize),
-    pipeline: Pipeline,
+    pipeline: PipelineModel,
     seed: u64,
 ) -> Result<(Simulated, Trace, usize), String> {
     let cores = machine.with_clocks(&machine.even_grid(machine.grid_steps[0]));
@@ -140,7 +140,7 @@ fn simulate(
     let problem = problem(WORKERS, cores.clone(), idle)?;
     let start = clocked(&problem, &mapping(WORKERS, from), fps(from))?;
     let end = clocked(&problem, &mapping(WORKERS, to), fps(to))?;
-    let mechanism = Mechanism {
+    let mechanism = MigrationModel {
         cost: machine.replication,
         transfer: Nanos::ZERO,
         boost: false,

@@ -10,7 +10,7 @@
 
 use punctual_allocation::mapping::{Configuration, Cores, Idle, Mapping, Problem};
 use punctual_pipelines::{EdgeSpec, Graph, GraphError, StageSpec, WhenFull};
-use punctual_sim::pipeline::{Mpsoc, Pipeline, StepCost};
+use punctual_sim::pipeline::{Mpsoc, PipelineModel, StepCost};
 
 /// Cycles of a frame, all tasks together.
 pub const FRAME_CYCLES: f64 = 1e6 / 6.0;
@@ -31,12 +31,12 @@ pub const DEMODULATION: usize = 1;
 pub const FIRST_WORKER: usize = 2;
 
 /// The radio's pipeline, all queues of `slots` frames, with `demodulator` bytes of state in the demodulator.
-pub fn radio(workers: usize, slots: u32, demodulator: u64) -> Result<Pipeline, String> {
+pub fn radio(workers: usize, slots: u32, demodulator: u64) -> Result<PipelineModel, String> {
     radio_of(workers, slots, demodulator, SPREAD, 0.0)
 }
 
 /// The radio's pipeline with given variation of the steps (`spread`) and `more` cycles for each step.
-pub fn radio_of(workers: usize, slots: u32, demodulator: u64, spread: f64, more: f64) -> Result<Pipeline, String> {
+pub fn radio_of(workers: usize, slots: u32, demodulator: u64, spread: f64, more: f64) -> Result<PipelineModel, String> {
     let graph = graph(workers, slots, demodulator).map_err(|error| error.to_string())?;
     let whole = 2.0 * END + DEMODULATOR + WORKER * workers as f64;
     let cost = |stage: usize| StepCost {
@@ -44,7 +44,7 @@ pub fn radio_of(workers: usize, slots: u32, demodulator: u64, spread: f64, more:
         spread,
     };
     let costs = (0..FIRST_WORKER + workers + 1).map(cost).collect();
-    Pipeline::new(&graph, costs).map_err(|error| error.to_string())
+    PipelineModel::new(&graph, costs).map_err(|error| error.to_string())
 }
 
 fn percent(workers: usize, stage: usize) -> f64 {

@@ -57,7 +57,7 @@ pub(crate) fn splitting(
         programs: profiles
             .iter()
             .cloned()
-            .map(split::Program::new)
+            .map(split::RunnableProfile::new)
             .collect::<Result<_, _>>()?,
         program_of,
     };

@@ -24,14 +24,14 @@ use punctual_store::batch::TemporalRead;
 use punctual_units::{Nanos, Time};
 
 use super::Violation;
-use super::history::{Deed, History, Look, is_sensor};
+use super::history::{Deed, History, NodeImage, is_sensor};
 use super::label::{of_fate, of_values};
 use super::sensing::HORIZON;
 
 type Model = BTreeMap<Key, Value>;
 
 /// An executed request, as its answer reports it.
-struct Done<'h> {
+struct ExecutedRequest<'h> {
     deed: &'h Deed,
     output: &'h Output,
     position: Position,
@@ -39,7 +39,7 @@ struct Done<'h> {
     returned: Time,
 }
 
-fn done(deed: &Deed) -> Option<Done<'_>> {
+fn done(deed: &Deed) -> Option<ExecutedRequest<'_>> {
     let (returned, answer) = deed.returned.as_ref()?;
     let Answer::Done {
         output,
@@ -49,7 +49,7 @@ fn done(deed: &Deed) -> Option<Done<'_>> {
     else {
         return None;
     };
-    Some(Done {
+    Some(ExecutedRequest {
         deed,
         output,
         position: *position,
@@ -278,17 +278,17 @@ struct Replay<'h> {
     history: &'h History,
     model: Model,
     by_id: BTreeMap<RequestId, &'h Deed>,
-    reads: BTreeMap<Position, Vec<Done<'h>>>,
-    looks: BTreeMap<Revision, Vec<&'h Look>>,
+    reads: BTreeMap<Position, Vec<ExecutedRequest<'h>>>,
+    looks: BTreeMap<Revision, Vec<&'h NodeImage>>,
 }
 
 impl<'h> Replay<'h> {
     fn new(history: &'h History) -> Replay<'h> {
-        let mut reads: BTreeMap<Position, Vec<Done<'h>>> = BTreeMap::new();
+        let mut reads: BTreeMap<Position, Vec<ExecutedRequest<'h>>> = BTreeMap::new();
         for done in history.deeds.iter().filter_map(done) {
             reads.entry(done.position).or_default().push(done);
         }
-        let mut looks: BTreeMap<Revision, Vec<&Look>> = BTreeMap::new();
+        let mut looks: BTreeMap<Revision, Vec<&NodeImage>> = BTreeMap::new();
         for look in &history.looks {
             looks.entry(look.image.revision).or_default().push(look);
         }
@@ -318,7 +318,7 @@ impl<'h> Replay<'h> {
                 format!("an answer from {position}, where the log has nothing"),
             ),
             (_, Some((revision, looks))) => {
-                let Look { node, at, .. } = looks[0];
+                let NodeImage { node, at, .. } = looks[0];
                 broken(
                     *at,
                     format!("node {node} is at revision {revision}, which the log does not have"),
@@ -396,7 +396,7 @@ impl<'h> Replay<'h> {
     }
 
     /// The readings that the transaction of `done` got.
-    fn readings<'d>(&self, done: &Done<'d>) -> Readings<'d>
+    fn readings<'d>(&self, done: &ExecutedRequest<'d>) -> Readings<'d>
     where
         'h: 'd,
     {
@@ -475,7 +475,7 @@ fn is_sampled(history: &History, object: &Key, reading: &Value) -> bool {
 }
 
 /// Checks that the readings in an answer were made by their sources. Their freshness is checked when they are read.
-fn check_readings(history: &History, done: &Done<'_>) -> Result<(), Violation> {
+fn check_readings(history: &History, done: &ExecutedRequest<'_>) -> Result<(), Violation> {
     let Output::Values(found) = done.output else {
         return Ok(());
     };

@@ -7,10 +7,10 @@ use punctual_store::temporal::Creation;
 use punctual_units::Nanos;
 use rand::RngExt;
 
-use super::Settings;
+use super::ClusterSettings;
 use super::history::{Deed, is_sensor};
 use super::sensing::{HORIZON, sensor_key};
-use super::world::{Happening, Packet, Place, World};
+use super::world::{Endpoint, Happening, Packet, World};
 
 /// Time beyond its request's own that a client waits for the answer.
 const PATIENCE: Nanos = Nanos::from_millis(120);
@@ -21,7 +21,7 @@ const KEYS: u64 = 4;
 
 /// A client with its session and open request.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct SimulatedClient {
     number: u32,
     session: Session,
     nodes: u32,
@@ -41,9 +41,9 @@ pub(super) struct Client {
     last_read: Option<(Key, Option<Value>)>,
 }
 
-impl Client {
-    pub(super) fn new(number: u32, settings: &Settings) -> Client {
-        Client {
+impl SimulatedClient {
+    pub(super) fn new(number: u32, settings: &ClusterSettings) -> SimulatedClient {
+        SimulatedClient {
             number,
             session: Session::default(),
             nodes: settings.nodes,
@@ -195,14 +195,14 @@ impl World {
             Happening::GivesUp(number, id),
         );
         let to = match (asked, node) {
-            (Some(front), _) => Place::Front(front),
+            (Some(front), _) => Endpoint::Front(front),
             (None, node) => {
                 // If two processes have the same name, a connection leads to either.
                 let named = self.named(node.unwrap_or_default());
-                Place::Host(named[self.random.random_range(0..named.len())])
+                Endpoint::Host(named[self.random.random_range(0..named.len())])
             }
         };
-        self.send(Place::Client(number), to, Packet::Request(0, request));
+        self.send(Endpoint::Client(number), to, Packet::Request(0, request));
     }
 
     /// Time that a request may take; now and then an invalid one.
@@ -251,7 +251,7 @@ impl World {
     fn think(&mut self, number: usize, content: bool) {
         // A client without a result tries another front or node now and then.
         if !content && self.random.random_bool(0.3) {
-            let Client { nodes, fronts, .. } = self.clients[number];
+            let SimulatedClient { nodes, fronts, .. } = self.clients[number];
             match &mut self.clients[number].front {
                 Some(front) => *front = self.random.random_range(0..fronts as usize),
                 None => self.clients[number].master = NodeId(self.random.random_range(0..nodes)),

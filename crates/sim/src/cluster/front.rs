@@ -11,8 +11,8 @@ use punctual_units::{Nanos, Time};
 use rand::RngExt;
 
 use super::clock::NodeClock;
-use super::world::{Happening, Packet, Place, World};
-use super::{Mark, Plant, Settings};
+use super::world::{Endpoint, Happening, Packet, World};
+use super::{ClusterSettings, Mark, Plant};
 
 /// State of a running front.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct FrontPlace {
 }
 
 impl FrontPlace {
-    pub(super) fn new(settings: &Settings, random: &mut impl rand::Rng) -> FrontPlace {
+    pub(super) fn new(settings: &ClusterSettings, random: &mut impl rand::Rng) -> FrontPlace {
         let drift = i64::from(settings.drift_ppm_max);
         let offset = Nanos::from_micros(random.random_range(0..1_000_000_000));
         FrontPlace {
@@ -61,7 +61,7 @@ impl World {
             wake: Time::MAX,
             open: BTreeSet::new(),
         });
-        self.note(Place::Front(number), Mark::Restart, || "starts".to_owned());
+        self.note(Endpoint::Front(number), Mark::Restart, || "starts".to_owned());
     }
 
     /// Stops a front at once and breaks the connections of its clients.
@@ -70,7 +70,7 @@ impl World {
             return;
         };
         for (client, id) in up.open {
-            self.send(Place::Front(number), Place::Client(client), Packet::Broken(id));
+            self.send(Endpoint::Front(number), Endpoint::Client(client), Packet::Broken(id));
         }
     }
 
@@ -87,22 +87,26 @@ impl World {
     }
 
     /// Handles a packet that arrives at a front.
-    pub(super) fn front_hears(&mut self, number: usize, from: Place, packet: Packet) {
+    pub(super) fn front_hears(&mut self, number: usize, from: Endpoint, packet: Packet) {
         let Some(up) = &mut self.fronts[number].up else {
-            if let (Place::Client(client), Packet::Request(_, request)) = (from, packet) {
-                self.send(Place::Front(number), Place::Client(client), Packet::Broken(request.id));
+            if let (Endpoint::Client(client), Packet::Request(_, request)) = (from, packet) {
+                self.send(
+                    Endpoint::Front(number),
+                    Endpoint::Client(client),
+                    Packet::Broken(request.id),
+                );
             }
             return;
         };
         match (from, packet) {
-            (Place::Client(client), Packet::Request(_, request)) => {
+            (Endpoint::Client(client), Packet::Request(_, request)) => {
                 up.open.insert((client, request.id));
                 self.tell_front(number, FrontEvent::Request(client as u64, request));
             }
             (_, Packet::Peer(_, Message::Heartbeat(heartbeat))) => {
                 self.tell_front(number, FrontEvent::Heartbeat(heartbeat));
             }
-            (Place::Host(host), Packet::Reply(ticket, reply)) => {
+            (Endpoint::Host(host), Packet::Reply(ticket, reply)) => {
                 let node = self.hosts[host].node;
                 self.tell_front(number, FrontEvent::Reply(node, ticket, reply));
             }
@@ -137,14 +141,14 @@ impl World {
     }
 
     fn front_acts(&mut self, number: usize, action: FrontAction) {
-        let here = Place::Front(number);
+        let here = Endpoint::Front(number);
         match action {
             FrontAction::Send(node, ticket, request) => {
                 // If two processes have the same name, a connection leads to either.
                 let named = self.named(node);
                 if !named.is_empty() {
                     let host = named[self.random.random_range(0..named.len())];
-                    self.send(here, Place::Host(host), Packet::Request(ticket, request));
+                    self.send(here, Endpoint::Host(host), Packet::Request(ticket, request));
                 }
             }
             FrontAction::Answer(client, id, answer) => {
@@ -152,7 +156,7 @@ impl World {
                 let answer = self.planted_front_answer(answer);
                 let up = self.fronts[number].up.as_mut();
                 match up.is_some_and(|up| up.open.remove(&(client, id))) {
-                    true => self.send(here, Place::Client(client), Packet::Answer(id, answer)),
+                    true => self.send(here, Endpoint::Client(client), Packet::Answer(id, answer)),
                     false => self.broken(format!("front {number} answered request {id} twice")),
                 }
             }

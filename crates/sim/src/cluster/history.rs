@@ -25,7 +25,7 @@ pub struct Deed {
 
 /// All records of a node at one instant.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct NodeImage {
     pub node: NodeId,
     pub at: Time,
     /// The node's records and revision.
@@ -42,7 +42,7 @@ pub struct History {
     /// Every request, in the order in which they were made.
     pub deeds: Vec<Deed>,
     /// Records of nodes, inspected now and then and at the end.
-    pub looks: Vec<Look>,
+    pub looks: Vec<NodeImage>,
     /// All readings that sensors ever made, by the key of their object.
     pub sampled: BTreeMap<Key, BTreeSet<Value>>,
 }

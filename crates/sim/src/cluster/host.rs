@@ -21,15 +21,15 @@ use rand::RngExt;
 use super::clock::{NodeClock, NodeOs};
 use super::plant::Mischief;
 use super::sensing::{HORIZON, Sensing};
-use super::world::{FEDERATION, Happening, Packet, Place, Question, Work, World};
-use super::{Mark, Settings};
+use super::world::{Endpoint, FEDERATION, Happening, Packet, Question, StoreWork, World};
+use super::{ClusterSettings, Mark};
 
 /// A request that a node has accepted and not answered yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) id: RequestId,
     /// Destination of the answer.
-    from: Place,
+    from: Endpoint,
     /// Number of the request at the sender.
     ticket: u64,
     /// Instant by the node's own clock.
@@ -63,11 +63,11 @@ pub(super) struct Host {
     pub(super) stopped: Option<Stop>,
     pub(super) paused_until: Time,
     /// Packets that arrived while the node stands still.
-    inbox: Vec<(Place, Packet)>,
+    inbox: Vec<(Endpoint, Packet)>,
 }
 
 impl Host {
-    pub(super) fn new(number: u32, settings: &Settings, random: &mut impl rand::Rng) -> Host {
+    pub(super) fn new(number: u32, settings: &ClusterSettings, random: &mut impl rand::Rng) -> Host {
         let drift = i64::from(settings.drift_ppm_max);
         let offset = Nanos::from_micros(random.random_range(0..1_000_000_000));
         Host {
@@ -128,7 +128,9 @@ impl World {
                     mischief: Mischief::default(),
                     sensing: Sensing::default(),
                 });
-                self.note(Place::Host(number), Mark::Restart, || format!("starts as {}", setup.me));
+                self.note(Endpoint::Host(number), Mark::Restart, || {
+                    format!("starts as {}", setup.me)
+                });
                 self.tell(number, Event::Wake);
             }
             Err(error) => self.store_failed("open", error),
@@ -149,21 +151,21 @@ impl World {
         host.paused_until = Time::ZERO;
         let node = host.node;
         for open in up.open.into_values() {
-            if let Place::Client(_) = open.from {
-                self.send(Place::Host(number), open.from, Packet::Broken(open.id));
+            if let Endpoint::Client(_) = open.from {
+                self.send(Endpoint::Host(number), open.from, Packet::Broken(open.id));
             }
         }
         if self.random.random_bool(0.5) {
-            let hosts = (0..self.hosts.len()).filter(|peer| *peer != number).map(Place::Host);
-            for peer in hosts.chain((0..self.fronts.len()).map(Place::Front)) {
-                self.send(Place::Host(number), peer, Packet::Reset(node));
+            let hosts = (0..self.hosts.len()).filter(|peer| *peer != number).map(Endpoint::Host);
+            for peer in hosts.chain((0..self.fronts.len()).map(Endpoint::Front)) {
+                self.send(Endpoint::Host(number), peer, Packet::Reset(node));
             }
         }
     }
 
     /// Stops a node for good: its process ends.
     fn stops(&mut self, number: usize, stop: Stop) {
-        self.note(Place::Host(number), Mark::Note, || format!("stops: {stop}"));
+        self.note(Endpoint::Host(number), Mark::Note, || format!("stops: {stop}"));
         self.crash(number);
         self.hosts[number].stopped = Some(stop);
     }
@@ -173,7 +175,7 @@ impl World {
         if self.hosts[number].paused_until > self.now {
             return; // the node was paused again
         }
-        self.note(Place::Host(number), Mark::Resume, || "goes on".to_owned());
+        self.note(Endpoint::Host(number), Mark::Resume, || "goes on".to_owned());
         for (from, packet) in std::mem::take(&mut self.hosts[number].inbox) {
             self.host_hears(number, from, packet);
         }
@@ -201,7 +203,7 @@ impl World {
     }
 
     /// Handles a packet that arrives at a host.
-    pub(super) fn host_hears(&mut self, number: usize, from: Place, packet: Packet) {
+    pub(super) fn host_hears(&mut self, number: usize, from: Endpoint, packet: Packet) {
         if self.paused(number) {
             self.hosts[number].inbox.push((from, packet));
             return;
@@ -209,10 +211,12 @@ impl World {
         let Some(up) = &self.hosts[number].up else {
             let node = self.hosts[number].node;
             match (from, packet) {
-                (Place::Client(_), Packet::Request(_, request)) => {
-                    self.send(Place::Host(number), from, Packet::Broken(request.id));
+                (Endpoint::Client(_), Packet::Request(_, request)) => {
+                    self.send(Endpoint::Host(number), from, Packet::Broken(request.id));
                 }
-                (Place::Front(_), Packet::Request(..)) => self.send(Place::Host(number), from, Packet::Reset(node)),
+                (Endpoint::Front(_), Packet::Request(..)) => {
+                    self.send(Endpoint::Host(number), from, Packet::Reset(node))
+                }
                 _ => {}
             }
             return;
@@ -238,7 +242,7 @@ impl World {
     }
 
     /// Gives a request to its node, which must answer once; a node ordered to pause must answer at once.
-    fn takes(&mut self, number: usize, from: Place, ticket: u64, request: Request) {
+    fn takes(&mut self, number: usize, from: Endpoint, ticket: u64, request: Request) {
         let now = self.now;
         self.connections += 1;
         let connection = self.connections;
@@ -304,7 +308,7 @@ impl World {
         let actions = up.node.step(event, local);
         if up.node.is_master() != before {
             let label = if before { "cedes" } else { "is the master" };
-            self.note(Place::Host(number), Mark::Takeover, || label.to_owned());
+            self.note(Endpoint::Host(number), Mark::Takeover, || label.to_owned());
         }
         for action in actions {
             self.act(number, action);
@@ -339,7 +343,7 @@ impl World {
     }
 
     fn act(&mut self, number: usize, action: Action) {
-        let here = Place::Host(number);
+        let here = Endpoint::Host(number);
         let Some(up) = &self.hosts[number].up else {
             return;
         };
@@ -347,31 +351,31 @@ impl World {
         match action {
             Action::Send(to, message) => {
                 for host in self.named(to).into_iter().filter(|host| *host != number) {
-                    self.send(here, Place::Host(host), Packet::Peer(node, message.clone()));
+                    self.send(here, Endpoint::Host(host), Packet::Peer(node, message.clone()));
                 }
             }
             Action::Reply(connection, reply) => self.reply(number, connection, reply),
             Action::Tell(heartbeat) => {
                 for front in 0..self.fronts.len() {
                     let packet = Packet::Peer(node, Message::Heartbeat(heartbeat));
-                    self.send(here, Place::Front(front), packet);
+                    self.send(here, Endpoint::Front(front), packet);
                 }
             }
             Action::Log(ticket, ask) => self.ask_log(number, boot, ticket, &ask),
             Action::Execute(batch, revision, requests) => {
                 let records = requests.len() * 4;
                 self.planted_execute(number, batch, revision, &requests);
-                self.work(number, boot, Work::Execute(batch, revision, requests), records);
+                self.work(number, boot, StoreWork::Execute(batch, revision, requests), records);
             }
-            Action::Apply(revision, entry) => self.work(number, boot, Work::Apply(revision, entry), 8),
+            Action::Apply(revision, entry) => self.work(number, boot, StoreWork::Apply(revision, entry), 8),
             Action::Query(ticket, keys, max_age) => {
                 let (records, early) = (keys.len(), self.planted_query(number, &keys, max_age));
-                self.work(number, boot, Work::Query(ticket, keys, max_age, early), records);
+                self.work(number, boot, StoreWork::Query(ticket, keys, max_age, early), records);
             }
             Action::Look(..) => {} // no client here sends commands
-            Action::Sync => self.work(number, boot, Work::Sync, 100),
-            Action::Copy(peer, after) => self.work(number, boot, Work::Copy(peer, after), 20),
-            Action::Install(image) => self.work(number, boot, Work::Install(image), 20),
+            Action::Sync => self.work(number, boot, StoreWork::Sync, 100),
+            Action::Copy(peer, after) => self.work(number, boot, StoreWork::Copy(peer, after), 20),
+            Action::Install(image) => self.work(number, boot, StoreWork::Install(image), 20),
             Action::Left => self.left(number),
             Action::Stop(stop) => self.stops(number, stop),
         }
@@ -382,11 +386,15 @@ impl World {
             return;
         }
         let question = Question::of(ask);
-        self.send(Place::Host(number), Place::Log, Packet::Ask(boot, ticket, question));
+        self.send(
+            Endpoint::Host(number),
+            Endpoint::Log,
+            Packet::Ask(boot, ticket, question),
+        );
     }
 
     /// Lets a store work for a random time, now and then a long one.
-    fn work(&mut self, number: usize, boot: Boot, work: Work, records: usize) {
+    fn work(&mut self, number: usize, boot: Boot, work: StoreWork, records: usize) {
         let factor = match self.per_mille(10) {
             true => self.random.random_range(10.0..100.0),
             false => self.random.random_range(0.5..2.0),
@@ -395,7 +403,7 @@ impl World {
     }
 
     /// Completes a store's work. A node that stands still is notified later.
-    pub(super) fn worked(&mut self, number: usize, boot: Boot, work: Work) {
+    pub(super) fn worked(&mut self, number: usize, boot: Boot, work: StoreWork) {
         let resumes = self.hosts[number].paused_until;
         if resumes > self.now {
             self.at(resumes, Happening::Worked(number, boot, work));
@@ -405,7 +413,7 @@ impl World {
         let skips = self.planted_skip();
         let work = self.planted_work(number, work);
         let read = match &work {
-            Work::Query(_, keys, max_age, _) => Some((keys.clone(), *max_age)),
+            StoreWork::Query(_, keys, max_age, _) => Some((keys.clone(), *max_age)),
             _ => None,
         };
         let image_bytes_max = self.settings.image_bytes_max;
@@ -456,28 +464,35 @@ impl World {
             ));
         }
         let packet = match open.from {
-            Place::Front(_) => Packet::Reply(open.ticket, reply),
+            Endpoint::Front(_) => Packet::Reply(open.ticket, reply),
             _ => Packet::Answer(id, reply.answer),
         };
-        self.send(Place::Host(number), open.from, packet);
+        self.send(Endpoint::Host(number), open.from, packet);
     }
 }
 
 impl Up {
     /// Executes an action in the node's store. Returns the event for the node, and the new contents of the disk if they
     /// changed.
-    fn carry_out(&self, work: Work, skips: bool, image_bytes_max: usize) -> Result<(Event, Option<Image>), StoreError> {
+    fn carry_out(
+        &self,
+        work: StoreWork,
+        skips: bool,
+        image_bytes_max: usize,
+    ) -> Result<(Event, Option<Image>), StoreError> {
         let replica = &self.replica;
         let event = match work {
-            Work::Execute(batch, revision, requests) => Event::Executed(batch, replica.execute(revision, &requests)?),
-            Work::Apply(revision, entry) => {
+            StoreWork::Execute(batch, revision, requests) => {
+                Event::Executed(batch, replica.execute(revision, &requests)?)
+            }
+            StoreWork::Apply(revision, entry) => {
                 match skips {
                     true => replica.skip(revision)?,
                     false => replica.apply(revision, &entry)?,
                 }
                 Event::Applied(revision)
             }
-            Work::Query(ticket, keys, max_age, early) => {
+            StoreWork::Query(ticket, keys, max_age, early) => {
                 let (revision, values) = replica.query(&keys, max_age)?;
                 match early {
                     None => Event::Queried(ticket, revision, values),
@@ -487,15 +502,15 @@ impl Up {
                     }
                 }
             }
-            Work::Sync => {
+            StoreWork::Sync => {
                 let image = replica.image()?;
                 return Ok((Event::Synced(image.revision), Some(image)));
             }
-            Work::Copy(peer, after) => {
+            StoreWork::Copy(peer, after) => {
                 let image = replica.image_from(after.as_deref(), image_bytes_max)?;
                 Event::Copied(peer, Arc::new(image))
             }
-            Work::Install(image) => {
+            StoreWork::Install(image) => {
                 replica.install(&image)?;
                 Event::Installed(image.revision, replica.reign()?)
             }

@@ -10,7 +10,7 @@ use punctual_units::{ObjectName, Time};
 use rand::RngExt;
 
 use super::Plant;
-use super::world::{FEDERATION, Packet, Place, Question, World};
+use super::world::{Endpoint, FEDERATION, Packet, Question, World};
 
 /// Direction of the packets that are lost while the log does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl LogPlace {
 }
 
 impl World {
-    pub(super) fn log_arrives(&mut self, from: Place, packet: Packet) {
+    pub(super) fn log_arrives(&mut self, from: Endpoint, packet: Packet) {
         let Packet::Ask(boot, ticket, question) = packet else {
             return;
         };
@@ -81,7 +81,7 @@ impl World {
             }
         };
         if deaf.is_none() {
-            self.send(Place::Log, from, answer);
+            self.send(Endpoint::Log, from, answer);
         }
     }
 
@@ -121,7 +121,7 @@ impl World {
         for host in 0..self.hosts.len() {
             let watched = self.log.log.watch_from(Revision(revision.0 - 1), 1).unwrap_or_default();
             for record in watched {
-                self.send(Place::Log, Place::Host(host), Packet::Watched(record));
+                self.send(Endpoint::Log, Endpoint::Host(host), Packet::Watched(record));
             }
         }
     }

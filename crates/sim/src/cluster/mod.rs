@@ -41,7 +41,7 @@ use punctual_logs::ENTRY_BYTES_MAX;
 use punctual_units::{Nanos, Time};
 
 pub use plant::Plant;
-pub use trace::{Mark, Row, TRACE_ROWS_MAX, Trace, What};
+pub use trace::{EventTrace, Mark, TRACE_ROWS_MAX, TraceRow, What};
 
 use history::{Deed, History};
 use host::Open;
@@ -56,7 +56,7 @@ pub const DURATION_MAX: Nanos = Nanos::from_secs(3600);
 
 /// Size of a simulated cluster, and rates of its faults.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct ClusterSettings {
     /// Number of nodes at the beginning.
     pub nodes: u32,
     /// Number of nodes that join later, with empty disks.
@@ -94,9 +94,9 @@ pub struct Settings {
     pub log_gone_from: Option<Nanos>,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for ClusterSettings {
+    fn default() -> ClusterSettings {
+        ClusterSettings {
             nodes: 3,
             joiners: 1,
             fronts: 2,
@@ -118,7 +118,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl ClusterSettings {
     /// Checks that every setting is within its bounds.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ pub struct Violation {
 
 /// Counts, history and violation of a run.
 #[derive(Debug)]
-pub struct Report {
+pub struct ClusterReport {
     /// Seed of the run; with the same settings it gives the same run.
     pub seed: u64,
     /// Number of faults of each kind.
@@ -202,13 +202,13 @@ pub struct Report {
     /// The first broken promise, if any.
     pub violation: Option<Violation>,
     /// Trace of the run, if it was recorded.
-    pub trace: Option<Trace>,
+    pub trace: Option<EventTrace>,
     /// Requests of clients, and all entries of the log.
     pub history: History,
 }
 
 /// Simulates a federation. The same settings, seed and planted fault give the same report.
-pub fn run(settings: &Settings, seed: u64, plant: Option<Plant>, keep: Keep) -> Report {
+pub fn run(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, keep: Keep) -> ClusterReport {
     let mut world = World::new(settings, seed, plant, keep);
     world.run();
     let violation = world
@@ -218,9 +218,9 @@ pub fn run(settings: &Settings, seed: u64, plant: Option<Plant>, keep: Keep) -> 
         .or_else(|| world.unrest());
     if let Some(Violation { at, what }) = &violation {
         world.now = (*at).min(world.now);
-        world.note(world::Place::Log, Mark::Violation, || what.clone());
+        world.note(world::Endpoint::Log, Mark::Violation, || what.clone());
     }
-    Report {
+    ClusterReport {
         seed,
         requests: count(&world.history.deeds),
         takeovers: world
@@ -315,7 +315,7 @@ impl World {
                 "front {front} has not answered all requests after a time without faults"
             ));
         }
-        let waits = self.clients.iter().position(client::Client::waits)?;
+        let waits = self.clients.iter().position(client::SimulatedClient::waits)?;
         Some(format!("client {waits} still waits after a time without faults"))
     }
 }

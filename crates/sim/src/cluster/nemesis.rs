@@ -7,20 +7,20 @@ use punctual_units::{Nanos, Time};
 use rand::RngExt;
 
 use super::Mark;
-use super::world::{Happening, Place, World};
+use super::world::{Endpoint, Happening, World};
 
 /// Cuts and losses of the network.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weather {
     /// Links that are cut, each in one direction, and until when.
-    cuts: BTreeMap<(Place, Place), Time>,
+    cuts: BTreeMap<(Endpoint, Endpoint), Time>,
     /// End of a period of heavy loss, and its losses per 1000.
     storm: Option<(Time, u32)>,
 }
 
 impl Weather {
     /// Whether the link from one place to another is cut.
-    pub(super) fn cut(&self, from: Place, to: Place, now: Time) -> bool {
+    pub(super) fn cut(&self, from: Endpoint, to: Endpoint, now: Time) -> bool {
         self.cuts.get(&(from, to)).is_some_and(|until| *until > now)
     }
 
@@ -53,7 +53,7 @@ impl World {
             35..50 => self.pause(host),
             50..70 => self.crash_for_a_while(host),
             70..81 => {
-                self.note_fault("log silent", Place::Log, Mark::Pause);
+                self.note_fault("log silent", Endpoint::Log, Mark::Pause);
                 self.deafen();
             }
             81..86 => self.jump(host),
@@ -73,15 +73,15 @@ impl World {
     fn cut_one_way(&mut self, host: usize) {
         let (hosts, fronts) = (self.hosts.len(), self.fronts.len());
         let other = match self.random.random_range(0..hosts + fronts + 2) {
-            number if number < hosts => Place::Host(number),
-            number if number < hosts + fronts => Place::Front(number - hosts),
-            number if number == hosts + fronts => Place::Log,
-            _ => Place::Client(self.random.random_range(0..self.clients.len().max(1))),
+            number if number < hosts => Endpoint::Host(number),
+            number if number < hosts + fronts => Endpoint::Front(number - hosts),
+            number if number == hosts + fronts => Endpoint::Log,
+            _ => Endpoint::Client(self.random.random_range(0..self.clients.len().max(1))),
         };
         let until = self.now + self.micros(30_000, 900_000);
         let way = match self.random.random_bool(0.5) {
-            true => (Place::Host(host), other),
-            false => (other, Place::Host(host)),
+            true => (Endpoint::Host(host), other),
+            false => (other, Endpoint::Host(host)),
         };
         self.weather.cuts.insert(way, until);
         self.note_fault("one-way cut", way.0, Mark::Cut);
@@ -90,20 +90,20 @@ impl World {
     /// Cuts a host off from all other hosts, and in half of the cases from the log.
     fn isolate(&mut self, host: usize) {
         let until = self.now + self.micros(30_000, 900_000);
-        let hosts = (0..self.hosts.len()).map(Place::Host);
-        let log = self.random.random_bool(0.5).then_some(Place::Log);
+        let hosts = (0..self.hosts.len()).map(Endpoint::Host);
+        let log = self.random.random_bool(0.5).then_some(Endpoint::Log);
         for other in hosts.chain(log) {
-            self.weather.cuts.insert((Place::Host(host), other), until);
-            self.weather.cuts.insert((other, Place::Host(host)), until);
+            self.weather.cuts.insert((Endpoint::Host(host), other), until);
+            self.weather.cuts.insert((other, Endpoint::Host(host)), until);
         }
-        self.note_fault("isolated", Place::Host(host), Mark::Cut);
+        self.note_fault("isolated", Endpoint::Host(host), Mark::Cut);
     }
 
     fn pause(&mut self, host: usize) {
         let until = self.now + self.micros(10_000, 900_000);
         self.hosts[host].disturb();
         self.hosts[host].paused_until = until;
-        self.note_fault("pause", Place::Host(host), Mark::Pause);
+        self.note_fault("pause", Endpoint::Host(host), Mark::Pause);
         self.at(until, Happening::Resumes(host));
     }
 
@@ -111,7 +111,7 @@ impl World {
         if self.hosts[host].up.is_none() {
             return;
         }
-        self.note_fault("crash", Place::Host(host), Mark::Crash);
+        self.note_fault("crash", Endpoint::Host(host), Mark::Crash);
         self.crash(host);
         let span = self.micros(5_000, 900_000);
         self.after(span, Happening::Starts(host));
@@ -121,20 +121,20 @@ impl World {
         let span = self.micros(1_000, 3_000_000);
         self.hosts[host].disturb();
         self.hosts[host].clock.jump(span);
-        self.note_fault("clock jump", Place::Host(host), Mark::Jump);
+        self.note_fault("clock jump", Endpoint::Host(host), Mark::Jump);
     }
 
     fn storm(&mut self) {
         let until = self.now + self.micros(50_000, 500_000);
         self.weather.storm = Some((until, self.random.random_range(100..600)));
-        self.note_fault("heavy loss", Place::Log, Mark::Cut);
+        self.note_fault("heavy loss", Endpoint::Log, Mark::Cut);
     }
 
     fn leave(&mut self, host: usize) {
         if self.hosts[host].up.is_none() || self.paused(host) {
             return;
         }
-        self.note_fault("leave", Place::Host(host), Mark::Note);
+        self.note_fault("leave", Endpoint::Host(host), Mark::Note);
         self.tell(host, Event::Leave);
     }
 
@@ -143,7 +143,7 @@ impl World {
         if self.hosts[host].up.is_none() || self.paused(host) {
             return;
         }
-        self.note_fault("told to pause", Place::Host(host), Mark::Pause);
+        self.note_fault("told to pause", Endpoint::Host(host), Mark::Pause);
         self.tell(host, Event::Pause);
         let span = self.micros(50_000, 900_000);
         self.after(span, Happening::GoesOn(host));
@@ -156,7 +156,7 @@ impl World {
             self.at(resumes + Nanos(1), Happening::GoesOn(host));
             return;
         }
-        self.note(Place::Host(host), Mark::Resume, || "told to go on".to_owned());
+        self.note(Endpoint::Host(host), Mark::Resume, || "told to go on".to_owned());
         self.tell(host, Event::Resume);
     }
 
@@ -165,7 +165,7 @@ impl World {
             return;
         }
         let front = self.random.random_range(0..self.fronts.len());
-        self.note_fault("front gone", Place::Front(front), Mark::Crash);
+        self.note_fault("front gone", Endpoint::Front(front), Mark::Crash);
         self.front_ends(front);
         let span = self.micros(5_000, 300_000);
         self.after(span, Happening::FrontStarts(front));
@@ -183,7 +183,7 @@ impl World {
 
     fn crash_for_a_moment(&mut self, host: usize) {
         if self.hosts[host].up.is_some() {
-            self.note_fault("crash", Place::Host(host), Mark::Crash);
+            self.note_fault("crash", Endpoint::Host(host), Mark::Crash);
             self.crash(host);
             let span = self.micros(1_000, 10_000);
             self.after(span, Happening::Starts(host));
@@ -197,7 +197,7 @@ impl World {
             let node = self.hosts[host].node;
             self.broken(format!("node {node} left, and request {open} has no answer"));
         }
-        self.note_fault("left", Place::Host(host), Mark::Crash);
+        self.note_fault("left", Endpoint::Host(host), Mark::Crash);
         self.crash(host);
         let span = self.micros(5_000, 300_000);
         self.after(span, Happening::Starts(host));

@@ -10,7 +10,7 @@ use punctual_federation::message::{Answer, Key, Position, Reply, Request, Value,
 use punctual_logs::{Appended, LogError};
 use punctual_units::{Nanos, Time};
 
-use super::world::{Happening, Work as StoreWork, World};
+use super::world::{Happening, StoreWork, World};
 
 /// A fault that breaks a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -20,7 +20,7 @@ use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use super::Plant;
 use super::history::is_sensor;
-use super::world::{Happening, Packet, Place, World};
+use super::world::{Endpoint, Happening, Packet, World};
 
 /// Period of a sensor's readings and of a node's stamps.
 const EVERY: Nanos = Nanos::from_millis(90);
@@ -67,13 +67,13 @@ impl World {
             self.send_sensed(number, peer, Packet::Report(node, report));
         }
         for peer in (0..self.hosts.len()).filter(|peer| *peer != number) {
-            self.send(Place::Host(number), Place::Host(peer), Packet::Stamp(node, stamp));
+            self.send(Endpoint::Host(number), Endpoint::Host(peer), Packet::Stamp(node, stamp));
         }
     }
 
     fn send_sensed(&mut self, number: usize, peer: NodeId, packet: Packet) {
         for host in self.named(peer) {
-            self.send(Place::Host(number), Place::Host(host), packet.clone());
+            self.send(Endpoint::Host(number), Endpoint::Host(host), packet.clone());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Trace of a simulated cluster: rows of events for a person to read.
 //!
 //! A run adds every fault and every message, except for heartbeats and readings that arrive normally; the last
-//! [`TRACE_ROWS_MAX`] rows are stored, so a trace that [ends](Trace::until) at a violation shows its causes. All
+//! [`TRACE_ROWS_MAX`] rows are stored, so a trace that [ends](EventTrace::until) at a violation shows its causes. All
 //! instants are those of the simulation, not of a node's clock.
 
 use std::collections::VecDeque;
@@ -13,9 +13,9 @@ pub const TRACE_ROWS_MAX: usize = 400;
 
 /// The latest rows of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trace {
+pub struct EventTrace {
     columns: Vec<String>,
-    rows: VecDeque<Row>,
+    rows: VecDeque<TraceRow>,
     omitted: u64,
     /// Events after this instant are ignored.
     until: Option<Time>,
@@ -23,7 +23,7 @@ pub struct Trace {
 
 /// Event at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct TraceRow {
     /// Instant in simulated time.
     pub at: Time,
     pub what: What,
@@ -97,19 +97,19 @@ impl Mark {
     }
 }
 
-impl Trace {
+impl EventTrace {
     /// Makes an empty trace of these columns.
-    pub fn new(columns: Vec<String>) -> Trace {
-        Trace {
+    pub fn new(columns: Vec<String>) -> EventTrace {
+        EventTrace {
             columns,
-            ..Trace::default()
+            ..EventTrace::default()
         }
     }
 
     /// Limits the trace: events after `until` are ignored.
     #[must_use]
-    pub fn until(self, until: Time) -> Trace {
-        Trace {
+    pub fn until(self, until: Time) -> EventTrace {
+        EventTrace {
             until: Some(until),
             ..self
         }
@@ -141,7 +141,7 @@ impl Trace {
     }
 
     /// The stored rows, the oldest first.
-    pub fn rows(&self) -> impl DoubleEndedIterator<Item = &Row> + ExactSizeIterator {
+    pub fn rows(&self) -> impl DoubleEndedIterator<Item = &TraceRow> + ExactSizeIterator {
         self.rows.iter()
     }
 
@@ -158,7 +158,7 @@ impl Trace {
             self.rows.pop_front();
             self.omitted += 1;
         }
-        self.rows.push_back(Row { at, what });
+        self.rows.push_back(TraceRow { at, what });
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_happens_after_the_end_is_left_out() {
-        let mut trace = Trace::new(vec!["node 0".into()]).until(Time(5));
+        let mut trace = EventTrace::new(vec!["node 0".into()]).until(Time(5));
         for at in [4, 5, 6, 5] {
             trace.noted(Time(at), 0, Mark::Note, "x");
         }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn the_last_rows_are_kept_and_the_others_counted() {
-        let mut trace = Trace::new(vec!["node 0".into()]);
+        let mut trace = EventTrace::new(vec!["node 0".into()]);
         for at in 0..TRACE_ROWS_MAX as u64 + 3 {
             trace.noted(Time(at), 0, Mark::Note, "x");
         }

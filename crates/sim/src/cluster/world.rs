@@ -14,13 +14,13 @@ use punctual_units::{Nanos, ObjectName, Seq, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::client::Client;
+use super::client::SimulatedClient;
 use super::front::FrontPlace;
-use super::history::{History, Look};
+use super::history::{History, NodeImage};
 use super::host::Host;
 use super::log::LogPlace;
 use super::nemesis::Weather;
-use super::{Keep, Mark, Plant, Settings, Trace, Violation};
+use super::{ClusterSettings, EventTrace, Keep, Mark, Plant, Violation};
 
 /// Least delay of a slow packet.
 const SLOW: Nanos = Nanos::from_millis(1);
@@ -30,7 +30,7 @@ pub(super) const FEDERATION: FederationId = FederationId(0x70_756e_6374_7561);
 
 /// A sender or receiver of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum Endpoint {
     /// A host, by its number.
     Host(usize),
     Log,
@@ -89,7 +89,7 @@ impl Question {
 
 /// Work of a node's store.
 #[derive(Clone, Debug)]
-pub(super) enum Work {
+pub(super) enum StoreWork {
     Execute(BatchId, Revision, Vec<Request>),
     Apply(Revision, Arc<Entry>),
     /// With the values read too early, if that fault is planted.
@@ -102,11 +102,11 @@ pub(super) enum Work {
 /// Future event of the simulation.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
-    Arrives(Place, Place, Packet),
+    Arrives(Endpoint, Endpoint, Packet),
     /// A node's clock reaches the node's next wake-up.
     Wake(usize, Boot),
     /// A node's store has finished its work.
-    Worked(usize, Boot, Work),
+    Worked(usize, Boot, StoreWork),
     /// A node that stood still resumes.
     Resumes(usize),
     /// A node starts again.
@@ -135,7 +135,7 @@ pub(super) enum Happening {
 
 /// State of the simulated cluster.
 pub(super) struct World {
-    pub(super) settings: Settings,
+    pub(super) settings: ClusterSettings,
     pub(super) plant: Option<Plant>,
     pub(super) now: Time,
     pub(super) random: ChaCha8Rng,
@@ -143,12 +143,12 @@ pub(super) struct World {
     numbers: u64,
     pub(super) hosts: Vec<Host>,
     pub(super) fronts: Vec<FrontPlace>,
-    pub(super) clients: Vec<Client>,
+    pub(super) clients: Vec<SimulatedClient>,
     pub(super) log: LogPlace,
     pub(super) weather: Weather,
     pub(super) history: History,
     pub(super) violation: Option<Violation>,
-    pub(super) trace: Option<Trace>,
+    pub(super) trace: Option<EventTrace>,
     pub(super) faults: BTreeMap<&'static str, u64>,
     pub(super) copies: u64,
     pub(super) images: u64,
@@ -171,18 +171,18 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(300);
 const EVENTS_MAX: u64 = 20_000_000;
 
 impl World {
-    pub(super) fn new(settings: &Settings, seed: u64, plant: Option<Plant>, keep: Keep) -> World {
+    pub(super) fn new(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, keep: Keep) -> World {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let calm_from = Time::ZERO + settings.duration;
         let namesake = settings.namesake.then_some(0);
         let names = (0..settings.nodes + settings.joiners).chain(namesake);
         let hosts: Vec<_> = names.map(|name| Host::new(name, settings, &mut random)).collect();
         let clients: Vec<_> = (0..settings.clients)
-            .map(|number| Client::new(number, settings))
+            .map(|number| SimulatedClient::new(number, settings))
             .collect();
         let front = |_| FrontPlace::new(settings, &mut random);
         let fronts: Vec<_> = (0..settings.fronts).map(front).collect();
-        let trace = || Trace::new(columns(hosts.len(), fronts.len(), clients.len()));
+        let trace = || EventTrace::new(columns(hosts.len(), fronts.len(), clients.len()));
         let trace = match keep {
             Keep::Nothing => None,
             Keep::Trace => Some(trace()),
@@ -314,8 +314,8 @@ impl World {
 
     /// Sends a packet. Between nodes, and to the log, packets get lost, overtake each other and arrive twice.
     /// Connections of clients and fronts lose packets only when they are cut.
-    pub(super) fn send(&mut self, from: Place, to: Place, packet: Packet) {
-        let connected = |place| matches!(place, Place::Client(_) | Place::Front(_));
+    pub(super) fn send(&mut self, from: Endpoint, to: Endpoint, packet: Packet) {
+        let connected = |place| matches!(place, Endpoint::Client(_) | Endpoint::Front(_));
         let (loss, repeat) = match connected(from) || connected(to) || self.calm() {
             true => (0, 0),
             false => (
@@ -333,7 +333,7 @@ impl World {
         self.send_once(from, to, packet);
     }
 
-    fn send_once(&mut self, from: Place, to: Place, packet: Packet) {
+    fn send_once(&mut self, from: Endpoint, to: Endpoint, packet: Packet) {
         let slow = !self.calm() && self.per_mille(self.settings.slow_per_mille);
         let delay = match slow {
             true => self.micros(SLOW.0 / 1000, 60_000),
@@ -343,12 +343,12 @@ impl World {
         self.after(delay, Happening::Arrives(from, to, packet));
     }
 
-    fn arrives(&mut self, from: Place, to: Place, packet: Packet) {
+    fn arrives(&mut self, from: Endpoint, to: Endpoint, packet: Packet) {
         match to {
-            Place::Log => self.log_arrives(from, packet),
-            Place::Front(front) => self.front_hears(front, from, packet),
-            Place::Client(client) => self.client_hears(client, packet),
-            Place::Host(host) => self.host_hears(host, from, packet),
+            Endpoint::Log => self.log_arrives(from, packet),
+            Endpoint::Front(front) => self.front_hears(front, from, packet),
+            Endpoint::Client(client) => self.client_hears(client, packet),
+            Endpoint::Host(host) => self.host_hears(host, from, packet),
         }
     }
 
@@ -375,7 +375,7 @@ impl World {
                 && seen.insert((host.node, image.revision))
             {
                 let node = host.node;
-                self.history.looks.push(Look { node, at, image });
+                self.history.looks.push(NodeImage { node, at, image });
             }
         }
     }
@@ -394,20 +394,20 @@ impl World {
     }
 
     /// Counts a fault, and adds it to the trace.
-    pub(super) fn note_fault(&mut self, name: &'static str, place: Place, mark: Mark) {
+    pub(super) fn note_fault(&mut self, name: &'static str, place: Endpoint, mark: Mark) {
         *self.faults.entry(name).or_default() += 1;
         self.note(place, mark, || name.to_owned());
     }
 
     /// Adds an event to the trace, if there is one.
-    pub(super) fn note(&mut self, place: Place, mark: Mark, label: impl FnOnce() -> String) {
+    pub(super) fn note(&mut self, place: Endpoint, mark: Mark, label: impl FnOnce() -> String) {
         let (at, column) = (self.now, self.column(place));
         if let Some(trace) = &mut self.trace {
             trace.noted(at, column, mark, label());
         }
     }
 
-    fn trace_sent(&mut self, from: Place, to: Place, arrives: Option<Time>, packet: &Packet) {
+    fn trace_sent(&mut self, from: Endpoint, to: Endpoint, arrives: Option<Time>, packet: &Packet) {
         // Most messages are heartbeats and readings that arrive normally: in a chart they would hide the rest.
         let routine = match packet {
             Packet::Peer(_, Message::Heartbeat(_)) => arrives.is_some(),
@@ -425,12 +425,12 @@ impl World {
         }
     }
 
-    fn column(&self, place: Place) -> usize {
+    fn column(&self, place: Endpoint) -> usize {
         match place {
-            Place::Host(host) => host,
-            Place::Log => self.hosts.len(),
-            Place::Front(front) => self.hosts.len() + 1 + front,
-            Place::Client(client) => self.hosts.len() + 1 + self.fronts.len() + client,
+            Endpoint::Host(host) => host,
+            Endpoint::Log => self.hosts.len(),
+            Endpoint::Front(front) => self.hosts.len() + 1 + front,
+            Endpoint::Client(client) => self.hosts.len() + 1 + self.fronts.len() + client,
         }
     }
 

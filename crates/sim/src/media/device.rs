@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::figures::{Disk, Flash, LineMemory, Medium};
-use super::ftl::{Ftl, Work};
+use super::ftl::{FlashOperations, Ftl};
 
 /// Whether pages are read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Access {
 
 /// A run of pages to read or write. Pages beyond a flash device's size wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct PageRequest {
     /// Direction of the request.
     pub access: Access,
     /// Number of the first page.
@@ -76,7 +76,7 @@ impl Device {
 
     /// Accepts a request at `now` and returns when it will be complete. Service begins when all earlier requests are
     /// done.
-    pub fn submit(&mut self, request: Request, now: Time) -> Time {
+    pub fn submit(&mut self, request: PageRequest, now: Time) -> Time {
         let begin = self.free_at.max(now);
         let (service, after) = self.service(request);
         let complete = begin + service;
@@ -101,7 +101,7 @@ impl Device {
     }
 
     /// Service time of the request, and the time for which the device is busy after it.
-    fn service(&mut self, Request { access, page, pages }: Request) -> (Nanos, Nanos) {
+    fn service(&mut self, PageRequest { access, page, pages }: PageRequest) -> (Nanos, Nanos) {
         let pages = pages.max(1);
         match &mut self.kind {
             Kind::Disk(disk) => (disk.time(access), Nanos::ZERO),
@@ -112,7 +112,7 @@ impl Device {
                 (Nanos(ns.round() as u64), Nanos::ZERO)
             }
             Kind::Flash(flash, ftl) => {
-                let (mut own, mut after) = (Work::default(), Work::default());
+                let (mut own, mut after) = (FlashOperations::default(), FlashOperations::default());
                 for page in (page..).take(pages as usize) {
                     let page = (page % u64::from(ftl.geometry().logical_pages)) as u32;
                     match access {

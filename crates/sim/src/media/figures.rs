@@ -4,7 +4,7 @@ use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::device::Access;
-use super::ftl::{Geometry, Work};
+use super::ftl::{FlashOperations, Geometry};
 use crate::check::ModelError;
 use crate::file::{MachineFileError, read};
 
@@ -216,7 +216,7 @@ impl Flash {
         }
     }
 
-    pub(super) fn time(&self, work: Work) -> Nanos {
+    pub(super) fn time(&self, work: FlashOperations) -> Nanos {
         micros(
             work.reads as f64 * self.read_us
                 + work.programs as f64 * self.program_us

@@ -32,7 +32,7 @@ pub struct Geometry {
 
 /// Numbers of flash operations of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct FlashOperations {
     pub reads: u64,
     pub programs: u64,
     pub erases: u64,
@@ -61,8 +61,8 @@ pub struct Ftl {
 
 const NOWHERE: u32 = u32::MAX;
 
-impl std::ops::AddAssign for Work {
-    fn add_assign(&mut self, other: Work) {
+impl std::ops::AddAssign for FlashOperations {
+    fn add_assign(&mut self, other: FlashOperations) {
         self.reads += other.reads;
         self.programs += other.programs;
         self.erases += other.erases;
@@ -113,17 +113,17 @@ impl Ftl {
     }
 
     /// Reads one logical page. A page that was never written costs no flash operation.
-    pub fn read(&self, page: u32) -> Work {
-        Work {
+    pub fn read(&self, page: u32) -> FlashOperations {
+        FlashOperations {
             reads: u64::from(self.place(page).is_some()),
-            ..Work::default()
+            ..FlashOperations::default()
         }
     }
 
     /// Writes one logical page and returns the work of the write itself, including collections that it had to wait for.
     /// Call [`collect_if_needed`](Ftl::collect_if_needed) afterwards.
-    pub fn write(&mut self, page: u32) -> Work {
-        let mut work = Work::default();
+    pub fn write(&mut self, page: u32) -> FlashOperations {
+        let mut work = FlashOperations::default();
         let page = page % self.geometry.logical_pages;
         // Bounded: every collection gains a page.
         while self.free_blocks() < RESERVE {
@@ -136,11 +136,11 @@ impl Ftl {
     }
 
     /// Collects one block, if fewer blocks are free than there should be.
-    pub fn collect_if_needed(&mut self) -> Work {
+    pub fn collect_if_needed(&mut self) -> FlashOperations {
         if self.free_blocks() < self.geometry.collect_below {
             self.collect()
         } else {
-            Work::default()
+            FlashOperations::default()
         }
     }
 
@@ -175,9 +175,9 @@ impl Ftl {
     }
 
     /// Collects greedily: the full block with the fewest valid pages, of several the one with the lowest number.
-    fn collect(&mut self) -> Work {
+    fn collect(&mut self) -> FlashOperations {
         let Some((copies, victim)) = self.full.pop_first() else {
-            return Work::default();
+            return FlashOperations::default();
         };
         let copies = u64::from(copies);
         let first = victim * self.geometry.pages_per_block;
@@ -187,7 +187,7 @@ impl Ftl {
             }
         }
         self.free.push_front(victim);
-        Work {
+        FlashOperations {
             reads: copies,
             programs: copies,
             erases: 1,

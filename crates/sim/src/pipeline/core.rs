@@ -19,7 +19,7 @@ pub struct Thermal {
 
 /// Kinds of work of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
+pub(super) enum CoreTask {
     /// A step of this stage.
     Step(usize),
     /// Writing the state of this stage, on its old core.
@@ -56,8 +56,8 @@ pub struct CoreReport {
 
 /// Work in progress, with its begin and end.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Work {
-    pub task: Task,
+pub(super) struct RunningTask {
+    pub task: CoreTask,
     pub begun: Time,
     pub ends: Time,
 }
@@ -65,9 +65,9 @@ pub(super) struct Work {
 /// State of one core.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Core {
-    pub work: Option<Work>,
+    pub work: Option<RunningTask>,
     /// Moves and daemons that wait, with their cycles; at most one for each stage and daemon.
-    pub urgent: VecDeque<(Task, f64)>,
+    pub urgent: VecDeque<(CoreTask, f64)>,
     pub report: CoreReport,
     watts: f64,
     since: Time,
@@ -86,8 +86,8 @@ impl Core {
         core
     }
 
-    pub fn begin(&mut self, task: Task, cycles: f64, clock: Hertz, now: Time) {
-        self.work = Some(Work {
+    pub fn begin(&mut self, task: CoreTask, cycles: f64, clock: Hertz, now: Time) {
+        self.work = Some(RunningTask {
             task,
             begun: now,
             ends: now + span(cycles, clock),
@@ -95,14 +95,14 @@ impl Core {
     }
 
     /// Ends the work that is over by `now`, and returns it.
-    pub fn end(&mut self, now: Time) -> Option<Task> {
+    pub fn end(&mut self, now: Time) -> Option<CoreTask> {
         let work = self.work.take_if(|work| work.ends <= now)?;
         let took = work.ends.since(work.begun);
         let times = &mut self.report.times;
         match work.task {
-            Task::Step(_) => times.steps += took,
-            Task::Save(_) | Task::Restore(_) => times.moves += took,
-            Task::Daemon(_) => times.daemons += took,
+            CoreTask::Step(_) => times.steps += took,
+            CoreTask::Save(_) | CoreTask::Restore(_) => times.moves += took,
+            CoreTask::Daemon(_) => times.daemons += took,
         }
         Some(work.task)
     }

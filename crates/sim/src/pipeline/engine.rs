@@ -8,15 +8,15 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use smallvec::SmallVec;
 
-use super::core::{Core, CoreReport, Task, Thermal};
-use super::graph::{Pipeline, StepCost};
+use super::core::{Core, CoreReport, CoreTask, Thermal};
+use super::graph::{PipelineModel, StepCost};
 
 /// Bound on the freezes that a report lists one by one.
 pub const FREEZES_MAX: usize = 4096;
 
 /// How stages are moved (migrated).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mechanism {
+pub struct MigrationModel {
     /// Cycles of a move; the old and the new core work for half each.
     pub cost: MoveCost,
     /// Time between the halves, in which no core works for the move.
@@ -49,7 +49,7 @@ pub struct Freeze {
 
 /// Counts and energy of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct PipelineReport {
     /// Number of due instants.
     pub due: u64,
     /// Number of due instants at which a queue before the sink was empty.
@@ -68,7 +68,7 @@ pub struct Report {
     pub cores: Vec<CoreReport>,
 }
 
-impl Report {
+impl PipelineReport {
     /// Energy of all cores, in joules.
     pub fn joules(&self) -> f64 {
         self.cores.iter().map(|core| core.joules).sum()
@@ -135,11 +135,11 @@ struct Stage {
 /// A pipeline that runs on a machine, in simulated time; the same calls give the same run, to the last bit.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    pipeline: Pipeline,
+    pipeline: PipelineModel,
     machine: Cores,
     idle: Idle,
     thermal: Thermal,
-    mechanism: Mechanism,
+    mechanism: MigrationModel,
     daemons: Vec<(Daemon, Time)>,
     captured: Option<Captured>,
     random: ChaCha8Rng,
@@ -156,16 +156,16 @@ pub struct Simulated {
     /// Number of steps that the sink may take.
     granted: u32,
     turns: u64,
-    report: Report,
+    report: PipelineReport,
 }
 
 impl Simulated {
     /// Starts with empty queues and cores at ambient temperature. Frames are due once the queues before the sink are
     /// full for the first time.
     pub fn new(
-        pipeline: Pipeline,
+        pipeline: PipelineModel,
         (machine, idle, thermal): (Cores, Idle, Thermal),
-        mechanism: Mechanism,
+        mechanism: MigrationModel,
         start: &Configuration,
         fps: f64,
         seed: u64,
@@ -229,7 +229,7 @@ impl Simulated {
         captured.map_or_else(Vec::new, |captured| std::mem::take(&mut captured.latencies))
     }
 
-    pub fn pipeline(&self) -> &Pipeline {
+    pub fn pipeline(&self) -> &PipelineModel {
         &self.pipeline
     }
 
@@ -279,9 +279,9 @@ impl Simulated {
     }
 
     /// Counts and energy of the run so far.
-    pub fn report(&mut self) -> Report {
+    pub fn report(&mut self) -> PipelineReport {
         self.settle();
-        Report {
+        PipelineReport {
             cores: self.cores.iter().map(|core| core.report).collect(),
             ..self.report.clone()
         }
@@ -291,7 +291,7 @@ impl Simulated {
     pub fn forget(&mut self) {
         let (now, thermal) = (self.now, self.thermal);
         self.cores.iter_mut().for_each(|core| core.forget(now, &thermal));
-        self.report = Report {
+        self.report = PipelineReport {
             least: self.levels.clone(),
             ..fresh(&self.pipeline, self.cores.len())
         };
@@ -334,12 +334,12 @@ impl Simulated {
     fn finish(&mut self) {
         for core in 0..self.cores.len() {
             match self.cores[core].end(self.now) {
-                Some(Task::Step(stage)) => self.commit(stage),
-                Some(Task::Save(stage)) => {
+                Some(CoreTask::Step(stage)) => self.commit(stage),
+                Some(CoreTask::Save(stage)) => {
                     self.stages[stage].life = Life::Travelling(self.now + self.mechanism.transfer)
                 }
-                Some(Task::Restore(stage)) => self.settle_in(stage),
-                Some(Task::Daemon(_)) | None => {}
+                Some(CoreTask::Restore(stage)) => self.settle_in(stage),
+                Some(CoreTask::Daemon(_)) | None => {}
             }
         }
     }
@@ -420,7 +420,7 @@ impl Simulated {
             if until <= self.now {
                 self.stages[number].life = Life::Restoring;
                 let half = self.half_of_move(number);
-                self.cores[to].urgent.push_back((Task::Restore(number), half));
+                self.cores[to].urgent.push_back((CoreTask::Restore(number), half));
             }
         }
     }
@@ -439,7 +439,7 @@ impl Simulated {
             }
             *at = self.now + daemon.every.max(Nanos(1));
             let core = &mut self.cores[daemon.core];
-            let task = Task::Daemon(number);
+            let task = CoreTask::Daemon(number);
             let busy = core.work.is_some_and(|work| work.task == task) || core.urgent.iter().any(|one| one.0 == task);
             if !busy {
                 core.urgent.push_back((task, daemon.cycles));
@@ -480,7 +480,7 @@ impl Simulated {
             if stage.target.is_some() && stage.life == Life::Resident {
                 stage.life = Life::Saving;
                 stage.frozen = self.now;
-                self.cores[stage.core].urgent.push_back((Task::Save(number), half));
+                self.cores[stage.core].urgent.push_back((CoreTask::Save(number), half));
             }
         }
         for core in 0..self.cores.len() {
@@ -507,7 +507,7 @@ impl Simulated {
             }
             self.stages[stage].turn = self.turns;
             self.stages[stage].life = Life::Stepping;
-            self.cores[core].begin(Task::Step(stage), drawn, clock, now);
+            self.cores[core].begin(CoreTask::Step(stage), drawn, clock, now);
         }
     }
 
@@ -586,11 +586,11 @@ impl Simulated {
     }
 }
 
-fn fresh(pipeline: &Pipeline, cores: usize) -> Report {
-    Report {
+fn fresh(pipeline: &PipelineModel, cores: usize) -> PipelineReport {
+    PipelineReport {
         steps: vec![0; pipeline.stages().len()],
         least: vec![0; pipeline.edges().len()],
         cores: vec![CoreReport::default(); cores],
-        ..Report::default()
+        ..PipelineReport::default()
     }
 }

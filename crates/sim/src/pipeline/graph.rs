@@ -30,7 +30,7 @@ pub struct Edge {
 
 /// A graph with the cost of each stage's steps. The state's reserved room counts as its size.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pipeline {
+pub struct PipelineModel {
     stages: Vec<StageSpec>,
     costs: Vec<StepCost>,
     edges: Vec<Edge>,
@@ -59,7 +59,7 @@ fn require(sound: bool, key: impl Into<String>, what: impl Into<String>) -> Resu
     }
 }
 
-impl Pipeline {
+impl PipelineModel {
     /// Makes a pipeline from a graph of at most 16 stages, one of them the sink, and a cost for each stage in order.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ impl Pipeline {
     ///
     /// ```
     /// use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
-    /// use punctual_sim::pipeline::{Pipeline, StepCost};
+    /// use punctual_sim::pipeline::{PipelineModel, StepCost};
     /// let edge = EdgeSpec { slots: 4, frame_bytes: 100, full: WhenFull::Wait };
     /// let graph = Graph::builder("two")
     ///     .stage(StageSpec::new("source").makes(&[1]))
@@ -76,11 +76,11 @@ impl Pipeline {
     ///     .edge(("source", 0), ("sink", 0), edge)
     ///     .build()?;
     /// let cost = StepCost { cycles: 0.0, spread: 0.0 };
-    /// let error = Pipeline::new(&graph, vec![cost; 2]).unwrap_err();
+    /// let error = PipelineModel::new(&graph, vec![cost; 2]).unwrap_err();
     /// assert_eq!(error.to_string(), "stage[0].cycles: must lie between 1 and 1e12");
     /// # Ok::<(), punctual_pipelines::GraphError>(())
     /// ```
-    pub fn new(graph: &Graph, costs: Vec<StepCost>) -> Result<Pipeline, PipelineError> {
+    pub fn new(graph: &Graph, costs: Vec<StepCost>) -> Result<PipelineModel, PipelineError> {
         let stages = graph.stages();
         let some = stages.len() <= STAGES_MAX && costs.len() == stages.len();
         require(
@@ -98,7 +98,7 @@ impl Pipeline {
             format!("edge[{number}].full"),
             "only queues whose maker waits are simulated",
         )?;
-        Ok(Pipeline {
+        Ok(PipelineModel {
             stages: stages.to_vec(),
             costs,
             edges: edges(graph),

@@ -5,10 +5,10 @@
 //! frames run through it.
 //!
 //! **Terms.** A *stage* makes one *step* after the other: it takes frames of its inputs and makes frames for its
-//! outputs ([`Pipeline`]). The stage without outputs is the *sink*: at each *due* instant it takes one step. A frame is
-//! *late* if a queue before the sink is empty when the frame is due; the sink then takes it at a later due instant,
-//! because no frame is lost. Stages without inputs have their input at hand at any time, so that queues are full as
-//! long as the cores keep up.
+//! outputs ([`PipelineModel`]). The stage without outputs is the *sink*: at each *due* instant it takes one step. A
+//! frame is *late* if a queue before the sink is empty when the frame is due; the sink then takes it at a later due
+//! instant, because no frame is lost. Stages without inputs have their input at hand at any time, so that queues are
+//! full as long as the cores keep up.
 //!
 //! **Method.** A core works on one thing after the other, each to its end, in this order: moves, daemons, the sink,
 //! then the stage whose latest step began the longest ago. A step takes its cycles at the clock of its core's domain;
@@ -38,6 +38,6 @@ mod mpsoc;
 mod tests;
 
 pub use self::core::{CoreReport, Thermal, Times};
-pub use engine::{CAPTURED_MAX, Daemon, FREEZES_MAX, Freeze, Mechanism, Observed, Report, Simulated};
-pub use graph::{Edge, Pipeline, PipelineError, StepCost};
+pub use engine::{CAPTURED_MAX, Daemon, FREEZES_MAX, Freeze, MigrationModel, Observed, PipelineReport, Simulated};
+pub use graph::{Edge, PipelineError, PipelineModel, StepCost};
 pub use mpsoc::{Checkpoint, DaemonModel, Mpsoc, Recreation};

@@ -19,7 +19,7 @@ const THERMAL: Thermal = Thermal {
 };
 
 /// As cheap as a state of a few kilobytes on a machine with caches.
-const MECHANISM: Mechanism = Mechanism {
+const MECHANISM: MigrationModel = MigrationModel {
     cost: MoveCost {
         constant_cycles: 100_000.0,
         cycles_per_byte: 2.0,
@@ -60,7 +60,7 @@ fn machine(rng: &mut ChaCha8Rng) -> Cores {
 }
 
 /// A source, a few workers between a split and a join, and a sink.
-fn pipeline(rng: &mut ChaCha8Rng, slots: u32) -> Pipeline {
+fn pipeline(rng: &mut ChaCha8Rng, slots: u32) -> PipelineModel {
     let workers = rng.random_range(1..=4);
     let edge = EdgeSpec {
         slots,
@@ -84,7 +84,7 @@ fn pipeline(rng: &mut ChaCha8Rng, slots: u32) -> Pipeline {
         cycles: rng.random_range(5e3..60e3),
         spread: rng.random_range(0.0..0.2),
     };
-    Pipeline::new(&builder.build().unwrap(), (0..workers + 3).map(cost).collect()).unwrap()
+    PipelineModel::new(&builder.build().unwrap(), (0..workers + 3).map(cost).collect()).unwrap()
 }
 
 /// Two stages and a queue between them.
@@ -105,7 +105,7 @@ const COST: StepCost = StepCost {
     spread: 0.0,
 };
 
-fn problem(pipeline: &Pipeline, cores: &Cores, idle: Idle) -> Problem {
+fn problem(pipeline: &PipelineModel, cores: &Cores, idle: Idle) -> Problem {
     Problem::new(pipeline.to_map(|_| 0), cores.clone(), idle).unwrap()
 }
 
@@ -138,7 +138,7 @@ fn seconds(seconds: f64) -> Time {
 }
 
 /// What must hold of every run: frames that were made were taken or wait, and no queue holds more than it has room for.
-fn frames_add_up(simulated: &mut Simulated, pipeline: &Pipeline) -> bool {
+fn frames_add_up(simulated: &mut Simulated, pipeline: &PipelineModel) -> bool {
     let steps = simulated.report().steps;
     let edges = pipeline.edges().iter().zip(simulated.levels());
     edges.into_iter().all(|(edge, level)| {
@@ -283,7 +283,7 @@ fn pushes(problem: &Problem, mapping: &Mapping, round: u64) -> Vec<Move> {
     (0..published.len()).filter_map(push).collect()
 }
 
-fn pipeline_of(ground: &Ground) -> Pipeline {
+fn pipeline_of(ground: &Ground) -> PipelineModel {
     ground.simulated.pipeline().clone()
 }
 
@@ -356,7 +356,7 @@ fn a_core_warms_up_as_a_resistor_and_a_capacitor_do() {
         }],
         low_power_watts: 0.0,
     };
-    let pipeline = Pipeline::new(&two(1, 1), vec![COST; 2]).unwrap();
+    let pipeline = PipelineModel::new(&two(1, 1), vec![COST; 2]).unwrap();
     let start = Configuration {
         mapping: Mapping::of([0, 0]),
         steps: [0].into_iter().collect(),
@@ -381,7 +381,7 @@ fn the_check_of_frames_finds_a_lost_one() {
 
 #[test]
 fn what_cannot_be_simulated_says_why() {
-    let refused = |graph: &Graph, costs: Vec<StepCost>| Pipeline::new(graph, costs).unwrap_err().to_string();
+    let refused = |graph: &Graph, costs: Vec<StepCost>| PipelineModel::new(graph, costs).unwrap_err().to_string();
     assert_eq!(
         refused(&two(1, 1), vec![COST]),
         "stage: at most 16 stages, and a cost for each"
@@ -418,7 +418,7 @@ fn what_cannot_be_simulated_says_why() {
 
 #[test]
 fn a_stage_that_makes_two_frames_a_step_steps_half_as_often() {
-    let pipeline = Pipeline::new(&two(1, 2), vec![COST; 2]).unwrap();
+    let pipeline = PipelineModel::new(&two(1, 2), vec![COST; 2]).unwrap();
     let cycles: Vec<u64> = pipeline.to_map(|_| 0).iter().map(|stage| stage.cycles_mean).collect();
     assert_eq!(cycles, [500, 1000]);
 }

@@ -8,7 +8,7 @@ use punctual_units::{CoreId, Nanos, Time};
 use super::error::SplitError;
 use super::instant::slices;
 use super::model::{Refill, Slice, SplitModel};
-use super::program::Program;
+use super::program::RunnableProfile;
 use crate::cores::{Core, Segment};
 use crate::engine::Simulation;
 use crate::model::Effort;
@@ -25,13 +25,13 @@ pub(crate) struct Holding {
 #[derive(Clone, Debug)]
 pub(crate) struct Split {
     pub model: SplitModel,
-    pub programs: Vec<Program>,
+    pub programs: Vec<RunnableProfile>,
     /// Whether slices were handed out before; the first ways need no filling.
     begun: bool,
 }
 
 impl Split {
-    pub fn new(model: SplitModel, programs: Vec<Program>) -> Split {
+    pub fn new(model: SplitModel, programs: Vec<RunnableProfile>) -> Split {
         Split {
             model,
             programs,

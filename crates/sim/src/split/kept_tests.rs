@@ -21,7 +21,7 @@ const ROUNDING: f64 = 1e-5;
 struct Case {
     machine: SplitModel,
     pool: Pool,
-    programs: Vec<Program>,
+    programs: Vec<RunnableProfile>,
     tasks: Vec<PeriodicTask>,
     base: CoreShares,
     aim: Aim,
@@ -38,7 +38,7 @@ struct Compared {
 }
 
 /// A program whose phases gain by ways, by bandwidth, by both or by nothing, up to some number of them.
-fn program(random: &mut ChaCha8Rng, grid: Grid) -> Program {
+fn program(random: &mut ChaCha8Rng, grid: Grid) -> RunnableProfile {
     let phases = random.random_range(1..=4);
     let mut ends: Vec<f64> = (1..phases).map(|_| random.random_range(0.01..0.99)).collect();
     ends.push(1.0);
@@ -63,7 +63,7 @@ fn program(random: &mut ChaCha8Rng, grid: Grid) -> Program {
         instructions: 10_f64.powf(random.random_range(7.0..8.8)),
         phases,
     };
-    Program::new(profile).unwrap()
+    RunnableProfile::new(profile).unwrap()
 }
 
 /// `all` in as many parts as cores, each at least `least`.
@@ -75,7 +75,7 @@ fn parts(random: &mut ChaCha8Rng, cores: usize, all: u8, least: u8) -> Vec<u8> {
     parts
 }
 
-fn compiled(programs: &[Program]) -> Programs {
+fn compiled(programs: &[RunnableProfile]) -> Programs {
     let profiles: Vec<Profile> = programs.iter().map(|program| program.profile().clone()).collect();
     Programs::new(&profiles, Objective::Speed).unwrap()
 }
@@ -107,7 +107,7 @@ fn case(seed: u64) -> Case {
         refill: Refill::Charged,
         decision_gap: [1, 10].map(Nanos::from_millis)[random.random_range(0..2)],
     };
-    let programs: Vec<Program> = (0..3).map(|_| program(random, grid)).collect();
+    let programs: Vec<RunnableProfile> = (0..3).map(|_| program(random, grid)).collect();
     let ways = parts(random, cores, grid.ways, least.ways);
     let partitions = parts(random, cores, grid.partitions, least.partitions);
     let share = |(ways, partitions): (u8, u8)| Share { ways, partitions };

@@ -3,8 +3,9 @@
 //! **Problem.** The value of an allocator of ways and bandwidth shows only when tasks run under it: phases come and go,
 //! jobs wait for each other, and ways that change their core must be filled again.
 //!
-//! **Terms.** A [`Program`] is a profile ready to run. A [`Slice`] is the share of one core: a contiguous range of ways
-//! and a number of bandwidth partitions. *Cold* bytes are those of ways that a core gained and has not filled yet.
+//! **Terms.** A [`RunnableProfile`] is a profile ready to run. A [`Slice`] is the share of one core: a contiguous range
+//! of ways and a number of bandwidth partitions. *Cold* bytes are those of ways that a core gained and has not filled
+//! yet.
 //!
 //! **Method.** A phase of a program is one step of a job. With all ways and bandwidth a phase takes its instructions
 //! over its best rate, at the machine's top clock: cycles, which scale with the clock. A smaller share adds time in
@@ -33,5 +34,5 @@ pub use error::SplitError;
 pub(crate) use holding::{Holding, Split};
 pub use instant::{Instant, slices};
 pub use model::{Refill, Slice, SplitModel};
-pub use program::Program;
+pub use program::RunnableProfile;
 pub use run::{Finished, run};

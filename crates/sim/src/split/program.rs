@@ -4,19 +4,19 @@ use punctual_allocation::{Profile, ProfileError, Share};
 
 /// A checked profile, with derived figures that a run needs at every event.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct RunnableProfile {
     profile: Profile,
     /// Seconds of each phase with all ways and bandwidth.
     best: Box<[f64]>,
     envelope: f64,
 }
 
-impl Program {
+impl RunnableProfile {
     /// Makes a program from `profile`. Tables are made monotone: a core may leave partitions unused.
     ///
     /// # Errors
     /// [`ProfileError`] for a profile that cannot be run.
-    pub fn new(mut profile: Profile) -> Result<Program, ProfileError> {
+    pub fn new(mut profile: Profile) -> Result<RunnableProfile, ProfileError> {
         profile.check()?;
         let mut envelope = 0.0;
         for (phase, length) in (0..).zip(lengths(&profile)) {
@@ -30,7 +30,7 @@ impl Program {
         let best = best
             .map(|(length, phase)| length / f64::from(phase.rates.rate(all)))
             .collect();
-        Ok(Program {
+        Ok(RunnableProfile {
             best,
             profile,
             envelope,

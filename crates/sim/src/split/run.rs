@@ -7,11 +7,11 @@ use punctual_workload::{Active, Arrival, JobOutcome};
 use super::error::SplitError;
 use super::instant::Instant;
 use super::model::{Slice, SplitModel};
-use super::program::Program;
+use super::program::RunnableProfile;
 use crate::engine::Simulation;
-use crate::load::Event;
+use crate::load::SimulationEvent;
 use crate::model::MachineModel;
-use crate::task::{self, Dispatch, Jobs, Release, Step, Work};
+use crate::task::{self, Dispatch, Jobs, Release, Step, TaskWorkload};
 
 /// Bound on the length of a run, in multiples of the time in which jobs are released; a longer run never ends.
 const LASTS_MAX: u64 = 100;
@@ -52,7 +52,7 @@ pub struct Finished {
 /// [`SplitError`] for invalid input, and for a run that would not end.
 pub fn run(
     model: &SplitModel,
-    programs: &[Program],
+    programs: &[RunnableProfile],
     tasks: &[PeriodicTask],
     duration: Nanos,
     mut allocate: impl FnMut(&Instant) -> Option<Vec<Option<Slice>>>,
@@ -87,14 +87,14 @@ pub fn run(
 fn pass(machine: &mut Simulation<'_>, next: Time, mut ended: impl FnMut(JobOutcome)) {
     loop {
         match machine.run_until(next) {
-            Event::Completed(outcome) => ended(outcome),
-            Event::Released { .. } | Event::Progressed(_) | Event::Skipped { .. } => {}
-            Event::Reached => return,
+            SimulationEvent::Completed(outcome) => ended(outcome),
+            SimulationEvent::Released { .. } | SimulationEvent::Progressed(_) | SimulationEvent::Skipped { .. } => {}
+            SimulationEvent::Reached => return,
         }
     }
 }
 
-fn note(finished: &mut Finished, job: JobOutcome, programs: &[Program], tasks: &[PeriodicTask]) {
+fn note(finished: &mut Finished, job: JobOutcome, programs: &[RunnableProfile], tasks: &[PeriodicTask]) {
     let program = &programs[tasks[job.task.index()].program];
     let rounding = program.envelope() * ROUNDING + program.phases() as f64 * 1e-9;
     let fast = job.split.computation.as_secs_f64() < program.envelope() - rounding;
@@ -123,7 +123,7 @@ fn end(machine: &mut Simulation<'_>, finished: Finished) -> Result<Finished, Spl
 
 fn machine(
     model: &SplitModel,
-    programs: &[Program],
+    programs: &[RunnableProfile],
     tasks: &[PeriodicTask],
     duration: Nanos,
 ) -> Result<Simulation<'static>, SplitError> {
@@ -141,7 +141,7 @@ fn machine(
         program: Some(task.program),
         backlog_max: usize::MAX,
     };
-    let work = Work {
+    let work = TaskWorkload {
         tasks: tasks.iter().enumerate().map(task).collect(),
         scheduling: Dispatch::EarliestDeadline,
         split: Some((*model, programs.to_vec())),
@@ -152,7 +152,12 @@ fn machine(
     Ok(Simulation::of(MachineModel::bare("split", model.cores as u32), work)?)
 }
 
-fn check(model: &SplitModel, programs: &[Program], tasks: &[PeriodicTask], duration: Nanos) -> Result<(), SplitError> {
+fn check(
+    model: &SplitModel,
+    programs: &[RunnableProfile],
+    tasks: &[PeriodicTask],
+    duration: Nanos,
+) -> Result<(), SplitError> {
     let refuse = |what: &str| Err(SplitError::Machine(what.into()));
     if model.cores == 0 || model.grid.is_empty() || model.grid.ways > 64 {
         return refuse("it needs a core, and 1 to 64 ways and bandwidth partitions");
@@ -170,7 +175,7 @@ fn check(model: &SplitModel, programs: &[Program], tasks: &[PeriodicTask], durat
     Ok(())
 }
 
-fn check_task(model: &SplitModel, programs: &[Program], task: &PeriodicTask) -> Result<(), String> {
+fn check_task(model: &SplitModel, programs: &[RunnableProfile], task: &PeriodicTask) -> Result<(), String> {
     let Some(program) = programs.get(task.program) else {
         return Err(format!("there is no program number {}", task.program));
     };

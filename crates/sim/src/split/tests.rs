@@ -39,14 +39,14 @@ fn slice(first: u8, ways: u8, partitions: u8) -> Option<Slice> {
 }
 
 /// A program of 1e9 instructions with equal phases: phase k gains `gains[k]` per way and partition over 1e9 per second.
-fn program(gains: &[f32]) -> Program {
+fn program(gains: &[f32]) -> RunnableProfile {
     let phase = |(k, gain): (usize, &f32)| Phase {
         ends: (k + 1) as f64 / gains.len() as f64,
         rates: RateTable::new(GRID, |share| {
             1e9 * (1.0 + gain * (f32::from(share.ways) + f32::from(share.partitions)))
         }),
     };
-    Program::new(Profile {
+    RunnableProfile::new(Profile {
         name: "synthetic".into(),
         grid: GRID,
         instructions: 1e9,
@@ -189,7 +189,7 @@ fn a_task_that_gets_nothing_never_ends() {
         Some(vec![slice(0, 6, 6), None])
     });
     assert!(matches!(starved, Err(SplitError::NeverEnds { task: 1, .. })));
-    let slow = [Program::new(Profile {
+    let slow = [RunnableProfile::new(Profile {
         instructions: 1e15,
         ..program(&[0.0]).profile().clone()
     })
@@ -264,7 +264,7 @@ fn an_allocator_finds_the_phase_that_a_job_is_in() {
 /// At how many boundaries the bound is needed.
 fn phases_agree(profile: Profile) -> usize {
     let compiled = Programs::new(std::slice::from_ref(&profile), Objective::Speed).unwrap();
-    let program = Program::new(profile).unwrap();
+    let program = RunnableProfile::new(profile).unwrap();
     let mut misread = 0;
     for phase in 0..program.phases() {
         for done in [0.0, 1.0_f64.next_down(), 1.0] {
@@ -289,7 +289,7 @@ proptest! {
         cuts in prop::collection::vec((1u8..6, 1u8..6), 1..40),
         charged in any::<bool>(),
     ) {
-        let programs: Vec<Program> = gains.iter().map(|gains| program(gains)).collect();
+        let programs: Vec<RunnableProfile> = gains.iter().map(|gains| program(gains)).collect();
         let tasks: Vec<PeriodicTask> = periods.iter()
             .map(|(program, period, core)| PeriodicTask { program: program % programs.len(), period: seconds(*period), core: *core })
             .collect();

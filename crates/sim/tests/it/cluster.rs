@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use punctual_federation::ids::NodeId;
 use punctual_federation::message::{Answer, Fate, Output, Refusal, Stop};
 use punctual_sim::cluster::history::Deed;
-use punctual_sim::cluster::{Keep, Plant, Report, Settings, run};
+use punctual_sim::cluster::{ClusterReport, ClusterSettings, Keep, Plant, run};
 use punctual_units::{Nanos, Time};
 
 /// How many seeds each commit tries; `punctual federation sim --seeds N` tries as many as one likes.
@@ -14,16 +14,16 @@ const SEEDS: u64 = 1_000;
 
 /// Runs seeds on all cores until `stop` says so of a report: that of the least seed of which it does.
 fn first(
-    settings: &Settings,
+    settings: &ClusterSettings,
     seeds: Range<u64>,
     plant: Option<Plant>,
-    stop: impl Fn(&Report) -> bool + Sync,
-) -> Option<Report> {
+    stop: impl Fn(&ClusterReport) -> bool + Sync,
+) -> Option<ClusterReport> {
     let next = AtomicU64::new(seeds.start);
     let end = AtomicU64::new(seeds.end);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let work = || {
-        let mut found: Option<Report> = None;
+        let mut found: Option<ClusterReport> = None;
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= end.load(Ordering::Relaxed) {
@@ -45,9 +45,9 @@ fn first(
     })
 }
 
-fn assert_clean(settings: &Settings, seeds: Range<u64>) {
-    let violated = |report: &Report| report.violation.is_some();
-    if let Some(Report { seed, violation, .. }) = first(settings, seeds, None, violated) {
+fn assert_clean(settings: &ClusterSettings, seeds: Range<u64>) {
+    let violated = |report: &ClusterReport| report.violation.is_some();
+    if let Some(ClusterReport { seed, violation, .. }) = first(settings, seeds, None, violated) {
         let what = violation.map_or(String::new(), |violation| violation.to_string());
         panic!("seed {seed}: {what}\nreplay it: cluster::run({settings:?}, {seed}, None, Keep::Trace)");
     }
@@ -55,14 +55,14 @@ fn assert_clean(settings: &Settings, seeds: Range<u64>) {
 
 #[test]
 fn without_faults_all_is_served() {
-    let settings = Settings {
+    let settings = ClusterSettings {
         fault_every: Nanos::ZERO,
         loss_per_mille: 0,
         repeat_per_mille: 0,
         slow_per_mille: 0,
         joiners: 0,
         clients: 1,
-        ..Settings::default()
+        ..ClusterSettings::default()
     };
     for seed in 0..10 {
         let report = run(&settings, seed, None, Keep::Nothing);
@@ -75,16 +75,16 @@ fn without_faults_all_is_served() {
 
 #[test]
 fn a_thousand_seeds_are_clean() {
-    assert_clean(&Settings::default(), 0..SEEDS);
+    assert_clean(&ClusterSettings::default(), 0..SEEDS);
 }
 
 #[test]
 fn every_planted_fault_is_found_within_a_thousand_seeds() {
     for plant in Plant::ALL {
-        let found = first(&Settings::default(), 0..SEEDS, Some(plant), |report| {
+        let found = first(&ClusterSettings::default(), 0..SEEDS, Some(plant), |report| {
             report.violation.is_some()
         });
-        let Some(Report { seed, violation, .. }) = found else {
+        let Some(ClusterReport { seed, violation, .. }) = found else {
             panic!("{} was not found", plant.name());
         };
         println!(
@@ -98,9 +98,9 @@ fn every_planted_fault_is_found_within_a_thousand_seeds() {
 #[test]
 fn everything_happens_that_should_be_survived() {
     let reports: Vec<_> = (0..60)
-        .map(|seed| run(&Settings::default(), seed, None, Keep::Nothing))
+        .map(|seed| run(&ClusterSettings::default(), seed, None, Keep::Nothing))
         .collect();
-    let times = |count: &dyn Fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
+    let times = |count: &dyn Fn(&ClusterReport) -> u64| reports.iter().map(count).sum::<u64>();
     for fault in [
         "one-way cut",
         "isolated",
@@ -163,17 +163,17 @@ fn everything_happens_that_should_be_survived() {
 }
 
 /// Faults other than the one that a test is about.
-fn calm() -> Settings {
-    Settings {
+fn calm() -> ClusterSettings {
+    ClusterSettings {
         fault_every: Nanos::ZERO,
         joiners: 0,
-        ..Settings::default()
+        ..ClusterSettings::default()
     }
 }
 
 #[test]
 fn a_node_that_restarts_for_ever_harms_no_other() {
-    let settings = Settings {
+    let settings = ClusterSettings {
         restless: true,
         ..calm()
     };
@@ -186,7 +186,7 @@ fn a_node_that_restarts_for_ever_harms_no_other() {
 
 #[test]
 fn of_two_nodes_of_one_name_one_stops_and_nothing_is_lost() {
-    let settings = Settings {
+    let settings = ClusterSettings {
         namesake: true,
         ..calm()
     };
@@ -201,7 +201,7 @@ fn of_two_nodes_of_one_name_one_stops_and_nothing_is_lost() {
 #[test]
 fn while_the_log_is_gone_reads_go_on_and_nothing_is_acknowledged() {
     let gone = Nanos::from_secs(1);
-    let settings = Settings {
+    let settings = ClusterSettings {
         log_gone_from: Some(gone),
         ..calm()
     };
@@ -224,10 +224,10 @@ fn while_the_log_is_gone_reads_go_on_and_nothing_is_acknowledged() {
 
 #[test]
 fn a_log_that_takes_short_entries_splits_batches_and_loses_nothing() {
-    let settings = Settings {
+    let settings = ClusterSettings {
         entry_bytes_max: 300,
         clients: 12,
-        ..Settings::default()
+        ..ClusterSettings::default()
     };
     assert_clean(&settings, 0..20);
     let too_long = |deed: &&Deed| {
@@ -244,9 +244,9 @@ fn a_log_that_takes_short_entries_splits_batches_and_loses_nothing() {
 
 #[test]
 fn without_fronts_clients_ask_nodes_and_nothing_is_lost() {
-    let settings = Settings {
+    let settings = ClusterSettings {
         fronts: 0,
-        ..Settings::default()
+        ..ClusterSettings::default()
     };
     assert_clean(&settings, 0..30);
 }
@@ -254,7 +254,7 @@ fn without_fronts_clients_ask_nodes_and_nothing_is_lost() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..5 {
-        let runs = [(); 2].map(|()| run(&Settings::default(), seed, None, Keep::Trace));
+        let runs = [(); 2].map(|()| run(&ClusterSettings::default(), seed, None, Keep::Trace));
         let [first, second] = runs.map(|report| format!("{report:?}"));
         assert!(first == second, "seed {seed}");
     }

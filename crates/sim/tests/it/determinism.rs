@@ -5,13 +5,13 @@ use crate::common;
 use common::*;
 use proptest::prelude::*;
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_sim::{Event, Load, MachineModel, Simulation};
+use punctual_sim::{MachineModel, Simulation, SimulationEvent, SimulationLoad};
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{Arrival, Trace};
 
 const END: Nanos = Nanos::from_millis(900);
 
-fn busy_load(trace: &Trace, seed: u64) -> Load<'_> {
+fn busy_load(trace: &Trace, seed: u64) -> SimulationLoad<'_> {
     let (mut browse, program) = interferer(&[get(400), compute(200_000), put(2)]);
     browse.arrival = Arrival::AfterCompletion {
         pause_min: Nanos::from_millis(1),
@@ -45,7 +45,7 @@ fn same_bytes(first: &mut Simulation, second: &mut Simulation) -> bool {
     record(first) == record(second)
 }
 
-fn run_until_end(machine: &mut Simulation, end: Time) -> Vec<Event> {
+fn run_until_end(machine: &mut Simulation, end: Time) -> Vec<SimulationEvent> {
     run(machine, end.since(Time::ZERO))
 }
 

@@ -6,9 +6,10 @@ use common::*;
 use proptest::prelude::*;
 use punctual_allocation::{CoreJobs, Grid, Objective, Phase, Profile, Programs, RateTable, Share as SplitShare};
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_sim::split::{Program, SplitModel};
+use punctual_sim::split::{RunnableProfile, SplitModel};
 use punctual_sim::{
-    Event, Failing, Fault, Faults, Faulty, Load, MachineModel, MeterId, Parts, Simulation, SplitLoad, costs,
+    Failing, Fault, Faults, Faulty, MachineModel, MeterId, Parts, Simulation, SimulationEvent, SimulationLoad,
+    SplitLoad, costs,
 };
 use punctual_testing::conformance::machine as conformance;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
@@ -39,7 +40,7 @@ fn the_machine_conforms() {
         let end = |machine: &Simulation| machine.now() + Nanos::from_millis(10);
         let pass_time = |machine: &mut Simulation| {
             let end = end(machine);
-            while machine.run_until(end) != Event::Reached {}
+            while machine.run_until(end) != SimulationEvent::Reached {}
         };
         assert_eq!(conformance::check(&mut machine, pass_time), Vec::<String>::new());
         // Seen through sound knobs and meters it is the same machine.
@@ -63,7 +64,7 @@ fn split() -> SplitLoad {
     };
     SplitLoad {
         model: SplitModel::PAPER,
-        programs: vec![Program::new(profile).unwrap()],
+        programs: vec![RunnableProfile::new(profile).unwrap()],
         program_of: vec![Some(0)],
     }
 }
@@ -71,7 +72,7 @@ fn split() -> SplitLoad {
 #[test]
 fn a_machine_that_splits_its_cache_conforms() {
     let trace = silence();
-    let load = Load {
+    let load = SimulationLoad {
         split: Some(split()),
         ..load(&trace, vec![real_time(&[get(100), compute(1), put(3)])])
     };
@@ -80,7 +81,7 @@ fn a_machine_that_splits_its_cache_conforms() {
     assert_eq!([0, 3, 4].map(ways), [true, true, false]);
     let pass_time = |machine: &mut Simulation| {
         let end = machine.now() + Nanos::from_millis(10);
-        while machine.run_until(end) != Event::Reached {}
+        while machine.run_until(end) != SimulationEvent::Reached {}
     };
     assert_eq!(conformance::check(&mut machine, pass_time), Vec::<String>::new());
 }
@@ -88,7 +89,7 @@ fn a_machine_that_splits_its_cache_conforms() {
 #[test]
 fn ways_change_hands_together_or_not_at_all() {
     let trace = silence();
-    let load = Load {
+    let load = SimulationLoad {
         split: Some(split()),
         ..load(&trace, vec![real_time(&[compute(1)])])
     };
@@ -117,7 +118,7 @@ fn what_runs_is_the_same_while_the_count_of_changes_is() {
     let trace = Trace::synthetic(sensors, least, most, Nanos::from_secs(1), 5);
     let ops: Vec<_> = (0..20).map(|_| get(1)).chain([compute(1), put(3)]).collect();
     let tasks = vec![real_time(&ops), urgent(&[get(5)]), interferer(&ops)];
-    let load = Load {
+    let load = SimulationLoad {
         split: Some(SplitLoad {
             program_of: vec![Some(0), None, Some(0)],
             ..split()
@@ -149,7 +150,7 @@ proptest! {
     fn a_phase_takes_as_long_as_an_allocator_thinks(step in 0usize..13, ways in 1u8..=5, partitions in 1u8..=5) {
         let (trace, split) = (silence(), split());
         let mut programs = Programs::new(&[split.programs[0].profile().clone()], Objective::Speed).unwrap();
-        let load = Load { split: Some(split), ..load(&trace, vec![real_time(&[compute(1)])]) };
+        let load = SimulationLoad { split: Some(split), ..load(&trace, vec![real_time(&[compute(1)])]) };
         let mut machine = machine(MachineModel::exynos5422_a15(), load);
         let clock = machine.offers().clock().unwrap().clone();
         let set = clock.steps[step % clock.steps.len()];
@@ -188,7 +189,7 @@ fn the_conformance_suite_sees_faults() {
         let mut seen = Faulty::new(machine(MachineModel::duo(), load(&trace, tasks.clone())), faults);
         let pass_time = |seen: &mut Faulty| {
             let end = seen.now() + Nanos::from_millis(10);
-            while seen.machine.run_until(end) != Event::Reached {}
+            while seen.machine.run_until(end) != SimulationEvent::Reached {}
         };
         assert!(!conformance::check(&mut seen, pass_time).is_empty(), "{failing:?}");
     }
@@ -215,7 +216,7 @@ fn a_clock_that_changes_midway_splits_the_cycles() {
         MachineModel::duo(),
         load(&trace, vec![real_time(&[compute(14_000_000)])]),
     );
-    assert!(matches!(machine.run_until(Time(1)), Event::Released { .. }));
+    assert!(matches!(machine.run_until(Time(1)), SimulationEvent::Released { .. }));
     machine.run_until(Time(3_500_000));
     set_clock(&mut machine, 1000);
     // 7 million cycles at 2 GHz, 7 million at 1 GHz.
@@ -228,7 +229,7 @@ fn a_clock_that_takes_time_to_change_is_the_old_one_until_then() {
     let mut model = MachineModel::duo();
     model.clock_change_us = 140.0;
     let mut machine = machine(model, load(&trace, vec![real_time(&[compute(14_000_000)])]));
-    assert!(matches!(machine.run_until(Time(1)), Event::Released { .. }));
+    assert!(matches!(machine.run_until(Time(1)), SimulationEvent::Released { .. }));
     machine.run_until(Time(3_400_000));
     // The second setting takes the place of the first, which is not in force yet.
     set_clock(&mut machine, 500);
@@ -290,7 +291,7 @@ proptest! {
         machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(clock)));
         // All of the first job, whatever its length.
         let done = loop {
-            if let Event::Completed(outcome) = machine.run_until(Time(u64::MAX / 2)) {
+            if let SimulationEvent::Completed(outcome) = machine.run_until(Time(u64::MAX / 2)) {
                 break outcome;
             }
         };
@@ -351,7 +352,7 @@ proptest! {
         let mut machine = machine(model, load);
         let mut completed = [0; 3];
         for event in run(&mut machine, Nanos::from_millis(700)) {
-            if let Event::Completed(outcome) = event {
+            if let SimulationEvent::Completed(outcome) = event {
                 prop_assert_eq!(outcome.split.response(), outcome.response(), "{:?}", outcome);
                 if outcome.deadline.is_some() {
                     prop_assert_eq!(outcome.job, completed[outcome.task.index()], "in order: {:?}", outcome);

@@ -6,7 +6,7 @@ use crate::common;
 use common::{compute, interferer, load, silence};
 use proptest::prelude::*;
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_sim::{Event, LENDING_COSTS, MachineModel, Simulation};
+use punctual_sim::{LENDING_COSTS, MachineModel, Simulation, SimulationEvent};
 use punctual_testing::task_by_hand;
 use punctual_units::{Clock, CoreId, Nanos, Time};
 use punctual_workload::{Arrival, Class, Program, TaskSpec};
@@ -54,8 +54,8 @@ proptest! {
         let mut outcomes = Vec::new();
         while machine.now() < end {
             match machine.run_until(next.min(end)) {
-                Event::Completed(outcome) if outcome.deadline.is_some() => outcomes.push(outcome),
-                Event::Reached if machine.now() == next && next < end => {
+                SimulationEvent::Completed(outcome) if outcome.deadline.is_some() => outcomes.push(outcome),
+                SimulationEvent::Reached if machine.now() == next && next < end => {
                     lent = !lent;
                     machine.apply(&Plan::of(KnobId::Lease(CORE), Value::Lent(lent)));
                     next = flips.next().unwrap_or(end);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use punctual_sim::media::{Access, Device, Ftl, Geometry, Media, Medium, Request};
+use punctual_sim::media::{Access, Device, Ftl, Geometry, Media, Medium, PageRequest};
 use punctual_units::{Nanos, Time};
 
 /// A small device, sound by construction: what the user has is what full blocks cannot all hold.
@@ -83,7 +83,7 @@ proptest! {
             for (read, page, pages, pause) in &requests {
                 let access = if *read { Access::Read } else { Access::Write };
                 now = now + Nanos(*pause);
-                let done = device.submit(Request { access, page: *page, pages: *pages }, now);
+                let done = device.submit(PageRequest { access, page: *page, pages: *pages }, now);
                 prop_assert!(done > now && done > last, "one after the other");
                 last = done;
             }
@@ -144,7 +144,7 @@ fn table_1_comes_out_of_the_devices() {
     let media = Media::dps_table_1();
     let time = |medium: Medium, access| {
         let mut device = Device::new(&medium, media.page_bytes, 1);
-        let page = Request {
+        let page = PageRequest {
             access,
             page: 7,
             pages: 1,
@@ -169,7 +169,7 @@ fn garbage_collection_delays_the_request_after_it() {
     let mut now = Time::ZERO;
     let mut worst = Nanos::ZERO;
     for page in 0..2000u64 {
-        let request = |access| Request {
+        let request = |access| PageRequest {
             access,
             page: page * 7919,
             pages: 1,

@@ -5,7 +5,7 @@ use crate::common;
 use common::{compute, load, put};
 use proptest::prelude::*;
 use punctual_cores::{Placement, Seat};
-use punctual_sim::{Event, MachineModel, Simulation, SimulationError, placed};
+use punctual_sim::{MachineModel, Simulation, SimulationError, SimulationEvent, placed};
 use punctual_testing::task_by_hand;
 use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, TaskSpec, Trace};
@@ -25,7 +25,7 @@ fn outcomes(machine: &mut Simulation<'_>) -> Vec<JobOutcome> {
     let mut outcomes = Vec::new();
     let end = Time::ZERO + Nanos::from_secs(1);
     while machine.now() < end {
-        if let Event::Completed(outcome) = machine.run_until(end) {
+        if let SimulationEvent::Completed(outcome) = machine.run_until(end) {
             outcomes.push(outcome);
         }
     }

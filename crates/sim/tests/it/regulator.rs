@@ -16,7 +16,7 @@ use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_platform::{
     Applied, ClockOffer, KnobId, KnobOffer, Measure, MeterId, Offers, Provenance, Range, Readings,
 };
-use punctual_sim::pipeline::{Mechanism, Pipeline, Simulated, StepCost, Thermal};
+use punctual_sim::pipeline::{MigrationModel, PipelineModel, Simulated, StepCost, Thermal};
 use punctual_units::{CoreId, Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{ControllerKind, Goal, JobOutcome, Pace, Split, TaskGoal, UpdateMode};
 use rand::{RngExt, SeedableRng};
@@ -60,7 +60,7 @@ fn cores() -> Cores {
     }
 }
 
-fn pipeline() -> Pipeline {
+fn pipeline() -> PipelineModel {
     let edge = EdgeSpec {
         slots: 14,
         frame_bytes: 64,
@@ -82,7 +82,7 @@ fn pipeline() -> Pipeline {
         );
     }
     let costs = CYCLES.map(|cycles| StepCost { cycles, spread: 0.05 });
-    Pipeline::new(&graph.build().unwrap(), costs.to_vec()).unwrap()
+    PipelineModel::new(&graph.build().unwrap(), costs.to_vec()).unwrap()
 }
 
 const COST: MoveCost = MoveCost {
@@ -92,7 +92,7 @@ const COST: MoveCost = MoveCost {
 };
 
 fn simulated(fps: f64, seed: u64) -> Simulated {
-    let mechanism = Mechanism {
+    let mechanism = MigrationModel {
         cost: COST,
         transfer: Nanos::from_micros(10),
         boost: false,

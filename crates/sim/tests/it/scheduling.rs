@@ -3,13 +3,13 @@
 use crate::common;
 
 use common::*;
-use punctual_sim::{BACKLOG_MAX, Event, Load, MachineModel, Simulation, SimulationError};
+use punctual_sim::{BACKLOG_MAX, MachineModel, Simulation, SimulationError, SimulationEvent, SimulationLoad};
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, Split, TaskSpec, Trace};
 
-fn completed(events: &[Event], task: u32) -> Vec<JobOutcome> {
-    let outcome = |event: &Event| match event {
-        Event::Completed(outcome) if outcome.task == TaskId(task) => Some(*outcome),
+fn completed(events: &[SimulationEvent], task: u32) -> Vec<JobOutcome> {
+    let outcome = |event: &SimulationEvent| match event {
+        SimulationEvent::Completed(outcome) if outcome.task == TaskId(task) => Some(*outcome),
         _ => None,
     };
     events.iter().filter_map(outcome).collect()
@@ -83,19 +83,21 @@ fn a_backlog_is_bounded_and_skipped_releases_are_told() {
     let (mut released, mut done, mut skipped) = (0, 0, 0);
     for event in run(&mut machine, Nanos::from_secs(2)) {
         match event {
-            Event::Released { job, .. } => {
+            SimulationEvent::Released { job, .. } => {
                 assert_eq!(job, released, "numbered without a gap");
                 released += 1;
             }
-            Event::Completed(outcome) => {
+            SimulationEvent::Completed(outcome) => {
                 assert_eq!(outcome.job, done, "first in, first out");
                 done += 1;
             }
-            Event::Skipped { at, .. } => {
+            SimulationEvent::Skipped { at, .. } => {
                 assert_eq!(released - done, BACKLOG_MAX as u64 + 1, "at {at:?}");
                 skipped += 1;
             }
-            Event::Progressed(_) | Event::Reached => unreachable!("not asked for, and `run` ends there"),
+            SimulationEvent::Progressed(_) | SimulationEvent::Reached => {
+                unreachable!("not asked for, and `run` ends there")
+            }
         }
         assert!(released - done <= BACKLOG_MAX as u64 + 1);
     }
@@ -149,24 +151,25 @@ fn the_clock_stands_at_what_happened_and_never_runs_back() {
     );
     assert!(matches!(
         machine.run_until(Time(5)),
-        Event::Released {
+        SimulationEvent::Released {
             job: 0,
             at: Time::ZERO,
             ..
         }
     ));
     assert_eq!(machine.now(), Time::ZERO);
-    assert_eq!(machine.run_until(Time(5)), Event::Reached);
-    assert_eq!(machine.run_until(Time(3)), Event::Reached);
+    assert_eq!(machine.run_until(Time(5)), SimulationEvent::Reached);
+    assert_eq!(machine.run_until(Time(3)), SimulationEvent::Reached);
     assert_eq!(machine.now(), Time(5));
-    assert!(matches!(machine.run_until(Time::MAX), Event::Completed(_)));
+    assert!(matches!(machine.run_until(Time::MAX), SimulationEvent::Completed(_)));
     assert_eq!(machine.now(), Time(1_000_000));
 }
 
 #[test]
 fn what_cannot_be_simulated_is_named() {
     let trace = silence();
-    let refused = |model: MachineModel, load: Load<'static>| Simulation::new(model, load).map(|_| ()).unwrap_err();
+    let refused =
+        |model: MachineModel, load: SimulationLoad<'static>| Simulation::new(model, load).map(|_| ()).unwrap_err();
     let trace: &'static Trace = Box::leak(Box::new(trace));
     let error = refused(MachineModel::duo(), load(trace, vec![real_time(&[])]));
     assert_eq!(

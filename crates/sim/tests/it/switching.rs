@@ -4,7 +4,7 @@ use crate::common;
 
 use common::{busy, compute, get, interferer, jobs, load, machine, real_time, run, silence};
 use proptest::prelude::*;
-use punctual_sim::{Event, MachineModel};
+use punctual_sim::{MachineModel, SimulationEvent};
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, Arrival, Class, JobProgress, Op, Program, Surge, TaskSpec};
 
@@ -19,7 +19,7 @@ proptest! {
         let released: Vec<Time> = run(&mut machine, Nanos::from_millis(700))
             .into_iter()
             .filter_map(|event| match event {
-                Event::Released { at, .. } => Some(at),
+                SimulationEvent::Released { at, .. } => Some(at),
                 _ => None,
             })
             .collect();
@@ -90,13 +90,13 @@ fn checkpoints_are_told_where_they_are_asked_for_and_change_nothing() {
     let checkpoints: Vec<JobProgress> = all
         .iter()
         .filter_map(|event| match event {
-            Event::Progressed(progress) => Some(*progress),
+            SimulationEvent::Progressed(progress) => Some(*progress),
             _ => None,
         })
         .collect();
-    let rest: Vec<Event> = all
+    let rest: Vec<SimulationEvent> = all
         .into_iter()
-        .filter(|event| !matches!(event, Event::Progressed(_)))
+        .filter(|event| !matches!(event, SimulationEvent::Progressed(_)))
         .collect();
     assert_eq!(quiet, rest);
     let numbers: Vec<(u64, u32, u32)> = checkpoints.iter().map(|told| (told.job, told.done, told.of)).collect();

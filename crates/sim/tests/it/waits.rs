@@ -4,7 +4,7 @@ use crate::common;
 
 use common::*;
 use proptest::prelude::*;
-use punctual_sim::{Event, Keeps, MachineModel, Other, Simulation, Waits};
+use punctual_sim::{Keeps, MachineModel, Other, Simulation, SimulationEvent, Waits};
 use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, TaskSpec, Trace, UpdateMode};
 
@@ -24,10 +24,10 @@ fn jobs(machine: &mut Simulation, end: Nanos) -> Vec<(JobOutcome, Waits)> {
     let mut jobs = Vec::new();
     loop {
         match machine.run_until(Time::ZERO + end) {
-            Event::Completed(outcome) if outcome.deadline.is_some() => {
+            SimulationEvent::Completed(outcome) if outcome.deadline.is_some() => {
                 jobs.push((outcome, machine.last_waits().clone()))
             }
-            Event::Reached => return jobs,
+            SimulationEvent::Reached => return jobs,
             _ => {}
         }
     }

@@ -4,11 +4,11 @@ use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Clients, Setup, Spread, WorkModel};
+use super::{QuerySource, Setup, Spread, WorkModel};
 
 /// Random properties of a query.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Drawn {
+pub(super) struct QueryDraw {
     pub(super) key: u32,
     pub(super) items: u32,
     /// Cost relative to the mean of its items.
@@ -37,7 +37,7 @@ impl Draws {
         }
     }
 
-    pub(super) fn query(&mut self, work: &WorkModel, now: Time) -> Drawn {
+    pub(super) fn query(&mut self, work: &WorkModel, now: Time) -> QueryDraw {
         let rng = &mut self.queries;
         // Always the same number of draws, so that a setting changes no other draw.
         let (place, of_hot, factor) = (unit(rng), unit(rng), unit(rng));
@@ -46,7 +46,7 @@ impl Draws {
             _ => number(place, work.keys),
         };
         let (least, most) = work.items;
-        Drawn {
+        QueryDraw {
             key,
             items: least + number(unit(rng), most - least + 1),
             factor: match work.spread {
@@ -83,22 +83,22 @@ impl Setup {
     /// Least and longest time that a client thinks, from `now` on.
     pub(super) fn think(&self, now: Time) -> (Nanos, Nanos) {
         match &self.clients {
-            Clients::Closed { think, .. } => {
+            QuerySource::Closed { think, .. } => {
                 let at = think.partition_point(|phase| phase.0 <= now).saturating_sub(1);
                 (think[at].1, think[at].2)
             }
-            Clients::Open { .. } => (Nanos::ZERO, Nanos::ZERO),
+            QuerySource::Open { .. } => (Nanos::ZERO, Nanos::ZERO),
         }
     }
 
     /// Queries per second that arrive at `now` in an open loop.
     pub(super) fn rate(&self, now: Time) -> f64 {
         match &self.clients {
-            Clients::Open { rates } => {
+            QuerySource::Open { rates } => {
                 let at = rates.partition_point(|phase| phase.0 <= now).saturating_sub(1);
                 rates[at].1
             }
-            Clients::Closed { .. } => 0.0,
+            QuerySource::Closed { .. } => 0.0,
         }
     }
 }

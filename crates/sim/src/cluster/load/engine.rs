@@ -9,10 +9,13 @@ use punctual_federation::ids::NodeId;
 use punctual_loop::backlog::{Backlog, BacklogGround, BacklogLog};
 use punctual_units::{Nanos, Time};
 
-use super::clients::{Drawn, Draws};
-use super::node::{Node, Number};
-use super::summary::{Answered, Counts, Summary};
-use super::{BalancerKind, Change, Clients, GateKind, HEARTBEAT, PERIOD, Policy, Setup, TRANSACTION, Waiting};
+use super::clients::{Draws, QueryDraw};
+use super::node::{NodeState, Number};
+use super::summary::{Answered, Summary, SummaryBuilder};
+use super::{
+    BalancerKind, ConnectionLimit, GateKind, HEARTBEAT, NodeChange, PERIOD, QueryPolicy, QuerySource, Setup,
+    TRANSACTION,
+};
 
 /// Kinds of events. Nodes, balancers and changes are numbers here: events are copied often.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +84,7 @@ impl Ord for Entry {
 /// A query between its sending and its end.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
-    drawn: Drawn,
+    drawn: QueryDraw,
     client: u32,
     balancer: u32,
     /// When the client sent the query, and when it was sent to its present node.
@@ -121,12 +124,12 @@ const NO_REPORT: BacklogReport = BacklogReport {
 /// State of one run.
 pub(super) struct Engine<'s> {
     setup: &'s Setup,
-    policy: &'s Policy,
+    policy: &'s QueryPolicy,
     held: Vec<u64>,
     now: Time,
     events: BinaryHeap<Reverse<Entry>>,
     made: u64,
-    nodes: Vec<Node>,
+    nodes: Vec<NodeState>,
     law: Option<Backlog>,
     /// Number of deaths of each node: queries begun before the last do not finish.
     lives: Vec<u32>,
@@ -134,14 +137,19 @@ pub(super) struct Engine<'s> {
     draws: Draws,
     flights: Vec<Flight>,
     free: Vec<Number>,
-    counts: Counts,
+    counts: SummaryBuilder,
     samples: usize,
     asked: Vec<NodeId>,
 }
 
 impl<'s> Engine<'s> {
     /// Starts a run. If a control law sets the nodes' knobs, it is the same for all: `law`, with its inputs.
-    pub(super) fn new(setup: &'s Setup, policy: &'s Policy, law: Option<(BacklogGround, Backlog)>, seed: u64) -> Self {
+    pub(super) fn new(
+        setup: &'s Setup,
+        policy: &'s QueryPolicy,
+        law: Option<(BacklogGround, Backlog)>,
+        seed: u64,
+    ) -> Self {
         let (ground, law) = law.unzip();
         let numbers = 0..setup.nodes.len();
         let balancer = |_| policy.balancer.balancer();
@@ -156,7 +164,7 @@ impl<'s> Engine<'s> {
             events: BinaryHeap::new(),
             made: 0,
             nodes: numbers
-                .map(|number| Node::new(setup, number, &policy.gate, law.clone()))
+                .map(|number| NodeState::new(setup, number, &policy.gate, law.clone()))
                 .collect(),
             law: law.clone(),
             lives: vec![0; setup.nodes.len()],
@@ -164,7 +172,7 @@ impl<'s> Engine<'s> {
             draws: Draws::new(seed),
             flights: Vec::new(),
             free: Vec::new(),
-            counts: Counts::new(setup.judged_from, setup.until, setup.deadline),
+            counts: SummaryBuilder::new(setup.judged_from, setup.until, setup.deadline),
             samples: 0,
             asked: Vec::new(),
         };
@@ -197,14 +205,14 @@ impl<'s> Engine<'s> {
             self.hold(number);
         }
         match &self.setup.clients {
-            Clients::Closed { count, .. } => {
+            QuerySource::Closed { count, .. } => {
                 let most = self.setup.think(self.now).1;
                 for client in 0..*count {
                     let first = self.draws.between(Nanos::ZERO, most);
                     self.after(first, Event::Client(client));
                 }
             }
-            Clients::Open { .. } => self.next_arrival(),
+            QuerySource::Open { .. } => self.next_arrival(),
         }
         for (number, (at, _)) in self.setup.changes.iter().enumerate() {
             self.at(*at, Event::Change(number as u32));
@@ -264,7 +272,7 @@ impl<'s> Engine<'s> {
     }
 
     fn client(&mut self, client: u32) {
-        if let Clients::Closed { transactions, .. } = self.setup.clients {
+        if let QuerySource::Closed { transactions, .. } = self.setup.clients {
             if self.draws.happens(transactions) {
                 self.think(client, TRANSACTION);
                 return;
@@ -275,8 +283,8 @@ impl<'s> Engine<'s> {
         self.counts.offered(self.now);
         let drawn = self.draws.query(&self.setup.work, self.now);
         let balancer = match self.setup.clients {
-            Clients::Closed { .. } => client % self.setup.balancers,
-            Clients::Open { .. } => (drawn.draw % u64::from(self.setup.balancers)) as u32,
+            QuerySource::Closed { .. } => client % self.setup.balancers,
+            QuerySource::Open { .. } => (drawn.draw % u64::from(self.setup.balancers)) as u32,
         };
         let number = self.take_off(Flight {
             drawn,
@@ -329,7 +337,7 @@ impl<'s> Engine<'s> {
         flight.trip = u64::MAX;
         let client = flight.client;
         self.free.push(number);
-        if let Clients::Closed { .. } = self.setup.clients {
+        if let QuerySource::Closed { .. } = self.setup.clients {
             self.think(client, Nanos::ZERO);
         }
     }
@@ -441,7 +449,7 @@ impl<'s> Engine<'s> {
             // Balancers will learn of the death and send the queries lost here again.
             return;
         }
-        if let Waiting::Places { places, retry } = self.setup.waiting
+        if let ConnectionLimit::Places { places, retry } = self.setup.waiting
             && node.intake().requests() >= places
         {
             let trip = flight.trip;
@@ -488,7 +496,7 @@ impl<'s> Engine<'s> {
         let mut draw = self.made;
         while let Some(start) = self.nodes[at].intake_mut().start(now, draw) {
             draw = self.flights[start.work as usize].drawn.draw;
-            let Drawn { key, factor, .. } = self.flights[start.work as usize].drawn;
+            let QueryDraw { key, factor, .. } = self.flights[start.work as usize].drawn;
             let (cached, span) = self.nodes[at].serve(self.setup, &start, key, factor, draw);
             self.counts.started(now, cached, span);
             let life = self.lives[at];
@@ -556,7 +564,7 @@ impl<'s> Engine<'s> {
             return;
         }
         let alive = self.nodes.iter().filter(|node| node.alive);
-        let said: Vec<_> = alive.map(Node::beat).collect();
+        let said: Vec<_> = alive.map(NodeState::beat).collect();
         self.balancers
             .iter_mut()
             .for_each(|balancer| balancer.period(&said, self.now));
@@ -571,24 +579,24 @@ impl<'s> Engine<'s> {
         }
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: NodeChange) {
         match change {
-            Change::Join(number) => {
+            NodeChange::Join(number) => {
                 self.nodes[number].alive = true;
                 self.nodes[number].leaving = false;
                 self.joined(number);
             }
-            Change::Leave(number) => {
+            NodeChange::Leave(number) => {
                 self.nodes[number].leaving = true;
                 self.left(number);
             }
-            Change::Crash(number) => {
-                self.nodes[number] = Node::new(self.setup, number, &self.policy.gate, self.law.clone());
+            NodeChange::Crash(number) => {
+                self.nodes[number] = NodeState::new(self.setup, number, &self.policy.gate, self.law.clone());
                 self.nodes[number].alive = false;
                 self.lives[number] += 1;
                 self.after(self.setup.detection, Event::Eject(number as u32));
             }
-            Change::Speed(number, speed) => self.nodes[number].speed = speed,
+            NodeChange::Speed(number, speed) => self.nodes[number].speed = speed,
         }
     }
 

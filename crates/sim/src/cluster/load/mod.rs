@@ -3,9 +3,9 @@
 //! **Problem.** Balancers and admission are about load, and load needs many clients, many nodes and long runs. Only the
 //! parts that they depend on are simulated here; their own code is that of [`punctual_federation`].
 //!
-//! **Terms.** A [`Setup`] holds the nodes, the data, the clients and the changes of nodes. A [`Policy`] is a balancer
-//! and a gate (admission policy). A [`Summary`] is the result of one run. *Executors* are the cores of a node that
-//! execute queries.
+//! **Terms.** A [`Setup`] holds the nodes, the data, the clients and the changes of nodes. A [`QueryPolicy`] is a
+//! balancer and a gate (admission policy). A [`Summary`] is the result of one run. *Executors* are the cores of a node
+//! that execute queries.
 //!
 //! **Method.** Events are handled in order of time. A query travels to the balancer's choice, waits there in the node's
 //! intake, runs on one executor for (items x cost), cheaper where its key is cached, and its reply travels back. Only
@@ -54,9 +54,9 @@ pub struct Setup {
     /// Sizes, costs and keys of queries.
     pub work: WorkModel,
     /// Source of the queries.
-    pub clients: Clients,
+    pub clients: QuerySource,
     /// Place where clients wait until a node has accepted their connection.
-    pub waiting: Waiting,
+    pub waiting: ConnectionLimit,
     /// Order of service under all gates except `GateKind::Timely` and `GateKind::Limited`, which serve by deadline.
     pub order: ServiceOrder,
     /// Time from sending a query to its deadline.
@@ -66,7 +66,7 @@ pub struct Setup {
     /// Time from the death of a node until balancers know.
     pub detection: Nanos,
     /// Changes of nodes, by time.
-    pub changes: Vec<(Time, Change)>,
+    pub changes: Vec<(Time, NodeChange)>,
     /// Figures count from this instant on.
     pub judged_from: Time,
     /// End of the run.
@@ -125,7 +125,7 @@ pub struct Hot {
 
 /// Source of the queries.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Clients {
+pub enum QuerySource {
     /// Each client thinks, sends, and waits for the answer.
     Closed {
         /// Number of clients.
@@ -144,7 +144,7 @@ pub enum Clients {
 
 /// Place where a client waits whose query finds no room at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum ConnectionLimit {
     /// Every node accepts every connection at once, as the paper describes it.
     Taken,
     /// Connections of a node are limited. A client that finds none free tries again, as a TCP connection does whose SYN
@@ -159,7 +159,7 @@ pub enum Waiting {
 
 /// Change of a node during the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change {
+pub enum NodeChange {
     /// The node joins, with an empty cache.
     Join(usize),
     /// The node announces that it leaves: balancers know at once, and it finishes its queries.
@@ -276,7 +276,7 @@ impl GateKind {
 
 /// A balancer and a gate.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Policy {
+pub struct QueryPolicy {
     /// Chooses the node of each query.
     pub balancer: BalancerKind,
     /// Decides whether the node admits the query.
@@ -316,7 +316,7 @@ impl Setup {
                 spread: Spread::Even(0.2),
                 hot: None,
             },
-            clients: Clients::Closed {
+            clients: QuerySource::Closed {
                 count: 1500 * slaves as u32,
                 think: vec![
                     (Time(0), Nanos::from_millis(3500), Nanos::from_millis(4000)),
@@ -324,7 +324,7 @@ impl Setup {
                 ],
                 transactions: 0.1,
             },
-            waiting: Waiting::Places {
+            waiting: ConnectionLimit::Places {
                 places: 300,
                 retry: Nanos::from_secs(3),
             },
@@ -351,7 +351,7 @@ impl Setup {
     ///
     /// # Errors
     /// [`SetupError`] names the field that cannot be simulated, or the reason why the gate's model gives no law.
-    pub fn run(&self, policy: &Policy, seed: u64) -> Result<Summary, SetupError> {
+    pub fn run(&self, policy: &QueryPolicy, seed: u64) -> Result<Summary, SetupError> {
         self.check()?;
         let law = self.law(&policy.gate)?;
         Ok(engine::Engine::new(self, policy, law, seed).run())
@@ -400,9 +400,9 @@ impl Setup {
         if keys == 0 || cached == 0 {
             return refuse("work", "there is at least one key, and room for one in a cache");
         }
-        let changed = |change: &Change| match *change {
-            Change::Join(node) | Change::Leave(node) | Change::Crash(node) => node,
-            Change::Speed(node, _) => node,
+        let changed = |change: &NodeChange| match *change {
+            NodeChange::Join(node) | NodeChange::Leave(node) | NodeChange::Crash(node) => node,
+            NodeChange::Speed(node, _) => node,
         };
         if self
             .changes
@@ -412,8 +412,8 @@ impl Setup {
             return refuse("changes", "each is about one of the nodes, which count from 0");
         }
         match &self.clients {
-            Clients::Closed { think, .. } if think.is_empty() => refuse("clients", "they think for some time"),
-            Clients::Open { rates } if rates.is_empty() => refuse("clients", "queries come at some rate"),
+            QuerySource::Closed { think, .. } if think.is_empty() => refuse("clients", "they think for some time"),
+            QuerySource::Open { rates } if rates.is_empty() => refuse("clients", "queries come at some rate"),
             _ => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ pub(super) type Number = u32;
 
 /// State of one replica.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct NodeState {
     pub(super) id: NodeId,
     pub(super) alive: bool,
     /// Whether the node has announced that it leaves: it finishes its queries.
@@ -60,15 +60,15 @@ pub(super) fn machine(setup: &Setup, number: usize, gate: &GateKind) -> BacklogM
     BacklogMachine::new(machine_name(number), intake, Provenance::Simulated)
 }
 
-impl Node {
+impl NodeState {
     /// Makes a node; `law` sets its knob, if given.
-    pub(super) fn new(setup: &Setup, number: usize, gate: &GateKind, law: Option<Backlog>) -> Node {
+    pub(super) fn new(setup: &Setup, number: usize, gate: &GateKind, law: Option<Backlog>) -> NodeState {
         let NodeModel {
             executors,
             speed,
             present,
         } = setup.nodes[number];
-        let mut node = Node {
+        let mut node = NodeState {
             id: NodeId(number as u32),
             alive: present,
             leaving: false,

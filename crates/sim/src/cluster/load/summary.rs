@@ -152,17 +152,17 @@ pub(super) struct Answered {
 
 /// Counts while a run goes on.
 #[derive(Clone, Debug)]
-pub(super) struct Counts {
+pub(super) struct SummaryBuilder {
     summary: Summary,
     from: Time,
     bound: Nanos,
     ended: u64,
 }
 
-impl Counts {
-    pub(super) fn new(from: Time, until: Time, bound: Nanos) -> Counts {
+impl SummaryBuilder {
+    pub(super) fn new(from: Time, until: Time, bound: Nanos) -> SummaryBuilder {
         let seconds = (until.0 as usize).div_ceil(1_000_000_000);
-        Counts {
+        SummaryBuilder {
             summary: Summary {
                 seconds: until.since(from).as_secs_f64(),
                 second_by_second: vec![Second::default(); seconds],

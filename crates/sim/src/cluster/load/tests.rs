@@ -16,10 +16,10 @@ fn seconds(at: u64) -> Time {
 fn open(load: f64) -> Setup {
     let mut setup = Setup::paper(5);
     let rate = load * setup.capacity();
-    setup.clients = Clients::Open {
+    setup.clients = QuerySource::Open {
         rates: vec![(Time(0), rate)],
     };
-    setup.waiting = Waiting::Taken;
+    setup.waiting = ConnectionLimit::Taken;
     setup.judged_from = seconds(5);
     setup.until = seconds(20);
     setup
@@ -46,14 +46,14 @@ fn published() -> GateKind {
     }
 }
 
-fn policies() -> Vec<Policy> {
+fn policies() -> Vec<QueryPolicy> {
     let gates = [GateKind::Open, published(), GateKind::Timely];
-    let of = |balancer| gates.clone().map(|gate| Policy { balancer, gate });
+    let of = |balancer| gates.clone().map(|gate| QueryPolicy { balancer, gate });
     BalancerKind::ALL.into_iter().flat_map(of).collect()
 }
 
-fn ours_policy() -> Policy {
-    Policy {
+fn ours_policy() -> QueryPolicy {
+    QueryPolicy {
         balancer: BalancerKind::Home,
         gate: GateKind::Timely,
     }
@@ -66,11 +66,11 @@ fn every_query_ends_once() {
             let mut setup = open(1.5);
             setup.balancers = 2;
             setup.changes = vec![
-                (seconds(6), Change::Crash(0)),
-                (seconds(8), Change::Leave(1)),
-                (seconds(9), Change::Join(0)),
-                (seconds(10), Change::Speed(2, 0.5)),
-                (seconds(11), Change::Join(1)),
+                (seconds(6), NodeChange::Crash(0)),
+                (seconds(8), NodeChange::Leave(1)),
+                (seconds(9), NodeChange::Join(0)),
+                (seconds(10), NodeChange::Speed(2, 0.5)),
+                (seconds(11), NodeChange::Join(1)),
             ];
             let summary = setup.run(&policy, seed).unwrap();
             assert_eq!(summary.balance.0, summary.balance.1, "{policy:?}, seed {seed}");
@@ -90,7 +90,7 @@ fn every_query_ends_once() {
 /// same sights lead to the same decisions. One that was changed is found.
 #[test]
 fn the_bound_of_the_backlog_is_decided_by_the_loop_and_replays() {
-    let policy = Policy {
+    let policy = QueryPolicy {
         balancer: BalancerKind::FcProp,
         gate: published(),
     };
@@ -129,11 +129,11 @@ fn a_queue_is_as_the_formula_says() {
     setup.work.spread = Spread::Exponential;
     setup.order = ServiceOrder::Arrival;
     setup.wire = Nanos::ZERO;
-    setup.clients = Clients::Open {
+    setup.clients = QuerySource::Open {
         rates: vec![(Time(0), 0.5 * setup.capacity())],
     };
     setup.until = seconds(2000);
-    let policy = Policy {
+    let policy = QueryPolicy {
         balancer: BalancerKind::RoundRobin,
         gate: GateKind::Open,
     };
@@ -157,15 +157,15 @@ fn a_queue_is_as_the_formula_says() {
 #[test]
 fn clients_are_conserved() {
     let mut setup = Setup::paper(2);
-    setup.waiting = Waiting::Taken;
-    setup.clients = Clients::Closed {
+    setup.waiting = ConnectionLimit::Taken;
+    setup.clients = QuerySource::Closed {
         count: 300,
         think: vec![(Time(0), Nanos::from_millis(1000), Nanos::from_millis(1500))],
         transactions: 0.0,
     };
     setup.judged_from = seconds(20);
     setup.until = seconds(120);
-    let policy = Policy {
+    let policy = QueryPolicy {
         balancer: BalancerKind::RoundRobin,
         gate: GateKind::Open,
     };
@@ -200,7 +200,7 @@ fn ours_refuses_nothing_at_0_8_and_is_back_after_a_crash() {
     let calm = open(0.8).run(&ours_policy(), 1).unwrap();
     assert_eq!((calm.refused, calm.lost), (0, 0));
     let mut setup = open(1.5);
-    setup.changes = vec![(seconds(10), Change::Crash(4))];
+    setup.changes = vec![(seconds(10), NodeChange::Crash(4))];
     let summary = setup.run(&ours_policy(), 1).unwrap();
     let timely = |range: std::ops::Range<usize>| {
         let length = range.len() as f64;
@@ -217,7 +217,7 @@ fn ours_refuses_nothing_at_0_8_and_is_back_after_a_crash() {
 #[test]
 fn a_setup_that_makes_no_simulation_is_refused() {
     let mut setup = open(1.0);
-    setup.changes = vec![(seconds(1), Change::Crash(5))];
+    setup.changes = vec![(seconds(1), NodeChange::Crash(5))];
     let error = setup.run(&ours_policy(), 1).unwrap_err().to_string();
     assert_eq!(error, "changes: each is about one of the nodes, which count from 0");
     let none = Setup {

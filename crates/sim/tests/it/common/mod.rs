@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 use punctual_platform::Machine;
-use punctual_sim::{Event, Load, MachineModel, Simulation};
+use punctual_sim::{MachineModel, Simulation, SimulationEvent, SimulationLoad};
 use punctual_store::updates::AdmissionOptions;
 use punctual_testing::task_by_hand;
 use punctual_units::{Nanos, Share, Time};
@@ -72,8 +72,8 @@ pub fn put(count: u32) -> Op {
 }
 
 /// Updates as transactions, no freshness minimum, seed 1.
-pub fn load(trace: &Trace, tasks: Vec<(TaskSpec, Program)>) -> Load<'_> {
-    Load {
+pub fn load(trace: &Trace, tasks: Vec<(TaskSpec, Program)>) -> SimulationLoad<'_> {
+    SimulationLoad {
         tasks,
         placement: None,
         stream: SensorStream::new(trace, 1.0, 1),
@@ -100,15 +100,15 @@ pub fn bare_duo() -> MachineModel {
     bare(MachineModel::duo())
 }
 
-pub fn machine(model: MachineModel, load: Load<'_>) -> Simulation<'_> {
+pub fn machine(model: MachineModel, load: SimulationLoad<'_>) -> Simulation<'_> {
     Simulation::new(model, load).unwrap()
 }
 
 /// Everything that happens until `end`.
-pub fn run(machine: &mut Simulation, end: Nanos) -> Vec<Event> {
+pub fn run(machine: &mut Simulation, end: Nanos) -> Vec<SimulationEvent> {
     let end = Time::ZERO + end;
     let events = std::iter::from_fn(|| match machine.run_until(end) {
-        Event::Reached => None,
+        SimulationEvent::Reached => None,
         event => Some(event),
     });
     events.collect()
@@ -117,7 +117,7 @@ pub fn run(machine: &mut Simulation, end: Nanos) -> Vec<Event> {
 /// The real-time jobs that are complete at `end`.
 pub fn jobs(machine: &mut Simulation, end: Nanos) -> Vec<JobOutcome> {
     let outcome = |event| match event {
-        Event::Completed(outcome) if outcome.deadline.is_some() => Some(outcome),
+        SimulationEvent::Completed(outcome) if outcome.deadline.is_some() => Some(outcome),
         _ => None,
     };
     run(machine, end).into_iter().filter_map(outcome).collect()

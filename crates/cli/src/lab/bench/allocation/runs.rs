@@ -8,7 +8,7 @@
 
 use punctual_allocation::{Allocator, AllocatorSettings, Base, CoreShares, Policy, Pool, Programs, Refill, RunningJob};
 use punctual_lab::dna::{ProfileSet, TaskSet, draw};
-use punctual_sim::split::{self, Instant, Program, SplitModel, slices};
+use punctual_sim::split::{self, Instant, RunnableProfile, SplitModel, slices};
 use punctual_units::{Nanos, Time};
 
 use crate::failure::Failure;
@@ -55,7 +55,7 @@ pub struct Bench<'b> {
     pub programs: &'b Programs,
     pub pool: Pool,
     machine: SplitModel,
-    simulated: Vec<Program>,
+    simulated: Vec<RunnableProfile>,
     pub sets: Vec<TaskSet>,
 }
 
@@ -82,8 +82,8 @@ impl<'b> Bench<'b> {
         utilisation: f64,
         seed: u64,
     ) -> Result<Bench<'b>, Failure> {
-        let simulated = set.profiles.iter().cloned().map(Program::new);
-        let simulated: Vec<Program> = simulated
+        let simulated = set.profiles.iter().cloned().map(RunnableProfile::new);
+        let simulated: Vec<RunnableProfile> = simulated
             .collect::<Result<_, _>>()
             .map_err(|error| Failure::input([error.to_string()]))?;
         let set_of = |number| draw(&simulated, cores, utilisation, seed, number);
