@@ -293,9 +293,9 @@ fn check(scenario: &Scenario) -> Result<(), RunError> {
 
 /// Setup of a run beside a server, which has no end.
 #[cfg(target_os = "linux")]
-pub(crate) fn setup(request: &RunRequest) -> Result<Setup<'_>, RunError> {
+pub(crate) fn setup(request: &RunRequest) -> Result<RunSetup<'_>, RunError> {
     check(&request.scenario)?;
-    Ok(Setup {
+    Ok(RunSetup {
         design: design_for(request)?.0,
         request,
         excite: false,
@@ -307,7 +307,7 @@ fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result
         Some(Excite) => (None, Vec::new()),
         None => design_for(request)?,
     };
-    let setup = Setup {
+    let setup = RunSetup {
         request,
         design,
         excite: excite.is_some(),
@@ -394,13 +394,13 @@ fn overloaded(core: CoreId, load: f64, placement: &Placement) -> Problem {
 }
 
 /// Inputs that both machines need before they start.
-pub(crate) struct Setup<'r> {
+pub(crate) struct RunSetup<'r> {
     pub(crate) request: &'r RunRequest,
     design: Option<ControllerDocument>,
     excite: bool,
 }
 
-impl Setup<'_> {
+impl RunSetup<'_> {
     pub(crate) fn scenario(&self) -> &Scenario {
         &self.request.scenario
     }

@@ -17,7 +17,7 @@ use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario
 
 use self::leases::Leases;
 use crate::allocation::splitting;
-use crate::run::{RunError, Setup};
+use crate::run::{RunError, RunSetup};
 
 /// How much simulated time passes, at most about, before the watcher is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -26,7 +26,7 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 const FIGURES_EVERY: Nanos = Nanos::from_secs(5);
 
 /// Runs the scenario in simulated time.
-pub(crate) fn run_scenario(setup: &Setup, watch: Watch) -> Result<Finished, RunError> {
+pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<Finished, RunError> {
     let scenario = setup.scenario();
     let request = setup.request;
     let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);

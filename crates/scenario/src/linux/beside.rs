@@ -18,7 +18,7 @@ use punctual_store::updates::SensorSpec;
 use punctual_store::{Store, StoreError, StoreOptions};
 
 use super::{
-    Emulated, Fill, Place, ScenarioEngine, ScenarioStore, engine_options, fill, prepare, stage, store_options,
+    Emulated, Fill, ScenarioEngine, ScenarioStore, StoreLocation, engine_options, fill, prepare, stage, store_options,
 };
 use crate::run::{RunError, RunRequest, setup};
 
@@ -96,16 +96,17 @@ pub fn beside(
     watch: Watch,
 ) -> Result<Runtime<NodeEngine>, RunError> {
     let setup = setup(request)?;
-    let opened = |sensors: &[SensorSpec], place: &Place<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
-        let store = &setup.scenario().store;
-        let opened = open(&Needs {
-            options: store_options(&setup, sensors),
-            own: (place.main(), engine_options(&setup, store.map_bytes)),
-            emulated: Arc::clone(emulated),
-        })?;
-        fill(&opened.store, store, Fill::Missing, watch)?;
-        Ok(opened)
-    };
+    let opened =
+        |sensors: &[SensorSpec], place: &StoreLocation<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
+            let store = &setup.scenario().store;
+            let opened = open(&Needs {
+                options: store_options(&setup, sensors),
+                own: (place.main(), engine_options(&setup, store.map_bytes)),
+                emulated: Arc::clone(emulated),
+            })?;
+            fill(&opened.store, store, Fill::Missing, watch)?;
+            Ok(opened)
+        };
     let (runtime, options) = prepare(&setup, ClockPreference::Real, opened, watch)?;
     stage(watch, "starting")?;
     Ok(runtime.start(options)?)

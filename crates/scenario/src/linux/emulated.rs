@@ -135,12 +135,12 @@ impl<E: Engine> Engine for Emulated<E> {
 #[derive(Debug)]
 pub struct Paced<'e, T> {
     transaction: T,
-    account: Account<'e>,
+    account: OwedWork<'e>,
 }
 
 /// Work that a transaction owes.
 #[derive(Debug)]
-struct Account<'e> {
+struct OwedWork<'e> {
     pace: &'e Pace,
     /// Work that is not stretched yet.
     owed: Cell<Nanos>,
@@ -151,7 +151,7 @@ impl<'e, T> Paced<'e, T> {
     fn new(transaction: T, pace: &'e Pace, begun_in: Nanos) -> Self {
         Paced {
             transaction,
-            account: Account {
+            account: OwedWork {
                 pace,
                 owed: Cell::new(begun_in),
                 gets: Cell::new(0),
@@ -160,7 +160,7 @@ impl<'e, T> Paced<'e, T> {
     }
 }
 
-impl Account<'_> {
+impl OwedWork<'_> {
     fn owe(&self, work: Nanos) {
         self.owed.set(self.owed.get() + work);
         if self.owed.get() >= PORTION {
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn debts_are_paid_in_portions_and_before_the_lock_is_given_away() {
         let engine = at(0.5);
-        let account = Account {
+        let account = OwedWork {
             pace: &engine.pace,
             owed: Cell::new(Nanos::ZERO),
             gets: Cell::new(0),

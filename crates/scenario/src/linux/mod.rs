@@ -32,7 +32,7 @@ use rand_chacha::ChaCha8Rng;
 use self::beside::{Opened, Reads, Sets};
 pub use self::emulated::Emulated;
 use self::interpret::{Interpreter, object_key, sensor_key};
-use crate::run::{RunError, Setup};
+use crate::run::{RunError, RunSetup};
 
 /// The engine of every scenario: LMDB at the speed of the emulated clock.
 type ScenarioEngine = Emulated<Lmdb>;
@@ -87,13 +87,13 @@ fn check_claims(scenario: &Scenario, machine: &LinuxMachine, neighbours: &Neighb
 }
 
 /// Runs the scenario on this machine.
-pub(crate) fn run_scenario(setup: &Setup, watch: Watch<'_>) -> Result<Finished, RunError> {
+pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch<'_>) -> Result<Finished, RunError> {
     if let Some(path) = setup.request.store_path.as_deref() {
         // Reports a store that is in use, damaged, of another version or read-only before real-time work disturbs other
         // programs.
         drop(engine_options(setup, setup.scenario().store.map_bytes).open(path)?);
     }
-    let open = |sensors: &[SensorSpec], place: &Place<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
+    let open = |sensors: &[SensorSpec], place: &StoreLocation<'_>, emulated: &Arc<EmulatedClock>, watch: Watch<'_>| {
         let needs = &setup.scenario().store;
         let store = open_store(setup, &place.main(), needs.map_bytes, sensors, emulated)?;
         fill(&store, needs, Fill::Anew, watch)?;
@@ -110,9 +110,9 @@ pub(crate) fn run_scenario(setup: &Setup, watch: Watch<'_>) -> Result<Finished, 
 
 /// Prepares a run: refuses what cannot run, measures costs, opens the store by `open`, places the tasks.
 fn prepare(
-    setup: &Setup,
+    setup: &RunSetup,
     clock: ClockPreference,
-    open: impl FnOnce(&[SensorSpec], &Place<'_>, &Arc<EmulatedClock>, Watch<'_>) -> Result<Opened, RunError>,
+    open: impl FnOnce(&[SensorSpec], &StoreLocation<'_>, &Arc<EmulatedClock>, Watch<'_>) -> Result<Opened, RunError>,
     watch: Watch,
 ) -> Result<(Prepared<ScenarioEngine>, RunOptions), RunError> {
     let Neighbours {
@@ -142,7 +142,7 @@ fn prepare(
     })?;
     check_claims(setup.scenario(), &machine, &setup.request.neighbours)?;
     let emulated = machine.emulated_clock();
-    let place = Place {
+    let place = StoreLocation {
         given: setup.request.store_path.as_deref(),
         scratch: machine.temporary_dir(in_memory(setup))?,
     };
@@ -220,13 +220,13 @@ fn tell(watch: Watch, progress: Progress<'_>) -> Result<(), RunError> {
 }
 
 /// Where the stores of a run are.
-struct Place<'r> {
+struct StoreLocation<'r> {
     given: Option<&'r Path>,
     /// Removed when the machine's other changes are restored, even after a kill.
     scratch: PathBuf,
 }
 
-impl Place<'_> {
+impl StoreLocation<'_> {
     fn main(&self) -> PathBuf {
         self.given.map_or_else(|| self.scratch.join("store"), Path::to_path_buf)
     }
@@ -238,8 +238,8 @@ impl Place<'_> {
 
 /// Adds the scenario's tasks to a runtime.
 struct Placing<'s, 'r> {
-    setup: &'s Setup<'r>,
-    place: &'s Place<'r>,
+    setup: &'s RunSetup<'r>,
+    place: &'s StoreLocation<'r>,
     emulated: &'s Arc<EmulatedClock>,
     sensors: u32,
     reads: Reads,
@@ -331,7 +331,7 @@ fn clock_origin() -> ClockOrigin {
     name.map_or(ClockOrigin::UNKNOWN, |name| ClockOrigin::named(name.as_bytes()))
 }
 
-fn engine_options(setup: &Setup, map_bytes: u64) -> LmdbOptions {
+fn engine_options(setup: &RunSetup, map_bytes: u64) -> LmdbOptions {
     LmdbOptions {
         durability: setup.scenario().store.durability,
         quota: map_bytes as usize,
@@ -345,12 +345,12 @@ fn engine_options(setup: &Setup, map_bytes: u64) -> LmdbOptions {
 }
 
 /// Stores that need not survive the machine need no medium.
-fn in_memory(setup: &Setup) -> bool {
+fn in_memory(setup: &RunSetup) -> bool {
     setup.scenario().store.durability == workload::Durability::Volatile
 }
 
 fn open_store(
-    setup: &Setup,
+    setup: &RunSetup,
     path: &Path,
     map_bytes: u64,
     sensors: &[SensorSpec],
@@ -365,7 +365,7 @@ fn open_store(
 }
 
 /// Options of the store that the scenario wants, with these sensors.
-fn store_options(setup: &Setup, sensors: &[SensorSpec]) -> StoreOptions {
+fn store_options(setup: &RunSetup, sensors: &[SensorSpec]) -> StoreOptions {
     let needs = &setup.scenario().store;
     let object = |(index, sensor): (usize, &SensorSpec)| ObjectSpec {
         key: sensor_key(index as u32).into(),
@@ -417,7 +417,7 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, how: Fill, watch: W
 
 /// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is
 /// restored before the run. The user may end it.
-fn measure(setup: &Setup, core: CoreId, watch: Watch) -> Result<Costs, RunError> {
+fn measure(setup: &RunSetup, core: CoreId, watch: Watch) -> Result<Costs, RunError> {
     let mut machine = LinuxMachine::open(LinuxOptions::default())?;
     to_full_clock(&mut machine);
     let emulated = machine.emulated_clock();

@@ -31,19 +31,20 @@ struct Home {
     log: LendingLog,
     /// Most decisions that the log may hold.
     logged_max: usize,
-    account: Account,
+    account: LendingStats,
 }
 
 /// A task of the core.
 struct Occupant {
     /// Index among the machine's runners.
     runner: usize,
-    /// Last event that it reported.
-    told: Told,
+    /// State that was reported last.
+    reported: OccupantState,
 }
 
+/// State of a task as reported to the core's tenancy.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum OccupantState {
     Working,
     /// Away until its next release.
     Away(Time),
@@ -52,7 +53,7 @@ enum Told {
 
 /// Statistics of lending a core.
 #[derive(Default)]
-struct Account {
+struct LendingStats {
     leases: u64,
     late: u64,
     /// Start of the lease in force.
@@ -112,7 +113,7 @@ impl Home {
     fn new(core: CoreId, runners: Vec<usize>, logged_max: usize) -> Home {
         let occupant = |runner| Occupant {
             runner,
-            told: Told::Working,
+            reported: OccupantState::Working,
         };
         Home {
             core,
@@ -128,24 +129,24 @@ impl Home {
             usage: Usage::default(),
             useful: true,
             logged_max,
-            account: Account::default(),
+            account: LendingStats::default(),
         }
     }
 
     fn step(&mut self, machine: &mut Faulty) {
         let now = machine.now();
         for tenant in 0..self.occupants.len() {
-            let Occupant { runner, told } = self.occupants[tenant];
-            let event = match (told, machine.machine.rests_until(runner)) {
-                (Told::Working, Some(Time::MAX)) => (Told::Ended, TenantEvent::Ended),
-                (Told::Working, Some(release)) if release > now => {
+            let Occupant { runner, reported } = self.occupants[tenant];
+            let event = match (reported, machine.machine.rests_until(runner)) {
+                (OccupantState::Working, Some(Time::MAX)) => (OccupantState::Ended, TenantEvent::Ended),
+                (OccupantState::Working, Some(release)) if release > now => {
                     let costs = LENDING_COSTS;
-                    (Told::Away(release), TenantEvent::Leaves { release, costs })
+                    (OccupantState::Away(release), TenantEvent::Leaves { release, costs })
                 }
-                (Told::Away(release), _) if self.tenants.call_at(release) <= now => {
+                (OccupantState::Away(release), _) if self.tenants.call_at(release) <= now => {
                     let late = self.tenants.is_lent() && now + LENDING_COSTS.take_back > release;
                     self.account.late += u64::from(late);
-                    (Told::Working, TenantEvent::Called)
+                    (OccupantState::Working, TenantEvent::Called)
                 }
                 _ => continue,
             };
@@ -153,8 +154,8 @@ impl Home {
         }
     }
 
-    fn tell(&mut self, tenant: usize, (told, event): (Told, TenantEvent), machine: &mut Faulty) {
-        self.occupants[tenant].told = told;
+    fn tell(&mut self, tenant: usize, (reported, event): (OccupantState, TenantEvent), machine: &mut Faulty) {
+        self.occupants[tenant].reported = reported;
         if self.decide(tenant, event, machine.now()) {
             let lend = event != TenantEvent::Called;
             machine.apply(&Plan::of(KnobId::Lease(self.core), Value::Lent(lend)));
@@ -193,9 +194,9 @@ impl Home {
 
     /// Time at which the first of its tasks is to be called; `None` if none is away.
     fn next(&self, now: Time) -> Option<Time> {
-        let call = |occupant: &Occupant| match occupant.told {
-            Told::Away(release) => Some(self.tenants.call_at(release)),
-            Told::Working | Told::Ended => None,
+        let call = |occupant: &Occupant| match occupant.reported {
+            OccupantState::Away(release) => Some(self.tenants.call_at(release)),
+            OccupantState::Working | OccupantState::Ended => None,
         };
         self.occupants.iter().filter_map(call).min().map(|call| call.max(now))
     }
@@ -213,7 +214,7 @@ impl Home {
     }
 }
 
-impl Account {
+impl LendingStats {
     /// Counts that the core is lent or taken back now; `worked` is its working time in all.
     fn turned(&mut self, lend: bool, worked: Nanos, now: Time) {
         (self.lent, self.used) = self.so_far(worked, now);

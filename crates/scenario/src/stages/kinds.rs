@@ -16,15 +16,15 @@ pub const KINDS: &str = "copy, fm-low-pass, fm-demodulator, fm-band-1 to fm-band
 /// A built-in kind of stage: a copy, or a stage of `punctual radio` at equal gains. Frames are bytes I and Q, then
 /// complex numbers and sound as 32-bit floats.
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct StageKind {
     /// The radio's stage, and the radio's bands; `None`: the stage copies frames.
     radio: Option<(String, Options)>,
 }
 
 /// The kind of that name.
-pub fn kind(name: &str) -> Option<Kind> {
+pub fn kind(name: &str) -> Option<StageKind> {
     if name == "copy" {
-        return Some(Kind { radio: None });
+        return Some(StageKind { radio: None });
     }
     let (stage, bands) = match name.strip_prefix(RADIO)?.split_once(OF) {
         // Only these stages differ with the number of bands.
@@ -38,12 +38,12 @@ pub fn kind(name: &str) -> Option<Kind> {
     };
     options.check().ok()?;
     punctual_radio::stage(stage, &options).ok()?;
-    Some(Kind {
+    Some(StageKind {
         radio: Some((stage.into(), options)),
     })
 }
 
-impl Kind {
+impl StageKind {
     /// Stage of this kind before the first frame.
     pub fn body(&self) -> Option<Box<dyn AnyStage>> {
         match &self.radio {
