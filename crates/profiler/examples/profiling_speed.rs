@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use punctual_profiler::{Ending, Geometry, Program, Run};
+use punctual_profiler::{Geometry, ProfilerRun, Program, ProgramEnding};
 
 /// Bytes of the text, and characters of its lines.
 const TEXT_BYTES: u64 = 3_000_000;
@@ -123,13 +123,13 @@ fn row(command: &[OsString]) -> Result<String, Box<dyn Error>> {
 }
 
 fn profiled(program: &Program, search: &OsStr) -> Result<u64, Box<dyn Error>> {
-    let mut run = Run::start(program, &Geometry::FULL, search)?;
+    let mut run = ProfilerRun::start(program, &Geometry::FULL, search)?;
     let ending = loop {
         if let Some(ending) = run.wait(Duration::from_secs(1))? {
             break ending;
         }
     };
-    if ending != Ending::Finished {
+    if ending != ProgramEnding::Finished {
         return Err(ending.to_string().into());
     }
     Ok(run.windows().iter().map(|window| window.instructions).sum())

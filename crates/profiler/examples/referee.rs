@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use naive::{NaiveCaches, Source};
-use punctual_profiler::{Cache, Emulator, Ending, Geometry, Program, Run};
+use punctual_profiler::{Cache, Emulator, Geometry, ProfilerRun, Program, ProgramEnding};
 use punctual_tracer::LINE_BYTES;
 use referee::{Access, Trace};
 
@@ -101,13 +101,13 @@ fn without_second(geometry: Geometry) -> Geometry {
 
 /// Instructions and figures by the profiler.
 fn ours(program: &Program, geometry: &Geometry, search: &OsStr) -> Result<(u64, Figures), Box<dyn Error>> {
-    let mut run = Run::start(program, geometry, search)?;
+    let mut run = ProfilerRun::start(program, geometry, search)?;
     let ending = loop {
         if let Some(ending) = run.wait(Duration::from_secs(1))? {
             break ending;
         }
     };
-    if ending != Ending::Finished {
+    if ending != ProgramEnding::Finished {
         return Err(ending.to_string().into());
     }
     let mut misses = vec![0; geometry.ways.into()];

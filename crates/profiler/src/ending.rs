@@ -8,7 +8,7 @@ use punctual_tracer::Progress;
 
 /// The way in which a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum ProgramEnding {
     /// The program exited with code 0: its profile is complete.
     Finished,
     /// The program exited with another code.
@@ -23,39 +23,41 @@ pub enum Ending {
     EmulatorFailed,
 }
 
-impl Ending {
+impl ProgramEnding {
     /// Derives the program's ending from the emulator's exit status and the plugin's last progress.
-    pub fn of(status: ExitStatus, progress: &Progress) -> Ending {
+    pub fn of(status: ExitStatus, progress: &Progress) -> ProgramEnding {
         if !progress.installed {
-            return Ending::NotLoaded;
+            return ProgramEnding::NotLoaded;
         }
         match (status.signal(), status.code()) {
-            (Some(signal), _) => Ending::Killed(signal),
+            (Some(signal), _) => ProgramEnding::Killed(signal),
             // The program never began.
-            _ if progress.instructions == 0 => Ending::EmulatorFailed,
-            (None, Some(0)) if progress.ended => Ending::Finished,
-            (None, Some(code)) if progress.ended => Ending::Failed(code),
-            _ if progress.replacements > 0 => Ending::Replaced,
-            _ => Ending::EmulatorFailed,
+            _ if progress.instructions == 0 => ProgramEnding::EmulatorFailed,
+            (None, Some(0)) if progress.ended => ProgramEnding::Finished,
+            (None, Some(code)) if progress.ended => ProgramEnding::Failed(code),
+            _ if progress.replacements > 0 => ProgramEnding::Replaced,
+            _ => ProgramEnding::EmulatorFailed,
         }
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for ProgramEnding {
     /// Writes a sentence without its subject, with the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ending::Finished => f.write_str("ended"),
-            Ending::Failed(code) => write!(f, "ended with exit code {code}; mend the program, or what it is given"),
-            Ending::Killed(signal) => write!(f, "was killed by signal {signal} ({})", name(*signal)),
-            Ending::Replaced => {
+            ProgramEnding::Finished => f.write_str("ended"),
+            ProgramEnding::Failed(code) => {
+                write!(f, "ended with exit code {code}; mend the program, or what it is given")
+            }
+            ProgramEnding::Killed(signal) => write!(f, "was killed by signal {signal} ({})", name(*signal)),
+            ProgramEnding::Replaced => {
                 f.write_str("became another program (execve), which was not watched; profile that one by its own name")
             }
-            Ending::NotLoaded => f.write_str(
+            ProgramEnding::NotLoaded => f.write_str(
                 "was not run: the emulator did not take the plugin, and has said why above. QEMU with plugin \
                  interface 1 to 6, as 7.2 to 10.2 have, takes it; see docs/profiling.md",
             ),
-            Ending::EmulatorFailed => f.write_str(
+            ProgramEnding::EmulatorFailed => f.write_str(
                 "was given up by the emulator, which may have said why above; of a damaged program it says nothing",
             ),
         }
@@ -112,24 +114,24 @@ mod tests {
             replacements: 1,
             ..runs
         };
-        assert_eq!(Ending::of(exit_0, &ended), Ending::Finished);
-        assert_eq!(Ending::of(exit_3, &ended), Ending::Failed(3));
-        assert_eq!(Ending::of(killed, &runs), Ending::Killed(11));
-        assert_eq!(Ending::of(exit_0, &replaced), Ending::Replaced);
+        assert_eq!(ProgramEnding::of(exit_0, &ended), ProgramEnding::Finished);
+        assert_eq!(ProgramEnding::of(exit_3, &ended), ProgramEnding::Failed(3));
+        assert_eq!(ProgramEnding::of(killed, &runs), ProgramEnding::Killed(11));
+        assert_eq!(ProgramEnding::of(exit_0, &replaced), ProgramEnding::Replaced);
         assert_eq!(
-            Ending::of(
+            ProgramEnding::of(
                 exit_0,
                 &Progress {
                     ended: true,
                     ..replaced
                 }
             ),
-            Ending::Finished,
+            ProgramEnding::Finished,
             "it tried in vain"
         );
-        assert_eq!(Ending::of(exit_3, &none), Ending::NotLoaded);
-        assert_eq!(Ending::of(exit_3, &runs), Ending::EmulatorFailed);
+        assert_eq!(ProgramEnding::of(exit_3, &none), ProgramEnding::NotLoaded);
+        assert_eq!(ProgramEnding::of(exit_3, &runs), ProgramEnding::EmulatorFailed);
         let refused = Progress { ended: true, ..loaded };
-        assert_eq!(Ending::of(exit_3, &refused), Ending::EmulatorFailed);
+        assert_eq!(ProgramEnding::of(exit_3, &refused), ProgramEnding::EmulatorFailed);
     }
 }

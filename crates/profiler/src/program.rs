@@ -106,18 +106,18 @@ fn check(path: &Path) -> Result<(), ProfilerError> {
     let mut head = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
     file.take(HEAD_BYTES).read_to_end(&mut head).map_err(unreadable)?;
-    match Kind::of(&head) {
-        Kind::Elf { class: 2, machine } if machine == HERE.0 => Ok(()),
-        Kind::Elf { class, machine } => Err(ProfilerError::OtherArchitecture {
+    match FileKind::of(&head) {
+        FileKind::Elf { class: 2, machine } if machine == HERE.0 => Ok(()),
+        FileKind::Elf { class, machine } => Err(ProfilerError::OtherArchitecture {
             path: path.to_path_buf(),
             of: architecture(class, machine),
             here: HERE.1,
         }),
-        Kind::Script { interpreter } => Err(ProfilerError::Script {
+        FileKind::Script { interpreter } => Err(ProfilerError::Script {
             path: path.to_path_buf(),
             interpreter,
         }),
-        Kind::Unknown => Err(refused("not a program: neither ELF nor a script")),
+        FileKind::Unknown => Err(refused("not a program: neither ELF nor a script")),
     }
 }
 
@@ -133,7 +133,7 @@ fn architecture(class: u8, machine: u16) -> String {
 
 /// Kind of a file, by its first bytes.
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     /// Word size (1: 32 bits, 2: 64 bits) and architecture.
     Elf {
         class: u8,
@@ -145,8 +145,8 @@ enum Kind {
     Unknown,
 }
 
-impl Kind {
-    fn of(head: &[u8]) -> Kind {
+impl FileKind {
+    fn of(head: &[u8]) -> FileKind {
         match head {
             [0x7f, b'E', b'L', b'F', class, order, ..] if head.len() >= 20 => {
                 let machine = [head[18], head[19]];
@@ -155,18 +155,18 @@ impl Kind {
                 } else {
                     u16::from_le_bytes(machine)
                 };
-                Kind::Elf { class: *class, machine }
+                FileKind::Elf { class: *class, machine }
             }
             [b'#', b'!', rest @ ..] => {
                 let line = rest.split(|byte| *byte == b'\n').next().unwrap_or_default();
                 let line = String::from_utf8_lossy(line).trim().to_string();
                 // `env` only looks up the interpreter, as this function does.
                 let interpreter = line.strip_prefix("/usr/bin/env ").unwrap_or(&line);
-                Kind::Script {
+                FileKind::Script {
                     interpreter: interpreter.trim_start().to_string(),
                 }
             }
-            _ => Kind::Unknown,
+            _ => FileKind::Unknown,
         }
     }
 }
@@ -179,22 +179,22 @@ mod tests {
     fn a_file_is_known_by_its_head() {
         let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
         elf.resize(18, 0);
-        assert_eq!(Kind::of(&elf), Kind::Unknown, "cut off");
+        assert_eq!(FileKind::of(&elf), FileKind::Unknown, "cut off");
         elf.extend([183, 0]);
-        assert_eq!(Kind::of(&elf), Kind::Elf { class: 2, machine: 183 });
+        assert_eq!(FileKind::of(&elf), FileKind::Elf { class: 2, machine: 183 });
         assert_eq!(architecture(2, 183), "aarch64");
         assert_eq!(architecture(1, 3), "i386 with 32 bits");
         assert_eq!(architecture(2, 9999), "architecture 9999");
-        let script = Kind::Script {
+        let script = FileKind::Script {
             interpreter: "/bin/sh -e".into(),
         };
-        assert_eq!(Kind::of(b"#! /bin/sh -e\nexit"), script);
-        let found = Kind::Script {
+        assert_eq!(FileKind::of(b"#! /bin/sh -e\nexit"), script);
+        let found = FileKind::Script {
             interpreter: "python3".into(),
         };
-        assert_eq!(Kind::of(b"#!/usr/bin/env python3\n"), found);
-        assert_eq!(Kind::of(b""), Kind::Unknown);
-        assert_eq!(Kind::of(b"text"), Kind::Unknown);
+        assert_eq!(FileKind::of(b"#!/usr/bin/env python3\n"), found);
+        assert_eq!(FileKind::of(b""), FileKind::Unknown);
+        assert_eq!(FileKind::of(b"text"), FileKind::Unknown);
     }
 
     #[test]

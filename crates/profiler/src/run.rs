@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use punctual_tracer::{Channel, Geometry, Progress, Window};
 
 use crate::emulator::Emulator;
-use crate::ending::{Ending, ask_to_end};
+use crate::ending::{ProgramEnding, ask_to_end};
 use crate::error::ProfilerError;
 use crate::program::Program;
 use crate::start;
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A program that is being profiled. If dropped before its end, it is killed.
 #[derive(Debug)]
-pub struct Run {
+pub struct ProfilerRun {
     emulator: Child,
     channel: Channel,
     ways: usize,
@@ -25,18 +25,18 @@ pub struct Run {
     ended: bool,
 }
 
-impl Run {
+impl ProfilerRun {
     /// Starts `program` on the caches of `geometry`; the emulator is searched in `search` (the value of `PATH`). The
     /// program lives no longer than the thread that calls this.
     ///
     /// # Errors
     /// [`ProfilerError`]: no emulator, caches that cannot be modelled, or a refusal of the system.
-    pub fn start(program: &Program, geometry: &Geometry, search: &OsStr) -> Result<Run, ProfilerError> {
+    pub fn start(program: &Program, geometry: &Geometry, search: &OsStr) -> Result<ProfilerRun, ProfilerError> {
         geometry.check()?;
         let emulator = Emulator::find(search)?;
         let shared = start::memory_file(c"punctual-windows")?;
         let channel = Channel::create(&shared, geometry)?;
-        Ok(Run {
+        Ok(ProfilerRun {
             emulator: start::start(&emulator.path, program, &start::image()?, &shared)?,
             channel,
             ways: geometry.ways.into(),
@@ -49,7 +49,7 @@ impl Run {
     ///
     /// # Errors
     /// [`ProfilerError::System`] if the emulator cannot be waited for.
-    pub fn wait(&mut self, time: Duration) -> Result<Option<Ending>, ProfilerError> {
+    pub fn wait(&mut self, time: Duration) -> Result<Option<ProgramEnding>, ProfilerError> {
         let until = Instant::now() + time;
         loop {
             // First the status, then the windows: after the end, all windows written before it are there.
@@ -58,7 +58,7 @@ impl Run {
             self.channel.take(self.ways, &mut self.windows);
             if let Some(status) = status {
                 self.end();
-                return Ok(Some(Ending::of(status, &self.channel.progress())));
+                return Ok(Some(ProgramEnding::of(status, &self.channel.progress())));
             }
             if Instant::now() >= until {
                 return Ok(None);
@@ -100,7 +100,7 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for ProfilerRun {
     fn drop(&mut self) {
         if !self.ended {
             let _ = self.emulator.kill();

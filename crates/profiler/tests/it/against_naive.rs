@@ -6,7 +6,7 @@ mod naive;
 
 use common::{compiled, profiled, scaled};
 use naive::{NaiveCaches, Source};
-use punctual_profiler::{Ending, Geometry, Window};
+use punctual_profiler::{Geometry, ProgramEnding, Window};
 
 /// Accesses of each of the program's two walks.
 const ACCESSES: u64 = 400_000;
@@ -62,7 +62,7 @@ fn a_program_misses_as_naive_caches_say() {
     };
     let geometry = scaled();
     let (run, ending) = profiled(&program, &[&ACCESSES.to_string()], &geometry);
-    assert_eq!(ending, Ending::Finished);
+    assert_eq!(ending, ProgramEnding::Finished);
     // What the program does around its walks: start, print, end.
     let (around, _) = profiled(&program, &["0"], &geometry);
     let found = difference(totals(run.windows(), 20), totals(around.windows(), 20));
@@ -139,7 +139,7 @@ fn threads_have_private_caches_and_share_the_last_one() {
         return;
     };
     let (run, ending) = profiled(&program, &[], &scaled());
-    assert_eq!(ending, Ending::Finished);
+    assert_eq!(ending, ProgramEnding::Finished);
     assert_eq!(run.progress().threads, 5);
     // Each sweep is far larger than L2, so that every line is asked for in every round, and all of it larger than the
     // LLC.
@@ -158,9 +158,9 @@ fn an_error_of_the_program_is_told_and_loses_nothing() {
         return;
     };
     let (failed, ending) = profiled(&program, &["100000", "3"], &scaled());
-    assert_eq!(ending, Ending::Failed(3));
+    assert_eq!(ending, ProgramEnding::Failed(3));
     let (whole, _) = profiled(&program, &["100000"], &scaled());
     let instructions =
-        |run: &punctual_profiler::Run| run.windows().iter().map(|window| window.instructions).sum::<u64>();
+        |run: &punctual_profiler::ProfilerRun| run.windows().iter().map(|window| window.instructions).sum::<u64>();
     assert!(instructions(&failed) >= instructions(&whole) / 100 * 99);
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use common::{compiled_with, profiled, profiled_in, scaled, search};
 use naive::{NaiveCaches, Source};
-use punctual_profiler::{Emulator, Ending, Geometry, Program, Window};
+use punctual_profiler::{Emulator, Geometry, Program, ProgramEnding, Window};
 use punctual_tracer::LINE_BYTES;
 use referee::{Access, Trace};
 
@@ -56,14 +56,14 @@ fn every_emulator_counts_the_same() {
         return;
     };
     let (first, ending) = profiled(&program, &[], &geometry());
-    assert_eq!(ending, Ending::Finished);
+    assert_eq!(ending, ProgramEnding::Finished);
     assert!(first.windows().len() > 20, "{} windows", first.windows().len());
     let others = std::env::var_os("PUNCTUAL_QEMU").unwrap_or_default();
     let folders = std::env::split_paths(&others).map(PathBuf::into_os_string);
     for emulators in std::iter::once(search()).chain(folders.filter(|folder| !folder.is_empty())) {
         let emulator = Emulator::find(&emulators).expect("an emulator");
         let (again, ending) = profiled_in(&emulators, &program, &[], &geometry());
-        assert_eq!(ending, Ending::Finished, "{emulator:?}");
+        assert_eq!(ending, ProgramEnding::Finished, "{emulator:?}");
         assert_eq!(again.windows(), first.windows(), "{emulator:?}");
         let (instructions, requests, misses) = totals(again.windows(), geometry().ways);
         println!(

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use punctual_profiler::{Ending, Run};
+use punctual_profiler::{ProfilerRun, ProgramEnding};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -25,7 +25,7 @@ pub fn signals() -> Result<Signals, Failure> {
 
 /// Waits for the program's end, reports its progress, and asks it to end on the first Ctrl-C; the second ends it at
 /// once. Also returns whether it was asked to end.
-pub fn follow(run: &mut Run, signals: &mut Signals) -> Result<(Ending, bool), Failure> {
+pub fn follow(run: &mut ProfilerRun, signals: &mut Signals) -> Result<(ProgramEnding, bool), Failure> {
     let mut teller = Teller::new();
     let mut asked: Option<Instant> = None;
     loop {

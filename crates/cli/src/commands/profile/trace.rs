@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use punctual_profiler::{Cache, Ending, Geometry, Program, Progress, Run, Window, write};
+use punctual_profiler::{Cache, Geometry, ProfilerRun, Program, ProgramEnding, Progress, Window, write};
 
 use super::follow::{follow, signals, tell};
 use super::place::{beside, counted, keep, millions};
@@ -25,7 +25,7 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
     let path = arguments.output.clone().unwrap_or_else(|| beside(name));
     let output = Output::prepare(&path)?;
     let mut signals = signals()?;
-    let mut run = Run::start(&program, &geometry, &search).map_err(refused)?;
+    let mut run = ProfilerRun::start(&program, &geometry, &search).map_err(refused)?;
     let begun = Instant::now();
     let (ending, stopped) = follow(&mut run, &mut signals)?;
     let (windows, progress) = (run.windows(), run.progress());
@@ -35,7 +35,7 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
         took: begun.elapsed(),
         ways: geometry.ways.into(),
     };
-    let whole = ending == Ending::Finished && !stopped && progress.uncounted_threads == 0;
+    let whole = ending == ProgramEnding::Finished && !stopped && progress.uncounted_threads == 0;
     if whole {
         output.text(&rows(windows, &geometry)?)?;
         tell(&format!(
@@ -71,10 +71,10 @@ fn geometry(arguments: &Trace) -> Geometry {
 }
 
 /// Reason why a profile is incomplete.
-fn why(ending: Ending, stopped: bool, progress: &Progress) -> String {
+fn why(ending: ProgramEnding, stopped: bool, progress: &Progress) -> String {
     if stopped {
         "was stopped".into()
-    } else if ending == Ending::Finished {
+    } else if ending == ProgramEnding::Finished {
         let threads = progress.uncounted_threads;
         format!("has {threads} threads more than can be counted; let it use fewer")
     } else {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use punctual_profiler::{Ending, Geometry, Program, Run};
+use punctual_profiler::{Geometry, ProfilerRun, Program, ProgramEnding};
 
 /// The README's small caches: 16 KiB and 64 KiB, 20 ways of 64 KiB.
 pub fn scaled() -> Geometry {
@@ -59,15 +59,20 @@ pub fn compiled_with(options: &[&str], name: &str, folder: &Path) -> Option<Path
 }
 
 /// Runs `program` to its end, which must come within a minute or two.
-pub fn profiled(program: &Path, arguments: &[&str], geometry: &Geometry) -> (Run, Ending) {
+pub fn profiled(program: &Path, arguments: &[&str], geometry: &Geometry) -> (ProfilerRun, ProgramEnding) {
     profiled_in(&search(), program, arguments, geometry)
 }
 
 /// [`profiled`], with the emulator that is found in `emulators`.
-pub fn profiled_in(emulators: &OsStr, program: &Path, arguments: &[&str], geometry: &Geometry) -> (Run, Ending) {
+pub fn profiled_in(
+    emulators: &OsStr,
+    program: &Path,
+    arguments: &[&str],
+    geometry: &Geometry,
+) -> (ProfilerRun, ProgramEnding) {
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     let program = Program::find(OsStr::new(program), &arguments, &search()).expect("a program");
-    let mut run = Run::start(&program, geometry, emulators).expect("an emulator");
+    let mut run = ProfilerRun::start(&program, geometry, emulators).expect("an emulator");
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(120) {
         if let Some(ending) = run.wait(Duration::from_secs(1)).expect("the emulator is ours") {
