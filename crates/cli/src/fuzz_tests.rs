@@ -159,7 +159,7 @@ impl Target<'_> {
         let came_to = self.run(seed, cases).unwrap_or_else(|Found { case, bytes }| {
             panic!(
                 "{name}: case {case} breaks a promise, as told above; FUZZ_SEED={seed} FUZZ_CASE={case} cargo test -p \
-                 punctual-cli --bin punctual fuzz_tests::{name} replays it: \"{}\"",
+                 punctual-cli --lib fuzz_tests::{name} replays it: \"{}\"",
                 bytes.escape_ascii()
             )
         });

@@ -1,0 +1,110 @@
+//! The `punctual` command: terminals, files and exit codes around the runtime. A library, because `punctual-lab` shares
+//! its modules.
+
+pub mod args;
+pub mod bounded;
+pub mod builtin;
+pub mod causes;
+pub mod columns;
+pub mod commands;
+pub mod decisions;
+pub mod failure;
+pub mod fault;
+pub mod federation;
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod fuzz_tests;
+#[cfg(feature = "lab")]
+pub mod lab;
+pub mod output;
+pub mod page;
+pub mod pipeline;
+pub mod plain;
+pub mod profiles;
+pub mod protection;
+pub mod radio;
+pub mod scenario;
+pub mod serve;
+pub mod size;
+pub mod stages;
+pub mod store;
+pub mod summary;
+pub mod tasks;
+pub mod terminal;
+pub mod trace;
+pub mod verdict;
+pub mod view;
+pub mod watch;
+
+use std::process::ExitCode;
+
+use args::{Arguments, Command};
+use clap::Parser;
+use failure::Failure;
+
+/// Reads the command line, carries it out, and returns the exit code of the program.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match perform(arguments.command.unwrap_or_else(|| Command::Run(args::Run::default()))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // If standard error is closed, only the exit code reports the failure.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("{failure}\n").as_bytes());
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn perform(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(run) => commands::run::run(&run, &command_line()),
+        Command::Scenario(what) => commands::scenario::scenario(&what),
+        Command::Identify(identify) => commands::identify::identify(&identify),
+        Command::Design(design) => commands::design::design(&design),
+        Command::Replay(replay) => commands::replay::replay(&replay),
+        Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
+        Command::Serve(arguments) => serve::serve(&arguments),
+        Command::Store(what) => store::store(&what),
+        Command::Pipeline(what) => commands::pipeline::pipeline(&what),
+        Command::Radio(radio) => radio::radio(&radio, &command_line()),
+        Command::Federation(what) => federation::federation(&what, &command_line()),
+        Command::Restore(restore) => commands::restore::restore(&restore),
+        #[cfg(feature = "lab")]
+        Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),
+        #[cfg(feature = "lab")]
+        Command::Experiment(experiment) => lab::experiment::experiment(&experiment, &command_line()),
+        #[cfg(not(feature = "lab"))]
+        Command::Bench(_) => Err(absent("bench")),
+        #[cfg(not(feature = "lab"))]
+        Command::Experiment(_) => Err(absent("experiment")),
+        Command::Profile(profile) => commands::profile::profile(&profile, &command_line()),
+    }
+}
+
+/// Error with instructions for a command that this build leaves out.
+#[cfg(not(feature = "lab"))]
+fn absent(command: &str) -> Failure {
+    Failure::input([format!(
+        "`{command}` is not in this build, which leaves out the evaluation (feature `lab`); in a clone of punctual, run \
+         `cargo run --release -- {command}`, or install it with `cargo install --path crates/cli`"
+    )])
+}
+
+/// Command line as typed, quoted where a shell needs it, for reports.
+pub fn command_line() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
+    let quoted = |word: std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        if !word.is_empty() && word.chars().all(plain) {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
+    };
+    let words = std::env::args_os().skip(1).map(quoted);
+    std::iter::once("punctual".to_string())
+        .chain(words)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
