@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use punctual_lab::control_loop::Way;
-use punctual_lab::neighbours::Stranger;
-use punctual_lab::{dna, dps};
+use punctual_evaluation::control_loop::Way;
+use punctual_evaluation::neighbours::Stranger;
+use punctual_evaluation::{dna, dps};
 use punctual_units::Nanos;
 
 use crate::args::{Change, Controller, LogKind, Platform, json_file};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use punctual_lab::claims::{ClaimResult, Kind, Paper, Role, Rule};
-use punctual_lab::{Measure, Outcome, Table};
+use punctual_evaluation::claims::{ClaimResult, Kind, Paper, Role, Rule};
+use punctual_evaluation::{Measure, Outcome, Table};
 
 /// A figure with three decimal places, or a dash.
 pub fn figure(value: Option<f64>) -> String {

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use punctual_lab::dps::{Ground, Part, Play, parts};
-use punctual_lab::dual::DualMachine;
+use punctual_evaluation::dps::{Ground, Part, Play, parts};
+use punctual_evaluation::dual::DualMachine;
 use punctual_sim::MachineFileError;
 use punctual_sim::media::Media;
 

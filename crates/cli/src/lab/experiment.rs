@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use punctual_lab::claims::{Claims, Reasons};
-use punctual_lab::{
+use punctual_evaluation::claims::{Claims, Reasons};
+use punctual_evaluation::{
     ExperimentError, Outcome, Settings, Subject, chronos, controllers, dna, dps, experiments, find, mig, qedb,
 };
 use punctual_sim::MachineModel;
@@ -55,7 +55,7 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
 }
 
 /// Runs the experiment on simulated machines, and compares it with the claims.
-fn with_machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Outcome, Failure> {
+fn with_machines(arguments: &Experiment, experiment: &punctual_evaluation::Experiment) -> Result<Outcome, Failure> {
     let dual = dual::of(arguments)?;
     let mpsoc = mpsoc::of(arguments)?;
     let film = dual.as_ref().map(|(_, ground)| ground.play.film);
@@ -180,17 +180,20 @@ pub(super) fn read(path: &Path) -> Result<String, Failure> {
     })
 }
 
-fn reasons(experiment: &punctual_lab::Experiment) -> Result<Reasons, Failure> {
+fn reasons(experiment: &punctual_evaluation::Experiment) -> Result<Reasons, Failure> {
     toml::from_str(experiment.shipped()[1]).map_err(|error| Failure::Internal(error.to_string()))
 }
 
 /// Whether the experiment runs programs with profiles: its task sets then serve as replications.
-fn runs_profiles(experiment: &punctual_lab::Experiment) -> bool {
+fn runs_profiles(experiment: &punctual_evaluation::Experiment) -> bool {
     dna::EXPERIMENTS.iter().any(|other| other.name == experiment.name)
 }
 
 /// The profiles of the command line, else the shipped ones; empty if the experiment uses none.
-fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Vec<dna::ProfileSet>, Failure> {
+fn profiles(
+    arguments: &Experiment,
+    experiment: &punctual_evaluation::Experiment,
+) -> Result<Vec<dna::ProfileSet>, Failure> {
     if !runs_profiles(experiment) {
         return match &arguments.profiles {
             None => Ok(Vec::new()),
@@ -207,7 +210,7 @@ fn profiles(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Re
 }
 
 /// The machines of the command line, else the calibrated ones; all of those for the paper that they were fitted to.
-fn machines(arguments: &Experiment, experiment: &punctual_lab::Experiment) -> Result<Vec<Subject>, Failure> {
+fn machines(arguments: &Experiment, experiment: &punctual_evaluation::Experiment) -> Result<Vec<Subject>, Failure> {
     if chronos::parts(experiment.name).is_some() {
         return match arguments.machines.as_slice() {
             [] => Ok(Vec::new()),

@@ -3,9 +3,9 @@
 
 use std::fmt::Write;
 
-use punctual_lab::beside::{LendingSummary, Quantiles};
-use punctual_lab::movie::{Arm, ArmSummary, MovieReport, Run};
-use punctual_lab::stats::{self, Spread};
+use punctual_evaluation::beside::{LendingSummary, Quantiles};
+use punctual_evaluation::movie::{Arm, ArmSummary, MovieReport, Run};
+use punctual_evaluation::stats::{self, Spread};
 use punctual_units::Nanos;
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! Input of `punctual experiment mig-*`: a machine whose cores have clocks of their own, from a file.
 
-use punctual_lab::mig::{Part, parts};
+use punctual_evaluation::mig::{Part, parts};
 use punctual_sim::pipeline::Mpsoc;
 
 use super::dual::file;

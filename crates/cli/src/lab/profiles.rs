@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_lab::dna::{ProfileSet, read};
+use punctual_evaluation::dna::{ProfileSet, read};
 
 use crate::commands::profile::tell;
 use crate::failure::Failure;

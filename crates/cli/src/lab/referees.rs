@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_lab::referees::{Histogram, Referee, RefereeRun};
+use punctual_evaluation::referees::{Histogram, Referee, RefereeRun};
 
 use crate::columns::columns;
 
@@ -88,7 +88,7 @@ pub const fn side(protected: bool) -> &'static str {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use punctual_lab::referees::{Latencies, Loops};
+    use punctual_evaluation::referees::{Latencies, Loops};
 
     use super::*;
 

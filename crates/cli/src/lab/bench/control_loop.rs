@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use punctual_lab::control_loop::{LoopPlan, LoopReport, Way, WaySummary, compare};
-use punctual_lab::stats;
+use punctual_evaluation::control_loop::{LoopPlan, LoopReport, Way, WaySummary, compare};
+use punctual_evaluation::stats;
 use punctual_units::Nanos;
 
 use super::series::{Interrupt, tell};
@@ -144,7 +144,7 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use punctual_lab::beside::Medium;
+    use punctual_evaluation::beside::Medium;
 
     use super::*;
 

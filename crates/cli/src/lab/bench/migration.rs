@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_lab::migration::{Micros, MigrationPlan, Row, measure, serve_if_told};
+use punctual_evaluation::migration::{Micros, MigrationPlan, Row, measure, serve_if_told};
 
 use super::series::tell;
 use crate::commands::print;
@@ -12,7 +12,7 @@ use crate::output::Output;
 
 /// Carries out `punctual bench migration`.
 pub fn migration(arguments: &Migration) -> Result<(), Failure> {
-    let failed = |why: punctual_lab::migration::MigrationError| Failure::input([why.to_string()]);
+    let failed = |why: punctual_evaluation::migration::MigrationError| Failure::input([why.to_string()]);
     // First of all: the processes of the measured pipelines run this command again.
     serve_if_told().map_err(failed)?;
     let json = Output::prepare_some(arguments.json.as_ref())?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_lab::movie::{Arm, MoviePlan, MovieReport, play, possible};
+use punctual_evaluation::movie::{Arm, MoviePlan, MovieReport, play, possible};
 use punctual_units::Nanos;
 use punctual_workload::{Arrival, Class};
 use serde::Serialize;
@@ -121,7 +121,7 @@ fn plan(loaded: &Loaded, asked: &Play, repetitions: u32) -> Result<MoviePlan, Fa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_lab::dps::Film;
+    use punctual_evaluation::dps::Film;
 
     fn shipped(set: &[&str]) -> Result<MoviePlan, Failure> {
         played(set, &Play::default())

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use punctual_lab::neighbours::{NeighboursError, NeighboursReport, Plan, compare};
+use punctual_evaluation::neighbours::{NeighboursError, NeighboursReport, Plan, compare};
 use punctual_runtime::report::PlatformChoice;
 use punctual_scenario::RunRequest;
 use punctual_units::Nanos;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_lab::overload::{Cell, Measured, Plan, Row, overload as measure};
+use punctual_evaluation::overload::{Cell, Measured, Plan, Row, overload as measure};
 use punctual_units::Nanos;
 
 use crate::commands::print;

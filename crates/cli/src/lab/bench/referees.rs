@@ -1,7 +1,7 @@
 //! `punctual bench referees`: independent tools, outside and inside of the protection.
 
-use punctual_lab::beside::BesideError;
-use punctual_lab::referees::{Referee, RefereeRun, hear, present};
+use punctual_evaluation::beside::BesideError;
+use punctual_evaluation::referees::{Referee, RefereeRun, hear, present};
 use serde::Serialize;
 
 use super::series::{Interrupt, tell};

@@ -1,5 +1,5 @@
-use punctual_lab::beside::{Counted, Medium};
-use punctual_lab::movie::{Frame, MoviePlan};
+use punctual_evaluation::beside::{Counted, Medium};
+use punctual_evaluation::movie::{Frame, MoviePlan};
 use punctual_platform::Neighbours;
 use punctual_runtime::linux::tenancy::LendingMeasured;
 

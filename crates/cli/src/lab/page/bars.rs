@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use punctual_lab::Bars;
-use punctual_lab::stats::Spread;
+use punctual_evaluation::Bars;
+use punctual_evaluation::stats::Spread;
 
 use crate::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, step, ticks};
 

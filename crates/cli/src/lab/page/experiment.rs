@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_lab::{Chart as Shape, Figure, Measure, Outcome};
+use punctual_evaluation::{Chart as Shape, Figure, Measure, Outcome};
 
 use super::bars;
 use crate::lab::claims::{apart, figure, held, paper, predictions, range};
@@ -158,7 +158,7 @@ fn curves(description: String, shape: &Shape) -> Chart {
     else {
         return Chart::default();
     };
-    let curve = |(curve, class): (&punctual_lab::Curve, &&'static str)| Curve {
+    let curve = |(curve, class): (&punctual_evaluation::Curve, &&'static str)| Curve {
         name: curve.name.clone(),
         class,
         points: curve.points.clone(),
@@ -186,10 +186,10 @@ fn curves(description: String, shape: &Shape) -> Chart {
 
 #[cfg(test)]
 mod tests {
-    use punctual_lab::claims::{Claims, Reasons, judge};
-    use punctual_lab::samples::{Replication, Run, labels};
-    use punctual_lab::stats::Spread;
-    use punctual_lab::{Bars, Curve as Line, Testbed};
+    use punctual_evaluation::claims::{Claims, Reasons, judge};
+    use punctual_evaluation::samples::{Replication, Run, labels};
+    use punctual_evaluation::stats::Spread;
+    use punctual_evaluation::{Bars, Curve as Line, Testbed};
 
     use super::*;
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use punctual_lab::Bars;
-use punctual_lab::movie::{Arm, ArmSummary, Frame, MovieReport};
-use punctual_lab::stats::Spread;
+use punctual_evaluation::Bars;
+use punctual_evaluation::movie::{Arm, ArmSummary, Frame, MovieReport};
+use punctual_evaluation::stats::Spread;
 use punctual_units::Nanos;
 
 use super::tail::{Tail, Tails};

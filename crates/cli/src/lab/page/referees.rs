@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_lab::referees::{Referee, RefereeRun};
+use punctual_evaluation::referees::{Referee, RefereeRun};
 
 use super::tail::{Tail, Tails};
 use super::{framed, sheet};

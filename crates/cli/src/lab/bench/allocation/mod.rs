@@ -13,7 +13,7 @@ mod timing;
 
 use punctual_allocation::policy::Exact;
 use punctual_allocation::{Objective, Pool, Programs, Share};
-use punctual_lab::dna::{ProfileSet, shipped};
+use punctual_evaluation::dna::{ProfileSet, shipped};
 use serde::Serialize;
 
 use super::series::Interrupt;

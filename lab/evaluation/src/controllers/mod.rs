@@ -204,7 +204,7 @@ fn measures(plan: &[Planned], replications: &[Replication]) -> Vec<Measure> {
         let [power, reached] = at_equal_quality(plan, replications, law);
         let measure = |what: &str, spread| Measure {
             name: format!("{}: {what}", law.name()),
-            formula: "crates/lab/src/controllers/fronts.rs".into(),
+            formula: "lab/evaluation/src/controllers/fronts.rs".into(),
             spread,
         };
         [

@@ -46,7 +46,7 @@ impl DualMachine {
     /// [`MachineFileError`] for the first error; put the file's name and a colon before it.
     ///
     /// ```
-    /// use punctual_lab::dual::DualMachine;
+    /// use punctual_evaluation::dual::DualMachine;
     /// let text = include_str!("../../../../machines/dps-dual-core.toml");
     /// let text = text.replace("exclusive = [1]", "exclusive = [2]");
     /// let error = DualMachine::from_toml(&text).unwrap_err();

@@ -31,7 +31,7 @@ pub enum CoreListError {
 /// [`CoreListError`], the first one found.
 ///
 /// ```
-/// use punctual_lab::dual::{CoreListError, check_cores};
+/// use punctual_evaluation::dual::{CoreListError, check_cores};
 /// use punctual_units::CoreId;
 /// assert_eq!(check_cores(&[CoreId(1)], 2), Ok(()));
 /// assert_eq!(check_cores(&[CoreId(2)], 2), Err(CoreListError::OutOfRange { core: CoreId(2), cores: 2 }));

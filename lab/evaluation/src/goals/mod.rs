@@ -399,7 +399,7 @@ fn of_run(machine: &str, run: &Run) -> Vec<Measure> {
     let asked = &run.labels["asked"];
     let measure = |what: String, spread| Measure {
         name: format!("{asked} %, {machine}: {what}"),
-        formula: "crates/lab/src/goals/mod.rs".into(),
+        formula: "lab/evaluation/src/goals/mod.rs".into(),
         spread,
     };
     vec![

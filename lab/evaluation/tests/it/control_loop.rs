@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use punctual_lab::control_loop::{LoopPlan, LoopReport, Tally, Way, compare};
+use punctual_evaluation::control_loop::{LoopPlan, LoopReport, Tally, Way, compare};
 use punctual_platform::linux::thread::{allowed_cores, pin};
 use punctual_units::Nanos;
 

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
-use punctual_lab::dual::{DualError, DualMachine, Exclusive, Management, Report, computes, simulate};
-use punctual_sim::media::{Access, Device, Disk, Medium, PageRequest};
+use punctual_evaluation::dual::{DualError, DualMachine, Exclusive, Management, Report, computes, simulate};
+use punctual_sim::media::{Access, Device, Disk, Medium, Request};
 use punctual_sim::{Jobs, Release, Sharing, Step, Task};
 use punctual_units::{CoreId, Nanos, Time};
 use punctual_workload::{Active, Arrival, JobOutcome};
@@ -33,7 +33,7 @@ fn us(us: u64) -> Nanos {
 }
 
 fn compute(micros: u64) -> Step {
-    punctual_lab::dual::compute(us(micros))
+    punctual_evaluation::dual::compute(us(micros))
 }
 
 fn read(device: usize) -> Step {

@@ -15,8 +15,8 @@
 //! aggregates that compare with a goal.
 //!
 //! ```
-//! use punctual_lab::claims::Formula;
-//! use punctual_lab::samples::{Run, labels};
+//! use punctual_evaluation::claims::Formula;
+//! use punctual_evaluation::samples::{Run, labels};
 //!
 //! let run = |cores, watts: f64| Run {
 //!     labels: labels([("cores", cores)]),

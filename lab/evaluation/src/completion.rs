@@ -24,7 +24,7 @@ pub struct NoFigures;
 ///
 /// ```
 /// use punctual_cores::Completion;
-/// use punctual_lab::completion::completion;
+/// use punctual_evaluation::completion::completion;
 /// use punctual_units::Nanos;
 /// let switches = Nanos::from_micros(30);
 /// assert_eq!(completion(&[Nanos::from_micros(6)], switches), Ok(Completion::Poll));
@@ -64,7 +64,7 @@ pub fn completion(services: &[Nanos], block: Nanos) -> Result<Completion, NoFigu
 ///
 /// ```
 /// use punctual_cores::Completion;
-/// use punctual_lab::completion::completion_on_kept_core;
+/// use punctual_evaluation::completion::completion_on_kept_core;
 /// use punctual_units::Nanos;
 /// assert_eq!(completion_on_kept_core(Nanos(5)), Completion::SpinThenBlock(Nanos(5)));
 /// assert_eq!(completion_on_kept_core(Nanos::ZERO), Completion::Block);

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use punctual_lab::data_path::{MappedPartition, Medium};
+use punctual_evaluation::data_path::{MappedPartition, Medium};
 
 /// Partitions that the child writes, with colons between.
 const WRITE: &str = "PUNCTUAL_TEST_WRITE";

@@ -150,7 +150,7 @@ pub fn experiments() -> Vec<Experiment> {
 /// [`ExperimentError::Unknown`] with the list of all experiments.
 ///
 /// ```
-/// let error = punctual_lab::find("qebd").unwrap_err().to_string();
+/// let error = punctual_evaluation::find("qebd").unwrap_err().to_string();
 /// assert!(error.starts_with("there is no experiment \"qebd\"; there are") && error.contains("qedb-transient"));
 /// ```
 pub fn find(name: &str) -> Result<Experiment, ExperimentError> {
