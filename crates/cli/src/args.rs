@@ -7,19 +7,15 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::Policy;
 use punctual_allocation::mapping::MappingPolicy;
-use punctual_pipelines::WhenFull;
 use punctual_pipelines::linux::Mechanism;
 use punctual_scenario::{Fault, Governor};
 use punctual_store::engine::Durability;
-use punctual_units::{CoreId, Nanos};
-#[cfg(feature = "lab")]
+use punctual_units::Nanos;
 use punctual_workload::ControllerKind;
 
 use crate::fault;
 use crate::federation::dial::Place;
 use crate::federation::run::Fault as FederationFault;
-#[cfg(feature = "lab")]
-use crate::lab::args::{Bench, Experiment};
 use crate::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
 use crate::size;
 use crate::store::args::StoreCommand;
@@ -80,11 +76,6 @@ pub enum Command {
     /// (docs/store.md). All exit with 2 if there is no store or it cannot be read, with 1 if it is damaged.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Receive FM radio in a pipeline of processes, whose stages move and restart while it plays
-    ///
-    /// Without a recording it plays the shipped one. With a receiver: rtl_sdr -f 100.7M -s 250000 - | punctual radio -
-    /// --wav - | aplay
-    Radio(Radio),
     /// Run a federation of nodes on this machine, or simulate one under every fault, and check its guarantees
     Federation(Federation),
     /// Serve one store to any client of Redis, on this machine
@@ -92,34 +83,12 @@ pub enum Command {
     /// docs/commands.md lists the commands and the differences from Redis. Ctrl-C ends it in order. Exits with 2 if it
     /// cannot start.
     Serve(Serve),
-    /// Measure parts of `punctual` on this machine
-    #[cfg(feature = "lab")]
-    #[command(subcommand)]
-    Bench(Bench),
-    /// Measure parts of `punctual` on this machine (not in this build)
-    #[cfg(not(feature = "lab"))]
-    Bench(Absent),
-    /// Repeat a paper's evaluation on simulated machines, and compare with the paper's claims
-    #[cfg(feature = "lab")]
-    Experiment(Experiment),
-    /// Repeat a paper's evaluation (not in this build)
-    #[cfg(not(feature = "lab"))]
-    Experiment(Absent),
     /// Measure a program's cache misses for each number of cache ways, phase by phase
     ///
     /// Runs PROGRAM to its end under QEMU's user-mode emulation (qemu-user) and counts, for every window of
     /// instructions, the requests to the last-level cache (LLC) and their misses with 1, 2, ... ways. PROGRAM has the
     /// terminal's input and output.
     Profile(Profile),
-}
-
-/// Arguments of a command of the lab in a build without it: any, so that the error can name the missing feature.
-#[cfg(not(feature = "lab"))]
-#[derive(Debug, Args)]
-pub struct Absent {
-    /// Ignored arguments of the absent command.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    pub rest: Vec<std::ffi::OsString>,
 }
 
 /// Arguments of `punctual run`.
@@ -627,108 +596,11 @@ pub enum PipelineCommand {
     },
 }
 
-/// Arguments of `punctual radio`.
-#[derive(Debug, Args)]
-pub struct Radio {
-    /// IQ samples in the format of rtl_sdr, 250000 a second, plain or zstd (.zst); - is standard input
-    pub recording: Option<PathBuf>,
-    /// Bands of the equalizer, 1 to 16 [default: 4]
-    #[arg(long, value_name = "N")]
-    pub bands: Option<usize>,
-    /// Gain of each band in dB, -40 to 40, lowest band first
-    #[arg(long, value_name = "dB,..", value_delimiter = ',', allow_hyphen_values = true)]
-    pub gains: Option<Vec<f64>>,
-    /// Frames per second: real (as received), max (no pacing), or a number up to 100000
-    #[arg(long, default_value = "real", allow_hyphen_values = true)]
-    pub rate: String,
-    /// IQ samples per frame, a multiple of 10, at most 2500000
-    #[arg(long, default_value_t = 250, value_name = "SAMPLES")]
-    pub frame: usize,
-    /// Capacity of each queue in frames
-    #[arg(long, default_value_t = 14)]
-    pub slots: u32,
-    /// Action for samples that arrive from a pipe while the first queue is full: wait (the pipe's writer waits),
-    /// drop-oldest, drop-late (drop frames past their due time)
-    #[arg(long, default_value = "wait", value_parser = when_full)]
-    pub when_full: WhenFull,
-    /// Cores for the stages, such as 0,2-3, or auto
-    #[arg(long, default_value = "auto", value_parser = core_list)]
-    pub cores: CoreList,
-    /// Mechanism of moves: affinity (pin the same process), replica (a waiting process takes over), announced (the
-    /// same, woken ahead), recreate (start a new process afterwards), recreate-ahead (start it before)
-    #[arg(long, default_value = "announced", value_parser = mechanism)]
-    pub mechanism: Mechanism,
-    /// Policy that maps stages to cores: none, balance (level loads), table (least power, cores always on), table-off
-    /// (least power, idle cores off), thermal (cool the hottest core), alone (each core levels loads by itself)
-    #[arg(long, default_value = "none", value_parser = mapping_policy)]
-    pub policy: MappingPolicy,
-    /// Write the policy's inputs and decisions, for `punctual replay`
-    #[arg(long, value_name = "FILE")]
-    pub record: Option<PathBuf>,
-    /// Root of the kernel's files about clocks: a recorded or emulated tree
-    #[arg(long, value_name = "FOLDER", hide = true)]
-    pub kernel_tree: Option<PathBuf>,
-    /// Move a random stage every TIME, such as 1ms
-    #[arg(long, value_name = "TIME", value_parser = span)]
-    pub migrate_every: Option<Duration>,
-    /// Kill a random stage's process every TIME, such as 20ms
-    #[arg(long, value_name = "TIME", value_parser = span)]
-    pub kill_every: Option<Duration>,
-    /// Replace the process of every stage by a new one at TIME, such as 3s
-    #[arg(long, value_name = "TIME", value_parser = span)]
-    pub upgrade_at: Option<Duration>,
-    /// Program of the new processes [default: this one]
-    #[arg(long, value_name = "PROGRAM", requires = "upgrade_at")]
-    pub upgrade_to: Option<PathBuf>,
-    /// Stop after N frames
-    #[arg(long, value_name = "N")]
-    pub frames: Option<u64>,
-    /// Write the sound to FILE (WAV); - is standard output
-    #[arg(long, value_name = "FILE")]
-    pub wav: Option<PathBuf>,
-    /// True sound to compare with (WAV, 25 kHz)
-    #[arg(long, value_name = "FILE")]
-    pub reference: Option<PathBuf>,
-    /// Seed of the random moves and kills
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Write the report as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
-    pub json: Option<PathBuf>,
-    /// Write an HTML page with the sound, spectra, cores, queues and handovers
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// No live view, only the report at the end
-    #[arg(long)]
-    pub plain: bool,
-    /// Exit with 1 if a frame is lost, repeated or late, or the sound differs from that of a single thread
-    #[arg(long)]
-    pub check: bool,
-}
-
-fn when_full(text: &str) -> Result<WhenFull, String> {
-    match text {
-        "wait" => Ok(WhenFull::Wait),
-        "drop-oldest" => Ok(WhenFull::DropOldest),
-        "drop-late" => Ok(WhenFull::DropLate),
-        _ => Err("give wait, drop-oldest or drop-late".into()),
-    }
-}
-
-/// List of cores; empty: chosen automatically.
-#[derive(Clone, Debug)]
-pub struct CoreList(pub Vec<CoreId>);
-
-fn core_list(text: &str) -> Result<CoreList, String> {
-    let cores = punctual_platform::linux::cores::parse_list(text);
-    match text {
-        "auto" => Ok(CoreList(Vec::new())),
-        _ if cores.is_empty() => Err("give auto, or a list such as 0,2-3".into()),
-        _ => Ok(CoreList(cores)),
-    }
-}
-
-fn mechanism(text: &str) -> Result<Mechanism, String> {
+/// Parses the name of a mechanism of moves.
+///
+/// # Errors
+/// The list of names.
+pub fn mechanism(text: &str) -> Result<Mechanism, String> {
     let names = Mechanism::ALL.map(Mechanism::name).join(", ");
     let found = Mechanism::ALL.into_iter().find(|mechanism| mechanism.name() == text);
     found.ok_or_else(|| format!("give one of {names}"))
@@ -741,7 +613,11 @@ pub fn mapping_policy(text: &str) -> Result<MappingPolicy, String> {
     found.ok_or_else(|| format!("\"{text}\": give one of {names}"))
 }
 
-fn span(text: &str) -> Result<Duration, String> {
+/// Parses a time with its unit.
+///
+/// # Errors
+/// The expected form.
+pub fn span(text: &str) -> Result<Duration, String> {
     parse_time(text).map(Duration::from)
 }
 
@@ -931,7 +807,6 @@ pub enum Controller {
     Mimo,
 }
 
-#[cfg(feature = "lab")]
 impl Controller {
     /// Converts to the scenario's type.
     pub const fn kind(self) -> ControllerKind {

@@ -298,3 +298,22 @@ pub fn report() -> RunReport {
         },
     }
 }
+
+/// Every opened element is closed in order; what HTML leaves open is allowed for.
+pub fn check_nesting(page: &str) {
+    let body = page.split_once("</style>").expect("a style").1;
+    let mut open = vec!["html", "head"];
+    for tag in body
+        .split('<')
+        .skip(1)
+        .filter_map(|rest| rest.split_once('>').map(|(tag, _)| tag))
+    {
+        let name = tag.split_whitespace().next().unwrap_or("").trim_end_matches('/');
+        match name.strip_prefix('/') {
+            Some(closed) => assert_eq!(open.pop(), Some(closed), "</{closed}> closes something else"),
+            None if name == "br" || tag.ends_with('/') => {}
+            None => open.push(name),
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+}

@@ -11,19 +11,16 @@ pub mod decisions;
 pub mod failure;
 pub mod fault;
 pub mod federation;
-#[cfg(test)]
-mod fixture;
+#[cfg(any(test, feature = "fixtures"))]
+pub mod fixture;
 #[cfg(test)]
 mod fuzz_tests;
-#[cfg(feature = "lab")]
-pub mod lab;
 pub mod output;
 pub mod page;
 pub mod pipeline;
 pub mod plain;
 pub mod profiles;
 pub mod protection;
-pub mod radio;
 pub mod scenario;
 pub mod serve;
 pub mod size;
@@ -46,7 +43,14 @@ use failure::Failure;
 /// Reads the command line, carries it out, and returns the exit code of the program.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match perform(arguments.command.unwrap_or_else(|| Command::Run(args::Run::default()))) {
+    exit_code(perform(
+        arguments.command.unwrap_or_else(|| Command::Run(args::Run::default())),
+    ))
+}
+
+/// Exit code of a program whose command had this result; prints a failure to standard error.
+pub fn exit_code(result: Result<(), Failure>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             // If standard error is closed, only the exit code reports the failure.
@@ -58,7 +62,7 @@ pub fn main() -> ExitCode {
 
 fn perform(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Run(run) => commands::run::run(&run, &command_line()),
+        Command::Run(run) => commands::run::run(&run, &command_line("punctual")),
         Command::Scenario(what) => commands::scenario::scenario(&what),
         Command::Identify(identify) => commands::identify::identify(&identify),
         Command::Design(design) => commands::design::design(&design),
@@ -67,32 +71,14 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Store(what) => store::store(&what),
         Command::Pipeline(what) => commands::pipeline::pipeline(&what),
-        Command::Radio(radio) => radio::radio(&radio, &command_line()),
-        Command::Federation(what) => federation::federation(&what, &command_line()),
+        Command::Federation(what) => federation::federation(&what, &command_line("punctual")),
         Command::Restore(restore) => commands::restore::restore(&restore),
-        #[cfg(feature = "lab")]
-        Command::Bench(bench) => lab::bench::bench(&bench, &command_line()),
-        #[cfg(feature = "lab")]
-        Command::Experiment(experiment) => lab::experiment::experiment(&experiment, &command_line()),
-        #[cfg(not(feature = "lab"))]
-        Command::Bench(_) => Err(absent("bench")),
-        #[cfg(not(feature = "lab"))]
-        Command::Experiment(_) => Err(absent("experiment")),
-        Command::Profile(profile) => commands::profile::profile(&profile, &command_line()),
+        Command::Profile(profile) => commands::profile::profile(&profile, &command_line("punctual")),
     }
 }
 
-/// Error with instructions for a command that this build leaves out.
-#[cfg(not(feature = "lab"))]
-fn absent(command: &str) -> Failure {
-    Failure::input([format!(
-        "`{command}` is not in this build, which leaves out the evaluation (feature `lab`); in a clone of punctual, run \
-         `cargo run --release -- {command}`, or install it with `cargo install --path crates/cli`"
-    )])
-}
-
-/// Command line as typed, quoted where a shell needs it, for reports.
-pub fn command_line() -> String {
+/// Command line of `program` as typed, quoted where a shell needs it, for reports.
+pub fn command_line(program: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:".contains(c);
     let quoted = |word: std::ffi::OsString| {
         let word = word.to_string_lossy();
@@ -103,7 +89,7 @@ pub fn command_line() -> String {
         }
     };
     let words = std::env::args_os().skip(1).map(quoted);
-    std::iter::once("punctual".to_string())
+    std::iter::once(program.to_string())
         .chain(words)
         .collect::<Vec<_>>()
         .join(" ")

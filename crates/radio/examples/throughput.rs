@@ -3,8 +3,8 @@
 //! `cargo run -p punctual-radio --example throughput [-- FRAME [ordinary]]` with FRAME in IQ samples, 250 (1 ms) by
 //! default. The channel filter, about half of the work, has one core, and all other stages the other. The best of
 //! several rounds counts, because other programs only take time away. The thread and the processes run under
-//! `SCHED_FIFO` where that is allowed, as those of `punctual radio` do, or as ordinary ones: these are stopped by each
-//! process that they wake, so that few frames are done at a time.
+//! `SCHED_FIFO` where that is allowed, as those of `punctual-lab radio` do, or as ordinary ones: these are stopped by
+//! each process that they wake, so that few frames are done at a time.
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}

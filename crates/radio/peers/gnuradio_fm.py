@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The radio's graph in GNU Radio, beside `punctual radio`: frames per second, and samples lost by replacing a block.
+"""The radio's graph in GNU Radio, beside `punctual-lab radio`: frames per second, and samples lost by replacing a block.
 
     cargo build --release
     /usr/bin/python3 crates/radio/peers/gnuradio_fm.py target/release/punctual

@@ -13,6 +13,8 @@ mod ports;
 pub mod power;
 mod task;
 mod virtual_os;
+#[cfg(target_os = "linux")]
+mod workers;
 
 #[cfg(unix)]
 pub use children::{Kept, copy_program, output, start};
@@ -24,3 +26,5 @@ pub use task::task_by_hand;
 pub use virtual_os::{
     CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
 };
+#[cfg(target_os = "linux")]
+pub use workers::{ROLE, workers};

@@ -154,7 +154,7 @@ mod tests {
         trace.noted(Time(3_000), 1, Mark::Crash, "");
         trace.noted(Time(4_000), 0, Mark::Violation, "too early");
         let svg = drawing(&trace);
-        crate::page::tests::check_nesting(&format!("</style></head>{svg}</html>"));
+        crate::fixture::check_nesting(&format!("</style></head>{svg}</html>"));
         assert_eq!(svg.matches("<circle").count(), 2);
         assert_eq!(svg.matches("bar a").count(), 1, "one tip, because one message is lost");
         for text in [

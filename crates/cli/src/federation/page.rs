@@ -81,15 +81,8 @@ mod tests {
         };
         let plant = Some(Plant::NoFence);
         for failed in [None, Some(&failed)] {
-            let page = page(
-                &ClusterSettings::default(),
-                &sum,
-                1,
-                plant,
-                failed,
-                "punctual federation sim",
-            );
-            crate::page::tests::check_nesting(&page);
+            let page = page(&Settings::default(), &sum, 1, plant, failed, "punctual federation sim");
+            crate::fixture::check_nesting(&page);
             assert!(page.contains("simulated") && page.contains("crash 2"));
             assert_eq!(page.contains("<svg"), failed.is_some());
             assert_eq!(

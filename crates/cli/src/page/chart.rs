@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 /// Size in units of the drawing, which the browser scales to the available width. Small, so that text stays legible on
 /// a phone.
-pub(crate) const WIDTH: f64 = 520.0;
-pub(crate) const HEIGHT: f64 = 210.0;
+pub const WIDTH: f64 = 520.0;
+pub const HEIGHT: f64 = 210.0;
 /// Margins of the plot: left for labels of the axis, below for seconds.
-pub(crate) const LEFT: f64 = 46.0;
-pub(crate) const RIGHT: f64 = 16.0;
-pub(crate) const TOP: f64 = 10.0;
-pub(crate) const BOTTOM: f64 = 22.0;
+pub const LEFT: f64 = 46.0;
+pub const RIGHT: f64 = 16.0;
+pub const TOP: f64 = 10.0;
+pub const BOTTOM: f64 = 22.0;
 /// Columns to which a curve with many more points is thinned; each keeps its lowest and highest point.
 const COLUMNS: usize = 500;
 /// Approximate number of labels on an axis.
@@ -214,7 +214,7 @@ fn thinned(points: &[(f64, Option<f64>)]) -> Vec<(f64, Option<f64>)> {
 }
 
 /// Step of 1, 2 or 5 times a power of ten that divides `range` into about [`TICKS`] parts.
-pub(crate) fn step(range: f64) -> f64 {
+pub fn step(range: f64) -> f64 {
     let rough = (range / TICKS).max(1e-9);
     let magnitude = 10f64.powf(rough.log10().floor());
     let factor = [1.0, 2.0, 5.0, 10.0]
@@ -223,7 +223,7 @@ pub(crate) fn step(range: f64) -> f64 {
     factor.unwrap_or(10.0) * magnitude
 }
 
-pub(crate) fn ticks(low: f64, high: f64) -> Vec<f64> {
+pub fn ticks(low: f64, high: f64) -> Vec<f64> {
     let step = step(high - low);
     let first = (low / step - 1e-9).ceil();
     // The bound holds for every range: a step is at least a tenth of its rough size.
@@ -233,7 +233,7 @@ pub(crate) fn ticks(low: f64, high: f64) -> Vec<f64> {
         .collect()
 }
 
-pub(crate) fn label(value: f64, range: f64) -> String {
+pub fn label(value: f64, range: f64) -> String {
     let decimals = (-step(range).log10().floor()).clamp(0.0, 6.0) as usize;
     format!("{value:.decimals$}")
 }

@@ -3,7 +3,7 @@
 //! The curves are SVG of our own rather than a plotting crate's: such crates write colours into the picture, and these
 //! take theirs from the style sheet, so that one page is right in light and in dark mode.
 
-pub(crate) mod chart;
+pub mod chart;
 mod figures;
 mod profile;
 mod tasks;
@@ -19,7 +19,7 @@ use figures::{Figure, figures};
 
 pub use profile::profile;
 
-pub(crate) const STYLE: &str = include_str!("style.css");
+pub const STYLE: &str = include_str!("style.css");
 
 /// Page of `report`; `command` is the command line that produced it.
 pub fn page(report: &RunReport, command: &str) -> String {
@@ -89,7 +89,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
 }
 
 /// Table of the scenario's stages; nothing without stages.
-pub(crate) fn stages(page: &mut String, stages: &[StageReport]) {
+pub fn stages(page: &mut String, stages: &[StageReport]) {
     if stages.is_empty() {
         return;
     }
@@ -208,7 +208,7 @@ fn protections(page: &mut String, protections: &[Protection]) {
 }
 
 /// A page around `body`, with `head` as its headline; `command` is the command line that produced it.
-pub(crate) fn framed(title: &str, head: &str, body: &str, command: &str) -> String {
+pub fn framed(title: &str, head: &str, body: &str, command: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{head}</h1>\n{body}<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}</p>\n</main>\n</body>\n</html>",
         escape(title),
@@ -218,7 +218,7 @@ pub(crate) fn framed(title: &str, head: &str, body: &str, command: &str) -> Stri
 }
 
 /// Rows of text as a table; the first row is its head.
-pub(crate) fn sheet(page: &mut String, rows: &[Vec<String>]) {
+pub fn sheet(page: &mut String, rows: &[Vec<String>]) {
     let cells = |row: &[String], tag: &str| {
         let cell = |(at, cell): (usize, &String)| {
             let tag = if at == 0 { "th" } else { tag };
@@ -239,7 +239,7 @@ pub(crate) fn sheet(page: &mut String, rows: &[Vec<String>]) {
 }
 
 /// Escapes text for HTML, also inside attributes.
-pub(crate) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -254,28 +254,10 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use crate::fixture;
-
-    /// Every opened element is closed in order; what HTML leaves open is allowed for.
-    pub(crate) fn check_nesting(page: &str) {
-        let body = page.split_once("</style>").expect("a style").1;
-        let mut open = vec!["html", "head"];
-        for tag in body
-            .split('<')
-            .skip(1)
-            .filter_map(|rest| rest.split_once('>').map(|(tag, _)| tag))
-        {
-            let name = tag.split_whitespace().next().unwrap_or("").trim_end_matches('/');
-            match name.strip_prefix('/') {
-                Some(closed) => assert_eq!(open.pop(), Some(closed), "</{closed}> closes something else"),
-                None if name == "br" || tag.ends_with('/') => {}
-                None => open.push(name),
-            }
-        }
-        assert!(open.is_empty(), "left open: {open:?}");
-    }
+    use crate::fixture::check_nesting;
 
     #[test]
     fn the_page_is_whole_and_loads_nothing() {

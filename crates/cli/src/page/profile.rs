@@ -203,7 +203,7 @@ mod tests {
             "cache_ways,bandwidth_partitions,cluster,start_instr,end_instr,instr_per_s\n1,1,0,1,100,5\n1,1,1,101,200,7\n",
         );
         for (page, charts) in [(&traced, 5), (&measured, 3)] {
-            super::super::tests::check_nesting(page);
+            crate::fixture::check_nesting(page);
             for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
                 assert!(!page.contains(outside), "{outside}");
             }

@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
     use crate::fixture;
-    use crate::page::tests::check_nesting;
+    use crate::fixture::check_nesting;
 
     #[test]
     fn every_task_has_its_row_its_parts_and_its_histogram() {

@@ -46,10 +46,6 @@ pub struct Draft {
 const NAME_BYTES: usize = 15;
 
 /// The file of `bench movie`, and the load beside it.
-#[cfg_attr(
-    not(feature = "lab"),
-    expect(dead_code, reason = "checked with the rest of the file, and played by the lab")
-)]
 #[derive(Clone, Copy, Debug)]
 pub struct MovieFile {
     /// Bytes of one frame.

@@ -53,10 +53,6 @@ pub struct Loaded {
     /// Folder of its store; `None` for a temporary one.
     pub store_path: Option<PathBuf>,
     /// The file that `bench movie` plays.
-    #[cfg_attr(
-        not(feature = "lab"),
-        expect(dead_code, reason = "checked with the rest of the file, and played by the lab")
-    )]
     pub movie: MovieFile,
     /// Split of cache ways and bandwidth among tasks with profiles.
     pub allocation: Allocation,

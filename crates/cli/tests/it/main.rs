@@ -2,20 +2,11 @@
 
 mod bad_input;
 mod bad_pipelines;
-mod benches;
-mod clocks;
 mod common;
-mod deciding;
-mod dual;
 mod endless;
-mod experiments;
 mod federation;
-mod live_view;
-mod mapping;
 mod profiles;
 mod profiling;
-mod protection;
-mod radio;
 mod replaying;
 mod restoring;
 mod serve;
@@ -23,6 +14,5 @@ mod serve_redis;
 mod stages;
 mod stopping;
 mod store;
-mod tasks_with_profiles;
 mod whole_runs;
 mod zenoh;

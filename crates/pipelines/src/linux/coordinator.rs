@@ -42,7 +42,7 @@ pub(super) const NOMINAL: Hertz = Hertz(1_000_000_000);
 /// Chosen by hand, after servers at rest.
 pub(super) const WATTS: (f64, f64) = (1.0, 0.3);
 /// Cost of an announced migration, in seconds: its target spins for 500 us at most (`instance.rs`), and reads the state
-/// twice, at the 0.06 ns a byte of `punctual bench migration` (1 to 16 MiB).
+/// twice, at the 0.06 ns a byte of `punctual-lab bench migration` (1 to 16 MiB).
 const MOVE_SECONDS: f64 = 500e-6;
 const MOVE_SECONDS_PER_BYTE: f64 = 0.12e-9;
 

@@ -13,7 +13,7 @@ const BANDS: usize = 4;
 pub const KINDS: &str = "copy, fm-low-pass, fm-demodulator, fm-band-1 to fm-band-4, fm-sum; of a radio with another \
                          number of bands, 1 to 16, fm-band-1-of-6 and fm-sum-of-6";
 
-/// A built-in kind of stage: a copy, or a stage of `punctual radio` at equal gains. Frames are bytes I and Q, then
+/// A built-in kind of stage: a copy, or a stage of `punctual-lab radio` at equal gains. Frames are bytes I and Q, then
 /// complex numbers and sound as 32-bit floats.
 #[derive(Clone, Debug)]
 pub struct StageKind {

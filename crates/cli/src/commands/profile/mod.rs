@@ -8,7 +8,6 @@ mod show;
 mod steps;
 mod trace;
 
-#[cfg(feature = "lab")]
 pub use follow::tell;
 pub use show::{Shown, named, ways};
 pub use steps::Steps;

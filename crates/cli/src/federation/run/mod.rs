@@ -6,7 +6,6 @@ mod etcd;
 #[cfg(not(feature = "etcd"))]
 #[path = "no_etcd.rs"]
 mod etcd;
-#[cfg(feature = "lab")]
 pub mod idle;
 mod load;
 mod log;

@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn the_page_is_whole_with_silent_nodes_and_without() {
         let mut past = Past::new(&[7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port))));
-        crate::page::tests::check_nesting(&page(&past, "punctual federation watch"));
+        crate::fixture::check_nesting(&page(&past, "punctual federation watch"));
         let began = Instant::now();
         for step in 0..5 {
             let look = Look {
@@ -340,7 +340,7 @@ mod tests {
         }
         past.take((1, began, Err("refused".into())));
         let page = page(&past, "punctual federation watch");
-        crate::page::tests::check_nesting(&page);
+        crate::fixture::check_nesting(&page);
         assert_eq!(page.matches("<svg").count(), 6);
         for part in ["The master was node &lt;0&gt;", "2.5 ms", "refused"] {
             assert!(page.contains(part), "no {part}");
@@ -350,7 +350,7 @@ mod tests {
         let balancer = Look::of("role:balancer\r\nfederation:7\r\nqueries_done:7777\r\n").unwrap();
         past.take((1, began + Duration::from_secs(2), Ok(Box::new(balancer))));
         let page = super::page(&past, "punctual federation watch");
-        crate::page::tests::check_nesting(&page);
+        crate::fixture::check_nesting(&page);
         for part in [
             "1 nodes, 1 balancers",
             "<b>7,777</b><span>requests done, as balancers count",

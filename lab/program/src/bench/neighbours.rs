@@ -1,0 +1,153 @@
+//! `punctual-lab bench neighbours`: effects of an exclusive core on programs that do not cooperate.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use punctual_evaluation::neighbours::{NeighboursError, NeighboursReport, Plan, compare};
+use punctual_runtime::report::PlatformChoice;
+use punctual_scenario::RunRequest;
+use punctual_units::Nanos;
+use punctual_workload::Class;
+
+use super::series::{Interrupt, tell};
+use crate::args::Neighbours;
+use punctual_cli::commands::failures::of_run;
+use punctual_cli::commands::print;
+use punctual_cli::failure::Failure;
+use punctual_cli::output::Output;
+use punctual_cli::scenario::{self, Loaded};
+use punctual_cli::trace;
+
+/// The scenario that runs by default.
+const SHIPPED: &str = "scenarios/movie.toml";
+
+/// Carries out `punctual-lab bench neighbours`.
+pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
+    let loaded = scenario::load(Some(path), &arguments.set)?;
+    let lasts = Nanos::from_secs(u64::from(arguments.seconds));
+    let mut strangers = arguments.program.clone();
+    strangers.dedup();
+    let plan = Plan {
+        request: request(&loaded, lasts)?,
+        lasts,
+        repetitions: arguments.repetitions,
+        strangers,
+        hogs: arguments.hogs,
+        lend_programs: arguments.lend_programs || arguments.share_programs,
+        shares: arguments.share_programs,
+        sleepers: arguments.sleepers,
+        groups: arguments.groups,
+    };
+    let interrupt = Interrupt::listen()?;
+    let report = compare(&plan, &mut |what| {
+        if !what.is_empty() {
+            tell(what);
+        }
+        interrupt.answer()
+    });
+    let report = report.map_err(|error| match error {
+        NeighboursError::Run(error) => of_run(error, &loaded),
+        error => Failure::input([error.to_string()]),
+    })?;
+    print(&told(&report))?;
+    json.map_or(Ok(()), |file| file.json(&report))
+}
+
+/// The exclusive tasks of a scenario, without its best-effort ones: other programs are the load.
+fn request(loaded: &Loaded, lasts: Nanos) -> Result<RunRequest, Failure> {
+    let mut scenario = loaded.scenario.clone();
+    scenario
+        .tasks
+        .retain(|task| matches!(task.class, Class::Exclusive { .. }));
+    if scenario.tasks.is_empty() {
+        let what = format!("{}: task: give at least one class = \"exclusive\"", loaded.shown());
+        return Err(Failure::input([what]));
+    }
+    scenario.duration = lasts;
+    let trace = Arc::new(trace::load(&scenario, loaded.file.as_deref())?);
+    Ok(RunRequest {
+        neighbours: loaded.neighbours.clone(),
+        ..RunRequest::new(scenario, trace, PlatformChoice::Linux)
+    })
+}
+
+fn told(report: &NeighboursReport) -> String {
+    let mut text = format!(
+        "{:<12}{:>12}{:>10}{:>12}{:>22}{:>10}{:>14}{:>10}\n",
+        "", "repetition", "left", "hogs", "runs per second", "failed", "late", "changed"
+    );
+    for run in &report.arms {
+        let name = format!("{:?}", run.arm).to_lowercase();
+        let loops = run.strangers.iter();
+        let loops: Vec<String> = loops
+            .map(|it| format!("{} {:.2}", it.stranger.name(), it.per_second))
+            .collect();
+        let failed: u64 = run.strangers.iter().map(|it| it.failed).sum();
+        let late = run
+            .run
+            .as_ref()
+            .map(|run| format!("{} of {}", run.late, run.jobs))
+            .unwrap_or("-".into());
+        let _ = writeln!(
+            text,
+            "{name:<12}{:>12}{:>8.2} c{:>10.2} c  {:>20}{failed:>10}{late:>14}{:>10}",
+            run.repetition,
+            run.left,
+            run.hogs,
+            loops.join(", "),
+            run.differences.len()
+        );
+    }
+    text += "\nleft: cores left to these programs; c: cores; changed: what was not as before the first run\n\n";
+    let percent = |share: Option<f64>| share.map_or("-".into(), |share| format!("{:.1} %", 100.0 * share));
+    let _ = writeln!(
+        text,
+        "failed runs   {} beside exclusive tasks, {} without",
+        report.failed_links, report.failed_without
+    );
+    let _ = writeln!(
+        text,
+        "hogs          {} of an equal share of what is left; {} of what a split by hand gives",
+        percent(report.hogs_share),
+        percent(report.hogs_over_by_hand)
+    );
+    for it in &report.strangers {
+        let (share, over) = (percent(it.share), percent(it.over_by_hand));
+        let _ = writeln!(
+            text,
+            "{:<14}{share} of an equal share of what is left ({} of its core time); {over} of what a split by hand gives",
+            it.stranger.name(),
+            percent(it.core_time_share)
+        );
+    }
+    if report.used_share.is_some() {
+        let _ = writeln!(text, "leases used   {} at least", percent(report.used_share));
+    }
+    if let Some(it) = report.take_back_us {
+        let above = report.take_back_above_control_us.unwrap_or(f64::NAN);
+        let _ = writeln!(
+            text,
+            "taking back   p50 {:.0} us, p99 {:.0} us ({above:.0} us above an idle probe), max {:.0} us",
+            it.p50, it.p99, it.max
+        );
+    }
+    let _ = writeln!(text, "machine       {} differences", report.differences);
+    for different in report.arms.iter().flat_map(|run| &run.differences) {
+        let _ = writeln!(
+            text,
+            "  {}: {}, was {}",
+            different.what, different.after, different.before
+        );
+    }
+    let loops = report.arms.iter().flat_map(|run| &run.strangers);
+    for (it, failure) in loops.filter_map(|it| Some((it, it.first_failure.as_ref()?))) {
+        let _ = writeln!(text, "failed        {}: {failure}", it.stranger.name());
+    }
+    for note in &report.notes {
+        let _ = writeln!(text, "note          {note}");
+    }
+    text
+}

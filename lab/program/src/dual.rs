@@ -1,0 +1,54 @@
+//! Inputs of `punctual-lab experiment dps`: a machine under dual management, and media, from files.
+
+use std::path::Path;
+
+use punctual_evaluation::dps::{Ground, Part, Play, parts};
+use punctual_evaluation::dual::DualMachine;
+use punctual_sim::MachineFileError;
+use punctual_sim::media::Media;
+
+use super::experiment::read;
+use crate::args::Experiment;
+use punctual_cli::failure::Failure;
+
+/// The wanted parts of the second paper's evaluation, and their machine and media; `None` for any other experiment.
+pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure> {
+    let refuse = |what: String| Err(Failure::input([what]));
+    let Some(parts) = parts(&arguments.name) else {
+        return match (&arguments.media, arguments.play.is_some()) {
+            (None, false) => Ok(None),
+            _ => refuse(format!(
+                "{}: only dps and its parts play a film from media; leave out --media, --film, --fps, --hogs and --decode",
+                arguments.name
+            )),
+        };
+    };
+    let mut ground = Ground::paper();
+    let (asked, shipped) = (&arguments.play, ground.play);
+    ground.play = Play {
+        film: asked.film.unwrap_or(shipped.film),
+        period: asked.period().unwrap_or(shipped.period),
+        decode: asked.decode.unwrap_or(shipped.decode),
+        jobs: asked.hogs.unwrap_or(shipped.jobs),
+    };
+    ground.play.check().map_err(|what| Failure::input([what]))?;
+    match arguments.machines.as_slice() {
+        [] => {}
+        [path] => ground.machine = file(path, DualMachine::from_toml)?,
+        [_, another, ..] => {
+            return refuse(format!(
+                "--machines: {} runs on one machine; leave out {}",
+                arguments.name,
+                another.display()
+            ));
+        }
+    }
+    if let Some(path) = &arguments.media {
+        ground.media = file(path, Media::from_toml)?;
+    }
+    Ok(Some((parts, ground)))
+}
+
+pub(super) fn file<T>(path: &Path, parse: impl Fn(&str) -> Result<T, MachineFileError>) -> Result<T, Failure> {
+    parse(&read(path)?).map_err(|error| Failure::input([format!("{}:{error}", path.display())]))
+}

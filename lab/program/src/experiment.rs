@@ -1,0 +1,285 @@
+//! `punctual-lab experiment`: a paper's evaluation, from its claims to the table.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use punctual_evaluation::claims::{Claims, Reasons};
+use punctual_evaluation::{
+    ExperimentError, Outcome, Settings, Subject, chronos, controllers, dna, dps, experiments, find, mig, qedb,
+};
+use punctual_sim::MachineModel;
+
+use super::{claims, dual, mpsoc, page};
+use crate::args::Experiment;
+use punctual_cli::args::{Change, Platform};
+use punctual_cli::commands::{failures, print, run};
+use punctual_cli::failure::Failure;
+use punctual_cli::output::Output;
+use punctual_cli::scenario;
+
+/// Time between two lines of progress.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Default number of an experiment's seeds, and of a scenario's repetitions.
+const SEEDS: u32 = 10;
+const REPETITIONS: u32 = 5;
+
+/// Carries out `punctual-lab experiment`.
+pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> {
+    if arguments.name == "list" {
+        return print(&list());
+    }
+    let experiment = find(&arguments.name).map_err(refused)?;
+    // First of all: the processes of measured pipelines run this command again.
+    mig::measured::serve_if_told().map_err(|why| Failure::input([why]))?;
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let outcome = if arguments.platform == Platform::Linux && mig::parts(&arguments.name).is_some() {
+        of_pipelines(arguments)?
+    } else if arguments.platform == Platform::Linux || arguments.scenario.is_some() {
+        with_scenario(arguments)?
+    } else {
+        with_machines(arguments, &experiment)?
+    };
+    print(&claims::table(&outcome))?;
+    for failure in &outcome.failures {
+        print(&format!("could not be run: {failure}\n"))?;
+    }
+    if let Some(file) = json {
+        let text = serde_json::to_string(&outcome).map_err(|error| Failure::Internal(error.to_string()))?;
+        file.text(&(text + "\n"))?;
+    }
+    html.map_or(Ok(()), |file| file.text(&page::experiment(&outcome, command)))
+}
+
+/// Runs the experiment on simulated machines, and compares it with the claims.
+fn with_machines(arguments: &Experiment, experiment: &punctual_evaluation::Experiment) -> Result<Outcome, Failure> {
+    let dual = dual::of(arguments)?;
+    let mpsoc = mpsoc::of(arguments)?;
+    let film = dual.as_ref().map(|(_, ground)| ground.play.film);
+    let shipped = experiment.shipped()[0];
+    let shipped = film.map_or(shipped.to_string(), |film| film.named(shipped));
+    let (file, text) = match &arguments.claims {
+        Some(path) => (path.display().to_string(), read(path)?),
+        None => ("claims".into(), shipped),
+    };
+    let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    let settings = Settings {
+        machines: if dual.is_some() || mpsoc.is_some() {
+            Vec::new()
+        } else {
+            machines(arguments, experiment)?
+        },
+        profiles: profiles(arguments, experiment)?,
+        seed: arguments.seed,
+        seeds: arguments
+            .seeds
+            .unwrap_or(if runs_profiles(experiment) { 1 } else { SEEDS }),
+        sets: arguments.sets,
+        claims: Claims::parse(&text).map_err(|error| at(&error))?,
+        reasons: reasons(experiment)?,
+        workers: None,
+    };
+    let teller = Teller::new();
+    let told = |what: &str| teller.tell(what);
+    let outcome = match (dual, mpsoc) {
+        (Some((parts, ground)), _) => dps::run(&parts, &ground, &settings, &told),
+        (None, Some((parts, machine))) => mig::run(&parts, &machine, &settings, &told),
+        (None, None) => (experiment.run)(&settings, &told),
+    };
+    let outcome = outcome.map_err(|error| match error {
+        ExperimentError::Claims(error) => at(&error),
+        error => refused(error),
+    })?;
+    teller.done();
+    Ok(outcome)
+}
+
+/// Measures moving stages on this machine.
+fn of_pipelines(arguments: &Experiment) -> Result<Outcome, Failure> {
+    let parts = mig::parts(&arguments.name).unwrap_or_default();
+    let (file, text) = match &arguments.claims {
+        Some(path) => (path.display().to_string(), read(path)?),
+        None => ("claims".into(), mig::measured::CLAIMS.into()),
+    };
+    let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    if arguments.scenario.is_some() || !arguments.machines.is_empty() {
+        let name = &arguments.name;
+        let why = format!("{name} --platform linux measures this machine; leave out --scenario and --machines");
+        return Err(Failure::input([why]));
+    }
+    let settings = Settings {
+        machines: Vec::new(),
+        profiles: Vec::new(),
+        seed: arguments.seed,
+        seeds: arguments.seeds.unwrap_or(1),
+        sets: arguments.sets,
+        claims: Claims::parse(&text).map_err(|error| at(&error))?,
+        reasons: toml::from_str(mig::measured::REASONS).map_err(|error| Failure::Internal(error.to_string()))?,
+        workers: None,
+    };
+    let teller = Teller::new();
+    let outcome = mig::measured::run(&parts, &settings, &|what: &str| teller.tell(what));
+    let outcome = outcome.map_err(|error| match error {
+        ExperimentError::Claims(error) => at(&error),
+        error => refused(error),
+    })?;
+    teller.done();
+    Ok(outcome)
+}
+
+/// Runs a scenario, on this machine or on the simulated one.
+fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
+    let (transient, laws) = (qedb::Part::Transient.name(), controllers::EXPERIMENT.name);
+    if ![transient, laws].contains(&arguments.name.as_str()) {
+        return Err(Failure::input([format!(
+            "{}: only {transient} and {laws} run with a scenario; leave out --platform and --scenario",
+            arguments.name
+        )]));
+    }
+    let change = Change {
+        platform: arguments.platform,
+        seed: Some(arguments.seed.to_string()),
+        ..Change::default()
+    };
+    let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(None))?;
+    let request = run::request(&loaded, &change)?;
+    let teller = Teller::new();
+    let repetitions = arguments.seeds.unwrap_or(REPETITIONS);
+    let tell = |what: &str| teller.tell(what);
+    let outcome = if arguments.name == laws {
+        controllers::on_machine(&request, controllers::Course::default(), repetitions, &tell)
+    } else {
+        qedb::disturbed(&request, qedb::Course::default(), repetitions, &tell)
+    };
+    let outcome = outcome.map_err(|error| failures::of_run(error, &loaded))?;
+    teller.done();
+    Ok(outcome)
+}
+
+fn list() -> String {
+    experiments()
+        .iter()
+        .map(|experiment| format!("{:<18} {}\n", experiment.name, experiment.about))
+        .collect()
+}
+
+fn refused(error: ExperimentError) -> Failure {
+    Failure::input([error.to_string()])
+}
+
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    punctual_cli::bounded::text(path).map_err(|error| {
+        Failure::input([format!(
+            "{}: cannot be read: {}",
+            path.display(),
+            punctual_cli::bounded::why(&error)
+        )])
+    })
+}
+
+fn reasons(experiment: &punctual_evaluation::Experiment) -> Result<Reasons, Failure> {
+    toml::from_str(experiment.shipped()[1]).map_err(|error| Failure::Internal(error.to_string()))
+}
+
+/// Whether the experiment runs programs with profiles: its task sets then serve as replications.
+fn runs_profiles(experiment: &punctual_evaluation::Experiment) -> bool {
+    dna::EXPERIMENTS.iter().any(|other| other.name == experiment.name)
+}
+
+/// The profiles of the command line, else the shipped ones; empty if the experiment uses none.
+fn profiles(
+    arguments: &Experiment,
+    experiment: &punctual_evaluation::Experiment,
+) -> Result<Vec<dna::ProfileSet>, Failure> {
+    if !runs_profiles(experiment) {
+        return match &arguments.profiles {
+            None => Ok(Vec::new()),
+            Some(_) => Err(Failure::input([format!(
+                "{}: only dna-* run programs with profiles; leave out --profiles",
+                experiment.name
+            )])),
+        };
+    }
+    match &arguments.profiles {
+        Some(folder) => super::profiles::folder(folder),
+        None => dna::shipped().map_err(|error| Failure::Internal(error.to_string())),
+    }
+}
+
+/// The machines of the command line, else the calibrated ones; all of those for the paper that they were fitted to.
+fn machines(arguments: &Experiment, experiment: &punctual_evaluation::Experiment) -> Result<Vec<Subject>, Failure> {
+    if chronos::parts(experiment.name).is_some() {
+        return match arguments.machines.as_slice() {
+            [] => Ok(Vec::new()),
+            _ => Err(Failure::input([format!(
+                "{}: queues are simulated, not a machine; leave out --machines",
+                experiment.name
+            )])),
+        };
+    }
+    if arguments.machines.is_empty() {
+        let fitted = qedb::EXPERIMENTS.iter().any(|other| other.name == experiment.name);
+        let most = if fitted { usize::MAX } else { qedb::FIRST_MACHINES };
+        return Ok(qedb::ensemble().into_iter().take(most).collect());
+    }
+    arguments.machines.iter().map(|path| machine(path)).collect()
+}
+
+/// Reads a machine file. A machine of the ensemble keeps the job that it was calibrated with; any other runs the
+/// paper's.
+fn machine(path: &Path) -> Result<Subject, Failure> {
+    let machine = MachineModel::from_toml(&read(path)?)
+        .map_err(|error| Failure::input([format!("{}:{error}", path.display())]))?;
+    let known = qedb::ensemble().into_iter().find(|subject| subject.machine == machine);
+    Ok(known.unwrap_or(Subject {
+        machine,
+        job: qedb::Work::PAPER,
+    }))
+}
+
+/// Reports the experiment's progress on standard error: again and again on the same line of a terminal, else now and
+/// then.
+struct Teller {
+    terminal: bool,
+    begun: Instant,
+    told: Mutex<Instant>,
+}
+
+impl Teller {
+    fn new() -> Teller {
+        let begun = Instant::now();
+        Teller {
+            terminal: std::io::stderr().is_terminal(),
+            begun,
+            told: Mutex::new(begun),
+        }
+    }
+
+    fn tell(&self, what: &str) {
+        // Another thread is reporting right now.
+        let Ok(mut told) = self.told.try_lock() else { return };
+        let every = if self.terminal {
+            TELL_EVERY / 10
+        } else {
+            TELL_EVERY * 10
+        };
+        if told.elapsed() < every {
+            return;
+        }
+        *told = Instant::now();
+        let (before, after) = if self.terminal { ("\r\x1b[K", "") } else { ("", "\n") };
+        let _ = write!(std::io::stderr(), "{before}{what}{after}");
+    }
+
+    fn done(&self) {
+        let before = if self.terminal { "\r\x1b[K" } else { "" };
+        let _ = writeln!(
+            std::io::stderr(),
+            "{before}took {:.1} s",
+            self.begun.elapsed().as_secs_f64()
+        );
+    }
+}

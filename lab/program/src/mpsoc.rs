@@ -1,0 +1,27 @@
+//! Input of `punctual-lab experiment mig-*`: a machine whose cores have clocks of their own, from a file.
+
+use punctual_evaluation::mig::{Part, parts};
+use punctual_sim::pipeline::Mpsoc;
+
+use super::dual::file;
+use crate::args::Experiment;
+use punctual_cli::failure::Failure;
+
+/// The wanted parts of the fourth paper's evaluation, and their machine; `None` for any other experiment.
+pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Mpsoc)>, Failure> {
+    let Some(parts) = parts(&arguments.name) else {
+        return Ok(None);
+    };
+    let machine = match arguments.machines.as_slice() {
+        [] => Mpsoc::paper(),
+        [path] => file(path, Mpsoc::from_toml)?,
+        [_, another, ..] => {
+            return Err(Failure::input([format!(
+                "--machines: {} runs on one machine; leave out {}",
+                arguments.name,
+                another.display()
+            )]));
+        }
+    };
+    Ok(Some((parts, machine)))
+}

@@ -1,0 +1,13 @@
+//! The lab's results as HTML pages, like the report of a run.
+
+mod bars;
+mod experiment;
+mod movie;
+mod referees;
+mod tail;
+
+use punctual_cli::page::{framed, sheet};
+
+pub use experiment::experiment;
+pub use movie::movie;
+pub use referees::referees;

@@ -1,0 +1,297 @@
+//! The page of the movie: goals, distributions of each way of playing, work done by the other programs, and the
+//! protection that each way obtained.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use punctual_evaluation::Bars;
+use punctual_evaluation::movie::{Arm, ArmSummary, Frame, MovieReport};
+use punctual_evaluation::stats::Spread;
+use punctual_units::Nanos;
+
+use super::tail::{Tail, Tails};
+use super::{bars, framed, sheet};
+use crate::movie::{Goal, INCONCLUSIVE, Judgement, is_inconclusive, median, protections, setting, table};
+use punctual_cli::page::escape;
+
+/// The page of `report`; `command` is the command line that produced it.
+pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str) -> String {
+    let held = goals.iter().filter(|goal| goal.judgement == Judgement::Holds).count();
+    let good = held == goals.len() && !is_inconclusive(report);
+    let mut body = format!(
+        "<p class=\"verdict{}\">{held} of {} goals hold{}</p>\n<p class=\"note\">{}</p>\n",
+        if good { " good" } else { "" },
+        goals.len(),
+        if is_inconclusive(report) {
+            ", but the machine was too disturbed"
+        } else {
+            ""
+        },
+        escape(&setting(report))
+    );
+    tiles(&mut body, report);
+    judged(&mut body, report, goals);
+    body += "<h2>Distributions</h2>\n<div class=\"charts\">\n";
+    tails(&mut body, report);
+    body += "</div>\n<p class=\"note\">The share of frames that took longer than so long, over all repetitions; both axes logarithmic. A dropped frame is never displayed: its way stays level to the right edge. Dashed: the deadline.</p>\n<h2>By repetition</h2>\n<div class=\"charts\">\n";
+    spreads(&mut body, report);
+    body += "</div>\n<p class=\"note\">Bars are medians over the repetitions, strokes their ranges.</p>\n<h2>Each way</h2>\n";
+    sheet(&mut body, &transposed(table(report)));
+    body += "<p class=\"note\">unexplained: late, and no gap of the probe on the player's core is as long as the overrun. player: CPU time of the player's thread. hogs' work: what the hogs do against what they do alone; disk written: what the disk's writer writes, likewise; of equal share: against what they would do in the share of the machine that the player left.</p>\n";
+    probe(&mut body, report);
+    body += "<h2>What each way obtained</h2>\n<div class=\"sheet\"><table>\n";
+    for (arm, lines) in protections(report) {
+        let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
+        let _ = writeln!(body, "<tr><th>{arm}</th><td>{}</td></tr>", lines.join("<br>"));
+    }
+    body += "</table></div>\n";
+    let head = format!(
+        "<b>{}</b> · movie · <span class=\"badge\">measured on Linux</span>",
+        escape(scenario)
+    );
+    framed("movie", &head, &body, command)
+}
+
+fn tiles(page: &mut String, report: &MovieReport) {
+    let late = |arm: Arm| {
+        let late = |of: &ArmSummary| of.late as f64 / of.frames.max(1) as f64;
+        report
+            .arm(arm)
+            .map_or("-".into(), |of| format!("{:.1} %", late(of) * 100.0))
+    };
+    let dual = report.arm(Arm::Dual);
+    let tiles = [
+        (late(Arm::Fair), "late under the fair class"),
+        (late(Arm::Fifo), "late as SCHED_FIFO"),
+        (late(Arm::Dual), "late with a core of its own"),
+        (
+            dual.map_or("-".into(), |dual| dual.wake.p99.to_string()),
+            "wakes with a core of its own, p99",
+        ),
+        (
+            dual.map_or("-".into(), |dual| {
+                let share = |shares: &[f64]| format!("{:.1} %", median(shares) * 100.0);
+                format!(
+                    "{}, {}",
+                    share(&dual.interactive.work_of_equal_share),
+                    share(&dual.interactive.disk_of_equal_share)
+                )
+            }),
+            "of an equal share done by the hogs, and by the disk's writer",
+        ),
+        (
+            report
+                .lending
+                .map_or("-".into(), |lending| lending.above_control_p99.to_string()),
+            "to take the core back, p99 above the control",
+        ),
+    ];
+    *page += "<div class=\"tiles\">\n";
+    for (figure, what) in tiles {
+        let _ = writeln!(page, "<div class=\"tile\"><b>{figure}</b><span>{what}</span></div>");
+    }
+    *page += "</div>\n";
+}
+
+fn judged(page: &mut String, report: &MovieReport, goals: &[Goal]) {
+    *page += "<h2>Goals</h2>\n<p class=\"note\">Written down before the first run; that hogs and the disk's writer are judged each, and taking back in the runs as well, came later and is stricter.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>goal</th><th>measured</th></tr></thead>\n<tbody>\n";
+    for goal in goals {
+        let (class, holds) = match goal.judgement {
+            Judgement::Holds => ("yes", "yes"),
+            Judgement::DoesNotHold => ("no", "no"),
+            judgement => ("", judgement.word()),
+        };
+        let _ = writeln!(
+            page,
+            "<tr><th class=\"{class}\">{holds}</th><td class=\"text\">{}</td><td>{}</td></tr>",
+            escape(&goal.what),
+            escape(&goal.measured)
+        );
+    }
+    *page += "</tbody></table></div>\n";
+    if is_inconclusive(report) {
+        let _ = writeln!(page, "<p class=\"note\">{INCONCLUSIVE}</p>");
+    }
+}
+
+/// Turns rows into columns, so that the ways of playing are side by side.
+fn transposed(rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let column = |at: usize| {
+        rows.iter()
+            .map(|row| row.get(at).cloned().unwrap_or_default())
+            .collect()
+    };
+    (0..columns).map(column).collect()
+}
+
+/// CSS class of each way's curve.
+const fn class(arm: Arm) -> &'static str {
+    match arm {
+        Arm::Alone => "f",
+        Arm::Fair => "d",
+        Arm::Fifo => "b",
+        Arm::Dual => "a",
+        Arm::DualDisk => "c",
+    }
+}
+
+fn tails(page: &mut String, report: &MovieReport) {
+    let arms = || report.arms.iter().map(|arm| arm.arm).filter(|arm| *arm != Arm::Alone);
+    let frames = |arm: Arm| {
+        let runs = report.runs.iter().filter(move |run| run.arm == arm);
+        runs.flat_map(|run| &run.frames)
+    };
+    let wake = |arm| tail(arm, frames(arm).map(|frame| Some(frame.woken)));
+    let shown = |frame: &Frame| frame.read.map(|_| frame.finished);
+    let done = |arm| tail(arm, frames(arm).map(shown));
+    let deadline = report.plan.deadline;
+    draw(
+        page,
+        "Wake-up",
+        "from a frame's release",
+        arms().map(wake).collect(),
+        Some(deadline),
+    );
+    draw(
+        page,
+        "Displayed",
+        "from a frame's release",
+        arms().map(done).collect(),
+        Some(deadline),
+    );
+    let lending = || report.runs.iter().filter_map(|run| run.lending.as_ref());
+    let of = |name: &str, class, pick: fn(&punctual_runtime::linux::tenancy::LendingMeasured) -> &Vec<Nanos>| {
+        named(name, class, lending().flat_map(pick).map(|it| Some(*it)))
+    };
+    let played = report.runs.iter().flat_map(|run| &run.take_back).map(|it| Some(*it));
+    if lending().next().is_some() {
+        let tails = vec![
+            of("handing over", "c", |it| &it.hand_over),
+            of("taking back", "a", |it| &it.take_back),
+            named("taking back between frames", "b", played),
+            of("no-op control", "f", |it| &it.control),
+        ];
+        draw(page, "Lending the core", "from the instant asked for", tails, None);
+    }
+}
+
+fn tail(arm: Arm, times: impl Iterator<Item = Option<Nanos>>) -> Tail {
+    named(arm.name(), class(arm), times)
+}
+
+/// The distribution of `times`; a `None` never ended, and counts as beyond the longest.
+fn named(name: &str, class: &'static str, times: impl Iterator<Item = Option<Nanos>>) -> Tail {
+    let (mut counts, mut beyond) = (BTreeMap::new(), 0);
+    for time in times {
+        match time {
+            Some(time) => *counts.entry(time).or_insert(0) += 1,
+            None => beyond += 1,
+        }
+    }
+    let bins = counts
+        .into_iter()
+        .map(|(time, count): (Nanos, u64)| (time.as_micros_f64(), count));
+    Tail {
+        name: name.into(),
+        class,
+        bins: bins.collect(),
+        beyond,
+        max_us: None,
+    }
+}
+
+fn draw(page: &mut String, title: &str, what: &str, tails: Vec<Tail>, mark: Option<Nanos>) {
+    let _ = write!(page, "<figure><figcaption><b>{title}</b><span>{what}</span>");
+    for tail in &tails {
+        let _ = write!(page, "<span class=\"key {}\">{}</span>", tail.class, tail.name);
+    }
+    let names: Vec<&str> = tails.iter().map(|tail| tail.name.as_str()).collect();
+    let tails = Tails {
+        description: format!("{title}, {what}: {}", names.join(", ")),
+        mark_us: mark.map(Nanos::as_micros_f64),
+        tails,
+    };
+    let _ = writeln!(page, "</figcaption>\n{}\n</figure>", tails.svg());
+}
+
+/// Selects a share for each repetition.
+type Pick = fn(&ArmSummary) -> &[f64];
+
+fn spreads(page: &mut String, report: &MovieReport) {
+    let arms: Vec<&ArmSummary> = report.arms.iter().filter(|arm| arm.arm != Arm::Alone).collect();
+    let groups: Vec<String> = arms.iter().map(|arm| arm.arm.name().to_owned()).collect();
+    let figures: [(&str, Pick); 3] = [
+        ("Late frames, %", |arm| &arm.late_by_repetition),
+        ("Work of the hogs, % of an equal share", |arm| {
+            &arm.interactive.work_of_equal_share
+        }),
+        ("Written by the disk's writer, % of an equal share", |arm| {
+            &arm.interactive.disk_of_equal_share
+        }),
+    ];
+    for (title, pick) in figures {
+        let bar = Bars {
+            name: title.into(),
+            values: arms.iter().map(|arm| spread(pick(arm))).collect(),
+        };
+        let description = format!("{title}: {}", groups.join(", "));
+        let _ = writeln!(
+            page,
+            "<figure><figcaption><b>{title}</b></figcaption>\n{}\n</figure>",
+            bars::svg(&description, &groups, &[bar], &["a"])
+        );
+    }
+}
+
+/// Spread of shares, in percent; `None` for an empty list.
+fn spread(shares: &[f64]) -> Option<Spread> {
+    Spread::of(&shares.iter().map(|share| share * 100.0).collect::<Vec<_>>())
+}
+
+fn probe(page: &mut String, report: &MovieReport) {
+    let Some(probe) = report.probe else { return };
+    let rows = [
+        ["probe on the player's core", "p50", "p99", "longest gap"].map(String::from),
+        [
+            "how late it wakes".to_owned(),
+            probe.p50.to_string(),
+            probe.p99.to_string(),
+            probe.max.to_string(),
+        ],
+    ];
+    *page += "<h2>Probe</h2>\n";
+    sheet(page, &rows.map(Vec::from));
+    *page += "<p class=\"note\">What no task can be blamed for: a thread above all others that sleeps for 1 ms at a time, in all runs together.</p>\n";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::movie::goals;
+    use crate::movie::tests::report;
+
+    #[test]
+    fn the_page_is_whole_and_loads_nothing() {
+        let report = report();
+        let page = movie("m & n.toml", &report, &goals(&report), "punctual-lab bench movie");
+        punctual_cli::fixture::check_nesting(&page);
+        for part in [
+            "of 6 goals hold",
+            "m &amp; n.toml",
+            "50.0 %",
+            "memory &lt;locked&gt;",
+            "1 of 2 (50.0 %)",
+            "taking back",
+            "Written down before",
+            "50.0 us",
+        ] {
+            assert!(page.contains(part), "no {part}");
+        }
+        assert_eq!(page.matches("<svg").count(), 6);
+        assert!(!page.contains("<h2>Probe"), "there was none");
+        for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A radio that is given bad input or loses a worker: what is wrong is told with exit code 2, and no frame that was
+//! accepted is lost.
+
+#![cfg(target_os = "linux")]
+
+use crate::common;
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::refused;
+use punctual_platform::linux::recovery;
+use punctual_testing::{ROLE, workers};
+use serde_json::Value;
+
+fn radio(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
+    command
+        .arg("radio")
+        .args(arguments)
+        .env(recovery::FOLDER, folder)
+        .current_dir(folder)
+        .stdin(Stdio::null());
+    command
+}
+
+/// Half a sample at the end: what comes before is heard to its end, and the exit code tells.
+#[test]
+fn a_truncated_recording_is_played_as_far_as_it_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let samples: Vec<u8> = (0..100 * 500u32 + 1).map(|at| (at * at % 251) as u8).collect();
+    fs::write(folder.path().join("cut.cu8"), samples).unwrap();
+    let output = radio(folder.path(), &["cut.cu8", "--rate", "max", "--wav", "sound.wav"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cut.cu8"), "{said}");
+    let sound = punctual_radio::sound::read(&folder.path().join("sound.wav")).unwrap();
+    assert_eq!(sound.len(), 100 * 25, "all whole frames are heard");
+}
+
+#[test]
+fn silence_is_played_as_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("silent.cu8"), [127u8; 200 * 500]).unwrap();
+    let arguments = ["silent.cu8", "--rate", "max", "--json", "--check", "--wav", "sound.wav"];
+    let output = radio(folder.path(), &arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let sound = punctual_radio::sound::read(&folder.path().join("sound.wav")).unwrap();
+    assert!(sound.len() == 200 * 25 && sound.iter().all(|it| it.abs() < 1e-6));
+}
+
+#[test]
+fn moves_on_one_core_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = radio(folder.path(), &["--cores", "0", "--migrate-every", "1ms"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("core 0 is the only one") && said.contains("--cores"),
+        "{said}"
+    );
+}
+
+/// Waits until `found` answers something.
+fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "no {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Memory that is gone, too short, no pipeline's, or of another graph: the process that is given it says so and ends,
+/// and the pipeline whose memory it is loses nothing.
+#[test]
+fn a_mapping_that_is_stale_foreign_or_of_another_graph_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    // For ten seconds: it must not end before the last of those that are refused.
+    let arguments = ["--plain", "--frames", "1500", "--rate", "150", "--json"];
+    let mut command = radio(folder.path(), &arguments);
+    command
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .stdout(Stdio::piped());
+    let mut playing = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
+    let role = wait_for("worker", || workers(playing.id()).pop()).1;
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let own = std::process::id();
+    let memory = |bytes: u64| {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes).unwrap();
+        let role = format!("{own} {} {own} 0 0", file.as_raw_fd());
+        (file, role)
+    };
+    let ((_short, short), (_foreign, foreign)) = (memory(4096), memory(1 << 22));
+    for (role, arguments, said) in [
+        (
+            role.as_str(),
+            ["--bands", "6"].as_slice(),
+            "other stages or edges: start both from the same graph",
+        ),
+        (
+            &foreign,
+            &[],
+            "of no pipeline of this version: use the version of this program that started it",
+        ),
+        (&short, &[], "4096 bytes of shared memory, and the pipeline needs"),
+        (&format!("{} 3 {own} 0 0", gone.id()), &[], "fd/3: No such file"),
+    ] {
+        let output = radio(folder.path(), arguments).env(ROLE, role).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{role}: {errors}");
+        assert!(errors.contains(said), "{role}: {errors}");
+    }
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut playing.stdout().unwrap(), &mut text).unwrap();
+    assert!(playing.wait().unwrap().success(), "{text}");
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let lost = (
+        &report["frames_delivered"],
+        &report["frames_lost"],
+        &report["frames_duplicated"],
+    );
+    assert_eq!(lost, (&1500.into(), &0.into(), &0.into()), "{report}");
+    assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
+}
+
+/// Decisions of a table for another graph.
+#[test]
+fn decisions_about_other_stages_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--plain", "--frames", "1000", "--policy", "table", "--record", "log.json", "--rate", "2000",
+    ];
+    let mut command = radio(folder.path(), &arguments);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let path = folder.path().join("log.json");
+    let mut log: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let seen = &mut log["log"]["mapping"]["decisions"][1]["seen"]["cycles"];
+    seen.as_array_mut().expect("a second decision").pop();
+    fs::write(&path, log.to_string()).unwrap();
+    let said = refused(folder.path(), &["replay", "log.json"]);
+    assert!(
+        said.starts_with("log.json: mapping.decisions[1]: is of another pipeline than the log's, which has 7 stages"),
+        "{said}"
+    );
+}
+
+/// A worker that stands still is killed first, and then replaced: its stages go on, and no frame is lost.
+#[test]
+fn a_worker_that_hangs_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    // One that hangs is noticed after some six seconds, and this takes seventeen.
+    let mut command = radio(folder.path(), &["--plain", "--rate", "600", "--json"]);
+    command.current_dir(root).stdout(Stdio::piped());
+    let mut radio = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
+    wait_for("sound", || {
+        let mut list = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
+        list.args(["pipeline", "list", "--json"])
+            .env(recovery::FOLDER, folder.path());
+        let listed: Value = serde_json::from_slice(&list.output().unwrap().stdout).unwrap();
+        let stages = listed[0]["stages"].as_array()?;
+        let sink = stages.iter().find(|stage| stage["name"] == "sink")?;
+        (sink["steps"].as_u64() > Some(10)).then_some(())
+    });
+    let (hangs, _) = workers(radio.id())[0];
+    // SAFETY: plain numbers; the radio has not reaped it, because it has not ended.
+    unsafe { libc::kill(hangs, libc::SIGSTOP) };
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut radio.stdout().unwrap(), &mut said).unwrap();
+    assert!(radio.wait().unwrap().success(), "{said}");
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&report["frames_lost"], &report["frames_duplicated"]),
+        (&0.into(), &0.into()),
+        "{report}"
+    );
+    assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
+    assert!(
+        !Path::new(&format!("/proc/{hangs}/exe")).exists(),
+        "the one that hung is still there"
+    );
+    let stages = report["stages"].as_array().unwrap();
+    let restarts: u64 = stages.iter().filter_map(|stage| stage["restarts"].as_u64()).sum();
+    assert!(restarts > 0, "its stages have other processes: {report}");
+}

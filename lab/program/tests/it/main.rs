@@ -1,0 +1,14 @@
+//! The integration tests of this crate, in one program: a module for each question.
+
+mod bad_radio;
+mod benches;
+mod clocks;
+mod common;
+mod deciding;
+mod dual;
+mod experiments;
+mod live_view;
+mod mapping;
+mod protection;
+mod radio;
+mod tasks_with_profiles;

@@ -1,0 +1,112 @@
+//! `punctual-lab experiment mig-*`: what it says of bad input, and that it runs.
+
+use crate::common;
+
+use common::{lab, refused};
+
+const MACHINE: &str = include_str!("../../../../machines/mpsoc.toml");
+
+/// What is said of the machine with one text replaced by another.
+fn complaint(from: &str, to: &str) -> String {
+    assert!(MACHINE.contains(from), "{from}");
+    let text = MACHINE.replacen(from, to, 1);
+    let line = text
+        .lines()
+        .position(|line| line.contains(to))
+        .map_or(0, |line| line + 1);
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("x.toml"), text).expect("a file");
+    let error = refused(folder.path(), &["experiment", "mig-map", "--machines", "x.toml"]);
+    error.replacen(&format!(":{line}:"), ":HERE:", 1)
+}
+
+#[test]
+fn a_machine_that_cannot_be_is_told_with_its_line() {
+    assert_eq!(
+        complaint("cores = 3 ", "cores = 0 "),
+        "x.toml:HERE: cores: must lie between 1 and 8\n"
+    );
+    assert_eq!(
+        complaint("top-watts = 1.0", "top-watts = -1"),
+        "x.toml:HERE: top-watts: must be above 0 and at most 1e12\n"
+    );
+    assert_eq!(
+        complaint("least-mhz = 100", "least-mhz = 400"),
+        "x.toml:9: top-mhz: must be above scaled-from-mhz, which must be above least-mhz, and at most 100000\n"
+    );
+    assert_eq!(
+        complaint("cores = 3 ", "cores = 2 "),
+        "cores: 2; the radio is mapped to up to 3 cores, so that it needs 3 or more\n"
+    );
+}
+
+#[test]
+fn one_machine_and_no_media() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = refused(folder.path(), &["experiment", "mig", "--machines", "a.toml,b.toml"]);
+    assert_eq!(error, "--machines: mig runs on one machine; leave out b.toml\n");
+    let error = refused(folder.path(), &["experiment", "chronos-scale", "--machines", "a.toml"]);
+    assert_eq!(
+        error,
+        "chronos-scale: queues are simulated, not a machine; leave out --machines\n"
+    );
+    let error = refused(folder.path(), &["experiment", "mig", "--film", "bd"]);
+    assert!(error.starts_with("mig: only dps and its parts play a film"), "{error}");
+    let error = refused(folder.path(), &["experiment", "mig-map", "--platform", "linux"]);
+    assert!(
+        error.starts_with("mig-cost, mig-daemons, mig-queues, mig-checkpoint are measured"),
+        "{error}"
+    );
+    let arguments = ["experiment", "mig-cost", "--platform", "linux", "--machines", "a.toml"];
+    let error = refused(folder.path(), &arguments);
+    assert!(
+        error.starts_with("mig-cost --platform linux measures this machine"),
+        "{error}"
+    );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn moves_are_measured_on_this_machine() {
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        return eprintln!("skipped: stages are moved between two cores");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let arguments = ["experiment", "mig-cost", "--platform", "linux", "--json", "out.json"];
+    let output = lab(folder.path(), &arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let outcome = std::fs::read_to_string(folder.path().join("out.json")).expect("a file");
+    let outcome: serde_json::Value = serde_json::from_str(&outcome).expect("JSON");
+    assert_eq!(outcome["platform"], "linux");
+    assert_eq!(outcome["failures"], serde_json::json!([]));
+    // By each mechanism and none, of each size.
+    assert_eq!(outcome["means"].as_array().map(Vec::len), Some(6 * 8), "{outcome}");
+}
+
+#[test]
+fn it_runs_and_draws() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let arguments = [
+        "experiment",
+        "mig-queues",
+        "--seeds",
+        "1",
+        "--json",
+        "out.json",
+        "--html",
+        "out.html",
+    ];
+    let output = lab(folder.path(), &arguments);
+    let table = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        table.contains("mig-queues (simulated)") && table.contains("no-miss-with-14"),
+        "{table}"
+    );
+    let json = std::fs::read_to_string(folder.path().join("out.json")).expect("a file");
+    let outcome: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(outcome["platform"], "sim");
+    assert_eq!(outcome["failures"].as_array().map(Vec::len), Some(0));
+    let page = std::fs::read_to_string(folder.path().join("out.html")).expect("a file");
+    assert!(page.contains("Fig. 15(b)"));
+}

@@ -1,0 +1,315 @@
+//! `punctual-lab radio`: no frame is lost or doubled while stages move and die, the sound is that of one thread, and
+//! bad input is told with exit code 2.
+
+#![cfg(target_os = "linux")]
+
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use punctual_platform::linux::recovery;
+use punctual_testing::{Kept, free_cores};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until a radio may have all cores of the machine; whether there are two, to move stages between.
+fn has_two_cores() -> bool {
+    if let Err(holder) = free_cores(PATIENCE) {
+        eprintln!("{holder}");
+    }
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
+}
+
+fn radio(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
+    command
+        .arg("radio")
+        .args(arguments)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    command.output().unwrap()
+}
+
+#[test]
+fn stages_that_move_and_die_lose_no_frame() {
+    if !has_two_cores() {
+        return eprintln!("skipped: stages are moved between two cores");
+    }
+    let arguments = "--frames 10000 --rate 2000 --migrate-every 2ms --kill-every 40ms --json";
+    let output = radio(&arguments.split(' ').collect::<Vec<_>>());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("{key}: {report}"));
+    assert_eq!(
+        (number("frames_offered"), number("frames_delivered")),
+        (10_000, 10_000),
+        "{errors}"
+    );
+    assert_eq!((number("frames_lost"), number("frames_duplicated")), (0, 0), "{errors}");
+    assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{errors}");
+    // On a busy machine fewer are carried out than asked for.
+    assert!(number("migrations") > 50 && number("kills") > 5, "{errors}");
+    assert!(report["correlation"].as_f64().unwrap() > 0.9999, "{errors}");
+    assert!(report["snr_db"].as_f64().unwrap() > 40.0, "{errors}");
+}
+
+#[test]
+fn what_cannot_be_played_is_told() {
+    let cases: [(&[&str], &str); 9] = [
+        (&["/nowhere.cu8"], "/nowhere.cu8"),
+        (&["--cores", "4000"], "this process may not use core 4000"),
+        (&["--cores", "x"], "give auto, or a list"),
+        (&["--rate", "-1"], "--rate"),
+        (&["--when-full", "drop-late"], "a recording that is a file waits"),
+        (&["--gains", "1,2", "--bands", "3"], "2 gains for 3 bands"),
+        (&["--slots", "0"], "needs 1"),
+        (&["--frame", "7"], "a multiple of 10"),
+        (&["--mechanism", "magic"], "affinity, replica, announced"),
+    ];
+    for (arguments, told) in cases {
+        let output = radio(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(told), "{arguments:?}: {errors}");
+    }
+}
+
+/// A radio that plays beside, in a folder of run-time data of its own.
+struct Beside {
+    folder: tempfile::TempDir,
+    radio: Kept,
+}
+
+impl Beside {
+    fn start(arguments: &[&str]) -> Beside {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
+        command
+            .arg("radio")
+            .args(arguments)
+            .env(recovery::FOLDER, folder.path());
+        command
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+            .stdout(Stdio::piped());
+        let radio = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
+        Beside { folder, radio }
+    }
+
+    fn pipeline(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
+        command
+            .arg("pipeline")
+            .args(arguments)
+            .env(recovery::FOLDER, self.folder.path());
+        command.output().unwrap()
+    }
+
+    fn stages(&self) -> Vec<Value> {
+        let listed: Value = serde_json::from_slice(&self.pipeline(&["list", "--json"]).stdout).unwrap();
+        listed[0]["stages"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+#[test]
+fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
+    has_two_cores();
+    let mut beside = Beside::start(&["--rate", "600", "--json"]);
+    let begun = Instant::now();
+    let plays = |stages: &[Value]| {
+        let sink = stages.iter().find(|stage| stage["name"] == "sink");
+        sink.is_some_and(|sink| sink["steps"].as_u64() > Some(10))
+    };
+    while !plays(&beside.stages()) {
+        assert!(begun.elapsed() < PATIENCE, "the radio does not play");
+        assert_eq!(beside.radio.ended().unwrap(), None, "the radio has ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let own = env!("CARGO_BIN_EXE_punctual-lab");
+    for (arguments, told) in [
+        (["kill", "sum"].as_slice(), "sum: process"),
+        (&["upgrade", "band-2", own], "band-2: process"),
+    ] {
+        let output = beside.pipeline(arguments);
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains(told),
+            "{arguments:?}: {output:?}"
+        );
+    }
+    for (arguments, told) in [
+        (["upgrade", "band-1", "/bin/false"], "the new one was given up"),
+        (["upgrade", "band-1", "/nowhere"], "/nowhere"),
+        (["move", "sink", "0"], "is pinned"),
+        (["move", "drum", "0"], "stages are: source, low-pass"),
+        (["move", "sum", "4000"], "none of the pipeline's"),
+    ] {
+        let output = beside.pipeline(&arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(told), "{arguments:?}: {errors}");
+    }
+    let mut said = String::new();
+    beside.radio.stdout().unwrap().read_to_string(&mut said).unwrap();
+    assert!(beside.radio.wait().unwrap().success());
+    let report: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&report["frames_lost"], &report["frames_duplicated"]),
+        (&0.into(), &0.into()),
+        "{report}"
+    );
+    assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
+    let output = beside.pipeline(&["kill", "sum"]);
+    assert_eq!(output.status.code(), Some(2), "it has ended: {output:?}");
+}
+
+/// The radio on a pipe or file of its own, with its report in a file.
+struct Piped {
+    folder: tempfile::TempDir,
+    radio: Kept,
+}
+
+impl Piped {
+    fn start(arguments: &[&str], input: Stdio) -> Piped {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
+        command
+            .args(["radio", "--json"])
+            .arg(folder.path().join("report.json"))
+            .args(arguments)
+            .env(recovery::FOLDER, folder.path())
+            .current_dir(folder.path())
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        // As a shell does: the terminal's signals go to all of the group.
+        command.process_group(0);
+        let radio = punctual_testing::start(&mut command, Duration::from_secs(100)).unwrap();
+        Piped { folder, radio }
+    }
+
+    /// Waits until stages play.
+    fn wait_for_sound(&mut self) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
+        command
+            .args(["pipeline", "list", "--json"])
+            .env(recovery::FOLDER, self.folder.path());
+        let begun = Instant::now();
+        loop {
+            let listed: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+            let stages = listed[0]["stages"].as_array().cloned().unwrap_or_default();
+            let sink = stages.iter().find(|stage| stage["name"] == "sink");
+            if sink.is_some_and(|sink| sink["steps"].as_u64() > Some(20)) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "the radio does not play");
+            if self.radio.ended().unwrap().is_some() {
+                let mut errors = String::new();
+                self.radio.stderr().unwrap().read_to_string(&mut errors).unwrap();
+                panic!("the radio has ended: {errors}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal_group(&self, signal: i32) {
+        // SAFETY: plain numbers; the group is the child's.
+        assert_eq!(unsafe { libc::kill(-(self.radio.id() as i32), signal) }, 0);
+    }
+
+    /// Its report, once it has ended by itself with exit code 0.
+    fn report(&mut self) -> Value {
+        let mut errors = String::new();
+        self.radio.stderr().unwrap().read_to_string(&mut errors).unwrap();
+        assert!(self.radio.wait().unwrap().success(), "{errors}");
+        let text = std::fs::read(self.folder.path().join("report.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+}
+
+/// No frame was lost or came twice, and each that was offered is accounted for.
+fn check_account(report: &Value) {
+    let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("{key}: {report}"));
+    assert_eq!((number("frames_lost"), number("frames_duplicated")), (0, 0), "{report}");
+    let accounted = number("frames_delivered") + number("frames_dropped") + number("frames_under_way");
+    assert_eq!(number("frames_offered"), accounted, "{report}");
+}
+
+#[test]
+fn ctrl_c_ends_the_radio_in_order() {
+    if !has_two_cores() {
+        return eprintln!("skipped: stages are moved between two cores");
+    }
+    let arguments = ["--migrate-every", "5ms", "--kill-every", "50ms", "--wav", "sound.wav"];
+    let mut piped = Piped::start(&arguments, Stdio::null());
+    piped.wait_for_sound();
+    piped.signal_group(libc::SIGINT);
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(report["ended_by"], "user", "{report}");
+    assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
+    let sound = punctual_radio::sound::read(&piped.folder.path().join("sound.wav")).unwrap();
+    let frames = report["frames_delivered"].as_u64().unwrap() as usize;
+    assert_eq!(sound.len(), frames * 25, "the header tells the length");
+}
+
+#[test]
+fn an_input_that_is_silent_does_not_keep_the_radio_from_its_end() {
+    let mut piped = Piped::start(&["-"], Stdio::piped());
+    let mut input = piped.radio.stdin().unwrap();
+    input.write_all(&[127; 100 * 500]).unwrap();
+    piped.wait_for_sound();
+    piped.signal_group(libc::SIGTERM);
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(report["ended_by"], "user", "{report}");
+    drop(input);
+}
+
+#[test]
+fn an_input_that_stalls_is_played_on_afterwards() {
+    let mut piped = Piped::start(&["-"], Stdio::piped());
+    let mut input = piped.radio.stdin().unwrap();
+    input.write_all(&[127; 100 * 500]).unwrap();
+    piped.wait_for_sound();
+    // Longer than what is under way plays, and a machine that is slower makes it no shorter.
+    std::thread::sleep(Duration::from_secs(1));
+    input.write_all(&[127; 100 * 500]).unwrap();
+    drop(input);
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(
+        (&report["frames_delivered"], &report["ended_by"]),
+        (&200.into(), &"input".into())
+    );
+    assert!(report["input_stalls"].as_u64() >= Some(1), "{report}");
+}
+
+#[test]
+fn a_reader_of_the_sound_that_goes_away_ends_the_radio() {
+    let mut piped = Piped::start(&["-", "--wav", "-"], Stdio::piped());
+    let mut input = piped.radio.stdin().unwrap();
+    let feeding = std::thread::spawn(move || while input.write_all(&[127; 5000]).is_ok() {});
+    let mut some = vec![0; 10_000];
+    piped.radio.stdout().unwrap().read_exact(&mut some).unwrap();
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(report["ended_by"], "reader", "{report}");
+    assert_eq!(&some[..4], b"RIFF");
+    feeding.join().unwrap();
+}
+
+#[test]
+fn a_live_input_may_have_its_oldest_frames_dropped() {
+    let mut piped = Piped::start(&["-", "--when-full", "drop-oldest", "--frames", "5000"], Stdio::piped());
+    let mut input = piped.radio.stdin().unwrap();
+    let feeding = std::thread::spawn(move || while input.write_all(&[127; 5000]).is_ok() {});
+    let report = piped.report();
+    check_account(&report);
+    assert_eq!(report["frames_offered"], 5000, "{report}");
+    assert!(
+        report["frames_dropped"].as_u64() > Some(100),
+        "it comes faster than it is played: {report}"
+    );
+    feeding.join().unwrap();
+}
