@@ -1,7 +1,7 @@
 // Checks histories of a simulated federation, and of threads that use one store, with porcupine, a linearizability
 // checker that is not ours.
 //
-// Each line of the standard input is a request as `punctual federation sim --export requests` and the example
+// Each line of the standard input is a request as `punctual-lab cluster sim --export requests` and the example
 // `histories` of `punctual-engines` write it. One history ends where a line says {"history": SEED}. The object is the
 // whole store: a transaction over several keys, and a query that asks for the latest revision, are one operation on it.
 // Plain queries may see the past and are left out, as are requests that were refused. A request without an answer

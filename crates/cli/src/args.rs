@@ -13,9 +13,9 @@ use punctual_store::engine::Durability;
 use punctual_units::Nanos;
 use punctual_workload::ControllerKind;
 
+use crate::cluster::dial::Place;
+use crate::cluster::run::Fault as ClusterFault;
 use crate::fault;
-use crate::federation::dial::Place;
-use crate::federation::run::Fault as FederationFault;
 use crate::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
 use crate::size;
 use crate::store::args::StoreCommand;
@@ -76,8 +76,12 @@ pub enum Command {
     /// (docs/store.md). All exit with 2 if there is no store or it cannot be read, with 1 if it is damaged.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Run a federation of nodes on this machine, or simulate one under every fault, and check its guarantees
-    Federation(Federation),
+    /// Replicate a store: run, join, watch and balance a cluster of nodes
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Part of a run of a cluster, in a process of its own
+    #[command(subcommand, hide = true)]
+    Process(Process),
     /// Serve one store to any client of Redis, on this machine
     ///
     /// docs/commands.md lists the commands and the differences from Redis. Ctrl-C ends it in order. Exits with 2 if it
@@ -182,43 +186,25 @@ impl StoreDurability {
     }
 }
 
-/// Arguments of `punctual federation`.
-#[derive(Debug, Args)]
-pub struct Federation {
-    /// Command to carry out.
-    #[command(subcommand)]
-    pub what: FederationCommand,
-}
-
-/// Commands of `punctual federation`.
+/// Commands of `punctual cluster`.
 #[derive(Debug, Subcommand)]
-pub enum FederationCommand {
-    /// Simulate nodes, network, clocks and log, seed by seed, and check every answer
-    ///
-    /// Exits with 1 at the first seed that breaks a guarantee, and prints the events before it as a message chart: a
-    /// column for each node, time downwards. The same settings and seed give the same run.
-    Sim(FederationSim),
+pub enum Cluster {
     /// Run balancers and nodes as local processes under twice their capacity, kill the master half-way, and time each
     /// part of the outage
     ///
     /// The log is one file of this machine, served by this process; it is not replicated. At the end the answers to
     /// clients are compared with the log; exits with 1 if they disagree. All files of the run are removed.
-    Run(FederationRun),
+    Run(ClusterRun),
     /// Show what nodes report: roles, lag, requests done and late, reasons and stages of lateness, ages of readings
     ///
     /// Live view on a terminal, otherwise a line for each node every second. Ctrl-C or q ends it. Exits with 2 if no
     /// node answers.
-    Watch(FederationWatch),
+    Watch(ClusterWatch),
     /// Forward requests of any client of Redis to the nodes of a federation
     ///
     /// Queries go to the node that the balancer chooses, transactions to the master, so a client needs this one
     /// address. A balancer keeps no state: run several. Ctrl-C ends it.
-    Balance(FederationBalance),
-    /// Send requests at random instants (Poisson arrivals) to balancers or nodes; response time counts from the
-    /// scheduled instant
-    ///
-    /// Each client has its own session and counter; exits with 1 if an answer differs from the expected count.
-    Load(FederationLoad),
+    Balance(ClusterBalance),
     /// Keep the log in one file, for nodes of this machine that `punctual serve NODE.toml` starts
     ///
     /// The log is not replicated: if the machine is lost, so is the log.
@@ -232,7 +218,7 @@ pub enum FederationCommand {
     /// Create a federation's log in etcd, before its first node starts, or start a new log from a backup
     ///
     /// Nodes never create a log: to them, an empty one has lost its entries. Repeating the command changes nothing.
-    /// With --from, the log begins where that store ends, in etcd or in a file for `federation log`.
+    /// With --from, the log begins where that store ends, in etcd or in a file for `cluster log`.
     Found {
         /// Name of the federation, as in its nodes' configuration
         name: String,
@@ -243,11 +229,18 @@ pub enum FederationCommand {
         #[arg(long, value_name = "STORE")]
         from: Option<PathBuf>,
     },
-    /// Run one node on behalf of `federation run`
-    #[command(hide = true)]
+}
+
+/// Processes that a run of a cluster starts from its own program.
+#[derive(Debug, Subcommand)]
+pub enum Process {
+    /// Run one node on behalf of `cluster run`
     Node,
+    /// Run one balancer on behalf of `cluster run`
+    Balance(ClusterBalance),
+    /// Run the load of `cluster run`
+    Load(ClusterLoad),
     /// Run a member of etcd that ends with the process that started it
-    #[command(hide = true)]
     Member {
         /// Process id of the parent.
         parent: i32,
@@ -258,16 +251,15 @@ pub enum FederationCommand {
         arguments: Vec<String>,
     },
     /// Remove the folder of a run that was killed
-    #[command(hide = true)]
     Sweep {
         /// Folder of that run.
         folder: PathBuf,
     },
 }
 
-/// Arguments of `punctual federation run`.
+/// Arguments of `punctual cluster run`.
 #[derive(Debug, Args)]
-pub struct FederationRun {
+pub struct ClusterRun {
     /// Settings in TOML; docs/federation.md lists the keys [default: two balancers, three nodes, load of twice their
     /// capacity, 10 s]
     pub file: Option<PathBuf>,
@@ -283,7 +275,7 @@ pub struct FederationRun {
     pub log: LogKind,
     /// Fault to inject half-way
     #[arg(long, value_enum, default_value = "kill")]
-    pub fault: FederationFault,
+    pub fault: ClusterFault,
     /// Inject a random fault every TIME (such as 5s) instead of the one half-way
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub fault_every: Option<Nanos>,
@@ -307,9 +299,9 @@ pub struct FederationRun {
     pub plain: bool,
 }
 
-/// Arguments of `punctual federation watch`.
+/// Arguments of `punctual cluster watch`.
 #[derive(Debug, Args)]
-pub struct FederationWatch {
+pub struct ClusterWatch {
     /// Client addresses of 1 to 64 nodes, HOST:PORT
     #[arg(required = true, num_args = 1..=64, value_name = "ADDRESS")]
     pub places: Vec<Place>,
@@ -349,14 +341,14 @@ pub struct Dialling {
     pub password_file: Option<PathBuf>,
 }
 
-/// Arguments of `punctual federation balance`.
+/// Arguments of `punctual cluster balance`.
 #[derive(Debug, Args)]
-pub struct FederationBalance {
-    /// Addresses on which the nodes listen for each other, as `federation run` prints them
+pub struct ClusterBalance {
+    /// Addresses on which the nodes listen for each other, as `cluster run` prints them
     #[arg(value_name = "NODE", required_unless_present = "file")]
     pub nodes: Vec<SocketAddr>,
     /// Address to listen on for clients of Redis; port 0 takes a free port
-    #[arg(long, value_name = "ADDRESS", default_value_t = crate::federation::balance::LISTEN)]
+    #[arg(long, value_name = "ADDRESS", default_value_t = crate::cluster::balance::LISTEN)]
     pub listen: SocketAddr,
     /// Configuration instead of these arguments: nodes, address, users and certificates; docs/federation.md lists the
     /// keys
@@ -370,9 +362,9 @@ pub struct FederationBalance {
     pub parent: Option<i32>,
 }
 
-/// Arguments of `punctual federation load`.
+/// Arguments of `punctual-lab cluster load`.
 #[derive(Debug, Args)]
-pub struct FederationLoad {
+pub struct ClusterLoad {
     /// Addresses of 1 to 255 balancers or nodes, HOST:PORT; clients are spread evenly, and reconnect to the next
     /// address
     #[arg(value_name = "ADDRESS", required = true)]
@@ -430,44 +422,6 @@ impl std::str::FromStr for LogKind {
             _ => Err("a log is `local`, `etcd`, or an address as etcd://HOST:PORT,HOST:PORT/NAME".into()),
         }
     }
-}
-
-/// Arguments of `punctual federation sim`.
-#[derive(Debug, Args)]
-pub struct FederationSim {
-    /// Settings of the cluster, in TOML; docs/federation.md lists the keys [default: three nodes, one that joins, two
-    /// balancers, four clients, 2.5 s with faults]
-    pub file: Option<PathBuf>,
-    /// Number of seeds to simulate, at least 1
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
-    pub seeds: u64,
-    /// First seed; the others follow by one
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub seed: u64,
-    /// Break a guarantee on purpose, to test the check; an unknown name lists the faults
-    #[arg(long, value_name = "FAULT")]
-    pub plant: Option<String>,
-    /// Write the result as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
-    pub json: Option<PathBuf>,
-    /// Write an HTML page, with the message chart of a failing seed
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// Write the clients' requests and answers, for external checkers
-    #[arg(long, value_enum, value_name = "KIND")]
-    pub export: Option<Export>,
-    /// Destination of --export; "-" is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE", default_value = "-", requires = "export")]
-    pub to: PathBuf,
-}
-
-/// Formats of external checkers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Export {
-    /// EDN history of list appends, for Elle
-    ListAppend,
-    /// A JSON object a line for each request, for `.ci/linearizable`
-    Requests,
 }
 
 /// Commands of `punctual scenario`.

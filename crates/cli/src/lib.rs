@@ -5,12 +5,12 @@ pub mod args;
 pub mod bounded;
 pub mod builtin;
 pub mod causes;
+pub mod cluster;
 pub mod columns;
 pub mod commands;
 pub mod decisions;
 pub mod failure;
 pub mod fault;
-pub mod federation;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixture;
 #[cfg(test)]
@@ -71,7 +71,8 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Store(what) => store::store(&what),
         Command::Pipeline(what) => commands::pipeline::pipeline(&what),
-        Command::Federation(what) => federation::federation(&what, &command_line("punctual")),
+        Command::Cluster(what) => cluster::cluster(&what, &command_line("punctual")),
+        Command::Process(what) => cluster::process(&what),
         Command::Restore(restore) => commands::restore::restore(&restore),
         Command::Profile(profile) => commands::profile::profile(&profile, &command_line("punctual")),
     }

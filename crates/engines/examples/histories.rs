@@ -5,7 +5,7 @@
 //! cargo run -p punctual-engines --features redb --example histories -- [SEEDS [FIRST [PLANT]]]
 //! ```
 //!
-//! One line for each request, and one at the end of each history, in the format of `punctual federation sim --export
+//! One line for each request, and one at the end of each history, in the format of `punctual-lab cluster sim --export
 //! requests`. A seed draws what the threads ask, the engine and how temporal objects are updated; how the threads
 //! interleave is the kernel's choice. `PLANT` is a fault that the checker must find: `split` reads in one transaction
 //! and writes in another, `stale` reads from a snapshot that is older than the request.

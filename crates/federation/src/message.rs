@@ -478,7 +478,7 @@ pub enum Stop {
     /// The store has entries that the log lacks, or has with other contents.
     #[error(
         "the store has an entry at revision {at} that the log has otherwise or has not: the federation has begun anew \
-         from a backup since (`punctual federation found --from`), or this is not its log. Correct the address of the \
+         from a backup since (`punctual cluster found --from`), or this is not its log. Correct the address of the \
          log, or move the store away and start with an empty folder: peers give the node their records"
     )]
     OtherHistory {

@@ -65,7 +65,7 @@ pub enum LocalError {
     /// An acknowledged entry cannot be read.
     #[error(
         "{}: the entry at revision {revision} is damaged, and others follow it: restore the file from a copy, or begin \
-         anew from a backup of a node's store (`punctual federation found --from`)", path.display()
+         anew from a backup of a node's store (`punctual cluster found --from`)", path.display()
     )]
     Damaged {
         path: PathBuf,

@@ -107,7 +107,7 @@ pub enum LogError {
     /// Entries that were appended for this federation are missing: the log is new, was wiped, or another program has
     /// removed entries.
     #[error(
-        "the log has nothing of this federation, or has lost entries of it: if it is new, found it (`punctual federation \
+        "the log has nothing of this federation, or has lost entries of it: if it is new, found it (`punctual cluster \
          found`); else restore etcd from a snapshot, or begin a new federation from a backup of a node's store"
     )]
     Gone,

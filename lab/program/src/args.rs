@@ -6,14 +6,15 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_cli::args::{
-    Change, Controller, Federation, LogKind, Pipeline, Platform, Serve, json_file, mapping_policy, mechanism, span,
+    Change, ClusterLoad, Controller, LogKind, Pipeline, Platform, Process, Serve, json_file, mapping_policy, mechanism,
+    span,
 };
 use punctual_cli::scenario::{Override, parse_time};
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
 use punctual_evaluation::{dna, dps};
-use punctual_pipeline::WhenFull;
-use punctual_runtime::linux::pipeline::Mechanism;
+use punctual_pipelines::WhenFull;
+use punctual_pipelines::linux::Mechanism;
 use punctual_units::{CoreId, Nanos};
 
 /// Measures `punctual`, and repeats the evaluations of papers.
@@ -39,9 +40,12 @@ pub enum Command {
     /// radio
     /// - --wav - | aplay
     Radio(Radio),
-    /// The product's command, for the processes that `bench` starts.
-    #[command(hide = true)]
-    Federation(Federation),
+    /// Simulate a cluster under every fault, or offer a load to one that runs
+    #[command(subcommand)]
+    Cluster(Cluster),
+    /// Part of a run of a cluster, in a process of its own
+    #[command(subcommand, hide = true)]
+    Process(Process),
     /// The product's command, for the servers that `bench` starts.
     #[command(hide = true)]
     Serve(Serve),
@@ -612,4 +616,57 @@ fn core_list(text: &str) -> Result<CoreList, String> {
         _ if cores.is_empty() => Err("give auto, or a list such as 0,2-3".into()),
         _ => Ok(CoreList(cores)),
     }
+}
+
+/// Commands of `punctual-lab cluster`.
+#[derive(Debug, Subcommand)]
+pub enum Cluster {
+    /// Simulate nodes, network, clocks and log, seed by seed, and check every answer
+    ///
+    /// Exits with 1 at the first seed that breaks a guarantee, and prints the events before it as a message chart: a
+    /// column for each node, time downwards. The same settings and seed give the same run.
+    Sim(ClusterSim),
+    /// Send requests at random instants (Poisson arrivals) to balancers or nodes; response time counts from the
+    /// scheduled instant
+    ///
+    /// Each client has its own session and counter; exits with 1 if an answer differs from the expected count.
+    Load(ClusterLoad),
+}
+
+/// Arguments of `punctual-lab cluster sim`.
+#[derive(Debug, Args)]
+pub struct ClusterSim {
+    /// Settings of the cluster, in TOML; docs/federation.md lists the keys [default: three nodes, one that joins, two
+    /// balancers, four clients, 2.5 s with faults]
+    pub file: Option<PathBuf>,
+    /// Number of seeds to simulate, at least 1
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: u64,
+    /// First seed; the others follow by one
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// Break a guarantee on purpose, to test the check; an unknown name lists the faults
+    #[arg(long, value_name = "FAULT")]
+    pub plant: Option<String>,
+    /// Write the result as JSON; without FILE to standard output, and the text to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+    /// Write an HTML page, with the message chart of a failing seed
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write the clients' requests and answers, for external checkers
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub export: Option<Export>,
+    /// Destination of --export; "-" is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE", default_value = "-", requires = "export")]
+    pub to: PathBuf,
+}
+
+/// Formats of external checkers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Export {
+    /// EDN history of list appends, for Elle
+    ListAppend,
+    /// A JSON object a line for each request, for `.ci/linearizable`
+    Requests,
 }

@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod claims;
+mod cluster;
 mod dual;
 mod experiment;
 mod movie;
@@ -28,7 +29,8 @@ fn perform(command: &Command) -> Result<(), Failure> {
         Command::Bench(what) => bench::bench(what, &typed),
         Command::Experiment(experiment) => experiment::experiment(experiment, &typed),
         Command::Radio(radio) => radio::radio(radio, &typed),
-        Command::Federation(what) => punctual_cli::federation::federation(what, &typed),
+        Command::Cluster(what) => cluster::cluster(what, &typed),
+        Command::Process(what) => punctual_cli::cluster::process(what),
         Command::Serve(arguments) => punctual_cli::serve::serve(arguments),
         Command::Pipeline(what) => punctual_cli::commands::pipeline::pipeline(what),
     }

@@ -12,8 +12,8 @@ use punctual_units::Nanos;
 
 use super::tasks::file::{self as tasks, TasksFile};
 use super::zenoh::{self, ZenohFile};
+use crate::cluster::membership::{self, LogAddress, Membership};
 use crate::failure::Failure;
-use crate::federation::membership::{self, LogAddress, Membership};
 use crate::scenario::{Section, read_document};
 
 /// Settings of a node, from its file.

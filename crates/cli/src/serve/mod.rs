@@ -33,10 +33,10 @@ use signal_hook::iterator::Signals;
 use tasks::{ReadyTasks, RunningTasks};
 
 use crate::args;
+use crate::cluster::member;
 use crate::commands::print;
 use crate::commands::replay::LogFile;
 use crate::failure::Failure;
-use crate::federation::member;
 use crate::output::Output;
 
 /// Descriptors that are not connections: those of the store and the event loop.

@@ -25,7 +25,7 @@ compute = \"2ms\"
 ";
 
 /// Where the file that is none goes, and the command that is to read it.
-const COMMANDS: [(&str, &[&str]); 14] = [
+const COMMANDS: [(&str, &[&str]); 13] = [
     ("x", &["run", "x"]),
     ("x", &["run", "s.toml", "--platform", "sim", "--machine", "x"]),
     (
@@ -50,7 +50,6 @@ const COMMANDS: [(&str, &[&str]); 14] = [
     ("x", &["replay", "x"]),
     ("x", &["profile", "show", "x"]),
     ("x", &["profile", "--", "./x"]),
-    ("x", &["federation", "sim", "x"]),
     ("x", &["store", "import", "new", "x"]),
 ];
 

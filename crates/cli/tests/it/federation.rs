@@ -1,97 +1,4 @@
-//! `punctual federation` on the command line: exit codes, the exact words, and nodes as processes.
-
-use std::process::{Command, Output};
-
-fn sim(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-    command
-        .args(["federation", "sim"])
-        .args(arguments)
-        .output()
-        .expect("the command starts")
-}
-
-fn words(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-#[test]
-fn clean_seeds_end_with_0_and_the_same_words_each_time() {
-    let (first, second) = (sim(&["--seeds", "8"]), sim(&["--seeds", "8"]));
-    assert_eq!(first.status.code(), Some(0), "{}", words(&first.stderr));
-    let told = words(&first.stdout);
-    assert!(
-        told.starts_with("8 seeds from 1 on: no promise was broken (simulated)\n"),
-        "{told}"
-    );
-    assert_eq!(told, words(&second.stdout));
-}
-
-#[test]
-fn a_planted_fault_ends_with_1_and_its_chart_can_be_replayed() {
-    let folder = tempfile::tempdir().unwrap();
-    let (page, json) = (folder.path().join("page.html"), folder.path().join("sim.json"));
-    let (page, json) = (page.to_str().unwrap(), json.to_str().unwrap());
-    let plant = ["--plant", "session-going-back"];
-    let found = sim(&[&plant[..], &["--seeds", "1000", "--html", page, "--json", json]].concat());
-    assert_eq!(found.status.code(), Some(1));
-    let told = words(&found.stderr);
-    let seed = told
-        .strip_prefix("seed ")
-        .and_then(|rest| rest.split(',').next())
-        .unwrap_or_default();
-    let again = sim(&[&plant[..], &["--seeds", "1", "--seed", seed]].concat());
-    let chart = |output: &Output| {
-        words(&output.stdout)
-            .split_once("\n\n")
-            .map(|(_, chart)| chart.to_owned())
-    };
-    assert!(
-        chart(&again).is_some_and(|chart| chart.contains("violation: ")),
-        "{told}"
-    );
-    assert_eq!(chart(&found), chart(&again));
-    let page = std::fs::read_to_string(page).unwrap();
-    assert!(page.contains("<svg") && page.contains("simulated"));
-    let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
-    assert_eq!(document["violation"]["seed"].to_string(), seed);
-    assert_eq!(
-        (&document["simulated"], &document["planted"]),
-        (&true.into(), &"session-going-back".into())
-    );
-}
-
-#[test]
-fn bad_input_ends_with_2_and_says_where() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("cluster.toml");
-    std::fs::write(&file, "nodes = 3\nclints = 4\n").unwrap();
-    let file = file.to_str().unwrap();
-    for (arguments, said) in [
-        (
-            vec![file],
-            format!("{file}:2: clints: unknown key; did you mean clients"),
-        ),
-        (vec!["absent.toml"], "absent.toml: cannot be read: ".to_owned()),
-        (
-            vec!["--plant", "gremlin"],
-            "--plant gremlin: no such fault; there are ".to_owned(),
-        ),
-        (
-            vec!["--export", "list-append"],
-            "--export list-append: Elle reads one history at a time".to_owned(),
-        ),
-        (
-            vec!["--seeds", "0"],
-            "error: invalid value '0' for '--seeds <N>'".to_owned(),
-        ),
-    ] {
-        let refused = sim(&arguments);
-        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
-        let told = words(&refused.stderr);
-        assert!(told.starts_with(&said), "{arguments:?}: {told}");
-    }
-}
+//! `punctual cluster` on the command line: exit codes, the exact words, and nodes as processes.
 
 /// A federation of processes.
 #[cfg(target_os = "linux")]
@@ -113,10 +20,7 @@ mod run {
 
     fn command(folder: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-        command
-            .args(["federation", "run"])
-            .args(arguments)
-            .env("TMPDIR", folder);
+        command.args(["cluster", "run"]).args(arguments).env("TMPDIR", folder);
         command.stdin(Stdio::null());
         command
     }
@@ -280,7 +184,7 @@ mod run {
         let own = folder.path().join("punctual-federation-own");
         let sweep = |folder: &Path| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-            command.args(["federation", "sweep"]).arg(folder).stdin(Stdio::null());
+            command.args(["process", "sweep"]).arg(folder).stdin(Stdio::null());
             punctual_testing::output(&mut command, BOUND).unwrap().status.code()
         };
         std::fs::create_dir_all(own.join("node-0")).unwrap();
@@ -742,7 +646,7 @@ mod run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         // Long enough for an answer on a machine that is busy.
         command
-            .args(["federation", "watch", "--seconds", "5"])
+            .args(["cluster", "watch", "--seconds", "5"])
             .args(&nodes)
             .arg(&balancers[0]);
         command.arg("--json").arg(&json).arg("--html").arg(&html);
@@ -769,7 +673,7 @@ mod run {
         let [free] = punctual_testing::free_ports();
         let folder = tempfile::tempdir().unwrap();
         let address = format!("127.0.0.1:{free}");
-        let error = refused(folder.path(), &["federation", "watch", "--seconds", "1", &address]);
+        let error = refused(folder.path(), &["cluster", "watch", "--seconds", "1", &address]);
         assert!(error.contains(&address), "{error}");
     }
 
@@ -777,26 +681,26 @@ mod run {
     fn what_cannot_be_run_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("run.toml"), "nodes = 0\n").unwrap();
-        let error = refused(folder.path(), &["federation", "run", "run.toml"]);
+        let error = refused(folder.path(), &["cluster", "run", "run.toml"]);
         assert!(error.contains("run.toml") && error.contains("1 to 16 nodes"), "{error}");
-        let error = refused(folder.path(), &["federation", "run", "--fault", "leader"]);
+        let error = refused(folder.path(), &["cluster", "run", "--fault", "leader"]);
         assert!(error.contains("no leader to be killed"), "{error}");
-        let error = refused(folder.path(), &["federation", "run", "--rate", "nan"]);
+        let error = refused(folder.path(), &["cluster", "run", "--rate", "nan"]);
         assert!(error.contains("rate"), "{error}");
         std::fs::write(folder.path().join("small.toml"), "store_bytes_max = 1\n").unwrap();
-        let error = refused(folder.path(), &["federation", "run", "small.toml"]);
+        let error = refused(folder.path(), &["cluster", "run", "small.toml"]);
         assert!(error.contains("small.toml:1: store_bytes_max"), "{error}");
-        let error = refused(folder.path(), &["federation", "run", "--work", "2s"]);
+        let error = refused(folder.path(), &["cluster", "run", "--work", "2s"]);
         assert!(error.contains("work: a request costs a node at most"), "{error}");
         let error = refused(
             folder.path(),
-            &["federation", "balance", "--listen", "192.0.2.1:7400", "127.0.0.1:1"],
+            &["cluster", "balance", "--listen", "192.0.2.1:7400", "127.0.0.1:1"],
         );
         assert!(error.contains("clients come to 127.0.0.1"), "{error}");
-        let error = refused(folder.path(), &["federation", "load", "--writes", "2", "127.0.0.1:1"]);
+        let error = refused(folder.path(), &["process", "load", "--writes", "2", "127.0.0.1:1"]);
         assert!(error.contains("--writes: a share"), "{error}");
-        let error = refused(folder.path(), &["federation", "node"]);
-        assert!(error.contains("punctual federation run"), "{error}");
+        let error = refused(folder.path(), &["process", "node"]);
+        assert!(error.contains("punctual cluster run"), "{error}");
         // Without the right to make network namespaces, the superuser's is taken away.
         let mut cut = command(folder.path(), &["--fault", "cut", "--seconds", "1"]);
         // SAFETY: a plain system call with numbers. Other users have no such right.
@@ -819,13 +723,11 @@ mod run {
     #[test]
     fn a_log_that_is_none_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let run = |log: &str| refused(folder.path(), &["federation", "run", "--log", log]);
+        let run = |log: &str| refused(folder.path(), &["cluster", "run", "--log", log]);
         for log in ["file", "http://127.0.0.1:2379", ""] {
             let error = run(log);
             assert!(error.contains("etcd://HOST:PORT"), "{log}: {error}");
         }
-        let bench = ["bench", "failover", "--leader-kills", "1"];
-        assert!(refused(folder.path(), &bench).contains("--log etcd"));
         #[cfg(not(feature = "etcd"))]
         for log in ["etcd", "etcd://127.0.0.1:1"] {
             let error = run(log);
@@ -921,7 +823,7 @@ mod run {
             while log.open(other).is_err() {
                 assert!(Instant::now() < until);
             }
-            let error = refused(runs.path(), &["federation", "run", "--log", &at]);
+            let error = refused(runs.path(), &["cluster", "run", "--log", &at]);
             for part in ["another run", "etcd://HOST:PORT/NAME", "etcdctl del --prefix robots/1/"] {
                 assert!(error.contains(part), "{error}");
             }
@@ -1067,7 +969,7 @@ mod members {
                      100\n[trace]\nsensors = 4\nperiod = [\"20ms\", \"50ms\"]\n[[task]]\nname = \"steer\"\nclass = \
                      \"real-time\"\nperiod = \"10ms\"\ndeadline = \"10ms\"\ncompute = \"100us\"\ndata = \"100us\"\n";
         std::fs::write(folder.join("robot.toml"), robot).unwrap();
-        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        let log = start(folder, &["cluster", "log", "commits", "--listen", "log.socket"]);
         log.says("not replicated");
         let nodes = [0, 1].map(|node: usize| start(folder, &["serve", &format!("{node}.toml")]));
         nodes.iter().for_each(|node| drop(node.says("serves")));
@@ -1125,7 +1027,7 @@ mod members {
         assert!(!info(&mut clients[1]).contains("task0"));
         let [address, other] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
         let watch = [
-            "federation",
+            "cluster",
             "watch",
             &address,
             &other,
@@ -1175,12 +1077,12 @@ mod members {
             .unwrap();
         }
         let start_log = || {
-            let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+            let log = start(folder, &["cluster", "log", "commits", "--listen", "log.socket"]);
             log.says("not replicated");
             log
         };
         let log = start_log();
-        let in_use = refused(folder, &["federation", "log", "commits", "--listen", "other.socket"]);
+        let in_use = refused(folder, &["cluster", "log", "commits", "--listen", "other.socket"]);
         assert!(in_use.contains("commits"), "{in_use}");
         let start_node = |node: usize| start(folder, &["serve", &format!("{node}.toml")]);
         let nodes = [0, 1, 2].map(start_node);
@@ -1255,7 +1157,7 @@ mod members {
             std::fs::write(folder.join(format!("{node}.toml")), text).unwrap();
         }
         let log = || {
-            let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+            let log = start(folder, &["cluster", "log", "commits", "--listen", "log.socket"]);
             log.says("not replicated");
             log
         };
@@ -1284,7 +1186,7 @@ mod members {
         first.leaves();
         end(&commits.child);
         drop(commits);
-        let found = ["federation", "found", "plant", "--log", "commits", "--from"];
+        let found = ["cluster", "found", "plant", "--log", "commits", "--from"];
         let told = ends_with(folder, 2, &[&found[..], &["copy"]].concat());
         assert!(told.contains("there is a log already"), "{told}");
         std::fs::remove_file(folder.join("commits")).unwrap();
@@ -1406,7 +1308,7 @@ mod members {
         let (ports, password) = (free_ports::<6>(), hashed(folder));
         write("right", "secret\n");
         write("wrong", "another\n");
-        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        let log = start(folder, &["cluster", "log", "commits", "--listen", "log.socket"]);
         log.says("not replicated");
         let nodes = [0, 1].map(|node| {
             write(&format!("{node}.toml"), &closed(node, &ports, &password));
@@ -1447,7 +1349,7 @@ mod members {
             ("early", "early.pem: the certificate is valid in"),
         ] {
             write("wrong.toml", &front(&ports[..2], name, "front", &password));
-            let told = ends_with(folder, 2, &["federation", "balance", "--file", "wrong.toml"]);
+            let told = ends_with(folder, 2, &["cluster", "balance", "--file", "wrong.toml"]);
             assert!(told.contains(said) && told.contains("clock"), "{told}");
             let text = closed(0, &ports, &password).replace("node-0.pem", &format!("{name}.pem"));
             write("wrong.toml", &text.replace("node-0.key", &format!("{name}.key")));
@@ -1457,10 +1359,10 @@ mod members {
         let open = front(&ports[..2], "front", "front", &password).replacen("127.0.0.1:0", "0.0.0.0:0", 1);
         let users = open.find("[[user]]").unwrap()..open.find("[federation]").unwrap();
         write("open.toml", &[&open[..users.start], &open[users.end..]].concat());
-        let told = ends_with(folder, 2, &["federation", "balance", "--file", "open.toml"]);
+        let told = ends_with(folder, 2, &["cluster", "balance", "--file", "open.toml"]);
         assert!(told.contains("without users"), "{told}");
         write("bad.toml", "[federation]\nnodes = [\"here\"]\nnode = 1\n");
-        let told = ends_with(folder, 2, &["federation", "balance", "--file", "bad.toml"]);
+        let told = ends_with(folder, 2, &["cluster", "balance", "--file", "bad.toml"]);
         assert!(
             told.contains("bad.toml:2: federation.nodes") && told.contains("federation.node: unknown"),
             "{told}"
@@ -1468,7 +1370,7 @@ mod members {
 
         // A client comes by TLS, as a user, and reaches the nodes, which believe the balancer's certificate.
         write("front.toml", &front(&ports[..2], "front", "front", &password));
-        let front_runs = start(folder, &["federation", "balance", "--file", "front.toml"]);
+        let front_runs = start(folder, &["cluster", "balance", "--file", "front.toml"]);
         let line = front_runs.says("clients reach the federation at");
         let address = line.rsplit(' ').next().unwrap().to_owned();
         let line = front_runs.says("figures on http://");
@@ -1514,7 +1416,7 @@ mod members {
         write("foreign.toml", &front(&ports[..1], "front", "foreign", &password));
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command
-            .args(["federation", "balance", "--file", "foreign.toml"])
+            .args(["cluster", "balance", "--file", "foreign.toml"])
             .current_dir(folder);
         command
             .stdin(Stdio::null())
@@ -1552,7 +1454,7 @@ mod members {
         let node = format!("localhost:{}", ports[3]);
         // A second may be too short for an answer on a machine that is busy: it watches again.
         let watch = |more: &[&str], code, part: &str| {
-            let arguments = ["federation", "watch", &node, "--seconds", "1", "--plain", "--json", "-"];
+            let arguments = ["cluster", "watch", &node, "--seconds", "1", "--plain", "--json", "-"];
             let arguments = [&arguments[..], more].concat();
             let until = Instant::now() + BOUND;
             loop {
@@ -1579,7 +1481,7 @@ mod members {
                 password,
             ];
             let offered = ["--rate", "50", "--clients", "4", "--seconds", "1"];
-            let arguments = [&["federation", "load", &address][..], &closed, &offered].concat();
+            let arguments = [&["process", "load", &address][..], &closed, &offered].concat();
             ends_with(folder, code, &arguments)
         };
         assert!(load("robot", "right", 0).contains("offered"));
@@ -1658,7 +1560,7 @@ mod members {
     }
 
     fn logs(folder: &Path) -> Running {
-        let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+        let log = start(folder, &["cluster", "log", "commits", "--listen", "log.socket"]);
         log.says("not replicated");
         log
     }
@@ -1762,10 +1664,7 @@ mod members {
         assert!(format!("{refused:?}").contains("LATE"), "{refused:?}");
         killed(second);
         signal(&first, libc::SIGCONT);
-        let part = fails(
-            folder,
-            &["federation", "found", "x", "--log", "new", "--from", "store-1"],
-        );
+        let part = fails(folder, &["cluster", "found", "x", "--log", "new", "--from", "store-1"]);
         assert!(part.contains("a part of a node's records"), "{part}");
         let inspected = ends_with(folder, 0, &["store", "inspect", "store-1", "--json"]);
         let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
@@ -1868,7 +1767,7 @@ mod members {
             ("new", "0.toml", "there is something else"),
             ("new", "none/socket", "name a socket in a folder"),
         ] {
-            let told = fails(folder, &["federation", "log", file, "--listen", socket]);
+            let told = fails(folder, &["cluster", "log", file, "--listen", socket]);
             assert!(told.contains(said), "{file} at {socket}: {told}");
         }
         assert_eq!(
@@ -1879,7 +1778,7 @@ mod members {
         let at = format!("127.0.0.1:{at_zero}");
         let told = fails(
             folder,
-            &["federation", "balance", "--listen", &at, &format!("127.0.0.1:{zero}")],
+            &["cluster", "balance", "--listen", &at, &format!("127.0.0.1:{zero}")],
         );
         assert!(told.contains(taken), "{told}");
 
@@ -2077,9 +1976,9 @@ mod members {
             "{said}"
         );
         for _ in 0..2 {
-            start(folder.path(), &["federation", "found", "plant", "--log", &log]).says("the log of federation plant");
+            start(folder.path(), &["cluster", "found", "plant", "--log", &log]).says("the log of federation plant");
         }
-        let other = refused(folder.path(), &["federation", "found", "ship", "--log", &log]);
+        let other = refused(folder.path(), &["cluster", "found", "ship", "--log", &log]);
         assert!(other.contains("belongs to federation"), "{other}");
         for count in 1..3 {
             let node = start(folder.path(), &["serve", "node.toml"]);

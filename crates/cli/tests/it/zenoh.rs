@@ -158,7 +158,7 @@ fn puts_are_readings_of_the_node_with_the_age_of_their_timestamps() {
     let [clients, node, at] = free_ports();
     let session = format!("[zenoh_session]\nconnect = [\"tcp/127.0.0.1:{at}\"]\nobjects_max = 4\n{TABLES}");
     std::fs::write(folder.join("node.toml"), file(0, clients, &[node], &session)).unwrap();
-    let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+    let log = start(folder, &["cluster", "log", "commits", "--listen", "log.socket"]);
     log.says("not replicated");
     // Before the robot is there.
     let node = start(folder, &["serve", "node.toml"]);
@@ -272,7 +272,7 @@ fn of_several_nodes_that_hear_a_put_one_is_the_source() {
     let session = format!("{TABLES}[zenoh_session]\nconnect = [\"tcp/127.0.0.1:{at}\"]\nmode = \"client\"\n");
     // A client needs one to connect to.
     let here = robot(at, "router");
-    let log = start(folder, &["federation", "log", "commits", "--listen", "log.socket"]);
+    let log = start(folder, &["cluster", "log", "commits", "--listen", "log.socket"]);
     log.says("not replicated");
     let mut nodes = Vec::new();
     for (node, clients) in [clients_0, clients_1].into_iter().enumerate() {

@@ -9,7 +9,7 @@ use punctual_sim::cluster::history::Deed;
 use punctual_sim::cluster::{ClusterReport, ClusterSettings, Keep, Plant, run};
 use punctual_units::{Nanos, Time};
 
-/// How many seeds each commit tries; `punctual federation sim --seeds N` tries as many as one likes.
+/// How many seeds each commit tries; `punctual-lab cluster sim --seeds N` tries as many as one likes.
 const SEEDS: u64 = 1_000;
 
 /// Runs seeds on all cores until `stop` says so of a report: that of the least seed of which it does.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
 use punctual_evaluation::dual::{DualError, DualMachine, Exclusive, Management, Report, computes, simulate};
-use punctual_sim::media::{Access, Device, Disk, Medium, Request};
+use punctual_sim::media::{Access, Device, Disk, Medium, PageRequest};
 use punctual_sim::{Jobs, Release, Sharing, Step, Task};
 use punctual_units::{CoreId, Nanos, Time};
 use punctual_workload::{Active, Arrival, JobOutcome};

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use crate::args::Failover;
 use punctual_cli::args::LogKind;
+use punctual_cli::cluster::run::{Fault, Faults, Outage, Settings, federation};
 use punctual_cli::commands::print;
 use punctual_cli::failure::Failure;
-use punctual_cli::federation::run::{Fault, Faults, Outage, Settings, federation};
 use punctual_cli::output::Output;
 
 /// Least time from one fault to the next: the process is back after one second, and has caught up.

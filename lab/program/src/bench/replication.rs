@@ -16,10 +16,10 @@ use punctual_server::resp::{Bounds, Value, Version, Writer};
 use serde::Serialize;
 
 use crate::args::{Replication, ReplicationWay};
+use punctual_cli::cluster::run::Settings;
+use punctual_cli::cluster::run::idle::Idle;
 use punctual_cli::commands::print;
 use punctual_cli::failure::Failure;
-use punctual_cli::federation::run::Settings;
-use punctual_cli::federation::run::idle::Idle;
 use punctual_cli::output::Output;
 use punctual_cli::summary::count;
 

@@ -3,6 +3,7 @@
 mod bad_radio;
 mod benches;
 mod clocks;
+mod cluster;
 mod common;
 mod deciding;
 mod dual;

@@ -7,7 +7,7 @@
 //! coincidences of a schedule.
 
 use punctual_allocation::policy::equal;
-use punctual_allocation::{Loads, Pool, Programs, Running, Share, Task, Waiting};
+use punctual_allocation::{Loads, PeriodicTask, Pool, Programs, RunningJob, Share, WaitingJob};
 use punctual_evaluation::packing::worst_fit;
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};

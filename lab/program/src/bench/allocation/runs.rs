@@ -6,9 +6,9 @@
 //! way costs nothing, because it would otherwise spend its time refilling ways; the rule with hysteresis runs on one
 //! with real costs.
 
-use punctual_allocation::{Allocator, Base, Plan, Policy, Pool, Programs, Refill, Running, Settings};
+use punctual_allocation::{Allocator, AllocatorSettings, Base, CoreShares, Policy, Pool, Programs, Refill, RunningJob};
 use punctual_evaluation::dna::{ProfileSet, TaskSet, draw};
-use punctual_sim::split::{self, Instant, Program, SplitModel, slices};
+use punctual_sim::split::{self, Instant, RunnableProfile, SplitModel, slices};
 use punctual_units::{Nanos, Time};
 
 use punctual_cli::failure::Failure;

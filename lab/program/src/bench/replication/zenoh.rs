@@ -15,8 +15,8 @@ use super::{
     BUNDLE, Client, Figures, Measured, Outcome, PATIENCE, Quantiles, SETTLES, are_there, figures, spent, spent_all,
 };
 use crate::args::{Replication, ReplicationWay};
-use punctual_cli::federation::run::Settings;
-use punctual_cli::federation::run::idle::Idle;
+use punctual_cli::cluster::run::Settings;
+use punctual_cli::cluster::run::idle::Idle;
 use punctual_cli::serve::zenoh::ZenohFile;
 
 type Error = Box<dyn std::error::Error>;

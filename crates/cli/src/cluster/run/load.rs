@@ -44,7 +44,7 @@ impl Load {
         let failed = |error: &dyn std::fmt::Display| Failure::input([format!("the load cannot be started: {error}")]);
         let mut command = Command::new("/proc/self/exe");
         command
-            .args(["federation", "load", "--parent", &std::process::id().to_string()])
+            .args(["process", "load", "--parent", &std::process::id().to_string()])
             .args(offer.addresses.iter().map(SocketAddr::to_string))
             .args(["--writes", &offer.writes.to_string()])
             .args(["--clients", &offer.clients.to_string()])

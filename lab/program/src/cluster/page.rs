@@ -6,8 +6,8 @@ use punctual_sim::cluster::{ClusterSettings, Plant};
 
 use super::drawing::drawing;
 use super::{Failed, Sum, rows, settings, verdict};
-use crate::page::{escape, framed, sheet};
-use crate::summary::count;
+use punctual_cli::page::{escape, framed, sheet};
+use punctual_cli::summary::count;
 
 /// The page; `command` is the command line that produced it.
 pub fn page(
@@ -81,8 +81,8 @@ mod tests {
         };
         let plant = Some(Plant::NoFence);
         for failed in [None, Some(&failed)] {
-            let page = page(&Settings::default(), &sum, 1, plant, failed, "punctual federation sim");
-            crate::fixture::check_nesting(&page);
+            let page = page(&ClusterSettings::default(), &sum, 1, plant, failed, "punctual-lab cluster sim");
+            punctual_cli::fixture::check_nesting(&page);
             assert!(page.contains("simulated") && page.contains("crash 2"));
             assert_eq!(page.contains("<svg"), failed.is_some());
             assert_eq!(

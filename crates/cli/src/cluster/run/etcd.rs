@@ -88,7 +88,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn member(program: &Path) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
-        .args(["federation", "member"])
+        .args(["process", "member"])
         .arg(std::process::id().to_string())
         .arg(program)
         .process_group(0);

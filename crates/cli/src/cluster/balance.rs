@@ -1,4 +1,4 @@
-//! `punctual federation balance`: a balancer between clients of Redis and nodes, as a process.
+//! `punctual cluster balance`: a balancer between clients of Redis and nodes, as a process.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -25,7 +25,7 @@ use signal_hook::flag;
 use super::member::{self, CERTIFICATES_EVERY, LOOK_EVERY, find_peers};
 use super::membership;
 use super::node::Told;
-use crate::args::FederationBalance;
+use crate::args::ClusterBalance;
 use crate::commands::print;
 use crate::failure::Failure;
 use crate::scenario::{Section, read_document};
@@ -47,7 +47,7 @@ struct Settings {
     of_nodes: Option<TlsPaths>,
 }
 
-fn settings(arguments: &FederationBalance) -> Result<Settings, Failure> {
+fn settings(arguments: &ClusterBalance) -> Result<Settings, Failure> {
     let Some(file) = &arguments.file else {
         return Ok(Settings {
             listen: arguments.listen,
@@ -86,8 +86,8 @@ fn read(top: &mut Section<'_, '_>) -> Settings {
     }
 }
 
-/// Carries out `punctual federation balance`.
-pub(super) fn balance(arguments: &FederationBalance) -> Result<(), Failure> {
+/// Carries out `punctual cluster balance`.
+pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     raise_descriptors();
     let settings = settings(arguments)?;

@@ -1,4 +1,4 @@
-//! `punctual federation run`: balancers and nodes as processes of this machine, a load, and the phases of an outage.
+//! `punctual cluster run`: balancers and nodes as processes of this machine, a load, and the phases of an outage.
 
 mod audit;
 #[cfg(feature = "etcd")]
@@ -48,7 +48,7 @@ use self::usage::Usage;
 use super::load::{Offer, Tally};
 use super::node::FOLDER_PREFIX;
 use super::watch::{self, Watching};
-use crate::args::{FederationRun, LogKind};
+use crate::args::{ClusterRun, LogKind};
 use crate::commands::print;
 use crate::failure::Failure;
 use crate::output::{Output, apart};
@@ -96,8 +96,8 @@ pub struct Began<'r> {
     pub peers: &'r [SocketAddr],
 }
 
-/// Carries out `punctual federation run`.
-pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
+/// Carries out `punctual cluster run`.
+pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
     let settings = Settings::of(arguments)?;
     apart(&[
         ("--json", arguments.json.as_deref()),
@@ -136,7 +136,7 @@ pub fn run(arguments: &FederationRun, command: &str) -> Result<(), Failure> {
         };
         let line = format!(
             "redis-cli reaches the federation at {}, and each node alone at {} (slaves refuse writes there, and name the \
-             master); `punctual federation balance` reaches nodes at {}\n",
+             master); `punctual cluster balance` reaches nodes at {}\n",
             shown(began.balancers),
             shown(began.nodes),
             shown(began.peers).replace(", ", " "),
@@ -542,7 +542,7 @@ impl Sweeper {
         let (output, input) = std::io::pipe()?;
         let mut command = Command::new("/proc/self/exe");
         command
-            .args(["federation", "sweep"])
+            .args(["process", "sweep"])
             .arg(folder)
             // Signals from a terminal to the run's processes (hang-up, Ctrl-\) must not end this one, which cleans up
             // after them.

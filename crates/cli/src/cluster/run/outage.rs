@@ -6,7 +6,7 @@ use punctual_units::{Nanos, Time};
 
 use super::load::Load;
 use super::processes::{Part, Processes};
-use crate::federation::load::Kind;
+use crate::cluster::load::Kind;
 
 /// Time for which a killed process stays dead, a stopped one stopped, and a cut node cut.
 pub(super) const AWAY: Nanos = Nanos::from_secs(1);

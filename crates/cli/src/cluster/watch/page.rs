@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn the_page_is_whole_with_silent_nodes_and_without() {
         let mut past = Past::new(&[7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port))));
-        crate::fixture::check_nesting(&page(&past, "punctual federation watch"));
+        crate::fixture::check_nesting(&page(&past, "punctual cluster watch"));
         let began = Instant::now();
         for step in 0..5 {
             let look = Look {
@@ -339,7 +339,7 @@ mod tests {
             past.take((0, began + Duration::from_millis(250 * step), Ok(Box::new(look))));
         }
         past.take((1, began, Err("refused".into())));
-        let page = page(&past, "punctual federation watch");
+        let page = page(&past, "punctual cluster watch");
         crate::fixture::check_nesting(&page);
         assert_eq!(page.matches("<svg").count(), 6);
         for part in ["The master was node &lt;0&gt;", "2.5 ms", "refused"] {
@@ -349,7 +349,7 @@ mod tests {
         // What a balancer passed on is told once.
         let balancer = Look::of("role:balancer\r\nfederation:7\r\nqueries_done:7777\r\n").unwrap();
         past.take((1, began + Duration::from_secs(2), Ok(Box::new(balancer))));
-        let page = super::page(&past, "punctual federation watch");
+        let page = super::page(&past, "punctual cluster watch");
         crate::fixture::check_nesting(&page);
         for part in [
             "1 nodes, 1 balancers",

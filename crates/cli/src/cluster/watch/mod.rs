@@ -1,5 +1,5 @@
-//! `punctual federation watch`: the nodes' own figures (INFO), four times a second, as a live view, as lines, as a page
-//! and as JSON. `federation run` shows its nodes by the same means.
+//! `punctual cluster watch`: the nodes' own figures (INFO), four times a second, as a live view, as lines, as a page
+//! and as JSON. `cluster run` shows its nodes by the same means.
 
 mod look;
 mod page;
@@ -24,7 +24,7 @@ use signal_hook::low_level::raise;
 use self::look::Look;
 pub use self::past::Past;
 use super::dial::{Dial, Place};
-use crate::args::FederationWatch;
+use crate::args::ClusterWatch;
 use crate::commands::print;
 use crate::failure::Failure;
 use crate::output::{Output, apart};
@@ -172,8 +172,8 @@ fn take(told: &Receiver<Told>, past: &mut Past) {
     }
 }
 
-/// Carries out `punctual federation watch`.
-pub fn watch(arguments: &FederationWatch, command: &str) -> Result<(), Failure> {
+/// Carries out `punctual cluster watch`.
+pub fn watch(arguments: &ClusterWatch, command: &str) -> Result<(), Failure> {
     apart(&[
         ("--json", arguments.json.as_deref()),
         ("--html", arguments.html.as_deref()),

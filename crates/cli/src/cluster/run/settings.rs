@@ -5,9 +5,9 @@ use std::path::Path;
 
 use punctual_units::Nanos;
 
-use crate::args::{FederationRun, LogKind};
+use crate::args::{ClusterRun, LogKind};
+use crate::cluster::membership::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
 use crate::failure::Failure;
-use crate::federation::membership::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
 use crate::scenario::{Section, read_document};
 use crate::serve::zenoh::ZenohFile;
 
@@ -82,7 +82,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Failure::Input`] for an unusable file or value.
-    pub fn of(arguments: &FederationRun) -> Result<Settings, Failure> {
+    pub fn of(arguments: &ClusterRun) -> Result<Settings, Failure> {
         let mut settings = match &arguments.file {
             Some(file) => load(file)?,
             None => Settings::default(),

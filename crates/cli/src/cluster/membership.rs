@@ -77,9 +77,9 @@ fn backlog(section: &mut Section<'_, '_>) -> BacklogFile {
 /// Storage of a federation's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogAddress {
-    /// Unix socket on this machine (`punctual federation log`).
+    /// Unix socket on this machine (`punctual cluster log`).
     Socket(PathBuf),
-    /// Address in etcd; `punctual federation found` has created the log there.
+    /// Address in etcd; `punctual cluster found` has created the log there.
     Etcd(String),
 }
 
@@ -100,7 +100,7 @@ impl FromStr for LogAddress {
             Some(path) if !path.is_empty() => Ok(LogAddress::Socket(path.into())),
             None if text.starts_with("etcd://") || text.starts_with("etcds://") => Ok(LogAddress::Etcd(text.into())),
             _ => Err(
-                "expected \"unix:PATH\", the socket of `punctual federation log`, or an address of etcd such as \
+                "expected \"unix:PATH\", the socket of `punctual cluster log`, or an address of etcd such as \
                       \"etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/plant\"",
             ),
         }

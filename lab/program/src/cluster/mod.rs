@@ -1,21 +1,11 @@
-//! `punctual federation`: simulated under every fault, seed by seed (`sim`), or as processes of this machine (`run`);
-//! its parts can be started (`balance`, `load`) and observed (`watch`) separately.
+//! `punctual-lab cluster`: clusters simulated under every fault, seed by seed (`sim`), and a load for one that runs
+//! (`load`).
 
-mod backlog;
-pub mod balance;
 mod chart;
-pub mod dial;
 mod drawing;
 mod export;
-pub mod load;
-mod log;
-pub mod member;
-pub mod membership;
-mod node;
 mod page;
-pub mod run;
 mod settings;
-mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,11 +18,11 @@ use punctual_sim::cluster::{self, ClusterSettings, EventTrace, Keep, Plant, Viol
 use punctual_units::{Nanos, Time};
 use serde_json::json;
 
-use crate::args::{Export, Federation, FederationCommand, FederationSim};
-use crate::commands::print;
-use crate::failure::Failure;
-use crate::output::{Output, apart};
-use crate::summary::count;
+use crate::args::{Cluster, ClusterSim, Export};
+use punctual_cli::commands::print;
+use punctual_cli::failure::Failure;
+use punctual_cli::output::{Output, apart};
+use punctual_cli::summary::count;
 
 /// Seeds simulated between two checks for a failing one.
 const BLOCK: u64 = 64;
@@ -64,27 +54,15 @@ struct Failed {
     trace: EventTrace,
 }
 
-/// Carries out `punctual federation`.
-pub fn federation(arguments: &Federation, command: &str) -> Result<(), Failure> {
-    match &arguments.what {
-        FederationCommand::Sim(arguments) => sim(arguments, command),
-        FederationCommand::Run(arguments) => run::run(arguments, command),
-        FederationCommand::Watch(arguments) => watch::watch(arguments, command),
-        FederationCommand::Balance(arguments) => balance::balance(arguments),
-        FederationCommand::Load(arguments) => load::load(arguments),
-        FederationCommand::Log { file, listen } => log::log(file, listen),
-        FederationCommand::Found { name, log, from } => log::found(name, log, from.as_deref()),
-        FederationCommand::Node => node::node(),
-        FederationCommand::Member {
-            parent,
-            program,
-            arguments,
-        } => Err(node::member(*parent, program, arguments)),
-        FederationCommand::Sweep { folder } => node::sweep(folder),
+/// Carries out `punctual-lab cluster`; `command` is the command line as typed.
+pub fn cluster(what: &Cluster, command: &str) -> Result<(), Failure> {
+    match what {
+        Cluster::Sim(arguments) => sim(arguments, command),
+        Cluster::Load(arguments) => punctual_cli::cluster::load::load(arguments),
     }
 }
 
-fn sim(arguments: &FederationSim, command: &str) -> Result<(), Failure> {
+fn sim(arguments: &ClusterSim, command: &str) -> Result<(), Failure> {
     let settings = match &arguments.file {
         Some(file) => settings::load(file)?,
         None => ClusterSettings::default(),
@@ -301,7 +279,7 @@ fn refutation(failed: &Failed, file: Option<&Path>, plant: Option<Plant>) -> Str
     };
     let file = file.map_or(String::new(), |file| format!(" {}", file.display()));
     let plant = plant.map_or(String::new(), |plant| format!(" --plant {}", plant.name()));
-    let again = format!("punctual federation sim{file} --seeds 1 --seed {}{plant}", failed.seed);
+    let again = format!("punctual-lab cluster sim{file} --seeds 1 --seed {}{plant}", failed.seed);
     format!(
         "seed {}, {at}: {}\nReplay it: {again}",
         failed.seed, failed.violation.what

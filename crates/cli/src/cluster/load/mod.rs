@@ -1,4 +1,4 @@
-//! `punctual federation load`: clients that send requests at random instants (Poisson arrivals). Response times count
+//! `punctual-lab cluster load`: clients that send requests at random instants (Poisson arrivals). Response times count
 //! from the scheduled instant, whether the servers keep up or not.
 
 mod client;
@@ -24,7 +24,7 @@ pub use self::client::{Ending, Fate, Kind};
 use self::driver::Driver;
 pub use self::tally::Tally;
 use super::dial::Dial;
-use crate::args::FederationLoad;
+use crate::args::ClusterLoad;
 use crate::commands::print;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -89,8 +89,8 @@ pub enum Told {
     Done(Vec<(String, i64)>),
 }
 
-/// Carries out `punctual federation load`.
-pub fn load(arguments: &FederationLoad) -> Result<(), Failure> {
+/// Carries out `punctual-lab cluster load`.
+pub fn load(arguments: &ClusterLoad) -> Result<(), Failure> {
     let offer = offer(arguments)?;
     let mut dial = Dial::load(&arguments.dialling)?;
     dial.hosts = arguments.places.iter().map(|place| place.host.clone()).collect();
@@ -100,7 +100,7 @@ pub fn load(arguments: &FederationLoad) -> Result<(), Failure> {
     }
 }
 
-fn offer(arguments: &FederationLoad) -> Result<Offer, Failure> {
+fn offer(arguments: &ClusterLoad) -> Result<Offer, Failure> {
     let refuse = |what: String| Failure::input([what]);
     if arguments
         .rate
@@ -167,7 +167,7 @@ fn failed(error: &std::io::Error) -> Failure {
     Failure::input([format!("the load's event loop: {error}")])
 }
 
-fn alone(offer: Offer, dial: Dial, arguments: &FederationLoad) -> Result<(), Failure> {
+fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failure> {
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

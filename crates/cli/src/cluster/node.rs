@@ -1,4 +1,4 @@
-//! `punctual federation node`: one node as a process, for its parent. And `federation sweep`, which removes a run's
+//! `punctual process node`: one node as a process, for its parent. And `process sweep`, which removes a run's
 //! files if the run itself was killed.
 
 use std::collections::BTreeMap;
@@ -96,7 +96,7 @@ pub(super) enum Told {
     Seen(Seen),
 }
 
-/// Carries out `punctual federation node`.
+/// Carries out `punctual process node`.
 pub(super) fn node() -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     raise_descriptors();
@@ -104,7 +104,7 @@ pub(super) fn node() -> Result<(), Failure> {
     let first = lines.next().and_then(Result::ok).unwrap_or_default();
     let begin: Begin = serde_json::from_str(&first).map_err(|error| {
         input(&format!(
-            "this is a part of `punctual federation run`, which tells it what to do: {error}"
+            "this is a part of `punctual cluster run`, which tells it what to do: {error}"
         ))
     })?;
     process::die_with(begin.parent);
@@ -193,7 +193,7 @@ pub(super) fn temporal() -> Temporal {
     }
 }
 
-/// Carries out `punctual federation member`: becomes a member of etcd by `exec`. Returns only with an error.
+/// Carries out `punctual process member`: becomes a member of etcd by `exec`. Returns only with an error.
 pub(super) fn member(parent: i32, program: &Path, arguments: &[String]) -> Failure {
     process::die_with(parent);
     let error = std::process::Command::new(program).args(arguments).exec();
@@ -273,7 +273,7 @@ fn check_swept(folder: &Path) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::input([format!(
-        "{}: no folder of `punctual federation run`, which alone calls this: nothing was removed",
+        "{}: no folder of `punctual cluster run`, which alone calls this: nothing was removed",
         folder.display()
     )]))
 }

@@ -185,10 +185,10 @@ impl Processes {
         };
         let mut command = Command::new("/proc/self/exe");
         match &process.role {
-            Role::Node(_) => _ = command.args(["federation", "node"]),
+            Role::Node(_) => _ = command.args(["process", "node"]),
             Role::Balancer(listen) => {
                 command
-                    .args(["federation", "balance", "--listen", &listen.to_string()])
+                    .args(["process", "balance", "--listen", &listen.to_string()])
                     .args(["--parent", &std::process::id().to_string()])
                     .args(nodes);
             }

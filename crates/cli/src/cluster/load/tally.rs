@@ -223,7 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::federation::load::Kind;
+    use crate::cluster::load::Kind;
 
     proptest! {
         #[test]

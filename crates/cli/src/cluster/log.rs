@@ -1,4 +1,4 @@
-//! `punctual federation log`: a log in one file, for nodes of this machine that are separate programs. And `punctual
+//! `punctual cluster log`: a log in one file, for nodes of this machine that are separate programs. And `punctual
 //! federation found`: creates a log in etcd, or one that continues a backup.
 
 use std::fs;
@@ -27,7 +27,7 @@ use crate::failure::Failure;
 /// Interval between looks for the end signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Carries out `punctual federation log`.
+/// Carries out `punctual cluster log`.
 ///
 /// # Errors
 /// If the file is no log or is in use, or the socket cannot be made; and once the medium fails.
@@ -65,7 +65,7 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Carries out `punctual federation found`: `place` is an address of etcd, or a file.
+/// Carries out `punctual cluster found`: `place` is an address of etcd, or a file.
 ///
 /// # Errors
 /// If the place has the log of another federation; with `from`, if it has a log at all, or `from` is no store of a

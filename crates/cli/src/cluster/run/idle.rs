@@ -10,8 +10,8 @@ use punctual_federation::ids::FederationId;
 use super::log::{self, Backing};
 use super::processes::Processes;
 use super::{Settings, Sweeper};
+use crate::cluster::node::FOLDER_PREFIX;
 use crate::failure::Failure;
-use crate::federation::node::FOLDER_PREFIX;
 
 /// Nodes that run until this is dropped.
 pub struct Idle {

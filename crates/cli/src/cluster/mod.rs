@@ -1,0 +1,42 @@
+//! `punctual cluster`: nodes and balancers as processes of this machine (`run`), balancers and logs on their own
+//! (`balance`, `log`, `found`), and a view of their figures (`watch`).
+
+mod backlog;
+pub mod balance;
+pub mod dial;
+pub mod load;
+mod log;
+pub mod member;
+pub mod membership;
+mod node;
+pub mod run;
+mod watch;
+
+use crate::args::{Cluster, Process};
+use crate::failure::Failure;
+
+/// Carries out `punctual cluster`; `command` is the command line as typed.
+pub fn cluster(what: &Cluster, command: &str) -> Result<(), Failure> {
+    match what {
+        Cluster::Run(arguments) => run::run(arguments, command),
+        Cluster::Watch(arguments) => watch::watch(arguments, command),
+        Cluster::Balance(arguments) => balance::balance(arguments),
+        Cluster::Log { file, listen } => log::log(file, listen),
+        Cluster::Found { name, log, from } => log::found(name, log, from.as_deref()),
+    }
+}
+
+/// Carries out the part of one process of a run.
+pub fn process(what: &Process) -> Result<(), Failure> {
+    match what {
+        Process::Node => node::node(),
+        Process::Balance(arguments) => balance::balance(arguments),
+        Process::Load(arguments) => load::load(arguments),
+        Process::Member {
+            parent,
+            program,
+            arguments,
+        } => Err(node::member(*parent, program, arguments)),
+        Process::Sweep { folder } => node::sweep(folder),
+    }
+}
