@@ -29,7 +29,6 @@ pub fn check(case: &[u8]) -> &'static str {
             };
             assert!((federation.node.0 as usize) < federation.nodes.len() && federation.nodes.len() <= 64);
             assert!(federation.tls.is_none_or(|tls| tls.clients.is_some()));
-            assert!(federation.multicast.is_none_or(|at| at.group.ip().is_multicast()));
             "a node of a federation"
         }
         Err(Failure::Input(lines)) => {

@@ -1,6 +1,6 @@
 //! What nodes send each other: any bytes are frames or refused, however they are split, and nothing is kept beyond the
 //! bound; a packet that is read is read again as it was written. The same bytes as a frame whose length and checksum
-//! are right, so that the decoder itself sees them; and as a datagram.
+//! are right, so that the decoder itself sees them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,7 +11,6 @@ use punctual_federation::message::{
 };
 use punctual_federation::temporal::{ReadingReport, Stamp};
 use punctual_logs::frame::{FrameError, Frames, write};
-use punctual_node::datagram::{self, Head};
 use punctual_node::wire::{Packet, VERSION, shortened};
 use punctual_store::batch::Image;
 use punctual_units::{Nanos, ObjectName, Revision, Seq, Time};
@@ -231,9 +230,6 @@ pub fn check(case: &[u8]) -> &'static str {
         if let Packet::Message(message) = packet {
             let _ = shortened(message, waited); // no panic
         }
-    }
-    if let Some(head) = Head::of(&bytes) {
-        let _ = datagram::read(&head, &mut bytes.clone(), None, NodeId(0)); // no panic
     }
     came_to
 }

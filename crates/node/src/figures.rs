@@ -13,7 +13,6 @@ use punctual_units::{Nanos, Time};
 
 pub use balancer::BalancerFigures;
 
-use crate::datagram::{Came, Datagrams, Multicast};
 use crate::letterbox::LetterCounts;
 use crate::sensing::{self, Exchanged};
 use crate::spans::{Account, LateOne, Place, Tally};
@@ -42,8 +41,6 @@ pub struct Peer {
     pub written: u64,
     /// Readings sent to the peer, and received from it.
     pub exchanged: Exchanged,
-    /// Datagrams received from the peer.
-    pub datagrams: Came,
 }
 
 /// Figures of the temporal objects.
@@ -61,10 +58,6 @@ pub struct Objects {
     pub turned: sensing::Turned,
     /// Ages of reports on arrival that 50 and 99 % of the reports did not exceed.
     pub came: [Option<Nanos>; 2],
-    /// The multicast group, if the node uses one.
-    pub multicast: Option<Multicast>,
-    /// Datagrams that this node sent or refused.
-    pub datagrams: Datagrams,
 }
 
 impl Objects {
@@ -320,13 +313,6 @@ impl Figures {
             ("readings_refused", objects.turned.refused.to_string()),
             ("came_age_us_p50", half),
             ("came_age_us_p99", most),
-            (
-                "multicast",
-                objects.multicast.map_or("none".into(), |at| at.group.to_string()),
-            ),
-            ("datagrams_sent", objects.datagrams.sent.to_string()),
-            ("datagrams_unsent", objects.datagrams.unsent.to_string()),
-            ("datagrams_refused", objects.datagrams.refused.to_string()),
         ])
     }
 
@@ -336,8 +322,7 @@ impl Figures {
             let text = format!(
                 "address={},live={},written={},superseded={superseded},dropped={dropped},readings_offered={},\
                  readings_delivered={},readings_superseded={},readings_waiting={},readings_under_way={},\
-                 readings_taken={},readings_older={},readings_skipped={},datagrams_taken={},datagrams_missing={},\
-                 datagrams_repeated={}",
+                 readings_taken={},readings_older={},readings_skipped={}",
                 peer.address,
                 u8::from(peer.is_live),
                 peer.written,
@@ -349,9 +334,6 @@ impl Figures {
                 came.newer,
                 came.older,
                 came.skipped,
-                peer.datagrams.taken,
-                peer.datagrams.missing,
-                peer.datagrams.repeated,
             );
             (format!("peer{}", peer.node), text)
         };
@@ -501,26 +483,6 @@ impl Figures {
             ]
             .map(|(what, count)| (format!("{{peer=\"{node}\",what=\"{what}\"}}"), count as f64))
         };
-        let datagrams = |peer: &Peer| {
-            let (came, node) = (peer.datagrams, peer.node);
-            [
-                ("taken", came.taken),
-                ("missing", came.missing),
-                ("repeated", came.repeated),
-            ]
-            .map(|(what, count)| (format!("{{peer=\"{node}\",what=\"{what}\"}}"), count as f64))
-        };
-        if self.objects.multicast.is_some() {
-            let own = self.objects.datagrams;
-            let own = [("sent", own.sent), ("unsent", own.unsent), ("refused", own.refused)];
-            let own = own.map(|(what, count)| (format!("{{what=\"{what}\"}}"), count as f64));
-            let help = "Datagrams with readings for all peers, and those that came and were refused.";
-            figure(to, "node_datagrams_total", "counter", help, &own);
-            let came: Vec<_> = self.peers.iter().flat_map(datagrams).collect();
-            // A late datagram lowers `missing`, so this is no counter.
-            let help = "Datagrams of a peer: taken, missing between those, and come twice or too late.";
-            figure(to, "node_peer_datagrams", "gauge", help, &came);
-        }
         let samples: Vec<_> = self.peers.iter().flat_map(readings).collect();
         let help = "Readings for a peer (offered, delivered, superseded) and from it (taken, older, skipped numbers).";
         figure(to, "node_readings_total", "counter", help, &samples);
@@ -640,7 +602,6 @@ pub(crate) mod tests {
                 lost: (5, 6),
                 written: 11,
                 exchanged: Exchanged::default(),
-                datagrams: Came::default(),
             }],
             clients: (1, 2),
             replies: (3, 4),

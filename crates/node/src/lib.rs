@@ -17,7 +17,6 @@ pub mod bound;
 pub mod changes;
 pub mod commands;
 pub mod conversation;
-pub mod datagram;
 pub mod figures;
 pub mod letterbox;
 pub mod making;

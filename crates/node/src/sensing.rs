@@ -132,10 +132,6 @@ pub struct Sensing {
     kind: Temporal,
     own: HashMap<Key, Own>,
     feeds: BTreeMap<NodeId, Feed>,
-    /// Readings for all peers at once, if the node uses multicast; the feeds resend lost ones.
-    group: Option<Feed>,
-    /// Reused memory for the stamps that go with them.
-    stamps: Vec<(NodeId, Stamp)>,
     inboxes: BTreeMap<NodeId, Inbox>,
     taken: BTreeMap<NodeId, Taken>,
     /// Reports that came before the entry that creates their object, at most one for each object. Their sources send
@@ -164,8 +160,6 @@ impl Sensing {
             kind,
             own: HashMap::new(),
             feeds: BTreeMap::new(),
-            group: None,
-            stamps: Vec::new(),
             inboxes: BTreeMap::new(),
             taken: BTreeMap::new(),
             early: BTreeMap::new(),
@@ -177,16 +171,6 @@ impl Sensing {
             value: Vec::new(),
             numbers: Vec::new(),
         }
-    }
-
-    /// Also gathers readings for [`Sensing::tells_all`] from now on.
-    pub fn gather(&mut self) {
-        // This feed's own stamp is not used: the stamps of the peers' feeds are sent with its readings.
-        let none = Stamp {
-            boot: 0,
-            at: Time::ZERO,
-        };
-        self.group = Some(Feed::new(self.bounds(), none));
     }
 
     fn bounds(&self) -> FeedBounds {
@@ -248,7 +232,7 @@ impl Sensing {
         own.seq = seq.0;
         self.sets += 1;
         let made = own.made;
-        for feed in self.feeds.values_mut().chain(&mut self.group) {
+        for feed in self.feeds.values_mut() {
             self.is_crowded |= feed.offer(made, seq, age, value).is_err();
         }
         Set::Done
@@ -374,22 +358,6 @@ impl Sensing {
             .together(now, TOGETHER_MAX, &mut self.numbers)
     }
 
-    /// Returns readings to send to all peers at once, about `bytes_max` long, with the newest stamp of each peer that
-    /// this node had before it took the first of them. Each peer's feed counts them as under way.
-    pub fn tells_all(&mut self, now: Time, bytes_max: usize) -> Option<(&[(NodeId, Stamp)], Together<'_>)> {
-        let together = self.group.as_mut()?.given(bytes_max, &mut self.numbers)?;
-        self.stamps.clear();
-        for (peer, feed) in &mut self.feeds {
-            let sent = together
-                .iter()
-                .map(|sent| feed.sent_otherwise(sent.object, sent.seq, sent.age, now));
-            // A peer whose feed lacks one of the readings gets them from its feed.
-            let oldest = sent.reduce(|oldest, stamp| Some(oldest?.min(stamp?)));
-            self.stamps.extend(oldest.flatten().map(|stamp| (*peer, stamp)));
-        }
-        Some((&self.stamps, together))
-    }
-
     /// Called now and then: gives up objects that other nodes have taken over.
     pub fn look<E: Engine, O: Os>(&mut self, replica: &Replica<E, O>) {
         let before = self.own.len();
@@ -400,8 +368,6 @@ impl Sensing {
             for (peer, feed) in emptied {
                 self.begin(replica, peer, feed);
             }
-            // The readings that waited in the group's feed are in the peers' feeds too.
-            self.group = self.group.take().map(|group| group.emptied());
         }
         // Sources have sent valuable ones again by now.
         self.early.clear();

@@ -17,8 +17,6 @@ use punctual_federation::temporal::{ReadingReport, Stamp, Together};
 use punctual_units::{Nanos, ObjectName, Revision, Seq};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::datagram::Secret;
-
 /// Version of the packets; nodes of other versions are refused.
 pub const VERSION: u8 = 4;
 /// The longest frame of a peer that has not sent its name, in bytes.
@@ -59,8 +57,6 @@ pub enum Packet {
     /// Keys that the entry at that revision has set or removed, once the sender has applied it. The first such packet
     /// has no keys: its revision is the entry behind which the sender begins to report.
     Changed(Revision, Vec<(Key, IsSet)>),
-    /// Key of the sender's sealed datagrams; sent over TLS only.
-    Key(Secret),
 }
 
 /// [`Packet::Readings`], encoded from the feed's memory without a copy.

@@ -222,8 +222,6 @@ pub enum Bench {
 pub enum ReplicationWay {
     /// To one after the other, over TCP
     Tcp,
-    /// To all at once, by UDP multicast on this machine; what is lost over TCP
-    Multicast,
     /// From a publisher of Zenoh to nodes that subscribe, in a program built with `--features zenoh`
     Zenoh,
 }
@@ -236,7 +234,7 @@ pub struct Replication {
         value_enum,
         value_name = "WAY,..",
         value_delimiter = ',',
-        default_value = "tcp,multicast"
+        default_value = "tcp"
     )]
     pub ways: Vec<ReplicationWay>,
     /// How many peers the node has: one federation after the other

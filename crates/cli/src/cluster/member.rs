@@ -83,9 +83,6 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         })?,
     };
     let mut listening = Listening::bind(file.listen, peers, access.clone()).map_err(|error| input(&error))?;
-    if let Some(multicast) = membership.multicast {
-        listening.join(multicast).map_err(|error| input(&error))?;
-    }
     let page = file.metrics.map(Page::bind).transpose();
     let taken = "metrics: cannot listen there: name a free port of this machine";
     listening.page = page.map_err(|error| input(&format!("{taken}: {error}")))?;

@@ -1,12 +1,11 @@
 //! Section `[federation]` of a node's file.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use punctual_federation::ids::{FederationId, NodeId};
-use punctual_node::datagram::Multicast;
 use punctual_units::Nanos;
 
 use crate::scenario::Section;
@@ -32,8 +31,6 @@ pub struct Membership {
     pub nodes: Vec<String>,
     /// Address on which this node listens for the others; `None`: its own in `nodes`.
     pub listen: Option<SocketAddr>,
-    /// Multicast group for readings.
-    pub multicast: Option<Multicast>,
     pub log: LogAddress,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
@@ -135,6 +132,13 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
             LogAddress::Socket(PathBuf::new())
         }
     };
+    for key in ["multicast", "multicast_interface"] {
+        if section.has(key) {
+            let what = "removed, because UDP multicast was neither faster nor cheaper than TCP with up to 16 peers: leave \
+                        it out, and readings go over TCP";
+            section.complain(key, what);
+        }
+    }
     let turned = section.has("backlog").then(|| section.table("backlog", backlog));
     Membership {
         work: within(section, "work", Nanos::ZERO..=WORK_MAX).unwrap_or(Nanos::ZERO),
@@ -143,33 +147,10 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
         node: NodeId(number.unwrap_or_default() as u32),
         nodes,
         listen: listen.and_then(Result::ok),
-        multicast: multicast(section),
         log,
         log_entries_max: within(section, "log_entries_max", 1..=u64::MAX).unwrap_or(LOG_ENTRIES_MAX),
         store_bytes_max: within(section, "store_bytes_max", STORE_BYTES).unwrap_or(STORE_BYTES_USUAL),
         tls: of_nodes(section),
-    }
-}
-
-/// Multicast group of all nodes, and this machine's interface to it.
-fn multicast(section: &mut Section<'_, '_>) -> Option<Multicast> {
-    let interface = section.text("multicast_interface").map(|address| address.parse());
-    if let Some(Err(_)) = &interface {
-        let what = "expected the IPv4 address of an interface of this machine, such as \"10.0.0.7\"";
-        section.complain("multicast_interface", what);
-    }
-    let group = section.text("multicast")?.parse::<SocketAddrV4>();
-    match group {
-        Ok(group) if group.ip().is_multicast() && group.port() > 0 => Some(Multicast {
-            group,
-            interface: interface.and_then(Result::ok).unwrap_or(Ipv4Addr::UNSPECIFIED),
-        }),
-        _ => {
-            let what = "expected an IPv4 address for multicast and a port, such as \"239.255.7.1:7401\": 239.0.0.0 to \
-                        239.255.255.255 are for one's own use";
-            section.complain("multicast", what);
-            None
-        }
     }
 }
 

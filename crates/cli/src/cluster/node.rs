@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, sync_channel};
@@ -18,7 +18,6 @@ use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_node::commands::INTERPRETER;
 use punctual_node::conversation::TIME_LEFT;
-use punctual_node::datagram::Multicast;
 use punctual_node::process::{Access, Control, Listening, PeerAddress};
 use punctual_node::seen::Seen;
 use punctual_node::sensing::Temporal;
@@ -66,8 +65,6 @@ pub(super) struct Begin {
     pub private: bool,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
-    /// Multicast group for readings, on this machine.
-    pub multicast: Option<SocketAddrV4>,
     /// Subscription to readings from Zenoh.
     pub zenoh: Option<ZenohFile>,
     /// Processor time that each request takes in addition to its own cost.
@@ -115,12 +112,6 @@ pub(super) fn node() -> Result<(), Failure> {
     };
     let mut listening = Listening::bind(begin.clients, begin.peers, access).map_err(|error| input(&error))?;
     listening.work = begin.work;
-    if let Some(group) = begin.multicast {
-        let interface = Ipv4Addr::LOCALHOST;
-        listening
-            .join(Multicast { group, interface })
-            .map_err(|error| input(&error))?;
-    }
     let page = Page::bind(begin.metrics)
         .map_err(|error| input(&format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
     let metrics = page.address().map_err(|error| input(&error))?;

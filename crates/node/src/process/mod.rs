@@ -4,7 +4,6 @@
 mod access;
 pub mod balance;
 mod clients;
-mod group;
 mod link;
 mod log;
 mod peers;
@@ -15,7 +14,7 @@ mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -44,14 +43,12 @@ use punctual_units::{Nanos, Time};
 
 pub use self::access::{Access, PeerAddress};
 use self::clients::{Clients, SHORT_MAX, Wanted, fits, unkept};
-use self::group::{Group, Speaker};
 use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
 use self::temporal::{Letters, Waiting};
 use crate::bound::{Asked, Bound, Outcome};
 use crate::changes;
-use crate::datagram::Multicast;
 use crate::figures::{Bytes, Figures};
 use crate::letterbox::Letterbox;
 use crate::making::Maker;
@@ -100,7 +97,6 @@ const CLIENTS: Token = Token(1);
 const PEERS: Token = Token(2);
 const ASK: Token = Token(3);
 const WATCH: Token = Token(4);
-const GROUP: Token = Token(5);
 /// First token of connections that clients have dialled.
 const FIRST_CLIENT: usize = 1 << 16;
 /// First token of connections that peers and balancers have dialled.
@@ -139,26 +135,6 @@ pub enum NodeError {
          [federation.tls] to the node's file, or have nodes listen on 127.0.0.1 or [::1]"
     )]
     OpenToPeers(SocketAddr),
-    /// Without TLS between nodes, other machines could send readings.
-    #[error(
-        "{0}: without TLS between nodes, any machine that reaches this interface could tell readings: add \
-         [federation.tls] to the node's file, or multicast_interface = \"127.0.0.1\""
-    )]
-    OpenToGroup(Ipv4Addr),
-    /// The multicast group cannot be joined at that interface.
-    #[error(
-        "{at}: cannot be heard at the interface with address {interface} (0.0.0.0: the system's choice): {source}; name \
-         the address of an interface of this machine that carries multicast as federation.multicast_interface \
-         (`ip address`)"
-    )]
-    Group {
-        /// Address and port of the group.
-        at: SocketAddrV4,
-        /// Address of the interface, 0.0.0.0 for the system's choice.
-        interface: Ipv4Addr,
-        /// The error of the system.
-        source: io::Error,
-    },
     /// Another program listens on the port.
     #[error("{0}: another program listens there: end it, or choose another port (0 takes a free one)")]
     InUse(SocketAddr),
@@ -210,7 +186,6 @@ pub struct Listening {
     pub temporal: Temporal,
     /// The page of figures for Prometheus, if there is one.
     pub page: Option<Page>,
-    group: Option<Group>,
     /// Target of the control law that sets the backlog's bound, and where its model and decisions are left.
     pub bound: Option<(Asked, Arc<Mutex<Outcome>>)>,
     /// Figures of tasks in this process, if there are any; shown with the node's own.
@@ -242,25 +217,11 @@ impl Listening {
             work: Nanos::ZERO,
             temporal: Temporal::default(),
             page: None,
-            group: None,
             bound: None,
             tasks: None,
             own: Vec::new(),
             letterbox: None,
         })
-    }
-
-    /// Sends readings to all peers at once, and receives theirs; the group must be the same on all nodes.
-    ///
-    /// # Errors
-    /// `NodeError::OpenToGroup`: without TLS between nodes, the interface must be of this machine alone.
-    pub fn join(&mut self, at: Multicast) -> Result<(), NodeError> {
-        let is_sealed = self.access.has_tls_of_nodes();
-        if !is_sealed && !self.access.is_private && !at.interface.is_loopback() {
-            return Err(NodeError::OpenToGroup(at.interface));
-        }
-        self.group = Some(Group::join(at, is_sealed, self.poll.registry(), GROUP)?);
-        Ok(())
     }
 
     /// The addresses for clients and for peers, with the ports that were taken.
@@ -329,18 +290,8 @@ impl Listening {
                 .map_err(io("the thread for figures"))
         });
         let page = page.transpose()?;
-        let mut sensing = Sensing::new(me.node, temporal);
-        if self.group.is_some() {
-            sensing.gather();
-        }
         let process = Process {
             poll: self.poll,
-            group: self.group,
-            speaker: Speaker {
-                federation,
-                node: me.node,
-                boot: temporal.boot,
-            },
             access: self.access,
             clients,
             listener: self.peers,
@@ -372,7 +323,7 @@ impl Listening {
             ends: None,
             scratch: Vec::new(),
             replica,
-            sensing,
+            sensing: Sensing::new(me.node, temporal),
             maker: Maker::new(me.node, temporal, me.boot.0),
             waiting: Vec::new(),
             spans: Spans::default(),
@@ -425,9 +376,6 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     access: Access,
     clients: Clients,
     listener: TcpListener,
-    group: Option<Group>,
-    /// Identity of this node in its datagrams.
-    speaker: Speaker,
     peers_in: Places<Box<PeerIn>>,
     ask: LogLink,
     watch: LogLink,
@@ -525,7 +473,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     PEERS => self.accept(),
                     ASK => self.ask.ready(ready),
                     WATCH => self.watch.ready(ready),
-                    GROUP => self.group.iter_mut().for_each(|group| group.is_readable = true),
                     Token(out) if out >= OUT => {
                         if let Some(peer) = self.peers.get_mut(&NodeId((out - OUT) as u32)) {
                             peer.way.ready(ready);
@@ -541,7 +488,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     token => self.clients.ready(token, ready),
                 }
             }
-            self.hear_group();
             turn.sort_unstable();
             turn.dedup();
             let mut handshakes = 0;
@@ -566,8 +512,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Time until the next action, unless an event comes before.
     fn wait(&self) -> Nanos {
-        let hears = self.group.as_ref().is_some_and(|group| group.is_readable);
-        if hears || !self.again.is_empty() || self.clients.has_more() {
+        if !self.again.is_empty() || self.clients.has_more() {
             return Nanos::ZERO;
         }
         let now = self.os.now();
@@ -590,8 +535,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.watch.connect(self.poll.registry(), now);
         let mut troubles = Vec::new();
         for (node, peer) in &mut self.peers {
-            let secret = self.group.as_ref().and_then(Group::secret);
-            let trouble = peer.connect(self.poll.registry(), &self.access, &self.hello, secret, now);
+            let trouble = peer.connect(self.poll.registry(), &self.access, &self.hello, now);
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         loop {
@@ -631,10 +575,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             self.settle(now);
         }
         let (sensing, os) = (&mut self.sensing, &self.os);
-        // Before the peers' own feeds: what the group sends to all is under way to each then.
-        if let Some(group) = &mut self.group {
-            group.speak(&self.speaker, sensing, now);
-        }
         for (node, peer) in &mut self.peers {
             let mut more = |out: &mut Vec<u8>| {
                 if let Some((stamp, taken)) = sensing.tells(*node, os.since_boot()) {
@@ -991,16 +931,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Takes readings from datagrams.
-    fn hear_group(&mut self) {
-        let (sensing, replica, os) = (&mut self.sensing, &self.replica, &self.os);
-        if let Some(group) = self.group.as_mut().filter(|group| group.is_readable) {
-            group.hear(&mut self.scratch, &self.speaker, |from, reports| {
-                sensing.received(replica, from, reports, os.now(), os.since_boot());
-            });
-        }
-    }
-
     fn peer_turn(&mut self, place: usize) {
         let Some(peer) = self.peers_in.get_mut(place) else {
             return;
@@ -1008,7 +938,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let (number, was) = (peer.number, peer.from);
         let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
         let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
-        let group = &mut self.group;
         let (mut greets, mut begins_to_hear, mut readings) = (false, false, Vec::new());
         let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
             Heard::Front => greets = true,
@@ -1016,7 +945,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
             Heard::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
             Heard::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
-            Heard::Key(from, secret) => group.iter_mut().for_each(|group| group.learns(from, &secret)),
             Heard::Request(ticket, request) => {
                 *asked += 1;
                 let connection = number;

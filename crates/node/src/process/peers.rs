@@ -15,7 +15,6 @@ use super::clients::STALLED_MAX;
 use super::link::{Link, Turn};
 use super::way::Way;
 use super::{Access, PeerAddress};
-use crate::datagram::Secret;
 use crate::outgoing::Outgoing;
 use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 
@@ -65,23 +64,12 @@ impl PeerOut {
         }
     }
 
-    /// Dials if it is time to; sends this node's name first, then the key of its datagrams.
-    pub fn connect(
-        &mut self,
-        registry: &Registry,
-        access: &Access,
-        name: &Packet,
-        secret: Option<&Secret>,
-        now: Time,
-    ) -> Option<Trouble> {
+    /// Dials if it is time to; sends this node's name first.
+    pub fn connect(&mut self, registry: &Registry, access: &Access, name: &Packet, now: Time) -> Option<Trouble> {
         if self.way.link.is_some() {
             return None;
         }
-        let refused = self.way.connect(registry, access, name, now);
-        if let (Some(link), Some(secret)) = (&mut self.way.link, secret) {
-            frame::write(&mut link.out, VERSION, &Packet::Key(secret.clone()));
-        }
-        refused.map(Trouble::Refused)
+        self.way.connect(registry, access, name, now).map(Trouble::Refused)
     }
 
     /// Sends messages, then what `more` adds until it returns false, as far as the socket takes them. Returns trouble
@@ -174,8 +162,6 @@ pub(super) enum Heard {
     Readings(NodeId, Vec<ReadingReport>),
     /// A peer's stamp, and the readings that it acknowledges.
     Taken(NodeId, Stamp, Vec<(ObjectName, Seq)>),
-    /// The key of a peer's datagrams.
-    Key(NodeId, Secret),
     /// A balancer's request, under its number.
     Request(u64, Request),
     /// A balancer asks for changes of keys.
@@ -263,7 +249,6 @@ impl PeerIn {
                 (Packet::Message(message), Some(Named::Node(from))) => take(Heard::Message(from.node, message)),
                 (Packet::Readings(reports), Some(Named::Node(from))) => take(Heard::Readings(from.node, reports)),
                 (Packet::Taken(stamp, taken), Some(Named::Node(from))) => take(Heard::Taken(from.node, stamp, taken)),
-                (Packet::Key(secret), Some(Named::Node(from))) => take(Heard::Key(from.node, secret)),
                 (Packet::Request(ticket, request), Some(Named::Front)) => take(Heard::Request(ticket, request)),
                 (Packet::Hear, Some(Named::Front)) => {
                     self.hears = true;

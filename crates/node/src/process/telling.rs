@@ -96,7 +96,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             lost: peer.outgoing.lost(),
             written: peer.written,
             exchanged: self.sensing.exchanged(*node),
-            datagrams: self.group.as_ref().map(|group| group.came(*node)).unwrap_or_default(),
         };
         Figures {
             node: self.setup.me.node,
@@ -184,8 +183,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             sets: self.sensing.sets,
             turned: self.sensing.turned,
             came: [0.5, 0.99].map(|share| self.sensing.ages.at(share)),
-            multicast: self.group.as_ref().map(|group| group.at),
-            datagrams: self.group.as_ref().map(|group| group.counts).unwrap_or_default(),
         }
     }
 

@@ -26,8 +26,6 @@ struct Member {
 enum Packet {
     Readings(Vec<ReadingReport>),
     Taken(Stamp, Vec<(ObjectName, Seq)>),
-    /// What is told to all.
-    Datagram(Vec<(NodeId, Stamp)>, Vec<ReadingReport>),
 }
 
 struct World {
@@ -45,7 +43,6 @@ struct World {
 enum Step {
     Set(usize, u8),
     Beat(usize),
-    Speak(usize),
     Arrives(usize),
     Lost(usize),
     Twice(usize),
@@ -57,7 +54,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..NODES as usize, 0..3_u8).prop_map(|(node, key)| Step::Set(node, key)),
         4 => (0..NODES as usize).prop_map(Step::Beat),
-        3 => (0..NODES as usize).prop_map(Step::Speak),
         8 => any::<usize>().prop_map(Step::Arrives),
         1 => any::<usize>().prop_map(Step::Lost),
         1 => any::<usize>().prop_map(Step::Twice),
@@ -87,14 +83,10 @@ fn kind(boot: u64) -> Temporal {
 impl World {
     fn new() -> World {
         let os = VirtualOs::new(1);
-        let member = |node| {
-            let mut sensing = Sensing::new(NodeId(node), kind(1));
-            sensing.gather();
-            Member {
-                sensing,
-                store: replica(&os),
-                names: 0,
-            }
+        let member = |node| Member {
+            sensing: Sensing::new(NodeId(node), kind(1)),
+            store: replica(&os),
+            names: 0,
         };
         World {
             members: (0..NODES).map(member).collect(),
@@ -111,7 +103,6 @@ impl World {
         match *step {
             Step::Set(node, key) => self.set(node, &[b'a' + key]),
             Step::Beat(node) => self.beat(node),
-            Step::Speak(node) => self.speak(node),
             Step::Arrives(number) => {
                 if let Some(at) = chosen(number, self.under_way.len()) {
                     let (from, to, packet) = self.under_way.remove(at);
@@ -192,27 +183,10 @@ impl World {
         }
     }
 
-    fn speak(&mut self, node: usize) {
-        let now = self.os.now();
-        // Two readings or three in one.
-        while let Some((stamps, together)) = self.members[node].sensing.tells_all(now, 180) {
-            let reports = together.iter().map(|reported| reported.report()).collect();
-            let packet = Packet::Datagram(stamps.to_vec(), reports);
-            self.under_way.push((node, 1 - node, packet));
-        }
-    }
-
     fn arrives(&mut self, from: usize, to: usize, packet: Packet) {
         let member = &mut self.members[to];
-        let (me, from) = (NodeId(to as u32), NodeId(from as u32));
+        let from = NodeId(from as u32);
         match packet {
-            Packet::Datagram(stamps, mut reports) => {
-                let Some((_, stamp)) = stamps.into_iter().find(|(node, _)| *node == me) else {
-                    return;
-                };
-                reports.iter_mut().for_each(|report| report.stamp = stamp);
-                self.arrives(from.0 as usize, to, Packet::Readings(reports));
-            }
             Packet::Taken(stamp, taken) => member.sensing.heard(&member.store, from, stamp, &taken),
             Packet::Readings(reports) => {
                 let (now, since_boot) = (self.os.now(), self.os.since_boot());

@@ -1,13 +1,13 @@
-//! `punctual-lab bench replication`: a client sets readings on one node at a steady rate; measures how many its peers
-//! got, how many newer ones superseded and how many were lost, their age, and the cost; over TCP and by UDP multicast.
-//! The same for nodes that subscribe to a publisher of Zenoh.
+//! `punctual bench replication`: a client sets readings on one node at a steady rate; measures how many its peers got,
+//! how many newer ones superseded and how many were lost, their age, and the cost. The same for nodes that subscribe to
+//! a publisher of Zenoh.
 
 #[cfg(feature = "zenoh")]
 mod zenoh;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -53,8 +53,6 @@ struct Measured {
     lost: i64,
     /// Numbers that peers skipped: superseded readings, and any that were lost on the way.
     skipped: u64,
-    /// Share of the datagrams sent to peers that did not arrive; their content was sent again.
-    datagrams_lost_share: f64,
     /// Upper bound on the age of readings on arrival, as reported to peers.
     age_ms: Quantiles,
     /// Processor time of each process, in shares of a core.
@@ -109,16 +107,9 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A multicast group that no other run on this machine uses, as far as its port shows.
-fn group() -> Outcome<SocketAddrV4> {
-    let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-    Ok(SocketAddrV4::new(Ipv4Addr::new(239, 255, 74, 1), free))
-}
-
 fn measure(arguments: &Replication, peers: u32, way: ReplicationWay) -> Outcome<Measured> {
     let settings = Settings {
         nodes: peers + 1,
-        multicast: (way == ReplicationWay::Multicast).then(group).transpose()?,
         work: punctual_units::Nanos::ZERO,
         ..Settings::default()
     };
@@ -158,7 +149,6 @@ fn measure(arguments: &Replication, peers: u32, way: ReplicationWay) -> Outcome<
             .map(|figures| figures.get(name).copied().unwrap_or(0));
         found.sum::<i64>()
     };
-    let missing = of_peers("datagrams_missing");
     Ok(Measured {
         way,
         peers,
@@ -170,7 +160,6 @@ fn measure(arguments: &Replication, peers: u32, way: ReplicationWay) -> Outcome<
         superseded_share: superseded as f64 / (offered as f64).max(1.0),
         lost: offered - delivered - superseded - waiting,
         skipped: of_peers("readings_skipped") as u64,
-        datagrams_lost_share: missing as f64 / ((missing + of_peers("datagrams_taken")) as f64).max(1.0),
         age_ms: Quantiles {
             p50: ages("came_age_us_p50"),
             p99: ages("came_age_us_p99"),
@@ -302,15 +291,7 @@ fn sum(figures: &BTreeMap<String, String>, name: &str) -> i64 {
 #[allow(clippy::type_complexity)]
 fn settled(nodes: &mut [Client], before: &Figures) -> Outcome<(Figures, Vec<BTreeMap<&'static str, i64>>)> {
     let until = Instant::now() + SETTLES;
-    let names = [
-        OFFERED,
-        DELIVERED,
-        SUPERSEDED,
-        "readings_skipped",
-        "written",
-        "datagrams_taken",
-        "datagrams_missing",
-    ];
+    let names = [OFFERED, DELIVERED, SUPERSEDED, "readings_skipped", "written"];
     loop {
         let now = figures(nodes)?;
         let open = sum(&now[0], "readings_waiting") + sum(&now[0], "readings_under_way");
@@ -385,19 +366,18 @@ fn spent_all(processes: &[u32]) -> Vec<f64> {
     processes.iter().map(|process| spent(*process)).collect()
 }
 
-const HEAD: &str = "way        peers    set/s  to each/s  superseded  datagrams lost  lost  age at most p50, p99 ms  of a core: \
+const HEAD: &str = "way        peers    set/s  to each/s  superseded  lost  age at most p50, p99 ms  of a core: \
                     source  peer (mean)  peer (most)  client  TCP bytes/reading";
 
 fn row(measured: &Measured) -> String {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let way = format!("{:?}", measured.way).to_lowercase();
     format!(
-        "{way:9}  {:5}  {:>7}  {:>9}  {:>10}  {:>14}  {:4}  {:23}  {:>18}  {:>11}  {:>11}  {:>6}  {:17.0}\n",
+        "{way:9}  {:5}  {:>7}  {:>9}  {:>10}  {:4}  {:23}  {:>18}  {:>11}  {:>11}  {:>6}  {:17.0}\n",
         measured.peers,
         count(measured.set_per_s.round() as u64),
         count(measured.delivered_per_s.round() as u64),
         percent(measured.superseded_share),
-        percent(measured.datagrams_lost_share),
         measured.lost,
         format!("{:.1}, {:.1}", measured.age_ms.p50, measured.age_ms.p99),
         percent(measured.source_cpu),

@@ -1,6 +1,5 @@
 //! Settings of a run, from a file and the command line.
 
-use std::net::SocketAddrV4;
 use std::path::Path;
 
 use punctual_units::Nanos;
@@ -45,8 +44,6 @@ pub struct Settings {
     pub log_entries_max: u64,
     /// Size limit of each node's store, in bytes.
     pub store_bytes_max: u64,
-    /// Multicast group for readings.
-    pub multicast: Option<SocketAddrV4>,
     /// Nodes' subscriptions to Zenoh.
     pub zenoh: Option<ZenohFile>,
     /// Seed of the load's random instants.
@@ -69,7 +66,6 @@ impl Default for Settings {
             deadline: Nanos::from_millis(500),
             log_entries_max: LOG_ENTRIES_MAX,
             store_bytes_max: STORE_BYTES_USUAL,
-            multicast: None,
             zenoh: None,
             seed: 1,
             log: LogKind::Local,
@@ -180,7 +176,6 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
         deadline: top.time("deadline").unwrap_or(usual.deadline),
         log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
         store_bytes_max: top.count("store_bytes_max").unwrap_or(usual.store_bytes_max),
-        multicast: usual.multicast,
         zenoh: usual.zenoh,
         seed: top.count("seed").unwrap_or(usual.seed),
         log: usual.log,

@@ -47,8 +47,6 @@ pub struct Look {
     pub taken: u64,
     /// Readings of its peers that were skipped, by their sequence numbers.
     pub skipped: u64,
-    /// Datagrams of its peers that are missing.
-    pub missing: u64,
     /// Peers that are alive, and all peers.
     pub live: (u64, u64),
     /// Newest late requests, a line each.
@@ -120,7 +118,6 @@ impl Look {
             set: count("readings_set"),
             taken: of_peers("readings_taken"),
             skipped: of_peers("readings_skipped"),
-            missing: of_peers("datagrams_missing"),
             jobs: number("tasks").map(|_| (of_tasks("jobs"), of_tasks("late"))),
             zenoh: number("zenoh_set"),
             live: (of_peers("live"), peers.len() as u64),
@@ -150,14 +147,14 @@ mod tests {
                     lag_entries:2\r\nbound_items:inf\r\nqueries_done:5\r\ntransactions_done:1\r\nqueries_late_expired:3\r\n\
                     late_at_log:3\r\nlate_log_us:900\r\nage_ms_max:none\r\n\
                     late0:ago_ms=5,kind=query,at=log\r\n\
-                    peer0:address=127.0.0.1:1,live=1,readings_taken=4\r\npeer1:live=0,readings_taken=5,readings_skipped=2,datagrams_missing=3\r\n";
+                    peer0:address=127.0.0.1:1,live=1,readings_taken=4\r\npeer1:live=0,readings_taken=5,readings_skipped=2\r\n";
         let look = Look::of(text).unwrap();
         assert_eq!((look.node.as_str(), look.role.as_str(), look.epoch), ("2", "slave", 3));
         assert_eq!((look.applied, look.lag, look.done), (40, 2, 6));
         assert!(look.bound.is_infinite() && look.age_ms.is_none());
         assert_eq!(look.not_done, [0, 3, 0, 0, 0]);
         assert_eq!((look.late_at[4], look.late_us[4]), (3, 900));
-        assert_eq!((look.taken, look.skipped, look.missing, look.live), (9, 2, 3, (1, 2)));
+        assert_eq!((look.taken, look.skipped, look.live), (9, 2, (1, 2)));
         assert_eq!(look.jobs, None);
         let tasks = "tasks:2\r\ntask0:name=a,jobs=5,late=1\r\ntask1:name=b,jobs=7,late=2\r\n";
         assert_eq!(Look::of(&format!("{text}{tasks}")).unwrap().jobs, Some((12, 3)));

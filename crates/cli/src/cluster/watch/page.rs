@@ -226,7 +226,6 @@ fn nodes(body: &mut String, past: &Past) {
         "done",
         "not done",
         "readings set, taken, skipped",
-        "datagrams missing",
         "set from Zenoh",
         "oldest",
     ];
@@ -262,7 +261,6 @@ fn nodes(body: &mut String, past: &Past) {
                 reasons.join(", ")
             },
             [look.set, look.taken, look.skipped].map(count).join(", "),
-            count(look.missing),
             look.zenoh.map_or("-".into(), count),
             look.age_ms.map_or("-".into(), age),
         ]);

@@ -141,7 +141,7 @@ impl Past {
             let _ = writeln!(
                 text,
                 "{:7.1} s  node {} {} {} epoch {} applied {} lag {} d {} done {:.0}/s late {:.0}/s readings {:.0}/s \
-                 oldest {age} datagrams missing {}{tasks}{zenoh}",
+                 oldest {age}{tasks}{zenoh}",
                 now.at,
                 look.node,
                 look.role,
@@ -153,7 +153,6 @@ impl Past {
                 now.done,
                 now.late,
                 now.readings,
-                look.missing,
             );
         }
         text

@@ -126,7 +126,6 @@ pub fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
         superseded_share: (during("superseded") + during("older")) as f64 / (offered as f64).max(1.0),
         lost: offered as i64 - during("came") as i64,
         skipped: 0,
-        datagrams_lost_share: 0.0,
         age_ms: Quantiles {
             p50: ages("zenoh_age_us_p50"),
             p99: ages("zenoh_age_us_p99"),
