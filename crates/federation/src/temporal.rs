@@ -164,8 +164,6 @@ struct Slot {
     value: Vec<u8>,
     /// Whether the newest reading must still be sent.
     waits: bool,
-    /// Whether the object is in the queue; its reading may have been sent otherwise since.
-    queued: bool,
     /// A reading under way, this one or an older one, and the instant at which it was sent.
     under_way: Option<(Seq, Time)>,
 }
@@ -181,9 +179,6 @@ impl Slot {
         }
     }
 }
-
-/// Most bytes of a report beside its value, and of the stamp that a peer adds: numbers of 7 bits a byte.
-const REPORT_BYTES: usize = 5 + 10 + 10 + 10 + 10 + 2 + 3;
 
 /// Hashes the numbers of a name. The source itself chose the names in a feed, so no attacker does.
 #[derive(Clone, Copy, Debug, Default)]
@@ -232,7 +227,7 @@ pub struct Feed {
     /// Only looked up, never iterated over, so its order has no effect.
     numbers: HashMap<ObjectName, u32, BuildHasherDefault<NameHasher>>,
     slots: Vec<Slot>,
-    /// Objects whose newest reading waits, and some that did, each once, in the order in which they began to.
+    /// Objects whose newest reading waits, in the order in which they began to.
     queue: VecDeque<u32>,
     counts: UpdateCounts,
     /// Sent readings, in order of time; some of these have ended since.
@@ -299,10 +294,10 @@ impl Feed {
         self.counts.admitted += 1;
         match std::mem::replace(&mut slot.waits, true) {
             true => self.counts.superseded += 1,
-            false => self.counts.pending += 1,
-        }
-        if !std::mem::replace(&mut slot.queued, true) {
-            self.queue.push_back(number);
+            false => {
+                self.counts.pending += 1;
+                self.queue.push_back(number);
+            }
         }
         Ok(())
     }
@@ -321,7 +316,6 @@ impl Feed {
             stamp: self.stamp,
             value: Vec::new(),
             waits: false,
-            queued: false,
             under_way: None,
         });
         Ok(number)
@@ -351,26 +345,7 @@ impl Feed {
         if self.counts.in_flight as usize >= self.bounds.under_way {
             return None;
         }
-        let number = self.front()?;
-        self.goes(number, now);
-        Some(number)
-    }
-
-    /// Index of the object whose newest reading has waited longest; it is the queue's front then.
-    fn front(&mut self) -> Option<u32> {
-        loop {
-            let number = *self.queue.front()?;
-            let slot = &mut self.slots[number as usize];
-            if slot.waits {
-                return Some(number);
-            }
-            slot.queued = false;
-            self.queue.pop_front();
-        }
-    }
-
-    /// Puts a waiting reading under way.
-    fn goes(&mut self, number: u32, now: Time) {
+        let number = self.queue.pop_front()?;
         let slot = &mut self.slots[number as usize];
         slot.waits = false;
         self.counts.pending -= 1;
@@ -380,44 +355,7 @@ impl Feed {
             None => self.counts.in_flight += 1,
         }
         self.note_sent(number, seq, now);
-        self.front();
-    }
-
-    /// Notes that reading `seq` of `object` is sent by another path than [`Feed::next`], together with those for other
-    /// peers. It is under way then, if there is room for it, and is sent again as if this feed had sent it. Returns the
-    /// stamp to send with it; `None` if it is not the newest reading here, or was taken with another `age`: the stamp
-    /// belongs to the instant at which the feed took it.
-    pub fn sent_otherwise(&mut self, object: ObjectName, seq: Seq, age: Nanos, now: Time) -> Option<Stamp> {
-        let number = *self.numbers.get(&object)?;
-        let slot = &self.slots[number as usize];
-        let (stamp, has_room) = (slot.stamp, (self.counts.in_flight as usize) < self.bounds.under_way);
-        if (slot.seq, slot.age) != (seq, age) {
-            return None;
-        }
-        if slot.waits && (has_room || slot.under_way.is_some()) {
-            self.goes(number, now);
-        }
-        Some(stamp)
-    }
-
-    /// Removes waiting readings that are sent together and never acknowledged to this feed: at least one, and as many
-    /// as take at most `bytes_max` bytes in their encoding. For a feed whose readings other feeds resend.
-    pub fn given<'f>(&'f mut self, bytes_max: usize, scratch: &'f mut Vec<u32>) -> Option<Together<'f>> {
-        scratch.clear();
-        let mut bytes = 0;
-        while let Some(number) = self.front() {
-            let slot = &mut self.slots[number as usize];
-            bytes += slot.value.len() + REPORT_BYTES;
-            if bytes > bytes_max && !scratch.is_empty() {
-                break;
-            }
-            slot.waits = false;
-            self.counts.pending -= 1;
-            self.counts.installed += 1;
-            scratch.push(number);
-        }
-        let (slots, numbers) = (&self.slots[..], &scratch[..]);
-        (!numbers.is_empty()).then_some(Together { slots, numbers })
+        Some(number)
     }
 
     /// Notes that the peer has reading `seq` of `object`, or a newer one.

@@ -1,4 +1,4 @@
-//! `punctual bench replication`: a client sets readings on one node at a steady rate; measures how many its peers got,
+//! `punctual-lab bench replication`: a client sets readings on one node at a steady rate; measures how many its peers got,
 //! how many newer ones superseded and how many were lost, their age, and the cost. The same for nodes that subscribe to
 //! a publisher of Zenoh.
 
