@@ -1,0 +1,266 @@
+//! The tasks of a run and the caller's own threads: which of them runs on which core, at which priority.
+
+use std::sync::Arc;
+
+use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Unfit, place};
+use punctual_platform::Refusal;
+use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::thread::set_scheduling;
+use punctual_platform::linux::{BestEffort, thread};
+use punctual_units::CoreId;
+use punctual_workload::{Class, Goal, TaskGoal};
+
+use crate::error::RuntimeError;
+use crate::linux::exclusive::{kept, priority};
+use crate::linux::seats::Place;
+use crate::linux::shared::{Tenure, ThreadPlace, protection};
+use crate::linux::tasks::TaskState;
+use crate::report::Protection;
+
+/// Greatest number of tasks in a runtime's life, ended ones included: each keeps its figures to the end.
+pub const TASKS_MAX: usize = 256;
+
+/// The tasks of a run, and the input of their placement.
+pub(super) struct Roster {
+    pub(super) cores: Vec<CoreId>,
+    pub(super) exclusive: Vec<ExclusiveCore>,
+    pub(super) limits: Limits,
+    /// Exclusive cores for tasks and threads that come later.
+    pub(super) kept: Vec<CoreId>,
+    /// Threads of the caller, not of the runtime.
+    pub(super) guests: Vec<Guest>,
+    pub(super) bounded: Option<BestEffort>,
+    pub(super) goal: Goal,
+    pub(super) seed: u64,
+    pub(super) settle_s: f64,
+    /// Indexed by number, ended tasks included.
+    pub(super) tasks: Vec<Kept>,
+}
+
+/// A thread of the caller, on the core that it was given.
+pub(super) struct Guest {
+    pub(super) name: String,
+    pub(super) request: PlacementRequest,
+    pub(super) seat: Seat,
+    pub(super) place: Arc<Place>,
+}
+
+impl Drop for Guest {
+    /// Runs before the machine is restored, because the sweep of the thread's core would undo the restored affinity.
+    fn drop(&mut self) {
+        self.place.give_back();
+    }
+}
+
+pub(super) struct Kept {
+    pub(super) name: String,
+    pub(super) request: PlacementRequest,
+    pub(super) seat: Seat,
+    pub(super) goal: Option<TaskGoal>,
+    pub(super) state: Arc<TaskState>,
+}
+
+impl Kept {
+    fn runs(&self) -> bool {
+        self.state.ended().is_none()
+    }
+
+    /// The task's request, fixed to its present core.
+    fn settled(&self) -> PlacementRequest {
+        settled(self.request, &self.seat)
+    }
+}
+
+/// Turns `request` into one for the class and core of `seat`.
+fn settled(request: PlacementRequest, seat: &Seat) -> PlacementRequest {
+    let class = match (seat, request.class) {
+        // An exclusive task that was refused a core.
+        (Seat::RealTime(_), Class::Exclusive { deadline }) => Class::RealTime { deadline },
+        (_, class) => class,
+    };
+    PlacementRequest {
+        class,
+        core: Some(first_core(seat)),
+        ..request
+    }
+}
+
+impl Roster {
+    /// Places a new task beside the running ones, which stay on their cores. Returns its seat, the request after any
+    /// downgrade, and the refusal.
+    pub(super) fn seat(
+        &self,
+        name: &str,
+        request: PlacementRequest,
+    ) -> Result<(Seat, PlacementRequest, Option<Protection>), RuntimeError> {
+        let refused = |why: String| RuntimeError::Task {
+            name: name.to_owned(),
+            why,
+        };
+        if self.tasks.len() == TASKS_MAX {
+            return Err(refused(format!(
+                "{TASKS_MAX} tasks were added to this runtime, and their figures are kept: use one task with changing jobs, or start another runtime"
+            )));
+        }
+        if self.running().any(|kept| kept.name == name) || self.seated().any(|guest| guest.name == name) {
+            return Err(refused(
+                "a task of this name runs already: stop it first, or choose another name".into(),
+            ));
+        }
+        let (request, told) = match request.class {
+            Class::Exclusive { deadline } => match self.seat_exclusively(request) {
+                Ok(seat) => return Ok((seat, request, None)),
+                Err(why) => {
+                    let (class, core) = (Class::RealTime { deadline }, None);
+                    (PlacementRequest { class, core, ..request }, Some(no_core(name, why)))
+                }
+            },
+            Class::RealTime { .. } | Class::BestEffort => (request, None),
+        };
+        let (_, seat) = self.place_beside(request).map_err(|error| RuntimeError::Place {
+            name: name.to_owned(),
+            error,
+        })?;
+        Ok((seat, request, told))
+    }
+
+    /// Place on the first reserved core that admits the request, or the reason why none does.
+    fn seat_exclusively(&self, request: PlacementRequest) -> Result<Seat, String> {
+        let meant = |core: &&CoreId| request.core.is_none_or(|named| named == **core);
+        let mut why = "no core is kept for tasks and threads that come later".to_owned();
+        for core in self.kept.iter().filter(meant) {
+            let core = Some(*core);
+            match self.place_beside(PlacementRequest { core, ..request }) {
+                Ok((_, seat @ Seat::Exclusive(_))) => return Ok(seat),
+                Ok((Some(unfit), _)) => why = unfit.to_string(),
+                Ok((None, _)) => {}
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why)
+    }
+
+    /// Places `request` beside everything that runs; the first value says why it was refused what it asked for.
+    fn place_beside(&self, request: PlacementRequest) -> Result<(Option<Unfit>, Seat), PlaceError> {
+        let mut requests = self.requests();
+        let new = requests.len();
+        requests.push(request);
+        let placement = self.place(&requests)?;
+        let unfit = placement.refused.into_iter().find(|(task, _)| *task == new);
+        Ok((unfit.map(|(_, why)| why), placement.seats[new].clone()))
+    }
+
+    /// Requests of the running tasks, then of the callers' threads, fixed to their cores.
+    pub(super) fn requests(&self) -> Vec<PlacementRequest> {
+        let guests = self.seated().map(|guest| settled(guest.request, &guest.seat));
+        self.running().map(Kept::settled).chain(guests).collect()
+    }
+
+    fn seated(&self) -> impl Iterator<Item = &Guest> {
+        self.guests.iter().filter(|guest| guest.place.is_taken())
+    }
+
+    pub(super) fn taken(&self, core: CoreId) -> Option<&ExclusiveCore> {
+        self.exclusive.iter().find(|taken| taken.obtained().core == core)
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Kept> {
+        self.tasks.iter().filter(|kept| kept.runs())
+    }
+
+    /// Places `requests`, and keeps empty reserved cores reserved.
+    fn place(&self, requests: &[PlacementRequest]) -> Result<Placement, PlaceError> {
+        let exclusive = |request: &&PlacementRequest| matches!(request.class, Class::Exclusive { .. });
+        let used: Vec<CoreId> = requests
+            .iter()
+            .filter(exclusive)
+            .filter_map(|request| request.core)
+            .collect();
+        let empty = self.kept.iter().filter(|core| !used.contains(core));
+        let all: Vec<PlacementRequest> = requests
+            .iter()
+            .copied()
+            .chain(empty.map(|core| kept(Some(*core))))
+            .collect();
+        place(&all, &self.cores, &self.limits)
+    }
+
+    /// Sets the priorities of all real-time threads anew, from all tasks that run now. A thread whose priority is
+    /// refused keeps its old one: the report of its start says what it obtained.
+    pub(super) fn reorder(&mut self) {
+        let Ok(placement) = self.place(&self.requests()) else {
+            return;
+        };
+        let mut seats = placement.seats.into_iter();
+        let rank = |seat: &Seat| seat.chair().map(|chair| chair.rank);
+        for kept in self.tasks.iter_mut().filter(|kept| kept.runs()) {
+            let Some(seat) = seats.next() else { return };
+            let moved = rank(&kept.seat) != rank(&seat);
+            if let (true, Some(tid), Some(chair)) = (moved, kept.state.thread(), seat.chair()) {
+                let _ = set_scheduling(tid, thread::Scheduling::Fifo(priority(chair)));
+            }
+            kept.seat = seat;
+        }
+        for guest in self.guests.iter_mut().filter(|guest| guest.place.is_taken()) {
+            let Some(seat) = seats.next() else { return };
+            if let (true, Some(chair)) = (rank(&guest.seat) != rank(&seat), seat.chair()) {
+                guest.place.set_priority(priority(chair));
+            }
+            guest.seat = seat;
+        }
+    }
+
+    pub(super) fn thread_place(&self, name: &str, seat: &Seat) -> ThreadPlace {
+        let thread = at(name, first_core(seat), seat.chair().map(priority));
+        let exclusive = |core: CoreId| self.taken(core);
+        match seat {
+            Seat::RealTime(_) => thread,
+            Seat::Exclusive(chair) => ThreadPlace {
+                tenure: exclusive(chair.core).cloned().map(Tenure::Occupant),
+                ..thread
+            },
+            Seat::BestEffort(_) => ThreadPlace {
+                bounded: self.bounded.clone(),
+                // A thread that is kept off one of the exclusive cores is kept off all.
+                tenure: self.exclusive.first().cloned().map(Tenure::Lendee),
+                ..thread
+            },
+        }
+    }
+
+    /// Goal of each task, by its number; `None` for best-effort ones.
+    pub(super) fn goals(&self) -> Vec<Option<TaskGoal>> {
+        self.tasks.iter().map(|kept| kept.goal).collect()
+    }
+
+    pub(super) fn states(&self) -> Vec<(String, Arc<TaskState>)> {
+        let state = |kept: &Kept| (kept.name.clone(), Arc::clone(&kept.state));
+        self.tasks.iter().map(state).collect()
+    }
+}
+
+/// Report entry: a task or thread runs as a real-time one, because it has no exclusive core.
+fn no_core(name: &str, why: String) -> Protection {
+    let what = format!("{name}: on a core of its own");
+    let refusal = Refusal {
+        what: what.clone(),
+        why,
+        remedy: "keep a core for it when the runtime starts (keep_cores), and say how long it takes (takes_at_most)"
+            .into(),
+    };
+    protection(what, Err(refusal))
+}
+
+pub(super) fn first_core(seat: &Seat) -> CoreId {
+    seat.cores().first().copied().unwrap_or_default()
+}
+
+pub(super) fn at(role: &str, core: CoreId, priority: Option<u8>) -> ThreadPlace {
+    ThreadPlace {
+        role: role.into(),
+        core,
+        priority,
+        bounded: None,
+        tenure: None,
+    }
+}

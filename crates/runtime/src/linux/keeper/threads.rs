@@ -1,0 +1,287 @@
+//! What the keeper does while the run lasts: executes callers' commands, and reads the control thread's messages.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::thread::ScopedJoinHandle;
+
+use punctual_cores::{Placement, PlacementRequest, Seat};
+use punctual_loop::{MadeFor, Regulator, RegulatorOptions};
+use punctual_os::LinuxOs;
+use punctual_platform::KnobId;
+use punctual_platform::linux::thread::{AsFound, Tid};
+use punctual_store::Store;
+use punctual_store::engine::Engine;
+use punctual_units::{Clock, Nanos, Share, TaskId};
+use punctual_workload::Pace;
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use super::Command;
+use super::task_list::{Guest, Kept, Roster, first_core};
+use crate::error::RuntimeError;
+use crate::figures::TaskFigures;
+use crate::learn::{Learning, Record};
+use crate::linux::control::{Standing, Told};
+use crate::linux::exclusive::{Exclusive, priority};
+use crate::linux::seats::{Place, Seated};
+use crate::linux::service::{Figures, Learnt, TaskHandle};
+use crate::linux::shared::{Order, Shared, ThreadGroup};
+use crate::linux::tasks::{Running, TaskState};
+use crate::linux::tenancy::Tenancy;
+use crate::linux::{LEAD, SILENCE, TaskSetup};
+use crate::report::Protection;
+
+/// Interval at which the keeper reads the control thread's messages, if no caller sends a command.
+const TURN: Nanos = Nanos::from_millis(20);
+
+/// State of the keeper during the run.
+pub(super) struct Ward<'scope, 'env> {
+    pub(super) group: ThreadGroup<'scope, 'env>,
+    pub(super) shared: &'scope Shared,
+    pub(super) roster: Roster,
+    pub(super) threads: Vec<ScopedJoinHandle<'scope, ()>>,
+    /// Callers that wait for figures.
+    pub(super) asking: Vec<SyncSender<Figures>>,
+    /// Options of the model being learnt, if any.
+    pub(super) learning: Option<Learning>,
+    pub(super) learnt: Learnt,
+    /// Options of the loop without a learnt model.
+    pub(super) base: RegulatorOptions,
+    pub(super) base_pace: Pace,
+    pub(super) made_for: MadeFor,
+}
+
+impl<'scope> Ward<'scope, '_> {
+    /// Starts the tasks that were added before the run.
+    pub(super) fn start<E: Engine + 'static>(
+        &mut self,
+        tasks: Vec<TaskSetup<E>>,
+        requests: &[(String, PlacementRequest)],
+        placement: &Placement,
+        mut exclusive: Option<Exclusive>,
+    ) -> Result<(), RuntimeError> {
+        for ((task, (_, request)), seat) in tasks.into_iter().zip(requests).zip(&placement.seats) {
+            let tenancy = match seat {
+                Seat::Exclusive(chair) => exclusive.as_mut().and_then(|exclusive| exclusive.tenancy(chair.core)),
+                Seat::RealTime(_) | Seat::BestEffort(_) => None,
+            };
+            self.spawn(task, *request, seat.clone(), tenancy)?;
+        }
+        Ok(())
+    }
+
+    fn spawn<E: Engine + 'static>(
+        &mut self,
+        task: TaskSetup<E>,
+        request: PlacementRequest,
+        seat: Seat,
+        tenancy: Option<Tenancy>,
+    ) -> Result<(TaskId, Arc<TaskState>), RuntimeError> {
+        let id = TaskId(self.roster.tasks.len() as u32);
+        let state = Arc::clone(&task.state);
+        let place = self.roster.thread_place(&task.name, &seat);
+        let goal = task.asks(self.roster.goal);
+        let running = Running {
+            id,
+            deadline: task.class.deadline(),
+            arrival: task.arrival,
+            events: task.events,
+            active: task.active,
+            body: task.body,
+            rng: Xoshiro256PlusPlus::seed_from_u64(self.roster.seed.wrapping_add(u64::from(id.0))),
+            tenancy,
+            state: Arc::clone(&state),
+            accounts: None,
+        };
+        let (store, shared) = (task.store, self.shared);
+        let thread = self
+            .group
+            .spawn(place, move |thread| running.run(&store, shared, thread))?;
+        self.threads.push(thread);
+        self.roster.tasks.push(Kept {
+            name: task.name,
+            request,
+            seat,
+            goal,
+            state: Arc::clone(&state),
+        });
+        Ok((id, state))
+    }
+
+    /// Executes commands until the control thread ends.
+    pub(super) fn obey<E: Engine + 'static>(
+        &mut self,
+        commands: &Receiver<Command<E>>,
+        told: &Receiver<Told>,
+        watcher: Option<SyncSender<Told>>,
+        store: &Store<E, LinuxOs>,
+    ) {
+        loop {
+            match commands.recv_timeout(TURN.into()) {
+                Ok(command) => self.carry_out(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The last handle was dropped in one of our own threads: the run is being stopped.
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TURN.into()),
+            }
+            loop {
+                match told.try_recv() {
+                    Ok(told) => self.hear(told, watcher.as_ref(), store),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.threads.retain(|thread| !thread.is_finished());
+        }
+    }
+
+    fn carry_out<E: Engine + 'static>(&mut self, command: Command<E>) {
+        // A caller that has gone away does not get the answer, but the command is still executed.
+        match command {
+            Command::Add(task, answer) => drop(answer.send(self.add(*task))),
+            Command::Seat(name, request, thread, answer) => drop(answer.send(self.seat(name, request, thread))),
+            Command::Learn(learning, answer) => drop(answer.send(self.learn(learning))),
+            Command::Tell(answer) => {
+                self.asking.push(answer);
+                self.shared.order(Order::Tell);
+            }
+        }
+    }
+
+    fn hear<E: Engine>(&mut self, told: Told, watcher: Option<&SyncSender<Told>>, store: &Store<E, LinuxOs>) {
+        match told {
+            Told::Standing(standing) => {
+                let figures = self.figures(*standing, store);
+                for caller in self.asking.drain(..) {
+                    let _ = caller.try_send(figures.clone());
+                }
+            }
+            Told::Recorded(record) => self.learnt(record),
+            told => {
+                if let Some(watcher) = watcher {
+                    // A watching caller may be slow; the run does not wait for it.
+                    let _ = watcher.try_send(told);
+                }
+            }
+        }
+    }
+
+    fn figures<E: Engine>(&self, standing: Standing, store: &Store<E, LinuxOs>) -> Figures {
+        let Standing { at, tasks, plan, step } = standing;
+        Figures {
+            running_for: at.since(self.base.start),
+            tasks,
+            mode: step.as_ref().map(|step| step.mode).unwrap_or_default(),
+            fallback: step.and_then(|step| step.fallback),
+            admitted: plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE),
+            clock: plan.clock(),
+            updates: store.counts(),
+            learnt: self.learnt.clone(),
+        }
+    }
+
+    /// Adds a task to the run.
+    fn add<E: Engine + 'static>(&mut self, task: TaskSetup<E>) -> Result<TaskHandle, RuntimeError> {
+        let (seat, request, told) = self.roster.seat(&task.name, task.request())?;
+        let (name, watched) = (task.name.clone(), task.watched(self.roster.goal));
+        let goal = task.asks(self.roster.goal);
+        let core = first_core(&seat);
+        let (id, state) = self.spawn(task, request, seat, None)?;
+        let obtained: Vec<Protection> = told.into_iter().chain(self.group.ready()).collect();
+        self.roster.reorder();
+        self.shared.order(Order::Watch {
+            task: id,
+            goal,
+            figures: TaskFigures::new(watched, self.roster.settle_s).map(Box::new),
+            state: Arc::clone(&state),
+            core,
+            real_time: self.group.take_real_time(),
+            obtained,
+        });
+        self.group.go(LinuxOs.now() + LEAD);
+        Ok(TaskHandle::new(name, state))
+    }
+
+    /// Runs a thread of this process on a core, beside the tasks.
+    fn seat(&mut self, name: String, request: PlacementRequest, thread: Tid) -> Result<Seated, RuntimeError> {
+        self.roster.guests.retain(|guest| guest.place.is_taken());
+        let (seat, request, told) = self.roster.seat(&name, request)?;
+        let found = AsFound::of(thread)?;
+        let chair = seat.chair().ok_or(RuntimeError::Stopped)?;
+        let core = match seat {
+            Seat::Exclusive(_) => self.roster.taken(chair.core).cloned(),
+            Seat::RealTime(_) | Seat::BestEffort(_) => None,
+        };
+        let (place, seated) = Place::seat(&name, found, chair.core, core, priority(chair), told);
+        self.roster.guests.push(Guest {
+            name,
+            request,
+            seat,
+            place,
+        });
+        self.roster.reorder();
+        Ok(seated)
+    }
+
+    /// Begins to move the knobs through their levels.
+    pub(super) fn learn(&mut self, learning: Learning) -> Result<(), RuntimeError> {
+        let refused = |why: String| RuntimeError::Learning { why };
+        if self.learning.is_some() {
+            return Err(refused(
+                "a model is being learnt already: wait until Figures::learnt says that it is over".into(),
+            ));
+        }
+        let top = self.base.offers.clock().map(|clock| clock.top());
+        let record = learning.record(top).map_err(refused)?;
+        let options = RegulatorOptions {
+            excite: Some(learning.levels(top.is_some())),
+            ..self.base.clone()
+        };
+        self.switch(options, Pace::Period(learning.period), Some(record))?;
+        self.learning = Some(learning);
+        self.learnt = Learnt::UnderWay;
+        Ok(())
+    }
+
+    /// The record is complete: controls by the learnt model or, if there is none, as before.
+    fn learnt(&mut self, record: Record) {
+        let Some(learning) = self.learning.take() else { return };
+        let pace = Pace::Period(learning.period);
+        let made_for = MadeFor {
+            pace,
+            ..self.made_for.clone()
+        };
+        let law = record.learn(made_for).and_then(|(kind, design)| {
+            let options = RegulatorOptions {
+                kind,
+                design: Some(design),
+                silence: SILENCE,
+                ..self.base.clone()
+            };
+            let switched = self.switch(options, pace, None).map_err(|error| error.to_string());
+            switched.map(|()| kind)
+        });
+        self.learnt = match law {
+            Ok(kind) => Learnt::Controls(kind),
+            Err(why) => {
+                // Cannot fail: the loop ran with these options before.
+                let _ = self.switch(self.base.clone(), self.base_pace, None);
+                Learnt::Failed(why)
+            }
+        };
+    }
+
+    fn switch(&mut self, options: RegulatorOptions, pace: Pace, record: Option<Record>) -> Result<(), RuntimeError> {
+        let regulator = Regulator::new(RegulatorOptions {
+            goals: self.roster.goals(),
+            start: LinuxOs.now(),
+            warm_up: Nanos::ZERO,
+            ..options
+        })?;
+        self.shared.order(Order::Switch {
+            regulator: Box::new(regulator),
+            pace,
+            record,
+        });
+        Ok(())
+    }
+}
