@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Unfit, place};
-use punctual_platform::Refusal;
+use punctual_cores::{Limits, PlaceError, Placement, Request, Seat, Unfit, place};
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::thread::set_scheduling;
-use punctual_platform::linux::{BestEffort, thread};
-use punctual_units::CoreId;
+use punctual_platform::linux::{BestEffort, LinuxMachine, thread};
+use punctual_platform::{Machine, Refusal};
+use punctual_units::{CoreId, Share};
 use punctual_workload::{Class, Goal, TaskGoal};
 
 use crate::error::RuntimeError;
-use crate::linux::exclusive::{kept, priority};
+use crate::linux::RunOptions;
+use crate::linux::exclusive::{Exclusive, Placed, kept, priority};
 use crate::linux::seats::Place;
 use crate::linux::shared::{Tenure, ThreadPlace, protection};
 use crate::linux::tasks::TaskState;
@@ -21,20 +22,22 @@ use crate::report::Protection;
 pub const TASKS_MAX: usize = 256;
 
 /// The tasks of a run, and the input of their placement.
-pub(super) struct Roster {
-    pub(super) cores: Vec<CoreId>,
-    pub(super) exclusive: Vec<ExclusiveCore>,
-    pub(super) limits: Limits,
+pub(super) struct TaskList {
+    cores: Vec<CoreId>,
+    /// Exclusive cores of the run. Kept to its end: dropping the last handle of a core would end the sweep for threads
+    /// that start meanwhile.
+    exclusive: Vec<ExclusiveCore>,
+    limits: Limits,
     /// Exclusive cores for tasks and threads that come later.
-    pub(super) kept: Vec<CoreId>,
+    kept: Vec<CoreId>,
     /// Threads of the caller, not of the runtime.
     pub(super) guests: Vec<Guest>,
-    pub(super) bounded: Option<BestEffort>,
+    bounded: Option<BestEffort>,
     pub(super) goal: Goal,
     pub(super) seed: u64,
     pub(super) settle_s: f64,
     /// Indexed by number, ended tasks included.
-    pub(super) tasks: Vec<Kept>,
+    pub(super) tasks: Vec<TaskEntry>,
 }
 
 /// A thread of the caller, on the core that it was given.
@@ -52,7 +55,7 @@ impl Drop for Guest {
     }
 }
 
-pub(super) struct Kept {
+pub(super) struct TaskEntry {
     pub(super) name: String,
     pub(super) request: PlacementRequest,
     pub(super) seat: Seat,
@@ -60,7 +63,7 @@ pub(super) struct Kept {
     pub(super) state: Arc<TaskState>,
 }
 
-impl Kept {
+impl TaskEntry {
     fn runs(&self) -> bool {
         self.state.ended().is_none()
     }
@@ -85,7 +88,24 @@ fn settled(request: PlacementRequest, seat: &Seat) -> PlacementRequest {
     }
 }
 
-impl Roster {
+impl TaskList {
+    /// An empty list of a run on these cores.
+    pub(super) fn new(machine: &LinuxMachine, options: &RunOptions, placed: &Placed) -> TaskList {
+        let bounds = options.best_effort_share < Share::ONE || options.regulator.best_effort.is_some();
+        TaskList {
+            cores: machine.offers().cores.clone(),
+            exclusive: placed.exclusive.iter().flat_map(Exclusive::cores).cloned().collect(),
+            limits: placed.limits.clone(),
+            kept: placed.kept.clone(),
+            guests: Vec::new(),
+            bounded: bounds.then(|| machine.best_effort()),
+            goal: options.regulator.goal,
+            seed: options.seed,
+            settle_s: options.header.settle_s,
+            tasks: Vec::new(),
+        }
+    }
+
     /// Places a new task beside the running ones, which stay on their cores. Returns its seat, the request after any
     /// downgrade, and the refusal.
     pub(super) fn seat(
@@ -153,7 +173,7 @@ impl Roster {
     /// Requests of the running tasks, then of the callers' threads, fixed to their cores.
     pub(super) fn requests(&self) -> Vec<PlacementRequest> {
         let guests = self.seated().map(|guest| settled(guest.request, &guest.seat));
-        self.running().map(Kept::settled).chain(guests).collect()
+        self.running().map(TaskEntry::settled).chain(guests).collect()
     }
 
     fn seated(&self) -> impl Iterator<Item = &Guest> {
@@ -164,7 +184,7 @@ impl Roster {
         self.exclusive.iter().find(|taken| taken.obtained().core == core)
     }
 
-    fn running(&self) -> impl Iterator<Item = &Kept> {
+    fn running(&self) -> impl Iterator<Item = &TaskEntry> {
         self.tasks.iter().filter(|kept| kept.runs())
     }
 
@@ -234,7 +254,7 @@ impl Roster {
     }
 
     pub(super) fn states(&self) -> Vec<(String, Arc<TaskState>)> {
-        let state = |kept: &Kept| (kept.name.clone(), Arc::clone(&kept.state));
+        let state = |kept: &TaskEntry| (kept.name.clone(), Arc::clone(&kept.state));
         self.tasks.iter().map(state).collect()
     }
 }

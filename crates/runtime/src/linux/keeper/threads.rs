@@ -1,4 +1,5 @@
-//! What the keeper does while the run lasts: executes callers' commands, and reads the control thread's messages.
+//! Threads of the tasks while the run lasts: the keeper executes callers' commands on them, and reads the control
+//! thread's messages.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
@@ -12,12 +13,12 @@ use punctual_platform::linux::thread::{AsFound, Tid};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Share, TaskId};
-use punctual_workload::Pace;
+use punctual_workload::{Pace, UpdateMode};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::Command;
-use super::task_list::{Guest, Kept, Roster, first_core};
+use super::task_list::{Guest, TaskEntry, TaskList, first_core};
 use crate::error::RuntimeError;
 use crate::figures::TaskFigures;
 use crate::learn::{Learning, Record};
@@ -28,32 +29,56 @@ use crate::linux::service::{Figures, Learnt, TaskHandle};
 use crate::linux::shared::{Order, Shared, ThreadGroup};
 use crate::linux::tasks::{Running, TaskState};
 use crate::linux::tenancy::Tenancy;
-use crate::linux::{LEAD, SILENCE, TaskSetup};
-use crate::report::Protection;
+use crate::linux::{LEAD, RunOptions, SILENCE, TaskSetup};
+use crate::report::{Protection, RunHeader};
 
 /// Interval at which the keeper reads the control thread's messages, if no caller sends a command.
 const TURN: Nanos = Nanos::from_millis(20);
 
-/// State of the keeper during the run.
-pub(super) struct Ward<'scope, 'env> {
+/// Threads of the tasks, which callers may add to while the run lasts.
+pub(super) struct RunThreads<'scope, 'env, E: Engine> {
     pub(super) group: ThreadGroup<'scope, 'env>,
     pub(super) shared: &'scope Shared,
-    pub(super) roster: Roster,
-    pub(super) threads: Vec<ScopedJoinHandle<'scope, ()>>,
+    pub(super) store: &'scope Store<E, LinuxOs>,
+    pub(super) list: TaskList,
+    /// Tasks whose threads have not ended.
+    pub(super) tasks: Vec<ScopedJoinHandle<'scope, ()>>,
     /// Callers that wait for figures.
-    pub(super) asking: Vec<SyncSender<Figures>>,
+    asking: Vec<SyncSender<Figures>>,
     /// Options of the model being learnt, if any.
-    pub(super) learning: Option<Learning>,
-    pub(super) learnt: Learnt,
+    learning: Option<Learning>,
+    learnt: Learnt,
     /// Options of the loop without a learnt model.
-    pub(super) base: RegulatorOptions,
-    pub(super) base_pace: Pace,
-    pub(super) made_for: MadeFor,
+    base: RegulatorOptions,
+    base_pace: Pace,
+    made_for: MadeFor,
 }
 
-impl<'scope> Ward<'scope, '_> {
+impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
+    pub(super) fn new(
+        group: ThreadGroup<'scope, 'env>,
+        shared: &'scope Shared,
+        store: &'scope Store<E, LinuxOs>,
+        list: TaskList,
+        options: &RunOptions,
+    ) -> Self {
+        RunThreads {
+            group,
+            shared,
+            store,
+            list,
+            tasks: Vec::new(),
+            asking: Vec::new(),
+            learning: None,
+            learnt: Learnt::NotAsked,
+            base: options.regulator.clone(),
+            base_pace: options.pace,
+            made_for: made_for(&options.header, store, options.pace),
+        }
+    }
+
     /// Starts the tasks that were added before the run.
-    pub(super) fn start<E: Engine + 'static>(
+    pub(super) fn start(
         &mut self,
         tasks: Vec<TaskSetup<E>>,
         requests: &[(String, PlacementRequest)],
@@ -70,17 +95,17 @@ impl<'scope> Ward<'scope, '_> {
         Ok(())
     }
 
-    fn spawn<E: Engine + 'static>(
+    fn spawn(
         &mut self,
         task: TaskSetup<E>,
         request: PlacementRequest,
         seat: Seat,
         tenancy: Option<Tenancy>,
     ) -> Result<(TaskId, Arc<TaskState>), RuntimeError> {
-        let id = TaskId(self.roster.tasks.len() as u32);
+        let id = TaskId(self.list.tasks.len() as u32);
         let state = Arc::clone(&task.state);
-        let place = self.roster.thread_place(&task.name, &seat);
-        let goal = task.asks(self.roster.goal);
+        let place = self.list.thread_place(&task.name, &seat);
+        let goal = task.asks(self.list.goal);
         let running = Running {
             id,
             deadline: task.class.deadline(),
@@ -88,7 +113,7 @@ impl<'scope> Ward<'scope, '_> {
             events: task.events,
             active: task.active,
             body: task.body,
-            rng: Xoshiro256PlusPlus::seed_from_u64(self.roster.seed.wrapping_add(u64::from(id.0))),
+            rng: Xoshiro256PlusPlus::seed_from_u64(self.list.seed.wrapping_add(u64::from(id.0))),
             tenancy,
             state: Arc::clone(&state),
             accounts: None,
@@ -97,8 +122,8 @@ impl<'scope> Ward<'scope, '_> {
         let thread = self
             .group
             .spawn(place, move |thread| running.run(&store, shared, thread))?;
-        self.threads.push(thread);
-        self.roster.tasks.push(Kept {
+        self.tasks.push(thread);
+        self.list.tasks.push(TaskEntry {
             name: task.name,
             request,
             seat,
@@ -109,12 +134,11 @@ impl<'scope> Ward<'scope, '_> {
     }
 
     /// Executes commands until the control thread ends.
-    pub(super) fn obey<E: Engine + 'static>(
+    pub(super) fn obey(
         &mut self,
         commands: &Receiver<Command<E>>,
         told: &Receiver<Told>,
         watcher: Option<SyncSender<Told>>,
-        store: &Store<E, LinuxOs>,
     ) {
         loop {
             match commands.recv_timeout(TURN.into()) {
@@ -125,16 +149,16 @@ impl<'scope> Ward<'scope, '_> {
             }
             loop {
                 match told.try_recv() {
-                    Ok(told) => self.hear(told, watcher.as_ref(), store),
+                    Ok(told) => self.hear(told, watcher.as_ref()),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
-            self.threads.retain(|thread| !thread.is_finished());
+            self.tasks.retain(|thread| !thread.is_finished());
         }
     }
 
-    fn carry_out<E: Engine + 'static>(&mut self, command: Command<E>) {
+    fn carry_out(&mut self, command: Command<E>) {
         // A caller that has gone away does not get the answer, but the command is still executed.
         match command {
             Command::Add(task, answer) => drop(answer.send(self.add(*task))),
@@ -147,10 +171,10 @@ impl<'scope> Ward<'scope, '_> {
         }
     }
 
-    fn hear<E: Engine>(&mut self, told: Told, watcher: Option<&SyncSender<Told>>, store: &Store<E, LinuxOs>) {
+    fn hear(&mut self, told: Told, watcher: Option<&SyncSender<Told>>) {
         match told {
             Told::Standing(standing) => {
-                let figures = self.figures(*standing, store);
+                let figures = self.figures(*standing);
                 for caller in self.asking.drain(..) {
                     let _ = caller.try_send(figures.clone());
                 }
@@ -165,7 +189,7 @@ impl<'scope> Ward<'scope, '_> {
         }
     }
 
-    fn figures<E: Engine>(&self, standing: Standing, store: &Store<E, LinuxOs>) -> Figures {
+    fn figures(&self, standing: Standing) -> Figures {
         let Standing { at, tasks, plan, step } = standing;
         Figures {
             running_for: at.since(self.base.start),
@@ -174,24 +198,24 @@ impl<'scope> Ward<'scope, '_> {
             fallback: step.and_then(|step| step.fallback),
             admitted: plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE),
             clock: plan.clock(),
-            updates: store.counts(),
+            updates: self.store.counts(),
             learnt: self.learnt.clone(),
         }
     }
 
     /// Adds a task to the run.
-    fn add<E: Engine + 'static>(&mut self, task: TaskSetup<E>) -> Result<TaskHandle, RuntimeError> {
-        let (seat, request, told) = self.roster.seat(&task.name, task.request())?;
-        let (name, watched) = (task.name.clone(), task.watched(self.roster.goal));
-        let goal = task.asks(self.roster.goal);
+    fn add(&mut self, task: TaskSetup<E>) -> Result<TaskHandle, RuntimeError> {
+        let (seat, request, told) = self.list.seat(&task.name, task.request())?;
+        let (name, watched) = (task.name.clone(), task.watched(self.list.goal));
+        let goal = task.asks(self.list.goal);
         let core = first_core(&seat);
         let (id, state) = self.spawn(task, request, seat, None)?;
         let obtained: Vec<Protection> = told.into_iter().chain(self.group.ready()).collect();
-        self.roster.reorder();
+        self.list.reorder();
         self.shared.order(Order::Watch {
             task: id,
             goal,
-            figures: TaskFigures::new(watched, self.roster.settle_s).map(Box::new),
+            figures: TaskFigures::new(watched, self.list.settle_s).map(Box::new),
             state: Arc::clone(&state),
             core,
             real_time: self.group.take_real_time(),
@@ -202,23 +226,23 @@ impl<'scope> Ward<'scope, '_> {
     }
 
     /// Runs a thread of this process on a core, beside the tasks.
-    fn seat(&mut self, name: String, request: PlacementRequest, thread: Tid) -> Result<Seated, RuntimeError> {
-        self.roster.guests.retain(|guest| guest.place.is_taken());
-        let (seat, request, told) = self.roster.seat(&name, request)?;
+    fn seat(&mut self, name: String, request: Request, thread: Tid) -> Result<Seated, RuntimeError> {
+        self.list.guests.retain(|guest| guest.place.is_taken());
+        let (seat, request, told) = self.list.seat(&name, request)?;
         let found = AsFound::of(thread)?;
         let chair = seat.chair().ok_or(RuntimeError::Stopped)?;
         let core = match seat {
-            Seat::Exclusive(_) => self.roster.taken(chair.core).cloned(),
+            Seat::Exclusive(_) => self.list.taken(chair.core).cloned(),
             Seat::RealTime(_) | Seat::BestEffort(_) => None,
         };
         let (place, seated) = Place::seat(&name, found, chair.core, core, priority(chair), told);
-        self.roster.guests.push(Guest {
+        self.list.guests.push(Guest {
             name,
             request,
             seat,
             place,
         });
-        self.roster.reorder();
+        self.list.reorder();
         Ok(seated)
     }
 
@@ -270,9 +294,26 @@ impl<'scope> Ward<'scope, '_> {
         };
     }
 
+    /// Facts for the report that the control thread does not know: a model that was not learnt, readers ended by the
+    /// store.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Learnt::Failed(why) = &self.learnt {
+            notes.push(format!("nothing was learnt, so it went on as before: {why}"));
+        }
+        let ended = self.store.readers_ended();
+        if let Some(last) = ended.last {
+            let count = ended.count;
+            notes.push(format!(
+                "readers that were ended because they stood in the way of writers: {count}; {last}"
+            ));
+        }
+        notes
+    }
+
     fn switch(&mut self, options: RegulatorOptions, pace: Pace, record: Option<Record>) -> Result<(), RuntimeError> {
         let regulator = Regulator::new(RegulatorOptions {
-            goals: self.roster.goals(),
+            goals: self.list.goals(),
             start: LinuxOs.now(),
             warm_up: Nanos::ZERO,
             ..options
@@ -283,5 +324,19 @@ impl<'scope> Ward<'scope, '_> {
             record,
         });
         Ok(())
+    }
+}
+
+fn made_for<E: Engine>(header: &RunHeader, store: &Store<E, LinuxOs>, pace: Pace) -> MadeFor {
+    MadeFor {
+        scenario: header.scenario.clone(),
+        platform: header.platform.name().into(),
+        pace,
+        update_mode: match store.group_interval() {
+            Some(_) => UpdateMode::MemoryFirst,
+            None => UpdateMode::Transaction,
+        },
+        machine: None,
+        shipped: false,
     }
 }

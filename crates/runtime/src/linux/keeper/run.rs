@@ -1,0 +1,306 @@
+//! The threads of a run: started together, then joined for their results.
+//!
+//! The threads of the tasks start first, then those of the store, and the control thread last: its report begins with a
+//! header that lists what all threads obtained.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::thread::{Scope, ScopedJoinHandle};
+
+use punctual_cores::{LendingLog, Placement};
+use punctual_loop::{AdmissionSetup, Regulator, RegulatorOptions};
+use punctual_os::LinuxOs;
+use punctual_platform::linux::LinuxMachine;
+use punctual_platform::{KnobId, Plan};
+use punctual_store::engine::Engine;
+use punctual_store::{Store, StoreError};
+use punctual_units::{Clock, Nanos, Share, Time};
+
+use super::task_list::{TaskList, at};
+use super::threads::RunThreads;
+use crate::collector::Collector;
+use crate::error::RuntimeError;
+use crate::figures::Watched;
+use crate::linux::control::{Control, Controlled, Told};
+use crate::linux::exclusive::{Exclusive, Placed};
+use crate::linux::feeder::{Feed, install};
+use crate::linux::shared::{Shared, ThreadGroup, ThreadStart, join, protection};
+use crate::linux::tasks::sleep_until;
+use crate::linux::tenancy::{Accountant, Observer};
+use crate::linux::witness::Witness;
+use crate::linux::{CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, Prepared, RunOptions, STEPS_MAX, UPDATER_PRIORITY};
+use crate::report::{LendingReport, Protection, RunHeader};
+use crate::under_way::UnderWay;
+
+/// Results of a run, after all threads have ended.
+pub(super) struct RunResult {
+    pub(super) controlled: Controlled,
+    pub(super) regulator: RegulatorOptions,
+    pub(super) record: Option<AdmissionSetup>,
+    /// Decisions about lending each exclusive core.
+    pub(super) lending: Vec<LendingLog>,
+    /// Lending report of each exclusive core.
+    pub(super) lent: Vec<LendingReport>,
+}
+
+/// A run whose threads have started.
+pub(super) struct Run<'scope, 'env, E: Engine> {
+    /// Threads of the tasks, to which callers may add.
+    pub(super) threads: RunThreads<'scope, 'env, E>,
+    store_threads: StoreThreads<'scope>,
+    control: ScopedJoinHandle<'scope, Option<Controlled>>,
+    /// Protections of the control thread, which its own report does not list yet.
+    control_obtained: Vec<Protection>,
+    observer: Observer,
+    accountants: Vec<Accountant>,
+    regulator: RegulatorOptions,
+    record: Option<AdmissionSetup>,
+}
+
+impl<'scope, 'env, E: Engine + 'static> Run<'scope, 'env, E> {
+    /// Starts every thread. Returns the run, and its header with what the threads obtained. `tell` takes the control
+    /// thread's messages.
+    pub(super) fn start(
+        scope: &'scope Scope<'scope, 'env>,
+        prepared: &'scope mut Prepared<E>,
+        mut options: RunOptions,
+        shared: &'scope Shared,
+        placed: Placed,
+        witness: Witness<'scope>,
+        tell: SyncSender<Told>,
+    ) -> Result<(Self, RunHeader), RuntimeError> {
+        let goal = options.regulator.goal;
+        options.regulator.goals = prepared.tasks.iter().map(|task| task.asks(goal)).collect();
+        let plan = Regulator::new(options.regulator.clone())?.plan();
+        let accountants = placed
+            .exclusive
+            .as_ref()
+            .map(Exclusive::accountants)
+            .unwrap_or_default();
+        let placement = &placed.placement;
+        if let Err(refusal) = prepared.machine.share_core(placement.update_core()) {
+            let refused = protection(refusal.what.clone(), Err(refusal));
+            options.header.protection.push(refused);
+        }
+        let list = TaskList::new(&prepared.machine, &options, &placed);
+        let requests = prepared.requests();
+        let Prepared {
+            machine, store, tasks, ..
+        } = prepared;
+        let (store, tasks) = (&**store, std::mem::take(tasks));
+        let input = LoopInput {
+            watched: tasks.iter().map(|task| task.watched(goal)).collect(),
+            under_way: UnderWay::new(tasks.iter().map(|task| task.class.deadline())),
+            machine,
+            plan,
+            witness,
+            tell,
+        };
+        store.set_admitted_share(plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE));
+        if options.record.is_some() {
+            if options.duration.is_some() {
+                store.keep_admission_log();
+            }
+            accountants.iter().for_each(Accountant::record);
+        }
+
+        let mut threads = RunThreads::new(ThreadGroup::new(scope), shared, store, list, &options);
+        threads.start(tasks, &requests, placement, placed.exclusive)?;
+        let store_threads = StoreThreads::start(
+            &mut threads.group,
+            store,
+            shared,
+            placement,
+            prepared.feed.take(),
+            prepared.group_commit,
+        )?;
+        options.header.protection.extend(threads.group.ready());
+        let start = LinuxOs.now() + LEAD;
+        options.regulator.start = start;
+        let control = input.control(&options, &mut threads)?;
+        let place = at("control", placement.house(), Some(CONTROL_PRIORITY));
+        let control = threads.group.spawn(place, |thread| control.run(thread))?;
+        let control_obtained = threads.group.ready();
+        options.header.protection.extend(control_obtained.iter().cloned());
+        threads.group.go(start);
+        let observer = Observer::start(accountants.clone());
+        if let Some(learning) = options.learning {
+            threads.learn(learning)?;
+        }
+        let run = Run {
+            threads,
+            store_threads,
+            control,
+            control_obtained,
+            observer,
+            accountants,
+            regulator: options.regulator,
+            record: options.record,
+        };
+        Ok((run, options.header))
+    }
+
+    /// Waits for the end of every thread. Returns the results, or the first error of the store.
+    pub(super) fn collect(mut self) -> Result<RunResult, RuntimeError> {
+        let controlled = join(self.control);
+        self.threads.shared.stop();
+        drop(self.observer);
+        self.threads.tasks.drain(..).for_each(join);
+        let failed = self.store_threads.join(self.threads.store);
+        self.threads.list.guests.clear();
+        let mut controlled = controlled.ok_or(RuntimeError::Stopped)?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        controlled.close(self.control_obtained, &self.threads.list.states(), self.threads.shared);
+        let lending: Vec<LendingLog> = self.accountants.iter().map(Accountant::log).collect();
+        let unlogged = lending.iter().filter(|log| self.record.is_some() && log.lost > 0);
+        let unlogged = unlogged.map(|log| {
+            let (lost, core) = (log.lost, log.core);
+            format!("{lost} decisions about lending core {core} found no room in the log")
+        });
+        let lent = |accountant: &Accountant| [accountant.trouble(), accountant.told()];
+        let lent = self.accountants.iter().flat_map(lent).flatten();
+        for note in self.threads.notes().into_iter().chain(lent).chain(unlogged) {
+            controlled.collector.note(note);
+        }
+        Ok(RunResult {
+            controlled,
+            regulator: self.regulator,
+            record: self.record,
+            lent: self.accountants.iter().map(Accountant::report).collect(),
+            lending,
+        })
+    }
+}
+
+/// Input of the control thread that is known before the tasks start.
+struct LoopInput<'r> {
+    machine: &'r mut LinuxMachine,
+    plan: Plan,
+    witness: Witness<'r>,
+    tell: SyncSender<Told>,
+    /// Properties of each task that the report needs.
+    watched: Vec<Watched>,
+    under_way: UnderWay,
+}
+
+impl<'r> LoopInput<'r> {
+    /// State of the control thread of a run whose tasks wait for their start, at `options.regulator.start`.
+    fn control<E: Engine>(
+        mut self,
+        options: &RunOptions,
+        threads: &mut RunThreads<'r, '_, E>,
+    ) -> Result<Control<'r, LinuxMachine, E>, RuntimeError> {
+        let (start, duration) = (options.regulator.start, options.duration);
+        let mut collector = Collector::new(options.header.clone(), self.watched, start, self.plan);
+        if options.regulator.excite.is_some() {
+            collector = collector.learning();
+        } else if duration.is_none() {
+            collector = collector.lasting();
+        }
+        self.witness.count(threads.group.take_real_time());
+        Ok(Control {
+            machine: self.machine,
+            store: threads.store,
+            shared: threads.shared,
+            regulator: Regulator::new(options.regulator.clone())?,
+            collector,
+            pace: options.pace,
+            patience: options.patience,
+            until: duration.map_or(Time::MAX, |duration| start + duration),
+            told: self.tell,
+            witness: self.witness,
+            figures_due: start,
+            states: threads.list.states().into_iter().map(|(_, state)| state).collect(),
+            record: None,
+            last: None,
+            rebalance_due: start,
+            log: options.record.is_some().then(Vec::new),
+            log_max: duration.map_or(STEPS_MAX, |_| usize::MAX),
+            unlogged: 0,
+            under_way: self.under_way,
+        })
+    }
+}
+
+/// Threads that bring readings into the store and write them. Each returns its first error.
+struct StoreThreads<'scope> {
+    feeder: Option<ScopedJoinHandle<'scope, Option<StoreError>>>,
+    updater: Option<ScopedJoinHandle<'scope, Option<StoreError>>>,
+    committer: Option<ScopedJoinHandle<'scope, Option<StoreError>>>,
+}
+
+impl<'scope> StoreThreads<'scope> {
+    /// Starts those of the threads that `store` needs: the feeder for a recording, the updater for temporal objects,
+    /// the committer for groups of memory-first updates.
+    fn start<E: Engine>(
+        group: &mut ThreadGroup<'scope, '_>,
+        store: &'scope Store<E, LinuxOs>,
+        shared: &'scope Shared,
+        placement: &Placement,
+        feed: Option<Feed>,
+        group_commit: Option<Nanos>,
+    ) -> Result<Self, RuntimeError> {
+        let mut threads = StoreThreads {
+            feeder: None,
+            updater: None,
+            committer: None,
+        };
+        if let Some(feed) = feed {
+            // The feeder first: the updater waits for its end.
+            let place = at("feeder", placement.house(), Some(FEEDER_PRIORITY));
+            threads.feeder = Some(group.spawn(place, move |thread| feed.run(store, shared, thread))?);
+        } else {
+            shared.feed_over.store(true, Ordering::Release);
+        }
+        if store.objects() > 0 {
+            let place = at("updater", placement.update_core(), Some(UPDATER_PRIORITY));
+            threads.updater = Some(group.spawn(place, move |thread| install(store, shared, thread))?);
+        }
+        if let Some(interval) = group_commit {
+            let place = at("group commit", placement.house(), None);
+            let flush = move |thread| flush(store, shared, thread, interval);
+            threads.committer = Some(group.spawn(place, flush)?);
+        }
+        Ok(threads)
+    }
+
+    /// Waits for the end of the threads. Returns the first error of the feeder, else the updater's, else the
+    /// committer's.
+    fn join<E: Engine>(self, store: &Store<E, LinuxOs>) -> Option<StoreError> {
+        let fed = self.feeder.and_then(join);
+        let installed = self.updater.and_then(join);
+        // Updates that were installed after the last group.
+        let rest = || store.commit_group().err();
+        let flushed = self.committer.and_then(|committer| join(committer).or_else(rest));
+        fed.or(installed).or(flushed)
+    }
+}
+
+/// Commits memory-first updates in groups until the run ends, then once more. Returns the first error.
+fn flush<E: Engine>(
+    store: &Store<E, LinuxOs>,
+    shared: &Shared,
+    thread: ThreadStart,
+    interval: Nanos,
+) -> Option<StoreError> {
+    let mut wake = thread.start()?.at;
+    loop {
+        wake = wake + interval;
+        let going_on = sleep_until(wake, || !shared.stopping());
+        match store.commit_group() {
+            // Updates that were not written are written with the next group.
+            Ok(_) | Err(StoreError::LockTimeout { .. } | StoreError::TooManyWaiters) => {}
+            Err(error) => {
+                shared.stop();
+                return Some(error);
+            }
+        }
+        if !going_on {
+            return None;
+        }
+        // After a standstill one group is enough.
+        wake = wake.max(LinuxOs.now());
+    }
+}
