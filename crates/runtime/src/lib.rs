@@ -2,7 +2,7 @@
 //!
 //! * [`linux`] runs tasks on real threads and drives the [`Regulator`](punctual_loop::Regulator) in the control thread;
 //! * [`collector`] turns steps into the [`report`], whose size does not depend on the length of the run: `figures` of
-//! each task, `samples` of the run over time.
+//!   each task, `samples` of the run over time.
 
 // The front crate shows its items to programs of others.
 #![warn(missing_docs)]
