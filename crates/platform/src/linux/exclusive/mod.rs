@@ -140,41 +140,14 @@ impl ExclusiveCore {
         machine: &[CoreId],
         neighbours: &Neighbours,
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
-        // Our own threads stay within the cores of this process; all other threads get the whole machine without these.
-        let mut own_others = cores::usable(tree);
-        let all = list(&own_others);
-        let refusal = |why: String, remedy: &str| refused(keeping(exclusive), why, remedy);
-        if exclusive.iter().any(|core| !own_others.contains(core)) {
-            return Err(refusal(
-                format!("this process may use cores {all}"),
-                "choose among these",
-            ));
-        }
-        let claimed: Vec<CoreId> = journal.claims_of_others().into_iter().map(|(core, _)| core).collect();
-        own_others.retain(|other| !exclusive.contains(other));
-        let beside = own_others.clone();
-        own_others.retain(|other| !claimed.contains(other));
-        if own_others.is_empty() {
-            return Err(match exclusive {
-                [_] => refusal(
-                    "it is the only one: everything else would have nowhere to run".into(),
-                    "run on a machine with two cores or more, let this process use them (taskset, cpuset), or make the task's class \"real-time\"",
-                ),
-                _ => refusal(
-                    "there are no others: everything else would have nowhere to run".into(),
-                    "leave at least one core to others",
-                ),
-            });
-        }
-        let mut others = machine.to_vec();
-        others.retain(|other| !exclusive.contains(other) && !claimed.contains(other));
+        let others = OtherCores::beside(tree, journal, exclusive, machine)?;
         let spared = Spared::new(tree, neighbours);
         let steered = kernel_work::named(tree, &neighbours.interrupts)?;
         let isolated = cores::isolated(tree);
         let mut better = Vec::new();
         let wanted = Wanted {
             exclusive,
-            others: &others,
+            others: &others.machine,
             spared: &spared,
             isolated: exclusive.iter().all(|core| isolated.contains(core)),
             lend: neighbours.lend,
@@ -183,12 +156,10 @@ impl ExclusiveCore {
         };
         let mark = journal.mark();
         let (fence, threads) = Fence::best(tree, journal, &wanted, &mut better)?;
-        let lendees = Lendees::new(exclusive, &beside, fence.groups_to_lend_to(&wanted)).map_err(|why| {
+        let lendees = Lendees::new(exclusive, &others.usable, fence.groups_to_lend_to(&wanted)).map_err(|why| {
             drop(journal.restore_since(mark));
-            refusal(
-                format!("a group to lend to: {why}"),
-                "run as root, or name groups of this user's",
-            )
+            let why = format!("a group to lend to: {why}");
+            refused(keeping(exclusive), why, "run as root, or name groups of this user's")
         })?;
         let limits = RealTimeLimits::read(tree);
         let idle: Vec<_> = exclusive.iter().map(|core| idle::bound(tree, journal, *core)).collect();
@@ -224,10 +195,10 @@ impl ExclusiveCore {
                 .collect(),
         });
         let kept: Vec<Obtained> = kept.collect();
-        lendees.leave(claimed.into_iter().collect());
+        lendees.leave(others.claimed.into_iter().collect());
         let (fence, lendees) = (Arc::new(fence), Arc::new(lendees));
         let idle = Arc::new(idle.into_iter().flatten().collect());
-        let sweeper = Sweeper::start(&fence, &lendees, journal, &own_others).map(Arc::new);
+        let sweeper = Sweeper::start(&fence, &lendees, journal, &others.own).map(Arc::new);
         let cores = kept.into_iter().map(|obtained| ExclusiveCore {
             obtained: Arc::new(obtained),
             fence: Arc::clone(&fence),
@@ -320,6 +291,62 @@ impl ExclusiveCore {
             why,
             "name a thread of this process that is alive, and run as root",
         )
+    }
+}
+
+/// The cores that remain beside the exclusive ones: our own threads stay within the cores of this process, all other
+/// threads get the whole machine without the exclusive cores of any process.
+struct OtherCores {
+    /// Cores of this process, those included that other processes have claimed.
+    usable: Vec<CoreId>,
+    /// Of `usable`, those that no other process has claimed; not empty.
+    own: Vec<CoreId>,
+    /// Cores of the machine that no process has claimed.
+    machine: Vec<CoreId>,
+    /// Cores that other processes have claimed.
+    claimed: Vec<CoreId>,
+}
+
+impl OtherCores {
+    /// # Errors
+    /// [`Refusal`] if this process may not use one of `exclusive`, or has no other core.
+    fn beside(
+        tree: &KernelTree,
+        journal: &Journal,
+        exclusive: &[CoreId],
+        machine: &[CoreId],
+    ) -> Result<OtherCores, Refusal> {
+        let mut usable = cores::usable(tree);
+        let refusal = |why: String, remedy: &str| refused(keeping(exclusive), why, remedy);
+        if exclusive.iter().any(|core| !usable.contains(core)) {
+            return Err(refusal(
+                format!("this process may use cores {}", list(&usable)),
+                "choose among these",
+            ));
+        }
+        let claimed: Vec<CoreId> = journal.claims_of_others().into_iter().map(|(core, _)| core).collect();
+        usable.retain(|other| !exclusive.contains(other));
+        let unclaimed = |core: &CoreId| !claimed.contains(core);
+        let own: Vec<CoreId> = usable.iter().copied().filter(unclaimed).collect();
+        if own.is_empty() {
+            return Err(match exclusive {
+                [_] => refusal(
+                    "it is the only one: everything else would have nowhere to run".into(),
+                    "run on a machine with two cores or more, let this process use them (taskset, cpuset), or make the task's class \"real-time\"",
+                ),
+                _ => refusal(
+                    "there are no others: everything else would have nowhere to run".into(),
+                    "leave at least one core to others",
+                ),
+            });
+        }
+        let others = machine.iter().copied().filter(|core| !exclusive.contains(core));
+        Ok(OtherCores {
+            machine: others.filter(unclaimed).collect(),
+            usable,
+            own,
+            claimed,
+        })
     }
 }
 
