@@ -1,0 +1,163 @@
+//! MULTI's commands in one transaction, if the records that WATCH read are unchanged.
+
+use std::sync::atomic::Ordering;
+
+use punctual_os::Os;
+use punctual_store::engine::Engine;
+use punctual_store::{Deadline, StoreError};
+use punctual_units::Time;
+
+use super::counts::Begun;
+use super::{REPLY_MAX, Worker, bounded, firm};
+use crate::commands::{self, Class, Look};
+use crate::resp::request::Request;
+use crate::resp::{Version, Writer};
+use crate::session::{Asked, Watched};
+
+impl<E: Engine, O: Os> Worker<'_, E, O> {
+    /// Carries out MULTI's commands in one transaction.
+    pub(super) fn exec(
+        &self,
+        asked: &[Asked],
+        watched: &[Watched],
+        begun: Begun,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) {
+        if self.is_late(begun, &mut Writer::new(reply, version)) {
+            return;
+        }
+        self.count(asked.len());
+        let answered = if asked.iter().any(|asked| asked.command.class == Class::Write) {
+            self.exec_writes(asked, watched, begun.deadline, version, reply)
+        } else {
+            self.exec_reads(asked, watched, version, reply)
+        };
+        match answered {
+            Ok(()) => self.note_timely(begun.deadline),
+            Err(error) => {
+                reply.clear();
+                self.say(error, begun, &mut Writer::new(reply, version));
+            }
+        }
+    }
+
+    fn exec_reads(
+        &self,
+        asked: &[Asked],
+        watched: &[Watched],
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let transaction = self.store.read_transaction(Deadline::NONE)?;
+        if !unchanged(&transaction, watched)? {
+            Writer::new(reply, version).null_array();
+            return Ok(());
+        }
+        Writer::new(reply, version).array(asked.len());
+        for Asked { command, request, .. } in asked {
+            let failed = bounded(reply, version, REPLY_MAX, |out| {
+                commands::read(&transaction, command, request, self.cursors, out)
+            });
+            failed.map_or(Ok(()), Err)?;
+            if too_long(reply, version) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn exec_writes(
+        &self,
+        asked: &[Asked],
+        watched: &[Watched],
+        deadline: Time,
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let mut transaction = self.writing(firm(deadline))?;
+        if !unchanged(&transaction, watched)? {
+            Writer::new(reply, version).null_array();
+            return Ok(());
+        }
+        Writer::new(reply, version).array(asked.len());
+        for asked in asked {
+            self.change(&mut transaction, asked, version, reply)?;
+            if too_long(reply, version) {
+                return Ok(()); // dropping the transaction undoes it
+            }
+        }
+        transaction.commit()?;
+        self.counts.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn watch(
+        &self,
+        request: &Request,
+        begun: Begun,
+        (mut keys, mut bytes): (usize, usize),
+        version: Version,
+        reply: &mut Vec<u8>,
+    ) -> Vec<Watched> {
+        let out = &mut Writer::new(reply, version);
+        if self.is_late(begun, out) {
+            return Vec::new();
+        }
+        self.count(1);
+        self.note_timely(begun.deadline);
+        let mut read = || {
+            let transaction = self.store.read_transaction(Deadline::NONE)?;
+            let mut watched = Vec::new();
+            for key in request.from(1) {
+                let value = record(&transaction, key)?;
+                let key = key.to_vec();
+                let read = Watched { key, value };
+                if keys == 0 || read.bytes() > bytes {
+                    return Ok(None);
+                }
+                (keys, bytes) = (keys - 1, bytes - read.bytes());
+                watched.push(read);
+            }
+            Ok(Some(watched))
+        };
+        match read() {
+            Ok(Some(watched)) => {
+                out.simple("OK");
+                return watched;
+            }
+            Ok(None) => out.error("ERR too many keys are watched, or their values are too long: UNWATCH some"),
+            Err(error) => self.say(error, begun, out),
+        }
+        Vec::new()
+    }
+}
+
+/// Replaces the replies by an error if those of one transaction exceed `REPLY_MAX`; returns whether it did.
+fn too_long(reply: &mut Vec<u8>, version: Version) -> bool {
+    let is_too_long = reply.len() > REPLY_MAX;
+    if is_too_long {
+        reply.clear();
+        let error = format!("ERR the replies would take more than {REPLY_MAX} bytes: nothing was done, ask for less");
+        Writer::new(reply, version).error(&error);
+    }
+    is_too_long
+}
+
+/// Returns the record of `key` as clients see it.
+fn record(look: &impl Look, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    if look.is_hidden(key)? {
+        Ok(None)
+    } else {
+        look.bytes(key, <[u8]>::to_vec)
+    }
+}
+
+fn unchanged(look: &impl Look, watched: &[Watched]) -> Result<bool, StoreError> {
+    for Watched { key, value } in watched {
+        if record(look, key)? != *value {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,256 @@
+//! How a thread of the pool carries out jobs: one transaction for as many as belong together.
+//!
+//! Commands that one connection has sent ahead, without waiting for replies, are one job. Jobs that only read share a
+//! snapshot; jobs that only write share a commit, because a commit costs as much for one record as for many. A group
+//! that fails as a whole (a deadline passes before its commit, a record is refused) is undone, and each of its commands
+//! is tried alone: so no command suffers for another one.
+
+mod alone;
+mod counts;
+mod exec;
+mod group;
+mod job;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use punctual_os::Os;
+use punctual_store::engine::Engine;
+use punctual_store::{Deadline, Store, StoreError, WriteTransaction};
+use punctual_units::{Nanos, ObjectId, Time};
+
+pub use self::alone::Flushing;
+use self::counts::Begun;
+pub use self::counts::{Counts, Spent, Stage};
+pub use self::job::{Done, Handle, Job, Work};
+use self::job::{Kind, kind_of};
+use crate::commands::{Refused, Verb};
+use crate::cursors::Cursors;
+use crate::resp::{Version, Writer};
+use crate::session::Asked;
+
+/// The longest reply to one request, in bytes.
+pub const REPLY_MAX: usize = 32 << 20;
+/// Pauses a job once its replies reach this many bytes; it resumes when they are sent.
+pub const REPLIES_PAUSE: usize = 1 << 20;
+/// Pauses the remaining jobs of a batch until the next turn once all its replies reach this many bytes.
+pub const REPLIES_TOGETHER: usize = 8 << 20;
+/// The most commands that one thread takes from the queue at a time.
+pub(crate) const TAKEN_MAX: usize = 64;
+
+/// Settings of the temporal objects that TSET makes of new keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Temporal {
+    /// How long a value counts as fresh.
+    pub validity: Nanos,
+    /// Length of the longest value, in bytes.
+    pub max_len: usize,
+}
+
+/// Carries out jobs on a store, on one thread of the pool.
+pub struct Worker<'s, E: Engine, O: Os> {
+    /// The store that the commands read and change.
+    pub store: &'s Store<E, O>,
+    /// Cursors of all scans, shared by all workers.
+    pub cursors: &'s Cursors,
+    /// Counters of the server, shared by all workers.
+    pub counts: &'s Counts,
+    /// Settings of objects that TSET makes.
+    pub temporal: Temporal,
+    /// Lock around "is this value the newest?" and its installation, so that TSET never replaces a newer value.
+    pub newest: &'s O::Lock<()>,
+    /// Whether the server ends; no further command begins then.
+    pub ending: &'s AtomicBool,
+    /// Starts the thread that reports changes of keys, if it does not run yet.
+    pub listen: &'s dyn Fn() -> Result<(), StoreError>,
+    /// Called with the key of each temporal object that TSET has made.
+    pub made: &'s dyn Fn(&[u8], ObjectId),
+    /// Where the time of the present batch went.
+    pub spent: Spent,
+}
+
+/// A job being carried out.
+struct Running {
+    queued: Time,
+    connection: Handle,
+    version: Version,
+    asked: Vec<Asked>,
+    /// Number of `asked` that have their reply.
+    answered: usize,
+    reply: Vec<u8>,
+}
+
+impl Running {
+    fn end(mut self) -> Done {
+        Done {
+            connection: self.connection,
+            rest: self.asked.split_off(self.answered),
+            reply: self.reply,
+            watched: Vec::new(),
+        }
+    }
+}
+
+type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
+
+impl<E: Engine, O: Os> Worker<'_, E, O> {
+    /// Carries out jobs in their order, and appends their results to `done`.
+    pub fn carry_out(&self, jobs: Vec<Job>, done: &mut Vec<Done>) {
+        let now = self.store.os().now();
+        self.spent.taken.set(now);
+        self.spent.locked.set(Nanos::ZERO);
+        if let Some(first) = jobs.first() {
+            self.counts.waited.store(now.since(first.queued).0, Ordering::Relaxed);
+        }
+        let mut group: Vec<Running> = Vec::new();
+        let mut group_kind = Kind::Other;
+        for Job {
+            connection,
+            version,
+            work,
+            queued,
+        } in jobs
+        {
+            let kind = work.kind();
+            if kind != group_kind || kind == Kind::Other {
+                self.run(group_kind, &mut group, done);
+                group_kind = kind;
+            }
+            match work {
+                Work::Run(asked) => group.push(Running {
+                    queued,
+                    connection,
+                    version,
+                    asked,
+                    answered: 0,
+                    reply: Vec::new(),
+                }),
+                Work::Exec(asked, watched, deadline) => {
+                    let mut reply = Vec::new();
+                    let begun = Begun {
+                        verb: Verb::Exec,
+                        arrived: asked.first().map_or(queued, |asked| asked.arrived),
+                        queued,
+                        deadline,
+                    };
+                    self.exec(&asked, &watched, begun, version, &mut reply);
+                    done.push(finished(connection, reply));
+                }
+                Work::Watch(request, deadline, room) => {
+                    let mut reply = Vec::new();
+                    let arrived = queued;
+                    let begun = Begun {
+                        verb: Verb::Watch,
+                        arrived,
+                        queued,
+                        deadline,
+                    };
+                    let watched = self.watch(&request, begun, room, version, &mut reply);
+                    done.push(Done {
+                        watched,
+                        ..finished(connection, reply)
+                    });
+                }
+                Work::Listen => {
+                    let mut reply = Vec::new();
+                    if let Err(error) = (self.listen)() {
+                        Writer::new(&mut reply, version).error(&format!("ERR {error}"));
+                    }
+                    done.push(finished(connection, reply));
+                }
+            }
+        }
+        self.run(group_kind, &mut group, done);
+    }
+
+    fn run(&self, kind: Kind, group: &mut Vec<Running>, done: &mut Vec<Done>) {
+        match kind {
+            Kind::Read => self.reads(group, usize::MAX),
+            Kind::Write => self.writes(group, usize::MAX),
+            Kind::Other => group.iter_mut().for_each(|running| self.in_turn(running)),
+        }
+        done.extend(group.drain(..).map(Running::end));
+    }
+
+    /// Carries out a job that mixes reads and writes, one stretch of equal kind after the other.
+    fn in_turn(&self, running: &mut Running) {
+        while let Some(first) = running.asked.get(running.answered)
+            && !self.pauses(&running.reply, 0)
+        {
+            let kind = kind_of(first);
+            let alike = running.asked[running.answered..]
+                .iter()
+                .take_while(|asked| kind_of(asked) == kind);
+            let until = running.answered + alike.count();
+            let part = std::slice::from_mut(running);
+            match kind {
+                Kind::Read => self.reads(part, until),
+                Kind::Write => self.writes(part, until),
+                Kind::Other if self.whole(&mut part[0]) => {}
+                Kind::Other => return, // other jobs have their turn before FLUSHDB goes on
+            }
+        }
+    }
+
+    /// Takes the write lock, and adds the wait for it to the batch's times.
+    fn writing(&self, deadline: Deadline) -> Result<Writing<'_, E, O>, StoreError> {
+        let begin = self.store.os().now();
+        let transaction = self.store.write_transaction(deadline);
+        let waited = self.store.os().now().since(begin);
+        self.spent.locked.set(self.spent.locked.get() + waited);
+        transaction
+    }
+
+    /// Whether a job leaves its remaining commands for another turn: its replies are long, or those of the whole batch
+    /// are, or the server ends.
+    fn pauses(&self, reply: &[u8], together: usize) -> bool {
+        reply.len() >= REPLIES_PAUSE || together >= REPLIES_TOGETHER || self.ending.load(Ordering::Relaxed)
+    }
+
+    fn say(&self, error: StoreError, begun: Begun, out: &mut Writer<'_>) {
+        match error {
+            StoreError::DeadlinePassed { .. } => self.say_late(begun, out),
+            other => out.error(&format!("ERR {other}")),
+        }
+    }
+}
+
+fn finished(connection: Handle, reply: Vec<u8>) -> Done {
+    Done {
+        connection,
+        reply,
+        rest: Vec::new(),
+        watched: Vec::new(),
+    }
+}
+
+fn firm(deadline: Time) -> Deadline {
+    if deadline == Time::MAX {
+        Deadline::NONE
+    } else {
+        Deadline::firm(deadline)
+    }
+}
+
+/// Writes a command's reply, or its error. An error of the store is returned, and nothing is written.
+pub fn bounded(
+    reply: &mut Vec<u8>,
+    version: Version,
+    max: usize,
+    command: impl FnOnce(&mut Writer<'_>) -> Result<(), Refused>,
+) -> Option<StoreError> {
+    let length = reply.len();
+    let mut out = Writer::bounded(reply, version, max);
+    let answer = command(&mut out);
+    let error = match (answer, out.is_over()) {
+        (Ok(()), false) => return None,
+        (Ok(()), true) => format!("ERR the reply would take more than {max} bytes: ask for less"),
+        (Err(Refused::Reply(error)), _) => error,
+        (Err(Refused::Store(error)), _) => {
+            reply.truncate(length);
+            return Some(error);
+        }
+    };
+    reply.truncate(length);
+    Writer::new(reply, version).error(&error);
+    None
+}
