@@ -53,14 +53,32 @@ pub(super) struct Connection {
     pub is_behind: bool,
     /// Whether this connection is in `EventLoop::again`.
     pub goes_on: bool,
-    /// Bytes of this connection that are counted in `EventLoop::bytes`.
+    /// Bytes of this connection that are counted in `EventLoop::memory`.
     pub counted: usize,
+    pub times: Times,
+}
+
+/// Instants in the life of a connection.
+pub(super) struct Times {
     pub began: Time,
     /// Start of the time limit for logging in.
     pub stranger_since: Time,
-    /// When the last byte arrived, and when the client last took one.
+    /// When the last byte arrived.
     pub came: Time,
+    /// When the client last took a byte.
     pub taken: Time,
+}
+
+impl Times {
+    /// Times of a connection that begins now.
+    pub fn beginning(now: Time) -> Times {
+        Times {
+            began: now,
+            stranger_since: now,
+            came: now,
+            taken: now,
+        }
+    }
 }
 
 impl Connection {
@@ -72,7 +90,7 @@ impl Connection {
     /// To be called before bytes are added to `out`. If nothing was unsent, the client's time to take bytes begins now.
     pub fn says(&mut self, now: Time) {
         if self.unsent() == 0 {
-            self.taken = now;
+            self.times.taken = now;
         }
     }
 
@@ -158,7 +176,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             || self.spent >= STEPS_TURN && connection.parser.kept() > 0;
         self.connections[place] = Some(connection);
         if is_slow {
-            self.dropped += 1;
+            self.totals.dropped += 1;
         }
         if is_over || is_slow {
             self.end(place);
@@ -171,9 +189,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// limit.
     fn count_bytes(&mut self, connection: &mut Connection) -> bool {
         let kept = connection.kept();
-        self.bytes = self.bytes - connection.counted + kept;
+        self.memory.bytes = self.memory.bytes - connection.counted + kept;
         connection.counted = kept;
-        self.bytes > self.options.bytes_max && kept > self.share
+        self.memory.bytes > self.options.bytes_max && kept > self.memory.share
     }
 
     /// Reads the bytes that have arrived, and parses their requests.
@@ -187,7 +205,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             match connection.stream.read(&mut self.scratch) {
                 Ok(0) => connection.is_ended = true,
                 Ok(count) => {
-                    connection.came = self.shared.os.now();
+                    connection.times.came = self.shared.os.now();
                     connection.parser.feed(&self.scratch[..count]);
                     self.find(connection);
                     budget = budget.saturating_sub(count);
@@ -207,7 +225,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             match connection.parser.next(connection.session.bounds()) {
                 Ok(Some(request)) => {
                     connection.waiting_bytes += request.bytes();
-                    connection.waiting.push_back((request, connection.came));
+                    connection.waiting.push_back((request, connection.times.came));
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -230,7 +248,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 Ok(0) if !unsent.is_empty() => return Err(Over),
                 Ok(count) => {
                     connection.sent += count;
-                    connection.taken = self.shared.os.now();
+                    connection.times.taken = self.shared.os.now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.is_writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

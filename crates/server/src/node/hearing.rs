@@ -92,8 +92,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let bytes = deliver(connection, pattern, channel, message, now);
         // Counted at once, because many messages may be delivered before the connection's next turn.
         connection.counted += bytes;
-        self.bytes += bytes;
-        connection.is_behind |= self.bytes > self.options.bytes_max && connection.counted > self.share;
+        self.memory.bytes += bytes;
+        connection.is_behind |= self.memory.bytes > self.options.bytes_max && connection.counted > self.memory.share;
         self.spent += bytes;
         self.go_on(at);
     }

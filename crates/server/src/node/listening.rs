@@ -14,7 +14,7 @@ use punctual_store::engine::{Durability, Engine};
 use punctual_store::{Store, StoreError};
 use punctual_units::Nanos;
 
-use super::{BYTES_MAX, EventLoop, LISTENER, READ_AT_ONCE, WAKER};
+use super::{BYTES_MAX, EventLoop, LISTENER, Memory, READ_AT_ONCE, Totals, WAKER};
 use crate::info;
 use crate::metrics::{self, Limits, Page};
 use crate::pool::{Pool, PoolOptions, Shared};
@@ -284,14 +284,13 @@ impl Listening {
             connections: Vec::new(),
             free: Vec::new(),
             open: 0,
-            begun: 0,
-            refused: 0,
-            dropped: 0,
-            bytes: 0,
-            share: options.bytes_max / options.connections_max.max(1),
-            orphans: HashMap::new(),
+            totals: Totals::default(),
+            memory: Memory {
+                bytes: 0,
+                share: options.bytes_max / options.connections_max.max(1),
+                orphans: HashMap::new(),
+            },
             prover,
-            wrong_passwords: 0,
             subscribers: Subscribers::default(),
             telling: VecDeque::new(),
             spent: 0,

@@ -33,7 +33,7 @@ use crate::session::{Session, Settings};
 use crate::stream::{Ready, Stream};
 use crate::subscribers::Subscribers;
 use crate::work::{Done, Job};
-use connection::Connection;
+use connection::{Connection, Times};
 pub use listening::{Listening, Options, Running, ServeError};
 
 /// The most requests of a connection that are read but not begun.
@@ -77,18 +77,10 @@ struct EventLoop<E: Engine, O: Os> {
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
     open: usize,
-    /// Connections begun, refused and dropped since the start.
-    begun: u64,
-    refused: u64,
-    dropped: u64,
-    /// Memory of all connections in bytes, and the part that each may have even if `bytes` exceeds its limit.
-    bytes: usize,
-    share: usize,
-    /// Bytes of jobs whose connection has ended, by the connection's number.
-    orphans: HashMap<u64, usize>,
+    totals: Totals,
+    memory: Memory,
     /// Checks passwords, if the server has users.
     prover: Option<Prover>,
-    wrong_passwords: u64,
     subscribers: Subscribers,
     /// Changes of keys that are still to be reported.
     telling: VecDeque<Told>,
@@ -108,6 +100,25 @@ struct EventLoop<E: Engine, O: Os> {
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
     shared: Arc<Shared<E, O>>,
+}
+
+/// Connections and attempts to log in, since the start.
+#[derive(Default)]
+struct Totals {
+    begun: u64,
+    refused: u64,
+    dropped: u64,
+    wrong_passwords: u64,
+}
+
+/// Memory of all connections.
+struct Memory {
+    /// Bytes that are counted at present.
+    bytes: usize,
+    /// Bytes that each connection may have even if `bytes` exceeds its limit.
+    share: usize,
+    /// Bytes of jobs whose connection has ended, by the connection's number.
+    orphans: HashMap<u64, usize>,
 }
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
@@ -227,9 +238,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 
     fn begin(&mut self, mut stream: TcpStream, peer: SocketAddr) {
-        self.begun += 1;
+        self.totals.begun += 1;
         if self.open >= self.options.connections_max {
-            self.refused += 1;
+            self.totals.refused += 1;
             // As far as the socket takes it at once. With TLS, no error can be sent before the handshake.
             if !self.options.speaks_tls() {
                 drop(stream.write(b"-ERR max number of clients reached\r\n"));
@@ -248,7 +259,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let is_ready = registered.is_ok() && stream.set_nodelay(true).is_ok();
         let Some(stream) = is_ready.then(|| self.stream(stream)).flatten() else {
             self.free.push(place);
-            self.refused += 1;
+            self.totals.refused += 1;
             return;
         };
         let now = self.shared.os.now();
@@ -256,7 +267,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.connections[place] = Some(Box::new(Connection {
             stream,
             peer,
-            session: Session::of(self.begun, Arc::clone(&self.options.users)),
+            session: Session::of(self.totals.begun, Arc::clone(&self.options.users)),
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -277,10 +288,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             is_behind: false,
             goes_on: false,
             counted: 0,
-            began: now,
-            stranger_since: now,
-            came: now,
-            taken: now,
+            times: Times::beginning(now),
         }));
         self.go_on(place);
     }
@@ -310,10 +318,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             connection.stream.end();
             drop(self.poll.registry().deregister(connection.stream.socket()));
             self.forget_subscriptions(place, &connection.session);
-            self.bytes -= connection.counted;
+            self.memory.bytes -= connection.counted;
             if connection.is_away {
-                self.orphans.insert(connection.session.id, connection.away_bytes);
-                self.bytes += connection.away_bytes;
+                self.memory.orphans.insert(connection.session.id, connection.away_bytes);
+                self.memory.bytes += connection.away_bytes;
             }
             self.free.push(place);
             self.open -= 1;
@@ -335,12 +343,12 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let (channels, patterns) = self.subscribers.counts();
         for (figure, value) in [
             (&figures.connections, self.open as u64),
-            (&figures.begun, self.begun),
-            (&figures.refused, self.refused),
-            (&figures.dropped, self.dropped),
-            (&figures.wrong_passwords, self.wrong_passwords),
-            (&figures.bytes, self.bytes as u64),
-            (&figures.orphans, self.orphans.len() as u64),
+            (&figures.begun, self.totals.begun),
+            (&figures.refused, self.totals.refused),
+            (&figures.dropped, self.totals.dropped),
+            (&figures.wrong_passwords, self.totals.wrong_passwords),
+            (&figures.bytes, self.memory.bytes as u64),
+            (&figures.orphans, self.memory.orphans.len() as u64),
             (&figures.channels, channels as u64),
             (&figures.patterns, patterns as u64),
         ] {
@@ -359,18 +367,18 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let stalled = self.options.stalled_max;
             // If more would be read, the parser holds no whole request.
             let is_half = connection.is_idle() && connection.reads() && connection.parser.is_inside();
-            let is_half = is_half && now.since(connection.came) > stalled;
-            let is_slow = connection.unsent() > 0 && now.since(connection.taken) > stalled;
+            let is_half = is_half && now.since(connection.times.came) > stalled;
+            let is_slow = connection.unsent() > 0 && now.since(connection.times.taken) > stalled;
             let is_stranger = connection.session.login.is_stranger() || connection.stream.is_handshaking();
             let is_silent = is_stranger && !connection.is_away;
-            let is_silent = is_silent && now.since(connection.stranger_since) > stalled;
+            let is_silent = is_silent && now.since(connection.times.stranger_since) > stalled;
             if is_slow || is_silent {
-                self.dropped += 1;
+                self.totals.dropped += 1;
                 self.end(place);
             } else if is_half {
                 let error = format!("half a request, and nothing more for {stalled}");
                 connection.broken = Some(ProtocolError(error));
-                self.dropped += 1;
+                self.totals.dropped += 1;
                 self.go_on(place);
             }
         }

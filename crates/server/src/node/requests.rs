@@ -62,7 +62,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             Step::Reset => {
                 self.forget_subscriptions(place, &connection.session);
                 connection.session.reset();
-                connection.stranger_since = now;
+                connection.times.stranger_since = now;
             }
             Step::Ask(first) => {
                 let run = self.run_of(first, connection, now);
@@ -217,10 +217,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let judged = self.prover.as_ref().map(Prover::take).unwrap_or_default();
         let now = self.shared.os.now();
         for Judged { connection, user } in judged {
-            self.wrong_passwords += u64::from(user.is_none());
+            self.totals.wrong_passwords += u64::from(user.is_none());
             let Handle { place, id } = connection;
-            if let Some(bytes) = self.orphans.remove(&id) {
-                self.bytes -= bytes;
+            if let Some(bytes) = self.memory.orphans.remove(&id) {
+                self.memory.bytes -= bytes;
             }
             let Some(Some(connection)) = self.connections.get_mut(place) else {
                 continue;
@@ -254,8 +254,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             rest,
             watched,
         } = done;
-        if let Some(bytes) = self.orphans.remove(&id) {
-            self.bytes -= bytes; // the connection has ended meanwhile
+        if let Some(bytes) = self.memory.orphans.remove(&id) {
+            self.memory.bytes -= bytes; // the connection has ended meanwhile
         }
         let now = self.shared.os.now();
         let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else {
@@ -294,8 +294,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             &connection.session,
             &connection.peer.to_string(),
             &self.address.to_string(),
-            seconds(connection.began),
-            seconds(connection.came),
+            seconds(connection.times.began),
+            seconds(connection.times.came),
             connection.unsent(),
         )
     }
@@ -313,11 +313,11 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             uptime_s: now.since(self.started).0 / 1_000_000_000,
             connections: self.open,
             connections_max: self.options.connections_max,
-            connections_all: self.begun,
-            refused: self.refused,
-            dropped: self.dropped,
-            wrong_passwords: self.wrong_passwords,
-            bytes: self.bytes,
+            connections_all: self.totals.begun,
+            refused: self.totals.refused,
+            dropped: self.totals.dropped,
+            wrong_passwords: self.totals.wrong_passwords,
+            bytes: self.memory.bytes,
             bytes_max: self.options.bytes_max,
             waiting: shared.waiting(),
             channels: self.subscribers.counts(),

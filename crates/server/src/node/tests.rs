@@ -105,7 +105,7 @@ fn a_quiet_subscriber_stays() {
     let (mut client, place) = turned.client();
     client.write_all(b"SUBSCRIBE news\r\n").expect("it takes bytes");
     turned.told(&mut client, 30);
-    turned.connection(place).taken = Time(1);
+    turned.connection(place).times.taken = Time(1);
     let now = turned.inner.shared.os.now();
     assert!(
         now.since(Time(1)) > turned.inner.options.stalled_max,
@@ -113,12 +113,12 @@ fn a_quiet_subscriber_stays() {
     );
     turned.inner.tell_one(place, None, b"news", b"1", now);
     turned.inner.look(now);
-    assert_eq!(turned.inner.dropped, 0);
+    assert_eq!(turned.inner.totals.dropped, 0);
     assert!(turned.told(&mut client, 1).contains("news"));
     // One that does not read is dropped.
     turned.inner.tell_one(place, None, b"news", b"2", now);
     turned.inner.look(now + turned.inner.options.stalled_max + Nanos(1));
-    assert_eq!((turned.inner.dropped, turned.inner.open), (1, 0));
+    assert_eq!((turned.inner.totals.dropped, turned.inner.open), (1, 0));
 }
 
 /// Without a turn of its in between, however much is said.
@@ -135,9 +135,13 @@ fn what_a_subscriber_does_not_read_is_bounded_within_a_turn() {
     }
     let unsent = turned.connection(place).unsent();
     assert!(unsent <= HEARD_MAX + message.len() + 100, "{unsent}");
-    assert!(turned.inner.bytes >= unsent, "{} bytes are counted", turned.inner.bytes);
+    assert!(
+        turned.inner.memory.bytes >= unsent,
+        "{} bytes are counted",
+        turned.inner.memory.bytes
+    );
     turned.until(|inner| inner.open == 0);
-    assert_eq!((turned.inner.dropped, turned.inner.bytes), (1, 0));
+    assert_eq!((turned.inner.totals.dropped, turned.inner.memory.bytes), (1, 0));
 }
 
 /// Patterns that take long leave others their turn, and nothing is lost.
@@ -185,11 +189,15 @@ fn work_without_a_connection_is_counted() {
             .is_some_and(|connection| connection.is_away)
     });
     turned.inner.end(place);
-    assert_eq!((turned.inner.open, turned.inner.orphans.len()), (0, 1));
-    assert!(turned.inner.bytes >= value.len(), "{}", turned.inner.bytes);
+    assert_eq!((turned.inner.open, turned.inner.memory.orphans.len()), (0, 1));
+    assert!(
+        turned.inner.memory.bytes >= value.len(),
+        "{}",
+        turned.inner.memory.bytes
+    );
     drop(writer);
-    turned.until(|inner| inner.orphans.is_empty());
-    assert_eq!(turned.inner.bytes, 0);
+    turned.until(|inner| inner.memory.orphans.is_empty());
+    assert_eq!(turned.inner.memory.bytes, 0);
 }
 
 /// Many arguments without bytes, keys that are watched without values, names that are heard: each takes memory.
@@ -244,11 +252,11 @@ fn a_share_of_the_bytes_is_kept() {
             sent == bytes.len()
         });
     }
-    turned.until(|inner| inner.dropped > 0);
+    turned.until(|inner| inner.totals.dropped > 0);
     assert!(
-        turned.inner.bytes <= options.bytes_max + 500_000,
+        turned.inner.memory.bytes <= options.bytes_max + 500_000,
         "{}",
-        turned.inner.bytes
+        turned.inner.memory.bytes
     );
     small.write_all(b"PING\r\n").expect("it takes bytes");
     assert_eq!(turned.told(&mut small, 7), "+PONG\r\n");
@@ -328,20 +336,23 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
     });
     let (mut client, place) = turned.client();
     let connection = turned.connection(place);
-    (connection.began, connection.stranger_since) = (Time(1), Time(1));
+    (connection.times.began, connection.times.stranger_since) = (Time(1), Time(1));
     connection
         .session
         .judged(&Request::of(["AUTH", "owner", "secret"]), Some(0), &mut Vec::new());
     client.write_all(b"RESET\r\n").expect("it takes bytes");
     assert_eq!(turned.told(&mut client, 8), "+RESET\r\n");
     let connection = turned.connection(place);
-    assert!(connection.session.login.is_stranger() && connection.began == Time(1));
-    assert!(connection.stranger_since > Time(1), "its time counts from its begin");
-    let end = connection.stranger_since + turned.inner.options.stalled_max;
+    assert!(connection.session.login.is_stranger() && connection.times.began == Time(1));
+    assert!(
+        connection.times.stranger_since > Time(1),
+        "its time counts from its begin"
+    );
+    let end = connection.times.stranger_since + turned.inner.options.stalled_max;
     turned.inner.look(end);
     assert_eq!(turned.inner.open, 1);
     turned.inner.look(end + Nanos(1));
-    assert_eq!((turned.inner.dropped, turned.inner.open), (1, 0));
+    assert_eq!((turned.inner.totals.dropped, turned.inner.open), (1, 0));
 }
 
 /// However many connect at once: clients that are admitted have their turn between.
