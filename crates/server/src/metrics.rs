@@ -146,8 +146,11 @@ pub fn figure(page: &mut String, name: &str, kind: &str, help: &str, samples: &[
     }
 }
 
-fn plain(value: u64) -> Vec<(String, f64)> {
-    vec![(String::new(), value as f64)]
+/// Writes figures without labels: name, type, help and value of each.
+fn plain(page: &mut String, figures: &[(&str, &str, &str, f64)]) {
+    for (name, kind, help, value) in figures {
+        figure(page, name, kind, help, &[(String::new(), *value)]);
+    }
 }
 
 /// Writes the figures of requests, from the counters.
@@ -188,116 +191,88 @@ pub(crate) fn requests(page: &mut String, counts: &Counts) {
     );
 }
 
+/// The page of a server.
 pub(crate) fn text<E: Engine + 'static, O: Os>(shared: &Shared<E, O>, figures: &Figures, limits: &Limits) -> String {
     let mut page = String::new();
-    let counts = &shared.counts;
-    requests(&mut page, counts);
-    let to = &mut page;
-    figure(
-        to,
-        "commits_total",
-        "counter",
-        "Commits of the store for requests.",
-        &plain(load(&counts.commits)),
+    requests(&mut page, &shared.counts);
+    queue(&mut page, shared, limits);
+    connections(&mut page, figures, limits);
+    objects(&mut page, shared);
+    page
+}
+
+fn queue<E: Engine + 'static, O: Os>(page: &mut String, shared: &Shared<E, O>, limits: &Limits) {
+    let commits = load(&shared.counts.commits) as f64;
+    let (waiting, max) = (shared.waiting() as f64, limits.queue as f64);
+    let waited = seconds(load(&shared.counts.waited));
+    plain(
+        page,
+        &[
+            (
+                "commits_total",
+                "counter",
+                "Commits of the store for requests.",
+                commits,
+            ),
+            (
+                "queue_length",
+                "gauge",
+                "Pieces of work that wait for a thread.",
+                waiting,
+            ),
+            ("queue_length_max", "gauge", "The most that may wait.", max),
+            (
+                "queue_wait_seconds",
+                "gauge",
+                "How long work has waited in the queue lately.",
+                waited,
+            ),
+        ],
     );
-    figure(
-        to,
-        "queue_length",
-        "gauge",
-        "Pieces of work that wait for a thread.",
-        &plain(shared.waiting() as u64),
-    );
-    figure(
-        to,
-        "queue_length_max",
-        "gauge",
-        "The most that may wait.",
-        &plain(limits.queue as u64),
-    );
-    let waited = [(String::new(), seconds(load(&counts.waited)))];
-    figure(
-        to,
-        "queue_wait_seconds",
-        "gauge",
-        "How long work has waited in the queue lately.",
-        &waited,
-    );
-    figure(
-        to,
-        "connections",
-        "gauge",
-        "Connections.",
-        &plain(load(&figures.connections)),
-    );
-    figure(
-        to,
-        "connections_max",
-        "gauge",
-        "The most there may be.",
-        &plain(limits.connections as u64),
-    );
-    figure(
-        to,
-        "connections_total",
-        "counter",
-        "Connections that there ever were.",
-        &plain(load(&figures.begun)),
+}
+
+fn connections(page: &mut String, figures: &Figures, limits: &Limits) {
+    let of = |figure: &AtomicU64| load(figure) as f64;
+    let (max, bytes_max) = (limits.connections as f64, limits.bytes as f64);
+    let begun = "Connections that there ever were.";
+    plain(
+        page,
+        &[
+            ("connections", "gauge", "Connections.", of(&figures.connections)),
+            ("connections_max", "gauge", "The most there may be.", max),
+            ("connections_total", "counter", begun, of(&figures.begun)),
+        ],
     );
     let ended = [
-        ("{why=\"too_many\"}".to_owned(), load(&figures.refused) as f64),
-        ("{why=\"slow\"}".to_owned(), load(&figures.dropped) as f64),
+        ("{why=\"too_many\"}".to_owned(), of(&figures.refused)),
+        ("{why=\"slow\"}".to_owned(), of(&figures.dropped)),
     ];
     let help = "Connections that were refused, or ended because their clients did not read, stalled or took too much.";
-    figure(to, "connections_ended_total", "counter", help, &ended);
-    figure(
-        to,
-        "wrong_passwords_total",
-        "counter",
-        "Wrong passwords.",
-        &plain(load(&figures.wrong_passwords)),
+    figure(page, "connections_ended_total", "counter", help, &ended);
+    let wrong = of(&figures.wrong_passwords);
+    let taken = "What connections take: requests, replies, what they watch and hear.";
+    let orphans = "Pieces of work whose connections have ended.";
+    plain(
+        page,
+        &[
+            ("wrong_passwords_total", "counter", "Wrong passwords.", wrong),
+            ("memory_bytes", "gauge", taken, of(&figures.bytes)),
+            ("memory_bytes_max", "gauge", "The most that they may take.", bytes_max),
+            ("orphans", "gauge", orphans, of(&figures.orphans)),
+            ("channels", "gauge", "Channels that are heard.", of(&figures.channels)),
+            ("patterns", "gauge", "Patterns that are heard.", of(&figures.patterns)),
+        ],
     );
-    let help = "What connections take: requests, replies, what they watch and hear.";
-    figure(to, "memory_bytes", "gauge", help, &plain(load(&figures.bytes)));
-    figure(
-        to,
-        "memory_bytes_max",
-        "gauge",
-        "The most that they may take.",
-        &plain(limits.bytes as u64),
-    );
-    let help = "Pieces of work whose connections have ended.";
-    figure(to, "orphans", "gauge", help, &plain(load(&figures.orphans)));
-    figure(
-        to,
-        "channels",
-        "gauge",
-        "Channels that are heard.",
-        &plain(load(&figures.channels)),
-    );
-    figure(
-        to,
-        "patterns",
-        "gauge",
-        "Patterns that are heard.",
-        &plain(load(&figures.patterns)),
-    );
+}
+
+fn objects<E: Engine + 'static, O: Os>(page: &mut String, shared: &Shared<E, O>) {
+    let (mut ages, mut without, mut oldest) = (Vec::new(), 0_u32, Nanos::ZERO);
     let objects = shared.objects();
-    figure(
-        to,
-        "objects",
-        "gauge",
-        "Temporal objects.",
-        &plain(shared.store.objects() as u64),
-    );
+    let known = shared.store.objects() as f64;
     let now = shared.os.since_boot();
-    let (mut ages, mut without, mut oldest) = (Vec::new(), 0, Nanos::ZERO);
     for (key, object) in &objects {
-        let age = shared
-            .store
-            .sample(*object)
-            .ok()
-            .flatten()
-            .map(|sample| sample.age(now));
+        let sample = shared.store.sample(*object).ok().flatten();
+        let age = sample.map(|sample| sample.age(now));
         let Some(age) = age.filter(|age| *age != Nanos::MAX) else {
             without += 1;
             continue;
@@ -307,29 +282,23 @@ pub(crate) fn text<E: Engine + 'static, O: Os>(shared: &Shared<E, O>, figures: &
             ages.push((format!("{{key=\"{}\"}}", label(key)), seconds(age.0)));
         }
     }
-    figure(
-        to,
-        "objects_without_value",
-        "gauge",
-        "Those without a value of a known age.",
-        &plain(without),
+    let (valueless, oldest) = (f64::from(without), seconds(oldest.0));
+    let help = "Those without a value of a known age.";
+    plain(
+        page,
+        &[
+            ("objects", "gauge", "Temporal objects.", known),
+            ("objects_without_value", "gauge", help, valueless),
+            (
+                "object_age_seconds_max",
+                "gauge",
+                "The age of the oldest value.",
+                oldest,
+            ),
+        ],
     );
-    let oldest = [(String::new(), seconds(oldest.0))];
-    figure(
-        to,
-        "object_age_seconds_max",
-        "gauge",
-        "The age of the oldest value.",
-        &oldest,
-    );
-    figure(
-        to,
-        "object_age_seconds",
-        "gauge",
-        "The ages of the values of 100 objects.",
-        &ages,
-    );
-    page
+    let help = "The ages of the values of 100 objects.";
+    figure(page, "object_age_seconds", "gauge", help, &ages);
 }
 
 /// Escapes a key for use between the quotes of a label.
