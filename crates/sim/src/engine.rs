@@ -91,28 +91,18 @@ pub struct Simulation<'t> {
     pub(crate) model: MachineModel,
     pub(crate) offers: Offers,
     pub(crate) now: Time,
-    pub(crate) step: ClockStep,
-    /// When the clock that was set last takes effect; `None` once it has.
-    turning: Option<(Time, ClockStep)>,
+    pub(crate) clock: ClockState,
     pub(crate) throttle: Throttle,
     pub(crate) meter: EnergyMeter,
     pub(crate) cores: Vec<Core>,
     pub(crate) runners: Vec<Runner>,
-    /// Core of updates that are transactions of their own.
-    pub(crate) update_core: usize,
-    /// Core of memory-first updates and of group commits.
-    pub(crate) house: usize,
-    /// Core on which the update in progress began.
-    pub(crate) installer_home: usize,
     /// Real-time runners by index, the shorter deadline first.
     pub(crate) urgency: Vec<usize>,
     /// Rule by which cores choose among their jobs.
     pub(crate) scheduling: Dispatch,
     /// Split of cache and memory between cores, if any.
     pub(crate) split: Option<Split>,
-    pub(crate) feed: UpdateFeed<'t>,
-    /// Group commits; only in memory-first mode.
-    pub(crate) committer: Option<Committer>,
+    pub(crate) store: StoreWork<'t>,
     pub(crate) lock: Lock,
     /// Per core the real-time runner whose job progresses there: the job itself runs, or the work that blocks it.
     pub(crate) urged: Vec<Option<usize>>,
@@ -121,9 +111,7 @@ pub struct Simulation<'t> {
     /// Whether the pace of each core must be computed again before time passes.
     pub(crate) unpaced: bool,
     /// State of the shared cache and memory.
-    pub(crate) shared: SharedCache,
-    /// Kernel governor that sets the clock while no controller does.
-    pub(crate) governed: Option<Governed>,
+    pub(crate) shared: Shared,
     /// Number of jobs released per task.
     released: Vec<u64>,
     /// Steps that have ended, jobs that were released, and cores given to the store's work or back: while the number is
@@ -133,24 +121,80 @@ pub struct Simulation<'t> {
     pub(crate) next_wake: Time,
     /// Lending policy, where cores take jobs from a queue.
     pub(crate) lending: Option<Lending>,
-    /// Devices that serve the jobs' requests.
-    pub(crate) devices: Vec<Device>,
-    /// Requests submitted, and those after which their job went on.
-    pub(crate) io_begun: u64,
-    pub(crate) io_ended: u64,
+    pub(crate) io: Io,
     /// Time that a core idled while a job waited that might have run there.
     pub(crate) idle_beside_work: Nanos,
     /// Period in which real-time jobs have more work.
     pub(crate) surge: Option<Surge>,
-    /// Whether checkpoints are reported.
-    tells_progress: bool,
-    /// Events of this instant that are not reported yet; per runner at most one release and one completion or
-    /// checkpoint.
-    untold: VecDeque<SimulationEvent>,
+    events: EventQueue,
+}
+
+/// The clock of all cores.
+#[derive(Clone, Debug)]
+pub(crate) struct ClockState {
+    pub(crate) step: ClockStep,
+    /// When the clock that was set last takes effect; `None` once it has.
+    change: Option<(Time, ClockStep)>,
+    /// Kernel governor that sets the clock while no controller does.
+    pub(crate) governed: Option<Governed>,
+}
+
+/// The store's own work, and the cores that it runs on.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreWork<'t> {
+    pub(crate) feed: Feed<'t>,
+    /// Group commits; only in memory-first mode.
+    pub(crate) committer: Option<Committer>,
+    /// Core of updates that are transactions of their own.
+    pub(crate) update_core: usize,
+    /// Core of memory-first updates and of group commits.
+    pub(crate) house: usize,
+    /// Core on which the update in progress began.
+    pub(crate) installer_home: usize,
+}
+
+/// The jobs' requests to devices.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Io {
+    pub(crate) devices: Vec<Device>,
+    /// Requests submitted since the start.
+    pub(crate) begun: u64,
+    /// Requests after which their job went on.
+    pub(crate) ended: u64,
+}
+
+/// Events of one instant, until the caller takes them.
+#[derive(Clone, Debug)]
+struct EventQueue {
+    /// Events not reported yet; per runner at most one release and one completion or checkpoint.
+    pending: VecDeque<Event>,
     /// Waits of the unreported completions of jobs with a deadline, in the same order.
-    untold_waits: VecDeque<Waits>,
-    /// Waits of the last reported one.
-    waits: Waits,
+    pending_waits: VecDeque<Waits>,
+    /// Waits of the completion of such a job that was reported last.
+    last_waits: Waits,
+    /// Whether checkpoints are reported.
+    reports_progress: bool,
+}
+
+impl EventQueue {
+    /// A queue that holds the events of this many runners without growing.
+    fn new(runners: usize) -> EventQueue {
+        EventQueue {
+            pending: VecDeque::with_capacity(2 * runners),
+            pending_waits: VecDeque::with_capacity(runners),
+            last_waits: Waits::default(),
+            reports_progress: false,
+        }
+    }
+
+    /// Takes the oldest event, and notes the waits of its job.
+    fn take(&mut self) -> Option<Event> {
+        let event = self.pending.pop_front()?;
+        if let Event::Completed(JobOutcome { deadline: Some(_), .. }) = event {
+            self.last_waits = self.pending_waits.pop_front().unwrap_or_default();
+        }
+        Some(event)
+    }
 }
 
 impl<'t> Simulation<'t> {
@@ -183,14 +227,17 @@ impl<'t> Simulation<'t> {
             UpdateMode::MemoryFirst => Some(Committer::new(load.group_commit, feed.objects())),
             UpdateMode::Transaction => None,
         };
-        let mut machine = Simulation {
+        let store = StoreWork {
+            feed,
             committer,
-            urgency,
             update_core,
             house,
             installer_home: update_core,
+        };
+        let mut machine = Simulation {
+            urgency,
             split: load.split.map(|split| Split::new(split.model, split.programs)),
-            ..Simulation::assembled(model, runners, load.tasks.len(), feed)
+            ..Simulation::assembled(model, runners, load.tasks.len(), store)
         };
         for (core, slice) in machine.cores.iter_mut().zip(even.into_iter().flatten()) {
             core.holding = Holding::new(slice);
@@ -218,56 +265,59 @@ impl<'t> Simulation<'t> {
         }
         let runner = |(id, task): (u32, &Task)| Runner::new(TaskId(id), task, work.seed, id as usize);
         let runners = (0..).zip(&work.tasks).map(runner).collect();
-        let feed = UpdateFeed::silent(&model.store);
+        let store = StoreWork {
+            feed: Feed::silent(&model.store),
+            committer: None,
+            update_core: 0,
+            house: 0,
+            installer_home: 0,
+        };
+        let io = Io {
+            devices: work.devices,
+            ..Io::default()
+        };
         Ok(Simulation {
             scheduling: work.scheduling,
             split: work.split.map(|(model, programs)| Split::new(model, programs)),
             lending: work.lending,
-            devices: work.devices,
-            ..Simulation::assembled(model, runners, work.tasks.len(), feed)
+            io,
+            ..Simulation::assembled(model, runners, work.tasks.len(), store)
         })
     }
 
     /// Builds a machine before its first event.
-    fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, feed: UpdateFeed<'t>) -> Simulation<'t> {
+    fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, store: StoreWork<'t>) -> Simulation<'t> {
         let mut urgency = urgency(&runners);
         urgency.sort_by_key(|r| runners[*r].deadline);
-        let step = model.top();
+        let clock = ClockState {
+            step: model.top(),
+            change: None,
+            governed: None,
+        };
         Simulation {
             offers: offers(&model),
             now: Time::ZERO,
-            step,
-            turning: None,
+            clock,
             throttle: Throttle { share: Share::ONE },
             meter: EnergyMeter::default(),
             cores: vec![Core::new(); model.cores as usize],
-            update_core: 0,
-            house: 0,
-            installer_home: 0,
             urgency,
             scheduling: Dispatch::FixedPriority,
             split: None,
-            committer: None,
-            feed,
+            store,
             lock: Lock::default(),
             urged: vec![None; model.cores as usize],
             stale: true,
             unpaced: true,
-            shared: SharedCache::new(&model),
-            governed: None,
+            shared: Shared::new(&model),
             released: vec![0; tasks],
             work_changes: 0,
             next_wake: Time::ZERO,
             lending: None,
-            devices: Vec::new(),
-            io_begun: 0,
-            io_ended: 0,
+            io: Io::default(),
             idle_beside_work: Nanos::ZERO,
             surge: None,
-            tells_progress: false,
-            untold: VecDeque::with_capacity(2 * runners.len()),
-            untold_waits: VecDeque::with_capacity(runners.len()),
-            waits: Waits::default(),
+            events: EventQueue::new(runners.len()),
             runners,
             model,
         }
@@ -278,22 +328,19 @@ impl<'t> Simulation<'t> {
     /// Events of one instant are reported one by one, completions first. An `until` in the past is reached at once.
     pub fn run_until(&mut self, until: Time) -> SimulationEvent {
         loop {
-            if let Some(event) = self.untold.pop_front() {
-                if let SimulationEvent::Completed(JobOutcome { deadline: Some(_), .. }) = event {
-                    self.waits = self.untold_waits.pop_front().unwrap_or_default();
-                }
+            if let Some(event) = self.events.take() {
                 return event;
             }
             self.settle();
             // A job whose last step is a request, or empty, ends as soon as it gets a core.
-            if !self.untold.is_empty() {
+            if !self.events.pending.is_empty() {
                 continue;
             }
             let next = self.next_event();
             if next > until {
                 self.now = self.now.max(until);
-                self.feed.arrive(self.now);
-                return SimulationEvent::Reached;
+                self.store.feed.arrive(self.now);
+                return Event::Reached;
             }
             let was_open = self.throttle.open(self.now);
             if self.idles_beside_work() {
@@ -302,7 +349,7 @@ impl<'t> Simulation<'t> {
             self.now = next;
             self.stale |= was_open != self.throttle.open(next);
             self.turn();
-            self.feed.arrive(self.now);
+            self.store.feed.arrive(self.now);
             self.end_segments();
             self.end_intervals();
             self.wake();
@@ -316,24 +363,24 @@ impl<'t> Simulation<'t> {
 
     /// Reports the checkpoints of real-time jobs from now on. The run itself does not change.
     pub fn tell_progress(&mut self) {
-        self.tells_progress = true;
+        self.events.reports_progress = true;
     }
 
     /// Admission, queue and statistics of sensor updates: to set the admitted share, and to reconcile.
     ///
     /// The simulation offers and installs the updates of its stream; callers must not.
     pub fn updates(&mut self) -> &mut Updates {
-        &mut self.feed.updates
+        &mut self.store.feed.updates
     }
 
     /// Ranks the objects by their reads since the last call, for coldest-first shedding. Call once per control period.
     pub fn rebalance(&mut self) {
-        self.feed.rebalance();
+        self.store.feed.rebalance();
     }
 
     /// Share of temporal objects whose installed version is fresh now (QoD in the paper).
     pub fn fresh_share(&self) -> Share {
-        self.feed.fresh_share(self.now)
+        self.store.feed.fresh_share(self.now)
     }
 
     /// Energy used by each part of the machine since the start, in joules.
@@ -343,7 +390,7 @@ impl<'t> Simulation<'t> {
 
     /// Waits of the job in the last reported [`SimulationEvent::Completed`] of a task with a deadline.
     pub fn last_waits(&self) -> &Waits {
-        &self.waits
+        &self.events.last_waits
     }
 
     /// Times of each core by activity, since the start.
@@ -353,17 +400,17 @@ impl<'t> Simulation<'t> {
 
     /// Devices that serve the jobs' requests.
     pub fn devices(&self) -> &[Device] {
-        &self.devices
+        &self.io.devices
     }
 
     /// Number of requests submitted since the start.
     pub fn requests_begun(&self) -> u64 {
-        self.io_begun
+        self.io.begun
     }
 
     /// Number of requests after which their job went on.
     pub fn requests_ended(&self) -> u64 {
-        self.io_ended
+        self.io.ended
     }
 
     /// Time that a core idled while a job waited that might have run there.
@@ -408,13 +455,13 @@ impl<'t> Simulation<'t> {
 
     pub(crate) fn next_event(&self) -> Time {
         let segment = self.cores.iter().map(Core::finish).min().unwrap_or(Time::MAX);
-        let commit = self.committer.as_ref().map_or(Time::MAX, Committer::next);
+        let commit = self.store.committer.as_ref().map_or(Time::MAX, Committer::next);
         let mut next = segment.min(commit).min(self.next_wake).min(self.shared.revision());
         next = next.min(self.next_sample());
-        next = next.min(self.turning.map_or(Time::MAX, |(at, _)| at));
+        next = next.min(self.clock.change.map_or(Time::MAX, |(at, _)| at));
         // While the installer is busy, or cannot run, an arrival changes nothing that the next event would not handle.
         if self.installer_waits() {
-            next = next.min(self.feed.next_arrival());
+            next = next.min(self.store.feed.next_arrival());
         }
         next.min(self.throttle.next_change(self.now)).max(self.now)
     }
@@ -473,7 +520,7 @@ impl<'t> Simulation<'t> {
         job.enter(JobStage::Between, now);
         job.op += 1;
         self.work_changes += 1;
-        if let (true, Some(deadline)) = (self.tells_progress, runner.deadline)
+        if let (true, Some(deadline)) = (self.events.reports_progress, runner.deadline)
             && let Some((done, of)) = checkpoint(job.op, steps)
         {
             let progress = JobProgress {
@@ -485,7 +532,7 @@ impl<'t> Simulation<'t> {
                 done,
                 of,
             };
-            self.untold.push_back(SimulationEvent::Progressed(progress));
+            self.events.pending.push_back(Event::Progressed(progress));
         }
         let complete = job.op == steps;
         self.lock.release(Occupant::Runner(r));
@@ -499,11 +546,11 @@ impl<'t> Simulation<'t> {
         let (now, runner) = (self.now, &mut self.runners[r]);
         if runner.deadline.is_some() && runner.job.is_some() {
             runner.waits.kept(None, now);
-            self.untold_waits.push_back(runner.waits.clone());
+            self.events.pending_waits.push_back(runner.waits.clone());
         }
         if let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);
-            self.untold.push_back(SimulationEvent::Completed(outcome));
+            self.events.pending.push_back(Event::Completed(outcome));
             self.next_wake = self.next_wake.min(self.runners[r].next_release);
         }
         self.go_home(r);
@@ -514,15 +561,15 @@ impl<'t> Simulation<'t> {
     }
 
     fn end_of_update(&mut self) {
-        let sensor = self.feed.install();
+        let sensor = self.store.feed.install();
         self.lock.release(Occupant::Installer);
-        if let (Some(committer), Some(sensor)) = (&mut self.committer, sensor) {
+        if let (Some(committer), Some(sensor)) = (&mut self.store.committer, sensor) {
             committer.touch(sensor);
         }
     }
 
     fn end_of_group_commit(&mut self) {
-        if let Some(committer) = &mut self.committer {
+        if let Some(committer) = &mut self.store.committer {
             committer.finish();
         }
         self.lock.release(Occupant::Committer);
@@ -530,13 +577,13 @@ impl<'t> Simulation<'t> {
 
     /// Handles timers that are due, and arrivals for an installer that waits for them.
     fn end_intervals(&mut self) {
-        if let Some(committer) = &mut self.committer
+        if let Some(committer) = &mut self.store.committer
             && committer.next() <= self.now
         {
             committer.tick();
             self.stale = true;
         }
-        self.stale |= self.feed.has_work() && self.installer_waits();
+        self.stale |= self.store.feed.has_work() && self.installer_waits();
         self.unpaced |= self.shared.revision() <= self.now;
     }
 
@@ -580,23 +627,23 @@ impl<'t> Simulation<'t> {
             true => SimulationEvent::Released { task, job, at },
             false => SimulationEvent::Skipped { task, at },
         };
-        self.released[task.index()] += u64::from(matches!(event, SimulationEvent::Released { .. }));
-        self.untold.push_back(event);
+        self.released[task.index()] += u64::from(matches!(event, Event::Released { .. }));
+        self.events.pending.push_back(event);
     }
 
     /// Sets the clock of all cores, which takes effect after the machine's delay. A setting during the delay replaces
     /// the one before.
     pub(crate) fn retune(&mut self, step: ClockStep) {
         let takes = Nanos::from_secs_f64(self.model.clock_change_us * 1e-6);
-        self.turning = (step != self.step).then(|| (self.now + takes, step));
+        self.clock.change = (step != self.clock.step).then(|| (self.now + takes, step));
         self.turn();
     }
 
     /// Changes the clock, if the delay is over.
     fn turn(&mut self) {
-        if let Some((_, step)) = self.turning.take_if(|(at, _)| *at <= self.now) {
+        if let Some((_, step)) = self.clock.change.take_if(|(at, _)| *at <= self.now) {
             self.unpaced = true;
-            self.step = step;
+            self.clock.step = step;
         }
     }
 
@@ -604,8 +651,8 @@ impl<'t> Simulation<'t> {
     fn set_paces(&mut self) {
         let activity = self
             .shared
-            .pace(&self.model, self.step, &mut self.cores, &self.runners, self.now);
-        let watts = self.model.power.watts(self.step, self.cores.len(), activity);
+            .pace(&self.model, self.clock.step, &mut self.cores, &self.runners, self.now);
+        let watts = self.model.power.watts(self.clock.step, self.cores.len(), activity);
         self.meter.draw(watts, self.now);
         self.track_utilisation();
     }

@@ -182,7 +182,7 @@ impl<'t> Faulty<'t> {
     /// Result of setting the clock now, if a fault affects it.
     fn clock_fault(&self) -> Option<Result<Value, Refusal>> {
         let becomes = |fault: Fault| match fault.failing {
-            Failing::StuckClock => Some(Ok(Value::Clock(self.machine.step.clock))),
+            Failing::StuckClock => Some(Ok(Value::Clock(self.machine.clock.step.clock))),
             Failing::RefusedClock => Some(Err(Refusal {
                 what: "setting the clock".into(),
                 why: "the knob does not answer (simulated fault)".into(),

@@ -34,7 +34,7 @@ impl Simulation<'_> {
     /// Lets a governor of the kernel set the clock from now on, until [`punctual_platform::Machine::apply`] sets it.
     pub fn govern_with(&mut self, governor: Governor) {
         let steps: Vec<Hertz> = self.model.steps.iter().map(|step| step.clock).collect();
-        self.governed = Some(Governed {
+        self.clock.governed = Some(Governed {
             rule: governor.start(&steps),
             suspended: false,
             steps,
@@ -49,7 +49,7 @@ impl Simulation<'_> {
 
     /// Stops the governor: a caller sets the clock.
     pub(crate) fn suspend_governor(&mut self) {
-        if let Some(governed) = &mut self.governed {
+        if let Some(governed) = &mut self.clock.governed {
             governed.suspended = true;
         }
     }
@@ -57,7 +57,9 @@ impl Simulation<'_> {
     /// Starts the governor anew: no caller sets the clock any more.
     pub(crate) fn resume_governor(&mut self) {
         let busy = self.busy();
-        let Some(governed) = &mut self.governed else { return };
+        let Some(governed) = &mut self.clock.governed else {
+            return;
+        };
         governed.suspended = false;
         governed.sampled = self.now;
         governed.busy = busy;
@@ -73,7 +75,7 @@ impl Simulation<'_> {
 
     /// When the governor samples next. Never while all cores are idle: see [`crate::governor`].
     pub(crate) fn next_sample(&self) -> Time {
-        let due = self.governed.as_ref().and_then(Governed::due);
+        let due = self.clock.governed.as_ref().and_then(Governed::due);
         due.filter(|_| self.works()).unwrap_or(Time::MAX)
     }
 
@@ -82,9 +84,11 @@ impl Simulation<'_> {
         if self.next_sample() > self.now {
             return;
         }
-        let (busy, now, current) = (self.busy(), self.now, self.step.clock);
+        let (busy, now, current) = (self.busy(), self.now, self.clock.step.clock);
         let real_time: Vec<bool> = (0..self.cores.len()).map(|core| self.runs_real_time(core)).collect();
-        let Some(governed) = &mut self.governed else { return };
+        let Some(governed) = &mut self.clock.governed else {
+            return;
+        };
         let loads = busy.iter().zip(&governed.busy).zip(&governed.pelt).zip(real_time);
         let load = |(((busy, before), pelt), real_time): (((&Nanos, &Nanos), &Pelt), bool)| CoreLoad {
             busy: *busy - *before,
@@ -105,11 +109,13 @@ impl Simulation<'_> {
 
     /// Updates the scheduler's averages with the activity of each core from now on.
     pub(crate) fn track_utilisation(&mut self) {
-        let Some(governed) = &mut self.governed else { return };
+        let Some(governed) = &mut self.clock.governed else {
+            return;
+        };
         if !matches!(governed.rule, Governing::Schedutil(_)) {
             return;
         }
-        let working = self.step.clock.ratio(self.model.top().clock);
+        let working = self.clock.step.clock.ratio(self.model.top().clock);
         for (pelt, core) in governed.pelt.iter_mut().zip(&self.cores) {
             pelt.work(if core.occupant().is_some() { working } else { 0.0 }, self.now);
         }

@@ -20,7 +20,7 @@ impl Simulation<'_> {
     pub(crate) fn nearest_step(&self, wanted: Hertz) -> ClockStep {
         let nearest = self.offers.clock().map(|clock| clock.nearest(wanted));
         let step = self.model.steps.iter().find(|step| Some(step.clock) == nearest);
-        step.copied().unwrap_or(self.step)
+        step.copied().unwrap_or(self.clock.step)
     }
 
     fn set_clock(&mut self, wanted: Hertz) -> Value {
@@ -77,7 +77,7 @@ impl Machine for Simulation<'_> {
         Readings {
             at: self.now,
             meters: vec![
-                (MeterId::Clock, Ok(Measure::Clock(self.step.clock))),
+                (MeterId::Clock, Ok(Measure::Clock(self.clock.step.clock))),
                 (MeterId::Busy, Ok(Measure::Busy(busy.collect()))),
                 (MeterId::Energy, Ok(Measure::Joules(self.energy().total()))),
             ],

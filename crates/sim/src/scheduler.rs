@@ -53,14 +53,14 @@ impl Lock {
 impl Simulation<'_> {
     /// Whether updates are transactions of their own, and take the lock.
     fn transaction_mode(&self) -> bool {
-        self.committer.is_none()
+        self.store.committer.is_none()
     }
 
     fn installer_core(&self) -> usize {
         if self.transaction_mode() {
-            self.update_core
+            self.store.update_core
         } else {
-            self.house
+            self.store.house
         }
     }
 
@@ -127,8 +127,8 @@ impl Simulation<'_> {
     fn home(&self, occupant: Occupant) -> usize {
         match occupant {
             Occupant::Runner(runner) => self.runners[runner].core,
-            Occupant::Installer => self.installer_home,
-            Occupant::Committer | Occupant::TakeBack => self.house,
+            Occupant::Installer => self.store.installer_home,
+            Occupant::Committer | Occupant::TakeBack => self.store.house,
         }
     }
 
@@ -267,10 +267,10 @@ impl Simulation<'_> {
                 return first;
             }
         }
-        if core == self.installer_core() && self.feed.has_work() && self.may_install(core) {
+        if core == self.installer_core() && self.store.feed.has_work() && self.may_install(core) {
             return Some(Occupant::Installer);
         }
-        if core == self.house && self.may_commit() {
+        if core == self.store.house && self.may_commit() {
             return Some(Occupant::Committer);
         }
         self.throttle.open(self.now).then(|| self.first_come(core)).flatten()
@@ -278,15 +278,17 @@ impl Simulation<'_> {
 
     /// Whether an update in progress belongs to this core, or a new one may begin.
     fn may_install(&self, core: usize) -> bool {
-        match self.feed.busy() {
-            true => self.installer_home == core,
+        match self.store.feed.busy() {
+            true => self.store.installer_home == core,
             false => !self.transaction_mode() || self.lock.holder.is_none(),
         }
     }
 
     /// Whether a group commit is in progress, or may begin.
     fn may_commit(&self) -> bool {
-        let Some(committer) = &self.committer else { return false };
+        let Some(committer) = &self.store.committer else {
+            return false;
+        };
         committer.busy() || (committer.has_work() && self.lock.holder.is_none())
     }
 
@@ -332,17 +334,17 @@ impl Simulation<'_> {
                         .as_mut()?
                         .enter(JobStage::Lock { through }, self.now);
                 }
-                JobStage::Help { through } if !self.feed.installed_through(through) => {
+                Stage::Help { through } if !self.store.feed.installed_through(through) => {
                     return Some(Occupant::Installer);
                 }
-                JobStage::Help { .. } => self.access(r),
-                JobStage::Waiting
-                | JobStage::Between
-                | JobStage::Compute
-                | JobStage::Fill
-                | JobStage::Access
-                | JobStage::Commit
-                | JobStage::Polling { .. } => {
+                Stage::Help { .. } => self.access(r),
+                Stage::Waiting
+                | Stage::Between
+                | Stage::Compute
+                | Stage::Fill
+                | Stage::Access
+                | Stage::Commit
+                | Stage::Polling { .. } => {
                     return Some(Occupant::Runner(r));
                 }
             }
@@ -370,7 +372,7 @@ impl Simulation<'_> {
     /// Whether the job's op writes, or has to install updates first.
     fn needs_lock(&self, r: usize, job: &ReleasedJob, through: u64) -> bool {
         let writes = matches!(self.runners[r].steps()[job.op], Step::Op(Op::Put { .. }));
-        writes || !self.feed.installed_through(through)
+        writes || !self.store.feed.installed_through(through)
     }
 
     fn computes_nothing(&self, r: usize) -> bool {
@@ -418,8 +420,12 @@ impl Simulation<'_> {
             Step::Op(op @ Op::Compute { .. }) => (JobStage::Compute, effort_of(op, &self.model.store)),
             Step::Op(op) if runner.deadline.is_none() => (JobStage::Access, effort_of(op, &self.model.store)),
             Step::Op(_) => {
-                let through = if self.transaction_mode() { self.feed.tail() } else { 0 };
-                (JobStage::Lock { through }, Effort::default())
+                let through = if self.transaction_mode() {
+                    self.store.feed.tail()
+                } else {
+                    0
+                };
+                (Stage::Lock { through }, Effort::default())
             }
             Step::Phase(phase) => {
                 let effort = self.phase_effort(runner.program, phase);
@@ -431,9 +437,9 @@ impl Simulation<'_> {
 
     /// Submits a request to a device and returns the stage of the wait: as the lending policy decided for a job that is
     /// pinned to an exclusive core, blocked for others.
-    fn ask(&mut self, r: usize, device: usize, request: PageRequest) -> JobStage {
-        let done = self.devices[device].submit(request, self.now);
-        self.io_begun += 1;
+    fn ask(&mut self, r: usize, device: usize, request: Request) -> Stage {
+        let done = self.io.devices[device].submit(request, self.now);
+        self.io.begun += 1;
         let decided = self.lending.as_ref().filter(|_| self.runners[r].pinned);
         let until = match decided.map_or(Completion::Block, |lending| lending.waits[device]) {
             Completion::Poll => done,
@@ -448,7 +454,7 @@ impl Simulation<'_> {
 
     /// Ends the request of this runner's job.
     pub(crate) fn io_ended(&mut self, r: usize) {
-        self.io_ended += 1;
+        self.io.ended += 1;
         if let Some(job) = &mut self.runners[r].job {
             job.io_ended(self.now);
         }
@@ -465,7 +471,7 @@ impl Simulation<'_> {
             Op::Get {
                 table: punctual_workload::ObjectSet::Sensors,
                 count,
-            } => self.feed.read(count, &mut runner.reads),
+            } => self.store.feed.read(count, &mut runner.reads),
             Op::Put { .. } => self.lock.take(Occupant::Runner(r)),
             Op::Get { .. } | Op::Compute { .. } => {}
         }
@@ -477,16 +483,16 @@ impl Simulation<'_> {
         let segment = match occupant {
             Occupant::Runner(r) => return self.job_segment(core, r),
             Occupant::Installer => {
-                self.installer_home = core;
+                self.store.installer_home = core;
                 if self.transaction_mode() {
                     self.lock.take(Occupant::Installer);
                 }
-                self.feed.segment()
+                self.store.feed.segment()
             }
             Occupant::Committer => {
                 self.lock.take(Occupant::Committer);
                 let store = &self.model.store;
-                self.committer.as_mut().map(|committer| committer.segment(store))
+                self.store.committer.as_mut().map(|committer| committer.segment(store))
             }
             Occupant::TakeBack => None,
         };
@@ -517,13 +523,13 @@ impl Simulation<'_> {
 
     /// Stores the rest of a preempted segment.
     fn keep(&mut self, occupant: Occupant, left: Segment) {
-        match (occupant, &mut self.committer) {
+        match (occupant, &mut self.store.committer) {
             (Occupant::Runner(r), _) => {
                 if let Some(job) = &mut self.runners[r].job {
                     job.segment = left;
                 }
             }
-            (Occupant::Installer, _) => self.feed.keep(left),
+            (Occupant::Installer, _) => self.store.feed.keep(left),
             (Occupant::Committer, Some(committer)) => committer.keep(left),
             (Occupant::Committer, None) | (Occupant::TakeBack, _) => {}
         }

@@ -86,6 +86,6 @@ impl Simulation<'_> {
 
     /// The clock in force.
     pub fn clock(&self) -> Hertz {
-        self.step.clock
+        self.clock.step.clock
     }
 }
