@@ -10,23 +10,21 @@
 //! request without an answer, and asks for its `OUTCOME` on another node. A refused request with a number is answered
 //! `-REFUSED`, one without `-ERR`.
 
+mod connection;
+mod reply;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
-use punctual_federation::message::{
-    Answer, ClientReading, Command, Fate, Key, Operation, Output, Refusal, Request, Work, check_key,
-};
+use punctual_federation::message::{Command, Key, Operation, Request, Sample, Work, check_key};
 use punctual_federation::session::Session;
 use punctual_server::commands::{self, Class, Place, Verb};
-use punctual_server::cursors::{Cursors, spell, unspell};
-use punctual_server::glob::PATTERN_MAX;
-use punctual_server::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http, plain};
+use punctual_server::cursors::{Cursors, spell};
+use punctual_server::login::{Claimed, Login, NO_HTTP, is_http};
 use punctual_server::resp::request::Request as Words;
 use punctual_server::resp::{Value, Version, Writer};
-use punctual_server::session::{Settings, config, described};
-use punctual_server::subscribers::CHANNEL_MAX;
-use punctual_server::users::Right;
+use punctual_server::session::Settings;
 use punctual_units::{Nanos, Time};
 
 use crate::whereabouts::Inquiry;
@@ -343,54 +341,6 @@ impl Conversation {
         Ok(self.send(work, deadline, vec![shape], false, now))
     }
 
-    /// Carries out commands about channels. Returns `None` for other commands, and an error for those that a subscriber
-    /// with RESP2 may not send.
-    fn channel_command(
-        &mut self,
-        known: Option<&commands::Command>,
-        words: &Words,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Step>, String> {
-        let Some(known) = known.filter(|_| self.multi.is_none()) else {
-            return Ok(None);
-        };
-        let is_bound = self.version == Version::Two && self.subscriptions() > 0;
-        let patterns = matches!(known.verb, Verb::PSubscribe | Verb::PUnsubscribe);
-        match known.verb {
-            Verb::Subscribe | Verb::PSubscribe => {
-                expect(words, words.len() > 1)?;
-                if self.subscriptions() + words.len() - 1 > SUBSCRIPTIONS_MAX {
-                    return Err(format!(
-                        "ERR a connection hears at most {SUBSCRIPTIONS_MAX} channels and patterns"
-                    ));
-                }
-                let max = if patterns { PATTERN_MAX } else { CHANNEL_MAX };
-                if words.from(1).any(|name| name.len() > max) {
-                    return Err(format!("ERR a channel or a pattern has at most {max} bytes"));
-                }
-                Ok(Some(Step::Subscribe(words.clone(), patterns)))
-            }
-            Verb::Unsubscribe | Verb::PUnsubscribe => Ok(Some(Step::Unsubscribe(words.clone(), patterns))),
-            Verb::Publish => Err(
-                "ERR PUBLISH is not taken in a federation: set a key, and have others subscribe to \
-                                  its changes, __keyspace@0__:KEY"
-                    .into(),
-            ),
-            Verb::Ping if is_bound => {
-                let said = Value::Array(vec![Value::bulk("pong"), Value::bulk(words.argument(1))]);
-                Writer::new(out, self.version).value(&said);
-                Ok(Some(Step::Answered))
-            }
-            Verb::Quit => Ok(None),
-            _ if is_bound => Err(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT are allowed in this \
-                 context",
-                known.name
-            )),
-            _ => Ok(None),
-        }
-    }
-
     /// Translates a command on records for a node.
     fn command(&self, known: &commands::Command, words: &Words) -> Result<(Command, Shape), String> {
         if !known.takes(words.len()) {
@@ -467,157 +417,6 @@ impl Conversation {
         Ok(step)
     }
 
-    /// Whether the connection's user may send this command.
-    fn allow(&self, words: &Words) -> Result<(), String> {
-        match (commands::find(words.argument(0)), name(words).as_str()) {
-            // The replies of both concern transactions, whatever these wrote.
-            (_, name @ ("SESSION" | "OUTCOME")) => self.login.has(Right::Write, &name.to_lowercase()),
-            (Some(command), _) => self.login.allowed(command, words),
-            // Users get an error for the unknown command; strangers are asked to log in.
-            (None, name) if self.login.is_stranger() => self.login.has(Right::Server, name),
-            (None, _) => Ok(()),
-        }
-    }
-
-    /// Carries out `AUTH` and `HELLO`, as far as they need no slow check.
-    fn entry(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Step>, String> {
-        let entry = match name(words).as_str() {
-            "AUTH" => self.login.auth(words)?,
-            "HELLO" => self.login.hello(&Greeting::read(words, self.version)?)?,
-            _ => return Ok(None),
-        };
-        Ok(Some(match entry {
-            Entry::Admitted => {
-                self.admitted(words, out);
-                Step::Answered
-            }
-            Entry::ToCheck(claimed) => {
-                self.stage = Stage::Checked(Box::new(words.clone()));
-                Step::Check(claimed)
-            }
-        }))
-    }
-
-    /// Takes the result of a password check: the user's index, or `None` for a wrong password.
-    pub fn judged(&mut self, user: Option<usize>, out: &mut Vec<u8>) {
-        let Stage::Checked(words) = &self.stage else {
-            return;
-        };
-        let words = words.clone();
-        self.stage = Stage::Idle;
-        match self.login.judged(user) {
-            Ok(()) => self.admitted(&words, out),
-            Err(error) => Writer::new(out, self.version).error(&error),
-        }
-    }
-
-    /// Answers a login whose password cannot be checked now.
-    pub fn not_checked(&mut self, why: &str, out: &mut Vec<u8>) {
-        self.stage = Stage::Idle;
-        Writer::new(out, self.version).error(why);
-    }
-
-    fn admitted(&mut self, words: &Words, out: &mut Vec<u8>) {
-        if name(words) == "HELLO" {
-            self.greet(words, out);
-        } else {
-            Writer::new(out, self.version).simple("OK");
-        }
-    }
-
-    /// Carries out commands about the connection, which need no node.
-    fn connection_command(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Step>, String> {
-        let mut writer = Writer::new(out, self.version);
-        match name(words).as_str() {
-            "PING" if words.len() > 1 => writer.bulk(words.argument(1)),
-            "PING" => writer.simple("PONG"),
-            "ECHO" => {
-                expect(words, words.len() == 2)?;
-                writer.bulk(words.argument(1));
-            }
-            "QUIT" => {
-                writer.simple("OK");
-                return Ok(Some(Step::Close));
-            }
-            "INFO" => {
-                let sections = (1..words.len()).map(|at| word(words, at).to_lowercase());
-                return Ok(Some(Step::Info(sections.collect())));
-            }
-            "SELECT" => match words.argument(1) {
-                b"0" => writer.simple("OK"),
-                _ => return Err("ERR DB index is out of range".into()),
-            },
-            "READONLY" | "READWRITE" => writer.simple("OK"),
-            "UNWATCH" => {
-                self.watched.clear();
-                writer.simple("OK");
-            }
-            "COMMAND" => writer.value(&described(words)),
-            "CONFIG" => writer.value(&config(words, &self.settings)),
-            "WAIT" => {
-                expect(words, words.len() == 3)?;
-                if number(words.argument(1)).is_none() || number(words.argument(2)).is_none() {
-                    return Err("ERR value is not an integer or out of range".into());
-                }
-                return Ok(Some(Step::Wait(self.session.seen())));
-            }
-            "CLIENT" => match word(words, 1).as_str() {
-                "DEADLINE" => {
-                    expect(words, words.len() == 3)?;
-                    self.time_left = match words.argument(2) {
-                        b"0" => TIME_LEFT,
-                        text => millis(text)?,
-                    };
-                    writer.simple("OK");
-                }
-                "SETINFO" => writer.simple("OK"),
-                "SETNAME" => {
-                    expect(words, words.len() == 3)?;
-                    let wrong = "Client names cannot contain spaces, newlines or special characters.";
-                    self.name = plain(words.argument(2), wrong)?;
-                    writer.simple("OK");
-                }
-                "GETNAME" if self.name.is_empty() => writer.null(),
-                "GETNAME" => writer.bulk(self.name.as_bytes()),
-                "ID" => writer.integer(i64::from(self.connection)),
-                _ => return Err("ERR CLIENT knows DEADLINE, GETNAME, ID, SETINFO and SETNAME here".into()),
-            },
-            "MULTI" => {
-                if self.multi.is_some() {
-                    return Err("ERR MULTI calls can not be nested".into());
-                }
-                self.multi = Some(Multi::default());
-                writer.simple("OK");
-            }
-            "DISCARD" => {
-                self.multi.take().ok_or("ERR DISCARD without MULTI")?;
-                self.watched.clear();
-                writer.simple("OK");
-            }
-            _ => return Ok(None),
-        }
-        Ok(Some(Step::Answered))
-    }
-
-    fn greet(&mut self, words: &Words, out: &mut Vec<u8>) {
-        // The request was parsed before, so this cannot fail.
-        if let Ok(greeting) = Greeting::read(words, self.version) {
-            self.version = greeting.version;
-        }
-        let proto = if self.version == Version::Three { 3 } else { 2 };
-        let pairs = [
-            ("server", Value::bulk("redis")),
-            ("version", Value::bulk("7.0.0")),
-            ("proto", Value::Integer(proto)),
-            ("id", Value::Integer(i64::from(self.connection))),
-            ("mode", Value::bulk("standalone")),
-            ("role", Value::bulk("master")),
-            ("modules", Value::Array(Vec::new())),
-        ];
-        let pairs = pairs.map(|(name, value)| (Value::bulk(name), value)).to_vec();
-        Writer::new(out, self.version).value(&Value::Map(pairs));
-    }
-
     /// Carries out `SESSION`: replies with the session, and opens one if there is none. `SESSION ID NUMBER REVISION`
     /// resumes a session.
     fn session_command(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
@@ -689,140 +488,6 @@ impl Conversation {
         self.stage = Stage::Asked(pending);
         Step::Ask(request)
     }
-
-    /// Takes the node's answer to the present request; returns how to go on.
-    pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
-        match std::mem::take(&mut self.stage) {
-            // No request was sent, so there is no reply to write.
-            stage @ (Stage::Idle | Stage::Subscribing | Stage::Checked(_)) => {
-                self.stage = stage;
-                Step::Answered
-            }
-            Stage::Opening(pending) => self.opened(pending, answer, now, out),
-            Stage::Asked(pending) => {
-                self.session.answered(&answer);
-                if let Answer::Refused(Refusal::NoSession { .. }) = answer {
-                    self.session = Session::resumed(SessionId(0), 0, self.session.seen());
-                }
-                self.reply(*pending, answer, out);
-                Step::Answered
-            }
-        }
-    }
-
-    fn opened(&mut self, pending: Option<Box<Pending>>, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
-        self.session.answered(&answer);
-        match (answer, pending) {
-            (Answer::Done { .. }, Some(pending)) => return self.send_now(pending, now),
-            (Answer::Done { .. }, None) => self.write_session(out),
-            // Only the session was asked for, so nothing of the client's own request was executed.
-            (Answer::Unknown, _) => Writer::new(out, self.version).error("LATE reason=expired retry-after-ms=0"),
-            (answer, _) => self.refuse(&answer, None, out),
-        }
-        Step::Answered
-    }
-
-    fn reply(&mut self, pending: Pending, answer: Answer, out: &mut Vec<u8>) {
-        let output = match answer {
-            Answer::Done { output, .. } => output,
-            // A watched record has changed.
-            Answer::Refused(Refusal::Unexpected { .. }) if pending.several => {
-                return Writer::new(out, self.version).null_array();
-            }
-            answer => return self.refuse(&answer, Some(&pending), out),
-        };
-        match output {
-            Output::Values(values) if pending.shapes.first() == Some(&Shape::Watched) => {
-                let lengths = self.watched.iter().map(|(_, value)| value).chain(&values);
-                let bytes: usize = lengths.flatten().map(Vec::len).sum();
-                if bytes > WATCHED_BYTES_MAX {
-                    let error = "ERR the values of the watched keys are too long: UNWATCH some";
-                    return Writer::new(out, self.version).error(error);
-                }
-                self.watched.extend(pending.watches.into_iter().zip(values));
-                Writer::new(out, self.version).simple("OK");
-            }
-            Output::Values(values) => {
-                let mut values = values.into_iter();
-                if pending.several {
-                    Writer::new(out, self.version).array(pending.shapes.len());
-                }
-                for shape in &pending.shapes {
-                    let reply = values.next().flatten().unwrap_or_default();
-                    match shape {
-                        Shape::Scan => out.extend(numbered(&reply, &self.cursors)),
-                        _ => out.extend(reply),
-                    }
-                }
-            }
-            Output::Fate(fate) => {
-                let fate = match fate {
-                    Fate::Committed(revision) => format!("committed {revision}"),
-                    Fate::NotExecuted => "not-executed".into(),
-                    Fate::Forgotten => "forgotten".into(),
-                };
-                match pending.work {
-                    Work::Outcome(_) => Writer::new(out, self.version).simple(&fate),
-                    // The number was used before: the client resumed a session with too small a number.
-                    _ => Writer::new(out, self.version).error(&format!("REFUSED {} was used: {fate}", pending.id)),
-                }
-            }
-            Output::Session(session) => Writer::new(out, self.version).integer(session.0 as i64),
-            Output::Reading(reading) => {
-                let max_age = match pending.shapes.first() {
-                    Some(Shape::Fresh(max_age)) => *max_age,
-                    _ => Nanos::ZERO,
-                };
-                write_reading(reading, max_age, &mut Writer::new(out, self.version));
-            }
-            Output::Sampled(true) => Writer::new(out, self.version).simple("OK"),
-            Output::Sampled(false) => Writer::new(out, self.version).null(),
-        }
-    }
-
-    /// Writes the error for a request that was not executed, or may not have been.
-    fn refuse(&self, answer: &Answer, pending: Option<&Pending>, out: &mut Vec<u8>) {
-        let id = pending.map_or(RequestId::default(), |pending| pending.id);
-        let has_number = pending.is_some_and(|pending| matches!(pending.work, Work::Transaction(_)));
-        let text = match answer {
-            Answer::Late {
-                reason,
-                retry_after,
-                node,
-            } => {
-                let node = node.map_or(String::new(), |node| format!(" node={node}"));
-                let ms = retry_after.0.div_ceil(1_000_000);
-                format!("LATE reason={reason} retry-after-ms={ms}{node}")
-            }
-            Answer::Unknown if pending.is_some_and(|pending| pending.work.is_of_memory()) => {
-                "UNKNOWN it may be set or not: set the next reading".into()
-            }
-            Answer::Unknown => format!("UNKNOWN {id}"),
-            // The reply shows that the request took a number, because clients count them.
-            Answer::Refused(refusal) if has_number => format!("REFUSED {id} {refusal}"),
-            Answer::Refused(refusal) => format!("ERR {refusal}"),
-            Answer::Done { .. } => return,
-        };
-        Writer::new(out, self.version).error(&text);
-    }
-}
-
-/// Replaces the cursor in a reply of `SCAN`, which is a key, by its number.
-fn numbered(reply: &[u8], cursors: &Cursors) -> Vec<u8> {
-    let place = || {
-        let rest = reply.strip_prefix(b"*2\r\n$")?;
-        let end = rest.windows(2).position(|pair| pair == b"\r\n")?;
-        let length: usize = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
-        let (cursor, behind) = rest.get(end + 2..)?.split_at_checked(length)?;
-        Some((cursor, behind))
-    };
-    // Other replies are an error, or the end of the scan (cursor 0).
-    let Some((key, behind)) = place().and_then(|(cursor, behind)| Some((unspell(cursor)?, behind))) else {
-        return reply.to_vec();
-    };
-    let number = cursors.name(key);
-    let header = format!("*2\r\n${}\r\n", number.len());
-    [header.as_bytes(), &number, behind].concat()
 }
 
 /// Translates `TSET` and `GETFRESH`, for a request that was read `waited` ago.
@@ -848,24 +513,6 @@ fn of_memory(words: &Words, waited: Nanos) -> Result<Option<(Work, Shape)>, Stri
         return Ok(Some((Work::Fresh(key()), Shape::Fresh(span(words.argument(2))?))));
     }
     Ok(None)
-}
-
-/// Writes the reply to `GETFRESH`.
-fn write_reading(reading: Option<(Nanos, Vec<u8>)>, max_age: Nanos, out: &mut Writer<'_>) {
-    match reading {
-        None => out.null_array(),
-        Some((Nanos::MAX, _)) => out.error("STALE age-ms=unknown"),
-        Some((age, value)) => {
-            // Rounds up, so that an age is never shown as less than it is.
-            let age_ms = age.0.div_ceil(1_000_000);
-            if age > max_age {
-                return out.error(&format!("STALE age-ms={age_ms}"));
-            }
-            out.array(2);
-            out.bulk(&value);
-            out.integer(i64::try_from(age_ms).unwrap_or(i64::MAX));
-        }
-    }
 }
 
 /// Parses an age in milliseconds.

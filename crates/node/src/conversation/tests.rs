@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use punctual_federation::ids::NodeId;
-use punctual_federation::message::{Position, Reason};
+use punctual_federation::message::{Answer, Fate, Output, Position, Reason, Refusal};
 use punctual_server::resp::Bounds;
 use punctual_server::resp::reply::ReplyParser;
-use punctual_server::users::{Hashed, User, Users};
+use punctual_server::users::{Hashed, Right, User, Users};
 
 use super::*;
 
