@@ -3,8 +3,8 @@
 use punctual_loop::ModeName;
 use punctual_platform::{KnobId, Provenance, Refusal};
 use punctual_runtime::report::{
-    Bin, CauseReport, Culprit, Doing, KnobReport, LoadReport, PlatformChoice, Protection, ResponseTimes, RunHeader,
-    RunReport, Sample, StartUp, Summary, TaskReport, WhereTimeWent,
+    Bin, CauseReport, ControllerCosts, Culprit, Doing, KnobReport, LoadReport, PlatformChoice, Protection,
+    ResponseTimes, RunHeader, RunReport, Sample, StartUp, Summary, TaskReport, UpdateTotals, WhereTimeWent,
 };
 use punctual_units::{Hertz, Share};
 use punctual_workload::{Cause, ControllerKind, Goal, TaskGoal, UpdateMode};
@@ -278,20 +278,24 @@ pub fn report() -> RunReport {
             fresh_share_min: Some(0.71),
             admitted_share_mean: Some(0.69),
             clock_hz_mean: Some(1.88e9),
-            updates_offered: 1_650_000,
-            updates_installed: 1_155_000,
-            updates_shed: 490_000,
-            updates_superseded: 5_000,
-            updates_lost: 0,
-            sensors_unreconciled: 0,
+            updates: UpdateTotals {
+                offered: 1_650_000,
+                installed: 1_155_000,
+                shed: 490_000,
+                superseded: 5_000,
+                lost: 0,
+                sensors_unreconciled: 0,
+            },
             energy_j: None,
             energy_parts_j: None,
             celsius_max: Some(61.5),
             best_effort_jobs: 5_321,
-            decision_us_median: Some(1.1),
-            clock_changes_within_jobs: 0,
-            pacing_us_median: None,
-            controller_core_share: Some(0.0004),
+            controller: ControllerCosts {
+                decision_us_median: Some(1.1),
+                clock_changes_within_jobs: 0,
+                pacing_us_median: None,
+                core_share: Some(0.0004),
+            },
             probe_us: Some([4.0, 61.0, 912.0]),
             steal_share: Some(0.012),
             notes: vec!["fallback: 3 windows without a finished job".into()],

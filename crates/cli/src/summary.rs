@@ -107,18 +107,19 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
             })],
         ),
     ];
-    if let Some(decision) = summary.decision_us_median {
+    if let Some(decision) = summary.controller.decision_us_median {
         let share = summary
-            .controller_core_share
+            .controller
+            .core_share
             .map_or(String::new(), |share| format!(", {:.2} % of a core", share * 100.0));
         rows.push((
             "controller",
             vec![format!("{decision:.1} us per decision (median){share}")],
         ));
     }
-    if summary.clock_changes_within_jobs > 0 {
-        let per_job = summary.clock_changes_within_jobs as f64 / summary.jobs.max(1) as f64;
-        let took = summary.pacing_us_median.map_or(String::new(), |us| {
+    if summary.controller.clock_changes_within_jobs > 0 {
+        let per_job = summary.controller.clock_changes_within_jobs as f64 / summary.jobs.max(1) as f64;
+        let took = summary.controller.pacing_us_median.map_or(String::new(), |us| {
             format!(", in force {us:.0} us after a checkpoint (median)")
         });
         rows.push((
@@ -185,26 +186,26 @@ fn jobs(summary: &Summary) -> Vec<String> {
 
 fn updates(report: &RunReport) -> Vec<String> {
     let summary = &report.summary;
-    let told = summary.updates_installed + summary.updates_shed + summary.updates_superseded + summary.updates_lost;
-    let under_way = summary.updates_offered.saturating_sub(told);
+    let told = summary.updates.installed + summary.updates.shed + summary.updates.superseded + summary.updates.lost;
+    let under_way = summary.updates.offered.saturating_sub(told);
     let mut lines = vec![format!(
         "{} offered = {} installed + {} shed + {} superseded{}; {} lost",
-        count(summary.updates_offered),
-        count(summary.updates_installed),
-        count(summary.updates_shed),
-        count(summary.updates_superseded),
+        count(summary.updates.offered),
+        count(summary.updates.installed),
+        count(summary.updates.shed),
+        count(summary.updates.superseded),
         if under_way > 0 {
             format!(" + {} under way at the end", count(under_way))
         } else {
             String::new()
         },
-        count(summary.updates_lost)
+        count(summary.updates.lost)
     )];
     lines.push(format!("{} admitted on average", share(summary.admitted_share_mean)));
-    if summary.sensors_unreconciled > 0 {
+    if summary.updates.sensors_unreconciled > 0 {
         lines.push(format!(
             "{} sensors do not reconcile",
-            count(summary.sensors_unreconciled)
+            count(summary.updates.sensors_unreconciled)
         ));
     }
     lines
@@ -339,7 +340,7 @@ All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs 
     #[test]
     fn updates_under_way_at_the_end_are_counted() {
         let mut report = fixture::report();
-        report.summary.updates_installed -= 6;
+        report.summary.updates.installed -= 6;
         let text = summary(&report);
         assert!(
             text.contains("+ 5,000 superseded + 6 under way at the end; 0 lost"),

@@ -66,7 +66,7 @@ impl Verdict {
         Verdict {
             tasks: report.tasks.iter().map(Standing::of).collect(),
             fresh_kept: fresh.is_some_and(|least| least >= goal.min_fresh.get()),
-            accounted: summary.updates_lost == 0 && summary.sensors_unreconciled == 0,
+            accounted: summary.updates.lost == 0 && summary.updates.sensors_unreconciled == 0,
             inconclusive: summary.inconclusive,
         }
     }
@@ -119,7 +119,7 @@ impl Verdict {
             ));
         }
         if !self.accounted {
-            sentences.push(format!("{} updates were lost.", count(summary.updates_lost)));
+            sentences.push(format!("{} updates were lost.", count(summary.updates.lost)));
         }
         sentences
     }
@@ -355,7 +355,7 @@ mod tests {
                 format!("{goals} Only 42.0 % of the data was fresh at worst, under the minimum of 50.0 %."),
             ),
             (
-                |report| report.summary.updates_lost = 3,
+                |report| report.summary.updates.lost = 3,
                 format!("{goals} 3 updates were lost."),
             ),
             (

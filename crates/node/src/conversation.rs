@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
-use punctual_federation::message::{Command, Key, Operation, Request, Sample, Work, check_key};
+use punctual_federation::message::{ClientReading, Command, Key, Operation, Request, Work, check_key};
 use punctual_federation::session::Session;
 use punctual_server::commands::{self, Class, Place, Verb};
 use punctual_server::cursors::{Cursors, spell};

@@ -13,7 +13,8 @@ use crate::causes::Evidence;
 use crate::figures::{TaskFigures, Watched};
 use crate::full_core::FullCore;
 use crate::report::{
-    EnergyParts, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample, StartUp, Summary, TaskReport,
+    ControllerCosts, EnergyParts, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample, StartUp,
+    Summary, TaskReport, UpdateTotals,
 };
 use crate::samples::{LASTING_SAMPLES_MAX, LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
 
@@ -469,20 +470,24 @@ impl Span {
             fresh_share_min: self.fresh_min,
             admitted_share_mean: self.admitted.value(),
             clock_hz_mean: self.clock.value(),
-            updates_offered: ending.counts.offered,
-            updates_installed: ending.counts.installed,
-            updates_shed: ending.counts.shed,
-            updates_superseded: ending.counts.superseded,
-            updates_lost: ending.reconciliation.lost,
-            sensors_unreconciled: ending.reconciliation.unbalanced.len() as u64,
+            updates: UpdateTotals {
+                offered: ending.counts.offered,
+                installed: ending.counts.installed,
+                shed: ending.counts.shed,
+                superseded: ending.counts.superseded,
+                lost: ending.reconciliation.lost,
+                sensors_unreconciled: ending.reconciliation.unbalanced.len() as u64,
+            },
             energy_j: self.energy_j,
             celsius_max: self.celsius_max,
             energy_parts_j: ending.energy_parts_j,
             best_effort_jobs: self.best_effort_jobs,
-            decision_us_median: self.decisions.median_us(),
-            clock_changes_within_jobs: self.paced,
-            pacing_us_median: self.pacing.median_us(),
-            controller_core_share: ending.controller_core_share,
+            controller: ControllerCosts {
+                decision_us_median: self.decisions.median_us(),
+                clock_changes_within_jobs: self.paced,
+                pacing_us_median: self.pacing.median_us(),
+                core_share: ending.controller_core_share,
+            },
             probe_us: ending.probe_us,
             steal_share: ending.steal_share,
             notes,

@@ -599,18 +599,9 @@ pub struct Summary {
     pub admitted_share_mean: Option<f64>,
     /// Mean clock, in hertz.
     pub clock_hz_mean: Option<f64>,
-    /// Sensor updates that arrived. The counts of updates cover the whole run, so that they balance.
-    pub updates_offered: u64,
-    /// Sensor updates installed in the store.
-    pub updates_installed: u64,
-    /// Sensor updates rejected by admission.
-    pub updates_shed: u64,
-    /// Sensor updates overtaken by a newer one of the same sensor.
-    pub updates_superseded: u64,
-    /// Sensor updates with none of these outcomes: must be 0, checked sensor by sensor.
-    pub updates_lost: u64,
-    /// Sensors whose updates do not reconcile.
-    pub sensors_unreconciled: u64,
+    /// Sensor updates by outcome.
+    #[serde(flatten)]
+    pub updates: UpdateTotals,
     /// Energy in joules; `None` without a meter.
     pub energy_j: Option<f64>,
     /// Energy by parts of the machine, in joules; simulated machine only.
@@ -621,6 +612,43 @@ pub struct Summary {
     pub celsius_max: Option<f64>,
     /// Best-effort jobs that finished.
     pub best_effort_jobs: u64,
+    /// Time that the loop itself took.
+    #[serde(flatten)]
+    pub controller: ControllerCosts,
+    /// Oversleep of the probe on the real-time core: median, p99 and maximum, in microseconds. It is the no-op control
+    /// below which no latency of this run means anything. Over the whole run.
+    pub probe_us: Option<[f64; 3]>,
+    /// Host time in which the hypervisor ran something else, as a share of all cores' time, over the whole run.
+    pub steal_share: Option<f64>,
+    /// Problems that were worked around, in order.
+    pub notes: Vec<String>,
+}
+
+/// Sensor updates by outcome, over the whole run, so that they balance.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UpdateTotals {
+    /// Sensor updates that arrived.
+    #[serde(rename = "updates_offered")]
+    pub offered: u64,
+    /// Sensor updates installed in the store.
+    #[serde(rename = "updates_installed")]
+    pub installed: u64,
+    /// Sensor updates rejected by admission.
+    #[serde(rename = "updates_shed")]
+    pub shed: u64,
+    /// Sensor updates overtaken by a newer one of the same sensor.
+    #[serde(rename = "updates_superseded")]
+    pub superseded: u64,
+    /// Sensor updates with none of these outcomes: must be 0, checked sensor by sensor.
+    #[serde(rename = "updates_lost")]
+    pub lost: u64,
+    /// Sensors whose updates do not reconcile.
+    pub sensors_unreconciled: u64,
+}
+
+/// Time that the loop itself took to decide and to change the clock.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ControllerCosts {
     /// Median decision time in microseconds, to three digits.
     pub decision_us_median: Option<f64>,
     /// Number of clock changes within jobs.
@@ -630,14 +658,8 @@ pub struct Summary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing_us_median: Option<f64>,
     /// CPU time of the control thread as a share of one core, over the whole run.
-    pub controller_core_share: Option<f64>,
-    /// Oversleep of the probe on the real-time core: median, p99 and maximum, in microseconds. It is the no-op control
-    /// below which no latency of this run means anything. Over the whole run.
-    pub probe_us: Option<[f64; 3]>,
-    /// Host time in which the hypervisor ran something else, as a share of all cores' time, over the whole run.
-    pub steal_share: Option<f64>,
-    /// Problems that were worked around, in order.
-    pub notes: Vec<String>,
+    #[serde(rename = "controller_core_share")]
+    pub core_share: Option<f64>,
 }
 
 /// News of a run while it runs.

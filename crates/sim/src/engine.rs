@@ -111,7 +111,7 @@ pub struct Simulation<'t> {
     /// Whether the pace of each core must be computed again before time passes.
     pub(crate) unpaced: bool,
     /// State of the shared cache and memory.
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedCache,
     /// Number of jobs released per task.
     released: Vec<u64>,
     /// Steps that have ended, jobs that were released, and cores given to the store's work or back: while the number is
@@ -142,7 +142,7 @@ pub(crate) struct ClockState {
 /// The store's own work, and the cores that it runs on.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreWork<'t> {
-    pub(crate) feed: Feed<'t>,
+    pub(crate) feed: UpdateFeed<'t>,
     /// Group commits; only in memory-first mode.
     pub(crate) committer: Option<Committer>,
     /// Core of updates that are transactions of their own.
@@ -167,7 +167,7 @@ pub(crate) struct Io {
 #[derive(Clone, Debug)]
 struct EventQueue {
     /// Events not reported yet; per runner at most one release and one completion or checkpoint.
-    pending: VecDeque<Event>,
+    pending: VecDeque<SimulationEvent>,
     /// Waits of the unreported completions of jobs with a deadline, in the same order.
     pending_waits: VecDeque<Waits>,
     /// Waits of the completion of such a job that was reported last.
@@ -188,9 +188,9 @@ impl EventQueue {
     }
 
     /// Takes the oldest event, and notes the waits of its job.
-    fn take(&mut self) -> Option<Event> {
+    fn take(&mut self) -> Option<SimulationEvent> {
         let event = self.pending.pop_front()?;
-        if let Event::Completed(JobOutcome { deadline: Some(_), .. }) = event {
+        if let SimulationEvent::Completed(JobOutcome { deadline: Some(_), .. }) = event {
             self.last_waits = self.pending_waits.pop_front().unwrap_or_default();
         }
         Some(event)
@@ -266,7 +266,7 @@ impl<'t> Simulation<'t> {
         let runner = |(id, task): (u32, &Task)| Runner::new(TaskId(id), task, work.seed, id as usize);
         let runners = (0..).zip(&work.tasks).map(runner).collect();
         let store = StoreWork {
-            feed: Feed::silent(&model.store),
+            feed: UpdateFeed::silent(&model.store),
             committer: None,
             update_core: 0,
             house: 0,
@@ -309,7 +309,7 @@ impl<'t> Simulation<'t> {
             urged: vec![None; model.cores as usize],
             stale: true,
             unpaced: true,
-            shared: Shared::new(&model),
+            shared: SharedCache::new(&model),
             released: vec![0; tasks],
             work_changes: 0,
             next_wake: Time::ZERO,
@@ -340,7 +340,7 @@ impl<'t> Simulation<'t> {
             if next > until {
                 self.now = self.now.max(until);
                 self.store.feed.arrive(self.now);
-                return Event::Reached;
+                return SimulationEvent::Reached;
             }
             let was_open = self.throttle.open(self.now);
             if self.idles_beside_work() {
@@ -532,7 +532,7 @@ impl<'t> Simulation<'t> {
                 done,
                 of,
             };
-            self.events.pending.push_back(Event::Progressed(progress));
+            self.events.pending.push_back(SimulationEvent::Progressed(progress));
         }
         let complete = job.op == steps;
         self.lock.release(Occupant::Runner(r));
@@ -550,7 +550,7 @@ impl<'t> Simulation<'t> {
         }
         if let Some(job) = runner.retire(now) {
             let outcome = job.outcome(runner.task, runner.deadline);
-            self.events.pending.push_back(Event::Completed(outcome));
+            self.events.pending.push_back(SimulationEvent::Completed(outcome));
             self.next_wake = self.next_wake.min(self.runners[r].next_release);
         }
         self.go_home(r);
@@ -627,7 +627,7 @@ impl<'t> Simulation<'t> {
             true => SimulationEvent::Released { task, job, at },
             false => SimulationEvent::Skipped { task, at },
         };
-        self.released[task.index()] += u64::from(matches!(event, Event::Released { .. }));
+        self.released[task.index()] += u64::from(matches!(event, SimulationEvent::Released { .. }));
         self.events.pending.push_back(event);
     }
 

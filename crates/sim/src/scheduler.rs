@@ -334,17 +334,17 @@ impl Simulation<'_> {
                         .as_mut()?
                         .enter(JobStage::Lock { through }, self.now);
                 }
-                Stage::Help { through } if !self.store.feed.installed_through(through) => {
+                JobStage::Help { through } if !self.store.feed.installed_through(through) => {
                     return Some(Occupant::Installer);
                 }
-                Stage::Help { .. } => self.access(r),
-                Stage::Waiting
-                | Stage::Between
-                | Stage::Compute
-                | Stage::Fill
-                | Stage::Access
-                | Stage::Commit
-                | Stage::Polling { .. } => {
+                JobStage::Help { .. } => self.access(r),
+                JobStage::Waiting
+                | JobStage::Between
+                | JobStage::Compute
+                | JobStage::Fill
+                | JobStage::Access
+                | JobStage::Commit
+                | JobStage::Polling { .. } => {
                     return Some(Occupant::Runner(r));
                 }
             }
@@ -425,7 +425,7 @@ impl Simulation<'_> {
                 } else {
                     0
                 };
-                (Stage::Lock { through }, Effort::default())
+                (JobStage::Lock { through }, Effort::default())
             }
             Step::Phase(phase) => {
                 let effort = self.phase_effort(runner.program, phase);
@@ -437,7 +437,7 @@ impl Simulation<'_> {
 
     /// Submits a request to a device and returns the stage of the wait: as the lending policy decided for a job that is
     /// pinned to an exclusive core, blocked for others.
-    fn ask(&mut self, r: usize, device: usize, request: Request) -> Stage {
+    fn ask(&mut self, r: usize, device: usize, request: PageRequest) -> JobStage {
         let done = self.io.devices[device].submit(request, self.now);
         self.io.begun += 1;
         let decided = self.lending.as_ref().filter(|_| self.runners[r].pinned);

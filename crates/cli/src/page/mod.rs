@@ -115,7 +115,7 @@ pub fn stages(page: &mut String, stages: &[StageReport]) {
 
 fn tiles(page: &mut String, report: &RunReport, verdict: &Verdict) {
     let summary = &report.summary;
-    let shed = summary.updates_shed as f64 / summary.updates_offered.max(1) as f64;
+    let shed = summary.updates.shed as f64 / summary.updates.offered.max(1) as f64;
     let tiles = [
         (
             format!("{} of {}", verdict.held(), verdict.tasks.len()),
@@ -131,9 +131,9 @@ fn tiles(page: &mut String, report: &RunReport, verdict: &Verdict) {
         ),
         (
             percent(shed),
-            format!("of {} updates shed", count(summary.updates_offered)),
+            format!("of {} updates shed", count(summary.updates.offered)),
         ),
-        (count(summary.updates_lost), "updates lost".to_string()),
+        (count(summary.updates.lost), "updates lost".to_string()),
     ];
     *page += "<div class=\"tiles\">\n";
     for (figure, what) in tiles {

@@ -26,7 +26,7 @@ fn reaches_the_goal(report: &RunReport) -> Result<(), String> {
         [summary.tardiness_mean, summary.fresh_share_min].map(|figure| figure.unwrap_or(f64::NAN));
     let off = (tardiness - goal.tasks.nominal()).abs();
     let fresh = fresh_min >= goal.min_fresh.get();
-    if off <= 0.05 && fresh && summary.updates_lost == 0 {
+    if off <= 0.05 && fresh && summary.updates.lost == 0 {
         return Ok(());
     }
     Err(format!("tardiness {tardiness}, fresh at least {fresh_min}",))
@@ -163,7 +163,7 @@ fn within_jobs_a_surge_of_work_is_met_by_the_first_job() {
         (request.scenario.control.within, request.surge, request.record) = (within, Some(surge), true);
         let Finished { report, log } = run(&request, &mut unwatched).unwrap();
         assert_eq!(replay(&log.unwrap()).unwrap(), []);
-        assert_eq!(report.summary.clock_changes_within_jobs > 0, within);
+        assert_eq!(report.summary.controller.clock_changes_within_jobs > 0, within);
         let surged = report.jobs.iter().filter(|job| (20.0..21.0).contains(&job.t_s));
         surged.map(|job| job.tardiness).fold(0.0, f64::max)
     };

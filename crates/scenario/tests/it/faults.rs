@@ -57,7 +57,7 @@ fn keeps_its_promises(report: &RunReport) -> Result<(), String> {
         .iter()
         .all(|sample| (0.0..=1.0).contains(&sample.admitted_knob));
     let fresh = report.summary.fresh_share_min >= Some(report.header.goal.min_fresh.get());
-    let reconciled = report.summary.updates_lost == 0 && report.summary.sensors_unreconciled == 0;
+    let reconciled = report.summary.updates.lost == 0 && report.summary.updates.sensors_unreconciled == 0;
     match knobs && fresh && reconciled {
         true => Ok(()),
         false => Err(format!("knobs {knobs}, fresh {fresh}, reconciled {reconciled}")),

@@ -35,7 +35,7 @@ fn recorded(within: bool) -> EventLog {
     request.record = true;
     let Finished { report, log } = run(&request, &mut unwatched).unwrap();
     assert_eq!(
-        (report.summary.updates_lost, report.summary.sensors_unreconciled),
+        (report.summary.updates.lost, report.summary.updates.sensors_unreconciled),
         (0, 0)
     );
     log.unwrap()

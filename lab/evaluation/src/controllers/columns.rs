@@ -77,8 +77,8 @@ fn values(
         clocks.map(|sum| sum / count / top),
         ending,
         Some(fallback / report.samples.len().max(1) as f64),
-        Some(summary.clock_changes_within_jobs as f64 / summary.jobs.max(1) as f64),
-        summary.decision_us_median,
-        summary.pacing_us_median,
+        Some(summary.controller.clock_changes_within_jobs as f64 / summary.jobs.max(1) as f64),
+        summary.controller.decision_us_median,
+        summary.controller.pacing_us_median,
     ]
 }

@@ -81,7 +81,14 @@ mod tests {
         };
         let plant = Some(Plant::NoFence);
         for failed in [None, Some(&failed)] {
-            let page = page(&ClusterSettings::default(), &sum, 1, plant, failed, "punctual-lab cluster sim");
+            let page = page(
+                &ClusterSettings::default(),
+                &sum,
+                1,
+                plant,
+                failed,
+                "punctual-lab cluster sim",
+            );
             punctual_cli::fixture::check_nesting(&page);
             assert!(page.contains("simulated") && page.contains("crash 2"));
             assert_eq!(page.contains("<svg"), failed.is_some());

@@ -10,7 +10,7 @@ mod threads;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use punctual_cores::Request;
+use punctual_cores::PlacementRequest;
 use punctual_loop::{EventLog, LOG_VERSION};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_cores::{Limits, PlaceError, Placement, Request, Seat, Unfit, place};
+use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Unfit, place};
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::thread::set_scheduling;
 use punctual_platform::linux::{BestEffort, LinuxMachine, thread};

@@ -226,7 +226,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     }
 
     /// Runs a thread of this process on a core, beside the tasks.
-    fn seat(&mut self, name: String, request: Request, thread: Tid) -> Result<Seated, RuntimeError> {
+    fn seat(&mut self, name: String, request: PlacementRequest, thread: Tid) -> Result<Seated, RuntimeError> {
         self.list.guests.retain(|guest| guest.place.is_taken());
         let (seat, request, told) = self.list.seat(&name, request)?;
         let found = AsFound::of(thread)?;

@@ -62,7 +62,7 @@ impl Run {
             figure(drr_mean),
             share(admitted_share_mean),
             share(fresh_share_min),
-            count(self.summary.updates_lost),
+            count(self.summary.updates.lost),
         )
     }
 }
@@ -173,17 +173,17 @@ fn figures() -> Vec<Figure> {
             run.summary.clock_hz_mean
         }),
         figure("updates_lost", "updates lost, in all", Told::Sum, |run| {
-            Some(run.summary.updates_lost as f64)
+            Some(run.summary.updates.lost as f64)
         }),
         figure("energy_j", "energy, J", plain(1), |run| run.summary.energy_j),
         figure("decision_us_median", "decision, us", plain(1), |run| {
-            run.summary.decision_us_median
+            run.summary.controller.decision_us_median
         }),
         figure(
             "controller_core_share",
             "controller, % of a core",
             scaled(100.0, 2),
-            |run| run.summary.controller_core_share,
+            |run| run.summary.controller.core_share,
         ),
         figure("probe_us_p99", "idle probe late, us, p99", plain(0), |run| {
             run.summary.probe_us.map(|[_, p99, _]| p99)
@@ -273,7 +273,7 @@ mod tests {
             run(1, 0, |report| report.summary.tardiness_mean = Some(1.2)),
             run(2, 0, |report| report.summary.tardiness_mean = Some(1.4)),
             run(2, 1, |report| {
-                report.summary.updates_lost = 3;
+                report.summary.updates.lost = 3;
                 report.summary.inconclusive = true;
                 report.summary.probe_us = None;
             }),

@@ -58,13 +58,13 @@ pub fn failings(report: &RunReport, due: u64) -> Vec<String> {
     let fresh = settled().map(|sample| sample.fresh_share).fold(1.0, f64::min);
     require(fresh >= FRESH_LEAST, format!("{} fresh", percent(fresh)));
     for (updates, what) in [
-        (summary.updates_shed, "shed"),
-        (summary.updates_superseded, "superseded"),
-        (summary.updates_lost, "lost"),
+        (summary.updates.shed, "shed"),
+        (summary.updates.superseded, "superseded"),
+        (summary.updates.lost, "lost"),
     ] {
         require(updates == 0, format!("{} {what}", count(updates)));
     }
-    let offered = summary.updates_offered as f64 / due.max(1) as f64;
+    let offered = summary.updates.offered as f64 / due.max(1) as f64;
     require(
         offered >= OFFERED_LEAST,
         format!("the feeder offered {} of the updates", percent(offered)),
@@ -90,8 +90,8 @@ mod tests {
         let mut report = fixture::report();
         report.samples.iter_mut().for_each(|sample| sample.fresh_share = 1.0);
         report.summary.tardiness_mean = Some(0.84);
-        report.summary.updates_shed = 0;
-        report.summary.updates_superseded = 0;
+        report.summary.updates.shed = 0;
+        report.summary.updates.superseded = 0;
         report
     }
 
@@ -108,19 +108,19 @@ mod tests {
             failings_of(|report| report.summary.tardiness_mean = Some(0.86)),
             "tardiness 0.86"
         );
-        assert_eq!(failings_of(|report| report.summary.updates_shed = 1000), "1,000 shed");
+        assert_eq!(failings_of(|report| report.summary.updates.shed = 1000), "1,000 shed");
         assert_eq!(
-            failings_of(|report| report.summary.updates_superseded = 1),
+            failings_of(|report| report.summary.updates.superseded = 1),
             "1 superseded"
         );
-        assert_eq!(failings_of(|report| report.summary.updates_lost = 2), "2 lost");
+        assert_eq!(failings_of(|report| report.summary.updates.lost = 2), "2 lost");
         assert_eq!(failings_of(|report| report.summary.skipped = 3), "3 jobs left out");
         assert_eq!(
             failings_of(|report| report.samples[200].fresh_share = 0.98),
             "98.0 % fresh"
         );
         assert_eq!(
-            failings_of(|report| report.summary.updates_offered = 1_600_000),
+            failings_of(|report| report.summary.updates.offered = 1_600_000),
             "the feeder offered 97.0 % of the updates"
         );
         // A run in which no job ended has a mean tardiness of 0.
