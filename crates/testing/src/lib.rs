@@ -13,8 +13,7 @@ mod ports;
 pub mod power;
 mod task;
 mod virtual_os;
-#[cfg(target_os = "linux")]
-mod workers;
+mod waiting;
 
 #[cfg(unix)]
 pub use children::{Kept, copy_program, output, start};
@@ -26,5 +25,4 @@ pub use task::task_by_hand;
 pub use virtual_os::{
     CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
 };
-#[cfg(target_os = "linux")]
-pub use workers::{ROLE, workers};
+pub use waiting::{CHILD_MAX, WAIT_MAX, wait_for, wait_ok, wait_until};

@@ -42,8 +42,8 @@ pub enum Violation {
 
 /// How often each race is tried.
 const ROUNDS: u64 = 500;
-/// A wait that nothing else bounds ends at this, and is a lost wake-up then: no machine is that busy.
-const PATIENCE: Nanos = Nanos::from_secs(60);
+/// A wait that nothing else bounds ends after this time, and is a lost wake-up then.
+const PATIENCE: Nanos = Nanos::from_secs(crate::WAIT_MAX.as_secs());
 
 /// Tries everything but inheritance.
 ///
