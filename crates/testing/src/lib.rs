@@ -7,7 +7,6 @@ pub mod conformance;
 mod free_cores;
 mod kernel;
 #[cfg(target_os = "linux")]
-pub mod neighbours;
 mod ports;
 #[cfg(target_os = "linux")]
 pub mod power;
@@ -20,7 +19,8 @@ pub use children::{Kept, copy_program, output, start};
 #[cfg(target_os = "linux")]
 pub use free_cores::free_cores;
 pub use kernel::{kernel_files, shared_folder};
-pub use ports::free_ports;
+#[cfg(target_os = "linux")]
+pub use ports::{reserved_ports, reserved_ports as free_ports};
 pub use task::task_by_hand;
 pub use virtual_os::{
     CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
