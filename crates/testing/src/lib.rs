@@ -6,6 +6,8 @@ pub mod conformance;
 #[cfg(target_os = "linux")]
 mod free_cores;
 mod kernel;
+#[cfg(unix)]
+mod machine;
 #[cfg(target_os = "linux")]
 mod ports;
 #[cfg(target_os = "linux")]
@@ -19,6 +21,8 @@ pub use children::{Kept, copy_program, output, start};
 #[cfg(target_os = "linux")]
 pub use free_cores::free_cores;
 pub use kernel::{kernel_files, shared_folder};
+#[cfg(unix)]
+pub use machine::{MachineGuard, machine};
 #[cfg(target_os = "linux")]
 pub use ports::{reserved_ports, reserved_ports as free_ports};
 pub use task::task_by_hand;
