@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Between two looks at a child that is waited for.
+/// Interval at which a child is checked that is waited for; its bound ends the wait.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// A child that ends with the test at the latest, and after its bound in any case. On Linux it also ends with the
@@ -221,25 +221,28 @@ fn default_signals() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CHILD_MAX;
     use std::os::unix::process::ExitStatusExt;
-
-    const BOUND: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_child_of_a_shell_that_ignores_interrupts_is_interrupted_all_the_same() {
         // The shell ignores SIGINT, and what it starts inherits that: so does this test's own shell, were it not for
         // `start`.
-        let script = "trap '' INT; exec \"$0\" --exact tests::interrupts_itself --nocapture";
+        let script = "trap '' INT; exec \"$0\" --exact children::tests::interrupts_itself --nocapture";
         let program = std::env::current_exe().expect("a path");
         let shell = ["-c", script].map(std::ffi::OsString::from);
-        let told = output(Command::new("sh").args(shell).arg(program), BOUND).expect("a shell");
-        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let told = output(Command::new("sh").args(shell).arg(program), CHILD_MAX).expect("a shell");
+        let (said, errors) = (
+            String::from_utf8_lossy(&told.stdout),
+            String::from_utf8_lossy(&told.stderr),
+        );
+        assert!(told.status.success() && said.contains("1 passed"), "{said}{errors}");
     }
 
     /// The test above runs it once more, in a process that ignores SIGINT.
     #[test]
     fn interrupts_itself() {
-        let mut child = start(Command::new("sleep").arg("50"), BOUND).expect("a child");
+        let mut child = start(Command::new("sleep").arg("50"), CHILD_MAX).expect("a child");
         // SAFETY: a plain system call; the child has not been waited for, so the id is its own.
         assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
         assert_eq!(child.wait().expect("an end").signal(), Some(libc::SIGINT));
