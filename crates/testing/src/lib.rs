@@ -22,7 +22,7 @@ pub use children::{Kept, copy_program, output, start};
 pub use free_cores::free_cores;
 pub use kernel::{kernel_files, shared_folder};
 #[cfg(unix)]
-pub use machine::{MachineGuard, machine};
+pub use machine::{MachineGuard, machine, shared_machine};
 #[cfg(target_os = "linux")]
 pub use ports::{reserved_ports, reserved_ports as free_ports};
 pub use task::task_by_hand;

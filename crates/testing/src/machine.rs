@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-/// The machine, for one test at a time; others get it when this is dropped.
+/// The machine, for one test alone or for all that need its cores; released when this is dropped.
 #[derive(Debug)]
 pub struct MachineGuard(File);
 
@@ -16,11 +16,28 @@ pub struct MachineGuard(File);
 /// # Panics
 /// If the file cannot be opened or locked.
 pub fn machine() -> MachineGuard {
+    locked(File::lock)
+}
+
+/// Waits until no test has the machine for itself, and holds off tests that want it. For tests that need more than one
+/// core, which another one could take away, or that change what such a test compares; they run at the same time.
+///
+/// # Panics
+/// As [`machine`].
+pub fn shared_machine() -> MachineGuard {
+    locked(File::lock_shared)
+}
+
+fn locked(lock: fn(&File) -> std::io::Result<()>) -> MachineGuard {
     let path = std::env::temp_dir().join("punctual-tests-machine.lock");
     let file = open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    file.lock()
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    MachineGuard(file)
+    loop {
+        match lock(&file) {
+            Ok(()) => return MachineGuard(file),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("{}: {error}", path.display()),
+        }
+    }
 }
 
 /// Opens the file for reading, which suffices to lock it, because it may be another user's; creates it where it is
@@ -46,6 +63,7 @@ impl Drop for MachineGuard {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
@@ -62,6 +80,19 @@ mod tests {
                         std::thread::yield_now();
                         INSIDE.fetch_sub(1, Ordering::SeqCst);
                     }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn tests_that_share_the_machine_run_at_the_same_time() {
+        let both = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let _cores = shared_machine();
+                    both.wait();
                 });
             }
         });
