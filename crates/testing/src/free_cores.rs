@@ -6,15 +6,18 @@ use punctual_custody::recovery;
 
 use crate::waiting::poll;
 
-/// Puts back what dead programs have left changed, and waits until no living one has a core of its own: then all cores
-/// are there for a test, as on a machine at rest.
+/// Longest wait for programs that are no tests; a test that would have to wait longer is skipped.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Restores what dead programs have left changed, and waits until no living one has a core of its own: then all cores
+/// are there for a test, as on a machine at rest. For a test that holds [`machine`](crate::machine) or [`shared_machine`](crate::shared_machine).
 ///
 /// # Errors
-/// Which program has which core after `at_most`.
-pub fn free_cores(at_most: Duration) -> Result<(), String> {
+/// Which program has which core after a minute.
+pub fn free_cores() -> Result<(), String> {
     let folder = recovery::folder();
     let mut last = None;
-    let free = poll(at_most, || {
+    let free = poll(WAIT_MAX, || {
         // A failure to restore is no reason to skip a test.
         let _ = recovery::restore(&folder);
         let holders = recovery::look(&folder).map_or_else(|_| Vec::new(), |found| found.holders);

@@ -1232,7 +1232,7 @@ fn two_nodes_do_not_have_one_exclusive_core() {
     let (Some(last), 2..) = (cores.last(), cores.len()) else {
         return eprintln!("skipped: there is one core");
     };
-    if let Err(holder) = punctual_testing::free_cores(Duration::from_secs(60)) {
+    if let Err(holder) = punctual_testing::free_cores() {
         return eprintln!("skipped: {holder}");
     }
     let robot = scenario(&format!("[exclusive]\ncores = [{}]\n", last.0)).replace("real-time", "exclusive");
@@ -1275,7 +1275,7 @@ fn two_nodes_do_not_have_one_exclusive_core() {
     assert!(told.contains("exclusive.cores") && names, "{told}");
     assert_eq!(first.client().ask("SET a 1"), Value::ok());
     first.child.kill().expect("it ends");
-    if let Err(holder) = punctual_testing::free_cores(Duration::from_secs(60)) {
+    if let Err(holder) = punctual_testing::free_cores() {
         assert!(!holder.contains(&process.to_string()), "{holder}");
         return;
     }

@@ -27,9 +27,6 @@ const SHELL: &str = "shell-above";
 /// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What takes a core may be at work on this machine when the test begins.
-const QUIET: Duration = Duration::from_secs(60);
-
 /// The child's part; a test of its own name only when told so.
 #[test]
 fn child() {
@@ -175,7 +172,7 @@ fn is_moved_and_put_back(end: impl FnOnce(&str, &Path)) {
 
 #[test]
 fn the_shell_and_what_it_starts_are_put_back_after_the_end_and_after_a_kill() {
-    if let Err(holder) = free_cores(QUIET) {
+    if let Err(holder) = free_cores() {
         return eprintln!("skipped: {holder}");
     }
     is_moved_and_put_back(|_, file| fs::write(file, "").unwrap());

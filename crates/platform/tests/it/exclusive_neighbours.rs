@@ -268,7 +268,7 @@ impl Wanting {
 /// Claims the last core in the ledger of the machine; `None` where that is refused for longer than a test takes.
 fn claim_of_the_machine() -> Option<(Journal, MutexGuard<'static, ()>)> {
     let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Err(holder) = free_cores(QUIET) {
+    if let Err(holder) = free_cores() {
         eprintln!("skipped: {holder}");
         return None;
     }

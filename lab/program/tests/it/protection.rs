@@ -8,15 +8,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use common::{lab, refused, told};
 use punctual_platform::linux::{KernelTree, cores, thread};
 use punctual_testing::free_cores;
 
 const OTHER_USER: u32 = 65534;
-/// What takes a core may be at work on this machine when a test begins: then other things are refused than here.
-const QUIET: Duration = Duration::from_secs(60);
 
 /// Two frames in each way of a film of 4 MiB, once.
 const MOVIE: [&str; 12] = [
@@ -87,7 +84,7 @@ fn assert_not_judged(goals: &str) {
 
 #[test]
 fn without_rights_the_film_plays_and_everything_refused_is_named() {
-    if let Err(holder) = free_cores(QUIET) {
+    if let Err(holder) = free_cores() {
         return eprintln!("skipped: {holder}");
     }
     let folder = folder();
@@ -114,7 +111,7 @@ fn without_rights_the_film_plays_and_everything_refused_is_named() {
 
 #[test]
 fn on_one_core_the_film_plays_and_referees_are_refused() {
-    if let Err(holder) = free_cores(QUIET) {
+    if let Err(holder) = free_cores() {
         return eprintln!("skipped: {holder}");
     }
     let folder = folder();
@@ -148,7 +145,7 @@ fn on_one_core_the_film_plays_and_referees_are_refused() {
 
 #[test]
 fn a_run_without_rights_says_which_task_has_no_core() {
-    if let Err(holder) = free_cores(QUIET) {
+    if let Err(holder) = free_cores() {
         return eprintln!("skipped: {holder}");
     }
     let folder = folder();

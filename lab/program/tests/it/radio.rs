@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until a radio may have all cores of the machine; whether there are two, to move stages between.
 fn has_two_cores() -> bool {
-    if let Err(holder) = free_cores(PATIENCE) {
+    if let Err(holder) = free_cores() {
         eprintln!("{holder}");
     }
     std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
