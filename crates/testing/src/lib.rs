@@ -29,4 +29,4 @@ pub use task::task_by_hand;
 pub use virtual_os::{
     CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
 };
-pub use waiting::{CHILD_MAX, WAIT_MAX, wait_for, wait_ok, wait_until};
+pub use waiting::{CHILD_MAX, SetOnDrop, WAIT_MAX, wait_for, wait_ok, wait_until};

@@ -4,6 +4,7 @@
 //! holds for all waits. It ends tests that would hang, and states nothing about speed.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest wait for a condition; a wait on a busy machine takes seconds. Shorter than [`CHILD_MAX`], so that a failed
@@ -42,6 +43,16 @@ pub fn wait_ok<T, E: Debug>(what: &str, mut look: impl FnMut() -> Result<T, E>) 
     let mut last = None;
     let found = poll(WAIT_MAX, || look().map_err(|error| last = Some(error)).ok());
     found.unwrap_or_else(|| panic!("not within {WAIT_MAX:?}: {what}: {last:#?}"))
+}
+
+/// Sets a flag when dropped, also by the panic of a failed wait: threads of a scope that run until it is set end then.
+#[derive(Debug)]
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The first value of `look`; `None` if there is none after `at_most`. Looks at least once after that time, because
