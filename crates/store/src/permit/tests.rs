@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, mpsc};
-use std::time::Duration;
 
 use punctual_os::linux::thread::{real_time, scheduling};
 use punctual_os::{LinuxOs, Scheduling, Tid};
@@ -16,9 +15,7 @@ impl PermitQueue<LinuxOs> {
     }
 
     fn until_waiting(&self, threads: usize) {
-        while self.waiting() < threads {
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        punctual_testing::wait_until("threads wait", || self.waiting() >= threads);
     }
 
     fn is_idle(&self) -> bool {

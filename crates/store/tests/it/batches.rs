@@ -2,22 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use punctual_engines::Memory;
-use punctual_os::LinuxOs;
+use punctual_os::{LinuxOs, Os};
 use punctual_store::engine::{
     Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
     Write,
 };
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
+use punctual_testing::{WAIT_MAX, explore, wait_until};
 use punctual_units::{Clock, Nanos, SensorId, Seq};
 
 const SENSORS: u32 = 50;
 
-/// Longer than anything here takes on the busiest machine.
-const PATIENCE: Nanos = Nanos::from_secs(60);
+/// Bound of waits that no other bound ends.
+const PATIENCE: Nanos = Nanos::from_secs(WAIT_MAX.as_secs());
 
 /// An engine that tells `before` the key of each put.
 struct Watched<F> {
@@ -108,10 +108,11 @@ impl<F: Fn(&[u8]) -> Result<(), EngineError>> Write for WatchedWrite<'_, F> {
     }
 }
 
-fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static>(
+fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static, O: Os>(
+    os: O,
     before: F,
     helping: bool,
-) -> Store<Watched<F>, LinuxOs> {
+) -> Store<Watched<F>, O> {
     let spec = |sensor| ObjectSpec {
         key: format!("sensor/{sensor:02}").into(),
         avi: Nanos::from_secs(10),
@@ -127,11 +128,9 @@ fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static>(
         ..StoreOptions::default()
     };
     let engine = Memory::default();
-    let store = Store::open(Watched { engine, before }, LinuxOs, options).unwrap();
+    let store = Store::open(Watched { engine, before }, os.clone(), options).unwrap();
     for sensor in 0..SENSORS {
-        store
-            .offer(SensorId(sensor), Seq(1), LinuxOs.now(), b"reading")
-            .unwrap();
+        store.offer(SensorId(sensor), Seq(1), os.now(), b"reading").unwrap();
     }
     store
 }
@@ -158,7 +157,7 @@ fn an_update_that_cannot_be_written_is_tried_again_first_and_none_is_lost() {
             _ => Ok(()),
         }
     };
-    let store = store(refusing, true);
+    let store = store(LinuxOs, refusing, true);
     for installed in [9, 9] {
         let refused = store.install_pending(usize::MAX).unwrap_err();
         assert!(
@@ -192,22 +191,15 @@ fn a_waiter_for_the_permit_gets_it_after_one_update() {
         if go.lock().unwrap().take().is_some() {
             // Lets the other thread come and wait while the first update is being written.
             tell.send(()).unwrap();
-            let stat = named
-                .lock()
-                .unwrap()
-                .recv_timeout(PATIENCE.into())
-                .unwrap()
-                .join("stat");
-            let begun = Instant::now();
+            let stat = named.lock().unwrap().recv_timeout(WAIT_MAX).unwrap().join("stat");
             // It sleeps once it waits (proc(5), the field after the name in brackets).
-            while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
-                assert!(begun.elapsed() < PATIENCE.into(), "it does not wait");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait_until("the other thread waits", || {
+                std::fs::read_to_string(&stat).unwrap().contains(") S ")
+            });
         }
         Ok(())
     };
-    let store = store(noting, false);
+    let store = store(LinuxOs, noting, false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             told.lock().unwrap().recv().unwrap();
@@ -234,18 +226,17 @@ fn a_waiter_for_the_permit_gets_it_after_one_update() {
 
 #[test]
 fn a_get_inside_of_ones_own_write_transaction_does_not_wait_for_oneself() {
-    let store = store(|_| Ok(()), true);
-    let transaction = store.write_transaction(Deadline::NONE).unwrap();
-    // Offered after the transaction began, and hence not installed by it.
-    store.offer(SensorId(0), Seq(2), LinuxOs.now(), b"newer").unwrap();
-    let begun = LinuxOs.now();
-    assert_eq!(store.get(b"sensor/00").unwrap().as_deref(), Some(&b"reading"[..]));
-    assert_eq!(store.pending(), 1, "left to the updater");
-    assert!(
-        LinuxOs.now().since(begun) < PATIENCE,
-        "it waited for the lock that it held"
-    );
-    drop(transaction);
-    store.install_pending(usize::MAX).unwrap();
-    assert!(store.reconcile().balances());
+    explore(0..1, |os| {
+        let store = store(os.clone(), |_| Ok(()), true);
+        let transaction = store.write_transaction(Deadline::NONE).unwrap();
+        // Offered after the transaction began, and hence not installed by it.
+        store.offer(SensorId(0), Seq(2), os.now(), b"newer").unwrap();
+        let begun = os.now();
+        assert_eq!(store.get(b"sensor/00").unwrap().as_deref(), Some(&b"reading"[..]));
+        assert_eq!(store.pending(), 1, "left to the updater");
+        assert_eq!(os.now(), begun, "it waited for the lock that it held");
+        drop(transaction);
+        store.install_pending(usize::MAX).unwrap();
+        assert!(store.reconcile().balances());
+    });
 }
