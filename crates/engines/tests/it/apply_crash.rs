@@ -19,6 +19,7 @@ use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_store::batch::WriteSet;
 use punctual_store::{Store, StoreOptions};
+use punctual_testing::{CHILD_MAX, WAIT_MAX};
 use punctual_units::Revision;
 
 const KILLS: u64 = 20;
@@ -90,6 +91,7 @@ fn child() {
         };
         if early == "early" {
             acknowledge();
+            // Time for a kill in between.
             std::thread::sleep(Duration::from_millis(2));
         }
         store.apply(Revision(revision), &entry(revision)).unwrap();
@@ -106,7 +108,7 @@ fn run_and_kill(early: &str, directory: &Path, life: Duration) -> u64 {
         .env(CHILD, format!("{early}|{}", directory.display()))
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit());
-    let mut process = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
+    let mut process = punctual_testing::start(&mut command, CHILD_MAX).unwrap();
     let mut lines = BufReader::new(process.stdout().unwrap()).split(b'\n');
     assert!(
         lines.any(|line| line.is_ok_and(|line| line == b"ready")),
@@ -125,8 +127,9 @@ fn run_and_kill(early: &str, directory: &Path, life: Duration) -> u64 {
         }
         last
     });
+    // The kill comes at any moment of the child's work.
     std::thread::sleep(life);
-    told.recv_timeout(Duration::from_secs(100)).expect("an acknowledgement");
+    told.recv_timeout(WAIT_MAX).expect("an acknowledgement");
     assert_eq!(process.ended().unwrap(), None, "the child ended before it was killed");
     process.kill().unwrap();
     process.wait().unwrap();

@@ -6,12 +6,11 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
-use punctual_testing::shared_folder;
+use punctual_testing::{CHILD_MAX, shared_folder};
 
 const PARENT: &str = "FORK_TEST_PARENT";
 
@@ -105,12 +104,15 @@ fn parent() {
     // SAFETY: the child only sleeps.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        std::thread::sleep(Duration::from_secs(60));
+        // Until the test kills it; it ends by itself if the test cannot.
+        std::thread::sleep(CHILD_MAX);
         // SAFETY: ends the child.
         unsafe { libc::_exit(0) }
     }
     println!("\nchild {child}");
-    std::thread::sleep(Duration::from_secs(60));
+    loop {
+        std::thread::park();
+    }
 }
 
 #[test]
@@ -121,7 +123,7 @@ fn a_child_does_not_keep_the_store_of_its_dead_parent_closed() {
         .args(["--exact", "fork::parent", "--nocapture", "--test-threads=1"])
         .env(PARENT, directory.path())
         .stdout(Stdio::piped());
-    let mut parent = punctual_testing::start(&mut command, Duration::from_secs(60)).unwrap();
+    let mut parent = punctual_testing::start(&mut command, CHILD_MAX).unwrap();
     let mut lines = BufReader::new(parent.stdout().unwrap()).lines().map_while(Result::ok);
     let line = lines.find_map(|line| line.strip_prefix("child ").map(str::to_owned));
     let child: libc::pid_t = line.expect("the parent says which child it has").parse().unwrap();

@@ -22,11 +22,10 @@ use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError, Table, Write};
 use punctual_store::readers::HELD_AFTER;
 use punctual_store::{Deadline, Store, StoreOptions};
-use punctual_testing::{Kept, shared_folder, start};
+use punctual_testing::{CHILD_MAX, Kept, shared_folder, start, wait_for, wait_until};
 use punctual_units::Share;
 
 const CHILD: &str = "VISITORS_TEST_CHILD";
-const BOUND: Duration = Duration::from_secs(120);
 const RECORDS: u64 = 200;
 
 fn options(quota: usize) -> LmdbOptions {
@@ -98,7 +97,7 @@ impl Owner {
             .env(CHILD, format!("{}|{quota}", directory.display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut child = start(&mut command, BOUND).unwrap();
+        let mut child = start(&mut command, CHILD_MAX).unwrap();
         let lines = BufReader::new(child.stdout().unwrap()).lines();
         let mut owner = Owner { child, lines };
         owner.said("ready");
@@ -150,28 +149,25 @@ fn was_put_off<T>(read: &Result<T, EngineError>) -> bool {
 /// A visitor, and what it reads. The owner writes without rest, and so it ends the snapshot of a visitor that a busy
 /// machine puts off; then another one comes.
 fn visiting<T>(directory: &Path, read: impl Fn(&Visitor) -> Result<T, EngineError>) -> (Visitor, T) {
-    let begun = std::time::Instant::now();
-    loop {
-        let visitor = Visitor::open(directory).unwrap();
-        let found = read(&visitor);
-        if !was_put_off(&found) {
-            return (visitor, found.unwrap());
-        }
-        assert!(begun.elapsed() < BOUND, "each is ended");
-    }
+    wait_for(
+        || "a visitor that the owner does not end".into(),
+        || {
+            let visitor = Visitor::open(directory).unwrap();
+            let found = read(&visitor);
+            (!was_put_off(&found)).then(|| (visitor, found.unwrap()))
+        },
+    )
 }
 
 /// Reads until the snapshot, which is of this round, is lost; what the visitor is told.
 fn until_lost(visitor: &Visitor, round: u64) -> EngineError {
-    let begun = std::time::Instant::now();
-    loop {
-        match all(visitor) {
-            Ok(records) => assert_eq!(round_of(&records), round),
-            Err(told) => return told,
-        }
-        assert!(begun.elapsed() < BOUND, "it is never lost");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_for(
+        || "the snapshot is lost".into(),
+        || {
+            let read = all(visitor).map(|records| assert_eq!(round_of(&records), round));
+            read.err()
+        },
+    )
 }
 
 #[test]
@@ -195,7 +191,10 @@ fn each_snapshot_of_another_process_shows_one_commit_while_the_owner_writes() {
         assert_eq!(visitor.records(Table::Data), records.len() as u64);
     }
     assert_eq!(kept, 150, "each has a place in the table of readers");
-    assert!(rounds.is_sorted() && rounds[0] < rounds[149], "{rounds:?}");
+    assert!(rounds.is_sorted(), "{rounds:?}");
+    wait_until("the owner goes on", || {
+        round_of(&visiting(folder.path(), all).1) > rounds[0]
+    });
     let [written, _] = owner.end();
     assert!(written >= rounds[149]);
 }
@@ -204,6 +203,7 @@ fn each_snapshot_of_another_process_shows_one_commit_while_the_owner_writes() {
 fn checks_and_copies_are_made_while_the_owner_writes() {
     let (folder, copies) = (shared_folder(), shared_folder());
     let owner = Owner::of(folder.path(), 64 << 20);
+    wait_until("the owner writes", || round_of(&visiting(folder.path(), all).1) > 1);
     let mut last = 0;
     for number in 0..20 {
         visiting(folder.path(), |visitor| visitor.verify(Verify::Full, |_| ()));
@@ -222,7 +222,7 @@ fn checks_and_copies_are_made_while_the_owner_writes() {
         assert!(round >= last, "{round} after {last}");
         last = round;
     }
-    assert!(last > 1, "the owner did not write meanwhile");
+    assert!(last > 1);
     let [written, _] = owner.end();
     assert!(written >= last);
     let left: Vec<_> = fs::read_dir(copies.path())
@@ -236,14 +236,13 @@ fn checks_and_copies_are_made_while_the_owner_writes() {
 fn planted_fault_a_plain_copy_of_a_file_that_is_written_is_caught() {
     let (folder, copies) = (shared_folder(), shared_folder());
     let owner = Owner::of(folder.path(), 64 << 20);
-    let caught = (0..200).any(|_| {
+    wait_until("a copy of more than one commit", || {
         fs::copy(folder.path().join("data.mdb"), copies.path().join("data.mdb")).unwrap();
         let visitor = Visitor::open(copies.path());
         visitor
             .and_then(|visitor| visitor.verify(Verify::Full, |_| ()))
             .is_err()
     });
-    assert!(caught);
     owner.end();
 }
 
@@ -277,7 +276,7 @@ fn a_visitor_that_was_killed_keeps_nothing() {
         .env(CHILD, folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut child = start(&mut command, BOUND).unwrap();
+    let mut child = start(&mut command, CHILD_MAX).unwrap();
     let lines = BufReader::new(child.stdout().unwrap()).lines();
     assert!({ lines.map_while(Result::ok) }.any(|line| line == "kept"));
     let open = engine.snapshots();
@@ -303,8 +302,7 @@ fn visiting_child() {
 #[test]
 fn a_visitor_outlives_its_owner_and_is_told_when_another_owner_writes() {
     let folder = shared_folder();
-    let begun = std::time::Instant::now();
-    let (visitor, round) = loop {
+    let outlives = || {
         let mut first = Owner::of(folder.path(), 64 << 20);
         let (visitor, records) = visiting(folder.path(), all);
         first.child.kill().unwrap();
@@ -312,12 +310,12 @@ fn a_visitor_outlives_its_owner_and_is_told_when_another_owner_writes() {
         let round = round_of(&records);
         let again = all(&visitor);
         // Before the kill, that is.
-        if !was_put_off(&again) {
+        (!was_put_off(&again)).then(|| {
             assert_eq!(round_of(&again.unwrap()), round, "no process writes");
-            break (visitor, round);
-        }
-        assert!(begun.elapsed() < BOUND, "each is ended");
+            (visitor, round)
+        })
     };
+    let (visitor, round) = wait_for(|| "a visitor that no owner ends".into(), outlives);
     let second = Owner::of(folder.path(), 64 << 20);
     let told = until_lost(&visitor, round);
     assert!(matches!(told, EngineError::Overtaken { .. }), "{told}");
@@ -332,19 +330,18 @@ fn a_visitor_outlives_its_owner_and_is_told_when_another_owner_writes() {
 fn four_visitors_are_kept_and_a_fifth_reads_as_long_as_nothing_is_written_over() {
     let folder = shared_folder();
     let owner = Owner::of(folder.path(), 64 << 20);
-    let begun = std::time::Instant::now();
-    let visitors = loop {
+    let kept_visitors = || {
         let visitors: Vec<_> = (0..5).map(|_| Visitor::open(folder.path()).unwrap()).collect();
         let kept: Vec<_> = visitors.iter().map(Visitor::is_kept).collect();
         let read = { visitors[..4].iter() }.map(all).collect::<Result<Vec<_>, _>>();
-        if !was_put_off(&read) {
+        (!was_put_off(&read)).then(|| {
             assert_eq!(kept, [true, true, true, true, false]);
             let rounds: Vec<u64> = read.unwrap().iter().map(round_of).collect();
             assert!(rounds.is_sorted(), "{rounds:?}");
-            break visitors;
-        }
-        assert!(begun.elapsed() < BOUND, "one of them is ended");
+            visitors
+        })
     };
+    let visitors = wait_for(|| "visitors that the owner does not end".into(), kept_visitors);
     let told = all(&visitors[4]).map_or_else(|told| told, |records| until_lost(&visitors[4], round_of(&records)));
     assert!(matches!(told, EngineError::Overtaken { .. }), "{told}");
     owner.end();
