@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(text(&path).unwrap(), "text");
         let (read, mut write) = std::io::pipe().unwrap();
         let writer = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(20)); // the reader waits, or finds it there: both are right
+            // The reader waits, or finds it there: both are right.
             write.write_all(b"through a pipe").unwrap();
         });
         let name = format!("/proc/self/fd/{}", read.as_raw_fd());

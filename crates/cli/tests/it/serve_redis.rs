@@ -6,7 +6,6 @@ use crate::common;
 
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use common::serving::{Client, serve};
 use common::{BOUND, folder_with, told};
@@ -78,7 +77,7 @@ fn replies_are_those_of_redis() {
         return;
     }
     let folder = folder_with(&[]);
-    let [port] = punctual_testing::free_ports();
+    let [port] = punctual_testing::reserved_ports();
     let mut command = Command::new("redis-server");
     command.args([
         "--port",
@@ -95,14 +94,7 @@ fn replies_are_those_of_redis() {
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let _redis = punctual_testing::start(&mut command, BOUND).expect("it starts");
-    let begin = Instant::now();
-    let stream = loop {
-        match TcpStream::connect(("127.0.0.1", port)) {
-            Ok(stream) => break stream,
-            Err(error) => assert!(begin.elapsed() < BOUND, "{error}"),
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    };
+    let stream = punctual_testing::wait_ok("Redis listens", || TcpStream::connect(("127.0.0.1", port)));
     let served = serve(folder.path(), &["--durability", "volatile"]);
     let (mut theirs, mut ours) = (Client::of(stream), served.client());
     let (mut count, mut differ) = (0, Vec::new());
@@ -197,11 +189,11 @@ for protocol in (2, 3):
     s = r.pubsub()
     s.subscribe("news")
     s.psubscribe("__keyspace@0__:door")
-    assert [s.get_message(timeout=10)["type"] for _ in range(2)] == ["subscribe", "psubscribe"]
+    assert [s.get_message(timeout=100)["type"] for _ in range(2)] == ["subscribe", "psubscribe"]
     assert r.publish("news", "hello") == 1
-    assert s.get_message(timeout=10)["data"] == "hello"
+    assert s.get_message(timeout=100)["data"] == "hello"
     r.set("door", "open")
-    assert s.get_message(timeout=10)["data"] == "set"
+    assert s.get_message(timeout=100)["data"] == "set"
     s.close()
     assert r.execute_command("TSET", "pose", "1", "AGE", "5") and r.execute_command("GETFRESH", "pose", "60000")[0] == "1"
     try:

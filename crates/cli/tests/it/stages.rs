@@ -5,10 +5,11 @@ use crate::common;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{BOUND, folder_with, punctual, refused, told};
+use common::{folder_with, punctual, refused, told};
 use punctual_radio::{Options, Recording, receive};
+use punctual_testing::wait_until;
 use serde_json::Value;
 
 /// A file through a program and a built-in stage into another file.
@@ -123,15 +124,16 @@ fn the_shipped_radio_loses_nothing_when_its_stages_are_killed() {
         .stdout(Stdio::piped());
     let mut run = Beside(run.spawn().expect("the program starts"));
     let process = run.0.id().to_string();
-    let (begun, mut kills) = (Instant::now(), 0);
-    while run.0.try_wait().expect("a child").is_none() {
-        assert!(begun.elapsed() < BOUND);
+    let mut kills = 0;
+    wait_until("the run ends", || {
         let stage = ["demodulator", "sum", "band-2"][kills % 3];
         let arguments = ["pipeline", "--process", &process, "kill", stage];
         // Refused before it runs, and at its end.
         kills += usize::from(punctual(folder.path(), &arguments).status.success());
+        // Lets stages go on between two kills.
         std::thread::sleep(Duration::from_millis(50));
-    }
+        run.0.try_wait().expect("a child").is_some()
+    });
     assert!(run.0.wait().unwrap().success());
     assert!(kills > 0, "no stage was killed");
     let report = json(folder.path(), "r.json");
@@ -151,7 +153,8 @@ fn the_shipped_radio_loses_nothing_when_its_stages_are_killed() {
 fn stages_run_beside_tasks() {
     let tasks = "[control]\ncontroller = \"open\"\nwarm_up = \"1s\"\n[trace]\nsensors = 4\n[[task]]\nname = \"t\"\n\
                  class = \"real-time\"\nperiod = \"50ms\"\ndeadline = \"40ms\"\ncompute = \"1ms\"\n";
-    let endless = PIPES.replace("duration = \"100s\"", "duration = \"4s\"").replace(
+    // Long enough for a frame on a busy machine.
+    let endless = PIPES.replace("duration = \"100s\"", "duration = \"10s\"").replace(
         "file = \"from\"",
         "program = [\"sh\", \"-c\", \"while :; do echo abcdefg; sleep 0.01; done\"]",
     );
@@ -260,9 +263,7 @@ fn a_named_pipe_may_wait_for_ever() {
         ("file = \"to\"", "file = \"pipe\""),
     ] {
         fs::write(folder.path().join("x.toml"), short.replace(from, to)).unwrap();
-        let begun = Instant::now();
         told(punctual(folder.path(), &["run", "x.toml"]));
-        assert!(begun.elapsed() < BOUND / 2);
     }
 }
 

@@ -2,14 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{ChildStderr, Command, Stdio};
-use std::time::Duration;
 
-use punctual_testing::Kept;
+use punctual_testing::{CHILD_MAX, Kept};
 
 const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/robot.toml");
-
-/// How long a run of these tests may take before it is killed.
-const BOUND: Duration = Duration::from_secs(120);
 
 /// A simulated run of many hours, once it has told its first second.
 fn long_run() -> (Kept, BufReader<ChildStderr>) {
@@ -25,7 +21,7 @@ fn long_run() -> (Kept, BufReader<ChildStderr>) {
     ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut run = punctual_testing::start(&mut command, BOUND).expect("the program starts");
+    let mut run = punctual_testing::start(&mut command, CHILD_MAX).expect("the program starts");
     let mut told = BufReader::new(run.stderr().expect("standard error"));
     let mut line = String::new();
     while !line.contains("tardiness") {

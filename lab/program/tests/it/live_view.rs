@@ -10,12 +10,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use punctual_platform::linux::recovery;
-use punctual_testing::Kept;
-
-const PATIENCE: Duration = Duration::from_secs(60);
+use punctual_testing::{CHILD_MAX, Kept, shared_machine, wait_for};
 
 /// Written by the test when the radio has ended; no view or report has such a line.
 const READ_SO_FAR: &str = "<read so far>";
@@ -70,7 +67,7 @@ impl Watched {
                 Ok(())
             });
         }
-        let radio = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
+        let radio = punctual_testing::start(&mut command, CHILD_MAX).unwrap();
         let drawn = Arc::new(Mutex::new(Vec::new()));
         let (mut reads, kept) = (File::from(other.try_clone().unwrap()), Arc::clone(&drawn));
         std::thread::spawn(move || {
@@ -102,11 +99,10 @@ impl Watched {
     }
 
     fn wait_for(&self, what: &str) {
-        let begun = Instant::now();
-        while !self.drawn().contains(what) {
-            assert!(begun.elapsed() < PATIENCE, "no {what:?} in {}", self.drawn());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for(
+            || format!("{what:?} in {}", self.drawn()),
+            || self.drawn().contains(what).then_some(()),
+        );
     }
 
     fn pipeline(&self, arguments: &[&str]) -> Output {
@@ -115,7 +111,7 @@ impl Watched {
             .arg("pipeline")
             .args(arguments)
             .env(recovery::FOLDER, self.folder.path());
-        command.output().unwrap()
+        punctual_testing::output(&mut command, CHILD_MAX).unwrap()
     }
 
     /// Whether lines are put together and shown by the terminal, as a shell wants it.
@@ -151,6 +147,7 @@ const LEFT: &str = "\u{1b}[?1049l";
 
 #[test]
 fn two_terminals_act_on_one_radio_and_the_first_is_given_back() {
+    let _cores = shared_machine();
     let mut watched = Watched::start(&["--rate", "100"], None);
     watched.wait_for("us/frame");
     watched.wait_for("demodulator");
@@ -196,10 +193,9 @@ fn a_panic_gives_the_terminal_back_and_leaves_no_process() {
             drawn[left..].contains("as ordered"),
             "{place}: the message is on the picture: {drawn}"
         );
-        let begun = Instant::now();
-        while !session(leader).is_empty() {
-            assert!(begun.elapsed() < PATIENCE, "{place}: left: {:?}", session(leader));
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for(
+            || format!("{place}: left: {:?}", session(leader)),
+            || session(leader).is_empty().then_some(()),
+        );
     }
 }

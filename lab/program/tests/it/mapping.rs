@@ -68,6 +68,7 @@ fn one_machine_and_no_media() {
 #[test]
 #[cfg(target_os = "linux")]
 fn moves_are_measured_on_this_machine() {
+    let _cores = punctual_testing::shared_machine();
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
         return eprintln!("skipped: stages are moved between two cores");
     }

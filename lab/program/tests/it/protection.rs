@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 
 use common::{lab, refused, told};
 use punctual_platform::linux::{KernelTree, cores, thread};
-use punctual_testing::free_cores;
+use punctual_testing::{free_cores, machine};
 
 const OTHER_USER: u32 = 65534;
 
@@ -84,6 +84,8 @@ fn assert_not_judged(goals: &str) {
 
 #[test]
 fn without_rights_the_film_plays_and_everything_refused_is_named() {
+    // While another program has a core, other things are refused than here.
+    let _machine = machine();
     if let Err(holder) = free_cores() {
         return eprintln!("skipped: {holder}");
     }
@@ -111,6 +113,8 @@ fn without_rights_the_film_plays_and_everything_refused_is_named() {
 
 #[test]
 fn on_one_core_the_film_plays_and_referees_are_refused() {
+    // While another program has a core, other things are refused than here.
+    let _machine = machine();
     if let Err(holder) = free_cores() {
         return eprintln!("skipped: {holder}");
     }
@@ -145,6 +149,8 @@ fn on_one_core_the_film_plays_and_referees_are_refused() {
 
 #[test]
 fn a_run_without_rights_says_which_task_has_no_core() {
+    // While another program has a core, other things are refused than here.
+    let _machine = machine();
     if let Err(holder) = free_cores() {
         return eprintln!("skipped: {holder}");
     }

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// How long a program of these tests may take before it is killed: far longer than any does on a busy machine.
-pub const BOUND: Duration = Duration::from_secs(300);
+/// Longest life of a program of these tests, and of a read from it.
+pub const BOUND: Duration = punctual_testing::CHILD_MAX;
 
 /// The program's whole answer, run in `folder`.
 pub fn punctual(folder: &Path, arguments: &[&str]) -> Output {
