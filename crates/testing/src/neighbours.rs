@@ -2,19 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use punctual_custody::recovery;
-
-use crate::Kept;
+use punctual_platform::linux::recovery;
+use punctual_testing::{Kept, wait_until};
 
 /// The environment variable that says how many rounds to try.
 const ROUNDS: &str = "PUNCTUAL_TEST_ROUNDS";
 const ROUNDS_USUAL: u32 = 20;
-/// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
-pub const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a child may live: far longer than any does on a busy machine.
-pub const LIFE: Duration = Duration::from_secs(120);
 
 /// How many rounds to try.
 pub fn rounds() -> u32 {
@@ -36,7 +30,7 @@ pub fn guardians(folder: &Path) -> Vec<i32> {
 /// Waits until every living holder in that ledger has a guardian that is known by its name: it takes that as it first
 /// runs.
 pub fn wait_for_guardians(ledger: &Path) {
-    eventually("every guardian under its name", || {
+    wait_until("every guardian under its name", || {
         let holders = recovery::look(ledger).unwrap().holders;
         guardians(ledger).len() >= holders.iter().filter(|holder| holder.alive).count()
     });
@@ -45,15 +39,6 @@ pub fn wait_for_guardians(ledger: &Path) {
 pub fn kill(pid: i32) {
     // SAFETY: plain numbers.
     unsafe { libc::kill(pid, libc::SIGKILL) };
-}
-
-/// Waits until `holds`; says after how long it does not.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < PATIENCE, "{what} not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The next number of a sequence that a seed begins (the multiplier is Knuth's: The Art of Computer Programming,
@@ -95,7 +80,7 @@ pub fn end(mut child: Kept, way: Way, ledger: &Path) {
             // Stopped, so that it starts no other guardian in between.
             // SAFETY: plain numbers; the child has not been waited for.
             unsafe { libc::kill(child.id() as i32, libc::SIGSTOP) };
-            eventually("every thread stopped", || all_stopped(child.id()));
+            wait_until("every thread stopped", || all_stopped(child.id()));
             guardians(ledger).into_iter().for_each(kill);
             child.kill().unwrap();
         }

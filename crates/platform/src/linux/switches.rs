@@ -302,7 +302,6 @@ pub fn taken(turns: &[Turn], thread: Tid, from: Time, until: Time, ready: Nanos)
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
-    use std::time::Duration;
 
     use proptest::prelude::*;
 
@@ -445,6 +444,7 @@ mod tests {
     /// Two threads that share a core are each seen to take it from the other.
     #[test]
     fn the_thread_that_takes_a_core_is_seen() {
+        let _machine = punctual_testing::shared_machine();
         let core = *cores::usable(&KernelTree::default()).last().unwrap();
         let switches = match Switches::of(core) {
             Ok(switches) => switches,
@@ -452,6 +452,7 @@ mod tests {
         };
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let ends = punctual_testing::SetOnDrop(&over);
             let (tell, told) = std::sync::mpsc::channel();
             for _ in 0..2 {
                 let (tell, over) = (tell.clone(), &over);
@@ -464,18 +465,16 @@ mod tests {
             let threads = [told.recv().unwrap(), told.recv().unwrap()];
             let begun = LinuxOs.now();
             // However busy the machine is, both get the core again and again.
-            let seen = loop {
-                std::thread::sleep(Duration::from_millis(20));
+            let both_take_it = || {
                 let turns = switches.since(begun);
                 let taken = |by: usize, from: usize| {
                     let all = taken(&turns, threads[from], begun, LinuxOs.now(), Nanos::from_secs(1000));
                     all.iter().any(|it| it.thread == threads[by] && it.took > Nanos::ZERO)
                 };
-                if taken(0, 1) && taken(1, 0) || LinuxOs.now().since(begun) > Nanos::from_secs(60) {
-                    break turns;
-                }
+                (taken(0, 1) && taken(1, 0)).then_some(turns)
             };
-            over.store(true, Ordering::Relaxed);
+            let seen = punctual_testing::wait_for(|| "each takes the core from the other".into(), both_take_it);
+            drop(ends);
             let own = i32::try_from(std::process::id()).unwrap();
             for thread in threads {
                 assert!(

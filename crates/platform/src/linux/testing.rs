@@ -1,7 +1,5 @@
 //! Emulated kernel trees for tests.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub(super) use punctual_testing::shared_folder as folder;
 
 use punctual_custody::journal::Journal;
@@ -39,13 +37,6 @@ pub(super) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, KernelTree) {
     let folder = punctual_testing::kernel_files(files);
     let tree = KernelTree::at(folder.path());
     (folder, tree)
-}
-
-/// Held by tests that take a real core, and by tests that check where their own programs may run: a process has one
-/// group for each core, and moves threads that it does not know.
-pub(super) fn taking_a_real_core() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `body` on a thread of a user without rights; `None` if this process may not change users. To the kernel, user

@@ -13,19 +13,16 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::process::parent_id;
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use common::all_programs_but;
 use punctual_platform::linux::exclusive::SPARE;
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Neighbours, Why};
-use punctual_testing::{Kept, free_cores};
+use punctual_testing::{CHILD_MAX, Kept, free_cores, machine, wait_for, wait_until};
 
 /// The child ends when this file is there.
 const END: &str = "PUNCTUAL_TEST_END";
 const SHELL: &str = "shell-above";
-/// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The child's part; a test of its own name only when told so.
 #[test]
@@ -47,9 +44,9 @@ fn child() {
             );
             // A test that fails takes the folder away, and one that is killed its shell: the core must not stay taken.
             let (folder, parent) = (Path::new(&end).parent().unwrap(), parent_id());
-            while folder.exists() && parent_id() == parent && !Path::new(&end).exists() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            wait_until("the order to end", || {
+                !folder.exists() || parent_id() != parent || Path::new(&end).exists()
+            });
         }
         Err(refusal) => println!("\nREFUSED {refusal}"),
     }
@@ -91,7 +88,7 @@ impl Above {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let mut shell = punctual_testing::start(&mut shell, PATIENCE * 6).unwrap();
+        let mut shell = punctual_testing::start(&mut shell, CHILD_MAX).unwrap();
         let mut said = BufReader::new(shell.stdout().unwrap()).lines();
         // The child may speak before the shell does.
         let (mut child, mut taken) = (None, None);
@@ -147,24 +144,16 @@ fn is_moved_and_put_back(end: impl FnOnce(&str, &Path)) {
     let shell = above.shell.id().to_string();
     assert_ne!(place(&shell).0, own.0, "the shell was moved");
     let late = above.starts();
-    let started = Instant::now();
-    while place(&late).0 == own.0 {
-        assert!(
-            started.elapsed() < PATIENCE,
-            "what it starts is moved at the next sweep at the latest"
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("what it starts is moved at the next sweep at the latest", || {
+        place(&late).0 != own.0
+    });
     end(&above.child, &file);
     let latest = above.starts();
-    let ended = Instant::now();
     let all = [shell.as_str(), &late, &latest];
-    while all.iter().any(|process| place(process) != own) {
-        let places = all.map(place);
-        assert!(ended.elapsed() < PATIENCE, "{places:?}, not {own:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    eprintln!("put back {:?} after the end", ended.elapsed());
+    wait_for(
+        || format!("{:?}, not {own:?}", all.map(place)),
+        || all.iter().all(|process| place(process) == own).then_some(()),
+    );
     for process in [&late, &latest] {
         let _ = Command::new("kill").args(["-KILL", process]).status();
     }
@@ -172,6 +161,7 @@ fn is_moved_and_put_back(end: impl FnOnce(&str, &Path)) {
 
 #[test]
 fn the_shell_and_what_it_starts_are_put_back_after_the_end_and_after_a_kill() {
+    let _machine = machine();
     if let Err(holder) = free_cores() {
         return eprintln!("skipped: {holder}");
     }

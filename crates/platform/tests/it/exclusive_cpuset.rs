@@ -12,7 +12,6 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use common::{Ended, all_programs_but};
@@ -20,6 +19,7 @@ use punctual_platform::linux::exclusive::{Mechanism, SPARE};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Neighbours, Why};
+use punctual_testing::{CHILD_MAX, machine};
 
 const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
 const ORDER: &str = "PUNCTUAL_TEST_OWN_GROUP";
@@ -55,11 +55,12 @@ struct Group(PathBuf);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A guardian that was started within leaves it when it has seen its process end.
-        let gone = (0..200).any(|_| {
+        let gone = (0..1000).any(|_| {
             let removed = fs::remove_dir(&self.0).is_ok();
             if !removed {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                // A guardian that was started within leaves it when it has seen its process end. No wait that panics,
+                // because the test may have failed.
+                std::thread::sleep(Duration::from_millis(10));
             }
             removed
         });
@@ -106,12 +107,9 @@ fn allowed(process: u32) -> String {
     list.unwrap().trim().to_owned()
 }
 
-/// A core is taken by one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[test]
 fn the_core_is_kept_in_the_group_of_this_process() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = machine();
     let group = match make_group(Path::new(CPUSETS).join(format!("punctual-test-own-{}", std::process::id()))) {
         Ok(group) => group,
         Err(why) => return eprintln!("skipped: no cpuset of version 1 can be made: {why}"),
@@ -129,7 +127,7 @@ fn the_core_is_kept_in_the_group_of_this_process() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let mut child = punctual_testing::start(within(&group, &mut command), Duration::from_secs(120)).unwrap();
+    let mut child = punctual_testing::start(within(&group, &mut command), CHILD_MAX).unwrap();
     let mut lines = BufReader::new(child.stdout().unwrap()).lines();
     let said = lines
         .by_ref()
@@ -156,7 +154,7 @@ fn the_core_is_kept_in_the_group_of_this_process() {
 
 #[test]
 fn a_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = machine();
     let outer = match make_group(Path::new(CPUSETS).join(format!("punctual-test-outer-{}", std::process::id()))) {
         Ok(group) => group,
         Err(why) => return eprintln!("skipped: no cpuset of version 1 can be made: {why}"),
@@ -194,7 +192,7 @@ fn a_group_made_within_another_while_the_core_is_lent_does_not_hold_it_back() {
 /// The affinity of its threads never changes, whatever becomes of the core.
 #[test]
 fn a_group_that_shares_the_core_stays_as_it_is() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = machine();
     let group = match make_group(Path::new(CPUSETS).join(format!("punctual-test-shares-{}", std::process::id()))) {
         Ok(group) => group,
         Err(why) => return eprintln!("skipped: no cpuset of version 1 can be made: {why}"),

@@ -13,15 +13,14 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use neighbours::{Way, draw, end, rounds, wait_for_guardians};
 use punctual_platform::Neighbours;
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, recovery};
-use punctual_testing::neighbours::{LIFE, PATIENCE, Way, draw, end, eventually, rounds, wait_for_guardians};
-use punctual_testing::{Kept, free_cores};
+use punctual_testing::{CHILD_MAX, Kept, MachineGuard, free_cores, machine, wait_ok, wait_until};
 
 /// What a child is to do: take the core to lend it, or [`FOR_ITSELF`]. Where a partition can be had, that is the way
 /// of the latter alone.
@@ -33,10 +32,6 @@ const BY_AFFINITY: &str = "PUNCTUAL_TEST_WITHOUT_CPUSETS";
 const NEIGHBOURS: [usize; 2] = [2, 5];
 /// How long a program takes to begin and to take the core, and longer.
 const BEGINNING_MS: u64 = 60;
-/// A core is taken by one test at a time.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-/// What takes the core may be at work on this machine when the test begins.
-const QUIET: Duration = Duration::from_secs(60);
 
 /// The child's part; a test of its own name only when told so.
 #[test]
@@ -245,7 +240,7 @@ impl Wanting {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit());
-        Wanting(punctual_testing::start(&mut command, LIFE).unwrap())
+        Wanting(punctual_testing::start(&mut command, CHILD_MAX).unwrap())
     }
 
     /// Whether it has got the core; it says so once it has tried.
@@ -265,23 +260,20 @@ impl Wanting {
     }
 }
 
-/// Claims the last core in the ledger of the machine; `None` where that is refused for longer than a test takes.
-fn claim_of_the_machine() -> Option<(Journal, MutexGuard<'static, ()>)> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+/// Claims the last core in the ledger of the machine; `None` where that is refused.
+fn claim_of_the_machine() -> Option<(Journal, MachineGuard)> {
+    let alone = machine();
     if let Err(holder) = free_cores() {
         eprintln!("skipped: {holder}");
         return None;
     }
     let tree = KernelTree::default();
-    let (all, start) = (cores::usable(&tree), Instant::now());
+    let all = cores::usable(&tree);
     let last = *all.last()?;
     let journal = Journal::open(false).unwrap();
-    while let Err(refusal) = journal.claim(&[last], &all) {
-        if start.elapsed() > QUIET || all.len() < 2 {
-            eprintln!("skipped: {refusal}");
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(100));
+    if let Err(refusal) = journal.claim(&[last], &all) {
+        eprintln!("skipped: {refusal}");
+        return None;
     }
     Some((journal, alone))
 }
@@ -362,16 +354,15 @@ fn play_round(seed: &mut u64, count: usize, place: &Place, round: &str) {
 
 /// Waits for 0 differences; guardians may be at work still, and other programs may change what is theirs.
 fn settle(before: &Snapshot, ledger: &Path, when: &str) {
-    let start = Instant::now();
-    loop {
+    wait_ok(when, || {
         let recovered = recovery::restore(ledger).unwrap();
         let different = differences(before, &snapshot());
         if different.is_empty() && recovered.left.is_empty() {
-            return;
+            Ok(())
+        } else {
+            Err((different, recovered))
         }
-        assert!(start.elapsed() < PATIENCE, "{when}: {different:#?} {recovered:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    });
 }
 
 #[test]
@@ -395,5 +386,5 @@ fn planted_fault_the_snapshot_shows_what_a_program_that_has_the_core_changes() {
     let left = differences(&before, &snapshot());
     assert!(left.len() > moved.len() / 2, "{left:#?}");
     settle(&before, ledger, "after punctual restore");
-    eventually("nothing left", || !recovery::look(ledger).unwrap().has_leftovers());
+    wait_until("nothing left", || !recovery::look(ledger).unwrap().has_leftovers());
 }

@@ -13,8 +13,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{Ended, all_programs_but};
 use punctual_platform::linux::exclusive::{ExclusiveCore, SPARE};
@@ -23,7 +22,7 @@ use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores};
 use punctual_platform::{Machine, Neighbours};
-use punctual_testing::Kept;
+use punctual_testing::{CHILD_MAX, Kept, machine, wait_for, wait_until};
 
 const ORDER: &str = "PUNCTUAL_TEST_CORE_FOR";
 /// Whether the child lends the core and takes it back without end.
@@ -31,11 +30,6 @@ const LENDING: &str = "PUNCTUAL_TEST_LENDING";
 /// Kills in the middle of lending: each meets another moment.
 const KILLS: usize = 5;
 const HELPER: &str = "to-be-moved";
-/// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// A core is taken by one test at a time.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The child's part; a test of its own name only when told so.
 #[test]
@@ -57,7 +51,7 @@ fn child() {
             let _lendee = exclusive.lend_to(Tid::current()).unwrap();
             println!("\nTAKEN {}", exclusive.obtained());
             while std::env::var_os(LENDING).is_none() {
-                std::thread::sleep(Duration::from_secs(1));
+                std::thread::park();
             }
             loop {
                 exclusive.lend().unwrap();
@@ -114,9 +108,9 @@ fn start_helper(folder: &Path) -> Ended {
 /// Until it has its own name it is taken for the program that starts it.
 fn wait_for_its_name(pid: &str) {
     let comm = format!("/proc/{pid}/comm");
-    while fs::read_to_string(&comm).is_ok_and(|name| name.trim_end() != HELPER) {
-        std::thread::yield_now();
-    }
+    wait_until("its own name", || {
+        fs::read_to_string(&comm).is_ok_and(|name| name.trim_end() == HELPER)
+    });
 }
 
 /// The program to be moved, started by a shell: a child of this process would be left alone.
@@ -154,7 +148,7 @@ impl Drop for Grandchild {
 
 #[test]
 fn a_core_is_taken_lent_taken_back_and_given_back_or_refused_with_a_reason() {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     let (tree, helper) = (KernelTree::default(), Grandchild::start(folder.path()));
     let core = *cores::usable(&tree).last().unwrap();
@@ -206,7 +200,7 @@ fn after_a_kill_in_the_middle_of_lending_everything_is_where_it_was() {
 }
 
 fn is_put_back_after_a_kill(lending: bool) {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = machine();
     let folder = tempfile::tempdir().unwrap();
     let helper = start_helper(folder.path());
     let before = observed(helper.0.id());
@@ -221,6 +215,7 @@ fn is_put_back_after_a_kill(lending: bool) {
     }
     eprintln!("{said}");
     if lending {
+        // Some leases, and then the kill at any moment of one.
         std::thread::sleep(Duration::from_millis(200));
     }
     assert!(
@@ -229,16 +224,10 @@ fn is_put_back_after_a_kill(lending: bool) {
     );
     child.kill().unwrap();
     child.wait().unwrap();
-    let killed = Instant::now();
-    while observed(helper.0.id()) != before {
-        assert!(
-            killed.elapsed() < PATIENCE,
-            "{:#?}\nwas\n{before:#?}",
-            observed(helper.0.id())
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    eprintln!("put back {:?} after the kill", killed.elapsed());
+    wait_for(
+        || format!("{:#?}\nwas\n{before:#?}", observed(helper.0.id())),
+        || (observed(helper.0.id()) == before).then_some(()),
+    );
 }
 
 fn start_child(helper: u32, lending: bool) -> Kept {
@@ -257,5 +246,5 @@ fn start_child(helper: u32, lending: bool) -> Kept {
         .env(SPARE, all_programs_but(HELPER).join(","))
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap()
+    punctual_testing::start(&mut command, CHILD_MAX).unwrap()
 }

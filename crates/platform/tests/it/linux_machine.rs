@@ -8,6 +8,7 @@ use punctual_os::{LinuxOs, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions};
 use punctual_platform::{DomainId, KnobId, Machine, MeterId, Plan, Provenance, Value};
 use punctual_testing::conformance::machine as conformance;
+use punctual_testing::shared_machine;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share};
 
 /// A tree of the given kernel paths and contents.
@@ -65,6 +66,7 @@ fn board() -> (tempfile::TempDir, KernelTree) {
 
 #[test]
 fn this_machine_conforms_with_every_choice_of_clock() {
+    let _machine = shared_machine();
     for clock in [ClockPreference::Auto, ClockPreference::Emulated, ClockPreference::None] {
         let mut machine = open(&KernelTree::default(), clock);
         eprintln!("{:?}; not offered: {:#?}", machine.offers(), machine.refusals());
@@ -194,6 +196,7 @@ fn a_tree_without_anything_is_refused_and_one_with_cores_only_offers_an_emulated
 
 #[test]
 fn best_effort_threads_can_be_signed_in_again_after_the_machine_was_put_back() {
+    let _machine = shared_machine();
     let mut machine = open(&KernelTree::default(), ClockPreference::None);
     if machine.offers().range(KnobId::BestEffortShare).is_none() {
         return eprintln!("skipped best-effort shares: {:?}", machine.refusals());

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+
+use punctual_testing::{CHILD_MAX, machine, wait_for, wait_until};
 
 use punctual_custody::core_mask::{CoreMask, affinity_of, set_affinity};
 use punctual_custody::groups::PEN;
@@ -64,7 +65,7 @@ fn all_other_programs(tree: &KernelTree) -> Spared {
 
 #[test]
 fn affinity_alone_moves_and_gives_back_what_was_chosen_before() {
-    let _alone = testing::taking_a_real_core();
+    let _machine = machine();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };
@@ -150,9 +151,10 @@ impl Shell {
         let tid = Tid(self.told.next().unwrap().unwrap().parse().unwrap());
         self.started.push(tid);
         // Until it has its own name, it has the shell's, which others on this machine may have too.
-        while std::fs::read_to_string(format!("/proc/{tid}/comm")).is_ok_and(|name| name.trim_end() != "to-be-moved") {
-            std::thread::yield_now();
-        }
+        wait_until("its own name", || {
+            let name = std::fs::read_to_string(format!("/proc/{tid}/comm"));
+            name.is_ok_and(|name| name.trim_end() == "to-be-moved")
+        });
         tid
     }
 }
@@ -174,7 +176,7 @@ fn masks(tids: &[Tid]) -> Vec<CoreMask> {
 
 #[test]
 fn what_confined_programs_start_is_confined_and_freed_with_them() {
-    let _alone = testing::taking_a_real_core();
+    let _machine = machine();
     let tree = KernelTree::default();
     let all = cores::usable(&tree);
     let [others @ .., core] = all.as_slice() else { return };
@@ -210,8 +212,6 @@ fn what_confined_programs_start_is_confined_and_freed_with_them() {
 
 /// Which thread a child process of the test below confines.
 const CONFINES: &str = "PUNCTUAL_TEST_CONFINES";
-/// The promise is 1 s; a machine busy with other tests may take longer without the promise being broken by us.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The part of the child process; a test of its own name only when told so.
 #[test]
@@ -226,13 +226,15 @@ fn confines_a_thread_until_it_is_killed() {
     let affinity = Affinity::new(&tree, &journal, &wanted(&[*core], others, &spared)).unwrap();
     affinity.confine(Identity::of(&tree, thread).unwrap(), None).unwrap();
     println!("\nCONFINED");
-    std::thread::sleep(PATIENCE * 10);
+    loop {
+        std::thread::park();
+    }
 }
 
 #[test]
 fn what_confined_programs_start_is_freed_after_a_kill_although_no_sweep_has_seen_it() {
     use std::io::BufRead;
-    let _alone = testing::taking_a_real_core();
+    let _machine = machine();
     if cores::usable(&KernelTree::default()).len() < 2 || !crate::linux::thread::may_move_others() {
         return eprintln!("skipped: one core only, or threads of others may not be moved");
     }
@@ -248,7 +250,7 @@ fn what_confined_programs_start_is_freed_after_a_kill_although_no_sweep_has_seen
         .env(CONFINES, shell.tid().to_string())
         .env(punctual_custody::recovery::FOLDER, folder.path())
         .stdout(Stdio::piped());
-    let mut keeper = punctual_testing::start(&mut command, PATIENCE * 6).unwrap();
+    let mut keeper = punctual_testing::start(&mut command, CHILD_MAX).unwrap();
     let mut lines = std::io::BufReader::new(keeper.stdout().unwrap()).lines();
     assert!(lines.any(|line| line.is_ok_and(|line| line == "CONFINED")));
     assert_ne!(affinity_of(shell.tid()).unwrap(), had);
@@ -258,17 +260,16 @@ fn what_confined_programs_start_is_freed_after_a_kill_although_no_sweep_has_seen
     // While the guardian puts all back.
     heirs.extend(["child", "orphan", "child", "orphan"].map(|way| shell.starts(way)));
     keeper.wait().unwrap();
-    let killed = Instant::now();
     heirs.push(shell.tid());
-    while masks(&heirs) != vec![had; heirs.len()] {
-        assert!(killed.elapsed() < PATIENCE, "{:?}", masks(&heirs));
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for(
+        || format!("{:?}", masks(&heirs)),
+        || (masks(&heirs) == vec![had; heirs.len()]).then_some(()),
+    );
 }
 
 #[test]
 fn a_user_that_may_move_no_thread_obtains_nothing() {
-    let _alone = testing::taking_a_real_core();
+    let _machine = machine();
     let tree = KernelTree::default();
     let core = *cores::usable(&tree).last().unwrap();
     let taken = testing::as_user_without_rights(move || {
@@ -327,7 +328,7 @@ fn a_thread_that_the_kernel_binds_leaves_no_record() {
 
 #[test]
 fn a_choice_that_the_kernel_forgets_is_put_back() {
-    let _alone = testing::taking_a_real_core();
+    let _machine = machine();
     let all = cores::usable(&KernelTree::default());
     let (helper, journal) = (Helper::start(), testing::journal());
     let mut narrow = CoreMask::default();
