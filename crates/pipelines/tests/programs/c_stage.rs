@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use punctual_pipelines::linux::*;
 use punctual_pipelines::*;
+use punctual_pipelines::linux::*;
+use punctual_testing::{WAIT_MAX, wait_until};
 use punctual_units::Nanos;
 
-/// How long a case may take: far longer than it does on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(100);
 const FRAME: usize = 200;
 const FRAMES: usize = 1500;
 /// Tells the processes of the pipeline which library is meant.
@@ -119,8 +118,8 @@ struct Gate {
 impl Read for Gate {
     fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
         let half = self.bytes.len() / 2;
-        while self.read >= half && !self.open.load(Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(1));
+        if self.read >= half {
+            wait_until("the second half may come", || self.open.load(Ordering::Relaxed));
         }
         let left = if self.read < half { half } else { self.bytes.len() } - self.read;
         let count = room.len().min(left);
@@ -149,11 +148,12 @@ fn through(folder: &Path, input: Vec<u8>, mut meddle: impl FnMut(&Supervisor, u6
         if pipes.are_over() {
             break;
         }
-        assert!(begun.elapsed() < PATIENCE, "not over after {PATIENCE:?}");
+        assert!(begun.elapsed() < WAIT_MAX, "not over after {WAIT_MAX:?}");
         assert!(pipeline.supervisor().runs(), "{:?}", pipeline.supervisor().stages());
         if meddle(pipeline.supervisor(), turn) {
             open.store(true, Ordering::Relaxed);
         }
+        // Between two turns of the meddling.
         std::thread::sleep(Duration::from_millis(3));
     }
     for report in pipes.finish() {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use punctual_pipelines::*;
 use punctual_pipelines::linux::mapping::MappingPolicy;
 use punctual_pipelines::linux::*;
-use punctual_pipelines::*;
+use punctual_testing::{WAIT_MAX, wait_until};
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +16,6 @@ use serde::{Deserialize, Serialize};
 const FRAMES: u64 = 4000;
 /// Kills of a case; `PUNCTUAL_TEST_KILLS` says another number.
 const KILLS: u64 = 60;
-/// How long a case may take: far longer than it does on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(100);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Sum {
@@ -45,6 +44,7 @@ impl Adder {
         let file = std::env::var_os(HANGS).map(PathBuf::from);
         // One that finds the file, and so one only.
         if self.makes && frames > 100 && file.is_some_and(|file| std::fs::remove_file(file).is_ok()) {
+            // Until it is killed.
             std::thread::sleep(Duration::from_secs(1000));
         }
         let own = std::env::current_exe().unwrap();
@@ -186,14 +186,13 @@ fn run(case: &str, replicas: bool, spares: bool, mut meddle: impl FnMut(&Supervi
     let start = Instant::now();
     let patient = |what: &str| {
         assert!(
-            start.elapsed() < PATIENCE,
+            start.elapsed() < WAIT_MAX,
             "{case}: {what}: {:?}",
             pipeline.supervisor().stages()
         )
     };
-    while replicas && !pipeline.supervisor().keep_replicas(spares) {
-        patient("no replicas");
-        std::thread::sleep(Duration::from_millis(1));
+    if replicas {
+        wait_until("replicas", || pipeline.supervisor().keep_replicas(spares));
     }
     let mut source = pipeline.pinned("source").unwrap();
     let mut sink = pipeline.pinned("sink").unwrap();
@@ -210,12 +209,10 @@ fn run(case: &str, replicas: bool, spares: bool, mut meddle: impl FnMut(&Supervi
             break;
         }
         patient("the sink has not ended");
+        // Between two turns of the meddling.
         std::thread::sleep(Duration::from_micros(500));
     }
-    while !sink.is_finished() {
-        patient("the sink has not ended after the meddling");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the sink ends after the meddling", || sink.is_finished());
     source.join().unwrap().unwrap();
     let outcome = sink.join().unwrap().unwrap();
     let stages = pipeline.supervisor().stages();
@@ -225,10 +222,7 @@ fn run(case: &str, replicas: bool, spares: bool, mut meddle: impl FnMut(&Supervi
     assert_eq!(outcome, reference(), "{case}");
     // Process 1 reaps the orphans of a worker that was killed, sooner or later.
     let is_left = |pid: &i32| *pid != 0 && Path::new(&format!("/proc/{pid}")).exists();
-    while processes.iter().any(is_left) {
-        assert!(start.elapsed() < PATIENCE, "{case}: left of {processes:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("no process is left", || !processes.iter().any(is_left));
     println!("{case}: ok, {} hand-overs", handovers.len());
     handovers
 }

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use punctual_pipelines::linux::*;
 use punctual_pipelines::*;
+use punctual_pipelines::linux::*;
+use punctual_testing::{WAIT_MAX, wait_until};
 use punctual_units::Nanos;
 
-/// How long a case may take: far longer than it does on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 const FRAME: usize = 1000;
 
 /// Hands each frame on, every byte one higher.
@@ -94,7 +93,7 @@ fn piped(name: &str, peer: Peer) -> Piped {
 fn run(pipeline: &Pipeline, pipes: Pipes, stop: impl Fn(&Pipes, Duration)) -> Vec<PipeReport> {
     let begun = Instant::now();
     while !pipes.are_over() {
-        assert!(begun.elapsed() < PATIENCE, "not over after {PATIENCE:?}");
+        assert!(begun.elapsed() < WAIT_MAX, "not over after {WAIT_MAX:?}");
         assert!(pipeline.supervisor().runs(), "the pipeline has ended by itself");
         stop(&pipes, begun.elapsed());
         std::thread::sleep(Duration::from_millis(1));
@@ -289,7 +288,7 @@ fn not_reading(folder: &Path) {
         if steps != last.0 {
             last = (steps, Instant::now());
         }
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < WAIT_MAX);
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(last.0 < 3 * 400, "{} steps, and the program reads nothing", last.0);
@@ -305,22 +304,16 @@ fn never_ends(folder: &Path) {
     let script = format!("sleep 1000 & echo $! > {}; cat > /dev/null; wait", number.display());
     let source = piped("source", shell("printf abc; exec sleep 1000"));
     let pipes = Pipes::start(&pipeline, vec![source, piped("sink", shell(&script))]).unwrap();
-    let begun = Instant::now();
     // The shell makes the file before it writes to it.
-    let is_told = || fs::read_to_string(&number).is_ok_and(|text| text.ends_with('\n'));
-    while !is_told() {
-        assert!(begun.elapsed() < PATIENCE, "no number");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let begun = Instant::now();
+    wait_until("a number", || {
+        fs::read_to_string(&number).is_ok_and(|text| text.ends_with('\n'))
+    });
     let reports = pipes.finish();
-    assert!(begun.elapsed() < PATIENCE);
     assert!(reports.iter().all(|report| report.failure.is_none()), "{reports:?}");
     let left: i32 = fs::read_to_string(&number).unwrap().trim().parse().unwrap();
-    while fs::exists(format!("/proc/{left}/exe")).unwrap() && fs::read_link(format!("/proc/{left}/exe")).is_ok() {
-        assert!(begun.elapsed() < PATIENCE, "process {left} is left");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the process that the program has started is gone", || {
+        fs::read_link(format!("/proc/{left}/exe")).is_err()
+    });
 }
 
 /// A source that fails goes on as another process, and so does a sink; the gap is told.

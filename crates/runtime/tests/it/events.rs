@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
@@ -13,11 +13,9 @@ use punctual_platform::linux::events::{Bell, EventSource};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{Ended, Prepared, Runtime};
 use punctual_store::{Store, StoreOptions};
+use punctual_testing::{WAIT_MAX, machine, wait_until};
 use punctual_units::{Clock, Nanos};
 use punctual_workload::{Arrival, Class};
-
-/// No wait of a test takes longer.
-const BOUND: Duration = Duration::from_secs(60);
 
 const fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
@@ -25,14 +23,6 @@ const fn ms(ms: u64) -> Nanos {
 
 fn store() -> Arc<Store<Memory, LinuxOs>> {
     Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap())
-}
-
-fn until(what: &str, reached: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !reached() {
-        assert!(begun.elapsed() < BOUND, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -51,12 +41,15 @@ fn every_event_is_served_and_those_without_a_job_of_their_own_are_told() {
         serve.fetch_add(job.events(), Ordering::Relaxed);
     });
     let task = task.unwrap();
+    // Some bursts come together, others once what came before is served.
+    let mut rung = 0;
     for burst in 0..20 {
         (0..=burst % 3).for_each(|_| device.ring());
-        std::thread::sleep(Duration::from_millis(1));
+        rung += burst % 3 + 1;
+        if burst % 2 == 1 {
+            wait_until("all events are served", || served.load(Ordering::Relaxed) == rung);
+        }
     }
-    let rung = (0..20).map(|burst| burst % 3 + 1).sum::<u64>();
-    until("all events are served", || served.load(Ordering::Relaxed) == rung);
     assert_eq!(task.ended(), None);
     let report = runtime.stop().unwrap().report;
     let codec = &report.tasks[0];
@@ -74,10 +67,10 @@ fn a_task_that_waits_for_an_event_is_woken_by_its_stop_and_by_the_end_of_the_run
     };
     let (one, other) = (waits("one"), waits("other"));
     one.stop();
-    assert_eq!(one.wait(BOUND.into()), Some(Ended::Stopped));
+    assert_eq!(one.wait(WAIT_MAX.into()), Some(Ended::Stopped));
     assert_eq!(other.ended(), None);
     runtime.stop().unwrap();
-    assert_eq!(other.wait(BOUND.into()), Some(Ended::Stopped));
+    assert_eq!(other.wait(WAIT_MAX.into()), Some(Ended::Stopped));
 }
 
 #[test]
@@ -97,7 +90,7 @@ fn a_source_that_is_closed_ends_its_task_with_a_word() {
     there.write_all(b"abc").unwrap();
     drop(there);
     let closed = Ended::SourceClosed("the other side was closed".into());
-    assert_eq!(task.wait(BOUND.into()), Some(closed.clone()));
+    assert_eq!(task.wait(WAIT_MAX.into()), Some(closed.clone()));
     assert_eq!(heard.load(Ordering::Relaxed), 3, "what came before the end is served");
     let report = runtime.stop().unwrap().report;
     assert_eq!(report.tasks[0].ended, Some(closed.to_string()));
@@ -125,7 +118,7 @@ fn the_instant_that_a_job_tells_counts() {
     })
     .unwrap();
     device.ring();
-    until("the job has run", || ran.load(Ordering::Relaxed) == 1);
+    wait_until("the job has run", || ran.load(Ordering::Relaxed) == 1);
     let report = runtime.stop().unwrap().report;
     let response = report.tasks[0].response_us.unwrap();
     assert!(response.max >= 5e6, "{response:?}");
@@ -154,9 +147,10 @@ fn what_is_said_wrongly_is_refused_in_words() {
     runtime.stop().unwrap();
 }
 
-/// Where an exclusive core is to be had, and where not.
+/// Where an exclusive core is available, and where not.
 #[test]
 fn an_exclusive_task_is_released_by_events() {
+    let _machine = machine();
     let device = Bell::new().unwrap();
     let mut prepared = Prepared::here(store()).unwrap();
     let (served, class) = (Arc::new(AtomicU64::new(0)), Class::Exclusive { deadline: ms(20) });
@@ -178,7 +172,7 @@ fn an_exclusive_task_is_released_by_events() {
     let runtime = prepared.start(None).unwrap();
     for rung in 1..=10 {
         device.ring();
-        until("the event is served", || served.load(Ordering::Relaxed) == rung);
+        wait_until("the event is served", || served.load(Ordering::Relaxed) == rung);
         if rung % 2 == 0 {
             // Every other event finds the core lent no more.
             std::thread::sleep(Duration::from_millis(25));

@@ -2,9 +2,8 @@
 //! be had, everything runs all the same, and it is said.
 #![cfg(target_os = "linux")]
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
@@ -12,19 +11,11 @@ use punctual_platform::linux::thread::{Scheduling, Tid, allowed_cores, schedulin
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{Runtime, RuntimeOptions, Seated};
 use punctual_store::{Store, StoreOptions};
+use punctual_testing::{WAIT_MAX, machine};
 use punctual_units::{CoreId, Nanos};
-
-/// No wait of a test takes longer.
-const BOUND: Duration = Duration::from_secs(60);
 
 const fn ms(ms: u64) -> Nanos {
     Nanos::from_millis(ms)
-}
-
-/// A core has one owner: one test at a time has it.
-fn one_at_a_time() -> MutexGuard<'static, ()> {
-    static CORE: Mutex<()> = Mutex::new(());
-    CORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn runtime(keep: usize) -> Runtime<Memory> {
@@ -46,7 +37,7 @@ fn refusals(seated: &Seated) -> String {
 
 #[test]
 fn a_thread_is_seated_and_given_back() {
-    let _core = one_at_a_time();
+    let _machine = machine();
     let before = here();
     let runtime = runtime(1);
     // Each job is admitted with the time to wake up as measured, which a busy machine makes milliseconds.
@@ -92,7 +83,7 @@ fn a_thread_is_seated_and_given_back() {
                 )
             });
         });
-        let (exclusive, why) = told.recv_timeout(BOUND).unwrap().unwrap();
+        let (exclusive, why) = told.recv_timeout(WAIT_MAX).unwrap().unwrap();
         assert!(!exclusive && why.contains("whole core"), "{why}");
         task.stop();
     }
@@ -104,7 +95,7 @@ fn a_thread_is_seated_and_given_back() {
 
 #[test]
 fn without_a_kept_core_a_thread_is_seated_as_a_real_time_one_and_told() {
-    let _core = one_at_a_time();
+    let _machine = machine();
     let before = here();
     let runtime = runtime(0);
     let audio = runtime

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
@@ -14,10 +14,8 @@ use punctual_runtime::{Learning, RuntimeError};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::Offered;
 use punctual_store::{Freshness, Store, StoreOptions};
+use punctual_testing::{WAIT_MAX, machine, wait_ok, wait_until};
 use punctual_units::{Nanos, Share};
-
-/// No wait of a test takes longer.
-const BOUND: Duration = Duration::from_secs(60);
 
 type Here = Runtime<Memory>;
 
@@ -42,15 +40,10 @@ fn store(objects: &[&str]) -> Arc<Store<Memory, LinuxOs>> {
 
 /// Asks for figures until they are as told.
 fn until(runtime: &Here, what: &str, reached: impl Fn(&Figures) -> bool) -> Figures {
-    let begun = Instant::now();
-    loop {
+    wait_ok(what, || {
         let figures = runtime.figures().unwrap();
-        if reached(&figures) {
-            return figures;
-        }
-        assert!(begun.elapsed() < BOUND, "{what}: {figures:#?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        if reached(&figures) { Ok(figures) } else { Err(figures) }
+    })
 }
 
 fn jobs(figures: &Figures, task: &str) -> u64 {
@@ -79,7 +72,7 @@ fn tasks_come_and_go_from_any_thread_while_others_run() {
                 let task = task.unwrap();
                 until(&runtime, &name, |figures| jobs(figures, &name) >= 3);
                 task.stop();
-                assert_eq!(task.wait(BOUND.into()), Some(Ended::Stopped));
+                assert_eq!(task.wait(WAIT_MAX.into()), Some(Ended::Stopped));
                 // What the closure held was given back before.
                 assert_eq!(Arc::strong_count(&ran), 1);
                 (name, ran.load(Ordering::Relaxed))
@@ -102,7 +95,7 @@ fn tasks_come_and_go_from_any_thread_while_others_run() {
             "{name}: every job is in the report, and none after the end"
         );
     }
-    assert_eq!(steady.wait(BOUND.into()), Some(Ended::Stopped));
+    assert_eq!(steady.wait(WAIT_MAX.into()), Some(Ended::Stopped));
     assert!(matches!(runtime.figures(), Err(RuntimeError::Stopped)));
     assert!(
         matches!(runtime.stop(), Err(RuntimeError::Stopped)),
@@ -119,7 +112,7 @@ fn a_panic_ends_its_task_only_and_is_told() {
         assert!(job.number() < 2, "the wheel came off");
         Ok::<(), punctual_store::StoreError>(())
     });
-    let ended = wrong.unwrap().wait(BOUND.into());
+    let ended = wrong.unwrap().wait(WAIT_MAX.into());
     assert_eq!(ended, Some(Ended::Panicked("the wheel came off".into())));
     let before = jobs(&runtime.figures().unwrap(), "steady");
     let figures = until(&runtime, "steady goes on", |figures| {
@@ -157,7 +150,7 @@ fn a_job_may_fail_with_any_error_and_is_not_counted_as_early() {
         figures.task("drive").is_some_and(|drive| drive.failed >= 3)
     });
     failing.stop();
-    assert!(failing.wait(BOUND.into()).is_some());
+    assert!(failing.wait(WAIT_MAX.into()).is_some());
     let report = runtime.stop().unwrap().report;
     let drive = &report.tasks[0];
     assert_eq!(drive.first_failure.as_deref(), Some("the battery is flat"));
@@ -222,15 +215,14 @@ fn live_readings_are_shed_by_the_knob() {
     let store = store(&["battery"]);
     let runtime = Runtime::start(Arc::clone(&store)).unwrap();
     let battery = runtime.sensor("battery").unwrap();
-    let (begun, mut offered) = (Instant::now(), 0_u32);
-    let mut verdict = Offered::Admitted;
+    let mut offered = 0_u32;
     // The loop, which only looks on here, sets the knob back to 1 ten times per second.
-    while verdict == Offered::Admitted {
-        assert!(begun.elapsed() < BOUND, "{:?}", store.counts());
+    wait_until("a reading is shed", || {
         store.set_admitted_share(Share::ZERO);
-        verdict = battery.offer(f64::from(offered)).unwrap();
+        let verdict = battery.offer(f64::from(offered)).unwrap();
         offered += 1;
-    }
+        verdict != Offered::Admitted
+    });
     until(&runtime, "the loop sets the knob", |_| {
         store.admitted_share() == Share::ONE
     });
@@ -267,7 +259,7 @@ fn it_ends_by_its_time_with_its_last_handle_or_when_asked_in_a_job() {
         let _ = tell.send(handle.stop().map(drop));
     });
     stopping.unwrap();
-    assert!(matches!(told.recv_timeout(BOUND), Ok(Err(RuntimeError::Within))));
+    assert!(matches!(told.recv_timeout(WAIT_MAX), Ok(Err(RuntimeError::Within))));
     assert!(runtime.wait().is_ok(), "another thread gets the report");
 
     // The last handle goes with a closure, in a thread of the runtime.
@@ -281,7 +273,7 @@ fn it_ends_by_its_time_with_its_last_handle_or_when_asked_in_a_job() {
     drop(runtime);
     assert_eq!(task.ended(), None, "the closure's handle keeps it running");
     task.stop();
-    assert_eq!(task.wait(BOUND.into()), Some(Ended::Stopped));
+    assert_eq!(task.wait(WAIT_MAX.into()), Some(Ended::Stopped));
 }
 
 #[test]
@@ -356,6 +348,7 @@ fn where_nothing_can_be_learnt_it_says_so_and_goes_on() {
 /// that they spoil is not judged.
 #[test]
 fn what_answers_to_the_knob_is_learnt_in_place_and_then_controlled() {
+    let _machine = machine();
     let learning = Learning {
         period: ms(50),
         // A level lasts longer than a job and the one before it, which it finds under way.
@@ -376,6 +369,7 @@ fn what_answers_to_the_knob_is_learnt_in_place_and_then_controlled() {
     let camera = runtime.sensor("camera").unwrap();
     let offering = std::thread::spawn(move || {
         while camera.offer(0.0).is_ok() {
+            // Ten readings between two jobs.
             std::thread::sleep(Duration::from_micros(2500));
         }
     });

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_engines::Memory;
 use punctual_os::{LinuxOs, Scheduling};
@@ -21,11 +21,9 @@ use punctual_store::engine::{
     EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, Record, SnapshotId, Space, Table, Write,
 };
 use punctual_store::{Deadline, Store, StoreError, StoreOptions};
+use punctual_testing::{machine, wait_ok, wait_until};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Cause, Durability};
-
-/// No wait of a test takes longer.
-const BOUND: Duration = Duration::from_secs(120);
 
 /// What a commit takes that writes the key [`SLOW`].
 const SYNC: Duration = Duration::from_millis(40);
@@ -126,6 +124,7 @@ impl Write for SlowWrite<'_> {
 
     fn commit(self) -> Result<(), EngineError> {
         if self.slow {
+            // The injected cause.
             std::thread::sleep(SYNC);
         }
         self.inner.commit()
@@ -139,7 +138,7 @@ type Beside = Box<dyn Fn(&Here, &AtomicBool) + Send>;
 
 fn store() -> Arc<Here> {
     let options = StoreOptions {
-        lock_wait_max: Nanos::from_secs(10),
+        lock_wait_max: Nanos::from_secs(60),
         ..StoreOptions::default()
     };
     Arc::new(Store::open(SlowMedium::default(), LinuxOs, options).unwrap())
@@ -163,12 +162,13 @@ fn finds(
     })
 }
 
-/// The same, of all its causes.
+/// The same, of all its causes. Each injects load that would be another test's cause.
 fn finds_in(
     mut job: impl FnMut(&mut Job<'_, SlowMedium>) -> Result<(), StoreError> + Send + 'static,
     thread: Option<(&str, Beside)>,
     found: impl Fn(&[CauseReport]) -> bool,
 ) -> TaskReport {
+    let _machine = machine();
     let store = store();
     let runtime = Runtime::start(Arc::clone(&store)).unwrap();
     let steer = runtime.task("steer").every(ms(20)).due_in(ms(10));
@@ -179,16 +179,11 @@ fn finds_in(
         let thread = std::thread::Builder::new().name(name.into());
         thread.spawn(move || body(&store, &over)).unwrap()
     });
-    let begun = Instant::now();
-    loop {
-        std::thread::sleep(Duration::from_millis(50));
+    wait_ok("causes as injected", || {
         let figures = runtime.figures().unwrap();
         let causes = figures.task("steer").map_or(&[][..], |task| &task.causes);
-        if found(causes) {
-            break;
-        }
-        assert!(begun.elapsed() < BOUND, "not as injected: {causes:#?}");
-    }
+        if found(causes) { Ok(()) } else { Err(causes.to_vec()) }
+    });
     over.store(true, Ordering::Relaxed);
     if let Some(beside) = beside {
         beside.join().unwrap();
@@ -221,6 +216,7 @@ fn a_lock_is_told_with_the_thread_that_held_it_and_what_that_did() {
         while !over.load(Ordering::Relaxed) {
             let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
             transaction.put(b"log", b"line").unwrap();
+            // The injected cause, and time for jobs without it.
             std::thread::sleep(SYNC);
             transaction.commit().unwrap();
             std::thread::sleep(SYNC);
@@ -232,6 +228,7 @@ fn a_lock_is_told_with_the_thread_that_held_it_and_what_that_did() {
     let syncer: Beside = Box::new(|store, over| {
         while !over.load(Ordering::Relaxed) {
             store.put(SLOW, b"line").unwrap();
+            // Time for jobs without the injected cause.
             std::thread::sleep(SYNC);
         }
     });
@@ -276,6 +273,7 @@ fn skipped_releases_are_told() {
 fn sleep_is_told() {
     let sleeps = |job: &mut Job<'_, SlowMedium>| {
         if at_times(job) {
+            // The injected cause.
             std::thread::sleep(Duration::from_millis(30));
         }
         Ok(())
@@ -316,13 +314,12 @@ fn a_thread_that_takes_the_core_is_told_by_its_name() {
         Ok(())
     };
     let hog: Beside = Box::new(|_, over| {
-        while CORE.load(Ordering::Relaxed) == u32::MAX {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("the task runs on a core", || CORE.load(Ordering::Relaxed) != u32::MAX);
         pin(CoreId(CORE.load(Ordering::Relaxed))).unwrap();
         real_time(HOG).unwrap();
         while !over.load(Ordering::Relaxed) {
             work(ms(30));
+            // Time for jobs without the injected cause.
             std::thread::sleep(Duration::from_millis(70));
         }
     });

@@ -184,7 +184,7 @@ fn what_taking_back_takes_in_use_is_reckoned_with_at_the_next_release() {
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let mut calls = Vec::new();
     // The second release is far away, whatever the machine adds to the cost that is learnt first.
-    for release in [LinuxOs.now() + Nanos::from_secs(1), far()] {
+    for release in [LinuxOs.now() + Nanos::from_secs(5), far()] {
         let mut asked = None;
         // The first sleep until the core is called back ends 20 ms late.
         tenancy.wait(release, |until| {
