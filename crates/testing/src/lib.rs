@@ -9,12 +9,16 @@ mod kernel;
 #[cfg(unix)]
 mod machine;
 #[cfg(target_os = "linux")]
+pub mod neighbours;
+#[cfg(target_os = "linux")]
 mod ports;
 #[cfg(target_os = "linux")]
 pub mod power;
 mod task;
 mod virtual_os;
 mod waiting;
+#[cfg(target_os = "linux")]
+mod workers;
 
 #[cfg(unix)]
 pub use children::{Kept, copy_program, output, start};
@@ -30,3 +34,5 @@ pub use virtual_os::{
     CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
 };
 pub use waiting::{CHILD_MAX, SetOnDrop, WAIT_MAX, wait_for, wait_ok, wait_until};
+#[cfg(target_os = "linux")]
+pub use workers::{ROLE, workers};

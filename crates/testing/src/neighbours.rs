@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::{Kept, wait_until};
 use punctual_platform::linux::recovery;
-use punctual_testing::{Kept, wait_until};
 
 /// The environment variable that says how many rounds to try.
 const ROUNDS: &str = "PUNCTUAL_TEST_ROUNDS";

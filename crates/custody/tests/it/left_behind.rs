@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use neighbours::{Way, draw, end, guardians, kill, rounds, wait_for_guardians};
-use punctual_platform::linux::journal::Journal;
-use punctual_platform::linux::recovery;
+use punctual_custody::journal::Journal;
+use punctual_custody::recovery;
+use punctual_testing::neighbours::{Way, draw, end, guardians, kill, rounds, wait_for_guardians};
 use punctual_testing::{CHILD_MAX, Kept, machine, wait_until};
 use punctual_units::CoreId;
 

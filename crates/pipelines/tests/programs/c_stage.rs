@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use punctual_pipelines::*;
 use punctual_pipelines::linux::*;
+use punctual_pipelines::*;
 use punctual_testing::{WAIT_MAX, wait_until};
 use punctual_units::Nanos;
 

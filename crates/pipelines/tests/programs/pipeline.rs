@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use punctual_pipelines::*;
 use punctual_pipelines::linux::mapping::MappingPolicy;
 use punctual_pipelines::linux::*;
+use punctual_pipelines::*;
 use punctual_testing::{WAIT_MAX, wait_until};
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use punctual_pipelines::*;
 use punctual_pipelines::linux::*;
+use punctual_pipelines::*;
 use punctual_testing::{WAIT_MAX, wait_until};
 use punctual_units::Nanos;
 

@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use neighbours::{Way, draw, end, rounds, wait_for_guardians};
 use punctual_platform::Neighbours;
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, recovery};
+use punctual_testing::neighbours::{Way, draw, end, rounds, wait_for_guardians};
 use punctual_testing::{CHILD_MAX, Kept, MachineGuard, free_cores, machine, wait_ok, wait_until};
 
 /// What a child is to do: take the core to lend it, or [`FOR_ITSELF`]. Where a partition can be had, that is the way

@@ -20,8 +20,7 @@ fn lab(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 fn ran(folder: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } =
-        punctual_testing::output(&mut punctual(folder, arguments), CHILD_MAX).unwrap();
+    let Output { status, stdout, stderr } = punctual_testing::output(&mut lab(folder, arguments), CHILD_MAX).unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (status.code(), text(stdout), text(stderr))
 }
@@ -59,7 +58,7 @@ fn decisions_are_recorded_and_replay() {
 #[test]
 fn settings_change_while_it_plays() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = punctual(folder.path(), &["radio", "--rate", "50"]);
+    let mut command = lab(folder.path(), &["radio", "--rate", "50"]);
     command.stdout(std::process::Stdio::null());
     let _radio = punctual_testing::start(&mut command, CHILD_MAX).unwrap();
     let listed = || -> Value {

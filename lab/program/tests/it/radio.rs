@@ -121,7 +121,7 @@ fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
         let sink = stages.iter().find(|stage| stage["name"] == "sink");
         sink.is_some_and(|sink| sink["steps"].as_u64() > Some(10))
     });
-    let own = env!("CARGO_BIN_EXE_punctual");
+    let own = env!("CARGO_BIN_EXE_punctual-lab");
     for (arguments, told) in [
         (["kill", "sum"].as_slice(), "sum: process"),
         (&["upgrade", "band-2", own], "band-2: process"),
@@ -190,7 +190,7 @@ impl Piped {
 
     /// Waits until the sink has taken so many frames.
     fn wait_for_steps(&mut self, steps: u64) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
         command
             .args(["pipeline", "list", "--json"])
             .env(recovery::FOLDER, self.folder.path());
