@@ -1,6 +1,6 @@
 //! Identification and control without MATLAB: excite a system, fit a model, design a law, close the loop.
 //!
-//! The system here is a formula; `punctual identify` does the same with a running store.
+//! The system here is a formula; `punctual model learn` does the same with a running store.
 
 use punctual::control::{Excitation, Knob, LqrPi, OperatingPoint, Orders, Recording, Weights, design, identify};
 

@@ -20,13 +20,15 @@ use crate::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
 use crate::size;
 use crate::store::args::StoreCommand;
 
-/// Destination of `--json`: a file, or "-" for standard output.
+/// Parses the destination of `--json`: a file, or "-" for standard output.
 ///
 /// # Errors
-/// The name of a scenario: `--json` without FILE may stand before one, and would overwrite it.
+/// The name of a scenario, which would be overwritten.
 pub fn json_file(name: &str) -> Result<PathBuf, String> {
     if name.ends_with(".toml") {
-        return Err("JSON would be written over this scenario: name the scenario before --json".into());
+        return Err(
+            "JSON would overwrite this file: name another one, such as report.json, or - for standard output".into(),
+        );
     }
     Ok(name.into())
 }
@@ -48,13 +50,11 @@ pub struct Arguments {
 pub enum Command {
     /// Run a scenario and report how well its tasks meet their deadlines
     Run(Run),
-    /// List or show the built-in scenarios
+    /// List the built-in scenarios, or write one to a file as a start for your own
+    New(New),
+    /// Learn a model of this machine, and design a controller for it
     #[command(subcommand)]
-    Scenario(ScenarioCommand),
-    /// Vary the knobs (processor clock, admitted updates) of the running system, and fit a model to the response
-    Identify(Identify),
-    /// Compute a controller's gains from a model
-    Design(Design),
+    Model(Model),
     /// Repeat the decisions of a recorded run, and compare
     ///
     /// Feeds the events of a log that `punctual run --record` wrote to fresh policies. Exits with 1 if a decision
@@ -62,11 +62,6 @@ pub enum Command {
     Replay(Replay),
     /// Report what this machine offers, what is missing, and how to get it
     Doctor(Doctor),
-    /// Restore the settings of this machine that dead processes of punctual left changed
-    ///
-    /// Settings that a living process holds stay. Exits with 2 if a setting could not be restored, and prints how to
-    /// restore it by hand.
-    Restore(Restore),
     /// List running pipelines; move, replace or kill their stages
     Pipeline(Pipeline),
     /// Inspect, check and copy a store, even while a program has it open
@@ -105,7 +100,7 @@ pub struct Run {
     /// Controller, in place of the scenario's control.controller
     #[arg(long, value_enum)]
     pub controller: Option<Controller>,
-    /// Model (from `identify`) or controller (from `design`), in place of the scenario's
+    /// Model (from `model learn`) or controller (from `model design`), in place of the scenario's
     #[arg(long, value_name = "FILE", conflicts_with = "identify")]
     pub model: Option<PathBuf>,
     /// Learn a model on this machine first and run with it; if none is usable, run with the scenario's model, else
@@ -115,8 +110,8 @@ pub struct Run {
     /// Run even if the control loop is unstable or a knob of the model acts in the wrong direction; the report says so
     #[arg(long)]
     pub force: bool,
-    /// Write the full report as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the full report as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write an HTML page with the curves
     #[arg(long, value_name = "FILE")]
@@ -279,17 +274,17 @@ pub struct ClusterRun {
     /// Inject a random fault every TIME (such as 5s) instead of the one half-way
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub fault_every: Option<Nanos>,
-    /// Duration of the load in seconds, 1 to 86400 [default: 10, or the file's]
-    #[arg(long, value_name = "S")]
-    pub seconds: Option<u64>,
+    /// Duration of the load, 1s to 24h [default: 10s, or the file's]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub duration: Option<Nanos>,
     /// Requests a second, 1 to 50000 [default: twice the measured capacity]
     #[arg(long, value_name = "R")]
     pub rate: Option<f64>,
     /// Extra processor time for each request at a node, such as 0.3ms, at most 1s [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub work: Option<Nanos>,
-    /// Write the result as JSON; without FILE to standard output, and no text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the result as JSON; - is standard output, without the text
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write an HTML page with the state of the nodes over time
     #[arg(long, value_name = "FILE")]
@@ -307,14 +302,14 @@ pub struct ClusterWatch {
     pub places: Vec<Place>,
     #[command(flatten)]
     pub dialling: Dialling,
-    /// Duration in seconds [default: until Ctrl-C]
-    #[arg(long, value_name = "S")]
-    pub seconds: Option<u64>,
+    /// Duration, such as 10s [default: until Ctrl-C]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub duration: Option<Nanos>,
     /// Print lines instead of the live view
     #[arg(long)]
     pub plain: bool,
-    /// Write the nodes' reports as JSON at the end; "-" is standard output
-    #[arg(long, value_name = "FILE")]
+    /// Write the nodes' reports as JSON at the end; - is standard output
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write the nodes' reports as an HTML page at the end
     #[arg(long, value_name = "FILE")]
@@ -383,17 +378,17 @@ pub struct ClusterLoad {
     /// Clients, 1 to 10000, each with one request at a time
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
-    /// Deadline of each request in ms, 5 to 60000, counted from its scheduled instant
-    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(5..=60_000))]
-    pub deadline_ms: u64,
-    /// Duration in seconds, 1 to 86400
-    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub seconds: u64,
+    /// Deadline of each request, 5ms to 60s, counted from its scheduled instant
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = between("5ms", "60s"))]
+    pub deadline: Nanos,
+    /// Duration, 1s to 24h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = between("1s", "24h"))]
+    pub duration: Nanos,
     /// Seed of the random instants
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the result as JSON; without FILE to standard output, and no text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the result as JSON; - is standard output, without the text
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Process id of the parent, which reads this program's output; the load ends with it
     #[arg(long, hide = true)]
@@ -424,21 +419,27 @@ impl std::str::FromStr for LogKind {
     }
 }
 
-/// Commands of `punctual scenario`.
-#[derive(Debug, Subcommand)]
-pub enum ScenarioCommand {
-    /// List the built-in scenarios, each with its topic
-    List,
-    /// Print a built-in scenario, as a start for your own file
-    Show {
-        /// Name of the scenario, such as robot
-        name: PathBuf,
-    },
+/// Arguments of `punctual new`.
+#[derive(Debug, Args)]
+pub struct New {
+    /// Name of the scenario, such as robot; without it, all are listed
+    pub scenario: Option<PathBuf>,
+    /// File to write, which must not exist; - is standard output [default: the name with .toml]
+    pub file: Option<PathBuf>,
 }
 
-/// Arguments of `punctual identify`.
+/// Commands of `punctual model`.
+#[derive(Debug, Subcommand)]
+pub enum Model {
+    /// Vary the knobs (processor clock, admitted updates) of the running system, and fit a model to the response
+    Learn(Learn),
+    /// Compute a controller's gains from a model
+    Design(Design),
+}
+
+/// Arguments of `punctual model learn`.
 #[derive(Debug, Args)]
-pub struct Identify {
+pub struct Learn {
     /// Scenario file to run during the measurement
     pub scenario: PathBuf,
     /// File to write the model to
@@ -446,19 +447,19 @@ pub struct Identify {
     pub output: PathBuf,
     #[command(flatten)]
     pub change: Change,
-    /// Write the recorded signals as JSON, even if the model is rejected; without FILE to standard output, and the text
-    /// to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the recorded signals as JSON, even if the model is rejected; - is standard output, and the text goes to
+    /// standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Print one line a second instead of the live view
     #[arg(long)]
     pub plain: bool,
 }
 
-/// Arguments of `punctual design`.
+/// Arguments of `punctual model design`.
 #[derive(Debug, Args)]
 pub struct Design {
-    /// Model file, from `identify`
+    /// Model file, from `model learn`
     pub model: PathBuf,
     /// File to write the controller to
     #[arg(short, long, value_name = "FILE")]
@@ -482,17 +483,15 @@ pub struct Doctor {
     /// examined anyway
     #[arg(long, value_name = "DIR")]
     pub store: Vec<PathBuf>,
-    /// Print JSON instead of text
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `punctual restore`.
-#[derive(Debug, Args)]
-pub struct Restore {
-    /// Print JSON instead of text
-    #[arg(long)]
-    pub json: bool,
+    /// Restore the settings of this machine that dead processes of punctual left changed
+    ///
+    /// Settings that a living process holds stay. Exits with 2 if a setting could not be restored, and prints how to
+    /// restore it by hand.
+    #[arg(long, conflicts_with = "store")]
+    pub restore: bool,
+    /// Write the result as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
 }
 
 /// Arguments of `punctual pipeline`.
@@ -511,9 +510,9 @@ pub struct Pipeline {
 pub enum PipelineCommand {
     /// List the running pipelines and their stages
     List {
-        /// Print JSON instead of text
-        #[arg(long)]
-        json: bool,
+        /// Write the list as JSON; - is standard output, and the text goes to standard error
+        #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+        json: Option<PathBuf>,
     },
     /// Move a stage to another core
     Move {
@@ -567,6 +566,20 @@ pub fn mapping_policy(text: &str) -> Result<MappingPolicy, String> {
     found.ok_or_else(|| format!("\"{text}\": give one of {names}"))
 }
 
+/// Parser of times from `least` to `most`.
+pub fn between(least: &'static str, most: &'static str) -> impl Fn(&str) -> Result<Nanos, String> + Clone {
+    move |text| {
+        let time = parse_time(text)?;
+        let is_within = |bound: &str, within: fn(&Nanos, &Nanos) -> bool| {
+            parse_time(bound).is_ok_and(|bound| within(&time, &bound))
+        };
+        match is_within(least, Nanos::ge) && is_within(most, Nanos::le) {
+            true => Ok(time),
+            false => Err(format!("give a time from {least} to {most}")),
+        }
+    }
+}
+
 /// Parses a time with its unit.
 ///
 /// # Errors
@@ -577,72 +590,60 @@ pub fn span(text: &str) -> Result<Duration, String> {
 
 /// Arguments of `punctual profile`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Profile {
-    /// Command; `trace` if left out.
-    #[command(subcommand)]
-    pub what: Option<ProfileCommand>,
+    /// Profile to show instead of a program: measured (cache_ways,bandwidth_partitions,...) or traced in windows
+    /// (window_index,instr_start,...)
+    #[arg(conflicts_with = "command")]
+    pub file: Option<PathBuf>,
     #[command(flatten)]
     pub trace: Trace,
+    #[command(flatten)]
+    pub show: Show,
 }
 
-/// Commands of `punctual profile`.
-#[derive(Debug, Subcommand)]
-pub enum ProfileCommand {
-    /// Profile a program; the default command
-    Trace(Trace),
-    /// Draw rate, misses and phases of a profile, and report the error of fewer phases
-    Show(Show),
-}
-
-/// Arguments of `punctual profile trace`.
+/// Options of `punctual profile -- PROGRAM`.
 #[derive(Debug, Args)]
 pub struct Trace {
-    /// Ways of the last-level cache, 1 to 64
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub ways: u8,
+    /// Ways of the last-level cache, 1 to 64 [default: 20, or those of FILE, which must match]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub ways: Option<u8>,
     /// Size of each way of the last-level cache
-    #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "2MiB", value_parser = size::parse, conflicts_with = "file")]
     pub way_size: u64,
     /// Size of each first-level cache (instructions, data), 8 ways
-    #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "32KiB", value_parser = size::parse, conflicts_with = "file")]
     pub l1: u64,
     /// Size of the second-level cache, 8 ways; 0: none
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse, conflicts_with = "file")]
     pub l2: u64,
     /// Instructions per window, at least 10000; a window ends with the block of instructions that fills it
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, conflicts_with = "file", value_parser = clap::value_parser!(u64).range(10_000..))]
     pub window: u64,
     /// File to write the profile to [default: PROGRAM.profile.csv]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
     pub output: Option<PathBuf>,
     /// Program to profile, and its arguments
-    #[arg(last = true, required = true, value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
+    #[arg(last = true, required_unless_present = "file", value_names = ["PROGRAM", "ARGS"], num_args = 1..)]
     pub command: Vec<std::ffi::OsString>,
 }
 
-/// Arguments of `punctual profile show`.
+/// Options of `punctual profile FILE`.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// Profile: measured (cache_ways,bandwidth_partitions,...) or traced in windows (window_index,instr_start,...)
-    pub file: PathBuf,
-    /// Number of phases to keep, 1 to 64, common to all shares of the cache and the memory bandwidth
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    /// Number of phases of FILE to keep, 1 to 64, common to all shares of the cache and the memory bandwidth
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "file", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub phases: usize,
-    /// Correct rates that fall with more of a resource
-    #[arg(long, value_enum, default_value_t = Smooth::None)]
+    /// Correct rates of FILE that fall with more of a resource
+    #[arg(long, value_enum, default_value_t = Smooth::None, requires = "file")]
     pub smooth: Smooth,
-    /// Cache ways of the machine, 1 to 64; must match the profile [default: the profile's]
-    #[arg(long, value_name = "N", requires = "partitions", value_parser = clap::value_parser!(u8).range(1..=64))]
-    pub ways: Option<u8>,
-    /// Bandwidth partitions of the machine, 1 to 64 [default: the profile's; 20 if traced in windows]
-    #[arg(long, value_name = "N", requires = "ways", value_parser = clap::value_parser!(u8).range(1..=64))]
+    /// Bandwidth partitions of the machine, 1 to 64 [default: those of FILE; 20 if traced in windows]
+    #[arg(long, value_name = "N", requires_all = ["ways", "file"], value_parser = clap::value_parser!(u8).range(1..=64))]
     pub partitions: Option<u8>,
-    /// Write phases, rates and errors as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write phases, rates and errors of FILE as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", requires = "file", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// Write an HTML page with the curves
-    #[arg(long, value_name = "FILE")]
+    /// Write an HTML page with the curves of FILE
+    #[arg(long, value_name = "FILE", requires = "file")]
     pub html: Option<PathBuf>,
 }
 
@@ -659,7 +660,7 @@ pub enum Smooth {
 }
 
 /// Machine of a scenario, and changes of its keys for this run.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Change {
     /// Machine: this one, or a simulated one
     #[arg(long, value_enum, default_value_t = Platform::Linux)]
@@ -673,12 +674,13 @@ pub struct Change {
     /// Change a key of the scenario for this run, such as goal.tardiness=0.9 or task.analysis.period=80ms; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
     pub set: Vec<Override>,
-    #[command(flatten)]
+    /// Options of the simulated machine, which only `punctual-lab` has.
+    #[arg(skip)]
     pub simulated: Simulated,
 }
 
 /// Options of the simulated machine.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Simulated {
     /// Machine to simulate [default: the built-in machines/exynos5422-a15.toml]
     #[arg(long, value_name = "FILE")]

@@ -15,6 +15,7 @@ pub mod fault;
 pub mod fixture;
 #[cfg(test)]
 mod fuzz_tests;
+pub mod names;
 pub mod output;
 pub mod page;
 pub mod pipeline;
@@ -42,10 +43,33 @@ use failure::Failure;
 
 /// Reads the command line, carries it out, and returns the exit code of the program.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments: Arguments = match parsed() {
+        Ok(arguments) => arguments,
+        Err(failure) => return exit_code(Err(failure)),
+    };
     exit_code(perform(
         arguments.command.unwrap_or_else(|| Command::Run(args::Run::default())),
     ))
+}
+
+/// Parses the command line of the product; a mistake in it ends the process, as does `--help`.
+fn parsed() -> Result<Arguments, Failure> {
+    let typed: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    match names::command(&typed) {
+        Some(present) => Err(Failure::input([present])),
+        None => arguments(),
+    }
+}
+
+/// Parses the command line of a program; a mistake in it ends the process, as does `--help`.
+///
+/// # Errors
+/// [`Failure::Input`] with the present name of an option that is typed by its former one.
+pub fn arguments<P: Parser>() -> Result<P, Failure> {
+    P::try_parse().map_err(|error| match names::option(&error) {
+        Some(present) => Failure::input([present]),
+        None => error.exit(),
+    })
 }
 
 /// Exit code of a program whose command had this result; prints a failure to standard error.
@@ -63,9 +87,9 @@ pub fn exit_code(result: Result<(), Failure>) -> ExitCode {
 fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(run) => commands::run::run(&run, &command_line("punctual")),
-        Command::Scenario(what) => commands::scenario::scenario(&what),
-        Command::Identify(identify) => commands::identify::identify(&identify),
-        Command::Design(design) => commands::design::design(&design),
+        Command::New(new) => commands::new::new(&new),
+        Command::Model(args::Model::Learn(learn)) => commands::learn::learn(&learn),
+        Command::Model(args::Model::Design(design)) => commands::design::design(&design),
         Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
         Command::Serve(arguments) => serve::serve(&arguments),
@@ -73,7 +97,6 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Pipeline(what) => commands::pipeline::pipeline(&what),
         Command::Cluster(what) => cluster::cluster(&what, &command_line("punctual")),
         Command::Process(what) => cluster::process(&what),
-        Command::Restore(restore) => commands::restore::restore(&restore),
         Command::Profile(profile) => commands::profile::profile(&profile, &command_line("punctual")),
     }
 }

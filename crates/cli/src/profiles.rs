@@ -1,4 +1,4 @@
-//! Files of execution profiles, shared by all readers: `profile show`, tasks of a scenario, folders of profiles.
+//! Files of execution profiles, shared by all readers: `profile FILE`, tasks of a scenario, folders of profiles.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     })
 }
 
-/// The profile in this file, for a machine that splits `grid`: its phases as `punctual profile show` prints them.
+/// The profile in this file, for a machine that splits `grid`: its phases as `punctual profile` prints them.
 ///
 /// # Errors
 /// A line that names the file, its line if known, and the mistake.

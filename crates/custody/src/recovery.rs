@@ -1,8 +1,8 @@
 //! Finds changes that dead processes have left on the machine, in the ledger, and restores them.
 //!
 //! A process and its guardian may be killed together, so that neither can restore the machine. So every process that
-//! opens a journal, and `punctual restore`, looks for dead holders in the ledger, by number and start time, and undoes
-//! their changes as they would have. Values that living holders want stay.
+//! opens a journal, and `punctual doctor --restore`, looks for dead holders in the ledger, by number and start time,
+//! and undoes their changes as they would have. Values that living holders want stay.
 
 use std::ffi::CString;
 use std::fmt;

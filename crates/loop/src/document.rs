@@ -97,7 +97,7 @@ pub enum Mismatch {
     NoClock { controller: &'static str },
     /// A model that was made for other conditions.
     #[error(
-        "the model was made for {what} {made_for}, but this run has {run}: identify again with `punctual identify`"
+        "the model was made for {what} {made_for}, but this run has {run}: identify again with `punctual model learn`"
     )]
     MadeForElse {
         /// Name of the condition that differs.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_cli::args::{
-    Change, ClusterLoad, Controller, LogKind, Pipeline, Platform, Process, Serve, json_file, mapping_policy, mechanism,
-    span,
+    Change, ClusterLoad, Controller, LogKind, Pipeline, Platform, Process, Profile, Replay, Run, Serve, Simulated,
+    between, json_file, mapping_policy, mechanism, span,
 };
 use punctual_cli::scenario::{Override, parse_time};
 use punctual_evaluation::control_loop::Way;
@@ -46,12 +46,42 @@ pub enum Command {
     /// Part of a run of a cluster, in a process of its own
     #[command(subcommand, hide = true)]
     Process(Process),
+    /// Run a scenario as `punctual run` does, with machines, governors and faults for the simulated one
+    Run(LabRun),
     /// The product's command, for the servers that `bench` starts.
     #[command(hide = true)]
     Serve(Serve),
     /// The product's command, for a radio that plays.
     #[command(hide = true)]
     Pipeline(Pipeline),
+    /// The product's command, for what `run` and the radio record.
+    #[command(hide = true)]
+    Replay(Replay),
+    /// The product's command, for the profiles that `run` takes.
+    #[command(hide = true)]
+    Profile(Profile),
+}
+
+impl Command {
+    /// Adds the options of the simulated machine, which only this program has, to those of the product.
+    pub fn joined(mut self) -> Command {
+        match &mut self {
+            Command::Run(LabRun { run, simulated }) => run.change.simulated = simulated.clone(),
+            Command::Bench(Bench::Controllers(bench)) => bench.change.simulated = bench.simulated.clone(),
+            Command::Bench(Bench::Rates(bench)) => bench.change.simulated = bench.simulated.clone(),
+            _ => {}
+        }
+        self
+    }
+}
+
+/// Arguments of `punctual-lab run`.
+#[derive(Debug, Args)]
+pub struct LabRun {
+    #[command(flatten)]
+    pub run: Run,
+    #[command(flatten)]
+    pub simulated: Simulated,
 }
 
 /// Reads one of `all` by its name.
@@ -100,8 +130,8 @@ pub struct Experiment {
     /// A file of claims, in place of the shipped one
     #[arg(long, value_name = "FILE")]
     pub claims: Option<PathBuf>,
-    /// Write claims, means and samples as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write claims, means and samples as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write a page with the figures and the claims, for any browser
     #[arg(long, value_name = "FILE")]
@@ -154,15 +184,15 @@ pub enum Bench {
     Store {
         /// How often each case is measured
         #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-        rounds: u32,
+        repetitions: u32,
         /// Ordinary records on either side
         #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
         objects: u32,
         /// Bytes of each record's value
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=65_536))]
         value_bytes: u32,
-        /// Write the figures as JSON; without FILE to standard output, and the text to standard error
-        #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+        /// Write the figures as JSON; - is standard output, and the text goes to standard error
+        #[arg(long, value_name = "FILE|-", value_parser = json_file)]
         json: Option<PathBuf>,
     },
     /// Run a scenario under each controller in turn, several times, and compare them
@@ -249,11 +279,11 @@ pub struct Replication {
     /// The length of a value in bytes
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(8..=1024))]
     pub bytes: u32,
-    /// For how long, in seconds
-    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
-    pub seconds: u64,
-    /// Write the figures as JSON; without FILE to standard output, and no text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Duration, such as 10s
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = between("1s", "10min"))]
+    pub duration: Nanos,
+    /// Write the figures as JSON; - is standard output, without the text
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -266,11 +296,11 @@ pub struct Overload {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0.5,1,2,3", value_parser = parse_multiple)]
     pub multiples: Vec<f64>,
     /// How long each multiple is offered to each server
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=600))]
-    pub seconds: u32,
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = between("1s", "10min"))]
+    pub duration: Nanos,
     /// How often each multiple is offered to each server
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub rounds: u32,
+    pub repetitions: u32,
     /// The time that each request has
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time, allow_hyphen_values = true)]
     pub deadline: Nanos,
@@ -280,8 +310,8 @@ pub struct Overload {
     /// The seed of the instants
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the figures as JSON; without FILE to standard output, and no text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the figures as JSON; - is standard output, without the text
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -323,8 +353,8 @@ pub struct Failover {
     /// How many nodes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub nodes: u32,
-    /// Write the figures as JSON; without FILE to standard output, and no text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the figures as JSON; - is standard output, without the text
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -336,12 +366,12 @@ pub struct AllocationBench {
     pub profiles: Option<PathBuf>,
     /// How often every policy decides its runs again
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub rounds: u32,
+    pub repetitions: u32,
     /// The seed of task sets and instants
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the figures as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the figures as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -357,8 +387,8 @@ pub struct Movie {
     /// How often each way is played
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
-    /// Write every frame and the summary as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write every frame and the summary as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write a page with distributions, figures and goals, for any browser
     #[arg(long, value_name = "FILE")]
@@ -373,8 +403,8 @@ pub struct Migration {
     /// Moves by each mechanism with each state
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub moves: u32,
-    /// Write the rows as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the rows as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -390,8 +420,8 @@ pub struct Loop {
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub reserve: Option<Nanos>,
     /// How long each run lasts
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
-    pub seconds: u32,
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = between("1s", "10min"))]
+    pub duration: Nanos,
     /// How often each way runs
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
@@ -405,8 +435,8 @@ pub struct Loop {
     /// core that the others are kept off by taskset), deadline, exclusive, lent (exclusive, and lent between jobs)
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named(Way::ALL, Way::name), default_value = "alone,ordinary,fifo,by-hand,deadline,exclusive,lent")]
     pub ways: Vec<Way>,
-    /// Write runs and summary as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write runs and summary as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -416,13 +446,13 @@ pub struct Referees {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
     /// How long each run lasts
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub seconds: u32,
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = between("1s", "1h"))]
+    pub duration: Nanos,
     /// Threads that never rest, on each core
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=64))]
     pub hogs: u32,
-    /// Write the runs as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the runs as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write a page with distributions and figures, for any browser
     #[arg(long, value_name = "FILE")]
@@ -440,8 +470,8 @@ pub struct Neighbours {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
     /// How long each run lasts
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    pub seconds: u32,
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = between("1s", "24h"))]
+    pub duration: Nanos,
     /// Programs that run in a loop beside: link (links a small program, by lld where it is there), jvm (compiles and
     /// runs a program), go, openmp
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named(Stranger::ALL, Stranger::name), default_value = "link")]
@@ -461,8 +491,8 @@ pub struct Neighbours {
     /// Control groups that one sleeping program each is in
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=500))]
     pub groups: u32,
-    /// Write every run as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write every run as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -472,6 +502,8 @@ pub struct Controllers {
     pub scenario: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
+    #[command(flatten)]
+    pub simulated: Simulated,
     /// Which controllers, each once in every repetition
     #[arg(
         long,
@@ -484,7 +516,7 @@ pub struct Controllers {
     /// How often each controller runs
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
-    /// A model (from `identify`) or controller (from `design`) to run with, in place of the scenario's
+    /// A model (from `model learn`) or controller (from `model design`) to run with, in place of the scenario's
     #[arg(long, value_name = "FILE", conflicts_with = "identify")]
     pub model: Option<PathBuf>,
     /// Learn a model on this machine first, and use it in every run
@@ -499,8 +531,8 @@ pub struct Controllers {
         allow_hyphen_values = true
     )]
     pub identify_duration: String,
-    /// Write every run's summary and the table as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write every run's summary and the table as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -510,8 +542,10 @@ pub struct Rates {
     pub scenario: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
-    /// Write all summaries and the result as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    #[command(flatten)]
+    pub simulated: Simulated,
+    /// Write all summaries and the result as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
 }
 
@@ -580,8 +614,8 @@ pub struct Radio {
     /// Seed of the random moves and kills
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write the report as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the report as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write an HTML page with the sound, spectra, cores, queues and handovers
     #[arg(long, value_name = "FILE")]
@@ -646,8 +680,8 @@ pub struct ClusterSim {
     /// Break a guarantee on purpose, to test the check; an unknown name lists the faults
     #[arg(long, value_name = "FAULT")]
     pub plant: Option<String>,
-    /// Write the result as JSON; without FILE to standard output, and the text to standard error
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = json_file)]
+    /// Write the result as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write an HTML page, with the message chart of a failing seed
     #[arg(long, value_name = "FILE")]

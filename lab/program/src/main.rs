@@ -16,11 +16,11 @@ mod referees;
 use std::process::ExitCode;
 
 use args::{Arguments, Command};
-use clap::Parser;
 use punctual_cli::failure::Failure;
 
 fn main() -> ExitCode {
-    punctual_cli::exit_code(perform(&Arguments::parse().command))
+    let arguments = punctual_cli::arguments::<Arguments>();
+    punctual_cli::exit_code(arguments.and_then(|arguments| perform(&arguments.command.joined())))
 }
 
 fn perform(command: &Command) -> Result<(), Failure> {
@@ -31,8 +31,11 @@ fn perform(command: &Command) -> Result<(), Failure> {
         Command::Radio(radio) => radio::radio(radio, &typed),
         Command::Cluster(what) => cluster::cluster(what, &typed),
         Command::Process(what) => punctual_cli::cluster::process(what),
+        Command::Run(arguments) => punctual_cli::commands::run::run(&arguments.run, &typed),
         Command::Serve(arguments) => punctual_cli::serve::serve(arguments),
         Command::Pipeline(what) => punctual_cli::commands::pipeline::pipeline(what),
+        Command::Replay(replay) => punctual_cli::commands::replay::replay(replay),
+        Command::Profile(profile) => punctual_cli::commands::profile::profile(profile, &typed),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `punctual design`: computes gains from a model.
+//! `punctual model design`: computes gains from a model.
 
 use punctual_workload::ControllerKind;
 
@@ -7,7 +7,7 @@ use crate::args::Design;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
-/// Carries out `punctual design`.
+/// Carries out `punctual model design`.
 pub fn design(arguments: &Design) -> Result<(), Failure> {
     let model = document::model(&arguments.model)?;
     output::apart(&[

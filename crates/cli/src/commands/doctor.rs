@@ -10,6 +10,7 @@ use punctual_profiler::{Emulator, ProfilerError};
 
 use crate::args::Doctor;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::store::health;
 
 /// Most files in this folder that are searched for stores, and their greatest length in bytes.
@@ -18,16 +19,16 @@ const FILE_MAX: u64 = 1 << 20;
 
 /// Carries out `punctual doctor`. A missing feature is a finding, not a failure.
 pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
+    if arguments.restore {
+        return super::restore::restore(arguments.json.as_deref());
+    }
+    let json = Output::prepare_some(arguments.json.as_ref())?;
     let mut findings = examine(&KernelTree::default());
     findings.push(cache_profiles());
     let stores = arguments.store.iter().cloned().chain(named_here());
     findings.extend(stores.map(|folder| health::examine(&folder)));
-    if arguments.json {
-        let json = serde_json::to_string_pretty(&findings).map_err(|error| Failure::Internal(error.to_string()))?;
-        super::print(&format!("{json}\n"))
-    } else {
-        super::print(&told(&findings))
-    }
+    super::print(&told(&findings))?;
+    json.map_or(Ok(()), |file| file.json(&findings))
 }
 
 /// Existing stores that scenarios and nodes in this folder name.

@@ -45,7 +45,7 @@ pub fn model(path: &Path) -> Result<ModelDocument, Failure> {
         ControllerSource::Model(model) => Ok(model),
         ControllerSource::Controller(ControllerDocument { .. }) => Err(refused(
             path,
-            "is a controller already; give the model that `punctual identify` wrote",
+            "is a controller already; give the model that `punctual model learn` wrote",
         )),
     }
 }
@@ -54,11 +54,11 @@ fn read(path: &Path) -> Result<String, Failure> {
     crate::bounded::text(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refused(
             path,
-            "no such file; name one that `punctual identify` or `punctual design` wrote",
+            "no such file; name one that `punctual model learn` or `punctual model design` wrote",
         ),
         std::io::ErrorKind::InvalidData => refused(
             path,
-            "is not text; name a file that `punctual identify` or `punctual design` wrote",
+            "is not text; name a file that `punctual model learn` or `punctual model design` wrote",
         ),
         _ => refused(path, &format!("cannot be read: {error}")),
     })
@@ -77,7 +77,7 @@ fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Failure> {
 
 fn malformed(path: &Path, error: &serde_json::Error) -> Failure {
     Failure::input([format!(
-        "{}:{}: neither a model nor a controller of this version: {error}; identify again with `punctual identify`",
+        "{}:{}: neither a model nor a controller of this version: {error}; identify again with `punctual model learn`",
         path.display(),
         error.line()
     )])
@@ -86,7 +86,7 @@ fn malformed(path: &Path, error: &serde_json::Error) -> Failure {
 fn unknown(path: &Path, kind: &str) -> Failure {
     refused(
         path,
-        &format!("is a \"{kind}\"; expected a file that `punctual identify` or `punctual design` wrote"),
+        &format!("is a \"{kind}\"; expected a file that `punctual model learn` or `punctual model design` wrote"),
     )
 }
 

@@ -2,13 +2,13 @@
 
 pub mod design;
 pub mod doctor;
-pub mod identify;
+pub mod learn;
+pub mod new;
 pub mod pipeline;
 pub mod profile;
 pub mod replay;
-pub mod restore;
+mod restore;
 pub mod run;
-pub mod scenario;
 mod stages;
 
 mod document;

@@ -1,6 +1,7 @@
 //! `punctual pipeline`: lists running pipelines, and controls their stages.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use punctual_pipelines::linux::{Handover, MoveError, Panel, PipelineError, Running, running};
@@ -10,6 +11,7 @@ use serde::Serialize;
 use super::print;
 use crate::args::{Pipeline, PipelineCommand, mapping_policy};
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::scenario::parse_time;
 use crate::terminal::say;
 
@@ -25,7 +27,7 @@ pub fn pipeline(arguments: &Pipeline) -> Result<(), Failure> {
     let mut found = running();
     found.retain(|it| arguments.process.is_none_or(|process| process == it.process));
     match &arguments.what {
-        PipelineCommand::List { json } => list(&found, *json),
+        PipelineCommand::List { json } => list(&found, json.as_ref()),
         PipelineCommand::Move { stage, core, mechanism } => {
             let panel = the_one(&found)?;
             let told = hand_over(&panel, stage, true, |panel| {
@@ -163,7 +165,7 @@ struct Stage {
     waiting: Vec<u64>,
 }
 
-fn list(found: &[Running], json: bool) -> Result<(), Failure> {
+fn list(found: &[Running], json: Option<&PathBuf>) -> Result<(), Failure> {
     let panel = |running: &Running| match running.panel() {
         Ok(panel) => Some(listed(running, &panel)),
         Err(PipelineError::Layout(why)) => {
@@ -173,11 +175,8 @@ fn list(found: &[Running], json: bool) -> Result<(), Failure> {
         // The pipeline has ended meanwhile.
         Err(_) => None,
     };
+    let json = Output::prepare_some(json)?;
     let listed: Vec<Listed> = found.iter().filter_map(panel).collect();
-    if json {
-        let json = serde_json::to_string_pretty(&listed).map_err(|error| Failure::Internal(error.to_string()))?;
-        return print(&format!("{json}\n"));
-    }
     let mut text = String::new();
     if listed.is_empty() {
         text.push_str("no pipeline of this user runs here\n");
@@ -185,7 +184,8 @@ fn list(found: &[Running], json: bool) -> Result<(), Failure> {
     for one in &listed {
         write_listed(&mut text, one);
     }
-    print(&text)
+    print(&text)?;
+    json.map_or(Ok(()), |file| file.json(&listed))
 }
 
 fn write_listed(text: &mut String, listed: &Listed) {

@@ -1,4 +1,4 @@
-//! `punctual restore`: restores settings that dead programs of punctual left changed.
+//! `punctual doctor --restore`: restores settings that dead programs of punctual left changed.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -6,23 +6,21 @@ use std::path::Path;
 use punctual_platform::Refusal;
 use punctual_platform::linux::recovery::{self, Recovered};
 
-use crate::args::Restore;
 use crate::failure::Failure;
+use crate::output::Output;
 
-/// Carries out `punctual restore`. Settings that could not be restored are reported as the user's to fix.
-pub fn restore(arguments: &Restore) -> Result<(), Failure> {
+/// Restores this machine, and writes the result to `json`. Settings that could not be restored are reported as the
+/// user's to fix.
+pub fn restore(json: Option<&Path>) -> Result<(), Failure> {
+    let json = json.map(Output::prepare).transpose()?;
     let folder = recovery::folder();
     let recovered = recovery::restore(&folder).map_err(|refusal| Failure::input([refusal.to_string()]))?;
     let out_of_reach = match recovery::is_superuser() {
         true => None,
         false => out_of_reach()?,
     };
-    if arguments.json {
-        let json = serde_json::to_string_pretty(&recovered).map_err(|error| Failure::Internal(error.to_string()))?;
-        super::print(&format!("{json}\n"))?;
-    } else {
-        super::print(&told(&recovered, &folder))?;
-    }
+    super::print(&told(&recovered, &folder))?;
+    json.map_or(Ok(()), |file| file.json(&recovered))?;
     let left: Vec<String> = { recovered.left.iter().chain(&out_of_reach) }
         .map(Refusal::to_string)
         .collect();
@@ -39,7 +37,7 @@ fn out_of_reach() -> Result<Option<Refusal>, Failure> {
     Ok(found.has_leftovers().then(|| Refusal {
         what: "putting back what programs of the superuser have left".into(),
         why: dead.map_or_else(|| found.left.join(", "), ToString::to_string),
-        remedy: "run as root: punctual restore".into(),
+        remedy: "run as root: punctual doctor --restore".into(),
     }))
 }
 

@@ -186,7 +186,7 @@ mod tests {
 
     fn page_of(file: &str, text: &str) -> String {
         let shown = Shown::of(file, text.as_bytes(), ProfileOptions::default()).unwrap();
-        profile(&shown, "punctual profile show x.csv --html 'a<b'")
+        profile(&shown, "punctual profile x.csv --html 'a<b'")
     }
 
     #[test]

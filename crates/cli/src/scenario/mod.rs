@@ -174,7 +174,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     crate::bounded::text(path).map_err(|error| {
         let what = match error.kind() {
             std::io::ErrorKind::NotFound => {
-                "no such file, and no built-in scenario (`punctual scenario list`); name a scenario file".into()
+                "no such file, and no built-in scenario (`punctual new`); name a scenario file".into()
             }
             std::io::ErrorKind::InvalidData => "not a text file; a scenario is TOML in UTF-8".into(),
             _ => format!("cannot be read: {error}"),

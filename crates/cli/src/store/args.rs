@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use punctual_units::Share;
 
+use crate::args::json_file;
+
 /// Commands of `punctual store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
@@ -34,9 +36,9 @@ pub enum StoreCommand {
 pub struct Inspect {
     /// Folder of the store
     pub store: PathBuf,
-    /// Print JSON instead of text
-    #[arg(long)]
-    pub json: bool,
+    /// Write the result as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
 }
 
 /// Arguments of `punctual store verify`.

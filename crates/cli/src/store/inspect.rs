@@ -15,6 +15,7 @@ use super::args::Inspect;
 use super::refused;
 use crate::commands::print;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::size::shown;
 
 /// Most temporal objects in the text; JSON lists all.
@@ -66,12 +67,9 @@ struct Object {
 /// Carries out `punctual store inspect`.
 pub fn inspect(arguments: &Inspect) -> Result<(), Failure> {
     let found = look(arguments).map_err(|error| refused(error.into()))?;
-    if arguments.json {
-        let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Internal(error.to_string()))?;
-        print(&format!("{json}\n"))
-    } else {
-        print(&told(&found))
-    }
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    print(&told(&found))?;
+    json.map_or(Ok(()), |file| file.json(&found))
 }
 
 fn look(arguments: &Inspect) -> Result<Inspection, EngineError> {

@@ -54,11 +54,11 @@ fn a_missing_scenario_is_named() {
     let folder = folder_with(&[]);
     assert_eq!(
         refused(folder.path(), &["run", "y.toml"]),
-        "y.toml: no such file, and no built-in scenario (`punctual scenario list`); name a scenario file\n"
+        "y.toml: no such file, and no built-in scenario (`punctual new`); name a scenario file\n"
     );
     assert_eq!(
-        refused(folder.path(), &["identify", "y.toml", "-o", "m.json"]),
-        "y.toml: no such file, and no built-in scenario (`punctual scenario list`); name a scenario file\n"
+        refused(folder.path(), &["model", "learn", "y.toml", "-o", "m.json"]),
+        "y.toml: no such file, and no built-in scenario (`punctual new`); name a scenario file\n"
     );
 }
 
@@ -112,14 +112,15 @@ fn a_model_that_is_none_is_refused() {
     );
     assert_eq!(
         refused(&["run", "x.toml", "--model", "none.json"]),
-        "none.json: no such file; name one that `punctual identify` or `punctual design` wrote\n"
+        "none.json: no such file; name one that `punctual model learn` or `punctual model design` wrote\n"
     );
     assert_eq!(
         refused(&["run", "x.toml", "--model", "other.json"]),
-        "other.json: is a \"grocery-list\"; expected a file that `punctual identify` or `punctual design` wrote\n"
+        "other.json: is a \"grocery-list\"; expected a file that `punctual model learn` or `punctual model design` wrote\n"
     );
     assert!(
-        refused(&["design", "cut.json", "-o", "c.json"]).starts_with("cut.json:2: neither a model nor a controller")
+        refused(&["model", "design", "cut.json", "-o", "c.json"])
+            .starts_with("cut.json:2: neither a model nor a controller")
     );
     assert!(!folder.path().join("c.json").exists());
 }
@@ -142,7 +143,7 @@ fn a_model_in_which_a_knob_works_backwards_is_refused() {
     let refused = |arguments: &[&str]| refused(folder.path(), arguments);
     let why = "back.json: the model says that more of `clock` makes jobs later, which cannot be";
     assert!(refused(&["run", "x.toml", "--platform", "sim", "--model", "back.json"]).starts_with(why));
-    assert!(refused(&["design", "back.json", "-o", "c.json"]).starts_with(why));
+    assert!(refused(&["model", "design", "back.json", "-o", "c.json"]).starts_with(why));
     assert!(!folder.path().join("c.json").exists());
 }
 
@@ -153,76 +154,6 @@ fn a_report_that_cannot_be_written_is_refused_before_the_run() {
         assert_eq!(
             refused(folder.path(), &["run", "x.toml", option, "no/report"]),
             "no/report: cannot be written: there is no folder no; name a file in a folder that is yours\n"
-        );
-    }
-}
-
-/// The shipped machine, for changing.
-const MACHINE: &str = include_str!("../../../../machines/exynos5422-duo.toml");
-
-#[test]
-fn a_machine_that_cannot_be_simulated_is_refused_by_file_line_and_key() {
-    let changed = |from: &str, to: &str| {
-        assert!(MACHINE.contains(from), "{from}");
-        MACHINE.replacen(from, to, 1)
-    };
-    let line_of = |text: &str, part: &str| 1 + text.lines().position(|line| line.contains(part)).expect("the part");
-    let (third, fifth) = ("{ mhz =  400, volt = 0.9 }", "{ mhz = 1300, volt = 1.1 }");
-    let unsorted = changed(third, "{ mhz = 4000, volt = 0.9 }");
-    let no_voltage = changed(fifth, "{ mhz = 1300 }");
-    let misspelt = changed("service-ns", "service-nanos");
-    let folder = folder_with(&[
-        ("x.toml", SMALL),
-        ("unsorted.toml", &unsorted),
-        ("no_voltage.toml", &no_voltage),
-        ("misspelt.toml", &misspelt),
-    ]);
-    let refused = |machine: &str| {
-        refused(
-            folder.path(),
-            &["run", "x.toml", "--platform", "sim", "--machine", machine],
-        )
-    };
-    assert_eq!(
-        refused("unsorted.toml"),
-        format!(
-            "unsorted.toml:{}: steps[3].mhz: steps are above 0 and ascending, none twice\n",
-            line_of(&unsorted, "{ mhz =  500")
-        )
-    );
-    assert_eq!(
-        refused("no_voltage.toml"),
-        format!(
-            "no_voltage.toml:{}: steps[11].volt: missing field `volt`\n",
-            line_of(&no_voltage, "{ mhz = 1300 }")
-        )
-    );
-    let error = refused("misspelt.toml");
-    let expected = format!(
-        "misspelt.toml:{}: memory.service-nanos: unknown field",
-        line_of(&misspelt, "service-nanos")
-    );
-    assert!(error.starts_with(&expected), "{error}");
-    assert_eq!(
-        refused("none.toml"),
-        "none.toml: no such file; name a machine file, such as machines/exynos5422-a15.toml\n"
-    );
-}
-
-#[test]
-fn what_only_the_simulated_machine_has_is_refused_elsewhere() {
-    let folder = folder_with(&[("x.toml", SMALL)]);
-    for option in [
-        ["--machine", "m.toml"],
-        ["--governor", "ondemand"],
-        ["--fault", "stuck:clock@1s..2s"],
-        ["--profile", "answer=p.csv"],
-        ["--allocate", "exact"],
-        ["--way-kib", "64"],
-    ] {
-        assert_eq!(
-            refused(folder.path(), &[&["run", "x.toml"][..], &option].concat()),
-            "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim\n"
         );
     }
 }
@@ -245,23 +176,7 @@ fn a_wrong_command_line_is_refused_with_a_hint() {
             &["run", "x.toml", "--model", "m.json", "--identify"],
             "cannot be used with",
         ),
-        (&["identify", "x.toml"], "--output <FILE>"),
-        (
-            &["run", "x.toml", "--governor", "conservative"],
-            "is no governor: write performance",
-        ),
-        (
-            &["run", "x.toml", "--fault", "melt:clock@1s..2s"],
-            "write KIND:METER@FROM..UNTIL",
-        ),
-        (
-            &["run", "x.toml", "--profile", "fft.csv"],
-            "expected the name of a task and a file",
-        ),
-        (
-            &["run", "x.toml", "--profile", "answer=p.csv", "--allocate", "luck"],
-            "no such policy; there are equal, vc2m-frugal, vc2m, static-best, static-fewest, dna, dadna, exact",
-        ),
+        (&["model", "learn", "x.toml"], "--output <FILE>"),
     ] {
         let error = refused(folder.path(), arguments);
         assert!(
@@ -321,7 +236,7 @@ fn a_file_named_twice_is_refused_before_anything_runs() {
         "x.toml: is named as --html, but also as the scenario: name another file\n"
     );
     let said = refused(folder.path(), &["run", "--json", "x.toml"]);
-    assert!(said.contains("name the scenario before --json"), "{said}");
+    assert!(said.contains("would overwrite this file"), "{said}");
     assert_eq!(
         fs::read_to_string(folder.path().join("x.toml")).expect("the scenario"),
         SMALL

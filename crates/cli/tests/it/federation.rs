@@ -27,7 +27,7 @@ mod run {
     #[test]
     fn nothing_acknowledged_is_lost_and_each_request_has_one_answer_when_the_master_is_killed() {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = command(folder.path(), &["--seconds", "3", "--rate", "60", "--json"]);
+        let mut command = command(folder.path(), &["--duration", "3s", "--rate", "60", "--json", "-"]);
         let (json, said) = told(punctual_testing::output(&mut command, BOUND).unwrap());
         let report: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert!(said.contains("redis-cli reaches the federation at "), "{said}");
@@ -54,7 +54,7 @@ mod run {
     }
 
     fn started_by(folder: &Path, arguments: &[&str]) -> (Kept, Vec<String>, Vec<String>) {
-        let mut command = command(folder, &[arguments, &["--seconds", "600", "--rate", "20"]].concat());
+        let mut command = command(folder, &[arguments, &["--duration", "600s", "--rate", "20"]].concat());
         command.process_group(0);
         let mut child = punctual_testing::start(command.stdout(Stdio::piped()), BOUND).unwrap();
         let mut lines = BufReader::new(child.stdout().unwrap()).lines();
@@ -620,7 +620,7 @@ mod run {
         let (json, html) = (folder.path().join("seen.json"), folder.path().join("seen.html"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command
-            .args(["federation", "watch", "--seconds", "2"])
+            .args(["cluster", "watch", "--duration", "2s"])
             .args(&nodes)
             .arg(&balancers[0]);
         command.arg("--json").arg(&json).arg("--html").arg(&html);
@@ -656,7 +656,7 @@ mod run {
         let [free] = punctual_testing::reserved_ports();
         let folder = tempfile::tempdir().unwrap();
         let address = format!("127.0.0.1:{free}");
-        let error = refused(folder.path(), &["cluster", "watch", "--seconds", "1", &address]);
+        let error = refused(folder.path(), &["cluster", "watch", "--duration", "1s", &address]);
         assert!(error.contains(&address), "{error}");
     }
 
@@ -685,7 +685,7 @@ mod run {
         let error = refused(folder.path(), &["process", "node"]);
         assert!(error.contains("punctual cluster run"), "{error}");
         // Without the right to make network namespaces, the superuser's is taken away.
-        let mut cut = command(folder.path(), &["--fault", "cut", "--seconds", "1"]);
+        let mut cut = command(folder.path(), &["--fault", "cut", "--duration", "1s"]);
         // SAFETY: a plain system call with numbers. Other users have no such right.
         unsafe {
             cut.pre_exec(|| {
@@ -767,13 +767,14 @@ mod run {
             let run = [
                 "--log",
                 "etcd",
-                "--seconds",
-                "4",
+                "--duration",
+                "4s",
                 "--rate",
                 "60",
                 "--fault",
                 "both",
                 "--json",
+                "-",
             ];
             let report = checked(folder.path(), &run);
             assert_eq!(
@@ -792,7 +793,10 @@ mod run {
             let address = members.address("robots/1");
             let (at, runs) = (address.to_string(), tempfile::tempdir().unwrap());
             for _ in 0..2 {
-                checked(runs.path(), &["--log", &at, "--seconds", "2", "--rate", "60", "--json"]);
+                checked(
+                    runs.path(),
+                    &["--log", &at, "--duration", "2s", "--rate", "60", "--json", "-"],
+                );
             }
             assert_eq!(files(runs.path()), 0, "nothing is left behind");
             // What another one has there is refused, and stays.
@@ -1004,8 +1008,8 @@ mod members {
             &address,
             &other,
             "--plain",
-            "--seconds",
-            "1",
+            "--duration",
+            "1s",
             "--json",
             "seen.json",
         ];
@@ -1390,7 +1394,7 @@ mod members {
         let node = format!("localhost:{}", ports[3]);
         // A second may be too short for an answer on a machine that is busy: it watches again.
         let watch = |more: &[&str], code, part: &str| {
-            let arguments = ["cluster", "watch", &node, "--seconds", "1", "--plain", "--json", "-"];
+            let arguments = ["cluster", "watch", &node, "--duration", "1s", "--plain", "--json", "-"];
             let arguments = [&arguments[..], more].concat();
             wait_ok(&format!("{arguments:?}: {code}, {part}"), || {
                 let (found, said) = ends(folder, &arguments);
@@ -1416,7 +1420,7 @@ mod members {
                 "--password-file",
                 password,
             ];
-            let offered = ["--rate", "50", "--clients", "4", "--seconds", "1"];
+            let offered = ["--rate", "50", "--clients", "4", "--duration", "1s"];
             let arguments = [&["process", "load", &address][..], &closed, &offered].concat();
             ends_with(folder, code, &arguments)
         };
@@ -1602,7 +1606,7 @@ mod members {
         signal(&first, libc::SIGCONT);
         let part = fails(folder, &["cluster", "found", "x", "--log", "new", "--from", "store-1"]);
         assert!(part.contains("a part of a node's records"), "{part}");
-        let inspected = ends_with(folder, 0, &["store", "inspect", "store-1", "--json"]);
+        let inspected = ends_with(folder, 0, &["store", "inspect", "store-1", "--json", "-"]);
         let inspected: serde_json::Value = serde_json::from_str(&inspected).unwrap();
         assert_eq!(inspected["part"], true);
         let part = fails(folder, &["serve", "--store", "store-1"]);

@@ -1,4 +1,4 @@
-//! `punctual profile show`: what it draws and writes, and what it refuses.
+//! `punctual profile`: what it draws and writes, and what it refuses.
 
 use crate::common;
 
@@ -19,7 +19,7 @@ fn folder_with(text: &str) -> tempfile::TempDir {
 /// What a refused command says on standard error; checks that it said nothing else and ended with 2.
 fn refused(text: &str, arguments: &[&str]) -> String {
     let folder = folder_with(text);
-    let output = punctual(folder.path(), &[&["profile", "show"], arguments].concat());
+    let output = punctual(folder.path(), &[&["profile"], arguments].concat());
     let error = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
     assert!(output.stdout.is_empty(), "{arguments:?}");
@@ -42,7 +42,7 @@ fn a_profile_is_drawn_and_written() {
     let folder = folder_with(&format!("{WINDOWS}{rows}"));
     let output = punctual(
         folder.path(),
-        &["profile", "show", "x.csv", "--json", "x.json", "--html", "x.html"],
+        &["profile", "x.csv", "--json", "x.json", "--html", "x.html"],
     );
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -74,7 +74,7 @@ fn a_profile_is_drawn_and_written() {
 #[test]
 fn a_measured_profile_is_drawn_without_misses() {
     let folder = folder_with(&format!("{MEASURED}1,1,0,1,100,5\n1,1,1,101,200,7\n"));
-    let output = punctual(folder.path(), &["profile", "show", "x.csv"]);
+    let output = punctual(folder.path(), &["profile", "x.csv"]);
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success());
     assert!(text.starts_with("x: measured; 1 way and 1 partition\n"), "{text}");

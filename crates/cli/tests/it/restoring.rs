@@ -1,4 +1,4 @@
-//! `punctual restore` and `punctual doctor` after a program was killed together with its guardian.
+//! `punctual doctor --restore` and `punctual doctor` after a program was killed together with its guardian.
 
 #![cfg(target_os = "linux")]
 
@@ -90,14 +90,14 @@ fn what_a_killed_program_left_is_shown_by_doctor_and_put_back_by_restore() {
     assert!(row.contains("missing"), "{row}");
     assert_eq!(machine.now(), "userspace", "doctor changes nothing");
 
-    let (json, _) = common::told(machine.punctual(&["restore", "--json"]));
+    let (json, _) = common::told(machine.punctual(&["doctor", "--restore", "--json", "-"]));
     let told: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(told["undone"][0], machine.governor().display().to_string(), "{json}");
     assert_eq!(told["dead"][0]["alive"], false, "{json}");
     assert_eq!(told["left"].as_array().map(Vec::len), Some(0), "{json}");
     assert_eq!(machine.now(), FOUND);
 
-    let (again, _) = common::told(machine.punctual(&["restore"]));
+    let (again, _) = common::told(machine.punctual(&["doctor", "--restore"]));
     assert!(again.starts_with("nothing to put back"), "{again}");
 }
 
@@ -105,11 +105,11 @@ fn what_a_killed_program_left_is_shown_by_doctor_and_put_back_by_restore() {
 fn what_a_living_program_wants_stays() {
     let machine = Machine::new();
     let child = machine.changed();
-    let (told, _) = common::told(machine.punctual(&["restore"]));
+    let (told, _) = common::told(machine.punctual(&["doctor", "--restore"]));
     assert!(told.starts_with("nothing to put back"), "{told}");
     assert_eq!(machine.now(), "userspace");
     drop(child);
-    common::told(machine.punctual(&["restore"]));
+    common::told(machine.punctual(&["doctor", "--restore"]));
     assert_eq!(machine.now(), FOUND);
 }
 
@@ -119,13 +119,13 @@ fn what_cannot_be_put_back_is_named_with_exit_code_2_and_tried_again_the_next_ti
     machine.killed();
     fs::remove_file(machine.governor()).expect("removed");
     fs::create_dir(machine.governor()).expect("a folder of its name");
-    let output = machine.punctual(&["restore"]);
+    let output = machine.punctual(&["doctor", "--restore"]);
     let error = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("governor") && error.contains(FOUND), "{error}");
 
     fs::remove_dir(machine.governor()).expect("removed");
     fs::write(machine.governor(), "userspace").expect("written");
-    common::told(machine.punctual(&["restore"]));
+    common::told(machine.punctual(&["doctor", "--restore"]));
     assert_eq!(machine.now(), FOUND);
 }

@@ -220,7 +220,7 @@ fn what_cannot_run_is_told_with_its_line() {
         told.contains("--controller has no effect in this run: the scenario has stages only"),
         "{told}"
     );
-    let told = said(&["identify", "x.toml", "-o", "model.json"]);
+    let told = said(&["model", "learn", "x.toml", "-o", "model.json"]);
     assert!(told.contains("no task has a deadline"), "{told}");
 }
 

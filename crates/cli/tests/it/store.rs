@@ -155,7 +155,8 @@ fn all_commands_read_beside_a_program_that_writes() {
         "{inspected}"
     );
     assert!(!inspected.contains("unknown"), "{inspected}");
-    let json: serde_json::Value = serde_json::from_str(&run(&["store", "inspect", "live", "--json"])).expect("JSON");
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&["store", "inspect", "live", "--json", "-"])).expect("JSON");
     assert_eq!(json["quota_bytes"], 64 << 20);
     assert_eq!(json["reserve_bytes"], 8 << 20);
     assert!(

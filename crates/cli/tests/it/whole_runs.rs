@@ -23,7 +23,7 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
     let summary = String::from_utf8(punctual(here, &arguments).stdout).expect("text");
     assert!(summary.starts_with("\nshared-cache on sim ("), "{summary}");
 
-    let shown = punctual(here, &["scenario", "show", "robot"]).stdout;
+    let shown = punctual(here, &["new", "robot", "-"]).stdout;
     let text = String::from_utf8(shown).expect("text");
     std::fs::write(here.join("robot.toml"), text.replace("\"robot\"", "\"mine\"")).expect("written");
     let arguments = ["run", "robot.toml", "--platform", "sim", "--duration", "6s"];
@@ -33,9 +33,9 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
         "the user's file wins: {summary}"
     );
 
-    let listed = String::from_utf8(punctual(here, &["scenario", "list"]).stdout).expect("text");
+    let listed = String::from_utf8(punctual(here, &["new"]).stdout).expect("text");
     assert_eq!(listed.lines().count(), 5, "{listed}");
-    let refused = common::refused(here, &["scenario", "show", "rowboat"]);
+    let refused = common::refused(here, &["new", "rowboat"]);
     assert!(
         refused.starts_with("rowboat: no built-in scenario; there are fire-rescue, robot, "),
         "{refused}"
@@ -56,6 +56,7 @@ fn json_without_a_file_goes_to_standard_output() {
         "--duration",
         "4s",
         "--json",
+        "-",
     ];
     let output = punctual(folder.path(), &arguments);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON, and nothing else");
@@ -64,7 +65,7 @@ fn json_without_a_file_goes_to_standard_output() {
     assert!(words.contains("robot on sim ("), "{words}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
     let refused = common::refused(folder.path(), &["run", "--json", "robot.toml"]);
-    assert!(refused.contains("name the scenario before --json"), "{refused}");
+    assert!(refused.contains("would overwrite this file"), "{refused}");
 }
 
 #[test]
@@ -239,7 +240,7 @@ fn the_doctor_speaks_to_people_and_to_programs() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = String::from_utf8(punctual(folder.path(), &["doctor"]).stdout).expect("text");
     assert!(text.contains("real-time scheduling"), "{text}");
-    let json = punctual(folder.path(), &["doctor", "--json"]).stdout;
+    let json = punctual(folder.path(), &["doctor", "--json", "-"]).stdout;
     let findings: Vec<serde_json::Value> = serde_json::from_slice(&json).expect("JSON");
     assert!(findings.len() > 10);
     for finding in findings {

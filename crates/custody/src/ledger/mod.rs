@@ -342,7 +342,7 @@ fn other_layout(path: &Path, layout: u32) -> Refusal {
     refused(
         format!("reading the ledger of changes, {path}"),
         format!("another version of this program wrote it (layout {layout}, this program has {LAYOUT})"),
-        format!("end the programs that use that version and run its `punctual restore`, then: rm {path}"),
+        format!("end the programs that use that version and run its `punctual doctor --restore`, then: rm {path}"),
     )
 }
 

@@ -385,7 +385,7 @@ fn a_ledger_of_another_boot_is_emptied_and_one_of_another_layout_is_refused() {
     edit(|header| header.layout += 1);
     let refusal = open().unwrap_err();
     assert!(refusal.why.contains("layout 2, this program has 1"), "{refusal}");
-    assert!(refusal.remedy.contains("punctual restore"), "{refusal}");
+    assert!(refusal.remedy.contains("punctual doctor --restore"), "{refusal}");
     edit(|header| header.boot[0] = b'?');
     assert_eq!(open().unwrap().lock().unwrap().holders().count(), 0);
 }

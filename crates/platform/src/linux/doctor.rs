@@ -599,7 +599,7 @@ fn as_found(tree: &KernelTree) -> Finding {
         (_, false) => facility.offered(told.join("; ")),
         (_, true) => facility.missing(
             told.join("; "),
-            "punctual restore puts back what dead programs have left",
+            "punctual doctor --restore puts back what dead programs have left",
         ),
     }
 }

@@ -385,6 +385,6 @@ fn planted_fault_the_snapshot_shows_what_a_program_that_has_the_core_changes() {
     end(program.0, Way::KilledWithGuardians, ledger);
     let left = differences(&before, &snapshot());
     assert!(left.len() > moved.len() / 2, "{left:#?}");
-    settle(&before, ledger, "after punctual restore");
+    settle(&before, ledger, "after punctual doctor --restore");
     wait_until("nothing left", || !recovery::look(ledger).unwrap().has_leftovers());
 }

@@ -158,7 +158,7 @@ impl LoopPlan {
             (
                 !(1..=JOBS_MAX).contains(&jobs),
                 format!("{jobs} jobs in each way"),
-                format!("give --seconds and --repetitions that make between 1 and {JOBS_MAX} jobs"),
+                format!("give --duration and --repetitions that make between 1 and {JOBS_MAX} jobs"),
             ),
         ];
         let refuse = |(_, why, remedy)| Refusal {

@@ -56,7 +56,7 @@ fn each_figure_out_of_range_is_named_with_its_option() {
         (|plan| plan.compute = Nanos::ZERO, "--compute"),
         (|plan| plan.compute = Nanos::from_micros(9001), "--compute"),
         (|plan| plan.reserved = Nanos::from_micros(999), "--reserve"),
-        (|plan| plan.lasts = Nanos::from_millis(9), "--seconds"),
+        (|plan| plan.lasts = Nanos::from_millis(9), "--duration"),
     ];
     for (change, option) in changes {
         let mut plan = plan(&Way::ALL);

@@ -50,7 +50,7 @@ fn plan(arguments: &Loop) -> LoopPlan {
         reserved: arguments
             .reserve
             .unwrap_or_else(|| period.scaled(RESERVED).max(compute)),
-        lasts: Nanos::from_secs(u64::from(arguments.seconds)),
+        lasts: arguments.duration,
         hogs_per_core: arguments.hogs,
         busy_disk: !arguments.idle_disk,
         repetitions: arguments.repetitions,
@@ -185,7 +185,7 @@ mod tests {
             (["--period", "1"], "has no unit"),
             (["--compute", "-1ms"], "is negative"),
             (["--hogs", "65"], "65 is not in"),
-            (["--seconds", "0"], "0 is not in"),
+            (["--duration", "0s"], "0 is not in"),
             (["--ways", "all"], "possible values: alone"),
         ] {
             let error = asked(&arguments).unwrap_err();

@@ -21,7 +21,7 @@ use punctual_cli::failure::Failure;
 pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
     match arguments {
         Bench::Store {
-            rounds,
+            repetitions,
             objects,
             value_bytes,
             json,
@@ -30,7 +30,7 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
                 objects: *objects,
                 value_bytes: *value_bytes as usize,
             };
-            store::store(records, *rounds, json.as_ref())
+            store::store(records, *repetitions, json.as_ref())
         }
         Bench::Controllers(arguments) => controllers::controllers(arguments),
         Bench::Rates(arguments) => rates::rates(arguments),

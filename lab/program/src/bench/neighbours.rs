@@ -27,7 +27,7 @@ pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
     let loaded = scenario::load(Some(path), &arguments.set)?;
-    let lasts = Nanos::from_secs(u64::from(arguments.seconds));
+    let lasts = arguments.duration;
     let mut strangers = arguments.program.clone();
     strangers.dedup();
     let plan = Plan {

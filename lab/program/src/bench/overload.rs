@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use punctual_evaluation::overload::{Cell, Measured, Plan, Row, overload as measure};
-use punctual_units::Nanos;
 
 use crate::args::Overload;
 use punctual_cli::commands::print;
@@ -32,8 +31,8 @@ pub fn overload(arguments: &Overload) -> Result<(), Failure> {
         program: "/proc/self/exe".into(),
         connections,
         multiples: arguments.multiples.clone(),
-        rounds: arguments.rounds,
-        length: Nanos::from_secs(u64::from(arguments.seconds)),
+        rounds: arguments.repetitions,
+        length: arguments.duration,
         deadline: arguments.deadline,
         work: arguments.work,
         seed: arguments.seed,

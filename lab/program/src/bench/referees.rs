@@ -43,10 +43,12 @@ pub fn referees(arguments: &Referees, command: &str) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let Referees {
         repetitions,
-        seconds,
+        duration,
         hogs,
         ..
     } = *arguments;
+    // The programs take whole seconds.
+    let seconds = duration.as_secs_f64().round() as u32;
     let heard = hear(&there, repetitions, seconds, hogs, &mut |what| {
         tell(what);
         interrupt.answer()

@@ -310,7 +310,7 @@ fn settled(nodes: &mut [Client], before: &Figures) -> Outcome<(Figures, Vec<BTre
 fn drive(address: &SocketAddr, arguments: &Replication) -> Outcome<(u64, u64)> {
     let mut replies = Client::connect(address)?;
     let mut stream = replies.stream.try_clone()?;
-    let total = u64::from(arguments.rate) * arguments.seconds;
+    let total = (f64::from(arguments.rate) * arguments.duration.as_secs_f64()) as u64;
     let counting = std::thread::spawn(move || -> Result<(u64, u64), String> {
         let (mut taken, mut refused) = (0, 0);
         while taken + refused < total {

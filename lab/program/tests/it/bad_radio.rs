@@ -47,7 +47,16 @@ fn a_truncated_recording_is_played_as_far_as_it_goes() {
 fn silence_is_played_as_silence() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("silent.cu8"), [127u8; 200 * 500]).unwrap();
-    let arguments = ["silent.cu8", "--rate", "max", "--json", "--check", "--wav", "sound.wav"];
+    let arguments = [
+        "silent.cu8",
+        "--rate",
+        "max",
+        "--json",
+        "-",
+        "--check",
+        "--wav",
+        "sound.wav",
+    ];
     let output = radio(folder.path(), &arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let sound = punctual_radio::sound::read(&folder.path().join("sound.wav")).unwrap();
@@ -86,7 +95,7 @@ fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
 fn a_mapping_that_is_stale_foreign_or_of_another_graph_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     // For ten seconds: it must not end before the last of those that are refused.
-    let arguments = ["--plain", "--frames", "1500", "--rate", "150", "--json"];
+    let arguments = ["--plain", "--frames", "1500", "--rate", "150", "--json", "-"];
     let mut command = radio(folder.path(), &arguments);
     command
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -163,12 +172,12 @@ fn a_worker_that_hangs_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     // One that hangs is noticed after some six seconds, and this takes seventeen.
-    let mut command = radio(folder.path(), &["--plain", "--rate", "600", "--json"]);
+    let mut command = radio(folder.path(), &["--plain", "--rate", "600", "--json", "-"]);
     command.current_dir(root).stdout(Stdio::piped());
     let mut radio = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
     wait_for("sound", || {
         let mut list = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
-        list.args(["pipeline", "list", "--json"])
+        list.args(["pipeline", "list", "--json", "-"])
             .env(recovery::FOLDER, folder.path());
         let listed: Value = serde_json::from_slice(&list.output().unwrap().stdout).unwrap();
         let stages = listed[0]["stages"].as_array()?;

@@ -216,7 +216,7 @@ fn what_cannot_be_compared_is_refused_before_the_first_run() {
         );
         assert_eq!(
             refused(&[command, "y.toml"]),
-            "y.toml: no such file, and no built-in scenario (`punctual scenario list`); name a scenario file\n"
+            "y.toml: no such file, and no built-in scenario (`punctual new`); name a scenario file\n"
         );
     }
     assert!(

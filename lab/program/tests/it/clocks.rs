@@ -174,6 +174,7 @@ fn a_machine_without_clocks_is_told_once_and_the_radio_plays() {
             "--frames",
             "300",
             "--json",
+            "-",
             "--kernel-tree",
         ])
         .arg(empty.path())

@@ -62,7 +62,7 @@ fn settings_change_while_it_plays() {
     command.stdout(std::process::Stdio::null());
     let _radio = punctual_testing::start(&mut command, CHILD_MAX).unwrap();
     let listed = || -> Value {
-        let (code, told, errors) = ran(folder.path(), &["pipeline", "list", "--json"]);
+        let (code, told, errors) = ran(folder.path(), &["pipeline", "list", "--json", "-"]);
         assert_eq!(code, Some(0), "{errors}");
         serde_json::from_str(&told).unwrap()
     };

@@ -1,5 +1,6 @@
 //! The integration tests of this crate, in one program: a module for each question.
 
+mod bad_machines;
 mod bad_radio;
 mod benches;
 mod clocks;

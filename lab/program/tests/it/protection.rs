@@ -127,7 +127,7 @@ fn on_one_core_the_film_plays_and_referees_are_refused() {
                 lab(folder.path(), &MOVIE),
                 refused(
                     folder.path(),
-                    &["bench", "referees", "--repetitions", "1", "--seconds", "1"],
+                    &["bench", "referees", "--repetitions", "1", "--duration", "1s"],
                 ),
             )
         });

@@ -107,14 +107,14 @@ impl Beside {
     }
 
     fn stages(&self) -> Vec<Value> {
-        let listed: Value = serde_json::from_slice(&self.pipeline(&["list", "--json"]).stdout).unwrap();
+        let listed: Value = serde_json::from_slice(&self.pipeline(&["list", "--json", "-"]).stdout).unwrap();
         listed[0]["stages"].as_array().cloned().unwrap_or_default()
     }
 }
 
 #[test]
 fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
-    let mut beside = Beside::start(&["--rate", "600", "--json"]);
+    let mut beside = Beside::start(&["--rate", "600", "--json", "-"]);
     wait_until("the radio plays", || {
         assert_eq!(beside.radio.ended().unwrap(), None, "the radio has ended");
         let stages = beside.stages();
@@ -169,7 +169,7 @@ impl Piped {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
         command
-            .args(["radio", "--json"])
+            .args(["radio", "--json", "-"])
             .arg(folder.path().join("report.json"))
             .args(arguments)
             .env(recovery::FOLDER, folder.path())
@@ -192,7 +192,7 @@ impl Piped {
     fn wait_for_steps(&mut self, steps: u64) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
         command
-            .args(["pipeline", "list", "--json"])
+            .args(["pipeline", "list", "--json", "-"])
             .env(recovery::FOLDER, self.folder.path());
         wait_until("the radio plays", || {
             let listed = punctual_testing::output(&mut command, CHILD_MAX).unwrap();

@@ -136,7 +136,7 @@ fn every_command_refuses_a_wrong_profile_alike() {
     for (what, text, line) in wrong() {
         let folder = folder_with(&[("s/x.toml", SCENARIO), ("s/p.csv", &text), ("ours/p.csv", &text)]);
         let refused = |arguments: &[&str]| refused(folder.path(), arguments);
-        let show = ["profile", "show", "s/p.csv", "--ways", "4", "--partitions", "4"];
+        let show = ["profile", "s/p.csv", "--ways", "4", "--partitions", "4"];
         assert_eq!(refused(&show), format!("s/p.csv{line}\n"), "{what}");
         assert_eq!(
             refused(&RUN),
@@ -150,7 +150,7 @@ fn every_command_refuses_a_wrong_profile_alike() {
             "{what}"
         );
         // A folder of profiles is for the machine of the experiments, which has 20 of both.
-        let show = ["profile", "show", "ours/p.csv", "--ways", "20", "--partitions", "20"];
+        let show = ["profile", "ours/p.csv", "--ways", "20", "--partitions", "20"];
         let of_twenty = refused(&show);
         assert_eq!(
             refused(&["experiment", "dna", "--profiles", "ours"]),
@@ -168,7 +168,7 @@ fn every_command_refuses_a_wrong_profile_alike() {
 #[test]
 fn every_command_takes_a_right_profile() {
     let folder = folder_with(&[("s/x.toml", SCENARIO), ("s/p.csv", &good())]);
-    let show = ["profile", "show", "s/p.csv", "--json", "p.json"];
+    let show = ["profile", "s/p.csv", "--json", "p.json"];
     told(lab(folder.path(), &show));
     told(lab(folder.path(), &RUN));
     // What `show` writes is enough to say how long a run takes: each phase has a rate for each share.

@@ -124,7 +124,7 @@ fn offer(arguments: &ClusterLoad) -> Result<Offer, Failure> {
         times: arguments.times,
         writes: arguments.writes,
         clients: arguments.clients as usize,
-        deadline: Nanos::from_millis(arguments.deadline_ms),
+        deadline: arguments.deadline,
         seed: arguments.seed,
     })
 }
@@ -179,7 +179,7 @@ fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failur
     let poll = Poll::new().map_err(|error| failed(&error))?;
     let waker = Driver::waker(&poll).map_err(|error| failed(&error))?;
     let mut tally = Tally::new(offer.deadline);
-    let (seconds, ended) = (arguments.seconds, Arc::clone(&ends));
+    let (duration, ended) = (Duration::from(arguments.duration), Arc::clone(&ends));
     let begun = Arc::new(AtomicBool::new(false));
     let begins = Arc::clone(&begun);
     // A load that reaches no server is ended by a signal.
@@ -187,7 +187,7 @@ fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failur
         while !begins.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(20));
         }
-        thread::sleep(Duration::from_secs(seconds));
+        thread::sleep(duration);
         ended.store(true, Ordering::SeqCst);
         drop(waker.wake());
     });

@@ -48,7 +48,7 @@ impl Load {
             .args(offer.addresses.iter().map(SocketAddr::to_string))
             .args(["--writes", &offer.writes.to_string()])
             .args(["--clients", &offer.clients.to_string()])
-            .args(["--deadline-ms", &(offer.deadline.0 / 1_000_000).to_string()])
+            .args(["--deadline", &format!("{}ns", offer.deadline.0)])
             .args(["--seed", &offer.seed.to_string()]);
         match offer.rate {
             Some(rate) => command.args(["--rate", &rate.to_string()]),

@@ -87,8 +87,8 @@ impl Settings {
         settings.balancers = arguments.balancers.unwrap_or(settings.balancers);
         settings.rate = arguments.rate.or(settings.rate);
         settings.work = arguments.work.unwrap_or(settings.work);
-        if let Some(seconds) = arguments.seconds {
-            settings.duration = Nanos::from_secs(seconds);
+        if let Some(duration) = arguments.duration {
+            settings.duration = duration;
         }
         settings.log = arguments.log.clone();
         settings

@@ -189,7 +189,7 @@ pub fn watch(arguments: &ClusterWatch, command: &str) -> Result<(), Failure> {
     let mut past = Past::new(&addresses);
     let began = Instant::now();
     let (mut printed, mut failure) = (began, None);
-    let is_over = |elapsed: Duration| arguments.seconds.is_some_and(|most| elapsed.as_secs() >= most);
+    let is_over = |elapsed: Duration| arguments.duration.is_some_and(|most| elapsed >= Duration::from(most));
     loop {
         take(&told, &mut past);
         let keys = live.as_mut().map(Live::keys).unwrap_or_default();

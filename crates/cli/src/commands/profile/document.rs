@@ -1,4 +1,4 @@
-//! A profile as JSON, for `punctual profile show --json`.
+//! A profile as JSON, for `punctual profile --json`.
 
 use punctual_allocation::profile::{Accuracy, ProfileRecording, Smoothing, Timing};
 use punctual_allocation::{Grid, Profile, Share};

@@ -12,14 +12,13 @@ pub use follow::tell;
 pub use show::{Shown, named, ways};
 pub use steps::Steps;
 
-use crate::args::{Profile, ProfileCommand};
+use crate::args::Profile;
 use crate::failure::Failure;
 
-/// Carries out `punctual profile`: profiles a program, unless a command is given.
+/// Carries out `punctual profile`: profiles a program, or shows the profile in a file.
 pub fn profile(arguments: &Profile, command: &str) -> Result<(), Failure> {
-    match &arguments.what {
+    match &arguments.file {
         None => trace::trace(&arguments.trace),
-        Some(ProfileCommand::Trace(arguments)) => trace::trace(arguments),
-        Some(ProfileCommand::Show(arguments)) => show::show(arguments, command),
+        Some(file) => show::show(file, arguments, command),
     }
 }

@@ -1,4 +1,4 @@
-//! `punctual profile show`: rate, misses and phases of a profile's file.
+//! `punctual profile FILE`: rate, misses and phases of a profile's file.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -10,7 +10,7 @@ use ratatui::crossterm::terminal;
 use super::document::Document;
 use super::steps::Steps;
 use super::{super::print, draw};
-use crate::args::{Show, Smooth};
+use crate::args::{Profile, Smooth};
 use crate::failure::Failure;
 use crate::output::{Output, apart};
 use crate::summary::{count, percent};
@@ -31,33 +31,39 @@ pub struct Shown {
     pub shares: Vec<Share>,
 }
 
-/// Carries out `punctual profile show`.
-pub fn show(arguments: &Show, command: &str) -> Result<(), Failure> {
+/// Carries out `punctual profile FILE`.
+pub fn show(file: &Path, arguments: &Profile, command: &str) -> Result<(), Failure> {
     apart(&[
-        ("the profile", Some(&arguments.file)),
-        ("--json", arguments.json.as_deref()),
-        ("--html", arguments.html.as_deref()),
+        ("the profile", Some(file)),
+        ("--json", arguments.show.json.as_deref()),
+        ("--html", arguments.show.html.as_deref()),
     ])?;
-    let shown = Shown::read(&arguments.file, options(arguments))?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
-    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let shown = Shown::read(file, options(arguments)?)?;
+    let json = Output::prepare_some(arguments.show.json.as_ref())?;
+    let html = Output::prepare_some(arguments.show.html.as_ref())?;
     print(&draw::text(&shown, width()))?;
     json.map_or(Ok(()), |file| file.json(&Document::of(&shown)))?;
     html.map_or(Ok(()), |file| file.text(&page::profile(&shown, command)))
 }
 
-fn options(arguments: &Show) -> ProfileOptions {
-    let grid = arguments.ways.zip(arguments.partitions);
-    ProfileOptions {
+fn options(arguments: &Profile) -> Result<ProfileOptions, Failure> {
+    let show = &arguments.show;
+    if arguments.trace.ways.is_some() && show.partitions.is_none() {
+        return Err(Failure::input([
+            "--ways with a profile describes a machine: add --partitions",
+        ]));
+    }
+    let grid = arguments.trace.ways.zip(show.partitions);
+    Ok(ProfileOptions {
         grid: grid.map(|(ways, partitions)| Grid { ways, partitions }),
-        phases: arguments.phases,
-        smoothing: match arguments.smooth {
+        phases: show.phases,
+        smoothing: match show.smooth {
             Smooth::None => Smoothing::AsRecorded,
             Smooth::Best => Smoothing::Best,
             Smooth::Nearest => Smoothing::Nearest,
         },
         ..ProfileOptions::default()
-    }
+    })
 }
 
 fn width() -> usize {

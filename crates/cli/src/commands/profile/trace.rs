@@ -12,8 +12,10 @@ use crate::output::Output;
 
 /// Associativity of the private caches (first and second level).
 const PRIVATE_WAYS: u8 = 8;
+/// Associativity of the last-level cache, unless it is given.
+const WAYS: u8 = 20;
 
-/// Carries out `punctual profile [trace] -- PROGRAM`.
+/// Carries out `punctual profile -- PROGRAM`.
 pub fn trace(arguments: &Trace) -> Result<(), Failure> {
     let geometry = geometry(arguments);
     let search = std::env::var_os("PATH").unwrap_or_default();
@@ -64,7 +66,7 @@ fn geometry(arguments: &Trace) -> Geometry {
     Geometry {
         l1: private(arguments.l1),
         l2: Some(arguments.l2).filter(|bytes| *bytes > 0).map(private),
-        ways: arguments.ways,
+        ways: arguments.ways.unwrap_or(WAYS),
         way_bytes: arguments.way_size,
         window: arguments.window,
     }

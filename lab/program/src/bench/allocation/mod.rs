@@ -152,7 +152,7 @@ pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
     }
     let report = Report {
         seed: arguments.seed,
-        rounds: arguments.rounds,
+        rounds: arguments.repetitions,
         machines,
     };
     print(&table::told(&report))?;
@@ -181,7 +181,7 @@ fn measured(
         .map(|decider| bench.run(*decider))
         .collect::<Result<Vec<Vec<Run>>, _>>()?;
     let stopped = "stopped before all was measured; nothing is left behind";
-    let costs = timing::measure(programs, &runs, arguments.rounds, arguments.seed, interrupt)
+    let costs = timing::measure(programs, &runs, arguments.repetitions, arguments.seed, interrupt)
         .ok_or_else(|| Failure::input([stopped]))?;
     let costs: Vec<CostOf> = DECIDERS
         .iter()

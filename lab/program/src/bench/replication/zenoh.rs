@@ -94,7 +94,7 @@ pub fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
 
     let before = figures(&mut nodes)?;
     let (cpu, own, began) = (spent_all(&pids), spent(std::process::id()), Instant::now());
-    let total = u64::from(arguments.rate) * arguments.seconds;
+    let total = (f64::from(arguments.rate) * arguments.duration.as_secs_f64()) as u64;
     let mut sent = 0;
     while sent < total {
         let due = (began.elapsed().as_secs_f64() * f64::from(arguments.rate)) as u64;

@@ -1,11 +1,11 @@
-//! `punctual identify`: fits a model to the response of the running system to its knobs.
+//! `punctual model learn`: fits a model to the response of the running system to its knobs.
 
 use std::io::Write;
 
 use punctual_workload::ControllerKind;
 
 use super::{matrices, run};
-use crate::args::Identify;
+use crate::args::Learn;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::scenario;
@@ -15,8 +15,8 @@ use crate::watch::Watcher;
 /// of the least demanding.
 const LAWS: [ControllerKind; 3] = [ControllerKind::Clock, ControllerKind::Qod, ControllerKind::Mimo];
 
-/// Carries out `punctual identify`. A model with a poor fit is printed, but not written.
-pub fn identify(arguments: &Identify) -> Result<(), Failure> {
+/// Carries out `punctual model learn`. A model with a poor fit is printed, but not written.
+pub fn learn(arguments: &Learn) -> Result<(), Failure> {
     let loaded = scenario::load(Some(&arguments.scenario), &arguments.change.overrides(None))?;
     if !loaded.stages.stages.is_empty() {
         let place = loaded.place_of("stage");
