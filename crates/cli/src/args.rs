@@ -432,7 +432,7 @@ pub struct New {
 #[derive(Debug, Subcommand)]
 pub enum Model {
     /// Vary the knobs (processor clock, admitted updates) of the running system, and fit a model to the response
-    Learn(Learn),
+    Learn(Box<Learn>),
     /// Compute a controller's gains from a model
     Design(Design),
 }

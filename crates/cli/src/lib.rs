@@ -1,6 +1,9 @@
 //! The `punctual` command: terminals, files and exit codes around the runtime. A library, because `punctual-lab` shares
 //! its modules.
 
+// Only the two programs of this workspace import the library; its documents are read with private items.
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod args;
 pub mod bounded;
 pub mod builtin;

@@ -29,7 +29,7 @@ pub fn file(path: &Path, grid: Grid) -> Result<Profile, String> {
     of_bytes(&path.display().to_string(), &bytes(path)?, grid)
 }
 
-/// As [`file`], for a built-in file; messages call it `shown`.
+/// As `file`, for a built-in file; messages call it `shown`.
 pub fn of_bytes(shown: &str, content: &[u8], grid: Grid) -> Result<Profile, String> {
     let options = ProfileOptions {
         grid: Some(grid),

@@ -5,7 +5,7 @@
 //!
 //! - the parts of memory service that do and do not scale with the clock: [`MemoryModel`];
 //! - how fast other cores' traffic takes the cache away, and how hits suffer: [`CacheModel::lines_per_miss`],
-//! [`CacheModel::locality`], and the working sets of [`StoreModel`];
+//!   [`CacheModel::locality`], and the working sets of [`StoreModel`];
 //! - the cost of an update for shared resources: accesses and uncached lines of [`StoreModel::put`] and its neighbours.
 
 use std::ops::{Add, Mul};

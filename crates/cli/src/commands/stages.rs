@@ -156,7 +156,7 @@ fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> Watched {
     let (begun, duration) = (Instant::now(), Duration::from_nanos(loaded.scenario.duration.0));
     let panel = run.panel();
     let mut seen = Watched::new(&panel.cores());
-    let (mut meddler, mut observer) = (Meddler::new(&Orders::none(), &panel), Observer::new());
+    let (mut meddler, mut observer) = (Meddler::new(&Orders::none(), &panel), Observer::default());
     let (mut lines, mut frames) = (Lines::new(), 0);
     // Changes of the rate are ignored, because no source follows it here.
     let wishes = || {

@@ -97,8 +97,8 @@ pub struct Observer {
     before: Vec<StageNow>,
 }
 
-impl Observer {
-    pub fn new() -> Observer {
+impl Default for Observer {
+    fn default() -> Observer {
         let now = Instant::now();
         Observer {
             begin: now,
@@ -106,7 +106,9 @@ impl Observer {
             before: Vec::new(),
         }
     }
+}
 
+impl Observer {
     /// Instant of the last look.
     pub fn last(&self) -> Instant {
         self.last

@@ -114,7 +114,7 @@ fn refused(error: TransferError) -> Failure {
 /// `SCHED_IDLE`: on a busy machine the snapshot would be held for long. A kernel that refuses is no reason to fail.
 fn step_back() {
     let _ = set_scheduling(Tid::current(), Scheduling::Batch { nice: 10 });
-    /// `IOPRIO_WHO_PROCESS` with process 0, this one, and the idle class of input and output (ioprio_set(2)).
+    /// The kind of target "process" with number 0, this one, and the idle class of input and output (ioprio_set(2)).
     const THIS_PROCESS: libc::c_int = 1;
     const IDLE: libc::c_int = 3 << 13;
     // SAFETY: plain numbers.

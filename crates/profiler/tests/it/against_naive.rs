@@ -1,8 +1,7 @@
 //! A real program in the emulator, against caches that are lists and know the program's accesses beforehand.
 
 use crate::common;
-#[path = "../../../tracer/tests/it/naive/mod.rs"]
-mod naive;
+use crate::naive;
 
 use common::{compiled, profiled, scaled};
 use naive::{NaiveCaches, Source};

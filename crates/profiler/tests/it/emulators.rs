@@ -7,8 +7,7 @@
 //! ```
 
 use crate::common;
-#[path = "../../../tracer/tests/it/naive/mod.rs"]
-mod naive;
+use crate::naive;
 use crate::referee;
 
 use std::ffi::{OsStr, OsString};

@@ -3,4 +3,6 @@
 mod against_naive;
 mod common;
 mod emulators;
+#[path = "../../../tracer/tests/it/naive/mod.rs"]
+mod naive;
 mod referee;

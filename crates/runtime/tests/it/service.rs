@@ -42,7 +42,11 @@ fn store(objects: &[&str]) -> Arc<Store<Memory, LinuxOs>> {
 fn until(runtime: &Here, what: &str, reached: impl Fn(&Figures) -> bool) -> Figures {
     wait_ok(what, || {
         let figures = runtime.figures().unwrap();
-        if reached(&figures) { Ok(figures) } else { Err(figures) }
+        if reached(&figures) {
+            Ok(figures)
+        } else {
+            Err(Box::new(figures))
+        }
     })
 }
 

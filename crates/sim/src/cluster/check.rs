@@ -5,12 +5,12 @@
 //! execute.
 //!
 //! 1. **The log.** Terms (`Reign`) follow one another; every batch belongs to the term in which it stands; no request
-//! is there twice; the records written by each transaction are those that its operations write on the records at its
-//! position, given the readings that the log holds for it: each reading is one that its source made, and fresh by the
-//! bound of its age.
+//!    is there twice; the records written by each transaction are those that its operations write on the records at its
+//!    position, given the readings that the log holds for it: each reading is one that its source made, and fresh by
+//!    the bound of its age.
 //! 2. **Answers.** An acknowledged transaction is in the log where its answer says. Every read found the records at its
-//! position. A request that was refused or answered as late is not in the log. The reported fate of a request agrees
-//! with the log.
+//!    position. A request that was refused or answered as late is not in the log. The reported fate of a request agrees
+//!    with the log.
 //! 3. **Real time.** An answer of the master reflects everything that any answer showed before the request was made.
 //! 4. **Sessions.** A client never sees a revision older than one that it has seen.
 //! 5. **Nodes.** The records of every node, each time they are inspected, are those of the log up to its revision.

@@ -5,7 +5,6 @@ use std::fmt::Write;
 
 use punctual_evaluation::control_loop::{LoopPlan, LoopReport, Way, WaySummary, compare};
 use punctual_evaluation::stats;
-use punctual_units::Nanos;
 
 use super::series::{Interrupt, tell};
 use crate::args::Loop;
@@ -145,6 +144,8 @@ fn percent(share: f64) -> String {
 mod tests {
     use clap::Parser;
     use punctual_evaluation::beside::Medium;
+
+    use punctual_units::Nanos;
 
     use super::*;
 

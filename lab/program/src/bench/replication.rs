@@ -1,6 +1,6 @@
-//! `punctual-lab bench replication`: a client sets readings on one node at a steady rate; measures how many its peers got,
-//! how many newer ones superseded and how many were lost, their age, and the cost. The same for nodes that subscribe to
-//! a publisher of Zenoh.
+//! `punctual-lab bench replication`: a client sets readings on one node at a steady rate; measures how many its peers
+//! got, how many newer ones superseded and how many were lost, their age, and the cost. The same for nodes that
+//! subscribe to a publisher of Zenoh.
 
 #[cfg(feature = "zenoh")]
 mod zenoh;

@@ -100,7 +100,7 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         }
         .play(sound)
     });
-    let (mut meddler, mut observer) = (Meddler::new(&plan.orders, supervisor), Observer::new());
+    let (mut meddler, mut observer) = (Meddler::new(&plan.orders, supervisor), Observer::default());
     let (mut frames, mut bands) = (0, Spectrum::new(BANDS));
     let mut seen = plan.records.then(|| Seen::new(&cores));
     while !played.load(Ordering::Acquire) && supervisor.runs() {
