@@ -1,5 +1,5 @@
 //! `punctual cluster log`: a log in one file, for nodes of this machine that are separate programs. And `punctual
-//! federation found`: creates a log in etcd, or one that continues a backup.
+//! cluster found`: creates a log in etcd, or one that continues a backup.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -133,14 +133,7 @@ fn a_library_without_the_symbols_of_a_stage_is_told_by_their_name() {
 
 /// Waits until `found` answers something.
 fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "no {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    punctual_testing::wait_for(|| what.to_owned(), found)
 }
 
 /// A scenario that is written anew while it runs: processes that start later are of the graph that runs.
@@ -173,7 +166,7 @@ fn a_scenario_that_changes_while_it_runs_loses_no_frame() {
     assert_eq!(fs::read_to_string(folder.path().join("to")).unwrap(), lines);
 }
 
-/// A table of too many mappings, and decisions of a table for another graph.
+/// A table of too many mappings.
 #[test]
 fn a_table_for_other_stages_is_told() {
     let copies: String = (0..14)

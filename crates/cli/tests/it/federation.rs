@@ -807,7 +807,7 @@ mod run {
             };
             let mut log = Etcd::new(&address, true).unwrap();
             wait_ok("the log is open", || log.open(other));
-            let error = refused(runs.path(), &["federation", "run", "--log", &at]);
+            let error = refused(runs.path(), &["cluster", "run", "--log", &at]);
             for part in ["another run", "etcd://HOST:PORT/NAME", "etcdctl del --prefix robots/1/"] {
                 assert!(error.contains(part), "{error}");
             }
@@ -1765,7 +1765,7 @@ mod members {
         let folder = folder.path();
         let [zero, one, at_zero, at_one] = reserved_ports::<4>();
         // Files of at most 1 MiB; beyond, a write fails in place of a signal.
-        let limited = "trap '' XFSZ; ulimit -f 1024; exec \"$0\" federation log commits --listen log.socket";
+        let limited = "trap '' XFSZ; ulimit -f 1024; exec \"$0\" cluster log commits --listen log.socket";
         let mut command = Command::new("bash");
         command
             .args(["-c", limited, env!("CARGO_BIN_EXE_punctual")])
@@ -1903,7 +1903,7 @@ mod members {
         let early = punctual_testing::output(&mut early, BOUND).unwrap();
         let said = String::from_utf8_lossy(&early.stderr).into_owned();
         assert!(
-            early.status.code() == Some(2) && said.contains("federation found"),
+            early.status.code() == Some(2) && said.contains("cluster found"),
             "{said}"
         );
         for _ in 0..2 {

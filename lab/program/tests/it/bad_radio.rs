@@ -9,9 +9,8 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use common::refused;
+use common::{BOUND, refused};
 use punctual_platform::linux::recovery;
 use punctual_testing::{ROLE, workers};
 use serde_json::Value;
@@ -79,14 +78,7 @@ fn moves_on_one_core_are_refused() {
 
 /// Waits until `found` answers something.
 fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "no {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    punctual_testing::wait_for(|| what.to_owned(), found)
 }
 
 /// Memory that is gone, too short, no pipeline's, or of another graph: the process that is given it says so and ends,
@@ -94,14 +86,14 @@ fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
 #[test]
 fn a_mapping_that_is_stale_foreign_or_of_another_graph_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    // For ten seconds: it must not end before the last of those that are refused.
-    let arguments = ["--plain", "--frames", "1500", "--rate", "150", "--json", "-"];
+    // Until the last one is refused, and then to its end by a signal.
+    let arguments = ["--plain", "--rate", "50", "--json", "-"];
     let mut command = radio(folder.path(), &arguments);
     command
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .stdout(Stdio::piped());
-    let mut playing = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
-    let role = wait_for("worker", || workers(playing.id()).pop()).1;
+    let mut playing = punctual_testing::start(&mut command, BOUND).unwrap();
+    let role = wait_for("a worker", || workers(playing.id()).pop()).1;
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let own = std::process::id();
@@ -131,16 +123,14 @@ fn a_mapping_that_is_stale_foreign_or_of_another_graph_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{role}: {errors}");
         assert!(errors.contains(said), "{role}: {errors}");
     }
+    // SAFETY: plain numbers, of a child that has not been waited for.
+    unsafe { libc::kill(playing.id() as i32, libc::SIGINT) };
     let mut text = String::new();
     std::io::Read::read_to_string(&mut playing.stdout().unwrap(), &mut text).unwrap();
     assert!(playing.wait().unwrap().success(), "{text}");
     let report: Value = serde_json::from_str(&text).unwrap();
-    let lost = (
-        &report["frames_delivered"],
-        &report["frames_lost"],
-        &report["frames_duplicated"],
-    );
-    assert_eq!(lost, (&1500.into(), &0.into(), &0.into()), "{report}");
+    let lost = (&report["frames_lost"], &report["frames_duplicated"]);
+    assert_eq!(lost, (&0.into(), &0.into()), "{report}");
     assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
 }
 
@@ -149,7 +139,7 @@ fn a_mapping_that_is_stale_foreign_or_of_another_graph_is_refused() {
 fn decisions_about_other_stages_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = [
-        "--plain", "--frames", "1000", "--policy", "table", "--record", "log.json", "--rate", "2000",
+        "--plain", "--frames", "2000", "--policy", "table", "--record", "log.json", "--rate", "500",
     ];
     let mut command = radio(folder.path(), &arguments);
     let output = command.output().unwrap();
@@ -174,7 +164,7 @@ fn a_worker_that_hangs_is_replaced() {
     // One that hangs is noticed after some six seconds, and this takes seventeen.
     let mut command = radio(folder.path(), &["--plain", "--rate", "600", "--json", "-"]);
     command.current_dir(root).stdout(Stdio::piped());
-    let mut radio = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
+    let mut radio = punctual_testing::start(&mut command, BOUND).unwrap();
     wait_for("sound", || {
         let mut list = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
         list.args(["pipeline", "list", "--json", "-"])
