@@ -407,9 +407,7 @@ fn a_panic_of_the_pool_is_told() {
     assert!(!shared.has_failed());
     os.panics.store(true, Ordering::SeqCst);
     assert!(shared.submit(&mut vec![job(0, vec![asked("SET a 1")])]).is_empty());
-    while !shared.has_failed() {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    punctual_testing::wait_until("the panic is noticed", || shared.has_failed());
     shared.stop();
     shared.join(pool);
 }
@@ -498,9 +496,7 @@ fn a_late_request_says_where_its_time_went() {
         });
         // Whenever the thread looks, the writer is there until its deadline has passed.
         let deadline = deadline.recv().expect("a deadline");
-        while os.now() <= deadline {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        os.sleep_until(deadline + Nanos(1));
         drop(writer);
         waits.join().expect("it is told");
     });

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use mio::Events;
 use punctual_engines::Memory;
 use punctual_store::{Deadline, Store};
+use punctual_testing::WAIT_MAX;
 use punctual_units::{Clock, Nanos, Time};
 
 use super::{EventLoop, HEARD_MAX, Listening, Options};
@@ -18,8 +19,6 @@ use crate::session::Watched;
 use crate::tests::{TestOs, store};
 use crate::users::{Hashed, Right, User, Users};
 
-/// Far longer than anything here takes on a busy machine.
-const BOUND: Duration = Duration::from_secs(300);
 const PATTERN_TOO_LONG: &str = "-ERR a pattern has at most 1024 bytes\r\n";
 
 /// An event loop that a test turns, and its threads.
@@ -43,17 +42,17 @@ impl Turned {
         }
     }
 
-    /// Turns until `is_done`; nothing here waits for longer than the machine takes.
+    /// Turns until `is_done`. Each turn waits for events, so there is no pause between two.
     fn until(&mut self, mut is_done: impl FnMut(&mut EventLoop<Memory, TestOs>) -> bool) {
         let begin = Instant::now();
-        while begin.elapsed() < BOUND {
+        while begin.elapsed() < WAIT_MAX {
             if is_done(&mut self.inner) {
                 return;
             }
             self.inner.accept |= self.inner.listener.is_some();
             self.inner.round(&mut self.events).expect("events");
         }
-        panic!("it never comes to that");
+        panic!("not within {WAIT_MAX:?}");
     }
 
     /// A client, and its place.
