@@ -5,18 +5,20 @@
 
 use crate::common;
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use common::{request, unwatched};
+use common::request;
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
 use punctual_platform::Neighbours;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_runtime::linux::Prepared;
-use punctual_runtime::report::{Protection, RunReport};
+use punctual_runtime::report::{Progress, Protection, RunReport};
 use punctual_scenario::PlatformChoice;
 use punctual_store::{Store, StoreOptions};
+use punctual_testing::{WAIT_MAX, machine};
 use punctual_units::Nanos;
 use punctual_workload::{Arrival, Class, ControllerKind};
 
@@ -32,13 +34,13 @@ fn all_programs() -> Vec<String> {
         .collect()
 }
 
-/// A core has one owner: one test at a time wants it.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Samples before the end of a run: one and a half seconds.
+const SAMPLES_MIN: u32 = 15;
 
-/// Exclusive tasks for one and a half seconds, each with a period in milliseconds and what the caller says of its
-/// execution; how often each ran.
+/// Exclusive tasks, each with a period in milliseconds and what the caller says of its execution, until each has run;
+/// how often each ran.
 fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = machine();
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
     let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap());
     let ran: Vec<Arc<AtomicU64>> = tasks.iter().map(|_| Arc::default()).collect();
@@ -68,8 +70,17 @@ fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
         }
     }
     let goal = request(PlatformChoice::Linux, ControllerKind::Open, 1).scenario.goal;
-    let options = runtime.options("exclusive", goal, MS * 1500);
-    let report = runtime.run(options, &mut unwatched).unwrap().report;
+    let options = runtime.options("exclusive", goal, Nanos::from_secs(WAIT_MAX.as_secs()));
+    let mut samples = 0;
+    let mut watch = |progress: Progress<'_>| {
+        samples += u32::from(matches!(progress, Progress::Sample(_)));
+        if samples >= SAMPLES_MIN && ran.iter().all(|jobs| jobs.load(Ordering::Relaxed) > 0) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let report = runtime.run(options, &mut watch).unwrap().report;
     (report, ran.iter().map(|ran| ran.load(Ordering::Relaxed)).collect())
 }
 
