@@ -1,10 +1,12 @@
 //! An etcd started by this program: its executable, and its members as processes of this machine.
 
 use std::fs::File;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use tokio::net::TcpSocket;
 
 use super::{Address, Etcd, EtcdError, VERSION_MIN};
 
@@ -88,6 +90,8 @@ pub struct Members {
     addresses: Vec<String>,
     peers: Vec<String>,
     children: Vec<Option<Child>>,
+    /// Keep the ports of killed members from other programs.
+    _reserved: Vec<TcpSocket>,
 }
 
 impl Members {
@@ -103,7 +107,8 @@ impl Members {
         within: Duration,
         command: fn(&Path) -> Command,
     ) -> Result<Members, EtcdError> {
-        let mut ports = free_ports(2 * count)?.into_iter();
+        let (ports, reserved): (Vec<u16>, _) = reserved_ports(2 * count)?.into_iter().unzip();
+        let mut ports = ports.into_iter();
         let mut address = || format!("127.0.0.1:{}", ports.next().unwrap_or_default());
         let addresses = (0..count).map(|_| address()).collect();
         let peers = (0..count).map(|_| address()).collect();
@@ -114,6 +119,7 @@ impl Members {
             addresses,
             peers,
             children: (0..count).map(|_| None).collect(),
+            _reserved: reserved,
         };
         (0..count).try_for_each(|member| members.restart(member))?;
         members.await_leader(within)?;
@@ -256,11 +262,17 @@ impl Drop for Members {
     }
 }
 
-/// Ports that are free now; if another program takes one before a member does, the member reports it.
-pub(super) fn free_ports(count: usize) -> Result<Vec<u16>, EtcdError> {
-    let taken = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)));
-    let taken: std::io::Result<Vec<TcpListener>> = taken.collect();
-    let ports = taken.and_then(|taken| taken.iter().map(|port| Ok(port.local_addr()?.port())).collect());
+/// Ports of this machine, each with the socket that reserves it. The socket is bound, has SO_REUSEADDR and never listens:
+/// then Linux lets another socket with SO_REUSEADDR, as listeners of Go are, listen on the port, and gives the port to no
+/// other program.
+pub(super) fn reserved_ports(count: usize) -> Result<Vec<(u16, TcpSocket)>, EtcdError> {
+    let reserve = || {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        Ok((socket.local_addr()?.port(), socket))
+    };
+    let ports: std::io::Result<_> = (0..count).map(|_| reserve()).collect();
     ports.map_err(|source| EtcdError::Io {
         action: "ports for members of etcd",
         source,
@@ -288,6 +300,17 @@ mod tests {
         ] {
             assert_eq!(is_new_enough(version), right, "{version}");
         }
+    }
+
+    #[test]
+    fn a_reserved_port_is_for_a_member_alone() {
+        let (port, _reserved) = reserved_ports(1).unwrap().remove(0);
+        let any: Vec<_> = (0..200)
+            .map(|_| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
+            .collect();
+        assert!(any.iter().all(|other| other.local_addr().unwrap().port() != port));
+        let member = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        std::net::TcpStream::connect(member.local_addr().unwrap()).unwrap();
     }
 
     #[test]

@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use punctual_testing::{WAIT_MAX, wait_for, wait_ok};
 use tempfile::TempDir;
 
 use super::*;
 use crate::FORMAT;
 use crate::socket::LogClient;
-
-/// Far longer than anything takes on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);
 
 const OURS: Identity = Identity {
     federation: FederationId(7),
@@ -27,19 +25,21 @@ fn members(count: usize) -> Option<(Members, TempDir)> {
         }
     };
     let folder = tempfile::tempdir().unwrap();
-    let members = Members::start(&program, folder.path(), count, WITHIN, |program| Command::new(program));
+    let members = Members::start(&program, folder.path(), count, WAIT_MAX, |program| {
+        Command::new(program)
+    });
     Some((members.unwrap(), folder))
 }
 
 /// Asks until there is an answer.
 fn sure<T>(mut ask: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
-    let until = Instant::now() + WITHIN;
-    loop {
-        match ask() {
-            Err(LogError::NoAnswer) if Instant::now() < until => {}
-            answer => return answer,
-        }
-    }
+    wait_for(
+        || "an answer".into(),
+        || match ask() {
+            Err(LogError::NoAnswer) => None,
+            answer => Some(answer),
+        },
+    )
 }
 
 fn opened(address: &Address) -> Etcd {
@@ -64,16 +64,15 @@ fn append(log: &mut Etcd, upto: u64) {
 
 /// Watches until it has all up to `upto`; the revisions, as they came.
 fn watch(log: &mut Etcd, mut after: Revision, upto: u64) -> Vec<u64> {
-    let until = Instant::now() + WITHIN;
     let mut came = Vec::new();
-    while after.0 < upto {
-        assert!(Instant::now() < until, "only {came:?} came");
+    wait_ok("all entries", || {
         for record in sure(|| log.await_from(after, 100, Duration::from_millis(100))).unwrap() {
             assert_eq!(*record.bytes, record.revision.0.to_be_bytes());
             after = record.revision;
             came.push(after.0);
         }
-    }
+        if after.0 >= upto { Ok(()) } else { Err(came.clone()) }
+    });
     came
 }
 
@@ -275,18 +274,12 @@ fn a_log_in_three_members_goes_on_without_one_and_a_wiped_one_is_not_let_back() 
         }
         members.restart(leader).unwrap();
         if round < 2 {
-            members.await_leader(WITHIN).unwrap();
+            members.await_leader(WAIT_MAX).unwrap();
         }
     }
     // etcd itself refuses a member that has forgotten what it voted for.
-    let until = Instant::now() + WITHIN;
-    let said = loop {
-        match members.look() {
-            Err(error) => break error.to_string(),
-            Ok(()) => assert!(Instant::now() < until, "the wiped member was let back"),
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    };
+    let refused = wait_for(|| "the wiped member is refused".into(), || members.look().err());
+    let said = refused.to_string();
     assert!(said.contains("ended by itself"), "{said}");
     append(&mut log, upto + 20);
     let all = sure(|| follower.read_from(Revision::ZERO, usize::MAX)).unwrap();
@@ -304,7 +297,7 @@ fn several_threads_append_over_the_bridge_of_a_node() {
         .map(|number| {
             let path = path.clone();
             std::thread::spawn(move || {
-                let mut log = LogClient::at(&path, WITHIN);
+                let mut log = LogClient::at(&path, WAIT_MAX);
                 let mut last = sure(|| log.open(OURS)).unwrap();
                 let mut mine = Vec::new();
                 while mine.len() < 20 {
@@ -334,7 +327,7 @@ fn several_threads_append_over_the_bridge_of_a_node() {
 
 #[test]
 fn what_cannot_be_reached_is_named() {
-    let free = members::free_ports(1).unwrap()[0];
+    let (free, _reserved) = members::reserved_ports(1).unwrap().remove(0);
     let address: Address = format!("etcd://127.0.0.1:{free}").parse().unwrap();
     let mut log = Etcd::new(&address, true).unwrap();
     let error = log.check().unwrap_err().to_string();
@@ -380,9 +373,8 @@ mod tls {
         };
         let folder = tempfile::tempdir().unwrap();
         let [ca, cert, key] = certificates(folder.path());
-        let [client, peer] = members::free_ports(2).unwrap()[..] else {
-            unreachable!()
-        };
+        let reserved = members::reserved_ports(2).unwrap();
+        let [client, peer] = [reserved[0].0, reserved[1].0];
         let url = format!("https://127.0.0.1:{client}");
         let peer = format!("http://127.0.0.1:{peer}");
         let mut command = Command::new(program.path);
@@ -405,11 +397,7 @@ mod tls {
         let [ca, cert, key] = [ca, cert, key].map(|path| path.display().to_string());
         let ours = format!("etcds://127.0.0.1:{client}?ca={ca}&cert={cert}&key={key}");
         let mut log = Etcd::new(&ours.parse().unwrap(), true).unwrap();
-        let until = Instant::now() + WITHIN;
-        while let Err(error) = log.check() {
-            assert!(Instant::now() < until, "{error}");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_ok("etcd answers", || log.check());
         assert_eq!(sure(|| log.open(OURS)), Ok(Revision::ZERO));
         let without = format!("etcds://127.0.0.1:{client}?ca={ca}");
         let mut stranger = Etcd::new(&without.parse().unwrap(), false).unwrap();

@@ -295,14 +295,11 @@ fn a_file_that_loses_its_last_record_is_caught() {
 mod over_a_socket {
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::AtomicBool;
-    use std::time::Duration;
 
-    use punctual_logs::socket::{LogClient, LogServer, SharedLog, answer};
+    use punctual_logs::socket::{LogClient, LogServer, Shared, answer};
+    use punctual_testing::WAIT_MAX;
 
     use super::*;
-
-    /// Far longer than any answer takes on a busy machine.
-    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// `log`, asked from here by a thread at the other end of a socket.
     fn asked<L: CommitLog + Send + 'static>(log: L) -> LogClient {
@@ -313,7 +310,7 @@ mod over_a_socket {
             std::thread::spawn(move || answer(theirs, &mut shared, &AtomicBool::new(false)));
             Ok(ours)
         };
-        LogClient::by(connect, PATIENCE)
+        LogClient::by(connect, WAIT_MAX)
     }
 
     #[test]
@@ -362,7 +359,7 @@ mod over_a_socket {
             .map(|number| {
                 let path = path.clone();
                 std::thread::spawn(move || {
-                    let mut log = LogClient::at(&path, PATIENCE);
+                    let mut log = LogClient::at(&path, WAIT_MAX);
                     let mut last = log.open(OURS).unwrap();
                     let mut mine = Vec::new();
                     while mine.len() < 50 {
@@ -402,7 +399,7 @@ mod over_a_socket {
     #[test]
     fn a_log_that_nothing_answers_for_has_no_answer() {
         let folder = tempfile::tempdir().unwrap();
-        let mut log = LogClient::at(&folder.path().join("none"), PATIENCE);
+        let mut log = LogClient::at(&folder.path().join("none"), WAIT_MAX);
         assert_eq!(log.open(OURS), Err(LogError::NoAnswer));
     }
 }
@@ -416,10 +413,9 @@ mod in_etcd {
     use punctual_logs::etcd::{EtcdProgram, Members, bridge};
     use punctual_logs::socket::{LogClient, LogServer};
     use punctual_logs::{Appended, Etcd};
+    use punctual_testing::{WAIT_MAX, wait_ok};
 
     use super::*;
-
-    const WITHIN: Duration = Duration::from_secs(60);
 
     /// Whether the suite is content with logs in so many members, while `beside` happens to them.
     fn etcd_passes(count: usize, cases: u32, beside: impl Fn(&mut Members, &AtomicBool) + Sync) {
@@ -428,7 +424,9 @@ mod in_etcd {
             Err(why) => return println!("skipped: no etcd ({why})"),
         };
         let folder = tempfile::tempdir().unwrap();
-        let members = Members::start(&program, folder.path(), count, WITHIN, |program| Command::new(program));
+        let members = Members::start(&program, folder.path(), count, WAIT_MAX, |program| {
+            Command::new(program)
+        });
         let mut members = members.unwrap();
         let address = members.address("log");
         let (places, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -457,10 +455,11 @@ mod in_etcd {
             while !ends.load(Ordering::SeqCst) {
                 if let Some(leader) = members.leader().unwrap() {
                     members.kill(leader);
+                    // Time for another leader, and for entries without one.
                     std::thread::sleep(Duration::from_millis(200));
                     members.restart(leader).unwrap();
                 }
-                members.await_leader(WITHIN).unwrap();
+                members.await_leader(WAIT_MAX).unwrap();
             }
         });
     }
@@ -472,17 +471,17 @@ mod in_etcd {
             return println!("skipped: no etcd (see the other tests)");
         };
         let folder = tempfile::tempdir().unwrap();
-        let members = Members::start(&program, folder.path(), 1, WITHIN, |program| Command::new(program));
+        let members = Members::start(&program, folder.path(), 1, WAIT_MAX, |program| Command::new(program));
         let members = members.unwrap();
         let places = AtomicUsize::new(0);
         passes_in(SLOW_CASES / 4, |_| {
             let place = places.fetch_add(1, Ordering::SeqCst);
             let address = members.address(&format!("log/{place}"));
             let mut log = Etcd::new(&address, true).unwrap();
-            while log.open(OURS).is_err() {}
+            wait_ok("the log is open", || log.open(OURS));
             let path = folder.path().join(format!("socket-{place}"));
             let server = bridge(&address.to_string(), &path).unwrap();
-            Bridged(LogClient::at(&path, WITHIN), server)
+            Bridged(LogClient::at(&path, WAIT_MAX), server)
         })
         .unwrap();
     }

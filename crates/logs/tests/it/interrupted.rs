@@ -5,10 +5,10 @@
 
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use punctual_logs::socket::{LogClient, answer};
 use punctual_logs::{CommitLog, FORMAT, FederationId, Identity, Memory, Revision};
+use punctual_testing::{WAIT_MAX, wait_until};
 
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
 
@@ -34,7 +34,7 @@ fn an_interrupted_read_is_waited_on() {
     let listener = UnixListener::bind(&path).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let client = std::thread::spawn(move || {
-        let mut log = LogClient::at(&path, Duration::from_secs(60));
+        let mut log = LogClient::at(&path, WAIT_MAX);
         // SAFETY: it is always valid in its own thread.
         tell.send(unsafe { libc::pthread_self() }).unwrap();
         log.open(Identity {
@@ -44,13 +44,12 @@ fn an_interrupted_read_is_waited_on() {
     });
     let (stream, _) = listener.accept().unwrap();
     let client_thread = told.recv().unwrap();
-    for _ in 0..50 {
+    wait_until("many interrupts", || {
         // SAFETY: the thread has not been joined.
         unsafe { libc::pthread_kill(client_thread, libc::SIGUSR1) };
-        std::thread::sleep(Duration::from_millis(2));
-    }
+        SIGNALS.load(Ordering::SeqCst) >= 20
+    });
     // Only now is it answered, until it goes.
     answer(stream, &mut Memory::default(), &AtomicBool::new(false)).unwrap();
     assert_eq!(client.join().unwrap().unwrap(), Revision(0));
-    assert!(SIGNALS.load(Ordering::SeqCst) > 0);
 }
