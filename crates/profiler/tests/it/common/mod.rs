@@ -5,7 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_profiler::{Geometry, ProfilerRun, Program, ProgramEnding};
 
@@ -58,8 +58,8 @@ pub fn compiled_with(options: &[&str], name: &str, folder: &Path) -> Option<Path
     Some(program)
 }
 
-/// Runs `program` to its end, which must come within a minute or two.
-pub fn profiled(program: &Path, arguments: &[&str], geometry: &Geometry) -> (ProfilerRun, ProgramEnding) {
+/// Runs `program` to its end.
+pub fn profiled(program: &Path, arguments: &[&str], geometry: &Geometry) -> (Run, Ending) {
     profiled_in(&search(), program, arguments, geometry)
 }
 
@@ -72,12 +72,10 @@ pub fn profiled_in(
 ) -> (ProfilerRun, ProgramEnding) {
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     let program = Program::find(OsStr::new(program), &arguments, &search()).expect("a program");
-    let mut run = ProfilerRun::start(&program, geometry, emulators).expect("an emulator");
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(120) {
-        if let Some(ending) = run.wait(Duration::from_secs(1)).expect("the emulator is ours") {
-            return (run, ending);
-        }
-    }
-    panic!("no end");
+    let mut run = Run::start(&program, geometry, emulators).expect("an emulator");
+    let ending = punctual_testing::wait_for(
+        || "the program's end".into(),
+        || run.wait(Duration::from_secs(1)).expect("the emulator is ours"),
+    );
+    (run, ending)
 }
