@@ -10,8 +10,8 @@ use crate::waiting::poll;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Restores what dead programs have left changed, and waits until no living one has a core of its own: then all cores
-/// are there for a test, as on a machine at rest. For a test that
-/// holds [`machine`](crate::machine) or [`shared_machine`](crate::shared_machine).
+/// are there for a test, as on a machine at rest. For a test that holds [`machine`](crate::machine) or
+/// [`shared_machine`](crate::shared_machine).
 ///
 /// # Errors
 /// Which program has which core after a minute.

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use punctual_custody::recovery;
+
 use crate::{Kept, wait_until};
-use punctual_platform::linux::recovery;
 
 /// The environment variable that says how many rounds to try.
 const ROUNDS: &str = "PUNCTUAL_TEST_ROUNDS";
