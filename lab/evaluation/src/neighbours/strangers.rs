@@ -312,11 +312,13 @@ mod tests {
             return eprintln!("skipped: {why}");
         }
         let looping = Looping::start(Stranger::Link, folder.path(), "").unwrap();
-        let since = Instant::now();
-        while looping.done().runs == 0 && since.elapsed() < PATIENCE {
-            std::thread::sleep(POLL);
-        }
-        assert!(looping.done().runs > 0, "{:?}", looping.done());
+        let after = |what: &str, condition: &dyn Fn(&Done) -> bool| {
+            punctual_testing::wait_for(
+                || format!("{what}: {:?}", looping.done()),
+                || condition(&looping.done()).then_some(()),
+            );
+        };
+        after("a run", &|done| done.runs > 0);
         assert!(
             looping.done().used > Nanos::ZERO,
             "a linker that takes no time: {:?}",
@@ -331,10 +333,7 @@ mod tests {
         assert_ne!(parent, std::process::id().to_string());
         // A failure is counted as one: the checker is not blind.
         fs::write(folder.path().join("main.o"), "no object").unwrap();
-        while looping.done().failed == 0 && since.elapsed() < PATIENCE {
-            std::thread::sleep(POLL);
-        }
-        assert!(looping.done().failed > 0, "{:?}", looping.done());
+        after("a failure", &|done| done.failed > 0);
         let first = looping.first_failure().unwrap();
         assert!(
             first.starts_with("exit 1: ") && first.len() > "exit 1: ".len(),

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 
 use punctual_evaluation::control_loop::{LoopPlan, LoopReport, Tally, Way, compare};
 use punctual_platform::linux::thread::{allowed_cores, pin};
+use punctual_testing::shared_machine;
 use punctual_units::Nanos;
 
 fn plan(ways: &[Way]) -> LoopPlan {
@@ -28,6 +29,7 @@ fn run(plan: &LoopPlan) -> LoopReport {
 
 #[test]
 fn runs_account_for_every_release() {
+    let _machine = shared_machine();
     let plan = plan(&[Way::Alone, Way::Ordinary, Way::Fifo, Way::ByHand]);
     let report = run(&plan);
     assert_eq!((report.runs.len(), report.ways.len()), (4, 4));
@@ -52,6 +54,7 @@ fn runs_account_for_every_release() {
 /// A thread of one core gets no reservation (sched-deadline.rst): the way is left out and says why; the others run.
 #[test]
 fn a_refused_reservation_is_named_and_the_others_run() {
+    let _machine = shared_machine();
     let cores = allowed_cores();
     if cores.len() < 2 {
         return eprintln!("skipped: one core only, so that no thread is of fewer");

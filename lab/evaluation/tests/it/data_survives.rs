@@ -13,7 +13,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use punctual_evaluation::data_path::{MappedPartition, Medium};
 
@@ -106,7 +105,7 @@ fn written_until_killed(path: &Path, early: u64) -> (u64, String) {
         .env(EARLY, early.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let mut child = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
+    let mut child = punctual_testing::start(&mut command, punctual_testing::CHILD_MAX).unwrap();
     let (mut acknowledged, mut medium) = (0, String::new());
     let mut lines = BufReader::new(child.stdout().unwrap()).lines();
     let mut read_until = |acknowledged: &mut u64, enough: u64| {
