@@ -27,8 +27,6 @@ mod serve {
         #[path = "tasks/file.rs"]
         pub mod file;
     }
-    #[path = "serve/no_zenoh.rs"]
-    pub mod zenoh;
 }
 #[path = "../../crates/cli/src/size.rs"]
 mod size;

@@ -13,7 +13,6 @@ use punctual_units::{Nanos, Time};
 
 pub use balancer::BalancerFigures;
 
-use crate::letterbox::LetterCounts;
 use crate::sensing::{self, Exchanged};
 use crate::spans::{Account, LateOne, Place, Tally};
 
@@ -114,17 +113,6 @@ pub struct Figures {
     pub turned: Option<Turned>,
     /// Tasks of this process, if there are any.
     pub tasks: Option<TasksNow>,
-    /// Readings from Zenoh, if the node subscribes to any.
-    pub zenoh: Option<Zenoh>,
-}
-
-/// Figures of readings from Zenoh.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Zenoh {
-    /// Outcomes of the readings.
-    pub counts: LetterCounts,
-    /// Ages by their timestamps when their objects were set, that 50 and 99 % of the readings did not exceed.
-    pub ages: [Option<Nanos>; 2],
 }
 
 /// Figures of the control law that sets the bound of the backlog.
@@ -258,8 +246,7 @@ impl Figures {
             ("Peers", self.peer_lines()),
             ("Clients", self.client_lines()),
         ];
-        let zenoh = { self.zenoh.iter() }.map(|zenoh| ("Zenoh", zenoh.lines()));
-        sections(all.into_iter().chain(tasks).chain(zenoh), wanted)
+        sections(all.into_iter().chain(tasks), wanted)
     }
 
     fn federation_lines(&self) -> Vec<(String, String)> {
@@ -451,9 +438,6 @@ impl Figures {
         if let Some(tasks) = &self.tasks {
             tasks.metrics(to);
         }
-        if let Some(zenoh) = &self.zenoh {
-            zenoh.metrics(to);
-        }
         request_figures(to, "node", &self.account);
         self.exchange_figures(to);
         let ages = self
@@ -501,42 +485,6 @@ impl Figures {
         ];
         let bytes = bytes.map(|(of, what, count)| (format!("{{of=\"{of}\",what=\"{what}\"}}"), count as f64));
         figure(to, "node_bytes_total", "counter", "Bytes of connections.", &bytes);
-    }
-}
-
-impl Zenoh {
-    fn lines(&self) -> Vec<(String, String)> {
-        let counts = &self.counts;
-        let [half, most] = self.ages.map(|age| age.map_or("none".into(), micros));
-        let named = counts
-            .named()
-            .map(|(name, count)| (format!("zenoh_{name}"), count.to_string()));
-        let first = owned([
-            ("zenoh_links", counts.links.to_string()),
-            ("zenoh_came", counts.came.to_string()),
-        ]);
-        let last = owned([("zenoh_age_us_p50", half), ("zenoh_age_us_p99", most)]);
-        first.into_iter().chain(named).chain(last).collect()
-    }
-
-    fn metrics(&self, to: &mut String) {
-        let counts = &self.counts;
-        let links = [(String::new(), counts.links as f64)];
-        figure(
-            to,
-            "node_zenoh_links",
-            "gauge",
-            "Connections of the Zenoh session.",
-            &links,
-        );
-        let named = { counts.named().into_iter() }.chain([("came", counts.came)]);
-        let named: Vec<_> = named
-            .map(|(what, count)| (format!("{{what=\"{what}\"}}"), count as f64))
-            .collect();
-        // The number that wait can fall, so this is no counter.
-        let help =
-            "Readings from Zenoh by what became of them; those that came undated or ahead are in another place too.";
-        figure(to, "node_zenoh_readings", "gauge", help, &named);
     }
 }
 
@@ -617,15 +565,6 @@ pub(crate) mod tests {
                 mode: "running".into(),
                 ..TasksNow::default()
             }),
-            zenoh: Some(Zenoh {
-                counts: LetterCounts {
-                    came: 9,
-                    set: 7,
-                    too_long: 2,
-                    ..LetterCounts::default()
-                },
-                ages: [Some(Nanos::from_micros(250)), None],
-            }),
         }
     }
 
@@ -640,8 +579,6 @@ pub(crate) mod tests {
              log_us=7000,network_us=0\r\n",
             "age_ms_max:2\r\n",
             "peer1:address=127.0.0.1:7,live=1,written=11,superseded=5,dropped=6,",
-            "# Zenoh\r\nzenoh_links:0\r\nzenoh_came:9\r\nzenoh_set:7\r\n",
-            "zenoh_age_us_p50:250\r\nzenoh_age_us_p99:none\r\n",
         ] {
             assert!(all.contains(line), "no {line} in {all}");
         }
@@ -675,7 +612,6 @@ pub(crate) mod tests {
             "punctual_node_late_requests_seconds_total{place=\"log\"} 0.007\n",
             "punctual_node_object_age_seconds{key=\"a\\\"b\"} 0.0015\n",
             "punctual_node_messages_dropped_total{peer=\"1\"} 6\n",
-            "punctual_node_zenoh_readings{what=\"set\"} 7\n",
         ] {
             assert!(page.contains(line), "no {line} in {page}");
         }

@@ -18,7 +18,6 @@ pub mod changes;
 pub mod commands;
 pub mod conversation;
 pub mod figures;
-pub mod letterbox;
 pub mod making;
 pub mod outgoing;
 pub mod own;
@@ -31,5 +30,3 @@ pub mod spans;
 pub mod stores;
 pub mod whereabouts;
 pub mod wire;
-#[cfg(feature = "zenoh")]
-pub mod zenoh;

@@ -246,27 +246,8 @@ pub enum Bench {
     Overload(Overload),
 }
 
-/// How readings go to peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ReplicationWay {
-    /// To one after the other, over TCP
-    Tcp,
-    /// From a publisher of Zenoh to nodes that subscribe, in a program built with `--features zenoh`
-    Zenoh,
-}
-
 #[derive(Debug, Args)]
 pub struct Replication {
-    /// How readings go to peers: one way after the other
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WAY,..",
-        value_delimiter = ',',
-        default_value = "tcp"
-    )]
-    pub ways: Vec<ReplicationWay>,
     /// How many peers the node has: one federation after the other
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub peers: Vec<u32>,

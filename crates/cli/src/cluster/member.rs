@@ -35,7 +35,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::serve::file::{NodeFile, TlsPaths};
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
-use crate::serve::{password, raise_descriptors, zenoh};
+use crate::serve::{password, raise_descriptors};
 
 /// Capacity of the queue of lines to print; lines beyond it are dropped.
 const LINES_MAX: usize = 256;
@@ -107,8 +107,6 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
             Some(running)
         }
     };
-    let zenoh = { file.zenoh.as_ref() }.map(|zenoh| zenoh::start(zenoh, &mut listening));
-    let zenoh = zenoh.transpose()?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
     let node = membership.node;
     // Bridge from a socket to the log in etcd, and the socket's folder, which other users cannot read.
@@ -140,10 +138,9 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let looks = {
         let (send, has_ended, access, drain_max) =
             (send.clone(), Arc::clone(&has_ended), access, file.options.drain_max);
-        let (turns, zenoh) = (turns.clone(), zenoh.clone());
+        let turns = turns.clone();
         thread::spawn(move || {
             let mut each = |orders: &Orders| {
-                zenoh.iter().for_each(|zenoh| zenoh.look());
                 if have_ended.as_ref().is_some_and(|ended| ended()) {
                     orders.send(Control::Leave);
                 }
@@ -185,11 +182,6 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     });
     has_ended.store(true, Ordering::SeqCst);
     drop((looks.join(), writes.join()));
-    if zenoh.is_some_and(|zenoh| !zenoh.close()) {
-        drop(print(&format!(
-            "node {node}: the Zenoh session is not closed yet, and ends with the node\n"
-        )));
-    }
     let (tasks, log) = match tasks.map_or(Ok(None), RunningTasks::end) {
         Ok(log) => (Ok(()), log),
         Err(failure) => (Err(failure), None),

@@ -31,7 +31,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::serve::raise_descriptors;
-use crate::serve::zenoh::{self, ZenohFile};
 
 /// Queries that a node's store executes at the same time.
 pub(super) const EXECUTORS: usize = 2;
@@ -65,8 +64,6 @@ pub(super) struct Begin {
     pub private: bool,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
-    /// Subscription to readings from Zenoh.
-    pub zenoh: Option<ZenohFile>,
     /// Processor time that each request takes in addition to its own cost.
     pub work: Nanos,
 }
@@ -117,8 +114,6 @@ pub(super) fn node() -> Result<(), Failure> {
     let metrics = page.address().map_err(|error| input(&error))?;
     (listening.temporal, listening.page) = (temporal(), Some(page));
     let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
-    let zenoh = { begin.zenoh.as_ref() }.map(|zenoh| zenoh::start(zenoh, &mut listening));
-    let zenoh = zenoh.transpose()?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 
     let (tell, told) = sync_channel::<Told>(TOLD_MAX);
@@ -167,8 +162,6 @@ pub(super) fn node() -> Result<(), Failure> {
         let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
         listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
     };
-    // A session that takes longer to close ends with the process.
-    zenoh.iter().for_each(|zenoh| _ = zenoh.close());
     drop((tell, log));
     drop(writing.join());
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))

@@ -11,7 +11,6 @@ use punctual_store::temporal::ObjectSpec;
 use punctual_units::Nanos;
 
 use super::tasks::file::{self as tasks, TasksFile};
-use super::zenoh::{self, ZenohFile};
 use crate::cluster::membership::{self, LogAddress, Membership};
 use crate::failure::Failure;
 use crate::scenario::{Section, read_document};
@@ -37,8 +36,6 @@ pub struct NodeFile {
     pub record: Option<PathBuf>,
     /// Tasks to run in the server's process.
     pub tasks: Option<TasksFile>,
-    /// Subscriptions to readings from Zenoh.
-    pub zenoh: Option<ZenohFile>,
     /// Membership of a federation; `None` for a single node.
     pub federation: Option<Membership>,
 }
@@ -78,7 +75,6 @@ impl Default for NodeFile {
             objects_max: 1024,
             record: None,
             tasks: None,
-            zenoh: None,
             federation: None,
         }
     }
@@ -148,10 +144,12 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
     if top.has("tasks") {
         node.tasks = Some(top.table("tasks", tasks::read));
     }
-    node.zenoh = zenoh::read(top);
-    if node.zenoh.is_some() && !top.has("federation") {
-        let what = "readings from Zenoh are for nodes of a federation, of one node as well: add [federation]";
-        top.complain("zenoh", what);
+    for key in ["zenoh", "zenoh_session"] {
+        if top.has(key) {
+            let what = "removed, because Zenoh brings 175 crates: leave it out, and run `punctual-zenoh-bridge` \
+                        (tools/zenoh-bridge), which writes puts to the node by TSET";
+            top.complain(key, what);
+        }
     }
     if top.has("federation") {
         node.federation = Some(top.table("federation", membership::read));
@@ -470,14 +468,13 @@ mod tests {
         );
     }
 
-    #[cfg(not(feature = "zenoh"))]
     #[test]
-    fn zenoh_is_refused_by_a_program_without_it() {
+    fn removed_tables_of_zenoh_are_refused_with_the_bridge() {
         let text = "[zenoh_session]\nscouting = true\n[[zenoh]]\nkey = \"a\"\nobject = \"b\"\n";
         let wrong = read(text, "x.toml").unwrap_err();
         for key in ["zenoh_session: ", "zenoh: "] {
-            let words = format!("{key}this program was built without Zenoh: build it with");
-            assert!(wrong.iter().any(|found| found.contains(&words)), "{key}: {wrong:#?}");
+            let is_it = |found: &&String| found.contains(key) && found.contains("punctual-zenoh-bridge");
+            assert!(wrong.iter().any(|found| is_it(&found)), "{key}: {wrong:#?}");
         }
     }
 

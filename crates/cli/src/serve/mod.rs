@@ -5,11 +5,6 @@ pub mod certificates;
 pub mod file;
 pub mod password;
 pub mod tasks;
-#[cfg(feature = "zenoh")]
-pub mod zenoh;
-#[cfg(not(feature = "zenoh"))]
-#[path = "no_zenoh.rs"]
-pub mod zenoh;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -7,7 +7,7 @@ use crate::common;
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{folder_with, refused};
 use punctual_platform::linux::recovery;

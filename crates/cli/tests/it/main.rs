@@ -15,4 +15,3 @@ mod stages;
 mod stopping;
 mod store;
 mod whole_runs;
-mod zenoh;

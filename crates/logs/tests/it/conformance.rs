@@ -296,7 +296,7 @@ mod over_a_socket {
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::AtomicBool;
 
-    use punctual_logs::socket::{LogClient, LogServer, Shared, answer};
+    use punctual_logs::socket::{LogClient, LogServer, SharedLog, answer};
     use punctual_testing::WAIT_MAX;
 
     use super::*;

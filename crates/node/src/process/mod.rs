@@ -46,11 +46,10 @@ use self::clients::{Clients, SHORT_MAX, Wanted, fits, unkept};
 use self::log::LogLink;
 use self::peers::{Heard, Named, PeerGone, PeerIn, PeerOut, Trouble};
 use self::places::Places;
-use self::temporal::{Letters, Waiting};
+use self::temporal::Waiting;
 use crate::bound::{Asked, Bound, Outcome};
 use crate::changes;
 use crate::figures::{Bytes, Figures};
-use crate::letterbox::Letterbox;
 use crate::making::Maker;
 use crate::own::OwnReading;
 use crate::seen::{Seen, What};
@@ -193,8 +192,6 @@ pub struct Listening {
     /// Objects that tasks of this process set; the loop takes their values whenever it wakes, at each heartbeat at the
     /// latest.
     pub own: Vec<Arc<OwnReading>>,
-    /// Holds readings from a library's threads; leaving one wakes the loop.
-    pub letterbox: Option<Arc<Letterbox>>,
 }
 
 impl Listening {
@@ -220,7 +217,6 @@ impl Listening {
             bound: None,
             tasks: None,
             own: Vec::new(),
-            letterbox: None,
         })
     }
 
@@ -339,7 +335,6 @@ impl Listening {
             turned,
             tasks: self.tasks,
             own: self.own,
-            letters: self.letterbox.map(Letters::of),
             tell,
         };
         let ended = process.run();
@@ -442,8 +437,6 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     tasks: Option<Arc<Tasks>>,
     /// Objects that those tasks set.
     own: Vec<Arc<OwnReading>>,
-    /// Readings from a library's threads.
-    letters: Option<Letters>,
     tell: T,
 }
 
@@ -530,7 +523,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let now = self.os.now();
         self.turn_bound(now);
         self.set_own(now);
-        self.set_letters(now);
         self.ask.connect(self.poll.registry(), now);
         self.watch.connect(self.poll.registry(), now);
         let mut troubles = Vec::new();

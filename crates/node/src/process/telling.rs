@@ -12,7 +12,7 @@ use punctual_units::{Nanos, Time};
 
 use super::Process;
 use crate::bound::{Outcome as Learned, Told};
-use crate::figures::{Figures, Objects, Peer, Turned, Zenoh};
+use crate::figures::{Figures, Objects, Peer, Turned};
 use crate::seen::Seen;
 use crate::spans::Place;
 use crate::stores::Done;
@@ -125,10 +125,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 cpu: turned.cpu,
             }),
             tasks: self.tasks.as_ref().map(|tasks| tasks.now()),
-            zenoh: self.letters.as_ref().map(|letters| Zenoh {
-                counts: letters.letterbox.counts(),
-                ages: [0.5, 0.99].map(|share| letters.ages.at(share)),
-            }),
         }
     }
 

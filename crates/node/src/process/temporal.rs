@@ -1,21 +1,16 @@
 //! Temporal objects in the loop: requests of clients and balancers to set and read them, and objects that are being
 //! created.
 
-use std::sync::Arc;
-
 use punctual_federation::action::Event;
 use punctual_federation::ids::RequestId;
 use punctual_federation::message::{
-    Answer, ClientReading, Key, Message, Output, Position, Reason, Refusal, Reply, Request, Work,
+    Answer, ClientReading, Message, Output, Position, Reason, Refusal, Reply, Request, Work,
 };
 use punctual_os::Os;
-use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Revision, Time};
 
 use super::{MAKER, Process};
-use crate::ages::Ages;
-use crate::letterbox::{Letter, Letterbox, Outcome};
 use crate::seen::Seen;
 use crate::sensing::{Latest, Set};
 
@@ -28,25 +23,6 @@ pub(super) struct Waiting {
     /// The instant at which the sample had its age.
     came: Time,
     deadline: Time,
-}
-
-/// Readings from a library, neither from a client nor from a peer.
-pub(super) struct Letters {
-    pub(super) letterbox: Arc<Letterbox>,
-    /// Ages of the readings when their objects were set.
-    pub(super) ages: Ages,
-    /// Reused memory for the readings that are being set.
-    taken: Vec<(Key, Letter)>,
-}
-
-impl Letters {
-    pub(super) fn of(letterbox: Arc<Letterbox>) -> Letters {
-        Letters {
-            letterbox,
-            ages: Ages::default(),
-            taken: Vec::new(),
-        }
-    }
 }
 
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
@@ -165,55 +141,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         }
     }
 
-    /// Sets the readings that wait in the letterbox.
-    pub(super) fn set_letters(&mut self, now: Time) {
-        let Some(Letters { letterbox, ages, taken }) = &mut self.letters else {
-            return;
-        };
-        letterbox.take(taken);
-        for (key, letter) in taken.drain(..) {
-            // The reading may have come after `now` was read.
-            let age = letter.age_at(now);
-            match { &mut self.sensing }.set(&self.replica, &key, &letter.value, age, now) {
-                Set::Done => {
-                    ages.add(age);
-                    letterbox.told(Outcome::Set);
-                }
-                Set::Younger => letterbox.told(Outcome::Older),
-                Set::Refused(error) => letterbox.failed(&key, &error.to_string()),
-                // Several nodes may subscribe to the same readings: one is the source; another takes over when its
-                // readings grow old.
-                Set::Unmade if is_fresh(self.replica.age(&key), self.sensing.kind().validity) => {
-                    letterbox.told(Outcome::Elsewhere);
-                }
-                Set::Unmade => {
-                    self.maker.want(&key, self.node.applied());
-                    letterbox.put_back(key, letter);
-                }
-            }
-        }
-        for note in self
-            .letters
-            .iter()
-            .flat_map(|letters| letters.letterbox.notes())
-            .collect::<Vec<_>>()
-        {
-            self.note(note);
-        }
-    }
-
     /// Refuses an object that cannot be created, and answers the clients that wait for it.
     pub(super) fn unmade(&mut self, key: &[u8], why: &str) {
         let own = { self.own.iter() }.find(|own| own.key == key);
         if own.is_some_and(|own| own.refuse()) {
             self.note(format!("a task sets {}, and cannot: {why}", key.escape_ascii()));
-        }
-        let letters = self.letters.as_ref();
-        if letters.is_some_and(|letters| letters.letterbox.refuse(key)) {
-            self.note(format!(
-                "readings of {} come, and cannot be set until this node starts again: {why}",
-                key.escape_ascii()
-            ));
         }
         let now = self.os.now();
         let (refused, waiting): (Vec<_>, _) = std::mem::take(&mut self.waiting)
@@ -231,11 +163,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let deadlines = self.waiting.iter().map(|waiting| waiting.deadline);
         deadlines.min().unwrap_or(Time::MAX)
     }
-}
-
-/// Whether a reading is at most `validity` old.
-fn is_fresh(age: Result<Option<Nanos>, StoreError>, validity: Nanos) -> bool {
-    matches!(age, Ok(Some(age)) if age <= validity)
 }
 
 fn told(set: &Set) -> Answer {

@@ -1,9 +1,5 @@
 //! `punctual-lab bench replication`: a client sets readings on one node at a steady rate; measures how many its peers
-//! got, how many newer ones superseded and how many were lost, their age, and the cost. The same for nodes that
-//! subscribe to a publisher of Zenoh.
-
-#[cfg(feature = "zenoh")]
-mod zenoh;
+//! got, how many newer ones superseded and how many were lost, their age, and the cost.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -15,7 +11,7 @@ use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Value, Version, Writer};
 use serde::Serialize;
 
-use crate::args::{Replication, ReplicationWay};
+use crate::args::Replication;
 use punctual_cli::cluster::run::Settings;
 use punctual_cli::cluster::run::idle::Idle;
 use punctual_cli::commands::print;
@@ -34,10 +30,9 @@ const OFFERED: &str = "readings_offered";
 const DELIVERED: &str = "readings_delivered";
 const SUPERSEDED: &str = "readings_superseded";
 
-/// Results of a federation with one number of peers and one way of replication.
+/// Results of a federation with one number of peers.
 #[derive(Debug, Serialize)]
 struct Measured {
-    way: ReplicationWay,
     peers: u32,
     bytes: u32,
     /// Readings a second: wanted, and acknowledged by the node.
@@ -74,11 +69,6 @@ struct Quantiles {
 pub fn replication(arguments: &Replication) -> Result<(), Failure> {
     let json = Output::prepare_some(arguments.json.as_ref())?;
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
-    if !cfg!(feature = "zenoh") && arguments.ways.contains(&ReplicationWay::Zenoh) {
-        let what =
-            "--ways zenoh: this program was built without Zenoh: build it with `--features zenoh`, or leave it out";
-        return Err(Failure::input([what]));
-    }
     let mut all = Vec::new();
     if is_apart {
         let (rate, bytes) = (count(u64::from(arguments.rate)), arguments.bytes);
@@ -88,26 +78,19 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
         ))?;
     }
     for peers in &arguments.peers {
-        for way in &arguments.ways {
-            let measured = match way {
-                #[cfg(feature = "zenoh")]
-                ReplicationWay::Zenoh => zenoh::measure(arguments, *peers),
-                _ => measure(arguments, *peers, *way),
-            };
-            let measured = measured
-                .map_err(|error| Failure::input([format!("bench replication, {peers} peers, {way:?}: {error}")]))?;
-            if is_apart {
-                print(&row(&measured))?;
-            }
-            all.push(measured);
+        let measured = measure(arguments, *peers)
+            .map_err(|error| Failure::input([format!("bench replication, {peers} peers: {error}")]))?;
+        if is_apart {
+            print(&row(&measured))?;
         }
+        all.push(measured);
     }
     json.map_or(Ok(()), |json| json.json(&all))
 }
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn measure(arguments: &Replication, peers: u32, way: ReplicationWay) -> Outcome<Measured> {
+fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
     let settings = Settings {
         nodes: peers + 1,
         work: punctual_units::Nanos::ZERO,
@@ -150,7 +133,6 @@ fn measure(arguments: &Replication, peers: u32, way: ReplicationWay) -> Outcome<
         found.sum::<i64>()
     };
     Ok(Measured {
-        way,
         peers,
         bytes: arguments.bytes,
         rate: arguments.rate,
@@ -366,14 +348,13 @@ fn spent_all(processes: &[u32]) -> Vec<f64> {
     processes.iter().map(|process| spent(*process)).collect()
 }
 
-const HEAD: &str = "way        peers    set/s  to each/s  superseded  lost  age at most p50, p99 ms  of a core: \
+const HEAD: &str = "peers    set/s  to each/s  superseded  lost  age at most p50, p99 ms  of a core: \
                     source  peer (mean)  peer (most)  client  TCP bytes/reading";
 
 fn row(measured: &Measured) -> String {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
-    let way = format!("{:?}", measured.way).to_lowercase();
     format!(
-        "{way:9}  {:5}  {:>7}  {:>9}  {:>10}  {:4}  {:23}  {:>18}  {:>11}  {:>11}  {:>6}  {:17.0}\n",
+        "{:5}  {:>7}  {:>9}  {:>10}  {:4}  {:23}  {:>18}  {:>11}  {:>11}  {:>6}  {:17.0}\n",
         measured.peers,
         count(measured.set_per_s.round() as u64),
         count(measured.delivered_per_s.round() as u64),

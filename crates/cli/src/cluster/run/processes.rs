@@ -104,7 +104,6 @@ impl Processes {
                 private: network.is_some(),
                 log_entries_max: settings.log_entries_max,
                 store_bytes_max: settings.store_bytes_max,
-                zenoh: settings.zenoh.clone(),
                 work: settings.work,
             }))
         };

@@ -8,7 +8,6 @@ use crate::args::{ClusterRun, LogKind};
 use crate::cluster::membership::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
 use crate::failure::Failure;
 use crate::scenario::{Section, read_document};
-use crate::serve::zenoh::ZenohFile;
 
 /// Most nodes of a run on one machine.
 const NODES_MAX: u32 = 16;
@@ -44,8 +43,6 @@ pub struct Settings {
     pub log_entries_max: u64,
     /// Size limit of each node's store, in bytes.
     pub store_bytes_max: u64,
-    /// Nodes' subscriptions to Zenoh.
-    pub zenoh: Option<ZenohFile>,
     /// Seed of the load's random instants.
     pub seed: u64,
     /// Log that orders the commits.
@@ -66,7 +63,6 @@ impl Default for Settings {
             deadline: Nanos::from_millis(500),
             log_entries_max: LOG_ENTRIES_MAX,
             store_bytes_max: STORE_BYTES_USUAL,
-            zenoh: None,
             seed: 1,
             log: LogKind::Local,
         }
@@ -176,7 +172,6 @@ fn settings_of(top: &mut Section<'_, '_>) -> Settings {
         deadline: top.time("deadline").unwrap_or(usual.deadline),
         log_entries_max: top.count("log_entries_max").unwrap_or(usual.log_entries_max),
         store_bytes_max: top.count("store_bytes_max").unwrap_or(usual.store_bytes_max),
-        zenoh: usual.zenoh,
         seed: top.count("seed").unwrap_or(usual.seed),
         log: usual.log,
     }

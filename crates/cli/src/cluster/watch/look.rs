@@ -53,8 +53,6 @@ pub struct Look {
     pub late: Vec<String>,
     /// Jobs of tasks in its process, and the late ones among them; `None` without tasks.
     pub jobs: Option<(u64, u64)>,
-    /// Readings set from Zenoh; `None` without a subscription.
-    pub zenoh: Option<u64>,
 }
 
 /// Role that a balancer reports.
@@ -119,7 +117,6 @@ impl Look {
             taken: of_peers("readings_taken"),
             skipped: of_peers("readings_skipped"),
             jobs: number("tasks").map(|_| (of_tasks("jobs"), of_tasks("late"))),
-            zenoh: number("zenoh_set"),
             live: (of_peers("live"), peers.len() as u64),
             late: (0..)
                 .map_while(|number| all.get(&format!("late{number}")).cloned())
@@ -158,8 +155,6 @@ mod tests {
         assert_eq!(look.jobs, None);
         let tasks = "tasks:2\r\ntask0:name=a,jobs=5,late=1\r\ntask1:name=b,jobs=7,late=2\r\n";
         assert_eq!(Look::of(&format!("{text}{tasks}")).unwrap().jobs, Some((12, 3)));
-        assert_eq!(look.zenoh, None);
-        assert_eq!(Look::of(&format!("{text}zenoh_set:6\r\n")).unwrap().zenoh, Some(6));
         assert_eq!(look.late, ["ago_ms=5,kind=query,at=log"]);
         assert_eq!(Look::of("# Server\r\nredis_version:7.0.0\r\n"), None);
         assert_eq!(Look::of("federation:7\r\nrole:master\r\n"), None);

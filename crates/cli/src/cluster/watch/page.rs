@@ -226,7 +226,6 @@ fn nodes(body: &mut String, past: &Past) {
         "done",
         "not done",
         "readings set, taken, skipped",
-        "set from Zenoh",
         "oldest",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -261,7 +260,6 @@ fn nodes(body: &mut String, past: &Past) {
                 reasons.join(", ")
             },
             [look.set, look.taken, look.skipped].map(count).join(", "),
-            look.zenoh.map_or("-".into(), count),
             look.age_ms.map_or("-".into(), age),
         ]);
     }

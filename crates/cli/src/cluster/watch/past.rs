@@ -137,11 +137,10 @@ impl Past {
             let age = look.age_ms.map_or("-".into(), age);
             let tasks = look.jobs;
             let tasks = tasks.map_or(String::new(), |(jobs, late)| format!(" jobs {jobs} late jobs {late}"));
-            let zenoh = look.zenoh.map_or(String::new(), |set| format!(" from zenoh {set}"));
             let _ = writeln!(
                 text,
                 "{:7.1} s  node {} {} {} epoch {} applied {} lag {} d {} done {:.0}/s late {:.0}/s readings {:.0}/s \
-                 oldest {age}{tasks}{zenoh}",
+                 oldest {age}{tasks}",
                 now.at,
                 look.node,
                 look.role,
