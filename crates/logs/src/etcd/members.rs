@@ -262,9 +262,9 @@ impl Drop for Members {
     }
 }
 
-/// Ports of this machine, each with the socket that reserves it. The socket is bound, has SO_REUSEADDR and never listens:
-/// then Linux lets another socket with SO_REUSEADDR, as listeners of Go are, listen on the port, and gives the port to no
-/// other program.
+/// Ports of this machine, each with the socket that reserves it. The socket is bound, has SO_REUSEADDR and never
+/// listens: then Linux lets another socket with SO_REUSEADDR, as listeners of Go are, listen on the port, and gives the
+/// port to no other program.
 pub(super) fn reserved_ports(count: usize) -> Result<Vec<(u16, TcpSocket)>, EtcdError> {
     let reserve = || {
         let socket = TcpSocket::new_v4()?;

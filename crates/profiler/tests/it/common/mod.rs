@@ -59,7 +59,7 @@ pub fn compiled_with(options: &[&str], name: &str, folder: &Path) -> Option<Path
 }
 
 /// Runs `program` to its end.
-pub fn profiled(program: &Path, arguments: &[&str], geometry: &Geometry) -> (Run, Ending) {
+pub fn profiled(program: &Path, arguments: &[&str], geometry: &Geometry) -> (ProfilerRun, ProgramEnding) {
     profiled_in(&search(), program, arguments, geometry)
 }
 
@@ -72,7 +72,7 @@ pub fn profiled_in(
 ) -> (ProfilerRun, ProgramEnding) {
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
     let program = Program::find(OsStr::new(program), &arguments, &search()).expect("a program");
-    let mut run = Run::start(&program, geometry, emulators).expect("an emulator");
+    let mut run = ProfilerRun::start(&program, geometry, emulators).expect("an emulator");
     let ending = punctual_testing::wait_for(
         || "the program's end".into(),
         || run.wait(Duration::from_secs(1)).expect("the emulator is ours"),
