@@ -273,6 +273,7 @@ mod tests {
     #[test]
     fn cpu_time_passes_by_work_and_not_by_sleep() {
         let before = thread_cpu_time();
+        // The time that must not be counted.
         std::thread::sleep(std::time::Duration::from_millis(30));
         let slept = thread_cpu_time();
         assert!(slept - before < Nanos::from_millis(30), "sleeping is not CPU time");
