@@ -7,9 +7,8 @@ use crate::common;
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use common::{folder_with, refused};
+use common::{BOUND, folder_with, refused};
 use punctual_platform::linux::recovery;
 use punctual_testing::workers;
 
@@ -149,13 +148,16 @@ fn a_scenario_that_changes_while_it_runs_loses_no_frame() {
         .env(recovery::FOLDER, folder.path())
         .current_dir(folder.path())
         .stdin(Stdio::null());
-    let mut run = punctual_testing::start(&mut command, Duration::from_secs(120)).unwrap();
-    wait_for("worker", || workers(run.id()).pop());
-    // In the middle of the stream, most often.
-    std::thread::sleep(Duration::from_millis(500));
+    let mut run = punctual_testing::start(&mut command, BOUND).unwrap();
+    wait_for("the middle of the stream", || {
+        let written = fs::read_to_string(folder.path().join("to")).ok()?;
+        written.contains("line 20\n").then_some(())
+    });
     fs::write(folder.path().join("x.toml"), CHAIN.replacen("\"two\"", "\"drum\"", 3)).unwrap();
-    let before = workers(run.id());
-    assert!(!before.is_empty(), "no worker");
+    // The kernel may leave out children while others come and go (proc(5), /proc/PID/task/TID/children).
+    let before = wait_for("workers", || {
+        Some(workers(run.id())).filter(|workers| !workers.is_empty())
+    });
     for (pid, _) in &before {
         // SAFETY: plain numbers; the worker is a child of a process that has not ended.
         unsafe { libc::kill(*pid, libc::SIGKILL) };

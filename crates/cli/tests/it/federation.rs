@@ -842,10 +842,9 @@ mod members {
     use std::path::Path;
     use std::process::{Command, Stdio};
     use std::sync::mpsc::{Receiver, channel};
-    use std::time::Instant;
 
     use punctual_server::resp::Value;
-    use punctual_testing::{Kept, WAIT_MAX, reserved_ports, wait_for, wait_ok, wait_until};
+    use punctual_testing::{Kept, reserved_ports, wait_for, wait_ok, wait_until};
 
     use crate::common::certificates::{Authority, connect};
     use crate::common::serving::{Client, end};
@@ -1271,26 +1270,30 @@ mod members {
             assert_eq!(client.ask(&format!("AUTH {user} secret")), Value::ok());
             client
         };
-        let until = Instant::now() + WAIT_MAX;
         let (mut source, mut peer) = (come(ports[3], "robot"), come(ports[4], "robot"));
         let mut watcher = come(ports[4], "watcher");
-        let mut told = String::new();
-        while !told.contains("readings_taken=") || told.contains("readings_taken=0") {
-            assert!(Instant::now() < until, "no reading came: {told}");
+        wait_ok("a reading comes", || {
             let set = source.ask("DEADLINE 10000 TSET arm/pose 7");
             assert!(
                 set == Value::ok() || matches!(&set, Value::Error(late) if late.starts_with("LATE")),
                 "{set:?}"
             );
-            if let Value::Bulk(text) = watcher.ask("INFO") {
-                told = String::from_utf8_lossy(&text).into_owned();
-                let peer0 = told.lines().find(|line| line.starts_with("peer0:"));
-                told = peer0.unwrap_or_default().to_owned();
+            let Value::Bulk(text) = watcher.ask("INFO") else {
+                return Err(String::new());
+            };
+            let told = String::from_utf8_lossy(&text).into_owned();
+            let peer0 = told.lines().find(|line| line.starts_with("peer0:"));
+            let told = peer0.unwrap_or_default().to_owned();
+            if told.contains("readings_taken=") && !told.contains("readings_taken=0") {
+                Ok(())
+            } else {
+                Err(told)
             }
-        }
-        while !matches!(peer.ask("GETFRESH arm/pose 60000"), Value::Array(found) if found[0] == Value::bulk("7")) {
-            assert!(Instant::now() < until, "the reading does not come");
-        }
+        });
+        wait_until(
+            "the reading is read",
+            || matches!(peer.ask("GETFRESH arm/pose 60000"), Value::Array(found) if found[0] == Value::bulk("7")),
+        );
 
         // What a balancer cannot start with.
         for (name, said) in [
