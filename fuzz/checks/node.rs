@@ -1,12 +1,13 @@
 //! Files of nodes: read and checked, or refused with one line for each problem; no password is repeated.
 //!
-//! The program that takes this file in has the command's modules at its root.
+//! The crate that includes this file has the command's module `serve` at its root.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
+
 use crate::serve::file;
 
 /// A case is a file.

@@ -4,17 +4,9 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
+use punctual_cli::commands::document;
 use punctual_scenario::ControllerSource;
 use punctual_workload::ControllerKind;
-
-#[path = "../../crates/cli/src/bounded.rs"]
-mod bounded;
-#[path = "../../crates/cli/src/commands/document.rs"]
-mod document;
-#[path = "../../crates/cli/src/failure.rs"]
-mod failure;
-#[path = "../../crates/cli/src/size.rs"]
-mod size;
 
 const KINDS: [ControllerKind; 4] = [
     ControllerKind::Open,

@@ -6,19 +6,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-
-#[path = "../../crates/cli/src/bounded.rs"]
-mod bounded;
-#[path = "../../crates/cli/src/builtin.rs"]
-mod builtin;
-#[path = "../../crates/cli/src/failure.rs"]
-mod failure;
-#[path = "../../crates/cli/src/scenario/mod.rs"]
-mod scenario;
-#[path = "../../crates/cli/src/size.rs"]
-mod size;
-
-use failure::Failure;
+use punctual_files::failure::Failure;
+use punctual_files::scenario;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut file = tempfile::tempfile_in("/dev/shm").expect("a file in memory");

@@ -6,22 +6,9 @@ use std::fs;
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
+use punctual_files::failure::Failure;
+use punctual_files::{scenario, trace};
 use punctual_workload::{Scenario, SensorSource};
-
-#[path = "../../crates/cli/src/bounded.rs"]
-mod bounded;
-#[path = "../../crates/cli/src/builtin.rs"]
-mod builtin;
-#[path = "../../crates/cli/src/failure.rs"]
-mod failure;
-#[path = "../../crates/cli/src/scenario/mod.rs"]
-mod scenario;
-#[path = "../../crates/cli/src/size.rs"]
-mod size;
-#[path = "../../crates/cli/src/trace.rs"]
-mod trace;
-
-use failure::Failure;
 
 /// Where the trace lies, and a scenario that names it.
 static PLACE: OnceLock<(tempfile::TempDir, Scenario)> = OnceLock::new();

@@ -10,8 +10,8 @@ use punctual_pipelines::linux::mapping::MappingLog;
 use punctual_pipelines::linux::{ClockHand, Panel, Pipeline};
 
 use crate::commands::replay::LogFile;
-use crate::failure::Failure;
-use crate::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Interval between fetches: the pipeline keeps its last 64 decisions, which are 0.64 s at the shortest period.
 const FETCH: Duration = Duration::from_millis(200);

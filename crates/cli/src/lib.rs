@@ -5,44 +5,21 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod args;
-pub mod bounded;
-pub mod builtin;
-pub mod causes;
 pub mod cluster;
-pub mod columns;
 pub mod commands;
 pub mod decisions;
-pub mod failure;
-pub mod fault;
-#[cfg(any(test, feature = "fixtures"))]
-pub mod fixture;
 #[cfg(test)]
 mod fuzz_tests;
 pub mod names;
-pub mod output;
-pub mod page;
 pub mod pipeline;
-pub mod plain;
-pub mod profiles;
-pub mod protection;
-pub mod scenario;
 pub mod serve;
-pub mod size;
-pub mod stages;
 pub mod store;
-pub mod summary;
-pub mod tasks;
-pub mod terminal;
-pub mod trace;
-pub mod verdict;
-pub mod view;
-pub mod watch;
 
 use std::process::ExitCode;
 
 use args::{Arguments, Command};
 use clap::Parser;
-use failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Reads the command line, carries it out, and returns the exit code of the program.
 pub fn main() -> ExitCode {

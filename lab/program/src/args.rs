@@ -9,10 +9,10 @@ use punctual_cli::args::{
     Change, ClusterLoad, Controller, LogKind, Pipeline, Platform, Process, Profile, Replay, Run, Serve, Simulated,
     between, json_file, mapping_policy, mechanism, span,
 };
-use punctual_cli::scenario::{Override, parse_time};
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
 use punctual_evaluation::{dna, dps};
+use punctual_files::scenario::{Override, parse_time};
 use punctual_pipelines::WhenFull;
 use punctual_pipelines::linux::Mechanism;
 use punctual_units::{CoreId, Nanos};

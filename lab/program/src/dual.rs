@@ -9,7 +9,7 @@ use punctual_sim::media::Media;
 
 use super::experiment::read;
 use crate::args::Experiment;
-use punctual_cli::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// The wanted parts of the second paper's evaluation, and their machine and media; `None` for any other experiment.
 pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure> {

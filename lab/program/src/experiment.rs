@@ -15,9 +15,9 @@ use super::{claims, dual, mpsoc, page};
 use crate::args::Experiment;
 use punctual_cli::args::{Change, Platform};
 use punctual_cli::commands::{failures, print, run};
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
-use punctual_cli::scenario;
+use punctual_files::failure::Failure;
+use punctual_files::scenario;
+use punctual_report::output::Output;
 
 /// Time between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -171,11 +171,11 @@ fn refused(error: ExperimentError) -> Failure {
 }
 
 pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    punctual_cli::bounded::text(path).map_err(|error| {
+    punctual_files::bounded::text(path).map_err(|error| {
         Failure::input([format!(
             "{}: cannot be read: {}",
             path.display(),
-            punctual_cli::bounded::why(&error)
+            punctual_files::bounded::why(&error)
         )])
     })
 }

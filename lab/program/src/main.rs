@@ -16,7 +16,7 @@ mod referees;
 use std::process::ExitCode;
 
 use args::{Arguments, Command};
-use punctual_cli::failure::Failure;
+use punctual_files::failure::Failure;
 
 fn main() -> ExitCode {
     let arguments = punctual_cli::arguments::<Arguments>();

@@ -9,7 +9,7 @@ use punctual_evaluation::stats::{self, Spread};
 use punctual_units::Nanos;
 use serde::Serialize;
 
-use punctual_cli::columns::columns;
+use punctual_report::columns::columns;
 
 /// Largest share of late frames that the probe may explain; above it, the machine was too disturbed for a conclusion.
 const EXPLAINED_MAX: f64 = 0.01;

@@ -5,7 +5,7 @@ use punctual_sim::pipeline::Mpsoc;
 
 use super::dual::file;
 use crate::args::Experiment;
-use punctual_cli::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// The wanted parts of the fourth paper's evaluation, and their machine; `None` for any other experiment.
 pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Mpsoc)>, Failure> {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use punctual_evaluation::dna::{ProfileSet, read};
 
 use punctual_cli::commands::profile::tell;
-use punctual_cli::failure::Failure;
-use punctual_cli::profiles::bytes;
+use punctual_files::failure::Failure;
+use punctual_files::profiles::bytes;
 
 /// The profiles in `folder`, in sets: `PROGRAM.SET.csv` belongs to SET, `PROGRAM.csv` to `modelled` or `measured`, by
 /// its content. Assumptions about missing facts are noted on standard error.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use punctual_evaluation::referees::{Histogram, Referee, RefereeRun};
 
-use punctual_cli::columns::columns;
+use punctual_report::columns::columns;
 
 /// The whole report, for a terminal.
 pub fn told(runs: &[RefereeRun], absent: &[String]) -> String {

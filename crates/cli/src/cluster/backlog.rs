@@ -9,8 +9,8 @@ use punctual_node::bound::{Asked, Outcome};
 use serde::{Deserialize, Serialize};
 
 use super::membership::BacklogFile;
-use crate::failure::Failure;
-use crate::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Value of `kind` in a model's file.
 const KIND: &str = "punctual-backlog-model";
@@ -100,7 +100,7 @@ fn read(path: &Path) -> Result<ArxModel, Failure> {
             path.display()
         )])
     };
-    let text = crate::bounded::text(path).map_err(|error| refused(&error))?;
+    let text = punctual_files::bounded::text(path).map_err(|error| refused(&error))?;
     let file: ModelFile = serde_json::from_str(&text).map_err(|error| refused(&error))?;
     if file.kind != KIND || file.version != VERSION {
         return Err(refused(&format!("it is a {} of version {}", file.kind, file.version)));

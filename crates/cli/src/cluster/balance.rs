@@ -26,11 +26,12 @@ use super::member::{self, CERTIFICATES_EVERY, LOOK_EVERY, find_peers};
 use super::membership;
 use super::node::Told;
 use crate::args::ClusterBalance;
+use crate::args::cluster::LISTEN;
 use crate::commands::print;
-use crate::failure::Failure;
-use crate::scenario::{Section, read_document};
 use crate::serve::file::{self, TlsPaths};
 use crate::serve::raise_descriptors;
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{Section, read_document};
 
 /// Settings of a balancer, from its arguments or its file.
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ fn settings(arguments: &ClusterBalance) -> Result<Settings, Failure> {
         });
     };
     let shown = file.display();
-    let text = crate::bounded::text(file)
+    let text = punctual_files::bounded::text(file)
         .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name the file of a balancer")]))?;
     let mut settings = read_document(&text, &shown.to_string(), read).map_err(Failure::input)?;
     let folder = file.parent().unwrap_or(Path::new(""));
@@ -189,6 +190,3 @@ fn tell(told: &Told) {
     let mut out = std::io::stdout().lock();
     drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
 }
-
-/// Default address to listen on.
-pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7400);

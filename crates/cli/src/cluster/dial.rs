@@ -2,10 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::str::FromStr;
 #[cfg(feature = "tls")]
 use std::time::SystemTime;
 
@@ -17,43 +15,7 @@ use punctual_server::tls::Dialler;
 use punctual_server::users::PASSWORD_MAX;
 
 use crate::args::Dialling;
-use crate::failure::Failure;
-
-/// Address of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Socket address found by the name lookup.
-    pub socket: SocketAddr,
-    /// Name that its TLS certificate must have: a host, or an address.
-    pub host: String,
-}
-
-impl Place {
-    /// A server whose certificate names its address.
-    pub fn of(socket: SocketAddr) -> Place {
-        Place {
-            socket,
-            host: socket.ip().to_string(),
-        }
-    }
-}
-
-impl FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Place, String> {
-        let host = text.rsplit_once(':').map_or("", |(host, _)| host);
-        let found = text.to_socket_addrs().map(|mut found| found.next());
-        match found {
-            Ok(Some(socket)) if !host.is_empty() => Ok(Place {
-                socket,
-                host: host.trim_matches(['[', ']']).to_owned(),
-            }),
-            Ok(_) => Err("expected HOST:PORT".into()),
-            Err(error) => Err(format!("expected HOST:PORT: {error}")),
-        }
-    }
-}
+use punctual_files::failure::Failure;
 
 /// Protocol and login of a client's connections. `Debug` does not print the password.
 #[derive(Clone, Default)]
@@ -129,7 +91,7 @@ fn password(file: &Path) -> Result<Vec<u8>, Failure> {
             "other users of this machine may read it: chmod 600 {shown}"
         )));
     }
-    let text = crate::bounded::text(file).map_err(|error| refuse(format!("cannot be read: {error}")))?;
+    let text = punctual_files::bounded::text(file).map_err(|error| refuse(format!("cannot be read: {error}")))?;
     let line = text.lines().next().unwrap_or_default();
     match (1..=PASSWORD_MAX).contains(&line.len()) {
         true => Ok(line.as_bytes().to_vec()),
@@ -142,6 +104,7 @@ fn password(file: &Path) -> Result<Vec<u8>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Place;
 
     #[test]
     fn a_password_is_read_from_a_file_of_this_user_alone_and_shown_nowhere() {

@@ -22,7 +22,7 @@ use signal_hook::flag::register;
 use super::membership::number_of;
 use super::run;
 use crate::commands::print;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Interval between looks for the end signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -31,11 +31,11 @@ use super::node::{EXECUTORS, open, temporal};
 use super::run::log_in_etcd;
 use crate::commands::print;
 use crate::commands::replay::LogFile;
-use crate::failure::Failure;
-use crate::output::Output;
 use crate::serve::file::{NodeFile, TlsPaths};
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
 use crate::serve::{password, raise_descriptors};
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Capacity of the queue of lines to print; lines beyond it are dropped.
 const LINES_MAX: usize = 256;

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use punctual_federation::ids::{FederationId, NodeId};
 use punctual_units::Nanos;
 
-use crate::scenario::Section;
 use crate::serve::file::{TlsPaths, tls, within};
+use punctual_files::scenario::Section;
 
 /// Most nodes of a federation: each has a connection to every other.
 const NODES_MAX: usize = 64;

@@ -13,7 +13,7 @@ pub mod run;
 mod watch;
 
 use crate::args::{Cluster, Process};
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Carries out `punctual cluster`; `command` is the command line as typed.
 pub fn cluster(what: &Cluster, command: &str) -> Result<(), Failure> {

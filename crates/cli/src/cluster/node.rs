@@ -29,8 +29,8 @@ use punctual_store::{Store, StoreOptions};
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
 use crate::serve::raise_descriptors;
+use punctual_files::failure::Failure;
 
 /// Queries that a node's store executes at the same time.
 pub(super) const EXECUTORS: usize = 2;

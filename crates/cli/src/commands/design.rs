@@ -4,8 +4,8 @@ use punctual_workload::ControllerKind;
 
 use super::{document, matrices};
 use crate::args::Design;
-use crate::failure::Failure;
-use crate::output::{self, Output};
+use punctual_files::failure::Failure;
+use punctual_report::output::{self, Output};
 
 /// Carries out `punctual model design`.
 pub fn design(arguments: &Design) -> Result<(), Failure> {

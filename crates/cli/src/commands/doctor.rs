@@ -9,9 +9,9 @@ use punctual_platform::linux::doctor::{Facility, Finding, Status, examine};
 use punctual_profiler::{Emulator, ProfilerError};
 
 use crate::args::Doctor;
-use crate::failure::Failure;
-use crate::output::Output;
 use crate::store::health;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Most files in this folder that are searched for stores, and their greatest length in bytes.
 const FILES_MAX: usize = 64;

@@ -7,7 +7,7 @@ use punctual_scenario::ControllerSource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Kind of a file, which is read before the rest.
 #[derive(Deserialize)]
@@ -51,7 +51,7 @@ pub fn model(path: &Path) -> Result<ModelDocument, Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    crate::bounded::text(path).map_err(|error| match error.kind() {
+    punctual_files::bounded::text(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refused(
             path,
             "no such file; name one that `punctual model learn` or `punctual model design` wrote",

@@ -3,8 +3,8 @@
 use punctual_runtime::RuntimeError;
 use punctual_scenario::RunError;
 
-use crate::failure::Failure;
-use crate::scenario::Loaded;
+use punctual_files::failure::Failure;
+use punctual_files::scenario::Loaded;
 
 /// Failure for a run that was refused or broke off; messages name the source of `loaded`.
 pub fn of_run(error: RunError, loaded: &Loaded) -> Failure {

@@ -6,10 +6,10 @@ use punctual_workload::ControllerKind;
 
 use super::{matrices, run};
 use crate::args::Learn;
-use crate::failure::Failure;
-use crate::output::{self, Output};
-use crate::scenario;
-use crate::watch::Watcher;
+use punctual_files::failure::Failure;
+use punctual_files::scenario;
+use punctual_report::output::{self, Output};
+use punctual_report::watch::Watcher;
 
 /// Controllers that work with a model, the most demanding one last: if none can use a model, the printed reason is that
 /// of the least demanding.

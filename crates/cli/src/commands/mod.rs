@@ -11,13 +11,13 @@ mod restore;
 pub mod run;
 mod stages;
 
-mod document;
+pub mod document;
 pub mod failures;
 mod matrices;
 
 use std::io::Write;
 
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Prints a command's result. A reader that closed the pipe (`| head`) is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::print;
 use crate::args::New;
-use crate::builtin;
-use crate::failure::Failure;
-use crate::output::Output;
+use punctual_files::builtin;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Carries out `punctual new`.
 pub fn new(arguments: &New) -> Result<(), Failure> {

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::print;
 use crate::args::{Pipeline, PipelineCommand, mapping_policy};
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::scenario::parse_time;
-use crate::terminal::say;
+use punctual_files::failure::Failure;
+use punctual_files::scenario::parse_time;
+use punctual_report::output::Output;
+use punctual_report::terminal::say;
 
 /// Time limit for a stage to get another process; a process that never gets ready is abandoned earlier.
 const PATIENCE: Duration = Duration::from_secs(8);

@@ -6,7 +6,7 @@ use punctual_loop::{EventLog, LOG_KIND, LOG_VERSION, ReplayError};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Replay;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Content of a log's file.
 #[derive(Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub fn replay(arguments: &Replay) -> Result<(), Failure> {
 }
 
 fn read(path: &Path) -> Result<EventLog, Failure> {
-    let text = crate::bounded::text(path).map_err(|error| match error.kind() {
+    let text = punctual_files::bounded::text(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refused(path, "no such file; name a log that `punctual run --record` wrote"),
         std::io::ErrorKind::InvalidData => refused(path, "is not text; name a log that `punctual run --record` wrote"),
         _ => refused(path, &format!("cannot be read: {error}")),

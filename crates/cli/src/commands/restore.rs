@@ -6,8 +6,8 @@ use std::path::Path;
 use punctual_platform::Refusal;
 use punctual_platform::linux::recovery::{self, Recovered};
 
-use crate::failure::Failure;
-use crate::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Restores this machine, and writes the result to `json`. Settings that could not be restored are reported as the
 /// user's to fix.

@@ -15,13 +15,14 @@ use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices, replay, stages};
 use crate::args::{Change, Platform, Run};
-use crate::builtin;
-use crate::failure::Failure;
-use crate::output::{self, Output};
-use crate::scenario::{self, Allocation, Loaded};
-use crate::verdict::Verdict;
-use crate::watch::Watcher;
-use crate::{page, profiles, summary, trace};
+use punctual_files::builtin;
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{self, Allocation, Loaded};
+use punctual_files::{profiles, trace};
+use punctual_report::output::{self, Output};
+use punctual_report::verdict::Verdict;
+use punctual_report::watch::Watcher;
+use punctual_report::{page, summary};
 
 /// Carries out `punctual run`.
 pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
@@ -248,7 +249,7 @@ fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
 /// Reads a machine file.
 fn machine(path: &Path) -> Result<MachineModel, Failure> {
     let refused = |what: String| Failure::input([format!("{}:{what}", path.display())]);
-    let text = crate::bounded::text(path).map_err(|error| match error.kind() {
+    let text = punctual_files::bounded::text(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
             refused(" no such file; name a machine file, such as machines/exynos5422-a15.toml".into())
         }

@@ -17,17 +17,17 @@ use serde::Serialize;
 use super::print;
 use crate::args::{Platform, Run};
 use crate::decisions::Recorder;
-use crate::failure::Failure;
-use crate::output::Output;
 use crate::pipeline::display::{Asked, Display};
 use crate::pipeline::history::{History, Watched};
 use crate::pipeline::meddler::{Meddler, Orders};
 use crate::pipeline::page::{Along, page};
 use crate::pipeline::shown::{GoalShown, Observer, Shown, Tone};
-use crate::scenario::Loaded;
-use crate::stages::{is_good, summary};
-use crate::summary::count;
-use crate::terminal::{FRAME, is_there, say};
+use punctual_files::failure::Failure;
+use punctual_files::scenario::Loaded;
+use punctual_report::output::Output;
+use punctual_report::stages::{is_good, summary};
+use punctual_report::summary::count;
+use punctual_report::terminal::{FRAME, is_there, say};
 
 /// Interval between looks at a run of stages.
 const LOOK: Duration = Duration::from_millis(5);

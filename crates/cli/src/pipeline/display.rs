@@ -14,8 +14,8 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::meddler::Wish;
 use super::shown::Shown;
 use super::view;
-use crate::failure::Failure;
-use crate::terminal::{Live, STOPPING, Stop, TICK, say};
+use punctual_files::failure::Failure;
+use punctual_report::terminal::{Live, STOPPING, Stop, TICK, say};
 
 /// Highest frame rate, in frames per second.
 pub const RATE_MAX: f64 = 100_000.0;

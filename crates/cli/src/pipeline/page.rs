@@ -7,9 +7,9 @@ use punctual_runtime::report::StageReport;
 use punctual_units::Nanos;
 
 use super::history::{DECADES, History, Kind, PARTS};
-use crate::page::chart::{BOTTOM, Chart, Curve, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, ticks};
-use crate::page::{escape, framed, stages};
-use crate::stages::{is_good, notes, sentence};
+use punctual_report::page::chart::{BOTTOM, Chart, Curve, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, ticks};
+use punctual_report::page::{escape, framed, stages};
+use punctual_report::stages::{is_good, notes, sentence};
 
 /// Classes of the style sheet, by the core's index among the pipeline's, and by curve.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];

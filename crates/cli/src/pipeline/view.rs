@@ -9,9 +9,9 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::Spans;
 use super::shown::{GoalShown, Shown, StageShown, Tone};
-use crate::stages::{late_of, standing_of};
-use crate::summary::count;
-use crate::view::panel;
+use punctual_report::stages::{late_of, standing_of};
+use punctual_report::summary::count;
+use punctual_report::view::panel;
 
 /// Colours of the cores, by their index among the pipeline's.
 const CORES: [Color; 8] = [
@@ -278,7 +278,7 @@ fn part(power: f32, above: u16, height: u16) -> &'static str {
 
 fn draw_hints(frame: &mut Frame<'_>, area: Rect, rates: bool, stopping: bool) {
     let line = match stopping {
-        true => Line::from(format!(" {}", crate::terminal::STOPPING).yellow()),
+        true => Line::from(format!(" {}", punctual_report::terminal::STOPPING).yellow()),
         false => Line::from(
             [
                 ("up down", "choose"),

@@ -7,7 +7,7 @@ use punctual_server::tls::{Tls, TlsFiles};
 
 use super::file::TlsPaths;
 use crate::commands::print;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Reads the files that a node's file names.
 pub fn load(paths: &TlsPaths) -> Result<Arc<Tls>, Failure> {

@@ -31,8 +31,8 @@ use crate::args;
 use crate::cluster::member;
 use crate::commands::print;
 use crate::commands::replay::LogFile;
-use crate::failure::Failure;
-use crate::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Descriptors that are not connections: those of the store and the event loop.
 const DESCRIPTORS_KEPT: u64 = 64;

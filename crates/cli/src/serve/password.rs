@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal, Read, stdin};
 use punctual_server::users::{Hashed, PASSWORD_MAX, ROUNDS_RANGE};
 
 use crate::commands::print;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Carries out `punctual serve hash`.
 pub fn hash(rounds: u32) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use punctual_engines::lmdb::{Checked, Verify, Visitor, last_check};
 use punctual_platform::linux::doctor::{Facility, Finding, Status};
 use punctual_store::engine::{EngineError, Space};
 
-use crate::size::shown;
+use punctual_files::size::shown;
 
 /// Share of its quota, in percent, from which a store is reported as nearly full.
 const NEARLY_FULL: u128 = 80;

@@ -11,12 +11,12 @@ use punctual_store::temporal::{ClockOrigin, decode};
 use punctual_units::{Clock, Nanos};
 use serde::Serialize;
 
-use super::args::Inspect;
 use super::refused;
+use crate::args::store::Inspect;
 use crate::commands::print;
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::size::shown;
+use punctual_files::failure::Failure;
+use punctual_files::size::shown;
+use punctual_report::output::Output;
 
 /// Most temporal objects in the text; JSON lists all.
 const LISTED_MAX: usize = 100;

@@ -1,6 +1,5 @@
 //! `punctual store`: inspects, checks and copies a store, even while a program has it open.
 
-pub mod args;
 pub mod health;
 mod inspect;
 
@@ -9,7 +8,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use args::StoreCommand;
+use crate::args::StoreCommand;
 use punctual_engines::lmdb::transfer::{self, TransferError, Transferred};
 use punctual_engines::lmdb::{Verify, VerifyProgress, Visitor};
 use punctual_os::linux::thread::set_scheduling;
@@ -17,9 +16,9 @@ use punctual_os::{Scheduling, Tid};
 use punctual_store::engine::{EngineError, Table};
 
 use crate::commands::print;
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::size;
+use punctual_files::failure::Failure;
+use punctual_files::size;
+use punctual_report::output::Output;
 
 /// Carries out `punctual store`.
 pub fn store(what: &StoreCommand) -> Result<(), Failure> {
@@ -72,7 +71,7 @@ pub fn store(what: &StoreCommand) -> Result<(), Failure> {
     }
 }
 
-fn verify(arguments: &args::Verify) -> Result<(), Failure> {
+fn verify(arguments: &crate::args::store::Verify) -> Result<(), Failure> {
     step_back();
     let engine = |error| refused(TransferError::Engine(error));
     let visitor = Visitor::open(&arguments.store).map_err(engine)?;

@@ -9,10 +9,10 @@ use punctual_evaluation::stats;
 use super::series::{Interrupt, tell};
 use crate::args::Loop;
 use crate::movie::{IN_MEMORY, lending, under_head};
-use punctual_cli::columns::columns;
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::columns::columns;
+use punctual_report::output::Output;
 
 /// Default reservation of `SCHED_DEADLINE`, as a share of a period: far more than a job computes, and as much as the
 /// kernel grants on one core beside its fair server (95 % of a core, less 5 %). Time that a job leaves goes to other

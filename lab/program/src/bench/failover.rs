@@ -11,8 +11,8 @@ use crate::args::Failover;
 use punctual_cli::args::LogKind;
 use punctual_cli::cluster::run::{Fault, Faults, Outage, Settings, federation};
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Least time from one fault to the next: the process is back after one second, and has caught up.
 const EVERY: Nanos = Nanos::from_millis(2500);

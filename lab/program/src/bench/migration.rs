@@ -7,8 +7,8 @@ use punctual_evaluation::migration::{Micros, MigrationPlan, Row, measure, serve_
 use super::series::tell;
 use crate::args::Migration;
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Carries out `punctual-lab bench migration`.
 pub fn migration(arguments: &Migration) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ mod series;
 mod store;
 
 use crate::args::Bench;
-use punctual_cli::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Carries out `punctual-lab bench`; `command` is the command line as typed.
 pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {

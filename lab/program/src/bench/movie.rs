@@ -12,9 +12,9 @@ use crate::args::{Movie, Play};
 use crate::movie::{Goal, goals, is_inconclusive, told};
 use crate::page;
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::{Output, apart};
-use punctual_cli::scenario::{self, Loaded};
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{self, Loaded};
+use punctual_report::output::{Output, apart};
 
 /// The scenario played by default, and its path in the project's folder.
 const SHIPPED: &str = "scenarios/movie.toml";

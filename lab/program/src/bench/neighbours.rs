@@ -14,10 +14,10 @@ use super::series::{Interrupt, tell};
 use crate::args::Neighbours;
 use punctual_cli::commands::failures::of_run;
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
-use punctual_cli::scenario::{self, Loaded};
-use punctual_cli::trace;
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{self, Loaded};
+use punctual_files::trace;
+use punctual_report::output::Output;
 
 /// The scenario that runs by default.
 const SHIPPED: &str = "scenarios/movie.toml";

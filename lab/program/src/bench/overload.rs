@@ -6,9 +6,9 @@ use punctual_evaluation::overload::{Cell, Measured, Plan, Row, overload as measu
 
 use crate::args::Overload;
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
 use punctual_cli::serve::raise_descriptors;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Descriptors that are reserved for other purposes than connections.
 const DESCRIPTORS_KEPT: u64 = 64;

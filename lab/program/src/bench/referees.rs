@@ -9,8 +9,8 @@ use crate::args::Referees;
 use crate::page;
 use crate::referees::told;
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::{Output, apart};
+use punctual_files::failure::Failure;
+use punctual_report::output::{Output, apart};
 
 /// The JSON output of the bench.
 #[derive(Debug, Serialize)]

@@ -15,9 +15,9 @@ use crate::args::Replication;
 use punctual_cli::cluster::run::Settings;
 use punctual_cli::cluster::run::idle::Idle;
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
-use punctual_cli::summary::count;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
+use punctual_report::summary::count;
 
 /// Time between two bundles of readings.
 const BUNDLE: Duration = Duration::from_millis(1);

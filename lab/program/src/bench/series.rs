@@ -13,8 +13,8 @@ use signal_hook::flag;
 
 use punctual_cli::args::Change;
 use punctual_cli::commands::failures;
-use punctual_cli::failure::Failure;
-use punctual_cli::scenario::{Loaded, Override};
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{Loaded, Override};
 
 /// Exit code that a shell reports for a program ended by Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;
@@ -115,7 +115,7 @@ pub fn tell(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_cli::scenario;
+    use punctual_files::scenario;
     use punctual_units::Nanos;
 
     #[test]

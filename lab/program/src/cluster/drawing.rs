@@ -9,7 +9,7 @@ use punctual_sim::cluster::{EventTrace, Mark, What};
 use punctual_units::Time;
 
 use super::chart::instant;
-use punctual_cli::page::escape;
+use punctual_report::page::escape;
 
 /// Height of a row, and of the space above the first, in pixels.
 const ROW: f64 = 18.0;
@@ -154,7 +154,7 @@ mod tests {
         trace.noted(Time(3_000), 1, Mark::Crash, "");
         trace.noted(Time(4_000), 0, Mark::Violation, "too early");
         let svg = drawing(&trace);
-        punctual_cli::fixture::check_nesting(&format!("</style></head>{svg}</html>"));
+        punctual_report::fixture::check_nesting(&format!("</style></head>{svg}</html>"));
         assert_eq!(svg.matches("<circle").count(), 2);
         assert_eq!(svg.matches("bar a").count(), 1, "one tip, because one message is lost");
         for text in [

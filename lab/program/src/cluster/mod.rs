@@ -20,9 +20,9 @@ use serde_json::json;
 
 use crate::args::{Cluster, ClusterSim, Export};
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::{Output, apart};
-use punctual_cli::summary::count;
+use punctual_files::failure::Failure;
+use punctual_report::output::{Output, apart};
+use punctual_report::summary::count;
 
 /// Seeds simulated between two checks for a failing one.
 const BLOCK: u64 = 64;

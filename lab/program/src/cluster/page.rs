@@ -6,8 +6,8 @@ use punctual_sim::cluster::{ClusterSettings, Plant};
 
 use super::drawing::drawing;
 use super::{Failed, Sum, rows, settings, verdict};
-use punctual_cli::page::{escape, framed, sheet};
-use punctual_cli::summary::count;
+use punctual_report::page::{escape, framed, sheet};
+use punctual_report::summary::count;
 
 /// The page; `command` is the command line that produced it.
 pub fn page(
@@ -89,7 +89,7 @@ mod tests {
                 failed,
                 "punctual-lab cluster sim",
             );
-            punctual_cli::fixture::check_nesting(&page);
+            punctual_report::fixture::check_nesting(&page);
             assert!(page.contains("simulated") && page.contains("crash 2"));
             assert_eq!(page.contains("<svg"), failed.is_some());
             assert_eq!(

@@ -6,8 +6,8 @@ use punctual_sim::cluster::ClusterSettings;
 use punctual_units::Nanos;
 use serde_json::{Value, json};
 
-use punctual_cli::failure::Failure;
-use punctual_cli::scenario::{Section, read_document};
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{Section, read_document};
 
 /// Reads a file; missing keys keep their defaults.
 ///
@@ -15,7 +15,7 @@ use punctual_cli::scenario::{Section, read_document};
 /// [`Failure::Input`] with one line per problem: file, line, key, remedy.
 pub fn load(file: &Path) -> Result<ClusterSettings, Failure> {
     let shown = file.display();
-    let text = punctual_cli::bounded::text(file)
+    let text = punctual_files::bounded::text(file)
         .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name a file of settings")]))?;
     settings(&text, &shown.to_string()).map_err(Failure::input)
 }

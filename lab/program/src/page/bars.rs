@@ -5,7 +5,7 @@ use std::fmt::Write;
 use punctual_evaluation::Bars;
 use punctual_evaluation::stats::Spread;
 
-use punctual_cli::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, step, ticks};
+use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, step, ticks};
 
 /// Part of a group's width that its bars fill.
 const FILLED: f64 = 0.8;
@@ -14,7 +14,7 @@ const FILLED: f64 = 0.8;
 pub fn svg(description: &str, groups: &[String], bars: &[Bars], classes: &[&str]) -> String {
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-        punctual_cli::page::escape(description)
+        punctual_report::page::escape(description)
     );
     let top = top(bars);
     let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value / top).clamp(0.0, 1.0);
@@ -39,7 +39,7 @@ pub fn svg(description: &str, groups: &[String], bars: &[Bars], classes: &[&str]
             "<text class=\"second\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             left + group_width / 2.0,
             HEIGHT - BOTTOM + 15.0,
-            punctual_cli::page::escape(name)
+            punctual_report::page::escape(name)
         );
         for (b, (series, class)) in bars.iter().zip(classes.iter().cycle()).enumerate() {
             let x = left + group_width * (1.0 - FILLED) / 2.0 + b as f64 * bar_width;

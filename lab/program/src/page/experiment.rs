@@ -6,8 +6,8 @@ use punctual_evaluation::{Chart as Shape, Figure, Measure, Outcome};
 
 use super::bars;
 use crate::claims::{apart, figure, held, paper, predictions, range};
-use punctual_cli::page::chart::{Band, Chart, Curve, Level};
-use punctual_cli::page::{STYLE, escape};
+use punctual_report::page::chart::{Band, Chart, Curve, Level};
+use punctual_report::page::{STYLE, escape};
 
 /// CSS classes of curves and bars, by their order in a figure.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn the_page_is_whole_labelled_and_loads_nothing() {
         let page = experiment(&outcome(), "punctual-lab experiment e");
-        punctual_cli::fixture::check_nesting(&page);
+        punctual_report::fixture::check_nesting(&page);
         for part in [
             "simulated",
             "0 of 1 predictions hold, on 1 set of profiles with 1 seed each",

@@ -6,7 +6,7 @@ mod movie;
 mod referees;
 mod tail;
 
-use punctual_cli::page::{framed, sheet};
+use punctual_report::page::{framed, sheet};
 
 pub use experiment::experiment;
 pub use movie::movie;

@@ -12,7 +12,7 @@ use punctual_units::Nanos;
 use super::tail::{Tail, Tails};
 use super::{bars, framed, sheet};
 use crate::movie::{Goal, INCONCLUSIVE, Judgement, is_inconclusive, median, protections, setting, table};
-use punctual_cli::page::escape;
+use punctual_report::page::escape;
 
 /// The page of `report`; `command` is the command line that produced it.
 pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str) -> String {
@@ -275,7 +275,7 @@ mod tests {
     fn the_page_is_whole_and_loads_nothing() {
         let report = report();
         let page = movie("m & n.toml", &report, &goals(&report), "punctual-lab bench movie");
-        punctual_cli::fixture::check_nesting(&page);
+        punctual_report::fixture::check_nesting(&page);
         for part in [
             "of 6 goals hold",
             "m &amp; n.toml",

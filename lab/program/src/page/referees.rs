@@ -7,7 +7,7 @@ use punctual_evaluation::referees::{Referee, RefereeRun};
 use super::tail::{Tail, Tails};
 use super::{framed, sheet};
 use crate::referees::{THROTTLED, of, protection, side, table, together};
-use punctual_cli::page::escape;
+use punctual_report::page::escape;
 
 /// The page of `runs`; `command` is the command line that produced it.
 pub fn referees(runs: &[RefereeRun], absent: &[String], setting: &str, command: &str) -> String {
@@ -118,7 +118,7 @@ mod tests {
             "1 repetition",
             "punctual-lab bench referees",
         );
-        punctual_cli::fixture::check_nesting(&page);
+        punctual_report::fixture::check_nesting(&page);
         for part in [
             "rt-app 26.0 ms outside, 90 us inside",
             "7 of 120",

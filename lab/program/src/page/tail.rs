@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use punctual_cli::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
+use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
 
 /// Upper bound on powers of ten of the vertical axis: the least share drawn is one in a thousand million.
 const DECADES_MAX: i32 = 9;
@@ -64,7 +64,7 @@ impl Tails {
         let axes = self.axes();
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-            punctual_cli::page::escape(&self.description)
+            punctual_report::page::escape(&self.description)
         );
         axes.draw(&mut svg);
         for tail in &self.tails {

@@ -17,10 +17,10 @@ use punctual_radio::{Options, sound};
 
 use crate::args::Radio;
 use punctual_cli::decisions::Recorder;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::{Output, apart};
 use punctual_cli::pipeline::display::Display;
-use punctual_cli::terminal;
+use punctual_files::failure::Failure;
+use punctual_report::output::{Output, apart};
+use punctual_report::terminal;
 
 use plan::Plan;
 use report::Report;

@@ -8,12 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use punctual_radio::{AUDIO_RATE, IQ_RATE, sound};
 
 use super::report::Report;
-use punctual_cli::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
-use punctual_cli::page::{escape, framed, sheet};
 use punctual_cli::pipeline::Spans;
 use punctual_cli::pipeline::history::History;
 use punctual_cli::pipeline::page::{Along, along, drawing, figure};
-use punctual_cli::summary::count;
+use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
+use punctual_report::page::{escape, framed, sheet};
+use punctual_report::summary::count;
 
 /// Most samples of sound in the page: a minute, 4 MB.
 pub const PAGE_SAMPLES: usize = 60 * AUDIO_RATE as usize;
@@ -346,8 +346,8 @@ mod tests {
 
     use super::super::report::Stage;
     use super::*;
-    use punctual_cli::fixture::check_nesting;
     use punctual_cli::pipeline::history::Kind;
+    use punctual_report::fixture::check_nesting;
 
     fn report(name: &str) -> Report {
         let names = ["source", "low-pass", "band-1", "band-2", "sink"];

@@ -17,10 +17,10 @@ use super::page::PAGE_SAMPLES;
 use super::pipes::{Incoming, Tap, Tapped};
 use super::sink::{COMPARED_MAX, LEAD};
 use crate::args::Radio;
-use punctual_cli::builtin;
-use punctual_cli::failure::Failure;
 use punctual_cli::pipeline::display::RATE_MAX;
 use punctual_cli::pipeline::meddler::Orders;
+use punctual_files::builtin;
+use punctual_files::failure::Failure;
 
 /// Recording played by default, and its true sound.
 const RECORDING: &str = "data/fm/station.cu8.zst";

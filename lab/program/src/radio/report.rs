@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::pipes::Tap;
 use super::plan::Plan;
 use super::session::Heard;
-use punctual_cli::failure::Failure;
 use punctual_cli::pipeline::Spans;
+use punctual_files::failure::Failure;
 
 /// Figures of a stage at the end of the run.
 #[derive(Clone, Debug, Default, Serialize)]

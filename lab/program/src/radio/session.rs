@@ -20,13 +20,13 @@ use punctual_units::{Clock, CoreId, Hertz, Nanos, Time};
 use super::plan::Plan;
 use super::seen::Seen;
 use super::sink::{self, Delivered, LEAD, Pace, Player, Wires};
-use punctual_cli::failure::Failure;
 use punctual_cli::pipeline::display::{Asked, Display, Rate};
 use punctual_cli::pipeline::meddler::Meddler;
 use punctual_cli::pipeline::planted_panic;
 use punctual_cli::pipeline::shown::{Observer, Shown, Tone};
-use punctual_cli::summary::count;
-use punctual_cli::terminal::FRAME;
+use punctual_files::failure::Failure;
+use punctual_report::summary::count;
+use punctual_report::terminal::FRAME;
 
 /// Priority of the stages' processes (`SCHED_FIFO`), if permitted; source and sink have one more.
 pub const PRIORITY: u8 = 40;

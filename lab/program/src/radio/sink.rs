@@ -14,7 +14,7 @@ use punctual_radio::stages::Sink;
 use punctual_units::{Clock, Nanos, Time};
 
 use super::pipes::{Outgoing, Tap};
-use punctual_cli::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Time from the first frame's capture until it is due, so that queues are full by then. Applies again after a silence
 /// of the input.

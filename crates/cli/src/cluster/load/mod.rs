@@ -26,8 +26,8 @@ pub use self::tally::Tally;
 use super::dial::Dial;
 use crate::args::ClusterLoad;
 use crate::commands::print;
-use crate::failure::Failure;
-use crate::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Parameters of the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

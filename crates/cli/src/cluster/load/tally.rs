@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::client::{Ending, Fate};
 use super::{Ended, Told};
-use crate::summary::count;
+use punctual_report::summary::count;
 
 /// Steps of a histogram per doubling.
 const STEPS: f64 = 32.0;

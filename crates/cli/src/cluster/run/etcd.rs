@@ -18,7 +18,7 @@ use punctual_units::{Clock, Nanos, Time};
 use super::audit::Audit;
 use super::log::Backing;
 use crate::args::LogKind;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Members of etcd that a run starts.
 const MEMBERS: usize = 3;

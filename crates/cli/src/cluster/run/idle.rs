@@ -11,7 +11,7 @@ use super::log::{self, Backing};
 use super::processes::Processes;
 use super::{Settings, Sweeper};
 use crate::cluster::node::FOLDER_PREFIX;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Nodes that run until this is dropped.
 pub struct Idle {

@@ -13,7 +13,7 @@ use punctual_units::{Nanos, Time};
 
 use super::super::load::{Ended, Ending, Kind, Offer, Tally, Told};
 use super::audit::Clients;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Time limit for the load to begin: to connect, and to measure the capacity.
 const BEGIN_MAX: Duration = Duration::from_secs(60);

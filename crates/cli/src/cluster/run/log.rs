@@ -9,7 +9,7 @@ use punctual_units::{Nanos, Time};
 
 use super::audit::{Audit, Audited};
 use crate::args::LogKind;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 impl LogKind {
     /// Description in a few words.

@@ -40,19 +40,20 @@ pub use self::etcd::{found, log_in_etcd};
 use self::load::Load;
 use self::log::Backing;
 use self::network::Network;
+pub use self::outage::Outage;
 use self::outage::{AFTER, AWAY};
-pub use self::outage::{Fault, Outage};
 use self::processes::{Part, Processes};
 pub use self::settings::{RATE_MAX, Settings};
 use self::usage::Usage;
 use super::load::{Offer, Tally};
 use super::node::FOLDER_PREFIX;
 use super::watch::{self, Watching};
+pub use crate::args::ClusterFault as Fault;
 use crate::args::{ClusterRun, LogKind};
 use crate::commands::print;
-use crate::failure::Failure;
-use crate::output::{Output, apart};
-use crate::terminal::Live;
+use punctual_files::failure::Failure;
+use punctual_report::output::{Output, apart};
+use punctual_report::terminal::Live;
 
 /// Interval between looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -8,7 +8,7 @@ use punctual_logs::socket::LogServer;
 
 use super::log::Backing;
 use crate::args::LogKind;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 const WITHOUT: &str = "this program was built without etcd: build it with `cargo build --release --features etcd`";
 

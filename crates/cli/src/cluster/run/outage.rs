@@ -6,33 +6,13 @@ use punctual_units::{Nanos, Time};
 
 use super::load::Load;
 use super::processes::{Part, Processes};
+use crate::args::ClusterFault as Fault;
 use crate::cluster::load::Kind;
 
 /// Time for which a killed process stays dead, a stopped one stopped, and a cut node cut.
 pub(super) const AWAY: Nanos = Nanos::from_secs(1);
 /// Time after a process is back during which its cost is still counted.
 pub(super) const AFTER: Nanos = Nanos::from_millis(300);
-
-/// Faults that a run can inject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Fault {
-    /// Kill the master, and restart it after 1 s
-    Kill,
-    /// Stop the master (SIGSTOP) for 1 s
-    Stop,
-    /// Cut the master off the network for 1 s; needs the rights to create network namespaces
-    Cut,
-    /// Kill a replica, and restart it after 1 s
-    SlaveKill,
-    /// Kill a balancer, and restart it after 1 s; its clients move to the other one
-    BalancerKill,
-    /// Tell the master to leave; once it has ended, start another process in its place
-    Upgrade,
-    /// Kill the leader of the log, and restart it after 1 s (with --log etcd)
-    Leader,
-    /// Kill the leader of the log and the master, and restart both after 1 s (with --log etcd)
-    Both,
-}
 
 impl Fault {
     /// All faults, in the order of the help.

@@ -19,7 +19,7 @@ use punctual_units::{Clock, Nanos, Time};
 use super::super::node::{Begin, Order, Told};
 use super::network::Network;
 use super::settings::Settings;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Time limit for nodes to listen and to elect a master: far longer than a busy machine takes.
 const START_MAX: Duration = Duration::from_secs(60);

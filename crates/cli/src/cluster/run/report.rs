@@ -6,7 +6,7 @@ use punctual_units::{Nanos, Time};
 use serde_json::{Value, json};
 
 use super::{Fault, NAMED_MAX, Outage, Report};
-use crate::summary::count;
+use punctual_report::summary::count;
 
 /// Report as text, one line per figure.
 pub(super) fn text(report: &Report) -> String {

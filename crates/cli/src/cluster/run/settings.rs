@@ -6,8 +6,8 @@ use punctual_units::Nanos;
 
 use crate::args::{ClusterRun, LogKind};
 use crate::cluster::membership::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
-use crate::failure::Failure;
-use crate::scenario::{Section, read_document};
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{Section, read_document};
 
 /// Most nodes of a run on one machine.
 const NODES_MAX: u32 = 16;
@@ -146,7 +146,7 @@ impl Settings {
 
 fn load(file: &Path) -> Result<Settings, Failure> {
     let shown = file.display();
-    let text = crate::bounded::text(file)
+    let text = punctual_files::bounded::text(file)
         .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name a file of settings")]))?;
     let read = read_document(&text, &shown.to_string(), |top| {
         let settings = settings_of(top);

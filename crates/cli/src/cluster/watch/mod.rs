@@ -23,12 +23,13 @@ use signal_hook::low_level::raise;
 
 use self::look::Look;
 pub use self::past::Past;
-use super::dial::{Dial, Place};
+use super::dial::Dial;
 use crate::args::ClusterWatch;
+use crate::args::Place;
 use crate::commands::print;
-use crate::failure::Failure;
-use crate::output::{Output, apart};
-use crate::terminal::{Live, Stop, TICK};
+use punctual_files::failure::Failure;
+use punctual_report::output::{Output, apart};
+use punctual_report::terminal::{Live, Stop, TICK};
 
 /// Interval between questions to a node.
 const EVERY: Duration = Duration::from_millis(250);

@@ -6,10 +6,10 @@ use punctual_node::spans::Place;
 
 use super::look::{Look, part};
 use super::past::{Moment, Node, Past, age, bound, why};
-use crate::page::chart::{BOTTOM, Chart, Curve, RIGHT, TOP, WIDTH, label, ticks};
-use crate::page::{escape, framed, sheet};
 use crate::pipeline::page::{drawing, figure};
-use crate::summary::count;
+use punctual_report::page::chart::{BOTTOM, Chart, Curve, RIGHT, TOP, WIDTH, label, ticks};
+use punctual_report::page::{escape, framed, sheet};
+use punctual_report::summary::count;
 
 /// Classes of the style sheet, by node.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn the_page_is_whole_with_silent_nodes_and_without() {
         let mut past = Past::new(&[7, 8].map(|port| SocketAddr::from(([127, 0, 0, 1], port))));
-        crate::fixture::check_nesting(&page(&past, "punctual cluster watch"));
+        punctual_report::fixture::check_nesting(&page(&past, "punctual cluster watch"));
         let began = Instant::now();
         for step in 0..5 {
             let look = Look {
@@ -336,7 +336,7 @@ mod tests {
         }
         past.take((1, began, Err("refused".into())));
         let page = page(&past, "punctual cluster watch");
-        crate::fixture::check_nesting(&page);
+        punctual_report::fixture::check_nesting(&page);
         assert_eq!(page.matches("<svg").count(), 6);
         for part in ["The master was node &lt;0&gt;", "2.5 ms", "refused"] {
             assert!(page.contains(part), "no {part}");
@@ -346,7 +346,7 @@ mod tests {
         let balancer = Look::of("role:balancer\r\nfederation:7\r\nqueries_done:7777\r\n").unwrap();
         past.take((1, began + Duration::from_secs(2), Ok(Box::new(balancer))));
         let page = super::page(&past, "punctual cluster watch");
-        crate::fixture::check_nesting(&page);
+        punctual_report::fixture::check_nesting(&page);
         for part in [
             "1 nodes, 1 balancers",
             "<b>7,777</b><span>requests done, as balancers count",

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::look::{Look, WHY};
 use super::{PATIENCE, Told};
-use crate::summary::count;
+use punctual_report::summary::count;
 
 /// Most moments kept of a node: beyond, every other one is dropped, and only every second later one is taken.
 const KEPT_MAX: usize = 2400;

@@ -9,8 +9,8 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
 use super::look::Look;
 use super::past::{Moment, Node, Past, age, bound, why};
-use crate::summary::count;
-use crate::view::panel;
+use punctual_report::summary::count;
+use punctual_report::view::panel;
 
 /// Bars of increasing height, in eighths of a character.
 const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use punctual_allocation::Profile;
 
 use super::show::{Shown, named, ways};
-use crate::columns::columns;
-use crate::summary::{count, percent};
+use punctual_report::columns::columns;
+use punctual_report::summary::{count, percent};
 
 /// Height of a curve, in lines.
 const HEIGHT: usize = 3;

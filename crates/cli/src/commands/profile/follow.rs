@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::place::millions;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Interval between looks for signals.
 const TICK: Duration = Duration::from_millis(100);

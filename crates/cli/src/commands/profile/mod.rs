@@ -3,6 +3,7 @@
 mod document;
 mod draw;
 mod follow;
+mod page;
 mod place;
 mod show;
 mod steps;
@@ -13,7 +14,7 @@ pub use show::{Shown, named, ways};
 pub use steps::Steps;
 
 use crate::args::Profile;
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Carries out `punctual profile`: profiles a program, or shows the profile in a file.
 pub fn profile(arguments: &Profile, command: &str) -> Result<(), Failure> {

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
-use crate::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Default path: in the current folder, by the program's name.
 pub fn beside(program: &OsString) -> PathBuf {

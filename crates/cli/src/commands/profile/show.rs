@@ -11,10 +11,11 @@ use super::document::Document;
 use super::steps::Steps;
 use super::{super::print, draw};
 use crate::args::{Profile, Smooth};
-use crate::failure::Failure;
-use crate::output::{Output, apart};
-use crate::summary::{count, percent};
-use crate::{page, profiles};
+use punctual_files::failure::Failure;
+use punctual_files::profiles;
+use punctual_report::output::{Output, apart};
+
+use punctual_report::summary::{count, percent};
 
 /// Width of a line without a terminal, in characters.
 const WIDTH: usize = 100;
@@ -43,7 +44,7 @@ pub fn show(file: &Path, arguments: &Profile, command: &str) -> Result<(), Failu
     let html = Output::prepare_some(arguments.show.html.as_ref())?;
     print(&draw::text(&shown, width()))?;
     json.map_or(Ok(()), |file| file.json(&Document::of(&shown)))?;
-    html.map_or(Ok(()), |file| file.text(&page::profile(&shown, command)))
+    html.map_or(Ok(()), |file| file.text(&super::page::profile(&shown, command)))
 }
 
 fn options(arguments: &Profile) -> Result<ProfileOptions, Failure> {

@@ -7,8 +7,8 @@ use punctual_profiler::{Cache, Geometry, ProfilerRun, Program, ProgramEnding, Pr
 use super::follow::{follow, signals, tell};
 use super::place::{beside, counted, keep, millions};
 use crate::args::Trace;
-use crate::failure::Failure;
-use crate::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 
 /// Associativity of the private caches (first and second level).
 const PRIVATE_WAYS: u8 = 8;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::scenario::Section;
+use punctual_files::scenario::Section;
 
 /// Longest number of a job, in decimal digits.
 const NUMBER_BYTES: usize = 20;

@@ -25,9 +25,10 @@ use punctual_units::Clock;
 use punctual_workload::ControllerKind;
 
 use crate::commands::{failures, print, run};
-use crate::failure::Failure;
-use crate::scenario::{self, Loaded};
-use crate::{protection, summary, trace};
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{self, Loaded};
+use punctual_files::trace;
+use punctual_report::{protection, summary};
 
 /// Interval between updates of the tasks' figures in the server.
 const TOLD_EVERY: Duration = Duration::from_millis(500);

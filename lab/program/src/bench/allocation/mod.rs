@@ -22,8 +22,8 @@ use crate::profiles;
 use instants::Instants;
 use nearness::{Nearness, nearness};
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
 use runs::{Bench, CONTROL, DECIDERS, Run};
 use timing::Cost;
 

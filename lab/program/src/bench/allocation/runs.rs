@@ -11,7 +11,7 @@ use punctual_evaluation::dna::{ProfileSet, TaskSet, draw};
 use punctual_sim::split::{self, Instant, RunnableProfile, SplitModel, slices};
 use punctual_units::{Nanos, Time};
 
-use punctual_cli::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Number of task sets that are run.
 pub const TASK_SETS: usize = 4;

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::timing::SWEEP_EVERY;
 use super::{CostOf, Goal, Machine, Nearness, Report};
-use punctual_cli::columns::columns;
-use punctual_cli::summary::count;
+use punctual_report::columns::columns;
+use punctual_report::summary::count;
 
 /// The whole report as text.
 pub fn told(report: &Report) -> String {

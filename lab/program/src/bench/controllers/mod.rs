@@ -16,9 +16,9 @@ use super::series::{Interrupt, check_length, overrides, perform, tell};
 use crate::args::Controllers;
 use punctual_cli::args::Controller;
 use punctual_cli::commands::{failures, print, run};
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
-use punctual_cli::scenario::{self, Loaded};
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{self, Loaded};
+use punctual_report::output::Output;
 use table::{Row, Run};
 
 /// Default duration of a run: means over 23 s with the usual warm-up of 2 s.

@@ -6,9 +6,9 @@ use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
 use super::super::quantile;
-use punctual_cli::columns::columns;
-use punctual_cli::summary::{count, figure, share};
-use punctual_cli::verdict::{Standing, Verdict};
+use punctual_report::columns::columns;
+use punctual_report::summary::{count, figure, share};
+use punctual_report::verdict::{Standing, Verdict};
 
 /// A complete run of a controller.
 #[derive(Debug, Serialize)]
@@ -254,7 +254,7 @@ pub fn verdict(goal: &Goal, runs: &[&Run]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_cli::fixture;
+    use punctual_report::fixture;
 
     const KINDS: [ControllerKind; 2] = [ControllerKind::Open, ControllerKind::Qod];
 

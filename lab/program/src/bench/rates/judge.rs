@@ -4,7 +4,7 @@ use punctual_runtime::report::{RunReport, Sample};
 use punctual_units::Nanos;
 use punctual_workload::{SensorStream, Trace};
 
-use punctual_cli::summary::{count, percent};
+use punctual_report::summary::{count, percent};
 
 /// Least fresh share of any sample after settling. A value is valid for longer than its sensor's period, so a store
 /// that keeps up has all of them fresh; one in a hundred leaves room for a late wake-up.
@@ -83,7 +83,7 @@ pub fn due(trace: &Trace, speedup: f64, replicas: u32, elapsed: Nanos) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_cli::fixture;
+    use punctual_report::fixture;
 
     /// The made-up run, changed so that its rate is held.
     fn held() -> RunReport {

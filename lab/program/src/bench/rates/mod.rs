@@ -16,12 +16,12 @@ use serde::Serialize;
 
 use super::series::{Interrupt, check_length, overrides, perform, tell};
 use crate::args::Rates;
-use punctual_cli::columns::columns;
 use punctual_cli::commands::{print, run};
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
-use punctual_cli::scenario::{self, Loaded};
-use punctual_cli::summary::{count, figure};
+use punctual_files::failure::Failure;
+use punctual_files::scenario::{self, Loaded};
+use punctual_report::columns::columns;
+use punctual_report::output::Output;
+use punctual_report::summary::{count, figure};
 use search::Search;
 
 /// 1 s of warm-up, 5 s of settling, during which no means are taken, and 4 s of means. A shorter run would have no
@@ -316,7 +316,7 @@ fn told(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_cli::fixture;
+    use punctual_report::fixture;
 
     /// A mode of which `held` of `copies` copies were held.
     fn mode(name: &'static str, bound: u32, threshold: u32) -> Mode {

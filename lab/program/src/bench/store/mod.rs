@@ -23,9 +23,9 @@ use super::series::Interrupt;
 pub use contender::Records;
 use contender::{CaseError, Contender, GoingOn, Nothing, Promise};
 use punctual_cli::commands::print;
-use punctual_cli::failure::Failure;
-use punctual_cli::output::Output;
-use punctual_cli::summary::count;
+use punctual_files::failure::Failure;
+use punctual_report::output::Output;
+use punctual_report::summary::count;
 use rounds::{Figures, measure};
 
 /// Upper bound on the bytes of each contender's values: far beyond the caches of any machine, but small enough for a

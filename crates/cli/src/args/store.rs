@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use punctual_units::Share;
 
-use crate::args::json_file;
+use super::json_file;
 
 /// Commands of `punctual store`.
 #[derive(Debug, Subcommand)]

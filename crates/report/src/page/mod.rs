@@ -5,7 +5,6 @@
 
 pub mod chart;
 mod figures;
-mod profile;
 mod tasks;
 
 use std::fmt::Write;
@@ -16,8 +15,6 @@ use crate::protection::told;
 use crate::summary::{count, figure as figure_of, percent, rows, share};
 use crate::verdict::Verdict;
 use figures::{Figure, figures};
-
-pub use profile::profile;
 
 pub const STYLE: &str = include_str!("style.css");
 

@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use punctual_allocation::profile::ProfileRecording;
 
-use super::chart::{Band, Chart, Curve};
-use super::{STYLE, escape};
-use crate::commands::profile::{Shown, Steps, named, ways};
+use punctual_report::page::chart::{Band, Chart, Curve};
+use punctual_report::page::{STYLE, escape};
+
+use super::{Shown, Steps, named, ways};
 
 /// Classes of curves, by their order in a figure.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -203,7 +204,7 @@ mod tests {
             "cache_ways,bandwidth_partitions,cluster,start_instr,end_instr,instr_per_s\n1,1,0,1,100,5\n1,1,1,101,200,7\n",
         );
         for (page, charts) in [(&traced, 5), (&measured, 3)] {
-            crate::fixture::check_nesting(page);
+            punctual_report::fixture::check_nesting(page);
             for outside in ["http", "src=", "url(", "@import", "<link", "<script"] {
                 assert!(!page.contains(outside), "{outside}");
             }

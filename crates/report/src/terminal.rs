@@ -16,7 +16,7 @@ use ratatui::{Frame, Terminal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// Interval between looks at keys and signals, and the longest delay of news on the screen.
 pub const TICK: Duration = Duration::from_millis(50);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
-use crate::failure::Failure;
+use punctual_files::failure::Failure;
 
 /// File to be written at the end of the command.
 #[derive(Debug)]

@@ -15,10 +15,10 @@ use std::thread::JoinHandle;
 
 use punctual_runtime::report::Progress;
 
-use crate::failure::Failure;
 use crate::plain::Plain;
 use crate::terminal::{Live, STOPPING, Stop, TICK, say};
 use crate::view::{self, News, ViewState};
+use punctual_files::failure::Failure;
 
 /// Capacity of the queue of news: a minute of a loop that steps every 10 ms. News beyond it are not shown.
 const NEWS_MAX: usize = 6000;
