@@ -149,6 +149,7 @@ fn a_scenario_that_changes_while_it_runs_loses_no_frame() {
         .current_dir(folder.path())
         .stdin(Stdio::null());
     let mut run = punctual_testing::start(&mut command, BOUND).unwrap();
+    wait_for("a worker", || workers(run.id()).pop());
     wait_for("the middle of the stream", || {
         let written = fs::read_to_string(folder.path().join("to")).ok()?;
         written.contains("line 20\n").then_some(())
