@@ -1,5 +1,5 @@
-//! What does a TOML file say, and where is it wrong? Scenarios, the files that they name, and values of the command line
-//! in the same forms.
+//! What does a TOML file say, and where is it wrong? Scenarios, the files that they name, and values of the command
+//! line in the same forms.
 
 pub mod bounded;
 pub mod builtin;
