@@ -1,0 +1,155 @@
+//! Connections that peers and balancers have dialled: packets that come in on them, and news for balancers.
+
+use std::io;
+
+use punctual_federation::action::Event;
+use punctual_federation::ids::Member;
+use punctual_federation::message::{Heartbeat, Message};
+use punctual_os::Os;
+use punctual_server::subscribers::Told;
+use punctual_store::engine::Engine;
+
+use super::peers::{Heard, Named, PeerGone, PeerIn};
+use super::requests::Passed;
+use super::{BEATS_MAX, Process};
+use crate::changes;
+use crate::seen::Seen;
+use crate::spans::Place;
+use crate::wire::Packet;
+
+impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+    pub(super) fn accept(&mut self) {
+        let now = self.os.now();
+        let access = &self.access;
+        let take = |stream, number| Some(Box::new(PeerIn::new(access.accept(stream, false)?, number, now)));
+        self.peers_in.accept(&self.listener, self.poll.registry(), take, drop);
+    }
+
+    pub(super) fn peer_turn(&mut self, place: usize) {
+        let Some(peer) = self.peers_in.get_mut(place) else {
+            return;
+        };
+        let (number, was) = (peer.number, peer.from);
+        let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
+        let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
+        let (mut greets, mut begins_to_hear, mut readings) = (false, false, Vec::new());
+        let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
+            Heard::Front => greets = true,
+            Heard::Hear => begins_to_hear = true,
+            Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
+            Heard::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
+            Heard::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
+            Heard::Request(ticket, request) => {
+                *asked += 1;
+                let connection = number;
+                passed.insert(
+                    *asked,
+                    Passed {
+                        place,
+                        connection,
+                        ticket,
+                        leaves_nothing: request.work.leaves_nothing(),
+                    },
+                );
+                if request.work.is_of_memory() {
+                    readings.push((*asked, request));
+                    return;
+                }
+                spans.begins(*asked, &request, Place::Queue, os.now());
+                events.push_back(Event::Request(*asked, request));
+            }
+        });
+        self.peer_bytes.read += std::mem::take(&mut peer.link.bytes.read);
+        if greets {
+            peer.push(&self.hello);
+        }
+        let clients = peer.clients;
+        if begins_to_hear {
+            peer.push(&Packet::Changed(self.node.applied(), Vec::new()));
+        }
+        let node = match peer.from {
+            Some(Named::Node(from)) => Some(from.node),
+            Some(Named::Front) | None => None,
+        };
+        if let Some(node) = node.filter(|_| was.is_none()) {
+            self.latest.insert(node, number);
+            self.peers
+                .get_mut(&node)
+                .into_iter()
+                .for_each(|peer| peer.way.is_there());
+            clients.and_then(|clients| self.found_at.insert(node, clients));
+        }
+        let now = self.os.now();
+        for (ticket, request) in readings {
+            self.sense(ticket, request, now);
+        }
+        match turn {
+            Ok(true) => self.again.push(place),
+            Ok(false) => {}
+            Err(gone) => {
+                self.peers_in.remove(place);
+                let is_plain = match &gone {
+                    PeerGone::Io(error) => error.kind() != io::ErrorKind::InvalidData,
+                    gone => matches!(gone, PeerGone::Ended),
+                };
+                if !is_plain {
+                    self.note(format!("a connection of a peer was ended: {gone}"));
+                }
+                if let Some(node) = node.filter(|node| self.latest.get(node) == Some(&number)) {
+                    self.latest.remove(&node);
+                    self.events.push_back(Event::Reset(node));
+                }
+            }
+        }
+    }
+
+    /// Reports the changes of an applied entry to subscribed clients and balancers.
+    pub(super) fn tell_changes(&mut self, event: &Event) {
+        let revision = match event {
+            Event::Applied(revision) => *revision,
+            Event::Installed(revision, _) => {
+                // Balancers find the gap by the revisions.
+                let entries = revision.0.saturating_sub(self.node.applied().0);
+                self.clients.tell([Told::Missed(entries)]);
+                return;
+            }
+            _ => return,
+        };
+        let Some(entry) = self.applying.take() else { return };
+        let has_room = |peer: &PeerIn| peer.hears && peer.link.unsent() < BEATS_MAX;
+        let fronts = self
+            .peers_in
+            .iter_mut()
+            .map(|(_, peer)| peer)
+            .filter(|peer| has_room(peer));
+        let mut fronts = fronts.peekable();
+        if !self.clients.hear() && fronts.peek().is_none() {
+            return;
+        }
+        let changes = changes::of(&entry);
+        let packet = Packet::Changed(revision, changes);
+        fronts.for_each(|front| front.push(&packet));
+        if let Packet::Changed(_, changes) = packet {
+            self.clients.tell(changes::told(changes));
+        }
+    }
+
+    /// Reports to a process with the same name as another that the name is taken, on the connection that it has
+    /// dialled. An address by name would lead to the other process.
+    pub(super) fn tell_namesake(&mut self, member: Member, message: &Message) {
+        let is_it = |peer: &PeerIn| peer.from == Some(Named::Node(member)) && peer.link.unsent() == 0;
+        for (_, peer) in self.peers_in.iter_mut().filter(|(_, peer)| is_it(peer)) {
+            peer.push(&Packet::Message(message.clone()));
+        }
+    }
+
+    /// Sends the node's state and load to each balancer. A balancer that reads too slowly gets a later heartbeat
+    /// instead.
+    pub(super) fn tell_fronts(&mut self, mut heartbeat: Heartbeat) {
+        heartbeat.said.at = self.os.since_boot();
+        let is_front = |peer: &PeerIn| peer.from == Some(Named::Front) && peer.link.unsent() < BEATS_MAX;
+        for (_, front) in self.peers_in.iter_mut().filter(|(_, peer)| is_front(peer)) {
+            front.push(&Packet::Message(Message::Heartbeat(heartbeat)));
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! A node before and after its loop: binds its sockets, starts its threads, runs the loop, and ends.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mio::net::TcpListener;
+use mio::{Interest, Poll, Registry, Token, Waker};
+use punctual_federation::action::Event;
+use punctual_federation::message::Stop;
+use punctual_federation::node::{Node, Setup};
+use punctual_federation::replica::Replica;
+use punctual_os::Os;
+use punctual_platform::Machine;
+use punctual_server::metrics::Page;
+use punctual_server::tasks::Tasks;
+use punctual_store::StoreError;
+use punctual_store::engine::Engine;
+use punctual_units::{Nanos, Time};
+
+use super::clients::Clients;
+use super::log::LogLink;
+use super::places::Places;
+use super::{ASK, Access, CLIENTS, Control, FIRST_PEER, PEERS, PEERS_MAX, Process, Turned, WAKER, WATCH, WATCHES};
+use crate::bound::{Asked, Bound, Outcome};
+use crate::figures::{Bytes, Figures};
+use crate::making::Maker;
+use crate::own::OwnReading;
+use crate::seen::Seen;
+use crate::sensing::{Sensing, Temporal};
+use crate::spans::Spans;
+use crate::stores::{Failed, Stores};
+use crate::wire::Packet;
+
+/// The reason for which a node did not start, or has stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// Without users, no other machine may reach the clients' address.
+    #[error(
+        "{0}: without users, any machine that reaches this address could read and change all records: add a [[user]] \
+         to the node's file, or have clients come to 127.0.0.1 or [::1]"
+    )]
+    OpenToClients(SocketAddr),
+    /// Without TLS between nodes, other machines could take part as nodes.
+    #[error(
+        "{0}: without TLS between nodes, any machine that reaches this address could take part as a node: add \
+         [federation.tls] to the node's file, or have nodes listen on 127.0.0.1 or [::1]"
+    )]
+    OpenToPeers(SocketAddr),
+    /// Another program listens on the port.
+    #[error("{0}: another program listens there: end it, or choose another port (0 takes a free one)")]
+    InUse(SocketAddr),
+    /// The system refused a call.
+    #[error("{action}: {source}")]
+    Io {
+        /// The action that failed, for the message.
+        action: &'static str,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The store returned an error at the start.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A task of the store has failed.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+    /// The state machine has stopped the node.
+    #[error(transparent)]
+    Stopped(#[from] Stop),
+}
+
+/// Binds an address; port 0 takes a free one.
+pub(super) fn listen(registry: &Registry, address: SocketAddr, token: Token) -> Result<TcpListener, NodeError> {
+    let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => NodeError::InUse(address),
+        _ => io("cannot listen")(source),
+    })?;
+    let registered = registry.register(&mut listener, token, Interest::READABLE);
+    registered.map_err(io("the event loop"))?;
+    Ok(listener)
+}
+
+pub(super) fn io(action: &'static str) -> impl Fn(io::Error) -> NodeError {
+    move |source| NodeError::Io { action, source }
+}
+
+/// The bound sockets and the settings of a node that does not run yet.
+#[derive(Debug)]
+pub struct Listening {
+    poll: Poll,
+    waker: Arc<Waker>,
+    clients: TcpListener,
+    peers: TcpListener,
+    access: Access,
+    /// Processor time that each request takes beside what it needs: 0, except for a load of a given size.
+    pub work: Nanos,
+    /// Settings of temporal objects; the number of this start is at least `boot`.
+    pub temporal: Temporal,
+    /// The page of figures for Prometheus, if there is one.
+    pub page: Option<Page>,
+    /// Target of the control law that sets the backlog's bound, and where its model and decisions are left.
+    pub bound: Option<(Asked, Arc<Mutex<Outcome>>)>,
+    /// Figures of tasks in this process, if there are any; shown with the node's own.
+    pub tasks: Option<Arc<Tasks>>,
+    /// Objects that tasks of this process set; the loop takes their values whenever it wakes, at each heartbeat at the
+    /// latest.
+    pub own: Vec<Arc<OwnReading>>,
+}
+
+impl Listening {
+    /// Binds two addresses of this machine, for clients and for peers; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// Any [`NodeError`], as for a port in use.
+    pub fn bind(clients: SocketAddr, peers: SocketAddr, access: Access) -> Result<Listening, NodeError> {
+        access.check(clients, peers)?;
+        let poll = Poll::new().map_err(io("the event loop"))?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(io("the event loop"))?;
+        let clients = listen(poll.registry(), clients, CLIENTS)?;
+        let peers = listen(poll.registry(), peers, PEERS)?;
+        Ok(Listening {
+            poll,
+            waker: Arc::new(waker),
+            clients,
+            peers,
+            access,
+            work: Nanos::ZERO,
+            temporal: Temporal::default(),
+            page: None,
+            bound: None,
+            tasks: None,
+            own: Vec::new(),
+        })
+    }
+
+    /// The addresses for clients and for peers, with the ports that were taken.
+    ///
+    /// # Errors
+    /// [`NodeError::Io`].
+    pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr), NodeError> {
+        let [clients, peers] = [&self.clients, &self.peers].map(|listener| listener.local_addr());
+        Ok((clients.map_err(io("the address"))?, peers.map_err(io("the address"))?))
+    }
+
+    /// The waker that has the loop look at its [`Control`].
+    pub fn waker(&self) -> Arc<Waker> {
+        Arc::clone(&self.waker)
+    }
+
+    /// Runs a node until it is ended, has left, or must stop. `tell` gets the notices, and must not wait.
+    ///
+    /// # Errors
+    /// The reason for which the node had to stop.
+    pub fn run<E: Engine + 'static, O: Os>(
+        self,
+        setup: &Setup,
+        log: PathBuf,
+        replica: impl Into<Arc<Replica<E, O>>>,
+        os: O,
+        control: Receiver<Control>,
+        tell: impl FnMut(Seen),
+    ) -> Result<(), NodeError> {
+        let replica = replica.into();
+        let temporal = Temporal {
+            boot: replica.count_boot(self.temporal.boot)?,
+            ..self.temporal
+        };
+        let waker = self.waker();
+        // If the waker fails, the loop notices the results at its next heartbeat.
+        let wake = move || drop(waker.wake());
+        let stores =
+            Stores::start(&replica, &os, setup.executors, self.work, &wake).map_err(io("the store's threads"))?;
+        let clients = Clients::new(self.clients, setup.me.boot.0, self.access.clone(), wake)
+            .map_err(io("the thread that checks passwords"))?;
+        let now = os.now();
+        let mut node = Node::new(setup, replica.revision(), replica.upto(), replica.reign()?, now);
+        let turned = self.bound.map(|(asked, outcome)| Turned {
+            bound: Bound::new(asked, node.machine(now).offers(), now),
+            cpu: Nanos::ZERO,
+            outcome,
+        });
+        let me = setup.me;
+        let hello = Packet::Hello {
+            federation: setup.federation,
+            from: me,
+            clients: clients.address().map_err(io("the address"))?,
+        };
+        let federation = setup.federation;
+        let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
+        let page_at = self.page.as_ref().map(Page::address).transpose();
+        let page_at = page_at.map_err(io("the address"))?;
+        let page = self.page.map(|page| {
+            let published = Arc::clone(&published);
+            let text = move || {
+                let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
+                figures.as_ref().map(Figures::metrics).unwrap_or_default()
+            };
+            page.serve(text, Arc::clone(&stop))
+                .map_err(io("the thread for figures"))
+        });
+        let page = page.transpose()?;
+        let process = Process {
+            poll: self.poll,
+            access: self.access,
+            clients,
+            listener: self.peers,
+            peers_in: Places::new(PEERS_MAX, FIRST_PEER),
+            ask: LogLink::new(log.clone(), federation, ASK),
+            watch: LogLink::new(log, federation, WATCH),
+            watched: replica.revision(),
+            watches: WATCHES,
+            watch_at: Time::ZERO,
+            setup: setup.clone(),
+            node,
+            os,
+            stores,
+            peers: BTreeMap::new(),
+            latest: BTreeMap::new(),
+            found_at: BTreeMap::new(),
+            hello,
+            passed: BTreeMap::new(),
+            asked: 0,
+            events: VecDeque::from([Event::Wake]),
+            again: Vec::new(),
+            control,
+            trusts: None,
+            reigned: false,
+            served: false,
+            copied: 0,
+            copy_told: Time::ZERO,
+            left: None,
+            ends: None,
+            scratch: Vec::new(),
+            replica,
+            sensing: Sensing::new(me.node, temporal),
+            maker: Maker::new(me.node, temporal, me.boot.0),
+            waiting: Vec::new(),
+            spans: Spans::default(),
+            batch: Vec::new(),
+            querying: BTreeMap::new(),
+            peer_bytes: Bytes::default(),
+            unkept: 0,
+            applying: None,
+            sweeps: false,
+            started: now,
+            published,
+            page: page_at,
+            turned,
+            tasks: self.tasks,
+            own: self.own,
+            tell,
+        };
+        let ended = process.run();
+        stop.store(true, Ordering::SeqCst);
+        if let Some(page) = page {
+            // The page's thread ends at its next look; its result does not matter.
+            drop(page.join());
+        }
+        ended
+    }
+}

@@ -1,0 +1,151 @@
+//! Requests of clients and balancers, from their connections to their replies.
+
+use std::net::SocketAddr;
+
+use punctual_federation::action::Event;
+use punctual_federation::ids::{NodeId, RequestId, Revision};
+use punctual_federation::message::{Answer, Reply, Request, Work};
+use punctual_os::Os;
+use punctual_store::engine::Engine;
+use punctual_units::Time;
+
+use super::clients::{SHORT_MAX, Wanted, fits, unkept};
+use super::{FRONT_REPLIES_MAX, MAKER, Process, SWEEP_WITHIN, SWEEPER};
+use crate::seen::Seen;
+use crate::spans::Place;
+use crate::wire::Packet;
+
+/// A request that a balancer has passed on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed {
+    pub(super) place: usize,
+    /// Number of the connection, because slots are reused.
+    pub(super) connection: u32,
+    pub(super) ticket: u64,
+    /// Whether the request may be called late although it was executed.
+    pub(super) leaves_nothing: bool,
+}
+
+impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+    /// Reads, answers and sends whatever clients' connections can at present.
+    pub(super) fn serve(&mut self) {
+        let now = self.os.now();
+        self.clients.tell_some(now);
+        for place in self.clients.due() {
+            loop {
+                match self.clients.turn(place, &mut self.scratch, now) {
+                    Wanted::Nothing | Wanted::Over => break,
+                    Wanted::Ask(request, arrived) => {
+                        self.asked += 1;
+                        self.clients.asked(place, self.asked);
+                        self.begin(self.asked, request, arrived, now);
+                    }
+                    Wanted::Info(sections) => {
+                        let text = self.figures(now).info(&sections);
+                        self.clients.described(place, |out| out.bulk(text.as_bytes()));
+                    }
+                    Wanted::Wait(revision) => {
+                        let count = self.node.have(revision, now);
+                        self.clients.described(place, |out| out.integer(count as i64));
+                    }
+                    Wanted::Subscribe(words, patterns) => self.clients.subscribe(place, &words, patterns),
+                    Wanted::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
+                    Wanted::Whereabouts(inquiry) => {
+                        let (master, others) = self.whereabouts(place, now);
+                        self.clients
+                            .described(place, |out| inquiry.answer(master, &others, out));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins a request that was read at `arrived`, under its ticket.
+    fn begin(&mut self, ticket: u64, request: Request, arrived: Time, now: Time) {
+        if request.work.is_of_memory() {
+            self.sense(ticket, request, now);
+        } else {
+            self.spans.begins(ticket, &request, Place::Queue, arrived);
+            self.events.push_back(Event::Request(ticket, request));
+        }
+    }
+
+    /// Address of the master, if it is known, and of the other nodes, as the client at `place` reaches them.
+    fn whereabouts(&mut self, place: usize, now: Time) -> (Option<SocketAddr>, Vec<SocketAddr>) {
+        let (me, master) = (self.setup.me.node, self.node.master(now));
+        let mine = self.clients.reached_at(place).map(|address| (me, address));
+        let live = self.node.live(now);
+        let theirs = live.filter_map(|node| Some((node, *self.found_at.get(&node)?)));
+        let (masters, others): (Vec<_>, Vec<_>) = mine
+            .into_iter()
+            .chain(theirs)
+            .partition(|(node, _)| Some(*node) == master);
+        let addresses = |nodes: Vec<(NodeId, SocketAddr)>| nodes.into_iter().map(|(_, address)| address);
+        (addresses(masters).next(), addresses(others).collect())
+    }
+
+    /// Requests the removal of expired records, as the master; without clients' transactions nothing else removes them.
+    pub(super) fn sweep(&mut self) {
+        if !self.sweeps && self.node.is_master() && self.replica.is_due() {
+            self.sweeps = true;
+            let request = Request {
+                id: RequestId::default(),
+                work: Work::Sweep,
+                time_left: SWEEP_WITHIN,
+                seen: Revision::ZERO,
+            };
+            self.events.push_back(Event::Request(SWEEPER, request));
+        }
+    }
+
+    pub(super) fn reply(&mut self, ticket: u64, reply: Reply, now: Time) {
+        if ticket == SWEEPER {
+            self.sweeps = false;
+            if let Answer::Done { .. } = reply.answer {
+                self.sweep();
+            }
+            return;
+        }
+        if ticket == MAKER {
+            let answered = self.maker.answered(reply.id, &reply.answer, now);
+            if let Some((key, refusal)) = answered.flatten() {
+                self.unmade(&key, &refusal.to_string());
+            }
+            return;
+        }
+        self.ends(ticket, &reply.answer, now);
+        let Some(passed) = self.passed.remove(&ticket) else {
+            if let Some((place, request, arrived)) = self.clients.answered(ticket, reply.answer, now) {
+                self.asked += 1;
+                self.clients.asked(place, self.asked);
+                self.begin(self.asked, request, arrived, now);
+            }
+            return;
+        };
+        let mut reply = reply;
+        if !self.has_room_for(passed.place, &reply.answer) {
+            self.unkept += 1;
+            reply.answer = unkept(passed.leaves_nothing);
+        }
+        let front = self.peers_in.get_mut(passed.place);
+        if let Some(front) = front.filter(|front| front.number == passed.connection) {
+            reply.said.at = self.os.since_boot();
+            front.push(&Packet::Reply(passed.ticket, reply));
+        }
+    }
+
+    /// Whether an answer may wait for a balancer's socket.
+    fn has_room_for(&mut self, place: usize, answer: &Answer) -> bool {
+        let front = self.peers_in.get_mut(place);
+        let unsent = front.map_or(0, |front| front.link.unsent());
+        let bytes = match answer {
+            Answer::Done { output, .. } => output.bytes(),
+            _ => return true,
+        };
+        if bytes <= SHORT_MAX {
+            return unsent <= FRONT_REPLIES_MAX;
+        }
+        let all = self.peers_in.iter_mut().map(|(_, peer)| peer.link.unsent()).sum();
+        unsent + bytes <= FRONT_REPLIES_MAX && fits(answer, all)
+    }
+}
