@@ -2,8 +2,8 @@
 //!
 //! **Problem.** A path may lead to a pipe without a writer, or to a device that never ends.
 //!
-//! **Method.** An ordinary file ends by itself; one beyond [`FILE_MAX`] is refused. Any other file (a pipe such as the
-//! shell's `<(...)`, a terminal) is read for at most [`TIME_MAX`] and [`STREAM_MAX`] bytes.
+//! **Method.** An ordinary file ends by itself; one beyond `FILE_MAX` is refused. Any other file (a pipe such as the
+//! shell's `<(...)`, a terminal) is read for at most `TIME_MAX` and `STREAM_MAX` bytes.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};

@@ -1,7 +1,7 @@
 //! Scenario files: from TOML and overrides to a checked [`Scenario`], or to all problems at once.
 //!
-//! The document becomes a tree that knows where each value was written ([`tree`]), overrides are inserted ([`set`]),
-//! the tree is read key by key ([`section`], [`build`]), and the scenario checks itself. Problems of all steps have one
+//! The document becomes a tree that knows where each value was written (`tree`), overrides are inserted (`set`),
+//! the tree is read key by key (`section`, `build`), and the scenario checks itself. Problems of all steps have one
 //! form: `scenarios/x.toml:12: task[0].period: what is wrong; what to do`.
 
 mod allocation;

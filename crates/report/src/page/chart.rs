@@ -213,7 +213,7 @@ fn thinned(points: &[(f64, Option<f64>)]) -> Vec<(f64, Option<f64>)> {
         .collect()
 }
 
-/// Step of 1, 2 or 5 times a power of ten that divides `range` into about [`TICKS`] parts.
+/// Step of 1, 2 or 5 times a power of ten that divides `range` into about `TICKS` parts.
 pub fn step(range: f64) -> f64 {
     let rough = (range / TICKS).max(1e-9);
     let magnitude = 10f64.powf(rough.log10().floor());
