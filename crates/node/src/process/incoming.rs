@@ -22,16 +22,23 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let now = self.os.now();
         let access = &self.access;
         let take = |stream, number| Some(Box::new(PeerIn::new(access.accept(stream, false)?, number, now)));
-        self.peers_in.accept(&self.listener, self.poll.registry(), take, drop);
+        self.peers
+            .incoming
+            .accept(&self.peers.listener, self.poll.registry(), take, drop);
     }
 
     pub(super) fn peer_turn(&mut self, place: usize) {
-        let Some(peer) = self.peers_in.get_mut(place) else {
+        let Some(peer) = self.peers.incoming.get_mut(place) else {
             return;
         };
         let (number, was) = (peer.number, peer.from);
-        let (asked, events, passed) = (&mut self.asked, &mut self.events, &mut self.passed);
-        let (sensing, replica, os, spans) = (&mut self.sensing, &self.replica, &self.os, &mut self.spans);
+        let (asked, events, passed) = (&mut self.requests.asked, &mut self.events, &mut self.requests.passed);
+        let (sensing, replica, os, spans) = (
+            &mut self.objects.sensing,
+            &self.replica,
+            &self.os,
+            &mut self.requests.spans,
+        );
         let (mut greets, mut begins_to_hear, mut readings) = (false, false, Vec::new());
         let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
             Heard::Front => greets = true,
@@ -59,9 +66,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 events.push_back(Event::Request(*asked, request));
             }
         });
-        self.peer_bytes.read += std::mem::take(&mut peer.link.bytes.read);
+        self.peers.bytes.read += std::mem::take(&mut peer.link.bytes.read);
         if greets {
-            peer.push(&self.hello);
+            peer.push(&self.peers.hello);
         }
         let clients = peer.clients;
         if begins_to_hear {
@@ -72,22 +79,23 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Some(Named::Front) | None => None,
         };
         if let Some(node) = node.filter(|_| was.is_none()) {
-            self.latest.insert(node, number);
+            self.peers.latest.insert(node, number);
             self.peers
+                .outgoing
                 .get_mut(&node)
                 .into_iter()
                 .for_each(|peer| peer.way.is_there());
-            clients.and_then(|clients| self.found_at.insert(node, clients));
+            clients.and_then(|clients| self.peers.found_at.insert(node, clients));
         }
         let now = self.os.now();
         for (ticket, request) in readings {
             self.sense(ticket, request, now);
         }
         match turn {
-            Ok(true) => self.again.push(place),
+            Ok(true) => self.peers.again.push(place),
             Ok(false) => {}
             Err(gone) => {
-                self.peers_in.remove(place);
+                self.peers.incoming.remove(place);
                 let is_plain = match &gone {
                     PeerGone::Io(error) => error.kind() != io::ErrorKind::InvalidData,
                     gone => matches!(gone, PeerGone::Ended),
@@ -95,8 +103,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 if !is_plain {
                     self.note(format!("a connection of a peer was ended: {gone}"));
                 }
-                if let Some(node) = node.filter(|node| self.latest.get(node) == Some(&number)) {
-                    self.latest.remove(&node);
+                if let Some(node) = node.filter(|node| self.peers.latest.get(node) == Some(&number)) {
+                    self.peers.latest.remove(&node);
                     self.events.push_back(Event::Reset(node));
                 }
             }
@@ -118,7 +126,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let Some(entry) = self.applying.take() else { return };
         let has_room = |peer: &PeerIn| peer.hears && peer.link.unsent() < BEATS_MAX;
         let fronts = self
-            .peers_in
+            .peers
+            .incoming
             .iter_mut()
             .map(|(_, peer)| peer)
             .filter(|peer| has_room(peer));
@@ -138,7 +147,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// dialled. An address by name would lead to the other process.
     pub(super) fn tell_namesake(&mut self, member: Member, message: &Message) {
         let is_it = |peer: &PeerIn| peer.from == Some(Named::Node(member)) && peer.link.unsent() == 0;
-        for (_, peer) in self.peers_in.iter_mut().filter(|(_, peer)| is_it(peer)) {
+        for (_, peer) in self.peers.incoming.iter_mut().filter(|(_, peer)| is_it(peer)) {
             peer.push(&Packet::Message(message.clone()));
         }
     }
@@ -148,7 +157,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     pub(super) fn tell_fronts(&mut self, mut heartbeat: Heartbeat) {
         heartbeat.said.at = self.os.since_boot();
         let is_front = |peer: &PeerIn| peer.from == Some(Named::Front) && peer.link.unsent() < BEATS_MAX;
-        for (_, front) in self.peers_in.iter_mut().filter(|(_, peer)| is_front(peer)) {
+        for (_, front) in self.peers.incoming.iter_mut().filter(|(_, peer)| is_front(peer)) {
             front.push(&Packet::Message(Message::Heartbeat(heartbeat)));
         }
     }

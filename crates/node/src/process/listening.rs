@@ -1,12 +1,11 @@
 //! A node before and after its loop: binds its sockets, starts its threads, runs the loop, and ends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Registry, Token, Waker};
@@ -20,19 +19,20 @@ use punctual_server::metrics::Page;
 use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
-use punctual_units::{Nanos, Time};
+use punctual_units::Nanos;
 
 use super::clients::Clients;
-use super::log::LogLink;
-use super::places::Places;
-use super::{ASK, Access, CLIENTS, Control, FIRST_PEER, PEERS, PEERS_MAX, Process, Turned, WAKER, WATCH, WATCHES};
+use super::log::LogLinks;
+use super::peers::Peers;
+use super::reports::LastReport;
+use super::requests::Requests;
+use super::telling::FiguresPage;
+use super::temporal::TemporalObjects;
+use super::{Access, CLIENTS, Control, PEERS, Process, Turned, WAKER};
 use crate::bound::{Asked, Bound, Outcome};
-use crate::figures::{Bytes, Figures};
-use crate::making::Maker;
 use crate::own::OwnReading;
 use crate::seen::Seen;
-use crate::sensing::{Sensing, Temporal};
-use crate::spans::Spans;
+use crate::sensing::Temporal;
 use crate::stores::{Failed, Stores};
 use crate::wire::Packet;
 
@@ -190,77 +190,35 @@ impl Listening {
             from: me,
             clients: clients.address().map_err(io("the address"))?,
         };
-        let federation = setup.federation;
-        let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
-        let page_at = self.page.as_ref().map(Page::address).transpose();
-        let page_at = page_at.map_err(io("the address"))?;
-        let page = self.page.map(|page| {
-            let published = Arc::clone(&published);
-            let text = move || {
-                let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
-                figures.as_ref().map(Figures::metrics).unwrap_or_default()
-            };
-            page.serve(text, Arc::clone(&stop))
-                .map_err(io("the thread for figures"))
-        });
-        let page = page.transpose()?;
+        let (page, page_thread) = FiguresPage::serve(self.page)?;
         let process = Process {
             poll: self.poll,
             access: self.access,
             clients,
-            listener: self.peers,
-            peers_in: Places::new(PEERS_MAX, FIRST_PEER),
-            ask: LogLink::new(log.clone(), federation, ASK),
-            watch: LogLink::new(log, federation, WATCH),
-            watched: replica.revision(),
-            watches: WATCHES,
-            watch_at: Time::ZERO,
+            peers: Peers::new(self.peers, hello),
+            log: LogLinks::new(log, setup.federation, replica.revision()),
             setup: setup.clone(),
             node,
             os,
             stores,
-            peers: BTreeMap::new(),
-            latest: BTreeMap::new(),
-            found_at: BTreeMap::new(),
-            hello,
-            passed: BTreeMap::new(),
-            asked: 0,
+            requests: Requests::default(),
             events: VecDeque::from([Event::Wake]),
-            again: Vec::new(),
             control,
-            trusts: None,
-            reigned: false,
-            served: false,
-            copied: 0,
-            copy_told: Time::ZERO,
+            last_report: LastReport::default(),
             left: None,
             ends: None,
             scratch: Vec::new(),
             replica,
-            sensing: Sensing::new(me.node, temporal),
-            maker: Maker::new(me.node, temporal, me.boot.0),
-            waiting: Vec::new(),
-            spans: Spans::default(),
-            batch: Vec::new(),
-            querying: BTreeMap::new(),
-            peer_bytes: Bytes::default(),
-            unkept: 0,
+            objects: TemporalObjects::new(me, temporal, self.own),
             applying: None,
-            sweeps: false,
             started: now,
-            published,
-            page: page_at,
+            page,
             turned,
             tasks: self.tasks,
-            own: self.own,
             tell,
         };
         let ended = process.run();
-        stop.store(true, Ordering::SeqCst);
-        if let Some(page) = page {
-            // The page's thread ends at its next look; its result does not matter.
-            drop(page.join());
-        }
+        page_thread.end();
         ended
     }
 }

@@ -19,7 +19,7 @@ use punctual_server::stream::Ready;
 use punctual_units::{Nanos, Time};
 
 use super::link::{Link, Turn};
-use super::{RETRY_FIRST, RETRY_MAX};
+use super::{ASK, RETRY_FIRST, RETRY_MAX, WATCH, WATCHES};
 
 /// Ticket of the opening question, which checks whose log it is; the state machine's begin at 1.
 const OPENING: u64 = 0;
@@ -29,6 +29,31 @@ const ASKED_MAX: usize = 64;
 const UNSENT_MAX: usize = 4 << 20;
 /// No further entries are requested while this many are watched but not applied.
 const AHEAD_MAX: u64 = BUFFER_MAX / 2;
+
+/// The connections to the log, and the progress of the watch.
+pub(super) struct LogLinks {
+    pub ask: LogLink,
+    pub watch: LogLink,
+    /// Revision up to which the log has been watched.
+    pub watched: Revision,
+    /// Ticket of the last watch.
+    pub watches: Ticket,
+    /// No watch is requested before this instant.
+    pub watch_at: Time,
+}
+
+impl LogLinks {
+    /// Connections to the log at `path`, which is watched behind `watched`.
+    pub fn new(path: PathBuf, federation: FederationId, watched: Revision) -> LogLinks {
+        LogLinks {
+            ask: LogLink::new(path.clone(), federation, ASK),
+            watch: LogLink::new(path, federation, WATCH),
+            watched,
+            watches: WATCHES,
+            watch_at: Time::ZERO,
+        }
+    }
+}
 
 /// A connection to the log.
 pub(super) struct LogLink {

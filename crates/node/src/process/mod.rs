@@ -18,15 +18,13 @@ mod way;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use mio::net::TcpListener;
 use mio::{Events, Poll, Token};
 use punctual_federation::action::{Action, Ask, Event, Ticket};
 use punctual_federation::entry::Entry;
-use punctual_federation::ids::{NodeId, Revision};
+use punctual_federation::ids::NodeId;
 use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{FOUND_BYTES_MAX, Message};
 use punctual_federation::node::{Node, Setup};
@@ -42,18 +40,14 @@ pub use self::access::{Access, PeerAddress};
 use self::clients::Clients;
 pub use self::listening::{Listening, NodeError};
 use self::listening::{io, listen};
-use self::log::LogLink;
-use self::peers::{PeerIn, PeerOut, Trouble};
-use self::places::Places;
-use self::requests::Passed;
-use self::temporal::Waiting;
+use self::log::LogLinks;
+use self::peers::{PeerOut, Peers, Trouble};
+use self::reports::LastReport;
+use self::requests::Requests;
+use self::telling::FiguresPage;
+use self::temporal::TemporalObjects;
 use crate::bound::{Bound, Outcome};
-use crate::figures::{Bytes, Figures};
-use crate::making::Maker;
-use crate::own::OwnReading;
 use crate::seen::{Seen, What};
-use crate::sensing::Sensing;
-use crate::spans::Spans;
 use crate::stores::{Stores, Task};
 use crate::wire::{Packet, Readings, VERSION};
 
@@ -129,39 +123,16 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     poll: Poll,
     access: Access,
     clients: Clients,
-    listener: TcpListener,
-    peers_in: Places<Box<PeerIn>>,
-    ask: LogLink,
-    watch: LogLink,
-    /// Revision up to which the log has been watched.
-    watched: Revision,
-    watches: Ticket,
-    /// No watch is requested before this instant.
-    watch_at: Time,
+    peers: Peers,
+    log: LogLinks,
     setup: Setup,
     node: Node,
     os: O,
     stores: Stores,
-    peers: BTreeMap<NodeId, PeerOut>,
-    /// Number of each peer's newest connection: only the end of that one shows that the peer is gone.
-    latest: BTreeMap<NodeId, u32>,
-    /// Address of each peer for clients.
-    found_at: BTreeMap<NodeId, SocketAddr>,
-    /// The first packet to each process that connects or is dialled.
-    hello: Packet,
-    /// Requests that balancers have passed on, by their tickets here.
-    passed: BTreeMap<u64, Passed>,
-    asked: u64,
+    requests: Requests,
     events: VecDeque<Event>,
-    /// Slots of peers' connections that go on in the next round without an event.
-    again: Vec<usize>,
     control: Receiver<Control>,
-    trusts: Option<NodeId>,
-    reigned: bool,
-    served: bool,
-    /// Bytes of records received with the last copy.
-    copied: u64,
-    copy_told: Time,
+    last_report: LastReport,
     /// When the node, which has left, ends.
     left: Option<Time>,
     /// The loop ends with this result once it is set.
@@ -170,32 +141,15 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     /// Used for readings of temporal objects only, which are in memory; all other calls of the store are left to its
     /// threads.
     replica: Arc<Replica<E, O>>,
-    sensing: Sensing,
-    maker: Maker,
-    /// Clients' readings whose objects are being created.
-    waiting: Vec<Waiting>,
-    spans: Spans,
-    /// Tickets of the master's present batch that belong to clients and balancers of this node.
-    batch: Vec<u64>,
-    /// The client's ticket of each query at the store.
-    querying: BTreeMap<Ticket, u64>,
-    peer_bytes: Bytes,
-    /// Number of answers to balancers that were dropped for lack of room.
-    unkept: u64,
+    objects: TemporalObjects,
     /// The entry that the store is applying.
     applying: Option<Arc<Entry>>,
-    /// Whether a request to remove expired records is under way.
-    sweeps: bool,
     started: Time,
-    /// Figures for the page's thread, and the page's address, if there is one.
-    published: Arc<Mutex<Option<Figures>>>,
-    page: Option<SocketAddr>,
+    page: FiguresPage,
     /// The control law that sets the backlog's bound, if there is one.
     turned: Option<Turned>,
     /// Figures of tasks in this process.
     tasks: Option<Arc<Tasks>>,
-    /// Objects that those tasks set.
-    own: Vec<Arc<OwnReading>>,
     tell: T,
 }
 
@@ -216,23 +170,23 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             {
                 return Err(io("the event loop")(error));
             }
-            let mut turn = std::mem::take(&mut self.again);
+            let mut turn = std::mem::take(&mut self.peers.again);
             for event in &events {
                 let ready = Ready::from(event);
                 match event.token() {
                     WAKER => self.obey(),
                     CLIENTS => self.clients.accept(self.poll.registry(), self.os.now()),
                     PEERS => self.accept(),
-                    ASK => self.ask.ready(ready),
-                    WATCH => self.watch.ready(ready),
+                    ASK => self.log.ask.ready(ready),
+                    WATCH => self.log.watch.ready(ready),
                     Token(out) if out >= OUT => {
-                        if let Some(peer) = self.peers.get_mut(&NodeId((out - OUT) as u32)) {
+                        if let Some(peer) = self.peers.outgoing.get_mut(&NodeId((out - OUT) as u32)) {
                             peer.way.ready(ready);
                         }
                     }
                     token if token.0 >= FIRST_PEER => {
-                        let place = self.peers_in.of(token);
-                        if let Some(peer) = self.peers_in.get_mut(place) {
+                        let place = self.peers.incoming.of(token);
+                        if let Some(peer) = self.peers.incoming.get_mut(place) {
                             peer.link.ready(ready);
                             turn.push(place);
                         }
@@ -244,11 +198,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             turn.dedup();
             let mut handshakes = 0;
             for place in turn {
-                let link = self.peers_in.get_mut(place).map(|peer| &peer.link);
+                let link = self.peers.incoming.get_mut(place).map(|peer| &peer.link);
                 let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
                 handshakes += usize::from(is_handshaking);
                 if is_handshaking && handshakes > HANDSHAKES_TURN {
-                    self.again.push(place);
+                    self.peers.again.push(place);
                 } else {
                     self.peer_turn(place);
                 }
@@ -264,14 +218,14 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Time until the next action, unless an event comes before.
     fn wait(&self) -> Nanos {
-        if !self.again.is_empty() || self.clients.has_more() {
+        if !self.peers.again.is_empty() || self.clients.has_more() {
             return Nanos::ZERO;
         }
         let now = self.os.now();
-        let links = [self.ask.next_due(), self.watch.next_due()];
-        let peers = self.peers.values().map(|peer| peer.way.next_due());
+        let links = [self.log.ask.next_due(), self.log.watch.next_due()];
+        let peers = self.peers.outgoing.values().map(|peer| peer.way.next_due());
         let bound = self.turned.as_ref().map_or(Time::MAX, |turned| turned.bound.due());
-        let local = [self.maker.next_due(), self.settle_by(), bound];
+        let local = [self.objects.maker.next_due(), self.settle_by(), bound];
         let due = links.into_iter().chain(local).chain(peers).chain(self.left);
         let due = due.min().unwrap_or(Time::MAX);
         due.min(self.node.wake_at(now)).since(now).min(LOOK_EVERY)
@@ -282,11 +236,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let now = self.os.now();
         self.turn_bound(now);
         self.set_own(now);
-        self.ask.connect(self.poll.registry(), now);
-        self.watch.connect(self.poll.registry(), now);
+        self.log.ask.connect(self.poll.registry(), now);
+        self.log.watch.connect(self.poll.registry(), now);
         let mut troubles = Vec::new();
-        for (node, peer) in &mut self.peers {
-            let trouble = peer.connect(self.poll.registry(), &self.access, &self.hello, now);
+        for (node, peer) in &mut self.peers.outgoing {
+            let trouble = peer.connect(self.poll.registry(), &self.access, &self.peers.hello, now);
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
         loop {
@@ -297,8 +251,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     Err(failed) => _ = self.ends.get_or_insert(Err(failed.into())),
                 }
             }
-            while self.ask.turn(&mut self.scratch, &mut self.events) {}
-            while self.watch.turn(&mut self.scratch, &mut self.events) {}
+            while self.log.ask.turn(&mut self.scratch, &mut self.events) {}
+            while self.log.watch.turn(&mut self.scratch, &mut self.events) {}
             let now = self.os.now();
             if self.node.wake_at(now) <= now {
                 self.events.push_back(Event::Wake);
@@ -315,18 +269,18 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             }
         }
         let now = self.os.now();
-        for (place, front) in self.peers_in.iter_mut() {
+        for (place, front) in self.peers.incoming.iter_mut() {
             // If the connection has ended, reading shows that.
             drop(front.flush(now));
             if front.has_more() {
-                self.again.push(place); // it was not read while its answers waited
+                self.peers.again.push(place); // it was not read while its answers waited
             }
         }
-        if !self.waiting.is_empty() {
+        if !self.objects.waiting.is_empty() {
             self.settle(now);
         }
-        let (sensing, os) = (&mut self.sensing, &self.os);
-        for (node, peer) in &mut self.peers {
+        let (sensing, os) = (&mut self.objects.sensing, &self.os);
+        for (node, peer) in &mut self.peers.outgoing {
             let mut more = |out: &mut Vec<u8>| {
                 if let Some((stamp, taken)) = sensing.tells(*node, os.since_boot()) {
                     frame::write(out, VERSION, &Packet::Taken(stamp, taken));
@@ -338,7 +292,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 true
             };
             let (trouble, written) = peer.turn(&mut self.scratch, now, &mut more);
-            self.peer_bytes.written += written;
+            self.peers.bytes.written += written;
             if let Some(member) = peer.taken.take() {
                 self.events.push_back(Event::Message(*node, Message::NameTaken(member)));
             }
@@ -352,10 +306,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 Trouble::Refused(why) => format!("the way to node {node} is closed: {why}"),
             });
         }
-        self.watches += 1;
-        let (watched, applied) = (self.watched, self.node.applied());
-        if self.watch_at <= now && self.watch.watch(self.watches, watched, applied) {
-            while self.watch.turn(&mut self.scratch, &mut self.events) {}
+        self.log.watches += 1;
+        let (watched, applied) = (self.log.watched, self.node.applied());
+        if self.log.watch_at <= now && self.log.watch.watch(self.log.watches, watched, applied) {
+            while self.log.watch.turn(&mut self.scratch, &mut self.events) {}
         }
     }
 
@@ -363,15 +317,15 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         match &event {
             Event::Watched(entries) => {
                 let last = entries.last().map(|(revision, _)| *revision);
-                self.watched = self.watched.max(last.unwrap_or_default());
+                self.log.watched = self.log.watched.max(last.unwrap_or_default());
             }
             Event::Log(ticket, _) if *ticket >= WATCHES => {
-                self.watch_at = self.os.now() + WATCH_AGAIN;
+                self.log.watch_at = self.os.now() + WATCH_AGAIN;
                 return;
             }
             Event::Message(_, Message::Answered(id, answer)) => {
                 let now = self.os.now();
-                if let Some(refused) = self.maker.answered(*id, answer, now) {
+                if let Some(refused) = self.objects.maker.answered(*id, answer, now) {
                     if let Some((key, refusal)) = refused {
                         self.unmade(&key, &refusal.to_string());
                     }
@@ -385,7 +339,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         self.tell_changes(&event);
         let actions = self.node.step(event, now);
         if applies {
-            self.sensing.applied(&self.replica, now, self.os.since_boot());
+            self.objects.sensing.applied(&self.replica, now, self.os.since_boot());
         }
         for action in actions {
             self.act(action, now);
@@ -398,12 +352,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         match action {
             Action::Send(to, message) => {
                 if let Message::Heartbeat(_) = message {
-                    self.sensing.beats(to);
+                    self.objects.sensing.beats(to);
                 }
                 if let Message::NameTaken(member) = message {
                     self.tell_namesake(member, &message);
                 }
-                if let Some(peer) = self.peers.get_mut(&to) {
+                if let Some(peer) = self.peers.outgoing.get_mut(&to) {
                     peer.outgoing.push(message, now);
                 }
             }
@@ -415,7 +369,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 {
                     self.seen(What::CaughtUp(*last));
                 }
-                self.ask.ask(ticket, &ask, &mut self.events);
+                self.log.ask.ask(ticket, &ask, &mut self.events);
             }
             Action::Execute(batch, revision, requests) => self.stores.take(Task::Execute(batch, revision, requests)),
             Action::Apply(revision, entry) => {
@@ -446,7 +400,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                         if node != self.setup.me.node {
                             let token = Token(OUT + node.0 as usize);
                             let new = || PeerOut::new(address.clone(), token);
-                            self.peers.entry(node).or_insert_with(new).moves(&address);
+                            self.peers.outgoing.entry(node).or_insert_with(new).moves(&address);
                         }
                     }
                 }
@@ -461,12 +415,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Ends stalled connections, and does other work of every `LOOK_EVERY`.
     fn look(&mut self, now: Time) {
         self.clients.look(self.poll.registry(), now);
-        let stalled = self.peers_in.iter_mut().filter(|(_, peer)| peer.is_stalled(now));
+        let stalled = self.peers.incoming.iter_mut().filter(|(_, peer)| peer.is_stalled(now));
         let stalled: Vec<usize> = stalled.map(|(place, _)| place).collect();
         for place in stalled {
-            self.peers_in.remove(place);
+            self.peers.incoming.remove(place);
         }
-        self.sensing.look(&self.replica);
+        self.objects.sensing.look(&self.replica);
         self.sweep();
         self.publish(now);
         // A listener that had no descriptors sends no further event.
@@ -476,7 +430,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Sends replies as far as sockets take them at once, before the connections end.
     fn say_goodbye(&mut self) {
         self.clients.say_goodbye();
-        for (_, peer) in self.peers_in.iter_mut() {
+        for (_, peer) in self.peers.incoming.iter_mut() {
             peer.link.is_writable = true;
             // An error does not matter: the connection ends anyway.
             drop(peer.link.flush());

@@ -1,8 +1,10 @@
 //! Connections between nodes: one that this node dials to each peer, and those that peers and balancers have dialled.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
+use mio::net::TcpListener;
 use mio::{Registry, Token};
 use punctual_federation::ids::{FederationId, Member, NodeId};
 use punctual_federation::message::{Message, Request};
@@ -13,8 +15,10 @@ use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use super::clients::STALLED_MAX;
 use super::link::{Link, Turn};
+use super::places::Places;
 use super::way::Way;
-use super::{Access, PeerAddress};
+use super::{Access, FIRST_PEER, PEERS_MAX, PeerAddress};
+use crate::figures::Bytes;
 use crate::outgoing::Outgoing;
 use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 
@@ -26,6 +30,39 @@ const READINGS_UNSENT_MAX: usize = 32 << 10;
 const UNSENT_PAUSE: usize = 4 << 20;
 /// Time within which a process that has connected must send its name.
 const NAME_WITHIN: Nanos = Nanos::from_secs(2);
+
+/// Connections with other nodes and with balancers.
+pub(super) struct Peers {
+    pub listener: TcpListener,
+    /// Connections that peers and balancers have dialled.
+    pub incoming: Places<Box<PeerIn>>,
+    /// The connection that this node dials to each peer.
+    pub outgoing: BTreeMap<NodeId, PeerOut>,
+    /// Number of each peer's newest connection: only the end of that one shows that the peer is gone.
+    pub latest: BTreeMap<NodeId, u32>,
+    /// Address of each peer for clients.
+    pub found_at: BTreeMap<NodeId, SocketAddr>,
+    /// The first packet to each process that connects or is dialled.
+    pub hello: Packet,
+    /// Slots in `incoming` that go on in the next round without an event.
+    pub again: Vec<usize>,
+    pub bytes: Bytes,
+}
+
+impl Peers {
+    pub fn new(listener: TcpListener, hello: Packet) -> Peers {
+        Peers {
+            listener,
+            incoming: Places::new(PEERS_MAX, FIRST_PEER),
+            outgoing: BTreeMap::new(),
+            latest: BTreeMap::new(),
+            found_at: BTreeMap::new(),
+            hello,
+            again: Vec::new(),
+            bytes: Bytes::default(),
+        }
+    }
+}
 
 /// The connection to a peer, with the messages that wait for it.
 pub(super) struct PeerOut {

@@ -1,5 +1,6 @@
 //! Reports of the loop to the process that started the node: outages, copies, notes.
 
+use punctual_federation::ids::NodeId;
 use punctual_federation::message::Standing;
 use punctual_os::Os;
 use punctual_store::batch::Image;
@@ -9,39 +10,51 @@ use punctual_units::Time;
 use super::{COPY_TOLD_EVERY, Process};
 use crate::seen::{Seen, What};
 
+/// The state of the node that was reported last.
+#[derive(Default)]
+pub(super) struct LastReport {
+    master: Option<NodeId>,
+    is_master: bool,
+    is_serving: bool,
+    /// Bytes of records received with the last copy.
+    pub(super) copied: u64,
+    /// When the progress of a copy was reported.
+    copy_at: Time,
+}
+
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Reports the copy that the node receives: at its beginning, and every `COPY_TOLD_EVERY`.
     pub(super) fn tell_of_copy(&mut self, image: &Image, now: Time) {
         if image.after.is_none() {
-            self.copied = 0;
+            self.last_report.copied = 0;
         }
         let bytes = image.records.iter().map(|(key, value)| key.len() + value.len());
-        self.copied += bytes.sum::<usize>() as u64;
-        if image.after.is_none() || now.since(self.copy_told) >= COPY_TOLD_EVERY {
-            self.copy_told = now;
-            self.seen(What::Copying(self.copied));
+        self.last_report.copied += bytes.sum::<usize>() as u64;
+        if image.after.is_none() || now.since(self.last_report.copy_at) >= COPY_TOLD_EVERY {
+            self.last_report.copy_at = now;
+            self.seen(What::Copying(self.last_report.copied));
         }
     }
 
     /// Reports changes of master, role and standing, of which outages consist.
     pub(super) fn observe(&mut self, now: Time) {
         let trusts = self.node.master(now);
-        if trusts != self.trusts {
-            self.trusts = trusts;
+        if trusts != self.last_report.master {
+            self.last_report.master = trusts;
             self.seen(trusts.map_or(What::Suspects, What::Trusts));
         }
         let reigns = self.node.is_master();
-        if reigns != self.reigned {
-            self.reigned = reigns;
+        if reigns != self.last_report.is_master {
+            self.last_report.is_master = reigns;
             let epoch = self.node.reign().epoch;
             self.seen(if reigns { What::Reigns(epoch) } else { What::Cedes });
         }
         match self.node.standing() {
-            Standing::Serving if !self.served => {
-                self.served = true;
+            Standing::Serving if !self.last_report.is_serving => {
+                self.last_report.is_serving = true;
                 self.seen(What::Serves);
             }
-            Standing::Copying => self.served = false,
+            Standing::Copying => self.last_report.is_serving = false,
             _ => {}
         }
     }

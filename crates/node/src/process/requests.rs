@@ -1,8 +1,9 @@
 //! Requests of clients and balancers, from their connections to their replies.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use punctual_federation::action::Event;
+use punctual_federation::action::{Event, Ticket};
 use punctual_federation::ids::{NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Reply, Request, Work};
 use punctual_os::Os;
@@ -12,7 +13,7 @@ use punctual_units::Time;
 use super::clients::{SHORT_MAX, Wanted, fits, unkept};
 use super::{FRONT_REPLIES_MAX, MAKER, Process, SWEEP_WITHIN, SWEEPER};
 use crate::seen::Seen;
-use crate::spans::Place;
+use crate::spans::{Place, Spans};
 use crate::wire::Packet;
 
 /// A request that a balancer has passed on.
@@ -26,6 +27,24 @@ pub(super) struct Passed {
     pub(super) leaves_nothing: bool,
 }
 
+/// Requests that wait for an answer, and where each answer goes.
+#[derive(Default)]
+pub(super) struct Requests {
+    /// Number of requests so far, and the last ticket.
+    pub(super) asked: u64,
+    /// Requests that balancers have passed on, by their tickets here.
+    pub(super) passed: BTreeMap<u64, Passed>,
+    pub(super) spans: Spans,
+    /// Tickets of the master's present batch that belong to clients and balancers of this node.
+    pub(super) batch: Vec<u64>,
+    /// The client's ticket of each query at the store.
+    pub(super) querying: BTreeMap<Ticket, u64>,
+    /// Number of answers to balancers that were dropped for lack of room.
+    pub(super) unkept: u64,
+    /// Whether a request to remove expired records is under way.
+    pub(super) sweeps: bool,
+}
+
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Reads, answers and sends whatever clients' connections can at present.
     pub(super) fn serve(&mut self) {
@@ -36,9 +55,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 match self.clients.turn(place, &mut self.scratch, now) {
                     Wanted::Nothing | Wanted::Over => break,
                     Wanted::Ask(request, arrived) => {
-                        self.asked += 1;
-                        self.clients.asked(place, self.asked);
-                        self.begin(self.asked, request, arrived, now);
+                        self.requests.asked += 1;
+                        self.clients.asked(place, self.requests.asked);
+                        self.begin(self.requests.asked, request, arrived, now);
                     }
                     Wanted::Info(sections) => {
                         let text = self.figures(now).info(&sections);
@@ -65,7 +84,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         if request.work.is_of_memory() {
             self.sense(ticket, request, now);
         } else {
-            self.spans.begins(ticket, &request, Place::Queue, arrived);
+            self.requests.spans.begins(ticket, &request, Place::Queue, arrived);
             self.events.push_back(Event::Request(ticket, request));
         }
     }
@@ -75,7 +94,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let (me, master) = (self.setup.me.node, self.node.master(now));
         let mine = self.clients.reached_at(place).map(|address| (me, address));
         let live = self.node.live(now);
-        let theirs = live.filter_map(|node| Some((node, *self.found_at.get(&node)?)));
+        let theirs = live.filter_map(|node| Some((node, *self.peers.found_at.get(&node)?)));
         let (masters, others): (Vec<_>, Vec<_>) = mine
             .into_iter()
             .chain(theirs)
@@ -86,8 +105,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Requests the removal of expired records, as the master; without clients' transactions nothing else removes them.
     pub(super) fn sweep(&mut self) {
-        if !self.sweeps && self.node.is_master() && self.replica.is_due() {
-            self.sweeps = true;
+        if !self.requests.sweeps && self.node.is_master() && self.replica.is_due() {
+            self.requests.sweeps = true;
             let request = Request {
                 id: RequestId::default(),
                 work: Work::Sweep,
@@ -100,34 +119,34 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     pub(super) fn reply(&mut self, ticket: u64, reply: Reply, now: Time) {
         if ticket == SWEEPER {
-            self.sweeps = false;
+            self.requests.sweeps = false;
             if let Answer::Done { .. } = reply.answer {
                 self.sweep();
             }
             return;
         }
         if ticket == MAKER {
-            let answered = self.maker.answered(reply.id, &reply.answer, now);
+            let answered = self.objects.maker.answered(reply.id, &reply.answer, now);
             if let Some((key, refusal)) = answered.flatten() {
                 self.unmade(&key, &refusal.to_string());
             }
             return;
         }
         self.ends(ticket, &reply.answer, now);
-        let Some(passed) = self.passed.remove(&ticket) else {
+        let Some(passed) = self.requests.passed.remove(&ticket) else {
             if let Some((place, request, arrived)) = self.clients.answered(ticket, reply.answer, now) {
-                self.asked += 1;
-                self.clients.asked(place, self.asked);
-                self.begin(self.asked, request, arrived, now);
+                self.requests.asked += 1;
+                self.clients.asked(place, self.requests.asked);
+                self.begin(self.requests.asked, request, arrived, now);
             }
             return;
         };
         let mut reply = reply;
         if !self.has_room_for(passed.place, &reply.answer) {
-            self.unkept += 1;
+            self.requests.unkept += 1;
             reply.answer = unkept(passed.leaves_nothing);
         }
-        let front = self.peers_in.get_mut(passed.place);
+        let front = self.peers.incoming.get_mut(passed.place);
         if let Some(front) = front.filter(|front| front.number == passed.connection) {
             reply.said.at = self.os.since_boot();
             front.push(&Packet::Reply(passed.ticket, reply));
@@ -136,7 +155,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Whether an answer may wait for a balancer's socket.
     fn has_room_for(&mut self, place: usize, answer: &Answer) -> bool {
-        let front = self.peers_in.get_mut(place);
+        let front = self.peers.incoming.get_mut(place);
         let unsent = front.map_or(0, |front| front.link.unsent());
         let bytes = match answer {
             Answer::Done { output, .. } => output.bytes(),
@@ -145,7 +164,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         if bytes <= SHORT_MAX {
             return unsent <= FRONT_REPLIES_MAX;
         }
-        let all = self.peers_in.iter_mut().map(|(_, peer)| peer.link.unsent()).sum();
+        let all = self.peers.incoming.iter_mut().map(|(_, peer)| peer.link.unsent()).sum();
         unsent + bytes <= FRONT_REPLIES_MAX && fits(answer, all)
     }
 }

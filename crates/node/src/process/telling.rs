@@ -1,26 +1,72 @@
 //! Figures of the loop, and the stages of requests.
 
-use std::sync::PoisonError;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use punctual_federation::action::{Action, Caller, Event};
 use punctual_federation::message::{Answer, Message, Output};
 use punctual_federation::temporal::{InboxBounds, true_at_most};
 use punctual_os::Os;
 use punctual_os::linux::thread::thread_cpu_time;
+use punctual_server::metrics::Page;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
-use super::Process;
+use super::{NodeError, Process, io};
 use crate::bound::{Outcome as Learned, Told};
 use crate::figures::{Figures, Objects, Peer, Turned};
 use crate::seen::Seen;
 use crate::spans::Place;
 use crate::stores::Done;
 
+/// Figures for the page's thread, if there is a page.
+pub(super) struct FiguresPage {
+    published: Arc<Mutex<Option<Figures>>>,
+    address: Option<SocketAddr>,
+}
+
+/// The thread that serves the page, if there is one.
+pub(super) struct PageThread {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FiguresPage {
+    /// Serves `page` on a thread of its own.
+    pub(super) fn serve(page: Option<Page>) -> Result<(FiguresPage, PageThread), NodeError> {
+        let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
+        let address = page.as_ref().map(Page::address).transpose();
+        let address = address.map_err(io("the address"))?;
+        let thread = page.map(|page| {
+            let published = Arc::clone(&published);
+            let text = move || {
+                let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
+                figures.as_ref().map(Figures::metrics).unwrap_or_default()
+            };
+            page.serve(text, Arc::clone(&stop))
+        });
+        let thread = thread.transpose().map_err(io("the thread for figures"))?;
+        Ok((FiguresPage { published, address }, PageThread { stop, thread }))
+    }
+}
+
+impl PageThread {
+    /// Waits until the thread has ended, at its next look.
+    pub(super) fn end(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread {
+            // Its result does not matter.
+            drop(thread.join());
+        }
+    }
+}
+
 impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Ends the span of a client's request that has an answer.
     pub(super) fn ends(&mut self, ticket: u64, answer: &Answer, now: Time) {
-        let ended = self.spans.ends(ticket, answer, now);
+        let ended = self.requests.spans.ends(ticket, answer, now);
         // Readings are answered from memory; the bound of the backlog does not delay them.
         if let (
             Some(turned),
@@ -40,19 +86,21 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         match action {
             Action::Query(asked, ..) | Action::Look(asked, _) => {
                 if let Some((Caller::Client(ticket), _)) = self.node.asked_by(*asked) {
-                    self.spans.moves(ticket, Place::Lock, now);
-                    self.querying.insert(*asked, ticket);
+                    self.requests.spans.moves(ticket, Place::Lock, now);
+                    self.requests.querying.insert(*asked, ticket);
                 }
             }
             Action::Execute(_, _, requests) => {
-                let tickets = requests.iter().filter_map(|request| self.spans.ticket(request.id));
-                self.batch = tickets.collect();
+                let tickets = requests
+                    .iter()
+                    .filter_map(|request| self.requests.spans.ticket(request.id));
+                self.requests.batch = tickets.collect();
                 self.batch_moves(Place::Lock, now);
             }
             Action::Apply(..) if self.node.is_master() => self.batch_moves(Place::Lock, now),
             Action::Send(_, Message::PassedOn(request)) => {
-                if let Some(ticket) = self.spans.ticket(request.id) {
-                    self.spans.moves(ticket, Place::Network, now);
+                if let Some(ticket) = self.requests.spans.ticket(request.id) {
+                    self.requests.spans.moves(ticket, Place::Network, now);
                 }
             }
             _ => {}
@@ -60,8 +108,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     }
 
     fn batch_moves(&mut self, to: Place, at: Time) {
-        for ticket in &self.batch {
-            self.spans.moves(*ticket, to, at);
+        for ticket in &self.requests.batch {
+            self.requests.spans.moves(*ticket, to, at);
         }
     }
 
@@ -69,9 +117,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     pub(super) fn worked(&mut self, done: &Done) {
         match &done.result {
             Ok(Event::Queried(asked, ..)) => {
-                if let Some(ticket) = self.querying.remove(asked) {
-                    self.spans.moves(ticket, Place::Store, done.begun);
-                    self.spans.moves(ticket, Place::Queue, done.ended);
+                if let Some(ticket) = self.requests.querying.remove(asked) {
+                    self.requests.spans.moves(ticket, Place::Store, done.begun);
+                    self.requests.spans.moves(ticket, Place::Queue, done.ended);
                 }
             }
             Ok(Event::Executed(..)) => {
@@ -95,12 +143,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             is_live: live.contains(node),
             lost: peer.outgoing.lost(),
             written: peer.written,
-            exchanged: self.sensing.exchanged(*node),
+            exchanged: self.objects.sensing.exchanged(*node),
         };
         Figures {
             node: self.setup.me.node,
             federation: self.setup.federation,
-            page: self.page,
+            page: self.page.address,
             at: now,
             uptime: now.since(self.started),
             is_master: self.node.is_master(),
@@ -110,14 +158,14 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             lag: self.node.lag(now),
             said: self.node.said(now),
             queries_waiting: self.node.queries(),
-            copied: self.copied,
-            account: self.spans.account.clone(),
+            copied: self.last_report.copied,
+            account: self.requests.spans.account.clone(),
             objects: self.objects(),
-            peers: self.peers.iter().map(peer).collect(),
+            peers: self.peers.outgoing.iter().map(peer).collect(),
             clients: (self.clients.len(), self.clients.begun()),
-            replies: (self.clients.unsent(), self.clients.unkept + self.unkept),
+            replies: (self.clients.unsent(), self.clients.unkept + self.requests.unkept),
             client_bytes: self.clients.bytes,
-            peer_bytes: self.peer_bytes,
+            peer_bytes: self.peers.bytes,
             turned: self.turned.as_ref().map(|turned| Turned {
                 mode: turned.bound.mode(),
                 target: turned.bound.target(),
@@ -175,18 +223,18 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         Objects {
             ages,
             without,
-            own: self.sensing.own() as u64,
-            sets: self.sensing.sets,
-            turned: self.sensing.turned,
-            came: [0.5, 0.99].map(|share| self.sensing.ages.at(share)),
+            own: self.objects.sensing.own() as u64,
+            sets: self.objects.sensing.sets,
+            turned: self.objects.sensing.turned,
+            came: [0.5, 0.99].map(|share| self.objects.sensing.ages.at(share)),
         }
     }
 
     /// Leaves figures for the page's thread.
     pub(super) fn publish(&self, now: Time) {
-        if self.page.is_some() {
+        if self.page.address.is_some() {
             let figures = self.figures(now);
-            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
+            *self.page.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Temporal objects in the loop: requests of clients and balancers to set and read them, and objects that are being
 //! created.
 
+use std::sync::Arc;
+
 use punctual_federation::action::Event;
-use punctual_federation::ids::RequestId;
+use punctual_federation::ids::{Member, RequestId};
 use punctual_federation::message::{
     Answer, ClientReading, Message, Output, Position, Reason, Refusal, Reply, Request, Work,
 };
@@ -11,8 +13,31 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Revision, Time};
 
 use super::{MAKER, Process};
+use crate::making::Maker;
+use crate::own::OwnReading;
 use crate::seen::Seen;
-use crate::sensing::{Latest, Set};
+use crate::sensing::{Latest, Sensing, Set, Temporal};
+
+/// Temporal objects that clients and tasks of this node set.
+pub(super) struct TemporalObjects {
+    pub(super) sensing: Sensing,
+    pub(super) maker: Maker,
+    /// Clients' readings whose objects are being created.
+    pub(super) waiting: Vec<Waiting>,
+    /// Objects that tasks of this process set.
+    pub(super) own: Vec<Arc<OwnReading>>,
+}
+
+impl TemporalObjects {
+    pub(super) fn new(me: Member, settings: Temporal, own: Vec<Arc<OwnReading>>) -> TemporalObjects {
+        TemporalObjects {
+            sensing: Sensing::new(me.node, settings),
+            maker: Maker::new(me.node, settings, me.boot.0),
+            waiting: Vec::new(),
+            own,
+        }
+    }
+}
 
 /// A client's reading whose object is being created.
 #[derive(Clone, Debug)]
@@ -49,8 +74,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                 };
                 match self.set(&waiting, now) {
                     Set::Unmade => {
-                        self.maker.want(&waiting.sample.key, self.node.applied());
-                        self.waiting.push(waiting);
+                        self.objects.maker.want(&waiting.sample.key, self.node.applied());
+                        self.objects.waiting.push(waiting);
                         return;
                     }
                     set => (request.id, told(&set)),
@@ -67,7 +92,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     }
 
     fn fresh(&mut self, key: &[u8]) -> Answer {
-        match self.sensing.latest(&self.replica, key) {
+        match self.objects.sensing.latest(&self.replica, key) {
             Ok(Latest::Reading(age, value)) => done(Output::Reading(Some((age, value.to_vec())))),
             Ok(Latest::NoReading) => done(Output::Reading(None)),
             Ok(Latest::NoObject) => Answer::Refused(Refusal::NotTemporal { key: key.to_vec() }),
@@ -78,24 +103,28 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     fn set(&mut self, waiting: &Waiting, now: Time) -> Set {
         let ClientReading { key, value, age, .. } = &waiting.sample;
         let age = Nanos(age.0.saturating_add(now.since(waiting.came).0));
-        self.sensing.set(&self.replica, key, value, age, now)
+        self.objects.sensing.set(&self.replica, key, value, age, now)
     }
 
     /// Requests the creation of objects from the master, as a client would.
     pub(super) fn make(&mut self, now: Time) {
-        let Some((request, named)) = self.maker.next(now) else {
+        let Some((request, named)) = self.objects.maker.next(now) else {
             return;
         };
         if self.node.is_master() {
             self.events.push_back(Event::Request(MAKER, request));
-        } else if let Some(peer) = self.node.master(now).and_then(|master| self.peers.get_mut(&master)) {
+        } else if let Some(peer) = self
+            .node
+            .master(now)
+            .and_then(|master| self.peers.outgoing.get_mut(&master))
+        {
             peer.outgoing.push(Message::PassedOn(request), now);
         } else {
-            self.maker.unsent(now);
+            self.objects.maker.unsent(now);
             return;
         }
         for (key, made) in named {
-            self.sensing.names(key, made);
+            self.objects.sensing.names(key, made);
         }
     }
 
@@ -103,11 +132,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     pub(super) fn settle(&mut self, now: Time) {
         let applied = self.node.applied();
         let has_master = self.node.master(now).is_some();
-        for waiting in std::mem::take(&mut self.waiting) {
+        for waiting in std::mem::take(&mut self.objects.waiting) {
             let answer = match self.set(&waiting, now) {
                 Set::Unmade if waiting.deadline > now => {
-                    self.maker.want(&waiting.sample.key, applied);
-                    self.waiting.push(waiting);
+                    self.objects.maker.want(&waiting.sample.key, applied);
+                    self.objects.waiting.push(waiting);
                     continue;
                 }
                 Set::Unmade => {
@@ -127,15 +156,15 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Sets the numbers that tasks of this process have left.
     pub(super) fn set_own(&mut self, now: Time) {
-        for own in self.own.iter().filter(|own| !own.is_refused()) {
+        for own in self.objects.own.iter().filter(|own| !own.is_refused()) {
             let Some((number, at)) = own.take() else {
                 continue;
             };
             let (value, age) = (number.to_string(), now.since(at));
-            let set = { &mut self.sensing }.set(&self.replica, &own.key, value.as_bytes(), age, now);
+            let set = { &mut self.objects.sensing }.set(&self.replica, &own.key, value.as_bytes(), age, now);
             // The creation is requested until the object exists; newer numbers of the task replace this one meanwhile.
             if let Set::Unmade = set {
-                self.maker.want(&own.key, self.node.applied());
+                self.objects.maker.want(&own.key, self.node.applied());
                 own.put_back(number, at);
             }
         }
@@ -143,15 +172,15 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// Refuses an object that cannot be created, and answers the clients that wait for it.
     pub(super) fn unmade(&mut self, key: &[u8], why: &str) {
-        let own = { self.own.iter() }.find(|own| own.key == key);
+        let own = { self.objects.own.iter() }.find(|own| own.key == key);
         if own.is_some_and(|own| own.refuse()) {
             self.note(format!("a task sets {}, and cannot: {why}", key.escape_ascii()));
         }
         let now = self.os.now();
-        let (refused, waiting): (Vec<_>, _) = std::mem::take(&mut self.waiting)
+        let (refused, waiting): (Vec<_>, _) = std::mem::take(&mut self.objects.waiting)
             .into_iter()
             .partition(|waiting| waiting.sample.key == key);
-        self.waiting = waiting;
+        self.objects.waiting = waiting;
         for Waiting { ticket, id, .. } in refused {
             let why = why.to_owned();
             self.tell_reading(ticket, id, Answer::Refused(Refusal::NotSet { why }), now);
@@ -160,7 +189,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     /// The earliest deadline of a client that waits for an object.
     pub(super) fn settle_by(&self) -> Time {
-        let deadlines = self.waiting.iter().map(|waiting| waiting.deadline);
+        let deadlines = self.objects.waiting.iter().map(|waiting| waiting.deadline);
         deadlines.min().unwrap_or(Time::MAX)
     }
 }
