@@ -345,92 +345,14 @@ impl Figures {
         let mut page = String::new();
         let to = &mut page;
         let plain = |value: f64| vec![(String::new(), value)];
-        let report = &self.said.report;
-        let gauges = [
-            (
-                "node_is_master",
-                "Whether it is the master.",
-                f64::from(u8::from(self.is_master)),
-            ),
-            (
-                "node_epoch",
-                "The number of the reign that it knows of.",
-                self.epoch as f64,
-            ),
-            (
-                "node_applied_revision",
-                "The log is applied up to here.",
-                self.applied as f64,
-            ),
-            (
-                "node_lag_entries",
-                "Entries that another node has applied and this one has not.",
-                self.lag as f64,
-            ),
-            (
-                "node_is_serving",
-                "Whether it takes requests.",
-                f64::from(u8::from(self.said.standing == Standing::Serving)),
-            ),
-            (
-                "node_log_is_silent",
-                "It is the master, and the log does not answer it.",
-                f64::from(u8::from(self.said.log_silent)),
-            ),
-            (
-                "node_bound_items",
-                "Items up to which it admits queries (d).",
-                report.bound,
-            ),
-            (
-                "node_backlog_items",
-                "Items of queries admitted and not finished.",
-                report.backlog as f64,
-            ),
-            (
-                "node_item_seconds",
-                "What an item of a query takes, as learned.",
-                report.cost,
-            ),
-            (
-                "node_queries_waiting",
-                "Queries taken and not answered.",
-                self.queries_waiting as f64,
-            ),
-            (
-                "node_transactions_waiting",
-                "Transactions taken and not answered.",
-                f64::from(self.said.transactions),
-            ),
-            ("node_connections", "Clients that are connected.", self.clients.0 as f64),
-            (
-                "node_objects_own",
-                "Temporal objects whose source this node is.",
-                self.objects.own as f64,
-            ),
-            (
-                "node_objects_without_value",
-                "Temporal objects without a reading.",
-                self.objects.without as f64,
-            ),
-            (
-                "node_object_age_seconds_max",
-                "The age at most of the oldest reading.",
-                seconds(self.objects.oldest().unwrap_or_default()),
-            ),
-        ];
-        for (name, help, value) in gauges {
+        let gauges = self.state_gauges().into_iter().chain(self.admission_gauges());
+        for (name, help, value) in gauges.chain(self.object_gauges()) {
             figure(to, name, "gauge", help, &plain(value));
         }
         if let Some(turned) = self.turned {
             let help = "The mean delay that the bound of the backlog is turned for.";
-            figure(
-                to,
-                "node_delay_target_seconds",
-                "gauge",
-                help,
-                &plain(seconds(turned.target)),
-            );
+            let target = plain(seconds(turned.target));
+            figure(to, "node_delay_target_seconds", "gauge", help, &target);
             let help = "The mean delay of queries in the last period in which some ended.";
             let delay = seconds(turned.delay.unwrap_or_default());
             figure(to, "node_delay_mean_seconds", "gauge", help, &plain(delay));
@@ -451,6 +373,83 @@ impl Figures {
         let help = "The ages at most of the readings of 100 objects.";
         figure(to, "node_object_age_seconds", "gauge", help, &ages);
         page
+    }
+
+    fn state_gauges(&self) -> [Gauge; 6] {
+        let is_serving = self.said.standing == Standing::Serving;
+        [
+            ("node_is_master", "Whether it is the master.", flag(self.is_master)),
+            (
+                "node_epoch",
+                "The number of the reign that it knows of.",
+                self.epoch as f64,
+            ),
+            (
+                "node_applied_revision",
+                "The log is applied up to here.",
+                self.applied as f64,
+            ),
+            (
+                "node_lag_entries",
+                "Entries that another node has applied and this one has not.",
+                self.lag as f64,
+            ),
+            ("node_is_serving", "Whether it takes requests.", flag(is_serving)),
+            (
+                "node_log_is_silent",
+                "It is the master, and the log does not answer it.",
+                flag(self.said.log_silent),
+            ),
+        ]
+    }
+
+    fn admission_gauges(&self) -> [Gauge; 6] {
+        let report = &self.said.report;
+        let (queries, transactions) = (self.queries_waiting as f64, f64::from(self.said.transactions));
+        let backlog = report.backlog as f64;
+        [
+            (
+                "node_bound_items",
+                "Items up to which it admits queries (d).",
+                report.bound,
+            ),
+            (
+                "node_backlog_items",
+                "Items of queries admitted and not finished.",
+                backlog,
+            ),
+            (
+                "node_item_seconds",
+                "What an item of a query takes, as learned.",
+                report.cost,
+            ),
+            ("node_queries_waiting", "Queries taken and not answered.", queries),
+            (
+                "node_transactions_waiting",
+                "Transactions taken and not answered.",
+                transactions,
+            ),
+            ("node_connections", "Clients that are connected.", self.clients.0 as f64),
+        ]
+    }
+
+    fn object_gauges(&self) -> [Gauge; 3] {
+        let objects = &self.objects;
+        let oldest = seconds(objects.oldest().unwrap_or_default());
+        let (own, without) = (objects.own as f64, objects.without as f64);
+        [
+            ("node_objects_own", "Temporal objects whose source this node is.", own),
+            (
+                "node_objects_without_value",
+                "Temporal objects without a reading.",
+                without,
+            ),
+            (
+                "node_object_age_seconds_max",
+                "The age at most of the oldest reading.",
+                oldest,
+            ),
+        ]
     }
 
     fn exchange_figures(&self, to: &mut String) {
@@ -486,6 +485,13 @@ impl Figures {
         let bytes = bytes.map(|(of, what, count)| (format!("{{of=\"{of}\",what=\"{what}\"}}"), count as f64));
         figure(to, "node_bytes_total", "counter", "Bytes of connections.", &bytes);
     }
+}
+
+/// Name, help and value of a gauge without labels.
+type Gauge = (&'static str, &'static str, f64);
+
+fn flag(is: bool) -> f64 {
+    f64::from(u8::from(is))
 }
 
 fn owned<const N: usize>(lines: [(&'static str, String); N]) -> Vec<(String, String)> {
