@@ -1219,7 +1219,7 @@ mod members {
         let output = punctual_testing::output(&mut command, BOUND).unwrap();
         let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         let said = said.concat();
-        assert!(!said.contains("secret") && !said.contains("another"), "{said}");
+        assert!(!said.contains("secret") && !said.contains("quite another"), "{said}");
         (output.status.code(), said)
     }
 
@@ -1255,7 +1255,7 @@ mod members {
         Authority::new(&foreign).sign(folder, "foreign", [2020, 2090]);
         let (ports, password) = (reserved_ports::<6>(), hashed(folder));
         write("right", "secret\n");
-        write("wrong", "another\n");
+        write("wrong", "quite another\n");
         let log = start(folder, &["cluster", "log", "commits", "--listen", "log.socket"]);
         log.says("not replicated");
         let nodes = [0, 1].map(|node| {
