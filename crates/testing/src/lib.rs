@@ -28,7 +28,7 @@ pub use kernel::{kernel_files, shared_folder};
 #[cfg(unix)]
 pub use machine::{MachineGuard, machine, shared_machine};
 #[cfg(target_os = "linux")]
-pub use ports::{reserved_ports, reserved_ports as free_ports};
+pub use ports::reserved_ports;
 pub use task::task_by_hand;
 pub use virtual_os::{
     CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
