@@ -135,7 +135,8 @@ mod tests {
             return eprintln!("skipped: this process may not trace its children");
         };
         let twice = of_work(&mut work(2000)).unwrap();
-        assert!((1000..20_000).contains(&once), "{once}");
+        // Without optimisation a turn of the loop has some sixty.
+        assert!((1000..200_000).contains(&once), "{once}");
         assert!(twice.abs_diff(2 * once) < 100, "{once} and {twice}");
         assert_eq!(of_work(&mut || {}).unwrap(), 0);
     }
