@@ -186,7 +186,7 @@ mod tests {
             (["--period", "1"], "has no unit"),
             (["--compute", "-1ms"], "is negative"),
             (["--hogs", "65"], "65 is not in"),
-            (["--duration", "0s"], "0 is not in"),
+            (["--duration", "0s"], "give a time from 1s"),
             (["--ways", "all"], "possible values: alone"),
         ] {
             let error = asked(&arguments).unwrap_err();

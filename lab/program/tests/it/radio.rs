@@ -36,7 +36,7 @@ fn stages_that_move_and_die_lose_no_frame() {
     let Some(_cores) = two_cores() else {
         return eprintln!("skipped: stages are moved between two cores");
     };
-    let arguments = "--frames 10000 --rate 2000 --migrate-every 2ms --kill-every 40ms --json";
+    let arguments = "--frames 10000 --rate 2000 --migrate-every 2ms --kill-every 40ms --json -";
     let output = radio(&arguments.split(' ').collect::<Vec<_>>());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
@@ -169,7 +169,7 @@ impl Piped {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
         command
-            .args(["radio", "--json", "-"])
+            .args(["radio", "--json"])
             .arg(folder.path().join("report.json"))
             .args(arguments)
             .env(recovery::FOLDER, folder.path())
