@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Prints, on standard error, a row for each number of ways and each set of caches. A row has the misses of the
-//! profiler (*ours*) and those of lists that are fed with a trace of the same emulator (`tests/referee/addresses.c`;
+//! profiler (*ours*) and those of lists that are fed with a trace of the same emulator (`tests/it/referee/addresses.c`;
 //! *lists*). Where FILE is QEMU's own example of a cache plugin (`contrib/plugins/cache.c`, compiled for the emulator
 //! in `PATH`), it has that plugin's, too (*QEMU*). QEMU's has two levels, and asks for the line of an access's first
 //! byte only; so beside it stand lists that count alike (*lists, by first byte*). PROGRAM has one thread and no

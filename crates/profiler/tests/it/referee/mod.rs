@@ -35,7 +35,7 @@ impl Access {
 
 /// Compiles the plugin into `folder`, for QEMU from 9.0 on or before.
 pub fn compile(folder: &Path, since_9: bool) -> io::Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/referee/addresses.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/referee/addresses.c");
     let plugin = folder.join("addresses.so");
     let status = Command::new("cc")
         .args(["-O2", "-shared", "-fPIC"])
