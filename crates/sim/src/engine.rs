@@ -48,13 +48,13 @@ use crate::waits::Waits;
 /// use punctual_store::updates::AdmissionOptions;
 /// use punctual_units::{Clock, Nanos, Time};
 /// use punctual_workload::{Op, Program, SensorStream, Trace, UpdateMode};
-/// # use punctual_workload::{Active, Arrival, Class, Demand, Table, TaskSpec};
+/// # use punctual_workload::{Active, Arrival, Class, Demand, ObjectSet, TaskSpec};
 /// # let spec = TaskSpec {
 /// #     name: "analysis".into(), goal: None, per_core: 1, cores: None, core: None, active: Active::ALWAYS,
 /// #     profile: None, class: Class::RealTime { deadline: Nanos::from_millis(50) },
 /// #     arrival: Arrival::Periodic { period: Nanos::from_millis(100) },
 /// #     demand: Demand {
-/// #         compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: Table::Sensors, writes: 0,
+/// #         compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: ObjectSet::Sensors, writes: 0,
 /// #     },
 /// # };
 ///
