@@ -1,6 +1,6 @@
 //! Fuzz targets (`fuzz/checks`) without a fuzzer: seeds of `fuzz/seeds`, mutated at random, by the stable compiler.
-//! `FUZZ_TIMES` multiplies the number of cases of each target (`.ci/run` sets a minute's), `FUZZ_SEED` selects them; a
-//! failure prints how to replay it.
+//! `FUZZ_TIMES` multiplies the number of cases of each target (`.ci/nightly fuzz` sets millions), `FUZZ_SEED` selects
+//! them; a failure prints how to replay it.
 //!
 //! These tests do not learn which mutation reaches new code. So each test lists outcomes that its cases must reach: a
 //! test that sees only refusals shows nothing. `.ci/nightly fuzz` learns, for an hour per target.
