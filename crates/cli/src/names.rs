@@ -50,6 +50,9 @@ const OPTIONS_OF_LAB: [&str; 6] = [
     "--way-kib",
 ];
 
+/// Options of `punctual cluster run` that only the program of the evaluation has.
+const CLUSTER_OPTIONS_OF_LAB: [&str; 4] = ["--rate", "--work", "--log", "--fault-every"];
+
 /// The present name of a command that is typed by its former one; `typed` are the words after the program.
 pub fn command(typed: &[OsString]) -> Option<String> {
     let words: Vec<&str> = typed.iter().map_while(|word| word.to_str()).collect();
@@ -74,6 +77,9 @@ pub fn option(error: &clap::Error) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument if OPTIONS_OF_LAB.contains(&typed) => Some(format!(
             "`{typed}` is an option of the program punctual-lab: {LAB} run {typed} .."
+        )),
+        ErrorKind::UnknownArgument if CLUSTER_OPTIONS_OF_LAB.contains(&typed) => Some(format!(
+            "`{typed}` is an option of the program punctual-lab: {LAB} cluster run {typed} .."
         )),
         ErrorKind::UnknownArgument => {
             let (former, present) = OPTIONS.iter().find(|(former, _)| *former == typed)?;
@@ -151,6 +157,8 @@ mod tests {
         );
         let lab = answer("punctual run --governor=schedutil").unwrap_or_default();
         assert!(lab.contains("punctual-lab"), "{lab}");
+        let load = answer("punctual cluster run --rate 50").unwrap_or_default();
+        assert!(load.contains("punctual-lab -- cluster run --rate"), "{load}");
         let json = answer("punctual run --json --plain").unwrap_or_default();
         assert!(json.contains("--json -"), "{json}");
         assert_eq!(answer("punctual run --unknown"), None);

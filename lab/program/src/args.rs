@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_cli::args::{
-    Change, ClusterLoad, Controller, LogKind, Pipeline, Platform, Process, Profile, Replay, Run, Serve, Simulated,
-    between, json_file, mapping_policy, mechanism, span,
+    Change, ClusterRun, Controller, Dialling, Pipeline, Place, Platform, Process, Profile, Replay, Run, Serve,
+    Simulated, between, json_file, mapping_policy, mechanism, span,
 };
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
@@ -45,7 +45,7 @@ pub enum Command {
     Cluster(Cluster),
     /// Part of a run of a cluster, in a process of its own
     #[command(subcommand, hide = true)]
-    Process(Process),
+    Process(LabProcess),
     /// Run a scenario as `punctual run` does, with machines, governors and faults for the simulated one
     Run(LabRun),
     /// The product's command, for the servers that `bench` starts.
@@ -312,9 +312,9 @@ pub struct Failover {
     /// How often a master's network cable is out for a second, after that
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub cuts: u32,
-    /// How often a slave is killed, after that
+    /// How often a replica is killed, after that
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
-    pub slave_kills: u32,
+    pub replica_kills: u32,
     /// How often a balancer is killed, after that
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub balancer_kills: u32,
@@ -644,6 +644,137 @@ pub enum Cluster {
     ///
     /// Each client has its own session and counter; exits with 1 if an answer differs from the expected count.
     Load(ClusterLoad),
+    /// Run balancers and nodes as local processes under twice their capacity, kill the master half-way, and time each
+    /// part of the outage
+    ///
+    /// At the end the answers to clients are compared with the log; exits with 1 if they disagree. All files of the run
+    /// are removed.
+    Run(ClusterTrial),
+}
+
+/// Processes that a run starts from its own program.
+#[derive(Debug, Subcommand)]
+pub enum LabProcess {
+    #[command(flatten)]
+    Product(Process),
+    /// Run the load of `cluster run`
+    Load(ClusterLoad),
+    /// Run a member of etcd that ends with the process that started it
+    Member {
+        /// Process id of the parent.
+        parent: i32,
+        /// Program file of etcd.
+        program: PathBuf,
+        /// Arguments of that program.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+}
+
+/// Arguments of `punctual-lab cluster run`.
+#[derive(Debug, Args)]
+pub struct ClusterTrial {
+    #[command(flatten)]
+    pub run: ClusterRun,
+    /// Log that orders commits: local (one file of this machine), etcd (starts three members here), or the address of a
+    /// running etcd, etcd://HOST:PORT,HOST:PORT/NAME
+    #[arg(long, value_name = "LOG", default_value = "local")]
+    pub log: LogKind,
+    /// Fault to inject half-way
+    #[arg(long, value_enum, default_value = "kill")]
+    pub fault: Fault,
+    /// Inject a random fault every TIME (such as 5s) instead of the one half-way
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub fault_every: Option<Nanos>,
+    /// Requests a second, 1 to 50000 [default: twice the measured capacity]
+    #[arg(long, value_name = "R")]
+    pub rate: Option<f64>,
+    /// Extra processor time for each request at a node, such as 0.3ms, at most 1s [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub work: Option<Nanos>,
+}
+
+/// Arguments of `punctual-lab cluster load`.
+#[derive(Debug, Args)]
+pub struct ClusterLoad {
+    /// Addresses of 1 to 255 balancers or nodes, HOST:PORT; clients are spread evenly, and reconnect to the next
+    /// address
+    #[arg(value_name = "ADDRESS", required = true)]
+    pub places: Vec<Place>,
+    #[command(flatten)]
+    pub dialling: Dialling,
+    /// Requests a second, 1 to 50000 [default: --times the measured capacity]
+    #[arg(long, value_name = "R")]
+    pub rate: Option<f64>,
+    /// Load as a multiple of the measured capacity, 0.1 to 100
+    #[arg(long, value_name = "X", default_value_t = 2.0, conflicts_with = "rate")]
+    pub times: f64,
+    /// Share of requests that write (INCR), 0 to 1; the others read (GET)
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    pub writes: f64,
+    /// Clients, 1 to 10000, each with one request at a time
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub clients: u32,
+    /// Deadline of each request, 5ms to 60s, counted from its scheduled instant
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = between("5ms", "60s"))]
+    pub deadline: Nanos,
+    /// Duration, 1s to 24h
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = between("1s", "24h"))]
+    pub duration: Nanos,
+    /// Seed of the random instants
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the result as JSON; - is standard output, without the text
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+    /// Process id of the parent, which reads this program's output; the load ends with it
+    #[arg(long, hide = true)]
+    pub parent: Option<i32>,
+}
+
+/// Storage of a federation's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogKind {
+    /// A file of this machine, not replicated.
+    Local,
+    /// Three members of etcd, which the run starts.
+    Members,
+    /// A running etcd, by its address.
+    Etcd(String),
+}
+
+impl std::str::FromStr for LogKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LogKind, String> {
+        match text {
+            "local" => Ok(LogKind::Local),
+            "etcd" => Ok(LogKind::Members),
+            _ if text.starts_with("etcd://") || text.starts_with("etcds://") => Ok(LogKind::Etcd(text.into())),
+            _ => Err("a log is `local`, `etcd`, or an address as etcd://HOST:PORT,HOST:PORT/NAME".into()),
+        }
+    }
+}
+
+/// Faults that a run can inject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Fault {
+    /// Kill the master, and restart it after 1 s
+    Kill,
+    /// Stop the master (SIGSTOP) for 1 s
+    Stop,
+    /// Cut the master off the network for 1 s; needs the rights to create network namespaces
+    Cut,
+    /// Kill a replica, and restart it after 1 s
+    ReplicaKill,
+    /// Kill a balancer, and restart it after 1 s; its clients move to the other one
+    BalancerKill,
+    /// Tell the master to leave; once it has ended, start another process in its place
+    Upgrade,
+    /// Kill the leader of the log, and restart it after 1 s (with --log etcd)
+    Leader,
+    /// Kill the leader of the log and the master, and restart both after 1 s (with --log etcd)
+    Both,
 }
 
 /// Arguments of `punctual-lab cluster sim`.

@@ -30,7 +30,7 @@ fn perform(command: &Command) -> Result<(), Failure> {
         Command::Experiment(experiment) => experiment::experiment(experiment, &typed),
         Command::Radio(radio) => radio::radio(radio, &typed),
         Command::Cluster(what) => cluster::cluster(what, &typed),
-        Command::Process(what) => punctual_cli::cluster::process(what),
+        Command::Process(what) => cluster::process(what),
         Command::Run(arguments) => punctual_cli::commands::run::run(&arguments.run, &typed),
         Command::Serve(arguments) => punctual_cli::serve::serve(arguments),
         Command::Pipeline(what) => punctual_cli::commands::pipeline::pipeline(what),

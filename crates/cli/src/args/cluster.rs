@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use punctual_files::scenario::parse_time;
 use punctual_units::Nanos;
 
-use super::{between, json_file};
+use super::json_file;
 
 /// Default address to listen on.
 pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7400);
@@ -16,11 +16,10 @@ pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ip
 /// Commands of `punctual cluster`.
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
-    /// Run balancers and nodes as local processes under twice their capacity, kill the master half-way, and time each
-    /// part of the outage
+    /// Run balancers and nodes as processes of this machine, to try a cluster
     ///
-    /// The log is one file of this machine, served by this process; it is not replicated. At the end the answers to
-    /// clients are compared with the log; exits with 1 if they disagree. All files of the run are removed.
+    /// Prints the addresses for clients of Redis, and shows the nodes until Ctrl-C. The log is one file of this
+    /// machine, served by this process; it is not replicated. All files are removed at the end.
     Run(ClusterRun),
     /// Show what nodes report: roles, lag, requests done and late, reasons and stages of lateness, ages of readings
     ///
@@ -65,18 +64,6 @@ pub enum Process {
     Node,
     /// Run one balancer on behalf of `cluster run`
     Balance(ClusterBalance),
-    /// Run the load of `cluster run`
-    Load(ClusterLoad),
-    /// Run a member of etcd that ends with the process that started it
-    Member {
-        /// Process id of the parent.
-        parent: i32,
-        /// Program file of etcd.
-        program: PathBuf,
-        /// Arguments of that program.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
     /// Remove the folder of a run that was killed
     Sweep {
         /// Folder of that run.
@@ -85,10 +72,9 @@ pub enum Process {
 }
 
 /// Arguments of `punctual cluster run`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct ClusterRun {
-    /// Settings in TOML; docs/federation.md lists the keys [default: two balancers, three nodes, load of twice their
-    /// capacity, 10 s]
+    /// Settings in TOML; docs/federation.md lists the keys [default: two balancers, three nodes]
     pub file: Option<PathBuf>,
     /// Number of nodes, 1 to 16
     #[arg(long, value_name = "N")]
@@ -96,26 +82,10 @@ pub struct ClusterRun {
     /// Number of balancers, 1 to 8
     #[arg(long, value_name = "N")]
     pub balancers: Option<u32>,
-    /// Log that orders commits: local (one file of this machine), etcd (starts three members here), or the address of a
-    /// running etcd, etcd://HOST:PORT,HOST:PORT/NAME
-    #[arg(long, value_name = "LOG", default_value = "local")]
-    pub log: LogKind,
-    /// Fault to inject half-way
-    #[arg(long, value_enum, default_value = "kill")]
-    pub fault: Fault,
-    /// Inject a random fault every TIME (such as 5s) instead of the one half-way
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub fault_every: Option<Nanos>,
-    /// Duration of the load, 1s to 24h [default: 10s, or the file's]
+    /// Duration, 1s to 24h [default: until Ctrl-C, or the file's]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Nanos>,
-    /// Requests a second, 1 to 50000 [default: twice the measured capacity]
-    #[arg(long, value_name = "R")]
-    pub rate: Option<f64>,
-    /// Extra processor time for each request at a node, such as 0.3ms, at most 1s [default: 1ms]
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub work: Option<Nanos>,
-    /// Write the result as JSON; - is standard output, without the text
+    /// Write the nodes' reports as JSON at the end; - is standard output, without the text
     #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
     /// Write an HTML page with the state of the nodes over time
@@ -189,68 +159,6 @@ pub struct ClusterBalance {
     pub parent: Option<i32>,
 }
 
-/// Arguments of `punctual-lab cluster load`.
-#[derive(Debug, Args)]
-pub struct ClusterLoad {
-    /// Addresses of 1 to 255 balancers or nodes, HOST:PORT; clients are spread evenly, and reconnect to the next
-    /// address
-    #[arg(value_name = "ADDRESS", required = true)]
-    pub places: Vec<Place>,
-    #[command(flatten)]
-    pub dialling: Dialling,
-    /// Requests a second, 1 to 50000 [default: --times the measured capacity]
-    #[arg(long, value_name = "R")]
-    pub rate: Option<f64>,
-    /// Load as a multiple of the measured capacity, 0.1 to 100
-    #[arg(long, value_name = "X", default_value_t = 2.0, conflicts_with = "rate")]
-    pub times: f64,
-    /// Share of requests that write (INCR), 0 to 1; the others read (GET)
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
-    pub writes: f64,
-    /// Clients, 1 to 10000, each with one request at a time
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub clients: u32,
-    /// Deadline of each request, 5ms to 60s, counted from its scheduled instant
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = between("5ms", "60s"))]
-    pub deadline: Nanos,
-    /// Duration, 1s to 24h
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = between("1s", "24h"))]
-    pub duration: Nanos,
-    /// Seed of the random instants
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Write the result as JSON; - is standard output, without the text
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
-    pub json: Option<PathBuf>,
-    /// Process id of the parent, which reads this program's output; the load ends with it
-    #[arg(long, hide = true)]
-    pub parent: Option<i32>,
-}
-
-/// Storage of a federation's log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogKind {
-    /// A file of this machine, not replicated.
-    Local,
-    /// Three members of etcd, which the run starts.
-    Members,
-    /// A running etcd, by its address.
-    Etcd(String),
-}
-
-impl std::str::FromStr for LogKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<LogKind, String> {
-        match text {
-            "local" => Ok(LogKind::Local),
-            "etcd" => Ok(LogKind::Members),
-            _ if text.starts_with("etcd://") || text.starts_with("etcds://") => Ok(LogKind::Etcd(text.into())),
-            _ => Err("a log is `local`, `etcd`, or an address as etcd://HOST:PORT,HOST:PORT/NAME".into()),
-        }
-    }
-}
-
 /// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -285,27 +193,6 @@ impl FromStr for Place {
             Err(error) => Err(format!("expected HOST:PORT: {error}")),
         }
     }
-}
-
-/// Faults that a run can inject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Fault {
-    /// Kill the master, and restart it after 1 s
-    Kill,
-    /// Stop the master (SIGSTOP) for 1 s
-    Stop,
-    /// Cut the master off the network for 1 s; needs the rights to create network namespaces
-    Cut,
-    /// Kill a replica, and restart it after 1 s
-    SlaveKill,
-    /// Kill a balancer, and restart it after 1 s; its clients move to the other one
-    BalancerKill,
-    /// Tell the master to leave; once it has ended, start another process in its place
-    Upgrade,
-    /// Kill the leader of the log, and restart it after 1 s (with --log etcd)
-    Leader,
-    /// Kill the leader of the log and the master, and restart both after 1 s (with --log etcd)
-    Both,
 }
 
 /// Parses an address that no other machine can reach.

@@ -20,10 +20,7 @@ use punctual_workload::ControllerKind;
 use punctual_files::fault;
 use punctual_files::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
 
-pub use cluster::{
-    Cluster, ClusterBalance, ClusterLoad, ClusterRun, ClusterWatch, Dialling, Fault as ClusterFault, LogKind, Place,
-    Process,
-};
+pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, Place, Process};
 pub use profile::{Profile, Show, Smooth, Trace};
 pub use store::StoreCommand;
 

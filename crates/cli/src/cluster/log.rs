@@ -19,8 +19,8 @@ use punctual_store::engine::{EngineError, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register;
 
+use super::etcd;
 use super::membership::number_of;
-use super::run;
 use crate::commands::print;
 use punctual_files::failure::Failure;
 
@@ -78,7 +78,7 @@ pub(super) fn found(name: &str, place: &str, from: Option<&Path>) -> Result<(), 
     let after = from.map(last_of).transpose()?;
     let is_in_etcd = place.starts_with("etcd://") || place.starts_with("etcds://");
     let last = match (is_in_etcd, after) {
-        (true, after) => run::found(place, identity, after)?,
+        (true, after) => etcd::found(place, identity, after)?,
         (false, None) => {
             return Err(Failure::input([format!(
                 "{place}: the first node makes a log in a file its own; give an address such as etcd://HOST:2379/NAME, or \

@@ -26,9 +26,9 @@ use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
 use super::backlog::Turns;
+use super::etcd::log_in_etcd;
 use super::membership::{LogAddress, Membership};
 use super::node::{EXECUTORS, open, temporal};
-use super::run::log_in_etcd;
 use crate::commands::print;
 use crate::commands::replay::LogFile;
 use crate::serve::file::{NodeFile, TlsPaths};

@@ -4,13 +4,17 @@
 mod backlog;
 pub mod balance;
 pub mod dial;
-pub mod load;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+#[cfg(not(feature = "etcd"))]
+#[path = "no_etcd.rs"]
+pub mod etcd;
 mod log;
 pub mod member;
 pub mod membership;
-mod node;
+pub mod node;
 pub mod run;
-mod watch;
+pub mod watch;
 
 use crate::args::{Cluster, Process};
 use punctual_files::failure::Failure;
@@ -31,12 +35,6 @@ pub fn process(what: &Process) -> Result<(), Failure> {
     match what {
         Process::Node => node::node(),
         Process::Balance(arguments) => balance::balance(arguments),
-        Process::Load(arguments) => load::load(arguments),
-        Process::Member {
-            parent,
-            program,
-            arguments,
-        } => Err(node::member(*parent, program, arguments)),
         Process::Sweep { folder } => node::sweep(folder),
     }
 }

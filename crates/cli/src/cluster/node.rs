@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread;
@@ -153,7 +152,7 @@ pub(super) fn node() -> Result<(), Failure> {
     let log = begin
         .etcd
         .as_deref()
-        .map(|address| super::run::log_in_etcd(address, &begin.log));
+        .map(|address| super::etcd::log_in_etcd(address, &begin.log));
     let log = log
         .transpose()
         .map_err(|error| input(&format!("node {}: {error}", begin.node)))?;
@@ -175,13 +174,6 @@ pub(super) fn temporal() -> Temporal {
         boot: since.as_millis() as u64,
         ..Temporal::default()
     }
-}
-
-/// Carries out `punctual process member`: becomes a member of etcd by `exec`. Returns only with an error.
-pub(super) fn member(parent: i32, program: &Path, arguments: &[String]) -> Failure {
-    process::die_with(parent);
-    let error = std::process::Command::new(program).args(arguments).exec();
-    Failure::input([format!("{}: cannot be started: {error}", program.display())])
 }
 
 /// Quota of a store beyond twice its records: entries of the log must always be applied, and a batch of many small

@@ -24,26 +24,6 @@ mod run {
         command
     }
 
-    #[test]
-    fn nothing_acknowledged_is_lost_and_each_request_has_one_answer_when_the_master_is_killed() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut command = command(folder.path(), &["--duration", "3s", "--rate", "60", "--json", "-"]);
-        let (json, said) = told(punctual_testing::output(&mut command, BOUND).unwrap());
-        let report: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert!(said.contains("redis-cli reaches the federation at "), "{said}");
-        let faults = report["checked"].as_object().unwrap();
-        assert!(
-            faults.len() >= 7 && faults.values().all(|count| *count == 0),
-            "{report}"
-        );
-        assert_eq!(report["outages"][0]["fault"], "killed", "{report}");
-        let answers = report["answers"].as_object().unwrap();
-        let each: u64 = answers.values().map(|count| count.as_u64().unwrap()).sum();
-        assert!(each > 0 && report["load"]["offered"].as_u64() == Some(each), "{report}");
-        assert_eq!(report["log"]["replicated"], false);
-        assert_eq!(files(folder.path()), 0, "nothing is left behind");
-    }
-
     fn files(folder: &Path) -> usize {
         std::fs::read_dir(folder).unwrap().count()
     }
@@ -54,7 +34,7 @@ mod run {
     }
 
     fn started_by(folder: &Path, arguments: &[&str]) -> (Kept, Vec<String>, Vec<String>) {
-        let mut command = command(folder, &[arguments, &["--duration", "600s", "--rate", "20"]].concat());
+        let mut command = command(folder, arguments);
         command.process_group(0);
         let mut child = punctual_testing::start(command.stdout(Stdio::piped()), BOUND).unwrap();
         let mut lines = BufReader::new(child.stdout().unwrap()).lines();
@@ -64,7 +44,7 @@ mod run {
                 .map(str::to_owned)
         });
         let line = line.expect("it runs");
-        let (addresses, _) = line.split_once(" (").expect("what slaves do");
+        let (addresses, _) = line.split_once(" (").expect("what replicas do");
         let (balancers, nodes) = addresses.split_once(", and each node alone at ").expect("nodes");
         let addresses = |text: &str| -> Vec<String> { text.split(", ").map(str::to_owned).collect() };
         // What it prints at its end is read by none, and fits into the pipe.
@@ -109,15 +89,10 @@ mod run {
 
     /// To the run alone, or, as a terminal does, to its whole process group.
     fn leaves_nothing_behind(signal: i32, to_group: bool) {
-        leaves_nothing_behind_of(&[], signal, to_group);
-    }
-
-    fn leaves_nothing_behind_of(arguments: &[&str], signal: i32, to_group: bool) {
         let folder = tempfile::tempdir().unwrap();
-        let (child, ..) = started_by(folder.path(), arguments);
-        let members = if arguments.is_empty() { 0 } else { 3 };
-        wait_until("nodes, balancers, the load, and one that removes their files", || {
-            offspring(child.id()).len() == 7 + members
+        let (child, ..) = started(folder.path());
+        wait_until("nodes, balancers, and one that removes their files", || {
+            offspring(child.id()).len() == 6
         });
         let processes = offspring(child.id());
         assert_eq!(files(folder.path()), 1);
@@ -603,7 +578,6 @@ mod run {
         };
         let passed = String::from_utf8_lossy(&passed).into_owned();
         assert!(passed.contains("role:balancer\r\n"), "{passed}");
-        // The run's own load may be late there, too.
         for name in ["queries_late_expired:", "late_at_balancer:"] {
             let count = passed.lines().find_map(|line| line.strip_prefix(name));
             assert!(count.is_some_and(|count| count != "0"), "no {name} in {passed}");
@@ -666,171 +640,16 @@ mod run {
         std::fs::write(folder.path().join("run.toml"), "nodes = 0\n").unwrap();
         let error = refused(folder.path(), &["cluster", "run", "run.toml"]);
         assert!(error.contains("run.toml") && error.contains("1 to 16 nodes"), "{error}");
-        let error = refused(folder.path(), &["cluster", "run", "--fault", "leader"]);
-        assert!(error.contains("no leader to be killed"), "{error}");
-        let error = refused(folder.path(), &["cluster", "run", "--rate", "nan"]);
-        assert!(error.contains("rate"), "{error}");
         std::fs::write(folder.path().join("small.toml"), "store_bytes_max = 1\n").unwrap();
         let error = refused(folder.path(), &["cluster", "run", "small.toml"]);
         assert!(error.contains("small.toml:1: store_bytes_max"), "{error}");
-        let error = refused(folder.path(), &["cluster", "run", "--work", "2s"]);
-        assert!(error.contains("work: a request costs a node at most"), "{error}");
         let error = refused(
             folder.path(),
             &["cluster", "balance", "--listen", "192.0.2.1:7400", "127.0.0.1:1"],
         );
         assert!(error.contains("clients come to 127.0.0.1"), "{error}");
-        let error = refused(folder.path(), &["process", "load", "--writes", "2", "127.0.0.1:1"]);
-        assert!(error.contains("--writes: a share"), "{error}");
         let error = refused(folder.path(), &["process", "node"]);
         assert!(error.contains("punctual cluster run"), "{error}");
-        // Without the right to make network namespaces, the superuser's is taken away.
-        let mut cut = command(folder.path(), &["--fault", "cut", "--duration", "1s"]);
-        // SAFETY: a plain system call with numbers. Other users have no such right.
-        unsafe {
-            cut.pre_exec(|| {
-                const CAP_SYS_ADMIN: libc::c_ulong = 21;
-                libc::prctl(libc::PR_CAPBSET_DROP, CAP_SYS_ADMIN, 0, 0, 0);
-                Ok(())
-            });
-        }
-        let output = punctual_testing::output(&mut cut, BOUND).unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(
-            said.contains("no network namespace") && said.contains("CAP_SYS_ADMIN"),
-            "{said}"
-        );
-    }
-
-    #[test]
-    fn a_log_that_is_none_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let run = |log: &str| refused(folder.path(), &["cluster", "run", "--log", log]);
-        for log in ["file", "http://127.0.0.1:2379", ""] {
-            let error = run(log);
-            assert!(error.contains("etcd://HOST:PORT"), "{log}: {error}");
-        }
-        #[cfg(not(feature = "etcd"))]
-        for log in ["etcd", "etcd://127.0.0.1:1"] {
-            let error = run(log);
-            assert!(
-                error.contains("without etcd") && error.contains("--features etcd"),
-                "{error}"
-            );
-        }
-        #[cfg(feature = "etcd")]
-        for (log, what) in [
-            ("etcd://127.0.0.1", "HOST:PORT"),
-            ("etcd://127.0.0.1:1", "start etcd there"),
-            ("etcds://127.0.0.1:1?ca=none.pem", "none.pem"),
-        ] {
-            let error = run(log);
-            assert!(error.contains(what), "{log}: {error}");
-        }
-        assert_eq!(files(folder.path()), 0, "nothing is left behind");
-    }
-
-    #[cfg(feature = "etcd")]
-    mod etcd {
-        use std::os::unix::fs::PermissionsExt;
-
-        use punctual_logs::etcd::{EtcdProgram, Members};
-
-        use super::*;
-
-        fn program() -> Option<EtcdProgram> {
-            let program = EtcdProgram::find();
-            if let Err(why) = &program {
-                println!("skipped: no etcd ({why})");
-            }
-            program.ok()
-        }
-
-        fn checked(folder: &Path, arguments: &[&str]) -> serde_json::Value {
-            let mut command = command(folder, arguments);
-            let (json, _) = told(punctual_testing::output(&mut command, BOUND).unwrap());
-            let report: serde_json::Value = serde_json::from_str(&json).unwrap();
-            let faults = report["checked"].as_object().unwrap();
-            assert!(faults.values().all(|count| *count == 0), "{report}");
-            assert_eq!(report["log"]["replicated"], true);
-            assert!(report["log"]["entries"].as_u64().unwrap() > 0);
-            report
-        }
-
-        #[test]
-        fn nothing_acknowledged_is_lost_when_etcds_leader_is_killed_with_the_master() {
-            if program().is_none() {
-                return;
-            }
-            let folder = tempfile::tempdir().unwrap();
-            let run = [
-                "--log",
-                "etcd",
-                "--duration",
-                "4s",
-                "--rate",
-                "60",
-                "--fault",
-                "both",
-                "--json",
-                "-",
-            ];
-            let report = checked(folder.path(), &run);
-            assert_eq!(
-                report["outages"][0]["fault"], "killed with the log's leader",
-                "{report}"
-            );
-            assert!(report["log"]["takeovers"].as_u64().unwrap() >= 2, "{report}");
-            assert_eq!(files(folder.path()), 0, "nothing is left behind");
-        }
-
-        #[test]
-        fn an_etcd_that_runs_is_taken_and_left_as_it_was() {
-            let Some(program) = program() else { return };
-            let folder = tempfile::tempdir().unwrap();
-            let members = Members::start(&program, folder.path(), 1, BOUND, |program| Command::new(program)).unwrap();
-            let address = members.address("robots/1");
-            let (at, runs) = (address.to_string(), tempfile::tempdir().unwrap());
-            for _ in 0..2 {
-                checked(
-                    runs.path(),
-                    &["--log", &at, "--duration", "2s", "--rate", "60", "--json", "-"],
-                );
-            }
-            assert_eq!(files(runs.path()), 0, "nothing is left behind");
-            // What another one has there is refused, and stays.
-            use punctual_logs::{CommitLog, Etcd, FORMAT, FederationId, Identity};
-            let other = Identity {
-                federation: FederationId(1),
-                format: FORMAT,
-            };
-            let mut log = Etcd::new(&address, true).unwrap();
-            wait_ok("the log is open", || log.open(other));
-            let error = refused(runs.path(), &["cluster", "run", "--log", &at]);
-            for part in ["another run", "etcd://HOST:PORT/NAME", "etcdctl del --prefix robots/1/"] {
-                assert!(error.contains(part), "{error}");
-            }
-            let mut node = Etcd::new(&address, false).unwrap();
-            wait_ok("the log is open", || node.open(other));
-            // Three members that a run would start are not to be had from an old program.
-            let old = folder.path().join("etcd");
-            std::fs::write(&old, "#!/bin/sh\necho 'etcd Version: 3.4.23'\n").unwrap();
-            std::fs::set_permissions(&old, PermissionsExt::from_mode(0o755)).unwrap();
-            let mut run = command(runs.path(), &["--log", "etcd"]);
-            let output = punctual_testing::output(run.env("PUNCTUAL_ETCD", &old), BOUND).unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(2), "{said}");
-            assert!(said.contains("3.4.23") && said.contains("at least 3.6"), "{said}");
-        }
-
-        #[test]
-        fn a_run_with_members_that_is_killed_leaves_nothing_behind() {
-            if program().is_none() {
-                return;
-            }
-            leaves_nothing_behind_of(&["--log", "etcd"], libc::SIGKILL, false);
-        }
     }
 }
 
@@ -1414,21 +1233,6 @@ mod members {
         watch(&["--user", "watcher", "--password-file", "right"], 2, "127.0.0.1");
         watch(&["--authority", "foreign/authority.pem"], 2, "certificate");
         watch(&[&closed[..], &["right"]].concat(), 0, "serving");
-        let load = |user: &str, password: &str, code| {
-            let closed = [
-                "--authority",
-                "authority.pem",
-                "--user",
-                user,
-                "--password-file",
-                password,
-            ];
-            let offered = ["--rate", "50", "--clients", "4", "--duration", "1s"];
-            let arguments = [&["process", "load", &address][..], &closed, &offered].concat();
-            ends_with(folder, code, &arguments)
-        };
-        assert!(load("robot", "right", 0).contains("offered"));
-        assert!(load("robot", "wrong", 2).contains("WRONGPASS"));
         end(&front_runs.child);
         nodes.into_iter().for_each(|node| drop(node.child));
         end(&log.child);

@@ -8,8 +8,9 @@ use punctual_units::{Nanos, percentile};
 use serde::Serialize;
 
 use crate::args::Failover;
-use punctual_cli::args::LogKind;
-use punctual_cli::cluster::run::{Fault, Faults, Outage, Settings, federation};
+use crate::args::{Fault, LogKind};
+use crate::cluster::run::{Disagreements, Outage, TrialSettings, federation};
+use punctual_cli::cluster::run::LocalSettings;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::output::Output;
@@ -59,7 +60,7 @@ struct Measured {
     acknowledged_lost: u64,
     double_masters: u64,
     answers_missing: u64,
-    checked: Faults,
+    checked: Disagreements,
 }
 
 /// Carries out `punctual-lab bench failover`.
@@ -69,7 +70,7 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
         (Fault::Kill, arguments.kills),
         (Fault::Stop, arguments.stops),
         (Fault::Cut, arguments.cuts),
-        (Fault::SlaveKill, arguments.slave_kills),
+        (Fault::ReplicaKill, arguments.replica_kills),
         (Fault::BalancerKill, arguments.balancer_kills),
         (Fault::Upgrade, arguments.upgrades),
         (Fault::Leader, arguments.leader_kills),
@@ -85,14 +86,16 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
     }
     let at = |number: usize| Nanos(FIRST.0 + EVERY.0 * number as u64);
     let planned: Vec<(Nanos, Fault)> = faults.iter().enumerate().map(|(n, fault)| (at(n), *fault)).collect();
-    let settings = Settings {
-        nodes: arguments.nodes,
-        duration: at(faults.len()),
+    let settings = TrialSettings {
+        cluster: LocalSettings {
+            nodes: arguments.nodes,
+            duration: Some(at(faults.len())),
+            ..LocalSettings::default()
+        },
         rate: Some(RATE),
         writes: 0.5,
-        work: Nanos::ZERO,
         log: arguments.log.clone(),
-        ..Settings::default()
+        ..TrialSettings::default()
     };
     let report = federation(&settings, &planned, |_| Ok(()))?;
     let of = |fault: Fault| report.outages.iter().filter(move |outage| outage.fault == fault);
@@ -109,8 +112,8 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
     let measured = Measured {
         log: settings.log.name(),
         replicated: settings.log.is_replicated(),
-        nodes: settings.nodes,
-        balancers: settings.balancers,
+        nodes: settings.cluster.nodes,
+        balancers: settings.cluster.balancers,
         rate_per_s: RATE,
         gap_ms: gaps(report.outages.iter().filter(of_master), |outage| outage.gap),
         reads_gap_ms: gaps(report.outages.iter(), |outage| outage.reads_gap),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual_server::resp::reply::ReplyParser;
@@ -12,8 +13,7 @@ use punctual_server::resp::{Bounds, Value, Version, Writer};
 use serde::Serialize;
 
 use crate::args::Replication;
-use punctual_cli::cluster::run::Settings;
-use punctual_cli::cluster::run::idle::Idle;
+use punctual_cli::cluster::run::{LocalCluster, LocalSettings};
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::output::Output;
@@ -91,13 +91,13 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
-    let settings = Settings {
+    let settings = LocalSettings {
         nodes: peers + 1,
-        work: punctual_units::Nanos::ZERO,
-        ..Settings::default()
+        balancers: 0,
+        ..LocalSettings::default()
     };
-    let idle = Idle::start(&settings).map_err(|failure| format!("{failure:?}"))?;
-    let (addresses, pids) = (idle.addresses(), idle.pids());
+    let running = LocalCluster::start(&settings, &Arc::default()).map_err(|failure| format!("{failure:?}"))?;
+    let (addresses, pids) = (running.addresses(), running.pids());
     let mut nodes = addresses
         .iter()
         .map(Client::connect)

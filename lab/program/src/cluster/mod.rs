@@ -1,24 +1,28 @@
-//! `punctual-lab cluster`: clusters simulated under every fault, seed by seed (`sim`), and a load for one that runs
-//! (`load`).
+//! `punctual-lab cluster`: clusters simulated under every fault, seed by seed (`sim`), processes of a cluster under
+//! load and faults (`run`), and a load for one that runs (`load`).
 
 mod chart;
 mod drawing;
 mod export;
+pub mod load;
 mod page;
+pub mod run;
 mod settings;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::{IsTerminal, Write as _};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use punctual_platform::linux::process;
 use punctual_sim::cluster::{self, ClusterSettings, EventTrace, Keep, Plant, Violation};
 use punctual_units::{Nanos, Time};
 use serde_json::json;
 
-use crate::args::{Cluster, ClusterSim, Export};
+use crate::args::{Cluster, ClusterSim, Export, LabProcess};
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::output::{Output, apart};
@@ -58,8 +62,29 @@ struct Failed {
 pub fn cluster(what: &Cluster, command: &str) -> Result<(), Failure> {
     match what {
         Cluster::Sim(arguments) => sim(arguments, command),
-        Cluster::Load(arguments) => punctual_cli::cluster::load::load(arguments),
+        Cluster::Load(arguments) => load::load(arguments),
+        Cluster::Run(arguments) => run::run(arguments, command),
     }
+}
+
+/// Carries out the part of one process of a run.
+pub fn process(what: &LabProcess) -> Result<(), Failure> {
+    match what {
+        LabProcess::Product(what) => punctual_cli::cluster::process(what),
+        LabProcess::Load(arguments) => load::load(arguments),
+        LabProcess::Member {
+            parent,
+            program,
+            arguments,
+        } => Err(member(*parent, program, arguments)),
+    }
+}
+
+/// Becomes a member of etcd by `exec`, which ends with its parent. Returns only with an error.
+fn member(parent: i32, program: &Path, arguments: &[String]) -> Failure {
+    process::die_with(parent);
+    let error = std::process::Command::new(program).args(arguments).exec();
+    Failure::input([format!("{}: cannot be started: {error}", program.display())])
 }
 
 fn sim(arguments: &ClusterSim, command: &str) -> Result<(), Failure> {

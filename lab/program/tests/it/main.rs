@@ -5,6 +5,7 @@ mod bad_radio;
 mod benches;
 mod clocks;
 mod cluster;
+mod cluster_run;
 mod common;
 mod deciding;
 mod dual;

@@ -17,8 +17,7 @@ use punctual_os::LinuxOs;
 use punctual_units::{Clock, Nanos, Time};
 
 use super::super::node::{Begin, Order, Told};
-use super::network::Network;
-use super::settings::Settings;
+use super::settings::LocalSettings;
 use punctual_files::failure::Failure;
 
 /// Time limit for nodes to listen and to elect a master: far longer than a busy machine takes.
@@ -32,8 +31,29 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Time for which nodes' reports are kept, to find the phases of an outage.
 const KEPT: Nanos = Nanos::from_secs(60);
 
+/// Private network that a caller gives the nodes, so that it can cut one off.
+pub trait NodeNetwork {
+    /// IP address of a node.
+    fn address(&self, node: usize) -> IpAddr;
+
+    /// Makes a command start a process without a connection.
+    fn isolate(&self, command: &mut Command);
+
+    /// Connects such a process as that node.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    fn join(&self, node: usize, process: u32) -> Result<(), String>;
+
+    /// Disconnects a node, or connects it again.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    fn cut(&self, node: usize, is_cut: bool) -> Result<(), String>;
+}
+
 /// A process, by its index in the run: nodes by their numbers, then balancers.
-pub(super) type Part = usize;
+pub type Part = usize;
 
 enum Role {
     Node(Box<Begin>),
@@ -56,7 +76,7 @@ struct Process {
 }
 
 /// All processes of a run, nodes first.
-pub(super) struct Processes {
+pub struct Processes {
     all: Vec<Process>,
     tell: Sender<(Part, u32, Told)>,
     told: Receiver<(Part, u32, Told)>,
@@ -64,7 +84,7 @@ pub(super) struct Processes {
     pub seen: Vec<(NodeId, Seen)>,
     /// The last node that reported a term as the master, with its epoch.
     pub master: Option<(NodeId, Epoch)>,
-    network: Option<Network>,
+    network: Option<Box<dyn NodeNetwork>>,
     /// Number of notes shown so far.
     notes: usize,
     /// Set once a signal asked for the end.
@@ -78,15 +98,15 @@ impl Processes {
         federation: FederationId,
         folder: &Path,
         (log, etcd): (PathBuf, Option<String>),
-        settings: &Settings,
-        network: Option<Network>,
+        settings: &LocalSettings,
+        network: Option<Box<dyn NodeNetwork>>,
         ends: &Arc<AtomicBool>,
     ) -> Result<Processes, Failure> {
         let (tell, told) = channel();
         let nodes: Vec<NodeId> = (0..settings.nodes).map(NodeId).collect();
         let own = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let begin = |node: &NodeId| {
-            let reach = network.as_ref().map_or(own, |network| network.of(node.0 as usize));
+            let reach = network.as_ref().map_or(own, |network| network.address(node.0 as usize));
             Role::Node(Box::new(Begin {
                 parent: std::process::id() as i32,
                 node: *node,
@@ -194,7 +214,7 @@ impl Processes {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let network = self.network.as_ref().filter(|_| matches!(process.role, Role::Node(_)));
         if let Some(network) = network {
-            network.apart(&mut command);
+            network.isolate(&mut command);
         }
         let mut child = command.spawn().map_err(|error| failed(&error))?;
         process.starts += 1;

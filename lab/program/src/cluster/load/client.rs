@@ -17,7 +17,7 @@ pub(super) const AGAIN: Nanos = Nanos::from_millis(5);
 
 /// Kinds of requests of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Kind {
+pub enum RequestKind {
     /// `INCR` of the client's own counter.
     Count,
     /// `GET` of the client's own counter.
@@ -26,7 +26,7 @@ pub enum Kind {
 
 /// Ending of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Ending {
+pub enum RequestOutcome {
     /// Acknowledged before its deadline.
     Timely,
     /// Acknowledged after its deadline.
@@ -69,7 +69,11 @@ pub enum Fate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Learned {
     /// An arrival that was due at `at` has ended.
-    Ended { kind: Kind, at: Time, ending: Ending },
+    Ended {
+        kind: RequestKind,
+        at: Time,
+        ending: RequestOutcome,
+    },
     /// Outcome of a transaction, with its session and number.
     Fate(u64, u64, Fate),
     /// A read returned a value that it cannot have read.
@@ -86,7 +90,7 @@ enum Stage {
     /// Ready for a request.
     Idle,
     Asked {
-        kind: Kind,
+        kind: RequestKind,
         at: Time,
         deadline: Time,
     },
@@ -176,9 +180,9 @@ impl Client {
     /// Handles the end of the connection, or a failed attempt.
     pub fn disconnected(&mut self, now: Time) {
         if let Stage::Asked { kind, at, .. } = self.stage {
-            let ending = Ending::Unknown;
+            let ending = RequestOutcome::Unknown;
             self.learned.push(Learned::Ended { kind, at, ending });
-            if kind == Kind::Count {
+            if kind == RequestKind::Count {
                 self.unresolved = Some(now);
             }
         }
@@ -187,14 +191,14 @@ impl Client {
     }
 
     /// Sends a request that was due at `at`; the client must be idle.
-    pub fn ask(&mut self, kind: Kind, at: Time, deadline: Time, now: Time, out: &mut Vec<u8>) {
+    pub fn ask(&mut self, kind: RequestKind, at: Time, deadline: Time, now: Time, out: &mut Vec<u8>) {
         let ms = millis(deadline.since(now));
         let command = match kind {
-            Kind::Count => {
+            RequestKind::Count => {
                 self.number += 1;
                 "INCR"
             }
-            Kind::Read => "GET",
+            RequestKind::Read => "GET",
         };
         say(out, &["DEADLINE", &ms, command, &self.counter]);
         self.stage = Stage::Asked { kind, at, deadline };
@@ -254,42 +258,50 @@ impl Client {
         }
     }
 
-    fn answered(&mut self, kind: Kind, at: Time, deadline: Time, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
+    fn answered(
+        &mut self,
+        kind: RequestKind,
+        at: Time,
+        deadline: Time,
+        reply: &Value,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) -> Then {
         let served = if now <= deadline {
-            Ending::Timely
+            RequestOutcome::Timely
         } else {
-            Ending::Overdue
+            RequestOutcome::Overdue
         };
         let mut then = Then::Stay;
         let ending = match (kind, reply) {
-            (Kind::Count, Value::Integer(returned)) => {
+            (RequestKind::Count, Value::Integer(returned)) => {
                 self.count += 1;
                 self.has_seen = true;
                 let (returned, right) = (*returned, self.count);
                 self.fate(Fate::Acknowledged { returned, right });
                 served
             }
-            (Kind::Read, Value::Bulk(_) | Value::Null) => {
+            (RequestKind::Read, Value::Bulk(_) | Value::Null) => {
                 self.read(reply);
                 served
             }
             (_, Value::Error(text)) if text.starts_with("UNKNOWN") => {
                 self.unresolved = Some(now);
-                Ending::Unknown
+                RequestOutcome::Unknown
             }
             (_, Value::Error(text)) => {
                 match kind {
                     // The request did not consume its number.
-                    Kind::Count if text.starts_with("ERR") => self.number -= 1,
-                    Kind::Count => self.fate(Fate::NotExecuted),
-                    Kind::Read => {}
+                    RequestKind::Count if text.starts_with("ERR") => self.number -= 1,
+                    RequestKind::Count => self.fate(Fate::NotExecuted),
+                    RequestKind::Read => {}
                 }
                 if text.contains("there is no session") {
                     self.session = 0;
                     self.number = 0;
                     then = Then::Move;
                 }
-                late(text).unwrap_or(Ending::Refused)
+                late(text).unwrap_or(RequestOutcome::Refused)
             }
             // The reply does not fit the question.
             _ => return Then::Move,
@@ -347,13 +359,13 @@ impl Client {
 }
 
 /// Kind of lateness in an error; `None` for other errors.
-fn late(text: &str) -> Option<Ending> {
+fn late(text: &str) -> Option<RequestOutcome> {
     let told = text.strip_prefix("LATE ")?;
     let reason = told.split(' ').find_map(|word| word.strip_prefix("reason="))?;
     match reason {
-        "backlog" => Some(Ending::Backlog),
-        "no-master" => Some(Ending::NoMaster),
-        _ => Some(Ending::Expired),
+        "backlog" => Some(RequestOutcome::Backlog),
+        "no-master" => Some(RequestOutcome::NoMaster),
+        _ => Some(RequestOutcome::Expired),
     }
 }
 
@@ -385,10 +397,10 @@ mod tests {
     }
 
     fn counts(client: &mut Client, out: &mut Vec<u8>) {
-        client.ask(Kind::Count, Time::ZERO, Time::ZERO + MS * 100, Time::ZERO, out);
+        client.ask(RequestKind::Count, Time::ZERO, Time::ZERO + MS * 100, Time::ZERO, out);
     }
 
-    fn ended(kind: Kind, ending: Ending) -> Learned {
+    fn ended(kind: RequestKind, ending: RequestOutcome) -> Learned {
         let at = Time::ZERO;
         Learned::Ended { kind, at, ending }
     }
@@ -405,13 +417,16 @@ mod tests {
         let right = Fate::Acknowledged { returned: 1, right: 1 };
         assert_eq!(
             client.learned,
-            [Learned::Fate(3, 1, right), ended(Kind::Count, Ending::Timely)]
+            [
+                Learned::Fate(3, 1, right),
+                ended(RequestKind::Count, RequestOutcome::Timely)
+            ]
         );
         for (number, (text, ending)) in [
-            ("LATE reason=backlog retry-after-ms=3 node=1", Ending::Backlog),
-            ("LATE reason=expired retry-after-ms=0", Ending::Expired),
-            ("LATE reason=no-master retry-after-ms=20", Ending::NoMaster),
-            ("REFUSED 3.5 record is no number", Ending::Refused),
+            ("LATE reason=backlog retry-after-ms=3 node=1", RequestOutcome::Backlog),
+            ("LATE reason=expired retry-after-ms=0", RequestOutcome::Expired),
+            ("LATE reason=no-master retry-after-ms=20", RequestOutcome::NoMaster),
+            ("REFUSED 3.5 record is no number", RequestOutcome::Refused),
         ]
         .into_iter()
         .enumerate()
@@ -420,12 +435,12 @@ mod tests {
             counts(&mut client, &mut out);
             client.hear(&error(text), Time::ZERO, &mut out);
             let fate = Learned::Fate(3, number as u64 + 2, Fate::NotExecuted);
-            assert_eq!(client.learned, [fate, ended(Kind::Count, ending)], "{text}");
+            assert_eq!(client.learned, [fate, ended(RequestKind::Count, ending)], "{text}");
         }
         client.learned.clear();
-        client.ask(Kind::Read, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
+        client.ask(RequestKind::Read, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
         client.hear(&Value::bulk("1"), Time::ZERO + MS * 2, &mut out);
-        assert_eq!(client.learned, [ended(Kind::Read, Ending::Overdue)]);
+        assert_eq!(client.learned, [ended(RequestKind::Read, RequestOutcome::Overdue)]);
     }
 
     #[test]
@@ -452,12 +467,12 @@ mod tests {
 
     #[test]
     fn a_connection_that_breaks_leaves_a_transaction_unknown_and_a_read_unanswered() {
-        for kind in [Kind::Count, Kind::Read] {
+        for kind in [RequestKind::Count, RequestKind::Read] {
             let (mut client, mut out) = idle();
             client.ask(kind, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
             client.disconnected(Time::ZERO);
-            assert_eq!(client.learned, [ended(kind, Ending::Unknown)]);
-            assert_eq!(client.is_open(), kind == Kind::Count);
+            assert_eq!(client.learned, [ended(kind, RequestOutcome::Unknown)]);
+            assert_eq!(client.is_open(), kind == RequestKind::Count);
         }
         // Which no node answers for a minute.
         let (mut client, mut out) = idle();
@@ -474,7 +489,7 @@ mod tests {
         client.hear(&Value::Integer(1), Time::ZERO, &mut out);
         let mut finds = |client: &mut Client, value: Value| {
             client.learned.clear();
-            client.ask(Kind::Read, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
+            client.ask(RequestKind::Read, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
             client.hear(&value, Time::ZERO, &mut out);
             client.learned.contains(&Learned::WrongRead)
         };

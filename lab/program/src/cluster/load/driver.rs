@@ -11,8 +11,8 @@ use punctual_server::resp::{Bounds, Value};
 use punctual_server::stream::Stream;
 use punctual_units::{Clock, Nanos, Time};
 
-use super::client::{AGAIN, Client, Ending, Kind, Learned, Then};
-use super::{Dial, Ended, Offer, Told};
+use super::client::{AGAIN, Client, Learned, RequestKind, RequestOutcome, Then};
+use super::{Dial, EndedRequest, LoadMessage, Offer};
 
 /// Most arrivals that wait for a client; those beyond are not sent.
 const WAITING_MAX: usize = 10_000;
@@ -70,19 +70,19 @@ pub(super) struct Driver<'t> {
     idle: VecDeque<usize>,
     /// Whether each client is in `idle`.
     is_idle: Vec<bool>,
-    waiting: VecDeque<(Time, Kind)>,
+    waiting: VecDeque<(Time, RequestKind)>,
     phase: Phase,
     /// Instant from which requests came at random.
     began: Time,
     random: u64,
     scratch: Vec<u8>,
-    ended: Vec<Ended>,
+    ended: Vec<EndedRequest>,
     fates: Vec<(u64, u64, super::Fate)>,
     wrong_reads: u64,
     told: Time,
     /// Reason why no server accepts this load.
     refused: Option<String>,
-    tell: &'t mut dyn FnMut(Told),
+    tell: &'t mut dyn FnMut(LoadMessage),
 }
 
 /// Instant at which a client or its connection acts by itself.
@@ -95,7 +95,7 @@ fn due(client: &Client, line: &Line) -> Time {
 
 impl<'t> Driver<'t> {
     /// A load for the addresses of an offer, whose host names `dial` has in the same order; results go to `tell`.
-    pub fn new(offer: Offer, dial: Dial, poll: Poll, tell: &'t mut dyn FnMut(Told)) -> Driver<'t> {
+    pub fn new(offer: Offer, dial: Dial, poll: Poll, tell: &'t mut dyn FnMut(LoadMessage)) -> Driver<'t> {
         let now = LinuxOs.now();
         let client = |number: usize| {
             let line = Line {
@@ -156,7 +156,7 @@ impl<'t> Driver<'t> {
                     until: now + SETTLE_MAX,
                 };
                 for (at, kind) in std::mem::take(&mut self.waiting) {
-                    self.end(now, kind, at, Ending::Unsent, None);
+                    self.end(now, kind, at, RequestOutcome::Unsent, None);
                 }
             }
             if self.has_settled(now) || ends_now() {
@@ -186,7 +186,7 @@ impl<'t> Driver<'t> {
         let now = LinuxOs.now();
         self.tell_learned(now);
         let counters = self.clients.iter().map(|(client, _)| client.counted()).collect();
-        (self.tell)(Told::Done(counters));
+        (self.tell)(LoadMessage::Done(counters));
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl<'t> Driver<'t> {
         let now = LinuxOs.now();
         self.phase = Phase::Open { rate, next: now };
         self.began = now;
-        (self.tell)(Told::Begins { at: now, rate });
+        (self.tell)(LoadMessage::Begins { at: now, rate });
     }
 
     /// Creates the arrivals that are due, and assigns them to clients.
@@ -219,7 +219,7 @@ impl<'t> Driver<'t> {
             Phase::Busy { from, served } => {
                 if now.since(from) >= MEASURED * 2 {
                     let capacity = served as f64 / MEASURED.as_secs_f64();
-                    (self.tell)(Told::Capacity(capacity));
+                    (self.tell)(LoadMessage::Capacity(capacity));
                     self.begin((capacity * self.offer.times).max(1.0));
                     return;
                 }
@@ -237,7 +237,7 @@ impl<'t> Driver<'t> {
                     let kind = self.kind();
                     match self.waiting.len() < WAITING_MAX {
                         true => self.waiting.push_back((next, kind)),
-                        false => self.end(now, kind, next, Ending::Unsent, None),
+                        false => self.end(now, kind, next, RequestOutcome::Unsent, None),
                     }
                     next = next + Nanos((-self.uniform().ln() / rate * 1e9) as u64);
                 }
@@ -248,10 +248,10 @@ impl<'t> Driver<'t> {
         }
     }
 
-    fn kind(&mut self) -> Kind {
+    fn kind(&mut self) -> RequestKind {
         match self.uniform() <= self.offer.writes {
-            true => Kind::Count,
-            false => Kind::Read,
+            true => RequestKind::Count,
+            false => RequestKind::Read,
         }
     }
 
@@ -264,7 +264,7 @@ impl<'t> Driver<'t> {
         while let Some((at, kind)) = self.waiting.front().copied() {
             if at + deadline <= now {
                 self.waiting.pop_front();
-                self.end(now, kind, at, Ending::Unsent, None);
+                self.end(now, kind, at, RequestOutcome::Unsent, None);
                 continue;
             }
             let Some(number) = self.idle.pop_front() else {
@@ -304,15 +304,15 @@ impl<'t> Driver<'t> {
         changed
     }
 
-    fn end(&mut self, now: Time, kind: Kind, at: Time, ending: Ending, by: Option<(usize, usize)>) {
+    fn end(&mut self, now: Time, kind: RequestKind, at: Time, ending: RequestOutcome, by: Option<(usize, usize)>) {
         match &mut self.phase {
             Phase::Busy { from, served } => {
-                let is_served = matches!(ending, Ending::Timely | Ending::Overdue);
+                let is_served = matches!(ending, RequestOutcome::Timely | RequestOutcome::Overdue);
                 *served += u64::from(is_served && now.since(*from) >= MEASURED);
             }
             // Requests from before belong to the measurement of the capacity.
             _ if at < self.began => {}
-            _ => self.ended.push(Ended {
+            _ => self.ended.push(EndedRequest {
                 kind,
                 ending,
                 took: now.since(at),
@@ -469,7 +469,7 @@ impl<'t> Driver<'t> {
     fn tell_learned(&mut self, now: Time) {
         self.told = now;
         if !self.ended.is_empty() || !self.fates.is_empty() {
-            (self.tell)(Told::Learned {
+            (self.tell)(LoadMessage::Learned {
                 ended: std::mem::take(&mut self.ended),
                 fates: std::mem::take(&mut self.fates),
                 wrong_reads: std::mem::take(&mut self.wrong_reads),

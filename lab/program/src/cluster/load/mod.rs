@@ -20,12 +20,12 @@ use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-pub use self::client::{Ending, Fate, Kind};
+pub use self::client::{Fate, RequestKind, RequestOutcome};
 use self::driver::Driver;
-pub use self::tally::Tally;
-use super::dial::Dial;
+pub use self::tally::LoadTally;
 use crate::args::ClusterLoad;
-use crate::commands::print;
+use punctual_cli::cluster::dial::Dial;
+use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::output::Output;
 
@@ -50,11 +50,11 @@ pub struct Offer {
 
 /// An arrival that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct EndedRequest {
     /// Kind of the request.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// Ending of the request.
-    pub ending: Ending,
+    pub ending: RequestOutcome,
     /// Time since the scheduled instant.
     pub took: Nanos,
     /// Instant of the end.
@@ -66,7 +66,7 @@ pub struct Ended {
 /// Reports of a load to its parent process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Told {
+pub enum LoadMessage {
     /// Measured capacity, in requests a second.
     Capacity(f64),
     /// Requests come at random instants from now on.
@@ -79,7 +79,7 @@ pub enum Told {
     /// Results since the last report.
     Learned {
         /// Arrivals that have ended.
-        ended: Vec<Ended>,
+        ended: Vec<EndedRequest>,
         /// Outcomes of transactions, each with session and number.
         fates: Vec<(u64, u64, Fate)>,
         /// Reads that returned a value that they cannot have read.
@@ -146,7 +146,7 @@ fn for_a_run(offer: Offer, dial: Dial, parent: i32) -> Result<(), Failure> {
         end_now.store(true, Ordering::SeqCst);
         drop(waker.wake());
     });
-    let mut tell = |told: Told| {
+    let mut tell = |told: LoadMessage| {
         let Ok(mut line) = serde_json::to_string(&told) else {
             return;
         };
@@ -178,7 +178,7 @@ fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failur
     }
     let poll = Poll::new().map_err(|error| failed(&error))?;
     let waker = Driver::waker(&poll).map_err(|error| failed(&error))?;
-    let mut tally = Tally::new(offer.deadline);
+    let mut tally = LoadTally::new(offer.deadline);
     let (duration, ended) = (Duration::from(arguments.duration), Arc::clone(&ends));
     let begun = Arc::new(AtomicBool::new(false));
     let begins = Arc::clone(&begun);
@@ -191,8 +191,8 @@ fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failur
         ended.store(true, Ordering::SeqCst);
         drop(waker.wake());
     });
-    let mut tell = |told: Told| {
-        if let Told::Begins { .. } = told {
+    let mut tell = |told: LoadMessage| {
+        if let LoadMessage::Begins { .. } = told {
             begun.store(true, Ordering::SeqCst);
         }
         tally.take(&told);

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use punctual_units::{Nanos, Time};
 use serde_json::{Value, json};
 
-use super::client::{Ending, Fate};
-use super::{Ended, Told};
+use super::client::{Fate, RequestOutcome};
+use super::{EndedRequest, LoadMessage};
 use punctual_report::summary::count;
 
 /// Steps of a histogram per doubling.
@@ -45,22 +45,22 @@ impl Histogram {
 
 /// Totals of a load.
 #[derive(Clone, Debug)]
-pub struct Tally {
+pub struct LoadTally {
     deadline: Nanos,
     /// Measured capacity, in requests a second; `None` if not measured.
     pub capacity: Option<f64>,
     rate: f64,
     began: Option<Time>,
     last: Time,
-    endings: BTreeMap<Ending, u64>,
+    endings: BTreeMap<RequestOutcome, u64>,
     timely: Histogram,
     wrong: u64,
 }
 
-impl Tally {
+impl LoadTally {
     /// A tally without requests yet.
-    pub fn new(deadline: Nanos) -> Tally {
-        Tally {
+    pub fn new(deadline: Nanos) -> LoadTally {
+        LoadTally {
             deadline,
             capacity: None,
             rate: 0.0,
@@ -73,11 +73,11 @@ impl Tally {
     }
 
     /// Adds a report of the load.
-    pub fn take(&mut self, told: &Told) {
+    pub fn take(&mut self, told: &LoadMessage) {
         match told {
-            Told::Capacity(capacity) => self.capacity = Some(*capacity),
-            Told::Begins { at, rate } => (self.began, self.rate) = (Some(*at), *rate),
-            Told::Learned {
+            LoadMessage::Capacity(capacity) => self.capacity = Some(*capacity),
+            LoadMessage::Begins { at, rate } => (self.began, self.rate) = (Some(*at), *rate),
+            LoadMessage::Learned {
                 ended,
                 fates,
                 wrong_reads,
@@ -86,13 +86,13 @@ impl Tally {
                 let wrong = |fate: &Fate| matches!(fate, Fate::Acknowledged { returned, right } if returned != right);
                 self.wrong += wrong_reads + fates.iter().filter(|(.., fate)| wrong(fate)).count() as u64;
             }
-            Told::Done(_) => {}
+            LoadMessage::Done(_) => {}
         }
     }
 
-    fn end(&mut self, ended: &Ended) {
+    fn end(&mut self, ended: &EndedRequest) {
         *self.endings.entry(ended.ending).or_default() += 1;
-        if ended.ending == Ending::Timely {
+        if ended.ending == RequestOutcome::Timely {
             self.timely.add(ended.took);
         }
         // An arrival counts at its scheduled instant.
@@ -100,7 +100,7 @@ impl Tally {
     }
 
     /// Number of requests with this ending.
-    pub fn count(&self, ending: Ending) -> u64 {
+    pub fn count(&self, ending: RequestOutcome) -> u64 {
         self.endings.get(&ending).copied().unwrap_or(0)
     }
 
@@ -123,7 +123,7 @@ impl Tally {
     pub fn timely_per_s(&self) -> f64 {
         match self.offered_for().as_secs_f64() {
             0.0 => 0.0,
-            seconds => self.count(Ending::Timely) as f64 / seconds,
+            seconds => self.count(RequestOutcome::Timely) as f64 / seconds,
         }
     }
 
@@ -136,7 +136,7 @@ impl Tally {
 
     /// Number of requests per ending, by name.
     pub fn answers(&self) -> BTreeMap<&'static str, u64> {
-        use Ending::{Backlog, Expired, NoMaster, Overdue, Refused, Timely, Unknown, Unsent};
+        use RequestOutcome::{Backlog, Expired, NoMaster, Overdue, Refused, Timely, Unknown, Unsent};
         let names = [
             ("timely", Timely),
             ("overdue", Overdue),
@@ -170,15 +170,19 @@ impl Tally {
         let _ = writeln!(
             text,
             "  timely {}, overdue {}, late {} (backlog {}, expired {}, no-master {}), refused {}, unknown {}, unsent {}",
-            number(Ending::Timely),
-            number(Ending::Overdue),
-            count(self.count(Ending::Backlog) + self.count(Ending::Expired) + self.count(Ending::NoMaster)),
-            number(Ending::Backlog),
-            number(Ending::Expired),
-            number(Ending::NoMaster),
-            number(Ending::Refused),
-            number(Ending::Unknown),
-            number(Ending::Unsent),
+            number(RequestOutcome::Timely),
+            number(RequestOutcome::Overdue),
+            count(
+                self.count(RequestOutcome::Backlog)
+                    + self.count(RequestOutcome::Expired)
+                    + self.count(RequestOutcome::NoMaster)
+            ),
+            number(RequestOutcome::Backlog),
+            number(RequestOutcome::Expired),
+            number(RequestOutcome::NoMaster),
+            number(RequestOutcome::Refused),
+            number(RequestOutcome::Unknown),
+            number(RequestOutcome::Unsent),
         );
         if let (Some(capacity), Some(share)) = (self.capacity, self.timely_of_capacity()) {
             let _ = writeln!(
@@ -223,7 +227,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cluster::load::Kind;
+    use crate::cluster::load::RequestKind;
 
     proptest! {
         #[test]
@@ -241,30 +245,33 @@ mod tests {
 
     #[test]
     fn each_ending_is_counted_once_and_the_share_is_of_the_capacity() {
-        let mut tally = Tally::new(Nanos::from_millis(100));
-        tally.take(&Told::Capacity(10.0));
-        tally.take(&Told::Begins {
+        let mut tally = LoadTally::new(Nanos::from_millis(100));
+        tally.take(&LoadMessage::Capacity(10.0));
+        tally.take(&LoadMessage::Begins {
             at: Time::ZERO,
             rate: 20.0,
         });
-        let ended = |ending, took, at| Ended {
-            kind: Kind::Read,
+        let ended = |ending, took, at| EndedRequest {
+            kind: RequestKind::Read,
             ending,
             took: Nanos::from_millis(took),
             at: Time::ZERO + Nanos::from_millis(at),
             by: None,
         };
         let ended = vec![
-            ended(Ending::Timely, 10, 500),
-            ended(Ending::Backlog, 1, 700),
-            ended(Ending::Timely, 20, 1020),
+            ended(RequestOutcome::Timely, 10, 500),
+            ended(RequestOutcome::Backlog, 1, 700),
+            ended(RequestOutcome::Timely, 20, 1020),
         ];
-        tally.take(&Told::Learned {
+        tally.take(&LoadMessage::Learned {
             ended,
             fates: vec![(1, 1, Fate::Acknowledged { returned: 2, right: 1 })],
             wrong_reads: 2,
         });
-        assert_eq!((tally.offered(), tally.count(Ending::Timely), tally.wrong()), (3, 2, 3));
+        assert_eq!(
+            (tally.offered(), tally.count(RequestOutcome::Timely), tally.wrong()),
+            (3, 2, 3)
+        );
         assert_eq!(tally.offered_for(), Nanos::from_secs(1));
         assert_eq!(tally.timely_of_capacity(), Some(0.2));
         assert_eq!(tally.answers().values().sum::<u64>(), 3);

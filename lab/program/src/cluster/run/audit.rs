@@ -159,7 +159,7 @@ impl Clients {
 
 /// Disagreements between log and answers; all must be 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Faults {
+pub struct Disagreements {
     /// Acknowledged requests that are missing in the log.
     pub acknowledged_lost: u64,
     /// Log entries from a node that was not the master.
@@ -176,16 +176,16 @@ pub struct Faults {
     pub nodes_that_differ: u64,
 }
 
-impl Faults {
+impl Disagreements {
     /// Whether there is any disagreement.
     pub fn any(&self) -> bool {
-        *self != Faults::default()
+        *self != Disagreements::default()
     }
 }
 
 /// Compares the log with the answers to clients.
-pub(super) fn compare(audit: &Audit, clients: &Clients) -> Faults {
-    Faults {
+pub(super) fn compare(audit: &Audit, clients: &Clients) -> Disagreements {
+    Disagreements {
         acknowledged_lost: clients.committed.count(&audit.requests, false),
         double_masters: audit.double_masters + audit.unreadable,
         answers_missing: clients.missing,

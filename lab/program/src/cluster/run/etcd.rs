@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use punctual_federation::ids::{FederationId, Revision};
-use punctual_logs::etcd::{Address, EtcdError, EtcdProgram, Members, bridge};
-use punctual_logs::socket::{LogServer, WAIT_MAX};
+use punctual_logs::etcd::{Address, EtcdError, EtcdProgram, Members};
+use punctual_logs::socket::WAIT_MAX;
 use punctual_logs::{CommitLog, Etcd, FORMAT, Identity, LogError};
 use punctual_os::LinuxOs;
 use punctual_units::{Clock, Nanos, Time};
@@ -18,41 +18,20 @@ use punctual_units::{Clock, Nanos, Time};
 use super::audit::Audit;
 use super::log::Backing;
 use crate::args::LogKind;
+use punctual_cli::cluster::etcd::answered;
 use punctual_files::failure::Failure;
 
 /// Members of etcd that a run starts.
 const MEMBERS: usize = 3;
 /// Time limit for the members to elect a leader: far longer than a busy machine takes.
 const START_MAX: Duration = Duration::from_secs(60);
-/// Time limit for an answer of etcd, where there is time.
+/// Time limit for the audit to reach the log's end.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Most entries read at once.
 const READ_MAX: usize = 256;
 /// Time limit of an answer to the witness (a bare client of etcd), and interval between its writes.
 const WITNESS_WAIT: Duration = Duration::from_millis(15);
 const WITNESS_EVERY: Duration = Duration::from_millis(10);
-
-/// Bridges the log at `address` to a socket at `path`, for this process's node.
-pub fn log_in_etcd(address: &str, path: &Path) -> Result<LogServer, String> {
-    bridge(address, path).map_err(|error| error.to_string())
-}
-
-/// Creates a federation's log at `address`, and returns its last revision. With `after`, the log begins behind that
-/// revision, and must not exist yet.
-pub fn found(address: &str, identity: Identity, after: Option<Revision>) -> Result<Revision, Failure> {
-    let address: Address = address.parse().map_err(|error: EtcdError| input(&error))?;
-    let log = Etcd::new(&address, true).map_err(|error| input(&error))?;
-    let mut log = log.beginning_after(after.unwrap_or_default());
-    log.check().map_err(|error| input(&error))?;
-    let opened = answered(|| log.open(identity));
-    let last = opened.map_err(|error| Failure::input([format!("{address}: {error}")]))?;
-    match after {
-        Some(after) if after != last => Err(Failure::input([format!(
-            "{address}: there is a log already, up to revision {last}: name another place, or remove its keys"
-        )])),
-        _ => Ok(last),
-    }
-}
 
 /// Audit of the entries so far, and the error that stopped it.
 #[derive(Default)]
@@ -153,17 +132,6 @@ pub(super) fn open(kind: &LogKind, folder: &Path, federation: FederationId) -> R
         }));
     }
     Ok(Box::new(backing))
-}
-
-/// Repeats a request until it is answered, at most for `ANSWER_MAX`.
-fn answered<T>(mut ask: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
-    let until = Instant::now() + ANSWER_MAX;
-    loop {
-        match ask() {
-            Err(LogError::NoAnswer) if Instant::now() < until => {}
-            answer => return answer,
-        }
-    }
 }
 
 /// Audits entries in the order of their appends. etcd's history keeps them for some seconds longer than the log does.

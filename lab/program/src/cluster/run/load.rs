@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use punctual_federation::ids::{RequestId, SessionId};
 use punctual_units::{Nanos, Time};
 
-use super::super::load::{Ended, Ending, Kind, Offer, Tally, Told};
+use super::super::load::{EndedRequest, LoadMessage, LoadTally, Offer, RequestKind, RequestOutcome};
 use super::audit::Clients;
 use punctual_files::failure::Failure;
 
@@ -23,24 +23,24 @@ const END_MAX: Duration = Duration::from_secs(90);
 const KEPT: Nanos = Nanos::from_secs(10);
 
 /// Process of the load while it runs.
-pub(super) struct Load {
+pub(super) struct LoadProcess {
     child: Child,
     stdin: Option<ChildStdin>,
-    told: Receiver<Told>,
+    told: Receiver<LoadMessage>,
     /// Counts of requests by their ending.
-    pub tally: Tally,
+    pub tally: LoadTally,
     /// Answers to all clients, for the audit.
     pub clients: Clients,
     /// Name and expected value of each client's counter, once the load has ended.
     pub counters: Vec<(String, i64)>,
     /// Requests that ended lately, in the order of the reports: nearly sorted by instant, to some milliseconds.
-    pub recent: VecDeque<Ended>,
+    pub recent: VecDeque<EndedRequest>,
     began: bool,
 }
 
-impl Load {
+impl LoadProcess {
     /// Starts the process of the load.
-    pub fn start(offer: &Offer) -> Result<Load, Failure> {
+    pub fn start(offer: &Offer) -> Result<LoadProcess, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::input([format!("the load cannot be started: {error}")]);
         let mut command = Command::new("/proc/self/exe");
         command
@@ -68,11 +68,11 @@ impl Load {
                 }
             }
         });
-        Ok(Load {
+        Ok(LoadProcess {
             child,
             stdin,
             told,
-            tally: Tally::new(offer.deadline),
+            tally: LoadTally::new(offer.deadline),
             clients: Clients::default(),
             counters: Vec::new(),
             recent: VecDeque::new(),
@@ -115,12 +115,12 @@ impl Load {
         }
     }
 
-    fn learn(&mut self, told: Told) {
+    fn learn(&mut self, told: LoadMessage) {
         self.tally.take(&told);
         match told {
-            Told::Capacity(_) => {}
-            Told::Begins { .. } => self.began = true,
-            Told::Learned {
+            LoadMessage::Capacity(_) => {}
+            LoadMessage::Begins { .. } => self.began = true,
+            LoadMessage::Learned {
                 ended,
                 fates,
                 wrong_reads,
@@ -136,7 +136,7 @@ impl Load {
                     self.recent.pop_front();
                 }
             }
-            Told::Done(counters) => self.counters = counters,
+            LoadMessage::Done(counters) => self.counters = counters,
         }
     }
 
@@ -162,9 +162,9 @@ impl Load {
     }
 
     /// Instants, in order, at which requests of a kind were served, from `from` on.
-    pub fn served(&self, kind: Option<Kind>, from: Time) -> Vec<Time> {
-        let is_served = |ended: &&Ended| {
-            matches!(ended.ending, Ending::Timely | Ending::Overdue)
+    pub fn served(&self, kind: Option<RequestKind>, from: Time) -> Vec<Time> {
+        let is_served = |ended: &&EndedRequest| {
+            matches!(ended.ending, RequestOutcome::Timely | RequestOutcome::Overdue)
                 && ended.at >= from
                 && kind.is_none_or(|kind| ended.kind == kind)
         };
@@ -198,7 +198,8 @@ impl Load {
 
     /// Number of requests that ended within the span and were not served in time.
     pub fn not_served(&self, from: Time, until: Time) -> u64 {
-        let is_so = |ended: &&Ended| ended.ending != Ending::Timely && (from..=until).contains(&ended.at);
+        let is_so =
+            |ended: &&EndedRequest| ended.ending != RequestOutcome::Timely && (from..=until).contains(&ended.at);
         self.recent.iter().filter(is_so).count() as u64
     }
 
@@ -219,11 +220,11 @@ impl Load {
     }
 }
 
-fn served(ended: &Ended) -> bool {
-    matches!(ended.ending, Ending::Timely | Ending::Overdue)
+fn served(ended: &EndedRequest) -> bool {
+    matches!(ended.ending, RequestOutcome::Timely | RequestOutcome::Overdue)
 }
 
-impl Drop for Load {
+impl Drop for LoadProcess {
     fn drop(&mut self) {
         self.stdin = None;
         drop(self.child.kill());

@@ -1,4 +1,4 @@
-//! `punctual cluster run`: balancers and nodes as processes of this machine, a load, and the phases of an outage.
+//! `punctual-lab cluster run`: balancers and nodes as processes of this machine, a load, and the phases of an outage.
 
 mod audit;
 #[cfg(feature = "etcd")]
@@ -6,54 +6,42 @@ mod etcd;
 #[cfg(not(feature = "etcd"))]
 #[path = "no_etcd.rs"]
 mod etcd;
-pub mod idle;
 mod load;
 mod log;
 mod network;
 mod outage;
-mod processes;
 mod report;
 pub mod settings;
 mod usage;
 
-use std::hash::{BuildHasher, RandomState};
-use std::io::{PipeWriter, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use punctual_federation::ids::FederationId;
+use punctual_cli::cluster::run::processes::{NodeNetwork, Part, Processes};
+use punctual_cli::cluster::run::{Folder, announce, ended_by_signals, random_id};
+use punctual_cli::cluster::watch::{self, Watching};
+use punctual_cli::commands::print;
 use punctual_os::LinuxOs;
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::{Bounds, Value, Version, Writer};
 use punctual_units::{Clock, Nanos, Time};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
-pub use self::audit::Faults;
+pub use self::audit::Disagreements;
 use self::audit::compare;
-pub use self::etcd::{found, log_in_etcd};
-use self::load::Load;
+use self::load::LoadProcess;
 use self::log::Backing;
 use self::network::Network;
 pub use self::outage::Outage;
 use self::outage::{AFTER, AWAY};
-use self::processes::{Part, Processes};
-pub use self::settings::{RATE_MAX, Settings};
+pub use self::settings::{RATE_MAX, TrialSettings};
 use self::usage::Usage;
-use super::load::{Offer, Tally};
-use super::node::FOLDER_PREFIX;
-use super::watch::{self, Watching};
-pub use crate::args::ClusterFault as Fault;
-use crate::args::{ClusterRun, LogKind};
-use crate::commands::print;
+use super::load::{LoadTally, Offer};
+use crate::args::{ClusterTrial, Fault, LogKind};
 use punctual_files::failure::Failure;
 use punctual_report::output::{Output, apart};
-use punctual_report::terminal::Live;
 
 /// Interval between looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -68,15 +56,15 @@ const NAMED_MAX: usize = 20;
 
 /// Result of a run.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct TrialReport {
     /// Settings of the run, from its file and options.
-    pub settings: Settings,
+    pub settings: TrialSettings,
     /// Counts of requests by their ending.
-    pub tally: Tally,
+    pub tally: LoadTally,
     /// All outages, in order.
     pub outages: Vec<Outage>,
     /// Disagreements between log and answers.
-    pub faults: Faults,
+    pub faults: Disagreements,
     /// Memory, descriptors and processor time of each process.
     pub usage: Usage,
     /// Entries of the log.
@@ -87,72 +75,41 @@ pub struct Report {
     pub interrupted: bool,
 }
 
-/// Addresses that a run prints when it begins.
-pub struct Began<'r> {
-    /// Client addresses of the balancers.
-    pub balancers: &'r [SocketAddr],
-    /// Client addresses of the nodes, by node number.
-    pub nodes: &'r [SocketAddr],
-    /// Addresses on which nodes listen for balancers and each other.
-    pub peers: &'r [SocketAddr],
-}
-
-/// Carries out `punctual cluster run`.
-pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
-    let settings = Settings::of(arguments)?;
+/// Carries out `punctual-lab cluster run`.
+pub fn run(arguments: &ClusterTrial, command: &str) -> Result<(), Failure> {
+    let settings = TrialSettings::of(arguments)?;
+    let (json, html) = (arguments.run.json.as_ref(), arguments.run.html.as_ref());
+    let is_apart = json.map(|file| file.as_path()) != Some(Path::new("-"));
     apart(&[
-        ("--json", arguments.json.as_deref()),
-        ("--html", arguments.html.as_deref()),
+        ("--json", json.map(|file| file.as_path())),
+        ("--html", html.map(|file| file.as_path())),
     ])?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
-    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let (json, html) = (Output::prepare_some(json)?, Output::prepare_some(html)?);
     // Refused before anything is started.
     if matches!(arguments.fault, Fault::Leader | Fault::Both) && settings.log == LogKind::Local {
         return Err(Failure::input([log::NO_LEADER]));
     }
     let faults = match arguments.fault_every {
-        None => vec![(Nanos(settings.duration.0 / 2), arguments.fault)],
+        None => vec![(Nanos(settings.duration().0 / 2), arguments.fault)],
         Some(every) => now_and_then(every, &settings)?,
     };
     let load = match settings.rate {
         Some(rate) => format!("{rate} requests/s"),
         None => format!("{} times what they serve", settings.times),
     };
-    let said = format!(
+    let head = format!(
         "{} balancers, {} nodes, log: {}; {load} for {}, {:.0} % of them \
          write, each takes {} of a node's processor time\n",
-        settings.balancers,
-        settings.nodes,
+        settings.cluster.balancers,
+        settings.cluster.nodes,
         settings.log.described(),
-        settings.duration,
+        settings.duration(),
         settings.writes * 100.0,
-        settings.work,
+        settings.cluster.work,
     );
-    let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
     let mut watching = None;
-    let report = federation(&settings, &faults, |began| {
-        let shown = |addresses: &[SocketAddr]| {
-            let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-            shown.join(", ")
-        };
-        let line = format!(
-            "redis-cli reaches the federation at {}, and each node alone at {} (slaves refuse writes there, and name the \
-             master); `punctual cluster balance` reaches nodes at {}\n",
-            shown(began.balancers),
-            shown(began.nodes),
-            shown(began.peers).replace(", ", " "),
-        );
-        match is_apart {
-            true => print(&(said + &line))?,
-            // A closed standard error is no reason to stop.
-            false => drop(std::io::stderr().write_all(line.as_bytes())),
-        }
-        let is_live = is_apart && watch::is_live(arguments.plain);
-        if is_live || html.is_some() {
-            let live = is_live.then(Live::take).transpose()?;
-            let watched = [began.balancers, began.nodes].concat();
-            watching = Some(Watching::start(&watched, live));
-        }
+    let report = federation(&settings, &faults, |processes| {
+        watching = announce(processes, &arguments.run, &head)?;
         Ok(())
     });
     let past = watching.and_then(Watching::end);
@@ -169,7 +126,7 @@ pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
     report.verdict()
 }
 
-impl Report {
+impl TrialReport {
     /// Checks that all guarantees held, and that no process grew.
     ///
     /// # Errors
@@ -187,7 +144,7 @@ impl Report {
 
 /// Plans a random fault every `every`. Cuts are left out, because with them no other program would reach the run's
 /// balancers; so are faults of the log, which the run may not have started.
-fn now_and_then(every: Nanos, settings: &Settings) -> Result<Vec<(Nanos, Fault)>, Failure> {
+fn now_and_then(every: Nanos, settings: &TrialSettings) -> Result<Vec<(Nanos, Fault)>, Failure> {
     if every < AWAY {
         return Err(Failure::input([format!(
             "--fault-every: at least {AWAY}, for as long as a fault lasts"
@@ -204,7 +161,7 @@ fn now_and_then(every: Nanos, settings: &Settings) -> Result<Vec<(Nanos, Fault)>
             kinds[drawn(&mut random) as usize % kinds.len()],
         )
     };
-    Ok((1..settings.duration.0.div_ceil(every.0)).map(fault).collect())
+    Ok((1..settings.duration().0.div_ceil(every.0)).map(fault).collect())
 }
 
 /// Next random number (SplitMix64; Steele, Lea and Flood, 2014).
@@ -220,17 +177,11 @@ fn drawn(random: &mut u64) -> u64 {
 /// # Errors
 /// If it cannot start, or a process ends by itself.
 pub fn federation(
-    settings: &Settings,
+    settings: &TrialSettings,
     faults: &[(Nanos, Fault)],
-    began: impl FnOnce(&Began<'_>) -> Result<(), Failure>,
-) -> Result<Report, Failure> {
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
-    let ends = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The second signal ends this process as if it had no handler.
-        flag::register_conditional_default(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
-        flag::register(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
-    }
+    began: impl FnOnce(&Processes) -> Result<(), Failure>,
+) -> Result<TrialReport, Failure> {
+    let ends = ended_by_signals()?;
     let cuts = faults.iter().any(|(_, fault)| *fault == Fault::Cut);
     // The network comes first, so that every later process is in it.
     if cuts && settings.log != LogKind::Local {
@@ -238,26 +189,21 @@ pub fn federation(
         return Err(Failure::input([why]));
     }
     let network = match cuts {
-        true => Some(Network::start().map_err(|error| input(&format!("cuts: {error}")))?),
+        true => {
+            let network = Network::start().map_err(|error| Failure::input([format!("cuts: {error}")]))?;
+            Some(Box::new(network) as Box<dyn NodeNetwork>)
+        }
         false => None,
     };
-    let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir();
-    let folder = folder.map_err(|error| input(&format!("a folder for the nodes' stores: {error}")))?;
-    let _sweeper = Sweeper::start(folder.path()).map_err(|error| input(&error))?;
-    // Random, because process ids repeat on other machines.
-    let federation = FederationId(RandomState::new().hash_one(std::process::id()));
+    let folder = Folder::new()?;
+    let federation = random_id();
     let socket = folder.path().join("log.socket");
     let mut log = log::open(&settings.log, folder.path(), &socket, federation)?;
     let place = (socket, log.address());
-    let mut processes = Processes::start(federation, folder.path(), place, settings, network, &ends)?;
-    let (balancers, nodes) = (processes.addresses(false), processes.addresses(true));
-    began(&Began {
-        balancers: &balancers,
-        nodes: &nodes,
-        peers: &processes.peers(),
-    })?;
-    let mut load = Load::start(&Offer {
-        addresses: balancers,
+    let mut processes = Processes::start(federation, folder.path(), place, &settings.cluster, network, &ends)?;
+    began(&processes)?;
+    let mut load = LoadProcess::start(&Offer {
+        addresses: processes.addresses(false),
         rate: settings.rate,
         times: settings.times,
         writes: settings.writes,
@@ -306,7 +252,7 @@ pub fn federation(
         (faults.answers_missing, faults.nodes_that_differ) = (0, 0);
     }
     processes.leave();
-    Ok(Report {
+    Ok(TrialReport {
         settings: settings.clone(),
         tally: load.tally.clone(),
         outages,
@@ -325,11 +271,11 @@ fn healthy(log: &mut dyn Backing) -> Result<(), Failure> {
 
 /// A run in progress.
 struct Run<'s> {
-    settings: &'s Settings,
+    settings: &'s TrialSettings,
     /// Instant at which the load began.
     start: Time,
     processes: Processes,
-    load: Load,
+    load: LoadProcess,
     log: Box<dyn Backing>,
     usage: Usage,
     /// Processes that are still away, with the instant at which to bring each back.
@@ -352,10 +298,10 @@ impl Run<'_> {
             }
             // A restarted process is waited for until it serves, however long that takes on a busy machine; one that
             // never does is counted by `differ`.
-            let served = self.processes.all_serve() || after >= self.settings.duration + SERVE_MAX;
+            let served = self.processes.all_serve() || after >= self.settings.duration() + SERVE_MAX;
             let settled = self.outages.last().is_none_or(|outage| outage.is_settled(now)) || served && is_over();
             let all = next.is_none() && self.away.is_empty() && served && settled;
-            let ends = is_over() || after >= self.settings.duration && all;
+            let ends = is_over() || after >= self.settings.duration() && all;
             self.bring_back(now, ends)?;
             if ends {
                 return Ok(());
@@ -380,7 +326,7 @@ impl Run<'_> {
             return Ok(());
         };
         let at = match fault {
-            Fault::Kill | Fault::SlaveKill | Fault::BalancerKill => self.processes.kill(part),
+            Fault::Kill | Fault::ReplicaKill | Fault::BalancerKill => self.processes.kill(part),
             Fault::Stop => self.processes.signal(part, libc::SIGSTOP),
             Fault::Cut => self.processes.cut(part, true)?,
             Fault::Upgrade => self.processes.drain(part),
@@ -410,7 +356,7 @@ impl Run<'_> {
         });
         for (_, part, fault) in due.collect::<Vec<_>>() {
             match fault {
-                Fault::Kill | Fault::SlaveKill | Fault::BalancerKill => processes.restart(part)?,
+                Fault::Kill | Fault::ReplicaKill | Fault::BalancerKill => processes.restart(part)?,
                 Fault::Stop => _ = processes.signal(part, libc::SIGCONT),
                 Fault::Cut => _ = processes.cut(part, false)?,
                 Fault::Leader => log.restart()?,
@@ -528,39 +474,6 @@ fn ask(stream: &mut TcpStream, parser: &mut ReplyParser, words: &[&str], patienc
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-    }
-}
-
-/// Process that removes the run's folder if this one is killed. It ends shortly after this process closes the other end
-/// of its input.
-struct Sweeper {
-    child: Child,
-    input: Option<PipeWriter>,
-}
-
-impl Sweeper {
-    fn start(folder: &Path) -> std::io::Result<Sweeper> {
-        let (output, input) = std::io::pipe()?;
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .args(["process", "sweep"])
-            .arg(folder)
-            // Signals from a terminal to the run's processes (hang-up, Ctrl-\) must not end this one, which cleans up
-            // after them.
-            .process_group(0)
-            .stdin(output)
-            .stdout(Stdio::null());
-        Ok(Sweeper {
-            child: command.spawn()?,
-            input: Some(input),
-        })
-    }
-}
-
-impl Drop for Sweeper {
-    fn drop(&mut self) {
-        self.input = None;
-        drop(self.child.wait());
     }
 }
 

@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use punctual_cli::cluster::run::processes::NodeNetwork;
+
 /// Name of the bridge's interface.
 const SWITCH: &str = "switch";
 /// First bytes of the addresses: a block reserved for documentation (RFC 5737), which no reachable network uses.
@@ -16,7 +18,7 @@ const OWN: u8 = 254;
 
 /// Private network of this process and its children.
 #[derive(Debug)]
-pub(super) struct Network(());
+pub struct Network(());
 
 impl Network {
     /// Moves this thread, and every process that it starts from now on, into a new network namespace.
@@ -42,14 +44,14 @@ impl Network {
         }
         Ok(Network(()))
     }
+}
 
-    /// IP address of a node.
-    pub fn of(&self, node: usize) -> IpAddr {
+impl NodeNetwork for Network {
+    fn address(&self, node: usize) -> IpAddr {
         address(node as u8 + 1)
     }
 
-    /// Makes a command start in its own namespace, without a cable yet.
-    pub fn apart(&self, command: &mut Command) {
+    fn isolate(&self, command: &mut Command) {
         // SAFETY: the closure calls what may be called between fork and exec.
         unsafe {
             command.pre_exec(|| match libc::unshare(libc::CLONE_NEWNET) {
@@ -59,13 +61,9 @@ impl Network {
         }
     }
 
-    /// Connects a process started by `Network::apart` with a cable, and sets its node's address.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    pub fn join(&self, node: usize, process: u32) -> Result<(), String> {
+    fn join(&self, node: usize, process: u32) -> Result<(), String> {
         let (cable, process) = (cable(node), process.to_string());
-        let of_node = format!("{}/24", self.of(node));
+        let of_node = format!("{}/24", self.address(node));
         // The former cable disappears with the namespace of its process, but slightly later.
         drop(ip(&["link", "del", &cable]));
         ip(&[
@@ -84,11 +82,7 @@ impl Network {
         Ok(())
     }
 
-    /// Disconnects a node's cable, or connects it again.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    pub fn cut(&self, node: usize, is_cut: bool) -> Result<(), String> {
+    fn cut(&self, node: usize, is_cut: bool) -> Result<(), String> {
         ip(&["link", "set", &cable(node), if is_cut { "down" } else { "up" }])
     }
 }

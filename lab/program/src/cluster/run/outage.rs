@@ -4,10 +4,10 @@ use punctual_federation::ids::NodeId;
 use punctual_node::seen::{Seen, What};
 use punctual_units::{Nanos, Time};
 
-use super::load::Load;
-use super::processes::{Part, Processes};
-use crate::args::ClusterFault as Fault;
-use crate::cluster::load::Kind;
+use super::load::LoadProcess;
+use crate::args::Fault;
+use crate::cluster::load::RequestKind;
+use punctual_cli::cluster::run::processes::{Part, Processes};
 
 /// Time for which a killed process stays dead, a stopped one stopped, and a cut node cut.
 pub(super) const AWAY: Nanos = Nanos::from_secs(1);
@@ -20,7 +20,7 @@ impl Fault {
         Fault::Kill,
         Fault::Stop,
         Fault::Cut,
-        Fault::SlaveKill,
+        Fault::ReplicaKill,
         Fault::BalancerKill,
         Fault::Upgrade,
         Fault::Leader,
@@ -33,7 +33,7 @@ impl Fault {
             Fault::Kill => "killed",
             Fault::Stop => "stopped",
             Fault::Cut => "cut",
-            Fault::SlaveKill => "slave killed",
+            Fault::ReplicaKill => "replica killed",
             Fault::BalancerKill => "balancer killed",
             Fault::Upgrade => "upgraded",
             Fault::Leader => "left alone: the log's leader killed",
@@ -42,21 +42,21 @@ impl Fault {
     }
 
     /// Process to inject the fault into; `None` if there is no suitable one.
-    pub(super) fn victim(self, processes: &Processes, load: &Load, draw: u64) -> Option<Part> {
+    pub(super) fn victim(self, processes: &Processes, load: &LoadProcess, draw: u64) -> Option<Part> {
         let (master, _) = processes.master?;
         let master = master.0 as usize;
         match self {
             Fault::Kill | Fault::Stop | Fault::Cut | Fault::Upgrade | Fault::Leader | Fault::Both => Some(master),
-            Fault::SlaveKill => {
-                let slaves: Vec<Part> = (0..processes.nodes()).filter(|part| *part != master).collect();
-                slaves.get(draw as usize % slaves.len().max(1)).copied()
+            Fault::ReplicaKill => {
+                let replicas: Vec<Part> = (0..processes.nodes()).filter(|part| *part != master).collect();
+                replicas.get(draw as usize % replicas.len().max(1)).copied()
             }
             Fault::BalancerKill => Some(processes.nodes() + load.busiest().unwrap_or(0)),
         }
     }
 
     fn is_of_master(self) -> bool {
-        !matches!(self, Fault::SlaveKill | Fault::BalancerKill)
+        !matches!(self, Fault::ReplicaKill | Fault::BalancerKill)
     }
 }
 
@@ -112,11 +112,11 @@ impl Outage {
     }
 
     /// Fills the figures from the nodes' reports and the clients' answers.
-    pub(super) fn explain(&mut self, seen: &[(NodeId, Seen)], load: &Load, nodes: usize, now: Time) {
+    pub(super) fn explain(&mut self, seen: &[(NodeId, Seen)], load: &LoadProcess, nodes: usize, now: Time) {
         let until = self.back.unwrap_or(now) + AFTER;
         self.not_served = load.not_served(self.at, until);
-        self.reads_gap = gap(&load.served(Some(Kind::Read), Time::ZERO), self.at, until);
-        let counts = load.served(Some(Kind::Count), Time::ZERO);
+        self.reads_gap = gap(&load.served(Some(RequestKind::Read), Time::ZERO), self.at, until);
+        let counts = load.served(Some(RequestKind::Count), Time::ZERO);
         if self.fault == Fault::BalancerKill {
             self.gap = load.gap_of(self.part - nodes, self.at);
             return;

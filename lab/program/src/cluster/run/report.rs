@@ -5,11 +5,11 @@ use std::fmt::Write;
 use punctual_units::{Nanos, Time};
 use serde_json::{Value, json};
 
-use super::{Fault, NAMED_MAX, Outage, Report};
+use super::{Fault, NAMED_MAX, Outage, TrialReport};
 use punctual_report::summary::count;
 
 /// Report as text, one line per figure.
-pub(super) fn text(report: &Report) -> String {
+pub(super) fn text(report: &TrialReport) -> String {
     let mut text = String::new();
     if report.interrupted {
         text.push_str("ended by a signal\n");
@@ -61,8 +61,8 @@ fn line(outage: &Outage) -> String {
         after(outage.back),
     );
     match fault {
-        Fault::SlaveKill => format!(
-            "{name} killed, a slave: gap between acknowledgements {}, {cost}",
+        Fault::ReplicaKill => format!(
+            "{name} killed, a replica: gap between acknowledgements {}, {cost}",
             gap(outage.gap)
         ),
         Fault::BalancerKill => format!(
@@ -93,7 +93,7 @@ fn ms(span: Nanos) -> String {
 }
 
 /// Report as a JSON object.
-pub(super) fn document(report: &Report) -> Value {
+pub(super) fn document(report: &TrialReport) -> Value {
     let span = |span: Option<Nanos>| span.map(|span| span.0 as f64 * 1e-6);
     let outages: Vec<Value> = report
         .outages
@@ -124,11 +124,11 @@ pub(super) fn document(report: &Report) -> Value {
             "entries": report.entries,
             "takeovers": report.takeovers,
         },
-        "nodes": settings.nodes,
-        "balancers": settings.balancers,
+        "nodes": settings.cluster.nodes,
+        "balancers": settings.cluster.balancers,
         "clients": settings.clients(),
         "writes": settings.writes,
-        "work_ms": span(Some(settings.work)),
+        "work_ms": span(Some(settings.cluster.work)),
         "interrupted": report.interrupted,
         "load": report.tally.document(),
         "answers": report.tally.answers(),

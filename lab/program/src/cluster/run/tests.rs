@@ -6,7 +6,7 @@ use punctual_logs::{CommitLog, Local};
 use punctual_store::batch::WriteSet;
 
 use super::super::load::Fate;
-use super::audit::{Audit, Audited, Clients, Faults, compare};
+use super::audit::{Audit, Audited, Clients, Disagreements, compare};
 
 const OURS: FederationId = FederationId(1);
 
@@ -72,19 +72,19 @@ fn what_agrees_is_not_complained_of() {
         batch(1, 2, &[3]),
     ]);
     let told = told(&[DONE, Fate::Committed, DONE, Fate::NotExecuted, Fate::NeverExecuted]);
-    assert_eq!(compare(&log, &told), Faults::default());
+    assert_eq!(compare(&log, &told), Disagreements::default());
 }
 
 #[test]
 fn each_planted_fault_is_found() {
     let reign = || entry(0, 1, Body::Reign);
     let found = |entries: &[Vec<u8>], fates: &[Fate]| compare(&audit(entries), &told(fates));
-    let none = Faults::default;
+    let none = Disagreements::default;
 
     let lost = found(&[reign()], &[DONE, Fate::Committed]);
     assert_eq!(
         lost,
-        Faults {
+        Disagreements {
             acknowledged_lost: 2,
             ..none()
         }
@@ -92,7 +92,7 @@ fn each_planted_fault_is_found() {
     let twice = found(&[reign(), batch(0, 1, &[1]), batch(0, 1, &[1])], &[DONE]);
     assert_eq!(
         twice,
-        Faults {
+        Disagreements {
             executed_twice: 1,
             ..none()
         }
@@ -100,7 +100,7 @@ fn each_planted_fault_is_found() {
     let late = found(&[reign(), batch(0, 1, &[1])], &[Fate::NotExecuted]);
     assert_eq!(
         late,
-        Faults {
+        Disagreements {
             executed_though_late: 1,
             ..none()
         }
@@ -108,7 +108,7 @@ fn each_planted_fault_is_found() {
     let missing = found(&[reign()], &[Fate::Missing]);
     assert_eq!(
         missing,
-        Faults {
+        Disagreements {
             answers_missing: 1,
             ..none()
         }
@@ -117,7 +117,7 @@ fn each_planted_fault_is_found() {
     let wrong = found(&[reign(), batch(0, 1, &[1])], &[wrong]);
     assert_eq!(
         wrong,
-        Faults {
+        Disagreements {
             wrong_answers: 1,
             ..none()
         }
@@ -126,7 +126,7 @@ fn each_planted_fault_is_found() {
     let deposed = [reign(), entry(1, 2, Body::Reign), batch(0, 1, &[1])];
     assert_eq!(
         found(&deposed, &[DONE]),
-        Faults {
+        Disagreements {
             double_masters: 1,
             ..none()
         }
@@ -134,14 +134,14 @@ fn each_planted_fault_is_found() {
     let again = [reign(), entry(1, 1, Body::Reign)];
     assert_eq!(
         found(&again, &[]),
-        Faults {
+        Disagreements {
             double_masters: 1,
             ..none()
         }
     );
     assert_eq!(
         found(&[b"?".to_vec()], &[]),
-        Faults {
+        Disagreements {
             double_masters: 1,
             ..none()
         }

@@ -18,7 +18,7 @@ const DESCRIPTORS_SLACK: u64 = 64;
 
 /// Usage of a process at one instant. A process that replaces another keeps its name, but has another number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Sample {
+pub struct UsageSample {
     /// Milliseconds since the run's beginning.
     pub at_ms: u64,
     /// Private memory that is not backed by a file, in bytes.
@@ -36,7 +36,7 @@ pub struct Sample {
 pub struct Usage {
     every: Nanos,
     next: Nanos,
-    pub samples: BTreeMap<String, Vec<Sample>>,
+    pub samples: BTreeMap<String, Vec<UsageSample>>,
 }
 
 impl Default for Usage {
@@ -63,7 +63,7 @@ impl Usage {
     pub fn look(&mut self, name: String, process: u32, after: Nanos) {
         // A process that has just ended has neither.
         if let Some(((bytes, descriptors), cpu)) = taken(process).zip(process_cpu_time_of(process)) {
-            let sample = Sample {
+            let sample = UsageSample {
                 at_ms: after.0 / 1_000_000,
                 bytes,
                 descriptors,
@@ -74,7 +74,7 @@ impl Usage {
         }
     }
 
-    fn add(&mut self, name: String, sample: Sample) {
+    fn add(&mut self, name: String, sample: UsageSample) {
         let samples = self.samples.entry(name).or_default();
         samples.push(sample);
         if samples.len() > SAMPLES_MAX {
@@ -91,12 +91,12 @@ impl Usage {
 
     /// Largest samples of each process in the second quarter and in the last quarter of the run, in bytes and
     /// descriptors.
-    pub fn rows(&self) -> Vec<(String, [Sample; 2])> {
-        let row = |(name, samples): (&String, &Vec<Sample>)| {
+    pub fn rows(&self) -> Vec<(String, [UsageSample; 2])> {
+        let row = |(name, samples): (&String, &Vec<UsageSample>)| {
             let end = samples.last()?.at_ms;
             let most = |from: u64, until: u64| {
                 let within = samples.iter().filter(|sample| (from..=until).contains(&sample.at_ms));
-                within.copied().reduce(|a, b| Sample {
+                within.copied().reduce(|a, b| UsageSample {
                     at_ms: b.at_ms,
                     bytes: a.bytes.max(b.bytes),
                     descriptors: a.descriptors.max(b.descriptors),
@@ -111,7 +111,7 @@ impl Usage {
     /// Share of a core that each process used, on average from its first to its last sample, without the time it was
     /// away.
     pub fn shares(&self) -> BTreeMap<String, f64> {
-        let share = |samples: &Vec<Sample>| {
+        let share = |samples: &Vec<UsageSample>| {
             let pairs = samples.iter().zip(samples.iter().skip(1));
             let of_one = pairs.filter(|(a, b)| a.process == b.process);
             let (us, ms) = of_one.fold((0, 0), |(us, ms), (a, b)| {
@@ -126,7 +126,7 @@ impl Usage {
     /// Sentences on processes that grew. All `clients` of the run may have moved to one balancer, when the others died.
     pub fn growth(&self, clients: usize) -> Vec<String> {
         let descriptors_slack = DESCRIPTORS_SLACK + clients as u64;
-        let grew = |(name, [early, late]): (String, [Sample; 2])| {
+        let grew = |(name, [early, late]): (String, [UsageSample; 2])| {
             if Nanos::from_millis(late.at_ms) < LEAST {
                 return None;
             }
@@ -164,7 +164,7 @@ mod tests {
                 let (bytes, descriptors) = (bytes(second), descriptors(second));
                 usage.add(
                     "node 0".into(),
-                    Sample {
+                    UsageSample {
                         at_ms,
                         bytes,
                         descriptors,

@@ -1,6 +1,10 @@
 //! How the tests of this folder run the program.
 #![allow(dead_code, reason = "each file of tests uses some of it")]
 
+/// Certificates, made as the product's tests make theirs.
+#[path = "../../../../../crates/cli/tests/it/common/certificates.rs"]
+pub mod certificates;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,0 +1,237 @@
+//! `punctual cluster run`: balancers and nodes as processes of this machine, until Ctrl-C.
+
+pub mod processes;
+pub mod settings;
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{PipeWriter, Write};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use punctual_federation::ids::FederationId;
+use punctual_logs::Local;
+use punctual_logs::socket::{LogServer, SharedLog};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use self::processes::Processes;
+pub use self::settings::LocalSettings;
+use super::node::FOLDER_PREFIX;
+use super::watch::{self, Watching};
+use crate::args::ClusterRun;
+use crate::commands::print;
+use punctual_files::failure::Failure;
+use punctual_report::output::{Output, apart};
+use punctual_report::terminal::Live;
+
+/// Interval between looks for signals.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Carries out `punctual cluster run`; `command` is the command line as typed.
+pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
+    let settings = LocalSettings::of(arguments)?;
+    apart(&[
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
+    ])?;
+    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let ends = ended_by_signals()?;
+    let mut running = LocalCluster::start(&settings, &ends)?;
+    let head = format!(
+        "{} balancers, {} nodes, log: one file of this machine, not replicated; {}\n",
+        settings.balancers,
+        settings.nodes,
+        settings
+            .duration
+            .map_or("Ctrl-C ends them".into(), |most| format!("for {most}")),
+    );
+    let watching = announce(&running.processes, arguments, &head)?;
+    let began = Instant::now();
+    let is_over = |elapsed: Duration| settings.duration.is_some_and(|most| elapsed >= Duration::from(most));
+    let mut went_on = Ok(());
+    while went_on.is_ok() && !ends.load(Ordering::SeqCst) && !is_over(began.elapsed()) {
+        went_on = running.listen();
+    }
+    let past = watching.and_then(Watching::end);
+    went_on?;
+    running.processes.leave();
+    let Some(past) = past else {
+        return Ok(());
+    };
+    let written = [
+        json.map(|file| file.json(&past.document())),
+        html.map(|file| file.text(&watch::written(&past, command))),
+    ];
+    Failure::all(written.into_iter().flatten())
+}
+
+/// Nodes and balancers with their log, until this is dropped.
+pub struct LocalCluster {
+    // Dropped in this order: processes, their log, its folder.
+    /// The processes; [`Processes::leave`] ends them in order.
+    pub processes: Processes,
+    log: SharedLog<Local>,
+    _server: LogServer,
+    _folder: Folder,
+}
+
+impl LocalCluster {
+    /// Starts the log, the nodes and the balancers, and waits until one node is the master. `ends` gives this up.
+    ///
+    /// # Errors
+    /// If one of them cannot start.
+    pub fn start(settings: &LocalSettings, ends: &Arc<AtomicBool>) -> Result<LocalCluster, Failure> {
+        let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+        let folder = Folder::new()?;
+        let socket = folder.path().join("log.socket");
+        let log = Local::open(&folder.path().join("log")).map_err(|error| input(&error))?;
+        let log = SharedLog::new(log);
+        let served = log.clone();
+        let server = LogServer::start(&socket, move || Some(served.clone())).map_err(|error| input(&error))?;
+        let processes = Processes::start(random_id(), folder.path(), (socket, None), settings, None, ends)?;
+        Ok(LocalCluster {
+            processes,
+            log,
+            _server: server,
+            _folder: folder,
+        })
+    }
+
+    /// Client addresses of the nodes, by node number.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.processes.addresses(true)
+    }
+
+    /// Process ids of the nodes and balancers.
+    pub fn pids(&self) -> Vec<u32> {
+        self.processes.ids().map(|(_, _, process)| process).collect()
+    }
+
+    /// Takes reports of the processes for a moment.
+    ///
+    /// # Errors
+    /// If one has ended by itself, or the log's medium has failed.
+    fn listen(&mut self) -> Result<(), Failure> {
+        self.processes.listen(LOOK_EVERY)?;
+        let failure = self.log.log().failure().map(str::to_owned);
+        failure.map_or(Ok(()), |failure| Err(Failure::input([failure])))
+    }
+}
+
+/// Identity of a cluster that lives as long as its command: random, because process ids repeat on other machines.
+pub fn random_id() -> FederationId {
+    FederationId(RandomState::new().hash_one(std::process::id()))
+}
+
+/// Flag that SIGINT and SIGTERM set. The second signal ends this process as if it had no handler.
+///
+/// # Errors
+/// Those of the system.
+pub fn ended_by_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let registered = flag::register_conditional_default(signal, Arc::clone(&ends))
+            .and_then(|_| flag::register(signal, Arc::clone(&ends)));
+        registered.map_err(|error| Failure::input([error.to_string()]))?;
+    }
+    Ok(ends)
+}
+
+/// Prints `head` and the addresses for clients (on standard error, where JSON takes standard output). Starts the live
+/// view on a terminal, or a watch for the page and the JSON of `arguments`.
+///
+/// # Errors
+/// If standard output is closed, or the terminal cannot be taken.
+pub fn announce(processes: &Processes, arguments: &ClusterRun, head: &str) -> Result<Option<Watching>, Failure> {
+    let shown = |addresses: &[SocketAddr], between: &str| {
+        let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        shown.join(between)
+    };
+    let (balancers, nodes) = (processes.addresses(false), processes.addresses(true));
+    let line = format!(
+        "{head}redis-cli reaches the federation at {}, and each node alone at {} (replicas refuse writes there, and name \
+         the master); `punctual cluster balance` reaches nodes at {}\n",
+        shown(&balancers, ", "),
+        shown(&nodes, ", "),
+        shown(&processes.peers(), " "),
+    );
+    let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
+    match is_apart {
+        true => print(&line)?,
+        // A closed standard error is no reason to stop.
+        false => drop(std::io::stderr().write_all(line.as_bytes())),
+    }
+    let is_live = is_apart && watch::is_live(arguments.plain);
+    if !is_live && arguments.html.is_none() && arguments.json.is_none() {
+        return Ok(None);
+    }
+    let live = is_live.then(Live::take).transpose()?;
+    Ok(Some(Watching::start(&[balancers, nodes].concat(), live)))
+}
+
+/// Temporary folder of a cluster's files. It is removed at the end, also of a process that is killed.
+pub struct Folder {
+    folder: tempfile::TempDir,
+    _sweeper: Sweeper,
+}
+
+impl Folder {
+    /// Makes the folder, and starts the process that removes it after a kill.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new() -> Result<Folder, Failure> {
+        let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+        let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir();
+        let folder = folder.map_err(|error| input(&format!("a folder for the nodes' stores: {error}")))?;
+        let sweeper = Sweeper::start(folder.path()).map_err(|error| input(&error))?;
+        Ok(Folder {
+            folder,
+            _sweeper: sweeper,
+        })
+    }
+
+    /// Path of the folder.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Process that removes the run's folder if this one is killed. It ends shortly after this process closes the other end
+/// of its input.
+struct Sweeper {
+    child: Child,
+    input: Option<PipeWriter>,
+}
+
+impl Sweeper {
+    fn start(folder: &Path) -> std::io::Result<Sweeper> {
+        let (output, input) = std::io::pipe()?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .args(["process", "sweep"])
+            .arg(folder)
+            // Signals from a terminal to the run's processes (hang-up, Ctrl-\) must not end this one, which cleans up
+            // after them.
+            .process_group(0)
+            .stdin(output)
+            .stdout(Stdio::null());
+        Ok(Sweeper {
+            child: command.spawn()?,
+            input: Some(input),
+        })
+    }
+}
+
+impl Drop for Sweeper {
+    fn drop(&mut self) {
+        self.input = None;
+        drop(self.child.wait());
+    }
+}
