@@ -5,17 +5,17 @@ const WAYS: u32 = 8;
 
 /// A set-associative cache with random replacement: one number per place, however many keys there are.
 #[derive(Clone, Debug)]
-pub(super) struct Cache {
+pub(super) struct KeyCache {
     /// Key + 1; 0 is empty.
     places: Vec<u32>,
     sets: u32,
 }
 
-impl Cache {
+impl KeyCache {
     /// Makes an empty cache with room for about `keys` keys.
-    pub(super) fn new(keys: u32) -> Cache {
+    pub(super) fn new(keys: u32) -> KeyCache {
         let sets = (keys / WAYS).max(1);
-        Cache {
+        KeyCache {
             places: vec![0; (sets * WAYS) as usize],
             sets,
         }

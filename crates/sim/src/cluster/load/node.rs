@@ -8,7 +8,7 @@ use punctual_loop::backlog::{Backlog, BacklogDecision, BacklogLog, BacklogSeen};
 use punctual_platform::{Applied, KnobId, Machine, Plan, Provenance, Value};
 use punctual_units::{Nanos, Time};
 
-use super::cache::Cache;
+use super::cache::KeyCache;
 use super::summary::NodeSample;
 use super::{COST_FIRST, GateKind, NodeModel, PERIOD, Setup};
 
@@ -34,7 +34,7 @@ pub(super) struct NodeState {
     pub(super) running: Vec<Number>,
     /// When to look for expired queries next.
     pub(super) wake: Time,
-    cache: Cache,
+    cache: KeyCache,
     delays: Nanos,
     ended: u32,
     /// Items of backlog times seconds, since the last sampling point.
@@ -80,7 +80,7 @@ impl NodeState {
             meter: ProbeMeter::default(),
             running: vec![0; executors],
             wake: Time(u64::MAX),
-            cache: Cache::new(setup.work.cached),
+            cache: KeyCache::new(setup.work.cached),
             delays: Nanos::ZERO,
             ended: 0,
             area: 0.0,
