@@ -1,7 +1,6 @@
 //! The integration tests of this crate, in one program: a module for each question.
 
 mod cache;
-mod cluster;
 mod common;
 mod determinism;
 mod governors;

@@ -8,9 +8,9 @@
 //! Row k of a record is the mean delay of the queries that ended in period k, and the backlog (or the bound) in the
 //! same period, in thousands of items; the paper defines d(k) so.
 
+use punctual_cluster_sim::load::{BalancerKind, GateKind, NodeSample, QueryPolicy, QuerySource, Setup};
 use punctual_control::{ArxModel, Integration, OperatingPoint, Orders, R2_ACCEPTED, Recording, identify};
 use punctual_loop::backlog::{MODEL_ITEMS, bound_at, plant};
-use punctual_sim::cluster::load::{BalancerKind, GateKind, NodeSample, QueryPolicy, QuerySource, Setup};
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

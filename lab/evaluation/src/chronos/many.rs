@@ -1,7 +1,7 @@
 //! Balancers at 100 to 10,000 nodes, all with our admission. The total work of a run is kept constant: the more nodes,
 //! the shorter the run; the data grows with the nodes. Labels: `nodes`, `load`, `balancer`.
 
-use punctual_sim::cluster::load::{BalancerKind, GateKind, NodeModel, QueryPolicy, QuerySource, Setup, Summary};
+use punctual_cluster_sim::load::{BalancerKind, GateKind, NodeModel, QueryPolicy, QuerySource, Setup, Summary};
 use punctual_units::{Nanos, Time};
 
 use super::overload::short;

@@ -5,7 +5,7 @@
 //! `identify` learns a node's model on the node, and the paper's law from it. `paper` is the paper's testbed with one
 //! to five slaves, and with slaves that are removed. `overload` is an open loop from half to three times the capacity,
 //! `many` has up to 10,000 nodes. `figures` lists the charts, `rows` reduces each run to its figures. The simulator is
-//! [`punctual_sim::cluster::load`]; balancers and admission are those of the product.
+//! [`punctual_cluster_sim::load`]; balancers and admission are those of the product.
 
 mod figures;
 mod identify;

@@ -10,11 +10,11 @@
 //! in the same scenario with the same seed, without those that a node answers after it has announced that it leaves. A
 //! gate that prefers short queries when time is scarce serves more queries: that raises the capacity for all.
 
-use punctual_federation::admission::ServiceOrder;
-use punctual_sim::cluster::load::{
+use punctual_cluster_sim::load::{
     BalancerKind, ConnectionLimit, GateKind, Hot, NodeChange, NodeModel, QueryPolicy, QuerySource, Setup, Spread,
     Summary,
 };
+use punctual_federation::admission::ServiceOrder;
 use punctual_units::{Nanos, Time};
 
 use super::identify::{Learned, learn};

@@ -5,10 +5,10 @@
 //! connection), `service` (`random`, or `arrival`: first come, first served) and `reading` (of equation 5: `once`,
 //! `twice`); of Table 1 `removed`.
 
-use punctual_federation::admission::ServiceOrder;
-use punctual_sim::cluster::load::{
+use punctual_cluster_sim::load::{
     BalancerKind, ConnectionLimit, GateKind, NodeChange, QueryPolicy, Second, Setup, Summary,
 };
+use punctual_federation::admission::ServiceOrder;
 use punctual_units::Time;
 
 use super::identify::{Learned, learn};

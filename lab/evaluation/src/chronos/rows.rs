@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use punctual_sim::cluster::load::Summary;
+use punctual_cluster_sim::load::Summary;
 
 use super::Part;
 use crate::outcome::Table;

@@ -1,6 +1,6 @@
 //! The plan, the claims, and that threads do not matter.
 
-use punctual_sim::cluster::load::{BalancerKind, GateKind, QueryPolicy, Setup};
+use punctual_cluster_sim::load::{BalancerKind, GateKind, QueryPolicy, Setup};
 use punctual_units::Time;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_sim::cluster::{EventTrace, Mark, TraceRow, What};
+use punctual_cluster_sim::{EventTrace, Mark, TraceRow, What};
 
 /// Most rows that are printed: the last ones, which end with the violation.
 const ROWS_MAX: usize = 80;

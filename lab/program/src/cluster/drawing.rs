@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use punctual_sim::cluster::{EventTrace, Mark, What};
+use punctual_cluster_sim::{EventTrace, Mark, What};
 use punctual_units::Time;
 
 use super::chart::instant;

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use punctual_cluster_sim::history::{Deed, History, is_sensor};
 use punctual_federation::entry::{Body, Logged};
 use punctual_federation::ids::RequestId;
 use punctual_federation::message::{Answer, Operation, Output, Refusal, Work};
-use punctual_sim::cluster::history::{Deed, History, is_sensor};
 use punctual_units::{Nanos, Time};
 use serde_json::{Value, json};
 

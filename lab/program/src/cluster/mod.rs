@@ -17,8 +17,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use punctual_cluster_sim::{ClusterSettings, EventTrace, Keep, Plant, Violation};
 use punctual_platform::linux::process;
-use punctual_sim::cluster::{self, ClusterSettings, EventTrace, Keep, Plant, Violation};
 use punctual_units::{Nanos, Time};
 use serde_json::json;
 
@@ -208,7 +208,7 @@ fn parts(
 }
 
 fn part(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, export: Option<Export>) -> Part {
-    let report = cluster::run(settings, seed, plant, Keep::Nothing);
+    let report = punctual_cluster_sim::run(settings, seed, plant, Keep::Nothing);
     Part {
         seed,
         violated_at: report.violation.map(|violation| violation.at),
@@ -243,7 +243,7 @@ impl Sum {
 
 /// Simulates a failing seed again, to trace the events before its violation.
 fn again(settings: &ClusterSettings, seed: u64, at: Time, plant: Option<Plant>) -> Result<Failed, Failure> {
-    let report = cluster::run(settings, seed, plant, Keep::TraceUntil(at));
+    let report = punctual_cluster_sim::run(settings, seed, plant, Keep::TraceUntil(at));
     match (report.violation, report.trace) {
         (Some(violation), Some(trace)) => Ok(Failed { seed, violation, trace }),
         _ => Err(Failure::Internal(format!(

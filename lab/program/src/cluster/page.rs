@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_sim::cluster::{ClusterSettings, Plant};
+use punctual_cluster_sim::{ClusterSettings, Plant};
 
 use super::drawing::drawing;
 use super::{Failed, Sum, rows, settings, verdict};
@@ -57,7 +57,7 @@ pub fn page(
 
 #[cfg(test)]
 mod tests {
-    use punctual_sim::cluster::{EventTrace, Mark, Violation};
+    use punctual_cluster_sim::{EventTrace, Mark, Violation};
     use punctual_units::Time;
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_sim::cluster::ClusterSettings;
+use punctual_cluster_sim::ClusterSettings;
 use punctual_units::Nanos;
 use serde_json::{Value, json};
 

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use punctual_cluster_sim::history::Deed;
+use punctual_cluster_sim::{ClusterReport, ClusterSettings, Keep, Plant, run};
 use punctual_federation::ids::NodeId;
 use punctual_federation::message::{Answer, Fate, Output, Refusal, Stop};
-use punctual_sim::cluster::history::Deed;
-use punctual_sim::cluster::{ClusterReport, ClusterSettings, Keep, Plant, run};
 use punctual_units::{Nanos, Time};
 
 /// How many seeds each commit tries; `punctual-lab cluster sim --seeds N` tries as many as one likes.
@@ -49,7 +49,7 @@ fn assert_clean(settings: &ClusterSettings, seeds: Range<u64>) {
     let violated = |report: &ClusterReport| report.violation.is_some();
     if let Some(ClusterReport { seed, violation, .. }) = first(settings, seeds, None, violated) {
         let what = violation.map_or(String::new(), |violation| violation.to_string());
-        panic!("seed {seed}: {what}\nreplay it: cluster::run({settings:?}, {seed}, None, Keep::Trace)");
+        panic!("seed {seed}: {what}\nreplay it: run({settings:?}, {seed}, None, Keep::Trace)");
     }
 }
 
