@@ -64,7 +64,7 @@ pub(super) struct RunningTask {
 
 /// State of one core.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Core {
+pub(super) struct PipelineCore {
     pub work: Option<RunningTask>,
     /// Moves and daemons that wait, with their cycles; at most one for each stage and daemon.
     pub urgent: VecDeque<(CoreTask, f64)>,
@@ -78,9 +78,9 @@ pub(super) fn span(cycles: f64, clock: Hertz) -> Nanos {
     Nanos::from_secs_f64(cycles / clock.0 as f64).max(Nanos(1))
 }
 
-impl Core {
-    pub fn at(ambient: f64) -> Core {
-        let mut core = Core::default();
+impl PipelineCore {
+    pub fn at(ambient: f64) -> PipelineCore {
+        let mut core = PipelineCore::default();
         core.report.celsius = ambient;
         core.report.peak_celsius = ambient;
         core

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use smallvec::SmallVec;
 
-use super::core::{Core, CoreReport, CoreTask, Thermal};
+use super::core::{CoreReport, CoreTask, PipelineCore, Thermal};
 use super::graph::{PipelineModel, StepCost};
 
 /// Bound on the freezes that a report lists one by one.
@@ -146,7 +146,7 @@ pub struct Simulated {
     now: Time,
     stages: Vec<Stage>,
     levels: Vec<u32>,
-    cores: Vec<Core>,
+    cores: Vec<PipelineCore>,
     steps: SmallVec<[u8; CORES_MAX]>,
     /// Steps of the clocks once all moves are done.
     wanted: SmallVec<[u8; CORES_MAX]>,
@@ -183,7 +183,7 @@ impl Simulated {
             now: Time::ZERO,
             stages: start.mapping.cores().map(stage).collect(),
             levels: vec![0; pipeline.edges().len()],
-            cores: vec![Core::at(thermal.ambient_celsius); count],
+            cores: vec![PipelineCore::at(thermal.ambient_celsius); count],
             steps: start.steps.clone(),
             wanted: start.steps.clone(),
             fps,
