@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use punctual_sim::MachineModel;
 use punctual_sim::media::Media;
-use punctual_sim::pipeline::Mpsoc;
+use punctual_mpsoc::Mpsoc;
 
 fuzz_target!(|text: &str| {
     let _ = MachineModel::from_toml(text);

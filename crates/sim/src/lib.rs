@@ -17,8 +17,7 @@
 //!
 //! Machines are data (`model`, `file`, the folder `machines/`). Around a running machine are the kernel's governors,
 //! which set the clock while no controller does (`governor`), and faults of knobs and meters (`faults`). [`split::run`]
-//! runs tasks from the first release to the end of the last job under an allocator. [`pipeline`] simulates pipelines
-//! whose stages migrate between cores with clocks of their own.
+//! runs tasks from the first release to the end of the last job under an allocator.
 //!
 //! **Left out.** Write-backs, the size of values, interrupts, and the cost of turning a knob or, except in queues, of
 //! scheduling. Commits are volatile.
@@ -41,7 +40,6 @@ mod machine;
 pub mod media;
 mod memory;
 mod model;
-pub mod pipeline;
 mod power;
 mod queue;
 mod runner;

@@ -1,7 +1,7 @@
 //! Input of `punctual-lab experiment mig-*`: a machine whose cores have clocks of their own, from a file.
 
 use punctual_evaluation::mig::{Part, parts};
-use punctual_sim::pipeline::Mpsoc;
+use punctual_mpsoc::Mpsoc;
 
 use super::dual::file;
 use crate::args::Experiment;

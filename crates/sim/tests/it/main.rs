@@ -9,7 +9,6 @@ mod interference;
 mod lending;
 mod media;
 mod placement;
-mod regulator;
 mod scheduling;
 mod switching;
 mod updates;

@@ -4,8 +4,8 @@
 //! lowest clock. Labels: `mechanism` (`replica`, `recreate`), `kib`.
 
 use punctual_allocation::mapping::{Configuration, Idle, Mapping, Move, MoveCost};
+use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, Simulated, StepCost};
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
-use punctual_sim::pipeline::{MigrationModel, Mpsoc, PipelineModel, Simulated, StepCost};
 use punctual_units::{Nanos, Time};
 
 use super::single;

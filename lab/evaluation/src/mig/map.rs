@@ -6,7 +6,7 @@
 //! (`transition`, `mhz`), and so have the curves (`curve`: on 1, 2 or 3 cores, or the best; a sample is a frame rate).
 
 use punctual_allocation::mapping::{Configuration, Idle, Mapping, MappingRow, MappingTable, Problem, Search};
-use punctual_sim::pipeline::Mpsoc;
+use punctual_mpsoc::Mpsoc;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -19,7 +19,7 @@ mod radio;
 #[cfg(test)]
 mod tests;
 
-use punctual_sim::pipeline::Mpsoc;
+use punctual_mpsoc::Mpsoc;
 
 use crate::claims::judge;
 use crate::parallel::in_order;

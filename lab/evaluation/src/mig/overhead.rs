@@ -4,7 +4,7 @@
 //! core at the lowest clock. Labels of checkpoints: `task`. The same frames run with and without a checkpoint.
 
 use punctual_allocation::mapping::{Configuration, Idle};
-use punctual_sim::pipeline::{Daemon, MigrationModel, Mpsoc, PipelineReport, Simulated};
+use punctual_mpsoc::{Daemon, MigrationModel, Mpsoc, PipelineReport, Simulated};
 use punctual_units::{Nanos, Time};
 
 use super::radio::{TASK_BYTES, WORKERS, mapping, radio_of};

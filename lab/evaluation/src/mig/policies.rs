@@ -11,8 +11,8 @@
 use punctual_allocation::mapping::{
     ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, MappingTable, MoveCost, Problem, Search, thermal,
 };
+use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, Simulated, StepCost};
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
-use punctual_sim::pipeline::{MigrationModel, Mpsoc, PipelineModel, Simulated, StepCost};
 use punctual_units::{Hertz, Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -104,7 +104,7 @@ struct Ground {
     pipeline: PipelineModel,
     problem: Problem,
     table: MappingTable,
-    thermal: punctual_sim::pipeline::Thermal,
+    thermal: punctual_mpsoc::Thermal,
 }
 
 impl Ground {

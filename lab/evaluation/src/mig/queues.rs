@@ -6,7 +6,7 @@
 //! a larger state (label `demodulator`: its size in KiB; queues of [`ENOUGH`] frames).
 
 use punctual_allocation::mapping::{Idle, Move};
-use punctual_sim::pipeline::{MigrationModel, Mpsoc, PipelineModel, Simulated};
+use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, Simulated};
 use punctual_units::{Nanos, Time};
 
 use super::Part;

@@ -9,8 +9,8 @@
 //! one core and its 900 on two.
 
 use punctual_allocation::mapping::{Configuration, Cores, Idle, Mapping, Problem};
+use punctual_mpsoc::{Mpsoc, PipelineModel, StepCost};
 use punctual_pipelines::{EdgeSpec, Graph, GraphError, StageSpec, WhenFull};
-use punctual_sim::pipeline::{Mpsoc, PipelineModel, StepCost};
 
 /// Cycles of a frame, all tasks together.
 pub const FRAME_CYCLES: f64 = 1e6 / 6.0;

@@ -30,14 +30,14 @@
 //! **Left out.** The bus: cores do not slow each other down. Heat does not flow between cores. Changing a clock, and
 //! entering or leaving the low-power state, take no time.
 
-mod core;
+mod cores;
 mod engine;
 mod graph;
 mod mpsoc;
 #[cfg(test)]
 mod tests;
 
-pub use self::core::{CoreReport, Thermal, Times};
+pub use cores::{CoreReport, Thermal, Times};
 pub use engine::{CAPTURED_MAX, Daemon, FREEZES_MAX, Freeze, MigrationModel, Observed, PipelineReport, Simulated};
 pub use graph::{Edge, PipelineError, PipelineModel, StepCost};
 pub use mpsoc::{Checkpoint, DaemonModel, Mpsoc, Recreation};

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use smallvec::SmallVec;
 
-use super::core::{CoreReport, CoreTask, PipelineCore, Thermal};
+use super::cores::{CoreReport, CoreTask, PipelineCore, Thermal};
 use super::graph::{PipelineModel, StepCost};
 
 /// Bound on the freezes that a report lists one by one.

@@ -12,11 +12,11 @@ use punctual_loop::{
     Answer, CLOCKS_EVERY, ClockDomain, ClockGround, Clocks, ClocksSeen, Event, MadeFor, ModelDocument, Regulator,
     RegulatorOptions, Vitals,
 };
+use punctual_mpsoc::{MigrationModel, PipelineModel, Simulated, StepCost, Thermal};
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_platform::{
     Applied, ClockOffer, KnobId, KnobOffer, Measure, MeterId, Offers, Provenance, Range, Readings,
 };
-use punctual_sim::pipeline::{MigrationModel, PipelineModel, Simulated, StepCost, Thermal};
 use punctual_units::{CoreId, Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{ControllerKind, Goal, JobOutcome, Pace, Split, TaskGoal, UpdateMode};
 use rand::{RngExt, SeedableRng};

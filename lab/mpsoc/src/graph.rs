@@ -68,7 +68,7 @@ impl PipelineModel {
     ///
     /// ```
     /// use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
-    /// use punctual_sim::pipeline::{PipelineModel, StepCost};
+    /// use punctual_mpsoc::{PipelineModel, StepCost};
     /// let edge = EdgeSpec { slots: 4, frame_bytes: 100, full: WhenFull::Wait };
     /// let graph = Graph::builder("two")
     ///     .stage(StageSpec::new("source").makes(&[1]))

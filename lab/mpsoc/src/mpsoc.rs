@@ -5,11 +5,10 @@ use punctual_units::Hertz;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-use super::core::Thermal;
-use crate::check::ModelError;
-use crate::file::{MachineFileError, read};
+use super::cores::Thermal;
+use punctual_sim::{MachineFileError, ModelError, read_file};
 
-const MPSOC: &str = include_str!("../../../../machines/mpsoc.toml");
+const MPSOC: &str = include_str!("../../../machines/mpsoc.toml");
 
 /// Bound on the steps of a clock grid.
 const GRID_STEPS_MAX: u32 = 32;
@@ -91,7 +90,7 @@ impl Mpsoc {
     /// # Errors
     /// [`MachineFileError`] for the first fault; put the file's name and a colon before the message.
     pub fn from_toml(text: &str) -> Result<Mpsoc, MachineFileError> {
-        read(text, "machine", Mpsoc::check)
+        read_file(text, "machine", Mpsoc::check)
     }
 
     /// Checks that the machine can be simulated.
