@@ -20,10 +20,10 @@
 //! # Ok::<(), punctual_logs::LogError>(())
 //! ```
 //!
-//! [`Memory`] is the reference, [`Unreliable`] loses, delays and repeats calls, [`Local`] is a file of one machine,
-//! `socket::LogClient` calls a log in another process, `Etcd` is replicated (feature `etcd`). All pass [`conformance`].
+//! [`Memory`] is the reference, [`Local`] is a file of one machine, `socket::LogClient` calls a log in another process,
+//! `Etcd` is replicated (feature `etcd`). All pass one suite (`tests/it/suite.rs`), also behind a network that loses,
+//! delays and repeats calls.
 
-pub mod conformance;
 #[cfg(all(feature = "etcd", target_os = "linux"))]
 pub mod etcd;
 pub mod frame;
@@ -33,7 +33,6 @@ mod memory;
 mod revision;
 #[cfg(target_os = "linux")]
 pub mod socket;
-mod unreliable;
 
 #[cfg(all(feature = "etcd", target_os = "linux"))]
 pub use etcd::Etcd;
@@ -41,4 +40,3 @@ pub use local::{Local, LocalError};
 pub use log::{Appended, CommitLog, ENTRY_BYTES_MAX, FORMAT, Identity, LogError, LogRecord, Stretch};
 pub use memory::Memory;
 pub use revision::{FederationId, Revision};
-pub use unreliable::{FaultRates, Unreliable};

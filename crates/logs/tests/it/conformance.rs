@@ -6,12 +6,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
-use punctual_logs::conformance::{APPENDERS, LogCall, check};
 use punctual_logs::{
-    Appended, CommitLog, FORMAT, FaultRates, FederationId, Identity, Local, LogError, LogRecord, Memory, Revision,
-    Stretch, Unreliable,
+    Appended, CommitLog, FORMAT, FederationId, Identity, Local, LogError, LogRecord, Memory, Revision, Stretch,
 };
 use tempfile::TempDir;
+
+use crate::suite::{APPENDERS, LogCall, check};
+use crate::unreliable::{FaultRates, Unreliable};
 
 const OURS: Identity = Identity {
     federation: FederationId(1),

@@ -2,4 +2,6 @@
 
 mod conformance;
 mod interrupted;
+mod suite;
 mod trim;
+mod unreliable;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Appended, CommitLog, Identity, LogError, LogRecord, Memory, Revision, Stretch};
+use punctual_logs::{Appended, CommitLog, Identity, LogError, LogRecord, Memory, Revision, Stretch};
 
 /// Most appends that are delayed at once; further ones are not delayed.
 const DELAYED_MAX: usize = 16;
@@ -43,14 +43,6 @@ impl Unreliable {
             random: seed,
             delayed: VecDeque::new(),
         }
-    }
-
-    /// The log, after all delayed appends have arrived.
-    pub fn settled(mut self) -> Memory {
-        while let Some((last, entry)) = self.delayed.pop_front() {
-            let _ = self.log.append(last, &entry); // no caller is left for the answer
-        }
-        self.log
     }
 
     /// SplitMix64 (Steele, Lea and Flood, 2014): a whole generator would be a dependency for a coin.

@@ -4,7 +4,7 @@
 //! lists: entries known to be in the log, and entries that may come into it at one revision each. Every answer must
 //! agree with both. The caller supplies the steps, for example from a property test, which shrinks and replays them.
 
-use crate::{Appended, CommitLog, FORMAT, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
+use punctual_logs::{Appended, CommitLog, FORMAT, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
 
 /// Number of appenders in a run.
 pub const APPENDERS: usize = 2;
