@@ -167,18 +167,6 @@ pub enum Problem {
     /// More than can be counted exactly.
     #[error("has more than {0} instructions or requests; profile a part of the run")]
     TooLong(u64),
-    /// Remarks that do not agree, in a file or in those of a set.
-    #[error(
-        "says {key}: {found}, but {before} was said before: profiles of one set are of one machine and of one kind"
-    )]
-    OtherFact {
-        /// Key of the remark.
-        key: String,
-        /// Value in this remark.
-        found: String,
-        /// Value of an earlier remark.
-        before: String,
-    },
     /// A figure of the timing model.
     #[error("cannot be timed: {figure} is {value}; it must be finite and positive (cycles of a wait may be 0)")]
     Timing {

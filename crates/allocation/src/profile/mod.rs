@@ -15,7 +15,6 @@
 mod accuracy;
 mod course;
 mod error;
-mod facts;
 mod measured;
 mod merge;
 mod phases;
@@ -28,7 +27,6 @@ mod windows;
 pub use accuracy::Accuracy;
 pub use course::Course;
 pub use error::{Problem, ReadError};
-pub use facts::{Facts, ProfileOrigin};
 pub use measured::{MeasuredRuns, Span};
 pub use phases::Kinds;
 pub use recording::{Compiled, PHASES_MAX, ProfileOptions, ProfileRecording, load};

@@ -11,6 +11,7 @@ mod cost;
 mod decide;
 #[cfg(test)]
 mod edf;
+mod facts;
 mod figures;
 mod half;
 mod measured;
@@ -36,6 +37,7 @@ use profiles::Prepared;
 use sets::MEASURED;
 use variant::Variant;
 
+pub use facts::{Facts, ProfileOrigin, SetError};
 pub use profiles::{ProfileSet, WAY_BYTES, shipped};
 pub use sets::{File, read};
 pub use tasksets::{SETS, TaskSet, draw};

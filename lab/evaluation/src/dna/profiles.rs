@@ -1,11 +1,11 @@
 //! The sets of profiles that the experiments run on.
 
 use punctual_allocation::policy::Exact;
-use punctual_allocation::profile::{ProfileOrigin, ReadError};
 use punctual_allocation::{Objective, Profile, Programs};
 use punctual_sim::split::{RunnableProfile, SplitModel};
 
 use super::decide::POOL;
+use super::facts::{ProfileOrigin, SetError};
 use super::sets::{read, size};
 
 /// Size of a way where no profile of a set states it, in bytes: that of the fifth paper's machine.
@@ -64,7 +64,7 @@ const SHIPPED: [(&str, &[u8]); 6] = [
 ///
 /// # Errors
 /// None for the shipped files; tests read them.
-pub fn shipped() -> Result<Vec<ProfileSet>, ReadError> {
+pub fn shipped() -> Result<Vec<ProfileSet>, SetError> {
     read(&SHIPPED)
 }
 

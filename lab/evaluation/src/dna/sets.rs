@@ -4,10 +4,9 @@
 //! ways ([`Facts`]); facts that it does not state are assumed, and reported as assumed.
 
 use punctual_allocation::Grid;
-use punctual_allocation::profile::{
-    Compiled, Facts, Problem, ProfileOptions, ProfileOrigin, ProfileRecording, ReadError,
-};
+use punctual_allocation::profile::{Compiled, ProfileOptions, ProfileRecording, ReadError};
 
+use super::facts::{Facts, ProfileOrigin, SetError};
 use super::profiles::{PHASES, ProfileSet, WAY_BYTES};
 
 /// A file to read: its name and its bytes.
@@ -23,8 +22,8 @@ pub(super) const MEASURED: &str = "measured";
 /// counted, and ways are as large as in the set's other files, or [`WAY_BYTES`].
 ///
 /// # Errors
-/// [`ReadError`] of the first file that cannot be used, or that is of another kind or machine than its set.
-pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
+/// [`SetError`] of the first file that cannot be used, or that is of another kind or machine than its set.
+pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, SetError> {
     let options = ProfileOptions {
         grid: Some(Grid::PAPER),
         phases: PHASES,
@@ -56,7 +55,7 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, ReadError> {
             sets.push(Gathered::new(name, kind));
             sets.len() - 1
         });
-        sets[place].take(file, facts, kind, compiled).map_err(refused)?;
+        sets[place].take(file, facts, kind, compiled)?;
     }
     Ok(sets.into_iter().map(Gathered::whole).collect())
 }
@@ -88,9 +87,10 @@ impl Gathered {
     }
 
     /// Adds the profile of `file` and checks its facts against the set's.
-    fn take(&mut self, file: &str, facts: Facts, kind: ProfileOrigin, compiled: Compiled) -> Result<(), Problem> {
-        let other = |key: &str, found: String, before: String| Problem::OtherFact {
-            key: key.to_string(),
+    fn take(&mut self, file: &str, facts: Facts, kind: ProfileOrigin, compiled: Compiled) -> Result<(), SetError> {
+        let other = |key, found: String, before: String| SetError::OtherFact {
+            place: file.to_string(),
+            key,
             found,
             before,
         };

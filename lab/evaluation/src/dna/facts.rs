@@ -9,8 +9,32 @@
 //! | `kind` | `modelled`: from a model of caches and of time; `counted`: by a processor's counters |
 //! | `way-bytes` | bytes of a way of the last-level cache |
 
-use super::error::{Problem, ReadError};
-use super::rows::shown;
+use punctual_allocation::profile::{Problem, ReadError};
+
+/// Characters of a wrong value that an error repeats.
+const SHOWN_MAX: usize = 40;
+
+/// Fault of a file in a set of profiles.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SetError {
+    /// The file is no profile, or a remark has an impossible value.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Remarks that do not agree, in a file or in those of a set.
+    #[error(
+        "{place}: says {key}: {found}, but {before} was said before: profiles of one set are of one machine and of one kind"
+    )]
+    OtherFact {
+        /// File, and line if one is at fault.
+        place: String,
+        /// Key of the remark.
+        key: &'static str,
+        /// Value in this remark.
+        found: String,
+        /// Value of an earlier remark.
+        before: String,
+    },
+}
 
 /// Where a profile's figures come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,66 +68,74 @@ impl Facts {
     /// Reads the remarks in `bytes`, which came from `file`.
     ///
     /// # Errors
-    /// [`ReadError`] names the line with a value that is invalid, or differs from an earlier one.
-    ///
-    /// # Examples
-    /// ```
-    /// use punctual_allocation::profile::{Facts, ProfileOrigin};
-    ///
-    /// let facts = Facts::read("x.csv", b"window_index,...\n# kind: modelled\n# way-bytes: 65536\n")?;
-    /// assert_eq!(facts, Facts { kind: Some(ProfileOrigin::Modelled), way_bytes: Some(65_536) });
-    /// # Ok::<(), punctual_allocation::profile::ReadError>(())
-    /// ```
-    pub fn read(file: &str, bytes: &[u8]) -> Result<Facts, ReadError> {
+    /// [`SetError`] names the line with a value that is invalid, or differs from an earlier one.
+    pub fn read(file: &str, bytes: &[u8]) -> Result<Facts, SetError> {
         let mut facts = Facts::default();
-        for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
-            let Some((key, value)) = remark(line) else { continue };
-            facts.take(key, value).map_err(|problem| ReadError {
-                file: file.to_string(),
-                line: Some(number),
-                problem,
-            })?;
+        for (line, text) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+            if let Some((key, value)) = remark(text) {
+                facts.take(Remark { file, line, key, value })?;
+            }
         }
         Ok(facts)
     }
 
-    fn take(&mut self, key: &str, value: &str) -> Result<(), Problem> {
-        let wrong = |expected| Problem::Number {
-            column: key.to_string(),
-            text: shown(value),
-            expected,
-        };
-        match key {
+    fn take(&mut self, remark: Remark<'_>) -> Result<(), SetError> {
+        match remark.key {
             "kind" => {
                 let kinds = [ProfileOrigin::Modelled, ProfileOrigin::Counted];
-                let kind = kinds.into_iter().find(|kind| kind.name() == value);
-                let kind = kind.ok_or_else(|| wrong("modelled or counted"))?;
-                agree(key, &mut self.kind, kind, ProfileOrigin::name)
+                let kind = kinds.into_iter().find(|kind| kind.name() == remark.value);
+                let kind = kind.ok_or_else(|| remark.wrong("modelled or counted"))?;
+                remark.agree("kind", &mut self.kind, kind, ProfileOrigin::name)
             }
             "way-bytes" => {
-                let bytes = value.parse().ok().filter(|bytes| *bytes > 0);
-                let bytes: u64 = bytes.ok_or_else(|| wrong("a whole number of bytes, at least 1"))?;
-                agree(key, &mut self.way_bytes, bytes, |bytes: u64| bytes)
+                let bytes = remark.value.parse().ok().filter(|bytes| *bytes > 0);
+                let bytes: u64 = bytes.ok_or_else(|| remark.wrong("a whole number of bytes, at least 1"))?;
+                remark.agree("way-bytes", &mut self.way_bytes, bytes, |bytes: u64| bytes)
             }
             _ => Ok(()),
         }
     }
 }
 
-/// Stores a value if none is known, and refuses one that differs from the known one.
-fn agree<V: Copy + PartialEq, S: ToString>(
-    key: &str,
-    known: &mut Option<V>,
-    value: V,
-    said: impl Fn(V) -> S,
-) -> Result<(), Problem> {
-    match *known.get_or_insert(value) {
-        before if before == value => Ok(()),
-        before => Err(Problem::OtherFact {
-            key: key.to_string(),
-            found: said(value).to_string(),
-            before: said(before).to_string(),
-        }),
+/// A line `# key: value`, and where it stands.
+struct Remark<'a> {
+    file: &'a str,
+    line: usize,
+    key: &'a str,
+    value: &'a str,
+}
+
+impl Remark<'_> {
+    fn wrong(&self, expected: &'static str) -> SetError {
+        let problem = Problem::Number {
+            column: self.key.to_string(),
+            text: self.value.chars().take(SHOWN_MAX).collect(),
+            expected,
+        };
+        SetError::Read(ReadError {
+            file: self.file.to_string(),
+            line: Some(self.line),
+            problem,
+        })
+    }
+
+    /// Stores a value if none is known, and refuses one that differs from the known one.
+    fn agree<V: Copy + PartialEq, S: ToString>(
+        &self,
+        key: &'static str,
+        known: &mut Option<V>,
+        value: V,
+        said: impl Fn(V) -> S,
+    ) -> Result<(), SetError> {
+        match *known.get_or_insert(value) {
+            before if before == value => Ok(()),
+            before => Err(SetError::OtherFact {
+                place: format!("{}:{}", self.file, self.line),
+                key,
+                found: said(value).to_string(),
+                before: said(before).to_string(),
+            }),
+        }
     }
 }
 
