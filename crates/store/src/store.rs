@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Deref};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
-use punctual_os::{Os, Refusal};
+use punctual_os::Os;
 use punctual_units::{Nanos, ObjectId, ObjectName, Revision, Share, Time};
 
 use crate::batch::{is_reserved, read_created, read_revision, read_upto};
@@ -473,11 +473,6 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// The durability level of a commit that has returned.
     pub fn durability(&self) -> Durability {
         self.engine.durability()
-    }
-
-    /// Reason for which holders of the write lock cannot inherit priorities here; `None` until an attempt fails.
-    pub fn inheritance_refusal(&self) -> Option<&Refusal> {
-        self.permits.refusal()
     }
 
     /// The operating system whose clock and threads the store uses.

@@ -183,6 +183,7 @@ impl<O: Os> PermitQueue<O> {
     }
 
     /// The refusal of the first attempt to inherit a priority; `None` if none was refused.
+    #[cfg(test)]
     pub fn refusal(&self) -> Option<&Refusal> {
         self.refusal.get()
     }

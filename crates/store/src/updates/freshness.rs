@@ -31,18 +31,6 @@ use super::SensorSpec;
 use super::due::DueHeap;
 use super::gaps::{Gap, Gaps};
 
-/// Whether a value sampled at `sampled_at` is fresh `now`: `now - sampled_at <= avi`.
-///
-/// ```
-/// use punctual_store::updates::is_fresh;
-/// use punctual_units::{Nanos, Time};
-/// assert!(is_fresh(Time(30), Time(10), Nanos(20)));
-/// assert!(!is_fresh(Time(31), Time(10), Nanos(20)));
-/// ```
-pub fn is_fresh(now: Time, sampled_at: Time, avi: Nanos) -> bool {
-    now.since(sampled_at) <= avi
-}
-
 /// The consequences of one reading for the freshness of its object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prospect {

@@ -43,7 +43,6 @@ mod tests;
 
 pub use admission::{AdmissionOptions, MARGIN_DEFAULT};
 pub use event::AdmissionEvent;
-pub use freshness::is_fresh;
 pub use ledger::{Reconciliation, SensorBalance, UpdateCounts};
 pub use shedding::Shedding;
 

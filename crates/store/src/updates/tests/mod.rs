@@ -26,6 +26,11 @@ fn options(minimum: f64, shedding: Shedding, margin: u64) -> AdmissionOptions {
     }
 }
 
+/// Whether a value sampled at `sampled_at` is fresh `now`.
+fn is_fresh(now: Time, sampled_at: Time, avi: Nanos) -> bool {
+    now.since(sampled_at) <= avi
+}
+
 /// Offers the next update of `sensor`, sampled `now`.
 fn offer(updates: &mut Updates, sensor: u32, now: u64) -> Offered {
     let sensor = SensorId(sensor);
