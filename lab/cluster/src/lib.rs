@@ -17,6 +17,7 @@
 //! **Left out.** Bytes that change on their way or on disk, and a log that forgets acknowledged entries: no order of
 //! messages compensates for these (docs/federation.md lists the assumptions). Clocks that run backwards.
 
+pub mod balancers;
 pub mod check;
 mod client;
 mod clock;

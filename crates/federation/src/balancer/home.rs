@@ -8,9 +8,9 @@
 //! ```
 //!
 //! and takes the first home that answers no later than the mean of all nodes plus [`SLACK`] of their mean wait, else
-//! the node that would answer first. That is consistent hashing with bounded loads (see [`super::bounded`]) where a
-//! load is a time: a node that is slower, or whose queries are longer, is full earlier. The busier all nodes are, the
-//! more the saving by cached data counts, and the less an early answer.
+//! the node that would answer first. That is consistent hashing with bounded loads (V. Mirrokni, M. Thorup and M.
+//! Zadimoghaddam, SODA 2018) where a load is a time: a node that is slower, or whose queries are longer, is full
+//! earlier. The busier all nodes are, the more the saving by cached data counts, and the less an early answer.
 //!
 //! *Why the mean and not the least.* The least of many waits falls with their number: of 1000 nodes one is idle by
 //! chance, and compared to it every home is too slow. Queries then leave their homes, find nothing cached elsewhere,
@@ -32,9 +32,8 @@
 
 use punctual_units::{Nanos, Time};
 
-use super::bounded::{place, ring};
 use super::least::Least;
-use super::ring::HashRing;
+use super::ring::{HashRing, place};
 use super::table::{NodeTable, TooLarge};
 use super::{Balancer, Period, Query, QueryReply};
 use crate::admission::{BacklogReport, Late};
@@ -188,7 +187,7 @@ impl Home {
                 age(node).ratio(oldest)
             }
         };
-        self.ring = ring(nodes, |node| ((share(node) * POINTS as f64) as u64).max(1));
+        self.ring = HashRing::with_points(nodes, |node| ((share(node) * POINTS as f64) as u64).max(1));
         self.ramping = nodes.iter().any(|node| share(*node) < 1.0);
         self.stale = false;
     }

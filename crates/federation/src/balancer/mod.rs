@@ -9,42 +9,22 @@
 //!
 //! **Method.** A [`Balancer`] gets the events and is asked for a node. It reads no clock and draws no random number:
 //! each query carries one. It has no state that matters: another balancer takes over with nothing but the list of
-//! nodes, and several can work beside each other.
-//!
-//! | name | how it decides | from |
-//! |---|---|---|
-//! | `rr` ([`RoundRobin`]) | one after the other | the paper's baseline |
-//! | `prop` ([`Proportional`]) | at random, in proportion to 1 / delay of the last period | the paper's baseline |
-//! | `fc-prop` ([`Proportional`]) | the same with the nodes' bounds d_i | Chronos-C, equation 7 |
-//! | `fc-hash` ([`FcHash`]) | the key's place on a circle of which each node has d_i / sum d | Chronos-C, equation 8 |
-//! | `p2c` ([`PeakEwma`]) | the better of two random ones, by latency and queries in flight | Finagle |
-//! | `prequal` ([`Prequal`]) | the best of a pool of probes: not hot, then least latency | Google, 2024 |
-//! | `bounded` ([`Bounded`]) | the key's node, or the next one on the circle below 1.25 of the mean load | Google, 2018 |
-//! | `ours` ([`Home`]) | the key's node unless it is behind the mean of all by more than a quarter of their wait | here |
+//! nodes, and several can work beside each other. [`Home`] takes the key's node unless it is behind the mean of all by
+//! more than a quarter of their wait; balancers of papers and of other projects are in the lab (`lab/cluster`).
 
-mod bounded;
-mod fc_hash;
 mod home;
 mod least;
-mod p2c;
-pub mod prequal;
 mod ring;
-mod shares;
 mod table;
 
 use punctual_units::{Nanos, Time};
-use serde::{Deserialize, Serialize};
 
 use crate::admission::{BacklogReport, Late};
 use crate::ids::NodeId;
 
-pub use bounded::{BOUND, Bounded};
-pub use fc_hash::{FcHash, POINTS_MAX};
 pub use home::{BUDGET, BUDGET_MAX, HOMES, Home, RAMP, SLACK};
-pub use p2c::{DECAY, PeakEwma};
-pub use prequal::Prequal;
-pub use shares::{By, Proportional, RoundRobin};
-pub use table::{NODES_MAX, TooLarge};
+pub use ring::{HashRing, place};
+pub use table::{NODES_MAX, NodeTable, TooLarge};
 
 /// A query as policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,15 +60,6 @@ pub struct Period {
     pub report: BacklogReport,
 }
 
-/// A node's answer to a probe: how busy it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Probe {
-    /// Queries admitted and not finished.
-    pub in_flight: u32,
-    /// Median latency of recent queries that arrived with as many in flight.
-    pub latency: Nanos,
-}
-
 /// A policy that chooses the node for each query.
 pub trait Balancer: std::fmt::Debug + Send {
     /// The node for a query; `None` if there is no node. The query counts as sent: one [`Balancer::answered`] follows,
@@ -106,12 +77,6 @@ pub trait Balancer: std::fmt::Debug + Send {
     /// Notes the state of the nodes at a sampling point, once a period.
     fn period(&mut self, _nodes: &[Period], _now: Time) {}
 
-    /// Adds the nodes to probe because of this query to `asked`.
-    fn probes(&mut self, _query: &Query, _asked: &mut Vec<NodeId>) {}
-
-    /// Notes a node's answer to a probe.
-    fn probed(&mut self, _node: NodeId, _probe: Probe, _now: Time) {}
-
     /// Adds a node, which may be chosen from now on. `now`: when it began to serve.
     ///
     /// # Errors
@@ -123,21 +88,11 @@ pub trait Balancer: std::fmt::Debug + Send {
 }
 
 /// A pseudo-random number computed from another one (Steele, Lea and Flood's SplitMix64): not for secrets.
-pub(crate) fn mixed(number: u64) -> u64 {
+pub fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
-}
-
-/// Maps a number to a share, 0 included, 1 excluded.
-pub(crate) fn unit(draw: u64) -> f64 {
-    (draw >> 11) as f64 / (1u64 << 53) as f64
-}
-
-/// Maps a random number to `0..count`; `count` must be above 0.
-pub(crate) fn below(draw: u64, count: usize) -> usize {
-    ((u128::from(draw) * count as u128) >> 64) as usize
 }
 
 #[cfg(test)]

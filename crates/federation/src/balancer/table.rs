@@ -14,7 +14,7 @@ pub struct TooLarge {
 
 /// A value for each node that has joined.
 #[derive(Clone, Debug)]
-pub(super) struct NodeTable<T> {
+pub struct NodeTable<T> {
     values: Vec<Option<T>>,
     /// The nodes that have joined, by number.
     nodes: Vec<NodeId>,
@@ -31,20 +31,20 @@ impl<T> Default for NodeTable<T> {
 
 impl<T> NodeTable<T> {
     /// The nodes that have joined, by number.
-    pub(super) fn nodes(&self) -> &[NodeId] {
+    pub fn nodes(&self) -> &[NodeId] {
         &self.nodes
     }
 
-    pub(super) fn get(&self, node: NodeId) -> Option<&T> {
+    pub fn get(&self, node: NodeId) -> Option<&T> {
         self.values.get(node.0 as usize)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, node: NodeId) -> Option<&mut T> {
+    pub fn get_mut(&mut self, node: NodeId) -> Option<&mut T> {
         self.values.get_mut(node.0 as usize)?.as_mut()
     }
 
     /// Adds a node; a node that has joined already keeps its value, and the answer is `false`.
-    pub(super) fn join(&mut self, node: NodeId, value: T) -> Result<bool, TooLarge> {
+    pub fn join(&mut self, node: NodeId, value: T) -> Result<bool, TooLarge> {
         let at = node.0 as usize;
         if at >= NODES_MAX {
             return Err(TooLarge { node });
@@ -61,7 +61,7 @@ impl<T> NodeTable<T> {
     }
 
     /// Removes a node; `false` if it had not joined.
-    pub(super) fn leave(&mut self, node: NodeId) -> bool {
+    pub fn leave(&mut self, node: NodeId) -> bool {
         let Ok(place) = self.nodes.binary_search(&node) else {
             return false;
         };

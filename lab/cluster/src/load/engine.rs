@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use punctual_federation::admission::{Ask, BacklogReport, Late, Reason};
-use punctual_federation::balancer::{Balancer, Probe, Query, QueryReply};
+use punctual_federation::balancer::{Query, QueryReply};
 use punctual_federation::ids::NodeId;
 use punctual_loop::backlog::{Backlog, BacklogGround, BacklogLog};
 use punctual_units::{Nanos, Time};
@@ -16,6 +16,7 @@ use super::{
     BalancerKind, ConnectionLimit, GateKind, HEARTBEAT, NodeChange, PERIOD, QueryPolicy, QuerySource, Setup,
     TRANSACTION,
 };
+use crate::balancers::{Probe, ProbingBalancer};
 
 /// Kinds of events. Nodes, balancers and changes are numbers here: events are copied often.
 #[derive(Clone, Copy, Debug)]
@@ -133,7 +134,7 @@ pub(super) struct Engine<'s> {
     law: Option<Backlog>,
     /// Number of deaths of each node: queries begun before the last do not finish.
     lives: Vec<u32>,
-    balancers: Vec<Box<dyn Balancer>>,
+    balancers: Vec<Box<dyn ProbingBalancer>>,
     draws: Draws,
     flights: Vec<Flight>,
     free: Vec<Number>,

@@ -25,12 +25,12 @@ mod tests;
 
 use punctual_control::{ArxModel, Integration};
 use punctual_federation::admission::{Gate, ServiceOrder, Timely};
-use punctual_federation::balancer::{
-    Balancer, Bounded, By, FcHash, Home, NODES_MAX, PeakEwma, Prequal, Proportional, RoundRobin,
-};
+use punctual_federation::balancer::{Home, NODES_MAX};
 use punctual_loop::backlog::{Backlog, BacklogGround};
 use punctual_platform::Machine;
 use punctual_units::{Nanos, Share, Time};
+
+use crate::balancers::{Bounded, By, FcHash, PeakEwma, Prequal, ProbingBalancer, Proportional, RoundRobin};
 
 pub use summary::{NodeSample, Second, Summary};
 
@@ -219,7 +219,7 @@ impl BalancerKind {
     }
 
     /// Makes the balancer, without nodes.
-    pub fn balancer(self) -> Box<dyn Balancer> {
+    pub fn balancer(self) -> Box<dyn ProbingBalancer> {
         match self {
             BalancerKind::RoundRobin => Box::new(RoundRobin::default()),
             BalancerKind::Prop => Box::new(Proportional::new(By::Delay)),

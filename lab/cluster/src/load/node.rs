@@ -2,7 +2,6 @@
 
 use punctual_federation::admission::{BacklogMachine, Intake, ServiceOrder, Start};
 use punctual_federation::balancer::Period;
-use punctual_federation::balancer::prequal::ProbeMeter;
 use punctual_federation::ids::NodeId;
 use punctual_loop::backlog::{Backlog, BacklogDecision, BacklogLog, BacklogSeen};
 use punctual_platform::{Applied, KnobId, Machine, Plan, Provenance, Value};
@@ -11,6 +10,7 @@ use punctual_units::{Nanos, Time};
 use super::cache::KeyCache;
 use super::summary::NodeSample;
 use super::{COST_FIRST, GateKind, NodeModel, PERIOD, Setup};
+use crate::balancers::ProbeMeter;
 
 /// A query at a node, by its number in the engine.
 pub(super) type Number = u32;

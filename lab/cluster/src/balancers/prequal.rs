@@ -17,11 +17,11 @@
 
 use std::collections::VecDeque;
 
+use punctual_federation::balancer::{Balancer, NodeTable, Query, QueryReply, TooLarge, mixed};
+use punctual_federation::ids::NodeId;
 use punctual_units::{Nanos, Time};
 
-use super::table::{NodeTable, TooLarge};
-use super::{Balancer, Probe, Query, QueryReply, below, mixed};
-use crate::ids::NodeId;
+use super::{ProbingBalancer, below};
 
 /// Probes that each query causes.
 pub const PROBES: usize = 3;
@@ -44,6 +44,15 @@ struct Pooled {
     probe: Probe,
     at: Time,
     uses: f64,
+}
+
+/// A node's answer to a probe: how busy it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Probe {
+    /// Queries admitted and not finished.
+    pub in_flight: u32,
+    /// Median latency of recent queries that arrived with as many in flight.
+    pub latency: Nanos,
 }
 
 /// The policy of the paper.
@@ -173,6 +182,17 @@ impl Balancer for Prequal {
 
     fn answered(&mut self, _node: NodeId, _answer: &QueryReply, _now: Time) {}
 
+    fn join(&mut self, node: NodeId, _now: Time) -> Result<(), TooLarge> {
+        self.nodes.join(node, ()).map(|_| ())
+    }
+
+    fn leave(&mut self, node: NodeId, _now: Time) {
+        self.nodes.leave(node);
+        self.pool.retain(|known| known.node != node);
+    }
+}
+
+impl ProbingBalancer for Prequal {
     fn probes(&mut self, query: &Query, asked: &mut Vec<NodeId>) {
         let nodes = self.nodes.nodes();
         let first = asked.len();
@@ -208,15 +228,6 @@ impl Balancer for Prequal {
             at: now,
             uses,
         });
-    }
-
-    fn join(&mut self, node: NodeId, _now: Time) -> Result<(), TooLarge> {
-        self.nodes.join(node, ()).map(|_| ())
-    }
-
-    fn leave(&mut self, node: NodeId, _now: Time) {
-        self.nodes.leave(node);
-        self.pool.retain(|known| known.node != node);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Policies that give each node a share of the queries: equal ones in turn, or by the state in the last period.
 
+use punctual_federation::balancer::{Balancer, NodeTable, Period, Query, QueryReply, TooLarge};
+use punctual_federation::ids::NodeId;
 use punctual_units::Time;
 
-use super::table::{NodeTable, TooLarge};
-use super::{Balancer, Period, Query, QueryReply, unit};
-use crate::ids::NodeId;
+use super::unit;
 
 /// The policy of equal shares, in turn.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! What a decision costs, by the number of nodes: `cargo run --release -p punctual-federation --example
+//! What a decision costs, by the number of nodes: `cargo run --release -p punctual-cluster-sim --example
 //! decision_costs`.
 //!
 //! Each figure is the median over batches, in nanoseconds; the first line is the same loop with a decision that does
@@ -7,10 +7,11 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use punctual_federation::admission::{Ask, BacklogReport, Gate, Intake, ServiceOrder, Timely};
-use punctual_federation::balancer::{
-    Balancer, Bounded, By, FcHash, Home, PeakEwma, Period, Prequal, Probe, Proportional, Query, QueryReply, RoundRobin,
+use punctual_cluster_sim::balancers::{
+    Bounded, By, FcHash, PeakEwma, Prequal, Probe, ProbingBalancer, Proportional, RoundRobin,
 };
+use punctual_federation::admission::{Ask, BacklogReport, Gate, Intake, ServiceOrder, Timely};
+use punctual_federation::balancer::{Home, Period, Query, QueryReply};
 use punctual_federation::ids::NodeId;
 use punctual_units::{Nanos, Time};
 
@@ -31,7 +32,7 @@ fn main() {
     println!("an admission, ns: {:.0}", admitting());
 }
 
-type Make = fn() -> Box<dyn Balancer>;
+type Make = fn() -> Box<dyn ProbingBalancer>;
 
 fn balancers() -> [(&'static str, Make); 8] {
     [
@@ -70,7 +71,7 @@ fn report(backlog: u64) -> BacklogReport {
 }
 
 /// A choice, and the reply to the one that was made 10 choices a node before.
-fn balancing(mut balancer: Box<dyn Balancer>, nodes: u32) -> f64 {
+fn balancing(mut balancer: Box<dyn ProbingBalancer>, nodes: u32) -> f64 {
     let all: Vec<NodeId> = (0..nodes).map(NodeId).collect();
     for node in &all {
         balancer.join(*node, Time(0)).expect("numbers below the table's");

@@ -11,12 +11,11 @@
 //!   whose share comes back gets the same keys back.
 
 use md5::{Digest, Md5};
+use punctual_federation::balancer::{Balancer, HashRing, NodeTable, Period, Query, QueryReply, TooLarge};
+use punctual_federation::ids::NodeId;
 use punctual_units::Time;
 
-use super::ring::HashRing;
-use super::table::{NodeTable, TooLarge};
-use super::{Balancer, By, Period, Query, QueryReply};
-use crate::ids::NodeId;
+use super::By;
 
 /// Most points of all nodes together: a sampling point sorts them.
 pub const POINTS_MAX: usize = 1 << 20;

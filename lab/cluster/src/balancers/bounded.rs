@@ -2,12 +2,9 @@
 //! Loads", SODA 2018): the key's node, or the next one on the circle that has fewer than 1.25 times the mean number of
 //! queries in flight. As in HAProxy's `hash-balance-factor`, with its usual 125 %.
 
+use punctual_federation::balancer::{Balancer, HashRing, NodeTable, Query, QueryReply, TooLarge, place};
+use punctual_federation::ids::NodeId;
 use punctual_units::Time;
-
-use super::ring::HashRing;
-use super::table::{NodeTable, TooLarge};
-use super::{Balancer, Query, QueryReply, mixed};
-use crate::ids::NodeId;
 
 /// Greatest ratio of a node's queries in flight to the mean.
 pub const BOUND: f64 = 1.25;
@@ -24,21 +21,6 @@ pub struct Bounded {
     stale: bool,
 }
 
-/// A circle on which each node has as many points as `points` returns.
-pub(super) fn ring(nodes: &[NodeId], points: impl Fn(NodeId) -> u64) -> HashRing {
-    let of = |node: &NodeId| {
-        let node = *node;
-        let place = move |number| (place(mixed(u64::from(node.0)) ^ number), node);
-        (0..points(node)).map(place)
-    };
-    HashRing::of(nodes.iter().flat_map(of))
-}
-
-/// Position of a number on the circle.
-pub(super) fn place(number: u64) -> u32 {
-    (mixed(number) >> 32) as u32
-}
-
 impl Balancer for Bounded {
     fn choose(&mut self, query: &Query, _now: Time) -> Option<NodeId> {
         let nodes = self.in_flight.nodes().len();
@@ -46,7 +28,7 @@ impl Balancer for Bounded {
             return None;
         }
         if self.stale {
-            self.ring = ring(self.in_flight.nodes(), |_| POINTS);
+            self.ring = HashRing::with_points(self.in_flight.nodes(), |_| POINTS);
             self.stale = false;
         }
         let most = (BOUND * (self.all + 1) as f64 / nodes as f64).ceil() as u32;
