@@ -1,7 +1,7 @@
 //! The `punctual` command: terminals, files and exit codes around the runtime. A library, because `punctual-lab` shares
-//! its modules.
+//! its modules, and because [`main`] is the whole command for a program that adds kinds of stages.
 
-// Only the two programs of this workspace import the library; its documents are read with private items.
+// Its documents are read with private items.
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod args;
@@ -20,16 +20,15 @@ use std::process::ExitCode;
 use args::{Arguments, Command};
 use clap::Parser;
 use punctual_files::failure::Failure;
+use punctual_scenario::stages::AddedKinds;
 
-/// Reads the command line, carries it out, and returns the exit code of the program.
-pub fn main() -> ExitCode {
-    let arguments: Arguments = match parsed() {
-        Ok(arguments) => arguments,
-        Err(failure) => return exit_code(Err(failure)),
-    };
-    exit_code(perform(
-        arguments.command.unwrap_or_else(|| Command::Run(args::Run::default())),
-    ))
+/// Reads the command line, carries it out, and returns the exit code of the program. Scenario files may also name the
+/// `kinds` of stages of the program.
+pub fn main(kinds: AddedKinds<'_>) -> ExitCode {
+    exit_code(parsed().and_then(|arguments| {
+        let command = arguments.command.unwrap_or_else(|| Command::Run(args::Run::default()));
+        perform(command, kinds)
+    }))
 }
 
 /// Parses the command line of the product; a mistake in it ends the process, as does `--help`.
@@ -64,11 +63,11 @@ pub fn exit_code(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-fn perform(command: Command) -> Result<(), Failure> {
+fn perform(command: Command, kinds: AddedKinds<'_>) -> Result<(), Failure> {
     match command {
-        Command::Run(run) => commands::run::run(&run, &command_line("punctual")),
+        Command::Run(run) => commands::run::run(&run, kinds, &command_line("punctual")),
         Command::New(new) => commands::new::new(&new),
-        Command::Model(args::Model::Learn(learn)) => commands::learn::learn(&learn),
+        Command::Model(args::Model::Learn(learn)) => commands::learn::learn(&learn, kinds),
         Command::Model(args::Model::Design(design)) => commands::design::design(&design),
         Command::Replay(replay) => commands::replay::replay(&replay),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),

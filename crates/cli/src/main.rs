@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    punctual_cli::main()
+    punctual_cli::main(None)
 }

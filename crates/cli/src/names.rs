@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 const LAB: &str = "cargo run --release -p punctual-lab --";
 
 /// Former commands, as the first words after the program, and the present ones; `lab` if they are of that program.
-const COMMANDS: [(&str, &str); 21] = [
+const COMMANDS: [(&str, &str); 22] = [
     ("federation sim", "lab cluster sim"),
     ("federation load", "lab cluster load"),
     ("federation run", "cluster run"),
@@ -22,6 +22,7 @@ const COMMANDS: [(&str, &str); 21] = [
     ("bench", "lab bench"),
     ("experiment", "lab experiment"),
     ("radio", "lab radio"),
+    ("run fm", "lab run fm"),
     ("scenario list", "new"),
     ("scenario show", "new NAME -"),
     ("scenario", "new"),

@@ -17,7 +17,6 @@ const FILES: &[(&str, &[u8])] = built_in![
     "scenarios/robot.toml",
     "scenarios/shared-cache.toml",
     "scenarios/movie.toml",
-    "scenarios/fm.toml",
     "scenarios/fire-rescue.linux.model.json",
     "scenarios/fire-rescue.sim.model.json",
     "scenarios/shared-cache.sim.model.json",
@@ -25,8 +24,6 @@ const FILES: &[(&str, &[u8])] = built_in![
     "data/profiles/ocean.scaled.csv",
     "data/fire/sensors.csv",
     "data/fire/readings.csv.zst",
-    "data/fm/station.cu8.zst",
-    "data/fm/reference.wav",
 ];
 
 /// Content of a built-in file, by its path in the project's folder.
@@ -52,11 +49,6 @@ pub fn scenario(asked: &Path) -> Option<&'static str> {
 /// Text of a built-in file.
 pub fn text(path: &str) -> Option<&'static str> {
     std::str::from_utf8(file(path)?).ok()
-}
-
-/// Whether this is the text of a built-in scenario, which may be read from anywhere.
-pub fn is_text(of: &str) -> bool {
-    scenarios().any(|path| text(path) == Some(of))
 }
 
 /// The built-in file that a scenario names as `asked`, relative to its own folder (`x.json`, `../data/x.csv`).
@@ -96,6 +88,6 @@ mod tests {
 
     #[test]
     fn every_scenario_is_text() {
-        assert_eq!(scenarios().filter(|path| text(path).is_some()).count(), 5);
+        assert_eq!(scenarios().filter(|path| text(path).is_some()).count(), 4);
     }
 }

@@ -17,6 +17,8 @@ use punctual_pipelines::WhenFull;
 use punctual_pipelines::linux::Mechanism;
 use punctual_units::{CoreId, Nanos};
 
+use crate::radio;
+
 /// Measures `punctual`, and repeats the evaluations of papers.
 #[derive(Debug, Parser)]
 #[command(name = "punctual-lab", version)]
@@ -46,7 +48,8 @@ pub enum Command {
     /// Part of a run of a cluster, in a process of its own
     #[command(subcommand, hide = true)]
     Process(LabProcess),
-    /// Run a scenario as `punctual run` does, with machines, governors and faults for the simulated one
+    /// Run a scenario as `punctual run` does, with machines, governors and faults for the simulated one; fm plays a
+    /// radio
     Run(LabRun),
     /// The product's command, for the servers that `bench` starts.
     #[command(hide = true)]
@@ -63,10 +66,14 @@ pub enum Command {
 }
 
 impl Command {
-    /// Adds the options of the simulated machine, which only this program has, to those of the product.
+    /// Adds what only this program has to the arguments of the product: the options of the simulated machine, and the
+    /// shipped scenario of the radio.
     pub fn joined(mut self) -> Command {
         match &mut self {
-            Command::Run(LabRun { run, simulated }) => run.change.simulated = simulated.clone(),
+            Command::Run(LabRun { run, simulated }) => {
+                run.change.simulated = simulated.clone();
+                run.scenario = run.scenario.take().map(radio::scenario::file);
+            }
             Command::Bench(Bench::Controllers(bench)) => bench.change.simulated = bench.simulated.clone(),
             Command::Bench(Bench::Rates(bench)) => bench.change.simulated = bench.simulated.clone(),
             _ => {}

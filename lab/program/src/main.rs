@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use args::{Arguments, Command};
 use punctual_files::failure::Failure;
+use radio::scenario::RadioKinds;
 
 fn main() -> ExitCode {
     let arguments = punctual_cli::arguments::<Arguments>();
@@ -31,7 +32,7 @@ fn perform(command: &Command) -> Result<(), Failure> {
         Command::Radio(radio) => radio::radio(radio, &typed),
         Command::Cluster(what) => cluster::cluster(what, &typed),
         Command::Process(what) => cluster::process(what),
-        Command::Run(arguments) => punctual_cli::commands::run::run(&arguments.run, &typed),
+        Command::Run(arguments) => punctual_cli::commands::run::run(&arguments.run, Some(&RadioKinds), &typed),
         Command::Serve(arguments) => punctual_cli::serve::serve(arguments),
         Command::Pipeline(what) => punctual_cli::commands::pipeline::pipeline(what),
         Command::Replay(replay) => punctual_cli::commands::replay::replay(replay),

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use punctual_scenario::stages::AddedKinds;
 use punctual_workload::ControllerKind;
 
 use super::{matrices, run};
@@ -16,8 +17,8 @@ use punctual_report::watch::Watcher;
 const LAWS: [ControllerKind; 3] = [ControllerKind::Clock, ControllerKind::Qod, ControllerKind::Mimo];
 
 /// Carries out `punctual model learn`. A model with a poor fit is printed, but not written.
-pub fn learn(arguments: &Learn) -> Result<(), Failure> {
-    let loaded = scenario::load(Some(&arguments.scenario), &arguments.change.overrides(None))?;
+pub fn learn(arguments: &Learn, stages: AddedKinds<'_>) -> Result<(), Failure> {
+    let loaded = scenario::load_with(Some(&arguments.scenario), &arguments.change.overrides(None), stages)?;
     if !loaded.stages.stages.is_empty() {
         let place = loaded.place_of("stage");
         // If standard error is closed, the exit code has to report the rest.

@@ -8,6 +8,7 @@ use punctual_allocation::Refill;
 use punctual_loop::ModelDocument;
 use punctual_runtime::Finished;
 use punctual_runtime::report::RunReport;
+use punctual_scenario::stages::AddedKinds;
 use punctual_scenario::{
     AllocationRequest, ControllerSource, Faults, MachineModel, PlatformChoice, RunError, RunRequest,
 };
@@ -24,10 +25,11 @@ use punctual_report::verdict::Verdict;
 use punctual_report::watch::Watcher;
 use punctual_report::{page, summary};
 
-/// Carries out `punctual run`.
-pub fn run(arguments: &Run, command: &str) -> Result<(), Failure> {
+/// Carries out `punctual run`; `kinds` are those of the program's own stages.
+pub fn run(arguments: &Run, kinds: AddedKinds<'_>, command: &str) -> Result<(), Failure> {
     let change = &arguments.change;
-    let loaded = scenario::load(arguments.scenario.as_deref(), &change.overrides(arguments.controller))?;
+    let overrides = change.overrides(arguments.controller);
+    let loaded = scenario::load_with(arguments.scenario.as_deref(), &overrides, kinds)?;
     // In a process of the scenario's own stages, this serves the stage and does not return.
     let prepared = stages::prepare(&loaded, change.platform, arguments.record.is_some())?;
     output::apart(&[

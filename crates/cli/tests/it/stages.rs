@@ -4,12 +4,9 @@ use crate::common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use common::{folder_with, punctual, refused, told};
-use punctual_radio::{Options, Recording, receive};
-use punctual_testing::wait_until;
 use serde_json::Value;
 
 /// A file through a program and a built-in stage into another file.
@@ -89,63 +86,6 @@ fn frames_go_through_programs_files_and_stages() {
     assert_eq!(
         (frames("out", "timed"), frames("out", "late"), frames("out", "dropped")),
         (79, 0, 0)
-    );
-}
-
-/// The true sound of the shipped recording, as the scenario's last stage gets it.
-fn true_sound() -> Vec<u8> {
-    let mut recording = Recording::open(&root().join("data/fm/station.cu8.zst")).unwrap();
-    let mut plain = Vec::new();
-    recording.copy_to(&mut plain).unwrap();
-    let (samples, _) = plain.as_chunks();
-    let sound = receive(samples, &Options::default()).unwrap();
-    sound.iter().flat_map(|sample| sample.to_le_bytes()).collect()
-}
-
-/// A run that goes on beside the test, and is killed with it.
-struct Beside(Child);
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The built-in radio, twice as fast, whose stages are killed while it plays.
-#[test]
-fn the_shipped_radio_loses_nothing_when_its_stages_are_killed() {
-    let folder = folder_with(&[]);
-    let mut run = Command::new(env!("CARGO_BIN_EXE_punctual"));
-    run.args(["run", "fm", "--json", "r.json"])
-        .args(["--set", "stage.station.period=5ms"])
-        .args(["--set", "stage.sound.program=[\"sh\", \"-c\", \"cat > sound\"]"])
-        .current_dir(folder.path())
-        .stdout(Stdio::piped());
-    let mut run = Beside(run.spawn().expect("the program starts"));
-    let process = run.0.id().to_string();
-    let mut kills = 0;
-    wait_until("the run ends", || {
-        let stage = ["demodulator", "sum", "band-2"][kills % 3];
-        let arguments = ["pipeline", "--process", &process, "kill", stage];
-        // Refused before it runs, and at its end.
-        kills += usize::from(punctual(folder.path(), &arguments).status.success());
-        // Lets stages go on between two kills.
-        std::thread::sleep(Duration::from_millis(50));
-        run.0.try_wait().expect("a child").is_some()
-    });
-    assert!(run.0.wait().unwrap().success());
-    assert!(kills > 0, "no stage was killed");
-    let report = json(folder.path(), "r.json");
-    let rows = report["stages"].as_array().unwrap();
-    assert_eq!(rows.len(), 9);
-    assert_eq!(rows[8]["frames_taken"], 1000);
-    let restarts: u64 = rows.iter().map(|row| row["restarts"].as_u64().unwrap()).sum();
-    // One that is killed while the pipeline ends does not start again.
-    assert!(restarts > 0, "no restart after {kills} kills");
-    assert!(
-        fs::read(folder.path().join("sound")).unwrap() == true_sound(),
-        "the sound is another one"
     );
 }
 

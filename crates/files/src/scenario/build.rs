@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use punctual_platform::Neighbours;
-use punctual_scenario::stages::StagesSpec;
+use punctual_scenario::stages::{AddedKinds, StagesSpec};
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Goal, ObjectSet, Pace,
@@ -60,8 +60,8 @@ pub struct MovieFile {
     pub busy_disk: bool,
 }
 
-/// Reads a whole document; `name` is the default for the scenario's name.
-pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
+/// Reads a whole document; `name` is the default for the scenario's name, and stages may be of these `kinds`.
+pub fn draft(mut top: Section<'_, '_>, name: &str, kinds: AddedKinds<'_>) -> Draft {
     let name = top.text("name").unwrap_or_else(|| name.to_string());
     let seed = top.count("seed").unwrap_or(1);
     let duration = top.time("duration").unwrap_or(Nanos::from_secs(60));
@@ -89,7 +89,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str) -> Draft {
     let neighbours = top.table("exclusive", neighbours);
     let stages = StagesSpec {
         turns_clocks: stages_only,
-        ..stages(&mut top)
+        ..stages(&mut top, kinds)
     };
     top.finish();
     Draft {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_pipelines::linux::told;
 use punctual_platform::Neighbours;
-use punctual_scenario::stages::{StagePlan, StagesSpec};
+use punctual_scenario::stages::{AddedKinds, StagePlan, StagesSpec};
 use punctual_workload::{Problem, Scenario, TaskSpec};
 
 pub use allocation::{Allocation, ProfileFile, WAY_KIB_MAX, parse_policy};
@@ -112,6 +112,14 @@ impl Loaded {
 /// # Errors
 /// [`Failure::Input`] with one line per problem.
 pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failure> {
+    load_with(path, overrides, None)
+}
+
+/// As [`load`]; stages may also be of the `kinds` that the program adds.
+///
+/// # Errors
+/// [`Failure::Input`] with one line per problem.
+pub fn load_with(path: Option<&Path>, overrides: &[Override], kinds: AddedKinds<'_>) -> Result<Loaded, Failure> {
     let asked = path.unwrap_or(Path::new(SHIPPED_PATH));
     let built_in = builtin::scenario(asked).filter(|_| !asked.exists());
     let text = built_in.and_then(builtin::text);
@@ -125,7 +133,7 @@ pub fn load(path: Option<&Path>, overrides: &[Override]) -> Result<Loaded, Failu
         .file_stem()
         .map_or("scenario".into(), |stem| stem.to_string_lossy());
     let folder = file.and_then(Path::parent).unwrap_or(Path::new(""));
-    let (draft, profiles, document) = check(&text, &shown, folder, &name, overrides).map_err(Failure::input)?;
+    let (draft, profiles, document) = check(&text, &shown, folder, &name, overrides, kinds).map_err(Failure::input)?;
     Ok(Loaded {
         scenario: draft.scenario,
         file: file.map(Path::to_path_buf),
@@ -191,6 +199,7 @@ fn check(
     folder: &Path,
     name: &str,
     overrides: &[Override],
+    kinds: AddedKinds<'_>,
 ) -> Result<(build::Draft, Vec<ProfileFile>, Entries), Vec<String>> {
     let mut report = Report::default();
     let mut document = match tree::parse(text) {
@@ -204,8 +213,8 @@ fn check(
         }
     };
     set::apply(&mut document, overrides, &mut report);
-    let mut draft = draft(Section::top(&document, &mut report), name);
-    draft.stages = stages::located(draft.stages, folder, builtin::is_text(text));
+    let mut draft = draft(Section::top(&document, &mut report), name, kinds);
+    draft.stages = stages::located(draft.stages, folder);
     if report.readable() {
         for problem in problems(&draft) {
             report.problem(origin_of(&document, &problem.key), &problem.key, &problem.what);

@@ -1,25 +1,24 @@
 //! Stages of a scenario: `[[stage]]`, `[[edge]]` and `[pipeline]`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::{EdgeSpec, WhenFull};
 use punctual_platform::CoreChoice;
-use punctual_scenario::stages::{Does, EdgeNeeds, FileEnd, StageNeeds, StagesSpec};
+use punctual_scenario::stages::{self, AddedKinds, Does, EdgeNeeds, StageNeeds, StagesSpec};
 use punctual_units::CoreId;
 
 use super::build::task_goal;
 use super::section::Section;
-use crate::builtin;
 
 /// Default capacity of an edge in frames: the paper's.
 const SLOTS: u32 = 14;
 /// Greatest real-time priority of stages: tasks with deadlines have higher ones.
 const PRIORITY_MAX: u8 = 50;
 
-/// Reads stages, edges and the pipeline, with paths as written.
-pub fn stages(top: &mut Section<'_, '_>) -> StagesSpec {
-    let stages = top.tables("stage", stage);
+/// Reads stages, edges and the pipeline, with paths as written. Stages may be of the `kinds` of the program.
+pub fn stages(top: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> StagesSpec {
+    let stages = top.tables("stage", |section| stage(section, kinds));
     let edges = top.tables("edge", edge);
     let pipeline = top.table("pipeline", pipeline);
     StagesSpec {
@@ -64,14 +63,14 @@ fn priority(section: &mut Section<'_, '_>) -> Option<u8> {
     Some(priority)
 }
 
-fn stage(section: &mut Section<'_, '_>) -> StageNeeds {
+fn stage(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> StageNeeds {
     let name = section.text("name");
     if name.is_none() && !section.has("name") {
         section.complain("name", "missing: give the stage a name");
     }
     StageNeeds {
         name: name.unwrap_or_default(),
-        does: does(section),
+        does: does(section, kinds),
         takes: section.counts("takes"),
         makes: section.counts("makes"),
         state_bytes: section.count("state_bytes"),
@@ -85,9 +84,17 @@ fn stage(section: &mut Section<'_, '_>) -> StageNeeds {
     }
 }
 
-fn does(section: &mut Section<'_, '_>) -> Does {
+/// Program, file or code of a stage; a program without a name after a complaint.
+fn does(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> Does {
     let (program, file) = (section.texts("program"), section.text("file"));
     let (library, kind) = (section.text("library"), section.text("kind"));
+    let kind = kind.and_then(|name| match stages::kind(&name, kinds) {
+        Ok(kind) => Some(Does::Kind(name, kind)),
+        Err(why) => {
+            section.complain("kind", why);
+            None
+        }
+    });
     let given: Vec<&str> = ["program", "file", "library", "kind"]
         .into_iter()
         .filter(|key| section.has(key))
@@ -109,12 +116,9 @@ fn does(section: &mut Section<'_, '_>) -> Does {
     }
     match (program, file, library, kind) {
         (Some(command), ..) => Does::Program(command),
-        (_, Some(path), ..) => Does::File(FileEnd {
-            path: path.into(),
-            built_in: None,
-        }),
+        (_, Some(path), ..) => Does::File(path.into()),
         (_, _, Some(path), _) => Does::Library(path.into()),
-        (.., kind) => Does::Kind(kind.unwrap_or_default()),
+        (.., kind) => kind.unwrap_or(Does::Program(Vec::new())),
     }
 }
 
@@ -161,25 +165,15 @@ fn end(section: &mut Section<'_, '_>, key: &'static str) -> (String, usize) {
     (name.to_owned(), port)
 }
 
-/// Resolves libraries and files against the scenario's folder; with `built_in`, also among the built-in files.
-pub fn located(mut spec: StagesSpec, folder: &Path, built_in: bool) -> StagesSpec {
+/// Resolves libraries and files against the scenario's folder.
+pub fn located(mut spec: StagesSpec, folder: &Path) -> StagesSpec {
     for stage in &mut spec.stages {
         match &mut stage.does {
-            Does::Library(path) => *path = folder.join(&path),
-            Does::File(file) => *file = located_file(&file.path, folder, built_in),
-            Does::Program(_) | Does::Kind(_) => {}
+            Does::Library(path) | Does::File(path) => *path = folder.join(&path),
+            Does::Program(_) | Does::Kind(..) => {}
         }
     }
     spec
-}
-
-fn located_file(named: &Path, folder: &Path, built_in: bool) -> FileEnd {
-    let path: PathBuf = folder.join(named);
-    let carried = || builtin::beside_scenarios(named).map(|(_, content)| content);
-    FileEnd {
-        built_in: (built_in && !path.exists()).then(carried).flatten(),
-        path,
-    }
 }
 
 /// Whether the scenario has stages only; tasks and sensors may be missing then.

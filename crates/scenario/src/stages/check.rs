@@ -114,7 +114,7 @@ fn check_does(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, ke
             let what = "a file is read (an edge leads from it) or written (an edge leads to it): connect one end";
             problems.require(inputs + outputs == 1, key("file"), what);
         }
-        Does::Library(_) | Does::Kind(_) => return,
+        Does::Library(_) | Does::Kind(..) => return,
     }
     let rates = stage.takes.iter().chain(&stage.makes).flatten();
     let what = "a program or file takes and makes single frames";

@@ -1,8 +1,8 @@
 //! The stages of a scenario, as a file describes them: checked, and run on Linux.
 //!
-//! A stage is a program with pipes, a file, a shared library in C, or a kind that is built in. Programs and files stay
-//! in the process that runs the scenario; libraries and built-in kinds may move. A program in the middle is two stages
-//! of the graph ([`punctual_pipelines::linux::Piped`] says why).
+//! A stage is a program with pipes, a file, a shared library in C, or code of the program that runs the scenario, named
+//! by its kind. Programs and files stay in the process that runs the scenario; libraries and kinds may move. A program
+//! in the middle is two stages of the graph ([`punctual_pipelines::linux::Piped`] says why).
 
 mod check;
 mod kinds;
@@ -16,12 +16,12 @@ use punctual_pipelines::EdgeSpec;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
 
-pub use kinds::KINDS;
+pub use kinds::{AddedKinds, StageKind, StageKinds, kind};
 pub use plan::StagePlan;
 pub use run::{StageError, StageRun, Stages};
 
 /// All stages of a scenario, and the edges between them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct StagesSpec {
     /// Tables `[[stage]]` of the file.
     pub stages: Vec<StageNeeds>,
@@ -42,7 +42,7 @@ pub struct StagesSpec {
 }
 
 /// A stage, as the file describes it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct StageNeeds {
     /// Unique in the scenario.
     pub name: String,
@@ -71,24 +71,16 @@ pub struct StageNeeds {
 }
 
 /// Program, file or code of a stage.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Does {
     /// A program with its arguments.
     Program(Vec<String>),
     /// A file that is read, or written.
-    File(FileEnd),
+    File(PathBuf),
     /// A shared library in C.
     Library(PathBuf),
-    /// A kind that is built in: see [`KINDS`].
-    Kind(String),
-}
-
-/// A file at an end of the pipeline.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileEnd {
-    pub path: PathBuf,
-    /// Content that is built into the program, where there is no such file.
-    pub built_in: Option<&'static [u8]>,
+    /// A stage of the program itself: name and kind.
+    Kind(String, StageKind),
 }
 
 /// An edge, as the file describes it.

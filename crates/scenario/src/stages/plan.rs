@@ -6,7 +6,6 @@ use punctual_units::CoreId;
 use punctual_workload::Problem;
 
 use super::check::{self, Problems, READING, ports};
-use super::kinds::{KINDS, kind};
 use super::{Does, StageNeeds, StagesSpec};
 
 /// Stages that fit each other.
@@ -130,10 +129,10 @@ fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &St
             resolved.migratable = false;
             0
         }
-        Does::File(file) => {
+        Does::File(path) => {
             resolved.migratable = false;
-            let there = !resolved.takes.is_empty() || file.built_in.is_some() || file.path.exists();
-            let what = format!("{}: no such file; name one to be read", file.path.display());
+            let there = !resolved.takes.is_empty() || path.exists();
+            let what = format!("{}: no such file; name one to be read", path.display());
             problems.require(there, key("file"), what);
             0
         }
@@ -144,22 +143,15 @@ fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &St
                 0
             }
         },
-        Does::Kind(name) => match kind(name) {
-            Some(kind) => {
-                let own = kind.spec();
-                for (said, own, field) in [(&stage.takes, &own.takes, "takes"), (&stage.makes, &own.makes, "makes")] {
-                    let what = format!("the kind \"{name}\" has {own:?}; remove this key");
-                    problems.require(said.as_ref().is_none_or(|said| said == own), key(field), what);
-                }
-                (resolved.takes, resolved.makes) = (own.takes, own.makes);
-                own.state_room
+        Does::Kind(name, kind) => {
+            let own = kind.spec.clone();
+            for (said, own, field) in [(&stage.takes, &own.takes, "takes"), (&stage.makes, &own.makes, "makes")] {
+                let what = format!("the kind \"{name}\" has {own:?}; remove this key");
+                problems.require(said.as_ref().is_none_or(|said| said == own), key(field), what);
             }
-            None => {
-                let what = format!("\"{name}\" is no kind of stage; there are {KINDS}");
-                problems.require(false, key("kind"), what);
-                0
-            }
-        },
+            (resolved.takes, resolved.makes) = (own.takes, own.makes);
+            own.state_room
+        }
     };
     resolved.state_room = stage.state_bytes.unwrap_or(needed);
     let what = format!("its state has {needed} bytes: ask for at least that, or remove this key");
@@ -172,15 +164,14 @@ fn open(path: &std::path::Path) -> Result<CStage, String> {
     unsafe { CStage::open(path) }.map_err(|why| why.to_string())
 }
 
-/// Problems of built-in stages that make longer frames than their edges have.
+/// Problems of kinds of stages that make longer frames than their edges have.
 fn frames_fit(spec: &StagesSpec) -> Vec<Problem> {
     let mut problems = Problems::default();
     for stage in &spec.stages {
-        let Does::Kind(name) = &stage.does else { continue };
-        let Some(kind) = kind(name) else { continue };
+        let Does::Kind(name, kind) = &stage.does else { continue };
         let into = spec.edges.iter().filter(|edge| edge.to.0 == stage.name);
         let taken = into.map(|edge| edge.edge.frame_bytes).max().unwrap_or(0);
-        let made = kind.makes_bytes(taken);
+        let made = (kind.makes_bytes)(taken);
         for (number, edge) in spec
             .edges
             .iter()
@@ -201,7 +192,7 @@ pub(super) fn body(spec: &StagesSpec, name: &str) -> Option<Box<dyn AnyStage>> {
     let stage = spec.stages.iter().find(|stage| stage.name == name)?;
     match &stage.does {
         Does::Program(_) | Does::File(_) => None,
-        Does::Kind(name) => kind(name)?.body(),
+        Does::Kind(_, kind) => Some((kind.make)()),
         Does::Library(path) => Some(Box::new(open(path).ok()?)),
     }
 }
@@ -211,7 +202,7 @@ mod tests {
     use punctual_pipelines::{EdgeSpec, WhenFull};
 
     use super::*;
-    use crate::stages::{EdgeNeeds, StageNeeds};
+    use crate::stages::{EdgeNeeds, StageNeeds, kind};
 
     fn stage(name: &str, does: Does) -> StageNeeds {
         StageNeeds {
@@ -233,8 +224,9 @@ mod tests {
     /// A program, as many copies, a program in the middle, a program.
     fn chain(copies: usize) -> StagesSpec {
         let program = || Does::Program(vec!["cat".into()]);
+        let copy = || Does::Kind("copy".into(), kind("copy", None).expect("built in"));
         let mut stages = vec![stage("first", program())];
-        stages.extend((0..copies).map(|number| stage(&format!("copy-{number}"), Does::Kind("copy".into()))));
+        stages.extend((0..copies).map(|number| stage(&format!("copy-{number}"), copy())));
         stages.extend([stage("middle", program()), stage("last", program())]);
         let edges = stages.windows(2).map(|pair| EdgeNeeds {
             from: (pair[0].name.clone(), 0),

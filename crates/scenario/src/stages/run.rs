@@ -1,7 +1,7 @@
 //! The stages of a scenario on Linux.
 
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,7 +19,7 @@ use punctual_workload::{Problem, TaskGoal};
 use ruzstd::decoding::StreamingDecoder;
 
 use super::plan::{StagePlan, body};
-use super::{Does, FileEnd, StageNeeds, StagesSpec};
+use super::{Does, StageNeeds, StagesSpec};
 
 /// Time for the frames under way, once sources have ended, until all is ended.
 const DRAINS: Duration = Duration::from_secs(5);
@@ -133,19 +133,17 @@ impl Stages {
     /// Program or file of a stage; `None` where it is code.
     fn peer(&self, stage: &StageNeeds) -> Result<Option<Peer>, StageError> {
         let reads = self.spec.edges.iter().any(|edge| edge.to.0 == stage.name);
-        let failed = |file: &FileEnd, why: String| StageError::File {
+        let failed = |path: &Path, why: io::Error| StageError::File {
             stage: stage.name.clone(),
-            path: file.path.display().to_string(),
-            why,
+            path: path.display().to_string(),
+            why: why.to_string(),
         };
         Ok(match &stage.does {
             Does::Program(command) => Some(Peer::Program(command.clone())),
-            Does::File(file) if may_wait(file) => Some(copying(file, reads)),
-            Does::File(file) if reads => Some(Peer::To(
-                write(&file.path).map_err(|why| failed(file, why.to_string()))?,
-            )),
-            Does::File(file) => Some(Peer::From(read(file).map_err(|why| failed(file, why.to_string()))?)),
-            Does::Library(_) | Does::Kind(_) => None,
+            Does::File(path) if may_wait(path) => Some(copying(path, reads)),
+            Does::File(path) if reads => Some(Peer::To(write(path).map_err(|why| failed(path, why))?)),
+            Does::File(path) => Some(Peer::From(read(path).map_err(|why| failed(path, why))?)),
+            Does::Library(_) | Does::Kind(..) => None,
         })
     }
 
@@ -190,15 +188,15 @@ impl Stages {
 type StageThread = (String, JoinHandle<Result<(), Failure>>);
 
 /// Whether opening, reading or writing the file may take until another program does its part: a named pipe, a device.
-fn may_wait(file: &FileEnd) -> bool {
+fn may_wait(path: &Path) -> bool {
     // A program's own standard input would be another one.
-    let there = file.path.metadata().is_ok_and(|it| !it.is_file());
-    there && file.path != Path::new("/dev/stdin")
+    let there = path.metadata().is_ok_and(|it| !it.is_file());
+    there && path != Path::new("/dev/stdin")
 }
 
 /// A program in place of a file that may wait: it can be killed while it waits.
-fn copying(file: &FileEnd, reads: bool) -> Peer {
-    let path = file.path.display().to_string();
+fn copying(path: &Path, reads: bool) -> Peer {
+    let path = path.display().to_string();
     let command: &[&str] = match reads {
         true => &["sh", "-c", "exec cat > \"$0\""],
         false => &["cat", "--"],
@@ -208,20 +206,16 @@ fn copying(file: &FileEnd, reads: bool) -> Peer {
 }
 
 /// Opens a file to be read; packed ones are unpacked.
-fn read(file: &FileEnd) -> io::Result<Box<dyn Read + Send>> {
-    let packed = file.path.extension().is_some_and(|extension| extension == "zst");
-    let plain: Box<dyn Read + Send> = match file.built_in {
-        Some(bytes) => Box::new(Cursor::new(bytes)),
-        None => Box::new(BufReader::new(File::open(&file.path)?)),
-    };
-    match packed {
+fn read(path: &Path) -> io::Result<Box<dyn Read + Send>> {
+    let plain = BufReader::new(File::open(path)?);
+    match path.extension().is_some_and(|extension| extension == "zst") {
         true => match StreamingDecoder::new(plain) {
             Ok(decoder) => Ok(Box::new(decoder)),
             Err(_) => Err(io::Error::other(
                 "is not packed by zstd, or its beginning is damaged; fetch it again",
             )),
         },
-        false => Ok(plain),
+        false => Ok(Box::new(plain)),
     }
 }
 

@@ -4,6 +4,7 @@ mod page;
 mod pipes;
 mod plan;
 mod report;
+pub mod scenario;
 mod seen;
 mod session;
 mod sink;

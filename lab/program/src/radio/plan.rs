@@ -19,12 +19,13 @@ use super::sink::{COMPARED_MAX, LEAD};
 use crate::args::Radio;
 use punctual_cli::pipeline::display::RATE_MAX;
 use punctual_cli::pipeline::meddler::Orders;
-use punctual_files::builtin;
 use punctual_files::failure::Failure;
 
 /// Recording played by default, and its true sound.
-const RECORDING: &str = "data/fm/station.cu8.zst";
-const SOUND: &str = "data/fm/reference.wav";
+const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fm/station.cu8.zst");
+const SOUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fm/reference.wav");
+/// Name of the recording in reports.
+const STATION: &str = "station.cu8.zst";
 /// Least goal of tardiness for control of the clocks: at low frame rates, frames are done long before they are due.
 const SOON: f64 = 0.5;
 
@@ -176,11 +177,7 @@ impl Plan {
 
     /// Decompresses a whole recording in advance, so that decompression delays no frame.
     fn unpacked(&self, path: Option<&Path>) -> Result<Vec<u8>, Failure> {
-        let recording = match path {
-            Some(path) => Recording::open(path),
-            None if Path::new(RECORDING).is_file() => Recording::open(Path::new(RECORDING)),
-            None => Ok(Recording::from_reader(Path::new(RECORDING), packed())),
-        };
+        let recording = Recording::open(path.unwrap_or(Path::new(RECORDING)));
         let mut recording = recording.map_err(|why| Failure::input([why.to_string()]))?;
         let limit = self.frames.map(|frames| (frames * self.frame_bytes()) as usize);
         let mut plain = Limited {
@@ -227,7 +224,7 @@ impl Plan {
 
     /// Path of the recording, for reports.
     pub fn name(&self) -> PathBuf {
-        self.recording.clone().unwrap_or_else(|| RECORDING.into())
+        self.recording.clone().unwrap_or_else(|| STATION.into())
     }
 
     /// The true sound, if it is known.
@@ -237,8 +234,8 @@ impl Plan {
     pub fn true_sound(&self) -> Result<Option<Vec<f32>>, Failure> {
         match (&self.reference, &self.recording) {
             (Some(path), _) => super::reference(path).map(Some),
-            (None, None) if Path::new(SOUND).is_file() => super::reference(Path::new(SOUND)).map(Some),
-            _ => Ok(None),
+            (None, None) => super::reference(Path::new(SOUND)).map(Some),
+            (None, Some(_)) => Ok(None),
         }
     }
 }
@@ -249,15 +246,6 @@ fn real_period(radio: &Options) -> Nanos {
 
 fn is_packed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "zst")
-}
-
-/// The shipped recording, decompressed as it is read.
-fn packed() -> Box<dyn Read + Send> {
-    let bytes = builtin::file(RECORDING).unwrap_or_default();
-    match ruzstd::decoding::StreamingDecoder::new(bytes) {
-        Ok(decoder) => Box::new(decoder),
-        Err(_) => Box::new(std::io::empty()),
-    }
 }
 
 /// Collects bytes up to a limit.

@@ -10,6 +10,7 @@ mod common;
 mod deciding;
 mod dual;
 mod experiments;
+mod fm;
 mod live_view;
 mod mapping;
 mod protection;
