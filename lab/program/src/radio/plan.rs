@@ -22,8 +22,8 @@ use punctual_cli::pipeline::meddler::Orders;
 use punctual_files::failure::Failure;
 
 /// Recording played by default, and its true sound.
-const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fm/station.cu8.zst");
-const SOUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fm/reference.wav");
+const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../radio/data/station.cu8.zst");
+const SOUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../radio/data/reference.wav");
 /// Name of the recording in reports.
 const STATION: &str = "station.cu8.zst";
 /// Least goal of tardiness for control of the clocks: at low frame rates, frames are done long before they are due.

@@ -7,7 +7,7 @@ use punctual_radio::{BANDS_MAX, DECIMATION, Options};
 use punctual_scenario::stages::{StageKind, StageKinds};
 
 /// File of the shipped scenario.
-const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/fm.toml");
+const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../radio/fm.toml");
 
 /// Prefix of the kinds, before the name of the radio's stage...
 const RADIO: &str = "fm-";

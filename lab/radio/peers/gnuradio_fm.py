@@ -2,9 +2,9 @@
 """The radio's graph in GNU Radio, beside `punctual-lab radio`: frames per second, and samples lost by replacing a block.
 
     cargo build --release
-    /usr/bin/python3 crates/radio/peers/gnuradio_fm.py target/release/punctual
+    /usr/bin/python3 lab/radio/peers/gnuradio_fm.py target/release/punctual
 
-Needs GNU Radio (Debian: apt-get install gnuradio) and the program zstd. Both read data/fm/station.cu8.zst
+Needs GNU Radio (Debian: apt-get install gnuradio) and the program zstd. Both read lab/radio/data/station.cu8.zst
 and have the same stages: a channel filter of 81 taps, a discriminator, de-emphasis, a filter of 500 taps that keeps
 every tenth sample, four bands of 401 taps, and their sum. A frame is 1 ms:
 250 IQ samples. Runs are interleaved.
@@ -118,7 +118,7 @@ def main():
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
         path = folder + "/station.cu8"
-        plain = subprocess.run(["zstd", "-dc", "data/fm/station.cu8.zst"], capture_output=True, check=True).stdout
+        plain = subprocess.run(["zstd", "-dc", "lab/radio/data/station.cu8.zst"], capture_output=True, check=True).stdout
         with open(path, "wb") as file:
             file.write(plain * TIMES)
         samples = len(plain) * TIMES // 2

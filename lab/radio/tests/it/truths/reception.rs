@@ -16,7 +16,7 @@ fn assert_good(what: &str, found: Quality, options: &Options) {
 }
 
 fn data(file: &str) -> PathBuf {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fm");
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
     PathBuf::from(root).join(file)
 }
 
@@ -37,7 +37,7 @@ fn the_shipped_recording_sounds_like_its_reference() {
     let reference = sound::read(&data("reference.wav")).unwrap();
     let options = Options::default();
     let sound = receive(&iq, &options).unwrap();
-    assert_good("data/fm", quality(&sound, &reference).unwrap(), &options);
+    assert_good("shipped recording", quality(&sound, &reference).unwrap(), &options);
     let plain = receive(
         &iq,
         &Options {
@@ -47,12 +47,12 @@ fn the_shipped_recording_sounds_like_its_reference() {
     )
     .unwrap();
     println!(
-        "data/fm without de-emphasis: {:?}",
+        "shipped recording without de-emphasis: {:?}",
         quality(&plain, &reference).unwrap()
     );
     let mut fingerprint = Fingerprint::default();
     fingerprint.add(&sound);
-    println!("data/fm: SHA-256 {}", fingerprint.digits());
+    println!("shipped recording: SHA-256 {}", fingerprint.digits());
 }
 
 #[test]

@@ -24,7 +24,7 @@ mod linux {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    const STATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fm/station.cu8.zst");
+    const STATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/station.cu8.zst");
     /// What of the recording is received, in bytes: 4 s.
     const BYTES: usize = 4 * 250_000 * IQ_BYTES;
     /// Between two frames of 1 ms: four times as fast as real time.

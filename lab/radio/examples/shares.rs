@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     options.check()?;
     let iq = whole(Recording::open(Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../data/fm/station.cu8.zst"
+        "/data/station.cu8.zst"
     )))?)?;
     print_table(&measure(&iq, &options), &options);
     print_whole(&iq, &options)
@@ -176,7 +176,7 @@ fn make(name: &str, iq: &[[u8; 2]], options: &Options) -> Result<Box<dyn AnyStag
     Ok(match name {
         SOURCE => {
             let bytes = Cursor::new(iq.as_flattened().to_vec());
-            let recording = Recording::from_reader(Path::new("data/fm"), Box::new(bytes));
+            let recording = Recording::from_reader(Path::new("station"), Box::new(bytes));
             erase(Source::new(recording, options, |_| Head::default()))
         }
         SINK => erase(Sink::new(|_, sound: &[f32]| {
