@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """The radio's graph in GNU Radio, beside `punctual-lab radio`: frames per second, and samples lost by replacing a block.
 
-    cargo build --release
-    /usr/bin/python3 lab/radio/peers/gnuradio_fm.py target/release/punctual
+    cargo build --release -p punctual-lab
+    /usr/bin/python3 lab/radio/peers/gnuradio_fm.py target/release/punctual-lab
 
 Needs GNU Radio (Debian: apt-get install gnuradio) and the program zstd. Both read lab/radio/data/station.cu8.zst
 and have the same stages: a channel filter of 81 taps, a discriminator, de-emphasis, a filter of 500 taps that keeps
@@ -110,7 +110,7 @@ def played(path, replaces):
 
 
 def ours(program, arguments):
-    output = subprocess.run([program, "radio", *arguments, "--json"], capture_output=True, check=True)
+    output = subprocess.run([program, "radio", *arguments, "--json", "-"], capture_output=True, check=True)
     return json.loads(output.stdout)
 
 
