@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use punctual_pipelines::{AnyStage, Head, Stage, erase, run_serially};
 use punctual_radio::stages::{Demodulator, LowPass, Sink, Source, Sum};
-use punctual_radio::{DECIMATION, Options, Recording, SINK, SOURCE, Spectrum, equalizer, graph, receive, stage};
+use punctual_radio::{
+    DECIMATION, Options, Recording, SINK, SOURCE, STATION, Spectrum, equalizer, graph, receive, stage,
+};
 
 /// Passes over the recording; each is ten seconds of radio.
 const PASSES: usize = 3;
@@ -35,10 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ..Options::default()
     };
     options.check()?;
-    let iq = whole(Recording::open(Path::new(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/data/station.cu8.zst"
-    )))?)?;
+    let iq = whole(Recording::open(Path::new(STATION))?)?;
     print_table(&measure(&iq, &options), &options);
     print_whole(&iq, &options)
 }
@@ -176,7 +175,7 @@ fn make(name: &str, iq: &[[u8; 2]], options: &Options) -> Result<Box<dyn AnyStag
     Ok(match name {
         SOURCE => {
             let bytes = Cursor::new(iq.as_flattened().to_vec());
-            let recording = Recording::from_reader(Path::new("station"), Box::new(bytes));
+            let recording = Recording::from_reader(Path::new(STATION), Box::new(bytes));
             erase(Source::new(recording, options, |_| Head::default()))
         }
         SINK => erase(Sink::new(|_, sound: &[f32]| {

@@ -28,9 +28,8 @@ mod linux {
     use punctual_pipelines::linux::{Pinned, Pipeline, PipelineOptions};
     use punctual_pipelines::{Failure, Graph, Head, erase};
     use punctual_radio::stages::{Sink, Source};
-    use punctual_radio::{Options, Recording, SINK, SOURCE, graph, receive, stage};
+    use punctual_radio::{Options, Recording, SINK, SOURCE, STATION, graph, receive, stage};
 
-    const STATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/station.cu8.zst");
     /// Number of rounds; each starts its own pipeline.
     const ROUNDS: usize = 3;
     /// Repetitions of the recording in each round.

@@ -31,3 +31,10 @@ pub use options::{
 pub use quality::{Quality, QualityError, quality};
 pub use receive::{Receiver, equalizer, receive};
 pub use spectrum::{InputSpectrum, Spectrum};
+
+/// File of the shipped recording.
+pub const STATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/station.cu8.zst");
+/// File of its true sound.
+pub const REFERENCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/reference.wav");
+/// File of the scenario that plays it.
+pub const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fm.toml");

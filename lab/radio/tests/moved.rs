@@ -20,11 +20,10 @@ mod linux {
     use punctual_pipelines::linux::{Mechanism, Pinned, Pipeline, PipelineOptions, Supervisor};
     use punctual_pipelines::{Failure, Head, erase};
     use punctual_radio::stages::{Sink, Source};
-    use punctual_radio::{IQ_BYTES, Options, Recording, SINK, SOURCE, graph, receive, stage};
+    use punctual_radio::{IQ_BYTES, Options, Recording, SINK, SOURCE, STATION, graph, receive, stage};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    const STATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/station.cu8.zst");
     /// What of the recording is received, in bytes: 4 s.
     const BYTES: usize = 4 * 250_000 * IQ_BYTES;
     /// Between two frames of 1 ms: four times as fast as real time.

@@ -9,7 +9,7 @@ use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::linux::ClockOptions;
 use punctual_pipelines::{Graph, WhenFull};
 use punctual_platform::linux::KernelTree;
-use punctual_radio::{IQ_BYTES, IQ_RATE, Options, Recording};
+use punctual_radio::{IQ_BYTES, IQ_RATE, Options, REFERENCE, Recording, STATION};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
 
@@ -21,11 +21,8 @@ use punctual_cli::pipeline::display::RATE_MAX;
 use punctual_cli::pipeline::meddler::Orders;
 use punctual_files::failure::Failure;
 
-/// Recording played by default, and its true sound.
-const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../radio/data/station.cu8.zst");
-const SOUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../radio/data/reference.wav");
-/// Name of the recording in reports.
-const STATION: &str = "station.cu8.zst";
+/// Name of the shipped recording in reports.
+const SHIPPED: &str = "station.cu8.zst";
 /// Least goal of tardiness for control of the clocks: at low frame rates, frames are done long before they are due.
 const SOON: f64 = 0.5;
 
@@ -177,7 +174,7 @@ impl Plan {
 
     /// Decompresses a whole recording in advance, so that decompression delays no frame.
     fn unpacked(&self, path: Option<&Path>) -> Result<Vec<u8>, Failure> {
-        let recording = Recording::open(path.unwrap_or(Path::new(RECORDING)));
+        let recording = Recording::open(path.unwrap_or(Path::new(STATION)));
         let mut recording = recording.map_err(|why| Failure::input([why.to_string()]))?;
         let limit = self.frames.map(|frames| (frames * self.frame_bytes()) as usize);
         let mut plain = Limited {
@@ -224,7 +221,7 @@ impl Plan {
 
     /// Path of the recording, for reports.
     pub fn name(&self) -> PathBuf {
-        self.recording.clone().unwrap_or_else(|| STATION.into())
+        self.recording.clone().unwrap_or_else(|| SHIPPED.into())
     }
 
     /// The true sound, if it is known.
@@ -234,7 +231,7 @@ impl Plan {
     pub fn true_sound(&self) -> Result<Option<Vec<f32>>, Failure> {
         match (&self.reference, &self.recording) {
             (Some(path), _) => super::reference(path).map(Some),
-            (None, None) => super::reference(Path::new(SOUND)).map(Some),
+            (None, None) => super::reference(Path::new(REFERENCE)).map(Some),
             (None, Some(_)) => Ok(None),
         }
     }

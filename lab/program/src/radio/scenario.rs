@@ -3,11 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use punctual_radio::{BANDS_MAX, DECIMATION, Options};
+use punctual_radio::{BANDS_MAX, DECIMATION, Options, SCENARIO};
 use punctual_scenario::stages::{StageKind, StageKinds};
-
-/// File of the shipped scenario.
-const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../radio/fm.toml");
 
 /// Prefix of the kinds, before the name of the radio's stage...
 const RADIO: &str = "fm-";
@@ -18,7 +15,7 @@ const BANDS: usize = 4;
 /// File of the scenario that a user names: the shipped one for `fm`, unless there is such a file.
 pub fn file(named: PathBuf) -> PathBuf {
     match named.to_str() {
-        Some("fm") if !named.exists() => SHIPPED.into(),
+        Some("fm") if !named.exists() => SCENARIO.into(),
         _ => named,
     }
 }

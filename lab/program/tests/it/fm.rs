@@ -10,16 +10,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{BOUND, folder_with, lab, refused};
-use punctual_radio::{Options, Recording, receive};
+use punctual_radio::{Options, Recording, SCENARIO, STATION, receive};
 use punctual_testing::wait_until;
 use serde_json::Value;
 
-const SCENARIO: &str = include_str!("../../../radio/fm.toml");
-
 /// The true sound of the shipped recording, as the scenario's last stage gets it.
 fn true_sound() -> Vec<u8> {
-    let station = concat!(env!("CARGO_MANIFEST_DIR"), "/../radio/data/station.cu8.zst");
-    let mut recording = Recording::open(Path::new(station)).unwrap();
+    let mut recording = Recording::open(Path::new(STATION)).unwrap();
     let mut plain = Vec::new();
     recording.copy_to(&mut plain).unwrap();
     let (samples, _) = plain.as_chunks();
@@ -70,7 +67,9 @@ fn the_shipped_radio_loses_nothing_when_its_stages_are_killed() {
 #[test]
 fn wrong_kinds_are_told_with_their_line() {
     let folder = folder_with(&[("station", "")]);
-    let station = SCENARIO.replace("data/station.cu8.zst", "station");
+    let station = fs::read_to_string(SCENARIO)
+        .unwrap()
+        .replace("data/station.cu8.zst", "station");
     for (from, to, key, told) in [
         ("\"fm-band-1\"", "\"fm-band-9\"", "stage[3].kind", "fm-band-1-of-6"),
         (

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use punctual_radio::sound::{self, Sound};
-use punctual_radio::{InputError, Recording};
-
-const STATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/station.cu8.zst");
+use punctual_radio::{InputError, Recording, STATION};
 
 fn of(bytes: &'static [u8]) -> Recording {
     Recording::from_reader(Path::new("test.cu8"), Box::new(bytes))

@@ -1,9 +1,9 @@
 //! How good the receiver is.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use punctual_radio::sound::{self, Fingerprint};
-use punctual_radio::{IQ_BYTES, Options, Quality, Recording, quality, receive};
+use punctual_radio::{IQ_BYTES, Options, Quality, REFERENCE, Recording, STATION, quality, receive};
 
 use crate::truths::station::{Programme, recording};
 
@@ -13,11 +13,6 @@ fn assert_good(what: &str, found: Quality, options: &Options) {
     assert_eq!(found.delay_samples, options.delay() as i64, "{what}");
     assert!(found.correlation >= 0.9999, "{what}: {found:?}");
     assert!(found.snr_db >= 40.0, "{what}: {found:?}");
-}
-
-fn data(file: &str) -> PathBuf {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
-    PathBuf::from(root).join(file)
 }
 
 fn whole(mut recording: Recording) -> Vec<[u8; IQ_BYTES]> {
@@ -32,9 +27,9 @@ fn whole(mut recording: Recording) -> Vec<[u8; IQ_BYTES]> {
 
 #[test]
 fn the_shipped_recording_sounds_like_its_reference() {
-    let iq = whole(Recording::open(&data("station.cu8.zst")).unwrap());
+    let iq = whole(Recording::open(Path::new(STATION)).unwrap());
     assert_eq!(iq.len(), 2_500_000);
-    let reference = sound::read(&data("reference.wav")).unwrap();
+    let reference = sound::read(Path::new(REFERENCE)).unwrap();
     let options = Options::default();
     let sound = receive(&iq, &options).unwrap();
     assert_good("shipped recording", quality(&sound, &reference).unwrap(), &options);
