@@ -19,7 +19,7 @@ use crate::args::{Platform, Run};
 use crate::decisions::Recorder;
 use crate::pipeline::display::{Asked, Display};
 use crate::pipeline::history::{History, Watched};
-use crate::pipeline::meddler::{Meddler, Orders};
+use crate::pipeline::meddler::Meddler;
 use crate::pipeline::page::{Along, page};
 use crate::pipeline::shown::{GoalShown, Observer, Shown, Tone};
 use punctual_files::failure::Failure;
@@ -156,7 +156,7 @@ fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> Watched {
     let (begun, duration) = (Instant::now(), Duration::from_nanos(loaded.scenario.duration.0));
     let panel = run.panel();
     let mut seen = Watched::new(&panel.cores());
-    let (mut meddler, mut observer) = (Meddler::new(&Orders::none(), &panel), Observer::default());
+    let (mut meddler, mut observer) = (Meddler::new(&panel), Observer::default());
     let (mut lines, mut frames) = (Lines::new(), 0);
     // Changes of the rate are ignored, because no source follows it here.
     let wishes = || {
@@ -169,8 +169,8 @@ fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> Watched {
     while run.look() && !display.stop.load(Ordering::Acquire) && begun.elapsed() < duration {
         std::thread::sleep(LOOK);
         wishes().for_each(|wish| meddler.wish(wish));
-        let handovers = meddler.look(&panel);
-        seen.look(&panel, &handovers);
+        seen.look(&panel, &meddler.fetch(&panel));
+        meddler.fulfil(&panel);
         if display.live && observer.last().elapsed() >= FRAME {
             let (shown, seconds) = observer.look(&panel, &meddler);
             let (came, late) = run

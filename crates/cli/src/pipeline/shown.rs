@@ -125,7 +125,7 @@ impl Observer {
             Spans::of(&its.map(|it| it.blackout.as_micros_f64()).collect::<Vec<_>>())
         };
         let shown = Shown {
-            mechanism: meddler.mechanism().name(),
+            mechanism: meddler.mechanism.name(),
             elapsed_s: now.duration_since(self.begin).as_secs_f64(),
             dropped: queues.iter().map(|queue| queue.dropped).sum(),
             cores: panel.cores(),

@@ -1,5 +1,6 @@
 //! `punctual-lab radio`: an FM receiver as a pipeline of processes, whose stages move, die and restart while it plays.
 
+mod orders;
 mod page;
 mod pipes;
 mod plan;

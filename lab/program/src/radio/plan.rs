@@ -13,12 +13,12 @@ use punctual_radio::{IQ_BYTES, IQ_RATE, Options, REFERENCE, Recording, STATION};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
 
+use super::orders::Orders;
 use super::page::PAGE_SAMPLES;
 use super::pipes::{Incoming, Tap, Tapped};
 use super::sink::{COMPARED_MAX, LEAD};
 use crate::args::Radio;
 use punctual_cli::pipeline::display::RATE_MAX;
-use punctual_cli::pipeline::meddler::Orders;
 use punctual_files::failure::Failure;
 
 /// Name of the shipped recording in reports.

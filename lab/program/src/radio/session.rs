@@ -17,11 +17,11 @@ use punctual_radio::stages::Source;
 use punctual_radio::{SINK, SOURCE, Spectrum};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Time};
 
+use super::orders::Execution;
 use super::plan::Plan;
 use super::seen::Seen;
 use super::sink::{self, Delivered, LEAD, Pace, Player, Wires};
 use punctual_cli::pipeline::display::{Asked, Display, Rate};
-use punctual_cli::pipeline::meddler::Meddler;
 use punctual_cli::pipeline::planted_panic;
 use punctual_cli::pipeline::shown::{Observer, Shown, Tone};
 use punctual_files::failure::Failure;
@@ -100,21 +100,21 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         }
         .play(sound)
     });
-    let (mut meddler, mut observer) = (Meddler::new(&plan.orders, supervisor), Observer::default());
+    let (mut execution, mut observer) = (Execution::new(&plan.orders, supervisor), Observer::default());
     let (mut frames, mut bands) = (0, Spectrum::new(BANDS));
     let mut seen = plan.records.then(|| Seen::new(&cores));
     while !played.load(Ordering::Acquire) && supervisor.runs() {
         if display.stop.load(Ordering::Acquire) {
             wires.stop.store(true, Ordering::Release);
         }
-        let handovers = meddler.look(supervisor);
+        let handovers = execution.look(supervisor);
         if let Some(seen) = &mut seen {
             seen.look(supervisor, &wires, &handovers);
         }
         follow(supervisor, &wires.pace);
         if display.live && observer.last().elapsed() >= FRAME {
             planted_panic("run");
-            let (shown, seconds) = observer.look(supervisor, &meddler);
+            let (shown, seconds) = observer.look(supervisor, &execution.meddler);
             let counts = wires.counts();
             let played = counts
                 .frames
@@ -127,18 +127,18 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         }
         let picture = display.live.then(|| FRAME.saturating_sub(observer.last().elapsed()));
         let page = seen.as_ref().map(|seen| seen.watched.due_in().into());
-        let due = [picture, page, meddler.due_in()].into_iter().flatten().min();
+        let due = [picture, page, execution.due_in()].into_iter().flatten().min();
         let asked = display.wait(due.map_or(LOOK, |due| due.min(LOOK)));
         for asked in asked.into_iter().chain(std::iter::from_fn(|| display.asked())) {
             match asked {
-                Asked::Stage(wish) => meddler.wish(wish),
+                Asked::Stage(wish) => execution.meddler.wish(wish),
                 Asked::Rate(rate) => change(rate, plan, supervisor, &wires.pace),
                 Asked::Look => {}
             }
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
-    meddler.fetch(supervisor);
+    execution.fetch(supervisor);
     let (stages, queues) = (supervisor.stages(), supervisor.queues());
     let measured = supervisor.measure().stages;
     let policy_moves = supervisor.coordinator().map_or(0, |coordinator| coordinator.moves);
@@ -163,10 +163,10 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     Ok(Heard {
         offered,
         queues,
-        handovers: meddler.handovers,
-        migrations: meddler.migrations,
-        kills: meddler.kills,
-        upgrades: meddler.upgrades,
+        handovers: execution.handovers,
+        migrations: execution.meddler.migrations,
+        kills: execution.meddler.kills,
+        upgrades: execution.meddler.upgrades,
         policy_moves,
         clocks,
         stages,
