@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(
             Control::held(1, 4).died(1, None),
             None,
-            "no process can have it: it waits for one"
+            "without a process, the stage waits"
         );
         assert_eq!(Control::held(1, 4).died(1, Some(3)), Some(Control::held(3, 5)));
     }

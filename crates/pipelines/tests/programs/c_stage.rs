@@ -279,23 +279,14 @@ fn refused(folder: &Path) {
         open(&library).unwrap_err().to_string()
     };
     let told_missing = told("int nothing;");
-    assert!(
-        told_missing.contains("has no function punctual_stage_abi_version: build it with"),
-        "{told_missing}"
-    );
+    assert!(told_missing.contains("punctual_stage_abi_version"), "{told_missing}");
     let told_older = told("unsigned punctual_stage_abi_version(void) { return 7; }");
-    assert!(
-        told_older.contains("was built with version 7 of punctual_stage.h"),
-        "{told_older}"
-    );
+    assert!(told_older.contains("version 7"), "{told_older}");
     let half = "#include \"punctual_stage.h\"\nPUNCTUAL_STAGE(int, 1)\nvoid punctual_stage_begin(void *s) {(void)s;}";
     let told_half = told(half);
-    assert!(told_half.contains("has no function punctual_stage_step"), "{told_half}");
+    assert!(told_half.contains("punctual_stage_step"), "{told_half}");
     let told_absent = open(&folder.join("nowhere.so")).unwrap_err().to_string();
-    assert!(
-        told_absent.contains("nowhere.so: cannot be loaded: No such file"),
-        "{told_absent}"
-    );
+    assert!(told_absent.contains("nowhere.so: cannot be loaded"), "{told_absent}");
     fs::write(folder.join("text.so"), "text").unwrap();
     let told_text = open(&folder.join("text.so")).unwrap_err().to_string();
     assert!(told_text.contains("text.so: cannot be loaded:"), "{told_text}");
@@ -309,10 +300,16 @@ fn states(folder: &Path) {
     assert_eq!(first.save(&mut room), Ok(8));
     assert_eq!(second.load(1, &room[..8]), Ok(()));
     let told = |refused: Result<(), Failure>| refused.unwrap_err().to_string();
-    let expected = "it has states of version 1 and does not convert one of version 2";
-    assert_eq!(told(first.load(2, &room[..8])), expected);
-    let expected = "its saved state has 7 bytes, and the library's has 8: give it another version";
-    assert_eq!(told(first.load(1, &room[..7])), expected);
+    let other_version = told(first.load(2, &room[..8]));
+    assert!(
+        other_version.contains("version 1") && other_version.contains("version 2"),
+        "{other_version}"
+    );
+    let other_length = told(first.load(1, &room[..7]));
+    assert!(
+        other_length.contains("7 bytes") && other_length.contains('8'),
+        "{other_length}"
+    );
     assert!(first.save(&mut room[..4]).is_err());
 }
 

@@ -227,14 +227,15 @@ fn failures(folder: &Path) {
     let sink = || shell(&format!("cat > {}", to.display()));
     let endless = || shell("while :; do echo 0123456789; done");
     let told = failing(shell("printf 0123; exit 7"), None, sink());
-    assert_eq!(
-        told,
-        "stage \"source\": its program `sh -c printf 0123; exit 7` ended with exit status 7"
+    assert!(told.starts_with("stage \"source\": "), "{told}");
+    assert!(
+        told.contains("`sh -c printf 0123; exit 7`") && told.ends_with("exit status 7"),
+        "{told}"
     );
     assert_eq!(fs::read(&to).unwrap(), b"1234");
     let told = failing(endless(), None, shell("exit 3"));
     assert!(
-        told.starts_with("stage \"sink\": its program `sh -c exit 3` ended with exit status 3"),
+        told.contains("stage \"sink\"") && told.contains("exit status 3"),
         "{told}"
     );
     let told = failing(endless(), None, shell("head -c 3000 > /dev/null; kill -9 $$"));
@@ -255,8 +256,10 @@ fn not_there() {
     let sink = || piped("sink", shell("cat > /dev/null"));
     let missing = piped("source", Peer::Program(vec!["no-such-program".into()]));
     let told = Pipes::start(&pipeline, vec![sink(), missing]).unwrap_err().to_string();
-    let expected = "stage \"source\": the program `no-such-program` does not start: No such file or directory";
-    assert!(told.starts_with(expected), "{told}");
+    assert!(
+        told.starts_with("stage \"source\": ") && told.contains("`no-such-program` does not start"),
+        "{told}"
+    );
     pipeline.end().unwrap();
     let pipeline = started("");
     let mut other = sink();
