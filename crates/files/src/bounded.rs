@@ -106,13 +106,16 @@ impl Read for Bounded {
             match (self.file.read(into), self.until) {
                 (Err(empty), Some(until)) if empty.kind() == ErrorKind::WouldBlock => self.wait(until)?,
                 (Ok(0), Some(_)) if self.left == self.max => {
-                    let what = "nothing came through it; name an ordinary file, or a pipe that is written to";
+                    let what = "it holds no data; name an ordinary file, or a pipe that is written to";
                     return Err(io::Error::other(what));
                 }
                 (Ok(read), _) => {
                     let left = self.left.checked_sub(read as u64);
                     self.left = left.ok_or_else(|| {
-                        let what = format!("it goes on after {}; name the right file", crate::size::shown(self.max));
+                        let what = format!(
+                            "it is longer than {}; name the right file",
+                            crate::size::shown(self.max)
+                        );
                         io::Error::new(ErrorKind::FileTooLarge, what)
                     })?;
                     return Ok(read);
@@ -148,17 +151,15 @@ mod tests {
     #[test]
     fn what_never_ends_is_refused() {
         let told = bytes(Path::new("/dev/zero")).unwrap_err();
-        assert_eq!(why(&told), "it goes on after 64.0 MiB; name the right file");
+        assert!(why(&told).contains("64.0 MiB"), "{told}");
         let told = bytes(Path::new("/dev/null")).unwrap_err();
-        assert!(why(&told).starts_with("nothing came through it"), "{told}");
+        assert!(why(&told).contains("no data"), "{told}");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("large");
         File::create(&path).unwrap().set_len(FILE_MAX + 1).unwrap();
         let mut large = open(&path).unwrap();
         large.left = 10; // as if most of it had been read
-        assert_eq!(
-            why(&large.read(&mut [0; 11]).unwrap_err()),
-            "it goes on after 1.00 GiB; name the right file"
-        );
+        let told = large.read(&mut [0; 11]).unwrap_err();
+        assert!(why(&told).contains("1.00 GiB"), "{told}");
     }
 }

@@ -158,7 +158,7 @@ fn open(path: &Path) -> Result<impl Read, Failure> {
 
 fn at_line(path: &Path, error: &TraceError) -> Failure {
     Failure::input([format!(
-        "{}:{}: {}; mend the row, or name another trace: --set trace.dir=FOLDER",
+        "{}:{}: {}; correct the row, or name another trace: --set trace.dir=FOLDER",
         path.display(),
         error.line,
         error.what
@@ -169,6 +169,9 @@ fn at_line(path: &Path, error: &TraceError) -> Failure {
 mod tests {
     use super::*;
     use std::fs;
+
+    /// Name and content.
+    type File<'f> = (&'f str, &'f [u8]);
 
     const SENSOR_ROWS: &str = "id,period_s,avi_s\n0,1,2\n1,2,4\n";
     const READING_ROWS: &str = "time_s,sensor_id,value\n0.1,0,20\n0.2,1,21.5\n";
@@ -191,7 +194,7 @@ mod tests {
         frame
     }
 
-    fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    fn folder(files: &[File<'_>]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, bytes) in files {
             fs::write(folder.path().join(name), bytes).unwrap();
@@ -199,7 +202,7 @@ mod tests {
         folder
     }
 
-    fn refused(files: &[(&str, &[u8])]) -> String {
+    fn refused(files: &[File<'_>]) -> String {
         let folder = folder(files);
         let text = read_folder(folder.path()).unwrap_err().to_string();
         text.replace(&folder.path().display().to_string(), "DIR")
@@ -226,43 +229,49 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_file_and_line() {
+    fn mistakes_are_reported_by_file_and_line() {
         let sensors = (SENSORS, SENSOR_ROWS.as_bytes());
-        assert_eq!(
-            refused(&[sensors, (READINGS, b"time_s,sensor_id,value\n0.1,0,20\n0.2,9,1\n")]),
-            "DIR/readings.csv:3: unknown sensor 9: the trace has sensors 0 to 1; mend the row, or name another trace: --set trace.dir=FOLDER"
-        );
-        assert_eq!(
-            refused(&[(SENSORS, b"id,period_s,avi_s\n0,-1,2\n")]),
-            "DIR/sensors.csv:2: period_s is -1: expected seconds above 0; mend the row, or name another trace: --set trace.dir=FOLDER"
-        );
-        assert_eq!(
-            refused(&[sensors]),
-            "DIR/readings.csv.zst: missing; a trace folder holds sensors.csv and readings.csv (or readings.csv.zst), and --set trace.dir=FOLDER names another one"
-        );
-        let not_packed = refused(&[sensors, (READINGS_PACKED, READING_ROWS.as_bytes())]);
-        assert!(
-            not_packed.starts_with("DIR/readings.csv.zst: is not packed by zstd, or its beginning is damaged; "),
-            "{not_packed}"
-        );
-        let mut damaged = checked(READING_ROWS);
-        assert!(read_folder(folder(&[sensors, (READINGS_PACKED, &damaged)]).path()).is_ok());
-        let digit = damaged.iter().rposition(|byte| *byte == b'5').unwrap();
-        damaged[digit] = b'6';
-        assert_eq!(
-            refused(&[sensors, (READINGS_PACKED, &damaged)]),
-            "DIR/readings.csv.zst: is damaged: its checksum is not that of its content; fetch it again, or name another trace: --set trace.dir=FOLDER"
-        );
-        let digit = damaged.iter().position(|byte| *byte == b'0').unwrap();
-        damaged[digit] = b'x';
-        assert!(
-            refused(&[sensors, (READINGS_PACKED, &damaged)]).contains("damaged"),
-            "not the row"
-        );
+        let undamaged = checked(READING_ROWS);
+        assert!(read_folder(folder(&[sensors, (READINGS_PACKED, &undamaged)]).path()).is_ok());
+        let mut digit = undamaged.clone();
+        let at = digit.iter().rposition(|byte| *byte == b'5').unwrap();
+        digit[at] = b'6';
+        // A damaged file, not a bad row.
+        let mut letter = digit.clone();
+        let at = letter.iter().position(|byte| *byte == b'0').unwrap();
+        letter[at] = b'x';
         let mut cut = packed(READING_ROWS);
         cut.truncate(cut.len() - 4);
-        let cut = refused(&[sensors, (READINGS_PACKED, &cut)]);
-        assert!(cut.starts_with("DIR/readings.csv.zst:"), "{cut}");
+        let unknown = b"time_s,sensor_id,value\n0.1,0,20\n0.2,9,1\n";
+        let negative = b"id,period_s,avi_s\n0,-1,2\n";
+        let cases: [(&str, &[File<'_>], &str); 7] = [
+            ("unknown sensor", &[sensors, (READINGS, unknown)], "readings.csv:3"),
+            ("negative period", &[(SENSORS, negative)], "sensors.csv:2"),
+            ("no readings", &[sensors], "readings.csv.zst"),
+            (
+                "not packed",
+                &[sensors, (READINGS_PACKED, READING_ROWS.as_bytes())],
+                "readings.csv.zst",
+            ),
+            (
+                "a changed digit",
+                &[sensors, (READINGS_PACKED, &digit)],
+                "readings.csv.zst",
+            ),
+            (
+                "a changed letter",
+                &[sensors, (READINGS_PACKED, &letter)],
+                "readings.csv.zst",
+            ),
+            ("cut short", &[sensors, (READINGS_PACKED, &cut)], "readings.csv.zst"),
+        ];
+        let mut list = String::new();
+        for (name, files, place) in cases {
+            let message = refused(files);
+            assert!(message.starts_with(&format!("DIR/{place}: ")), "{name}: {message}");
+            list += &format!("{name}\n  => {message}\n");
+        }
+        insta::assert_snapshot!("trace", list);
     }
 
     #[test]

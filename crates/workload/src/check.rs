@@ -233,7 +233,7 @@ fn check_excitation(check: &mut Checker, excitation: &Excitation) {
         check.require(
             distinct,
             key,
-            "a knob that does not move teaches nothing: give at least 2 different levels",
+            "one level alone identifies nothing: give at least 2 different levels",
         );
         let in_range = levels.iter().all(|level| *level > 0.0 && *level <= 1.0);
         check.require(

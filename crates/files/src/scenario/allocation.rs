@@ -108,7 +108,7 @@ fn way_kib(section: &mut Section<'_, '_>) -> u32 {
     if kib > WAY_KIB_MAX {
         section.complain(
             "way_kib",
-            format!("{kib} is out of range: at most {WAY_KIB_MAX}; 0 makes a way that is gained free"),
+            format!("{kib} is out of range: at most {WAY_KIB_MAX}; at 0, gained ways are filled at once"),
         );
     }
     kib

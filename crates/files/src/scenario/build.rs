@@ -324,7 +324,7 @@ fn volume(section: &mut Section<'_, '_>) -> Volume {
     if section.has("replicas") && section.has("utilisation") {
         section.complain(
             "replicas",
-            "`utilisation` works out the replicas; remove one of the two",
+            "`utilisation` determines the replicas; remove one of the two",
         );
     }
     match utilisation {

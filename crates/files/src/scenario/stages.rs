@@ -103,12 +103,12 @@ fn does(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> Does {
         [_] => {}
         [] => section.complain(
             "program",
-            "missing: what carries the stage out? give `program` (a command with its arguments), `file`, `library` (a \
-             stage in C) or `kind` (a built-in one)",
+            "missing: give the stage a `program` (a command with its arguments), a `file`, a `library` (in C) or a \
+             built-in `kind`",
         ),
         [first, rest @ ..] => {
             let what = format!(
-                "a stage is carried out one way; remove `{first}` or `{}`",
+                "a stage has one implementation; remove `{first}` or `{}`",
                 rest.join("` and `")
             );
             section.complain(first, what);

@@ -1,4 +1,4 @@
-//! Every complaint in its exact words, and the shipped scenarios as they are.
+//! Place and text of every problem (texts in `snapshots/`), and the shipped scenarios as they are.
 
 use punctual_pipelines::StageSpec;
 use punctual_scenario::stages::{StageKind, StageKinds, kind};
@@ -35,6 +35,20 @@ fn complaints(text: &str, arguments: &[&str]) -> Vec<String> {
     check(text, "x.toml", Path::new("at"), "x", &sets(arguments), Some(&Join)).expect_err("must be refused")
 }
 
+/// Asserts that the first problem is that of `place` (file, line and key), and appends all to a list for a snapshot.
+fn record(list: &mut String, input: &str, place: &str, problems: &[String]) {
+    assert!(problems[0].starts_with(&format!("{place}: ")), "{input}: {problems:?}");
+    *list += &format!("{input}\n  => {}\n", problems.join("\n  => "));
+}
+
+/// A changed line as a snapshot shows it.
+fn change(from: &str, to: &str) -> String {
+    match to {
+        "" => format!("without {from}"),
+        _ => to.into(),
+    }
+}
+
 fn accepted(text: &str, arguments: &[&str]) -> Scenario {
     let (draft, ..) = check(text, "x.toml", Path::new("at"), "x", &sets(arguments), None).expect("must be accepted");
     draft.scenario
@@ -68,161 +82,100 @@ fn one_job_of_a_hundred_may_be_late_where_nothing_is_said() {
     assert_eq!(scenario.goal.tasks, TaskGoal::Late(Share::clamped(0.05)));
 }
 
+/// Lines that follow `SMALL`, and the place of the mistake in them.
+const WRONG_ALLOCATIONS: [(&str, &str); 8] = [
+    ("profile = \"p.csv\"", "x.toml: allocation.policy"),
+    ("[allocation]\npolicy = \"dna\"", "x.toml:15: allocation.policy"),
+    (
+        "profile = \"p.csv\"\n[allocation]\npolicy = \"luck\"",
+        "x.toml:16: allocation.policy",
+    ),
+    (
+        "profile = \"\"\n[allocation]\npolicy = \"dna\"",
+        "x.toml:14: task[0].profile",
+    ),
+    ("[allocation]\nways = 65", "x.toml:15: allocation.ways"),
+    ("[allocation]\npartitions = 0", "x.toml:15: allocation.partitions"),
+    ("[allocation]\nway_kib = 1048577", "x.toml:15: allocation.way_kib"),
+    ("[allocation]\nchanges = \"often\"", "x.toml:15: allocation.changes"),
+];
+
 #[test]
-fn each_wrong_line_is_told_in_full() {
-    for (from, to, expected) in [
-        (
-            "tardiness = 0.9",
-            "tardines = 0.9",
-            "x.toml:3: goal.tardines: unknown key; did you mean goal.tardiness?",
-        ),
-        (
-            "tardiness = 0.9",
-            "tardiness = \"high\"",
-            "x.toml:3: goal.tardiness: expected a number, found the text \"high\"",
-        ),
-        (
-            "tardiness = 0.9",
-            "tardiness = -1",
-            "x.toml:3: goal.tardiness: -1 is out of range: above 0, at most 10",
-        ),
-        (
-            "tardiness = 0.9",
-            "late = \"1\"",
-            "x.toml:3: goal.late: \"1\" is not a percentage; write a share of jobs such as \"1 %\" or 0.01",
-        ),
-        (
-            "tardiness = 0.9",
-            "late = 1",
-            "x.toml:3: goal.late: 100.0 % of jobs late is no goal: write a share above 0 and below 100 %, such as \"1 %\"",
-        ),
-        (
-            "tardiness = 0.9",
-            "late = \"120 %\"",
-            "x.toml:3: goal.late: 1.2 is not a share: it must lie between 0 and 1; write a share of jobs such as \"1 %\" or 0.01",
-        ),
+fn each_wrong_line_is_reported_with_its_place() {
+    let mut list = String::new();
+    for (from, to, place) in [
+        ("tardiness = 0.9", "tardines = 0.9", "x.toml:3: goal.tardines"),
+        ("tardiness = 0.9", "tardiness = \"high\"", "x.toml:3: goal.tardiness"),
+        ("tardiness = 0.9", "tardiness = -1", "x.toml:3: goal.tardiness"),
+        ("tardiness = 0.9", "late = \"1\"", "x.toml:3: goal.late"),
+        ("tardiness = 0.9", "late = 1", "x.toml:3: goal.late"),
+        ("tardiness = 0.9", "late = \"120 %\"", "x.toml:3: goal.late"),
         (
             "tardiness = 0.9",
             "tardiness = 0.9\nlate = \"1 %\"",
-            "x.toml:3: goal.tardiness: `late` is a goal of another kind: a task has one goal; remove one of the two",
+            "x.toml:3: goal.tardiness",
         ),
-        (
-            "tardiness = 0.9",
-            "min_fresh = 1.5",
-            "x.toml:3: goal.min_fresh: 1.5 is not a share: it must lie between 0 and 1",
-        ),
-        (
-            "period = \"100ms\"",
-            "period = \"-100ms\"",
-            "x.toml:11: task[0].period: \"-100ms\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"",
-        ),
-        (
-            "period = \"100ms\"",
-            "period = 100",
-            "x.toml:11: task[0].period: expected a time in quotes, such as \"100ms\", found the number 100",
-        ),
-        (
-            "period = \"100ms\"",
-            "period = \"25h\"",
-            "x.toml:11: task[0].period: 90000.00 s is out of range: write a time of at least 100.0 us and at most 24 h, such as \"100ms\"",
-        ),
-        (
-            "period = \"100ms\"",
-            "",
-            "x.toml:8: task[0].period: missing: when is a job released? give `period`, `gap` (between releases) or `pause` (after a job's end)",
-        ),
-        (
-            "period = \"100ms\"",
-            "gap = [\"2s\", \"1s\"]",
-            "x.toml:11: task[0].gap: the shorter bound 2.00 s comes first, then the longer one, not 1.00 s",
-        ),
-        (
-            "period = \"100ms\"",
-            "gap = [\"2s\"]",
-            "x.toml:11: task[0].gap: expected two times, the shorter one first, such as [\"50ms\", \"150ms\"], found 1 of them",
-        ),
+        ("tardiness = 0.9", "min_fresh = 1.5", "x.toml:3: goal.min_fresh"),
+        ("period = \"100ms\"", "period = \"-100ms\"", "x.toml:11: task[0].period"),
+        ("period = \"100ms\"", "period = 100", "x.toml:11: task[0].period"),
+        ("period = \"100ms\"", "period = \"25h\"", "x.toml:11: task[0].period"),
+        ("period = \"100ms\"", "", "x.toml:8: task[0].period"),
+        ("period = \"100ms\"", "gap = [\"2s\", \"1s\"]", "x.toml:11: task[0].gap"),
+        ("period = \"100ms\"", "gap = [\"2s\"]", "x.toml:11: task[0].gap"),
         (
             "period = \"100ms\"",
             "period = \"100ms\"\npause = [\"1s\", \"2s\"]",
-            "x.toml:11: task[0].period: a task is released one way; remove `period` or `pause`",
+            "x.toml:11: task[0].period",
         ),
-        (
-            "compute = \"5ms\"",
-            "compute = \"200ms\"",
-            "x.toml:13: task[0].compute: a goal out of reach: one job needs 200.00 ms alone at full clock, but the next one is released after 100.00 ms",
-        ),
-        (
-            "deadline = \"50ms\"",
-            "",
-            "x.toml:8: task[0].deadline: missing: a real-time task needs one, such as \"50ms\"",
-        ),
+        ("compute = \"5ms\"", "compute = \"200ms\"", "x.toml:13: task[0].compute"),
+        ("deadline = \"50ms\"", "", "x.toml:8: task[0].deadline"),
         (
             "class = \"real-time\"",
             "class = \"realtime\"",
-            "x.toml:10: task[0].class: expected \"real-time\" or \"exclusive\" or \"best-effort\", found the text \"realtime\"",
+            "x.toml:10: task[0].class",
         ),
-        (
-            "class = \"real-time\"",
-            "",
-            "x.toml:8: task[0].class: missing: write \"real-time\" (has a deadline), \"exclusive\" (and a core) or \"best-effort\"",
-        ),
-        (
-            "name = \"control\"",
-            "",
-            "x.toml:8: task[0].name: missing: give the task a name",
-        ),
+        ("class = \"real-time\"", "", "x.toml:8: task[0].class"),
+        ("name = \"control\"", "", "x.toml:8: task[0].name"),
         (
             "name = \"control\"",
             "name = \"control\"\nrounds = 2.5",
-            "x.toml:10: task[0].rounds: expected a whole number, found the number 2.5",
+            "x.toml:10: task[0].rounds",
         ),
         (
             "name = \"control\"",
             "name = \"control\"\nrounds = -2",
-            "x.toml:10: task[0].rounds: -2 is out of range: write a number from 0 on",
+            "x.toml:10: task[0].rounds",
         ),
-        (
-            "sensors = 8",
-            "",
-            "x.toml:6: trace.dir: where do readings come from? give `dir`, a folder with sensors.csv and readings.csv, or `sensors`, a number of made-up sensors",
-        ),
+        ("sensors = 8", "", "x.toml:6: trace.dir"),
         (
             "sensors = 8",
             "sensors = 8\nutilisation = 0.5\nreplicas = 2",
-            "x.toml:9: trace.replicas: `utilisation` works out the replicas; remove one of the two",
+            "x.toml:9: trace.replicas",
         ),
-        (
-            "sensors = 8",
-            "sensors = 8\nspeedup = 50",
-            "x.toml:8: trace.speedup: 50 is out of range: above 0, at most 20",
-        ),
-        (
-            "warm_up = \"1s\"",
-            "warm_up = \"10s\"",
-            "x.toml:5: control.warm_up: 10.00 s leaves nothing of the run's 10.00 s: make it shorter than `duration`",
-        ),
+        ("sensors = 8", "sensors = 8\nspeedup = 50", "x.toml:8: trace.speedup"),
+        ("warm_up = \"1s\"", "warm_up = \"10s\"", "x.toml:5: control.warm_up"),
         (
             "duration = \"10s\"",
             "duration = \"10s\"\nvolume = 3",
-            "x.toml:2: volume: unknown key; the file knows name, seed, duration, goal, control, store, stage, \
-             trace, task, identify, movie, allocation, exclusive, edge, pipeline",
+            "x.toml:2: volume",
         ),
-        (
-            "duration = \"10s\"",
-            "duration = 1979-05-27",
-            "x.toml:1: duration: expected a time in quotes, such as \"100ms\", found a date",
-        ),
-        ("[goal]", "[gaol]", "x.toml:2: gaol: unknown key; did you mean goal?"),
-        (
-            "[[task]]",
-            "[task]",
-            "x.toml:8: task: expected a list of tables, each under [[task]], found a table",
-        ),
+        ("duration = \"10s\"", "duration = 1979-05-27", "x.toml:1: duration"),
+        ("[goal]", "[gaol]", "x.toml:2: gaol"),
+        ("[[task]]", "[task]", "x.toml:8: task"),
     ] {
         let text = SMALL.replace(from, to);
         assert_ne!(text, SMALL);
-        assert_eq!(complaints(&text, &[]), [expected], "{to}");
+        let problems = complaints(&text, &[]);
+        assert_eq!(problems.len(), 1, "{to}: {problems:?}");
+        record(&mut list, &change(from, to), place, &problems);
     }
+    for (lines, place) in WRONG_ALLOCATIONS {
+        let mut problems = complaints(&format!("{SMALL}{lines}"), &[]);
+        // Where no task has a profile, that is said first.
+        problems.reverse();
+        record(&mut list, lines, place, &problems);
+    }
+    insta::assert_snapshot!("scenario", list);
 }
 
 #[test]
@@ -238,30 +191,28 @@ fn several_problems_come_at_once_in_the_order_of_the_file() {
         .replace("tardiness = 0.9", "tardines = 0.9")
         .replace("period = \"100ms\"", "period = \"-1s\"")
         .replace("compute", "compuet");
-    assert_eq!(
-        complaints(&text, &["goal.speed=3"]),
-        [
-            "x.toml:3: goal.tardines: unknown key; did you mean goal.tardiness?",
-            "x.toml:11: task[0].period: \"-1s\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"",
-            "x.toml:13: task[0].compuet: unknown key; did you mean task[0].compute?",
-            "--set goal.speed=3: goal.speed: unknown key; goal knows late, tardiness, drr, min_fresh",
-        ]
-    );
+    let problems = complaints(&text, &["goal.speed=3"]);
+    let places = [
+        "x.toml:3: goal.tardines: ",
+        "x.toml:11: task[0].period: ",
+        "x.toml:13: task[0].compuet: ",
+        "--set goal.speed=3: goal.speed: ",
+    ];
+    assert_eq!(problems.len(), places.len(), "{problems:?}");
+    for (problem, place) in problems.iter().zip(places) {
+        assert!(problem.starts_with(place), "{problem}");
+    }
 }
 
 #[test]
 fn a_default_at_fault_is_reported_at_its_table() {
     let text = SMALL.replace("warm_up = \"1s\"", "");
-    assert_eq!(
-        complaints(&text, &["duration=1s"]),
-        ["x.toml:4: control.warm_up: 2.00 s leaves nothing of the run's 1.00 s: make it shorter than `duration`"]
-    );
-    assert_eq!(
-        complaints("[trace]\nsensors = 8\n", &[]),
-        [
-            "x.toml: task: no task has a deadline, so there is nothing to keep on time: add a [[task]] with class = \"real-time\""
-        ]
-    );
+    let problems = complaints(&text, &["duration=1s"]);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].starts_with("x.toml:4: control.warm_up: "), "{problems:?}");
+    let problems = complaints("[trace]\nsensors = 8\n", &[]);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].starts_with("x.toml: task: no task"), "{problems:?}");
 }
 
 #[test]
@@ -290,56 +241,33 @@ fn an_override_counts_as_if_it_were_written() {
 
 #[test]
 fn a_wrong_override_is_named_as_it_was_written() {
-    for (argument, expected) in [
-        (
-            "tardiness=0.9",
-            "--set tardiness=0.9: tardiness: unknown key; did you mean goal.tardiness or task[0].tardiness?",
-        ),
-        (
-            "task.control.period=-5ms",
-            "--set task.control.period=-5ms: task[0].period: \"-5ms\" is negative; write a number with its unit (ns, us, ms, s, min or h), such as \"100ms\"",
-        ),
-        (
-            "goal.drr=1.5",
-            "--set goal.drr=1.5: goal.drr: 1.5 is out of range: above 0 and below 1",
-        ),
-        (
-            "control.controller=pid",
-            "--set control.controller=pid: control.controller: expected \"open\" or \"qod\" or \"clock\" or \"mimo\", found the text \"pid\"",
-        ),
-        (
-            "identify.clock=[1.0]",
-            "--set identify.clock=[1.0]: identify.clock: a knob that does not move teaches nothing: give at least 2 different levels",
-        ),
-        (
-            "exclusive.spare=[\"a-name-that-is-too-long\"]",
-            "--set exclusive.spare=[\"a-name-that-is-too-long\"]: exclusive.spare: \"a-name-that-is-too-long\" is longer than the 15 bytes that the kernel keeps of a name; write it as `ps -o comm` shows it",
-        ),
-        (
-            "exclusive.spare=chronyd",
-            "--set exclusive.spare=chronyd: exclusive.spare: expected a list of texts such as [\"chronyd\"], found the text \"chronyd\"",
-        ),
-        (
-            "exclusive.move_init=yes",
-            "--set exclusive.move_init=yes: exclusive.move_init: expected true or false, found the text \"yes\"",
-        ),
-        (
-            "exclusive.spare=[7]",
-            "--set exclusive.spare=[7]: exclusive.spare: expected a list of texts such as [\"chronyd\"], found the number 7 in it",
-        ),
-        (
-            "stroe.objects=1",
-            "--set stroe.objects=1: stroe: unknown key; did you mean store or stage?",
-        ),
+    let mut list = String::new();
+    for (argument, key) in [
+        ("task.brwse.pause=1s", "task.brwse.pause"),
+        ("task[7].pause=1s", "task[7].pause"),
+        ("task.control=1s", "task.control"),
+        ("duration.first=1", "duration.first"),
+        ("goal.=1", "goal."),
+        ("goal.speed=3", "goal.speed"),
+        ("tardiness=0.9", "tardiness"),
+        ("task.control.period=-5ms", "task[0].period"),
+        ("goal.drr=1.5", "goal.drr"),
+        ("control.controller=pid", "control.controller"),
+        ("identify.clock=[1.0]", "identify.clock"),
+        ("exclusive.spare=[\"a-name-that-is-too-long\"]", "exclusive.spare"),
+        ("exclusive.spare=chronyd", "exclusive.spare"),
+        ("exclusive.move_init=yes", "exclusive.move_init"),
+        ("exclusive.spare=[7]", "exclusive.spare"),
+        ("stroe.objects=1", "stroe"),
     ] {
-        assert_eq!(complaints(SMALL, &[argument]), [expected]);
+        let problems = complaints(SMALL, &[argument]);
+        assert_eq!(problems.len(), 1, "{argument}: {problems:?}");
+        record(&mut list, argument, &format!("--set {argument}: {key}"), &problems);
     }
+    insta::assert_snapshot!("overrides", list);
     let duration = [Override::of_option("--duration", "duration", "10")];
     let lines = check(SMALL, "x.toml", Path::new("at"), "x", &duration, None).unwrap_err();
-    assert!(
-        lines[0].starts_with("--duration 10: duration: expected a time in quotes"),
-        "{lines:?}"
-    );
+    assert!(lines[0].starts_with("--duration 10: duration: "), "{lines:?}");
 }
 
 #[test]
@@ -361,48 +289,6 @@ fn profiles_lie_beside_the_scenario_or_where_the_user_is() {
         profiles(&sets(&["task.control.profile=q.csv"])),
         [file("q.csv", "--set task.control.profile=q.csv: task[0].profile")]
     );
-}
-
-#[test]
-fn what_is_wrong_with_an_allocation_is_told() {
-    let with = |lines: &str| complaints(&format!("{SMALL}{lines}"), &[]);
-    for (lines, expected) in [
-        (
-            "profile = \"p.csv\"",
-            "x.toml: allocation.policy: missing: the task \"control\" has a profile, so which policy splits ways and bandwidth? write \"equal\", \"dna\" or \"exact\", or give --allocate",
-        ),
-        (
-            "[allocation]\npolicy = \"dna\"",
-            "x.toml:15: allocation.policy: no task has a profile to decide by: give one a `profile`, or --profile TASK=FILE",
-        ),
-        (
-            "profile = \"p.csv\"\n[allocation]\npolicy = \"luck\"",
-            "x.toml:16: allocation.policy: no such policy; there are equal, vc2m-frugal, vc2m, static-best, static-fewest, dna, dadna, exact",
-        ),
-        (
-            "profile = \"\"\n[allocation]\npolicy = \"dna\"",
-            "x.toml:14: task[0].profile: names no file: write one that `punctual profile` made, such as \"fft.csv\", or remove this key",
-        ),
-        (
-            "[allocation]\nways = 65",
-            "x.toml:15: allocation.ways: 65 is out of range: 1 to 64",
-        ),
-        (
-            "[allocation]\npartitions = 0",
-            "x.toml:15: allocation.partitions: 0 is out of range: 1 to 64",
-        ),
-        (
-            "[allocation]\nway_kib = 1048577",
-            "x.toml:15: allocation.way_kib: 1048577 is out of range: at most 1048576; 0 makes a way that is gained free",
-        ),
-        (
-            "[allocation]\nchanges = \"often\"",
-            "x.toml:15: allocation.changes: expected \"paying\" or \"every\", found the text \"often\"",
-        ),
-    ] {
-        // Where no task has a profile, that is said first.
-        assert_eq!(with(lines).last().map(String::as_str), Some(expected));
-    }
 }
 
 #[test]
@@ -496,119 +382,63 @@ fn a_scenario_may_be_of_stages_only_or_of_both() {
 }
 
 #[test]
-fn each_wrong_line_of_stages_is_told_in_full() {
-    for (from, to, expected) in [
-        (
-            "name = \"copy\"",
-            "name = \"in\"",
-            "x.toml:6: stage[1].name: \"in\" is taken by an earlier stage: give each a name of its own",
-        ),
-        (
-            "kind = \"copy\"",
-            "kind = \"cpoy\"",
-            "x.toml:7: stage[1].kind: \"cpoy\" is no kind of stage; kinds are: copy, join",
-        ),
-        (
-            "kind = \"copy\"",
-            "library = \"copy.so\"",
-            "x.toml:7: stage[1].library: at/copy.so: cannot be loaded: No such file or directory (os error 2); name a \
-             shared library of this machine",
-        ),
-        (
-            "kind = \"copy\"",
-            "",
-            "x.toml:5: stage[1].program: missing: what carries the stage out? give `program` (a command with its \
-             arguments), `file`, `library` (a stage in C) or `kind` (a built-in one)",
-        ),
+fn each_wrong_line_of_stages_is_reported_with_its_place() {
+    let mut list = String::new();
+    for (from, to, place) in [
+        ("name = \"copy\"", "name = \"in\"", "x.toml:6: stage[1].name"),
+        ("kind = \"copy\"", "kind = \"cpoy\"", "x.toml:7: stage[1].kind"),
+        ("kind = \"copy\"", "library = \"copy.so\"", "x.toml:7: stage[1].library"),
+        ("kind = \"copy\"", "", "x.toml:5: stage[1].program"),
         (
             "kind = \"copy\"",
             "kind = \"copy\"\nprogram = [\"cat\"]",
-            "x.toml:8: stage[1].program: a stage is carried out one way; remove `program` or `kind`",
+            "x.toml:8: stage[1].program",
         ),
         (
             "kind = \"copy\"",
             "kind = \"copy\"\nstate_bytes = 8",
-            "x.toml:8: stage[1].state_bytes: its state has 64 bytes: ask for at least that, or remove this key",
+            "x.toml:8: stage[1].state_bytes",
         ),
         (
             "kind = \"copy\"",
             "kind = \"copy\"\ntakes = [2]",
-            "x.toml:8: stage[1].takes: the kind \"copy\" has [1]; remove this key",
+            "x.toml:8: stage[1].takes",
         ),
-        (
-            "kind = \"copy\"",
-            "kind = \"join\"",
-            "x.toml:5: stage[1].takes: input 1 of stage \"copy\" has 0 edges: connect one",
-        ),
-        (
-            "to = \"copy\"",
-            "to = \"cop\"",
-            "x.toml:14: edge[0].to: there is no input 0 of a stage \"cop\"; stages are: in, copy, out",
-        ),
-        (
-            "from = \"in\"",
-            "from = \"out\"",
-            "x.toml:3: stage[0].file: a file is read (an edge leads from it) or written (an edge leads to it): connect \
-             one end",
-        ),
+        ("kind = \"copy\"", "kind = \"join\"", "x.toml:5: stage[1].takes"),
+        ("to = \"copy\"", "to = \"cop\"", "x.toml:14: edge[0].to"),
+        ("from = \"in\"", "from = \"out\"", "x.toml:3: stage[0].file"),
         (
             "from = \"in\"\nto = \"copy\"",
             "from = \"in:x\"\nto = \"copy\"",
-            "x.toml:13: edge[0].from: \"x\" is no port; ports are counted from 0: write it like \"in:1\"",
+            "x.toml:13: edge[0].from",
         ),
-        (
-            "slots = 4",
-            "slots = 0",
-            "x.toml:19: edge[1].slots: the edge copy -> out has 0 slots, and needs 1: none holds nothing",
-        ),
+        ("slots = 4", "slots = 0", "x.toml:19: edge[1].slots"),
         (
             "slots = 4\nframe_bytes = 100",
             "slots = 4\nframe_bytes = 99",
-            "x.toml:20: edge[1].frame_bytes: 99 is too short: of a frame of 100 bytes, \"copy\" makes 100; write that",
+            "x.toml:20: edge[1].frame_bytes",
         ),
         (
             "slots = 4\nframe_bytes = 100",
             "slots = 4",
-            "x.toml:16: edge[1].frame_bytes: missing: how long is a frame, at most, in bytes?",
+            "x.toml:16: edge[1].frame_bytes",
         ),
-        (
-            "slots = 4",
-            "full = \"drop\"",
-            "x.toml:19: edge[1].full: expected \"wait\" or \"drop-oldest\" or \"drop-late\", found the text \"drop\"",
-        ),
-        (
-            "deadline = \"50ms\"",
-            "",
-            "x.toml:11: stage[2].late: no frame is ever due: give the source a `deadline`, such as \"50ms\"",
-        ),
-        (
-            "late = \"1 %\"",
-            "migratable = true",
-            "x.toml:11: stage[2].migratable: a program or file stays in the process that runs the scenario; remove this \
-             key",
-        ),
-        (
-            "late = \"1 %\"",
-            "period = \"1s\"",
-            "x.toml:11: stage[2].period: only a source, a program or file without an input, says when its frames come \
-             and are due; remove this key",
-        ),
-        (
-            "file = \"/dev/null\"",
-            "file = \"nowhere\"",
-            "x.toml:3: stage[0].file: at/nowhere: no such file; name one to be read",
-        ),
+        ("slots = 4", "full = \"drop\"", "x.toml:19: edge[1].full"),
+        ("deadline = \"50ms\"", "", "x.toml:11: stage[2].late"),
+        ("late = \"1 %\"", "migratable = true", "x.toml:11: stage[2].migratable"),
+        ("late = \"1 %\"", "period = \"1s\"", "x.toml:11: stage[2].period"),
+        ("file = \"/dev/null\"", "file = \"nowhere\"", "x.toml:3: stage[0].file"),
         (
             "file = \"/dev/null\"",
             "fiel = \"/dev/null\"",
-            "x.toml:1: stage[0].program: missing: what carries the stage out? give `program` (a command with its \
-             arguments), `file`, `library` (a stage in C) or `kind` (a built-in one)",
+            "x.toml:1: stage[0].program",
         ),
     ] {
         let text = STAGES.replacen(from, to, 1);
         assert_ne!(text, STAGES, "{from}");
-        assert_eq!(complaints(&text, &[])[0], expected, "{to}");
+        record(&mut list, &change(from, to), place, &complaints(&text, &[]));
     }
+    insta::assert_snapshot!("stages", list);
     let ring =
         STAGES
             .replacen("from = \"in\"", "from = \"out\"", 1)
@@ -631,10 +461,10 @@ fn cycles_and_rates_are_told_at_their_edges() {
         edge("a", "b"),
         edge("b", "a"),
     ];
-    assert_eq!(
-        complaints(&cycle.concat(), &[]),
-        ["x.toml:7: edge[0]: the stages a -> b -> a are a cycle: a stage would wait for itself"]
-    );
+    let problems = complaints(&cycle.concat(), &[]);
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].starts_with("x.toml:7: edge[0]: "), "{problems:?}");
+    assert!(problems[0].contains("a -> b -> a"), "{problems:?}");
     let rates = [
         stage("source", cat),
         stage("split", "kind = \"copy\""),

@@ -180,7 +180,7 @@ fn frames_fit(spec: &StagesSpec) -> Vec<Problem> {
         {
             let there = edge.edge.frame_bytes;
             let what =
-                format!("{there} is too short: of a frame of {taken} bytes, \"{name}\" makes {made}; write that");
+                format!("{there} is too short: of {taken} bytes, \"{name}\" makes {made}; write at least {made}");
             problems.require(there >= made, format!("edge[{number}].frame_bytes"), what);
         }
     }
