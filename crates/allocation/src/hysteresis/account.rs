@@ -220,10 +220,7 @@ mod tests {
             debt: 3e-3,
             ..limits(0.0)
         };
-        assert!(
-            owes_much.allow(3e-3, 0.0, true),
-            "but a core that owes it already may have its own back"
-        );
+        assert!(owes_much.allow(3e-3, 0.0, true), "a core in debt may regain its own");
     }
 
     #[test]

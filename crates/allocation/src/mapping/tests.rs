@@ -393,8 +393,8 @@ fn too_many_mappings_are_refused() {
     };
     let problem = Problem::new(vec![stage; 16], cores, Idle::AlwaysOn).unwrap();
     let error = Search::new(problem).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "stage: 16 stages on 8 cores have more than 262144 mappings: pin some, or join some"
+    assert!(
+        error.starts_with("stage: ") && error.contains("16 stages on 8 cores"),
+        "{error}"
     );
 }

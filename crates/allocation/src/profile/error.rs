@@ -155,7 +155,7 @@ pub enum Problem {
     },
     /// More ways must not miss more.
     #[error(
-        "{column} is {misses}, more than the {before} before it: more ways cannot miss more, nor miss what was not asked for"
+        "{column} is {misses}, more than the {before} before it: misses cannot grow with the ways, nor exceed the requests"
     )]
     MoreMisses {
         column: String,

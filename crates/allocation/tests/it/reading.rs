@@ -1,8 +1,8 @@
-//! Files of profiles: what is taken, what is refused and in which words, and that nothing makes the reader panic.
+//! Files of profiles: accepted and refused ones (messages in `snapshots/`); no input makes the reader panic.
 
 use proptest::prelude::*;
 use punctual_allocation::cluster::ClusteringSettings;
-use punctual_allocation::profile::{Problem, ProfileOptions, ProfileRecording, Span, Timing, load};
+use punctual_allocation::profile::{Problem, ProfileOptions, ProfileRecording, ReadError, Span, Timing, load};
 use punctual_allocation::{Grid, Share};
 
 const MEASURED: &str = "cache_ways,bandwidth_partitions,cluster,start_instr,end_instr,instr_per_s\n";
@@ -15,11 +15,9 @@ fn one(ways: u8) -> Share {
 }
 
 /// The reader's error for `rows` of a machine with two ways and one partition.
-fn refusal(header: &str, rows: &str) -> String {
+fn refusal(header: &str, rows: &str) -> ReadError {
     let text = format!("{header}{rows}");
-    ProfileRecording::read("p/x.csv", text.as_bytes(), Some(SMALL))
-        .unwrap_err()
-        .to_string()
+    ProfileRecording::read("p/x.csv", text.as_bytes(), Some(SMALL)).unwrap_err()
 }
 
 #[test]
@@ -81,125 +79,64 @@ fn remarks_empty_lines_and_other_columns_are_passed_over() {
 }
 
 #[test]
-fn measured_files_are_refused_with_the_line_and_what_to_do() {
-    for (rows, error) in [
-        (
-            "",
-            "p/x.csv: has no rows under its first line; profile the program again",
-        ),
-        (
-            "1,1,0,1,100,5\n",
-            "p/x.csv: 1 of 2 allocations are missing, the first with 2 ways and 1 partitions; every one must be profiled",
-        ),
-        (
-            "1,1,0,1,100,5\n3,1,0,1,100,5\n",
-            "p/x.csv:3: is for 3 ways and 1 partitions; the machine has 2 and 1: leave such rows out, or profile for this machine",
-        ),
-        (
-            "1,1,0,103,200,5\n1,1,0,1,100,5\n2,1,0,1,100,5\n",
-            "p/x.csv:2: leaves a gap of 2 instructions before it, with 1 ways and 1 partitions; at most one is tolerated",
-        ),
-        (
-            "1,1,0,1,100,5\n1,1,0,99,200,5\n2,1,0,1,100,5\n",
-            "p/x.csv:3: overlaps the span before it by 2 instructions, with 1 ways and 1 partitions; at most one is tolerated",
-        ),
-        (
-            "1,1,0,1,100,5\n1,1,0,1,100,5\n2,1,0,1,100,5\n",
-            "p/x.csv:3: overlaps the span before it by 100 instructions, with 1 ways and 1 partitions; at most one is tolerated",
-        ),
-        ("1,1,0,9,1,5\n", "p/x.csv:2: ends at instruction 1, before its start 9"),
-        (
-            "1,1,0,1,100\n",
-            "p/x.csv:2: has 5 cells under 6 columns; is the file cut short here?",
-        ),
-        (
-            "1,1,0,1,1e3,5\n",
-            "p/x.csv:2: end_instr is \"1e3\"; it must be a whole number, 0..=2^53",
-        ),
-        (
-            "0,1,0,1,100,5\n",
-            "p/x.csv:2: cache_ways is \"0\"; it must be a whole number, 1..=64",
-        ),
-        (
-            "1,1,0,1,100,NaN\n",
-            "p/x.csv:2: instr_per_s is \"NaN\"; it must be instructions per second, a number of at least 0.001",
-        ),
-        (
-            "1,1,0,1,100,0\n",
-            "p/x.csv:2: instr_per_s is \"0\"; it must be instructions per second, a number of at least 0.001",
-        ),
+fn files_are_refused_with_the_line_and_a_remedy() {
+    let (mut list, mut headed) = (String::new(), String::new());
+    let mut record = |header: &str, rows: &str, line: Option<usize>| {
+        let error = refusal(header, rows);
+        assert_eq!(error.line, line, "{header}{rows}");
+        // Once above all rows under it.
+        if headed != header {
+            list += &format!("\n{header}");
+            header.clone_into(&mut headed);
+        }
+        list += &format!("{rows}  => {error}\n");
+    };
+    for (rows, line) in [
+        ("", None),
+        ("1,1,0,1,100,5\n", None),
+        ("1,1,0,1,100,5\n3,1,0,1,100,5\n", Some(3)),
+        ("1,1,0,103,200,5\n1,1,0,1,100,5\n2,1,0,1,100,5\n", Some(2)),
+        ("1,1,0,1,100,5\n1,1,0,99,200,5\n2,1,0,1,100,5\n", Some(3)),
+        ("1,1,0,1,100,5\n1,1,0,1,100,5\n2,1,0,1,100,5\n", Some(3)),
+        ("1,1,0,9,1,5\n", Some(2)),
+        ("1,1,0,1,100\n", Some(2)),
+        ("1,1,0,1,1e3,5\n", Some(2)),
+        ("0,1,0,1,100,5\n", Some(2)),
+        ("1,1,0,1,100,NaN\n", Some(2)),
+        ("1,1,0,1,100,0\n", Some(2)),
     ] {
-        assert_eq!(refusal(MEASURED, rows), error);
+        record(MEASURED, rows, line);
     }
-    let other = refusal("cache_ways,bandwidth_partitions,cluster,start_instr,end_instr\n", "");
-    assert_eq!(
-        other,
-        "p/x.csv: has no column instr_per_s; add it to the first line and to every row"
+    record(
+        "cache_ways,bandwidth_partitions,cluster,start_instr,end_instr\n",
+        "",
+        None,
     );
+    for (rows, line) in [
+        ("1,0,10,5,4,3\n", Some(2)),
+        ("0,0,10,5,4,3\n1,9,10,5,4,3\n", Some(3)),
+        ("0,0,0,5,4,3\n", Some(2)),
+        ("0,0,10,5,6,3\n", Some(2)),
+        ("0,0,10,5,3,4\n", Some(2)),
+        ("0,0,9007199254740992,0,0,0\n1,9007199254740992,1,0,0,0\n", None),
+    ] {
+        record(WINDOWS, rows, line);
+    }
+    let one_way = "window_index,instr_start,instr_count,llc_requests,miss_w1\n";
+    record(one_way, "0,0,10,5,4\n", None);
+    let gap = "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w3\n";
+    record(gap, "0,0,10,5,4,2\n", None);
+    record("hello world\n", "", Some(1));
+    record("\n", "", Some(1));
+    record("a,b,a\n", "", Some(1));
+    insta::assert_snapshot!("profiles", list);
 }
 
 #[test]
-fn windows_files_are_refused_with_the_line_and_what_to_do() {
-    for (rows, error) in [
-        (
-            "1,0,10,5,4,3\n",
-            "p/x.csv:2: window_index is 1, expected 0; rows must be in order and none left out",
-        ),
-        (
-            "0,0,10,5,4,3\n1,9,10,5,4,3\n",
-            "p/x.csv:3: instr_start is 9, but the windows before it have 10 instructions",
-        ),
-        (
-            "0,0,0,5,4,3\n",
-            "p/x.csv:2: instr_count is \"0\"; it must be a whole number, 1..=2^53",
-        ),
-        (
-            "0,0,10,5,6,3\n",
-            "p/x.csv:2: miss_w1 is 6, more than the 5 before it: more ways cannot miss more, nor miss what was not asked for",
-        ),
-        (
-            "0,0,10,5,3,4\n",
-            "p/x.csv:2: miss_w2 is 4, more than the 3 before it: more ways cannot miss more, nor miss what was not asked for",
-        ),
-        (
-            "0,0,9007199254740992,0,0,0\n1,9007199254740992,1,0,0,0\n",
-            "p/x.csv: has more than 9007199254740992 instructions or requests; profile a part of the run",
-        ),
-    ] {
-        assert_eq!(refusal(WINDOWS, rows), error);
-    }
-    assert_eq!(
-        refusal(
-            "window_index,instr_start,instr_count,llc_requests,miss_w1\n",
-            "0,0,10,5,4\n"
-        ),
-        "p/x.csv: has misses for 1 ways; the machine has 2: profile again with --ways 2"
-    );
-    assert_eq!(
-        refusal(
-            "window_index,instr_start,instr_count,llc_requests,miss_w1,miss_w3\n",
-            "0,0,10,5,4,2\n"
-        ),
-        "p/x.csv: has no column miss_w2 (1..=64 without a gap); add it to the first line and to every row"
-    );
-}
-
-#[test]
-fn what_is_no_profile_is_refused() {
-    assert!(
-        refusal("", "hello world\n")
-            .starts_with("p/x.csv:1: is no profile: its first line is \"hello world\"; expected ")
-    );
-    assert!(refusal("", "").starts_with("p/x.csv:1: is no profile: its first line is \"\"; expected "));
-    assert_eq!(refusal("a,b,a\n", ""), "p/x.csv:1: has two columns a; leave one");
+fn bytes_that_are_no_text_and_impossible_machines_are_refused() {
     let bytes = [0x28, 0xb5, 0x2f, 0xfd, 0xff];
-    let error = ProfileRecording::read("x.csv.zst", &bytes, None)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        error,
-        "x.csv.zst:1: is not text; a profile is a table in comma-separated values, not compressed"
-    );
+    let error = ProfileRecording::read("x.csv.zst", &bytes, None).unwrap_err();
+    assert_eq!((error.line, error.problem), (Some(1), Problem::NotText));
     let none = Grid { ways: 0, partitions: 1 };
     assert_eq!(
         ProfileRecording::read("x", WINDOWS.as_bytes(), Some(none))
@@ -219,9 +156,16 @@ fn a_timing_model_that_cannot_be_is_refused() {
         ..ProfileOptions::default()
     };
     let text = format!("{WINDOWS}0,0,10,5,5,1\n");
-    assert_eq!(
-        load("x.csv", text.as_bytes(), &options).unwrap_err().to_string(),
-        "x.csv: cannot be timed: clock_hz is -1; it must be finite and positive (cycles of a wait may be 0)"
+    let error = load("x.csv", text.as_bytes(), &options).unwrap_err();
+    assert!(
+        matches!(
+            error.problem,
+            Problem::Timing {
+                figure: "clock_hz",
+                value: -1.0
+            }
+        ),
+        "{error}"
     );
     // So slow that single precision has no rate for it.
     let slow = ProfileOptions {
@@ -260,9 +204,9 @@ fn a_recording_that_is_too_long_is_made_coarser_or_refused() {
         &ProfileOptions::default(),
     )
     .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "x.csv: rates change at 20000 places, at most 16384 are read; merge short spans"
+    assert!(
+        matches!(error.problem, Problem::TooManyBoundaries { found: 20_000, .. }),
+        "{error}"
     );
 }
 
