@@ -199,7 +199,7 @@ mod tests {
         output.json(&[1, 2]).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "[\n  1,\n  2\n]\n");
         drop(Output::prepare(&path).unwrap());
-        assert!(path.exists(), "what was there stays until it is replaced");
+        assert!(path.exists(), "the old file stays until it is replaced");
         assert_eq!(
             std::fs::read_dir(folder.path()).unwrap().count(),
             1,

@@ -107,22 +107,16 @@ mod tests {
     #[test]
     fn a_line_tells_a_second() {
         let mut plain = Plain::default();
-        assert_eq!(
-            plain.started(&fixture::header()),
-            "fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, goal late 1 %"
-        );
+        let started = plain.started(&fixture::header());
         let mut lines: Vec<String> = (0..300).filter_map(|k| plain.sample(&fixture::sample(k))).collect();
         lines.extend(plain.flush());
         assert_eq!(lines.len(), 60);
-        assert_eq!(
-            lines[20],
-            "  21.0 s  running   tardiness 0.84  drr 0.62  admitted  70 %  fresh  89 %  clock 1900 MHz (emulated)  late 0 of 10"
-        );
         assert_eq!(plain.flush(), None);
+        let empty = windows_without_jobs().flush().unwrap();
+        insta::assert_snapshot!("plain", format!("{started}\n{}\n{empty}", lines[20]));
     }
 
-    #[test]
-    fn windows_without_jobs_or_clock_leave_gaps() {
+    fn windows_without_jobs() -> Plain {
         let mut plain = Plain::default();
         let sample = Sample {
             mode: punctual_loop::ModeName::Fallback,
@@ -130,9 +124,13 @@ mod tests {
             ..Sample::default()
         };
         assert_eq!(plain.sample(&sample), None);
-        assert_eq!(
-            plain.flush().unwrap(),
-            "   0.0 s  fallback  tardiness    -  drr    -  admitted   0 %  fresh   0 %  late 0 of 0  (no jobs)"
-        );
+        plain
+    }
+
+    #[test]
+    fn windows_without_jobs_or_clock_leave_gaps() {
+        let line = windows_without_jobs().flush().unwrap();
+        assert!(line.contains("tardiness    -") && !line.contains("clock"), "{line}");
+        assert!(line.ends_with("(no jobs)"), "{line}");
     }
 }

@@ -299,42 +299,7 @@ mod tests {
 
     #[test]
     fn the_summary_says_all_of_it() {
-        let expected = "
-fire-rescue on linux (Example CPU @ 2.00GHz), controller mimo, 60.0 s, seed 1
-All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs late (0.8 %), goal late 1 %.
-
-  task      goal      late                    p50      p99      max  deadline
-            response times │deadline  where a job's time goes
-  analysis  late 1 %  4 of 530 (0.8 %)    42.6 ms  49.4 ms  55.3 ms   50.0 ms
-               ▃▃▃▆▆████│▃▃           store access 59 %, computation 34 %, preempted 3 %
-            3 of 4 late jobs waited for the lock that thread logger (1234) held while it synced, for 9.10 ms on average (usually 350 us)
-            1 of 4 late jobs was preempted (by what is not known), for 8.00 ms (usually 1.30 ms)
-  steer     late 1 %  0 of 5,300 (0.0 %)  1.20 ms  2.61 ms  4.40 ms   5.00 ms
-            ▃▇▇██▇▅▅▄▄▄▄▃▂▂  │        computation 86 %, store access 9 %, preempted 3 %
-
-  tardiness     0.86 on average, 1.12 at p99, over the jobs of all tasks
-  drr           0.61 on average; goal 0.62
-  fresh         71.0 % at worst, 91.0 % on average; minimum 50.0 %
-  jobs          5,830 in real time, 4 late (0.1 %), 2 of these excused, 0 not released
-                5,321 best-effort
-                start-up, 7 s, not counted: 770 in real time, 12 late
-  updates       1,650,000 offered = 1,155,000 installed + 490,000 shed + 5,000 superseded; 0 lost
-                69.0 % admitted on average
-  clock         1880 MHz on average, emulated; top 2000 MHz
-  energy        no meter on this machine
-  temperature   61.5 °C at most, in the hottest zone
-  controller    1.1 us per decision (median), 0.04 % of a core
-  no-op control an idle probe woke 4 us late (median), 61 us (p99), 912 us (max); no latency below that means anything
-  stolen        1.2 % of the cores' time went to other guests of the host
-  load          5,120 sensors (5 x), 27,500 updates/s, 20.1 us each alone (transaction), 310 ns a get
-  knobs         clock              emulated   turned      1000 MHz to 2000 MHz in 11 steps
-                admitted-share     real       turned      0 to 1
-                best-effort-share  not offered by this machine; see punctual doctor
-  protection    obtained   analysis: SCHED_FIFO 80 on core 1
-                refused    memory locked: operation not permitted; raise the limit: ulimit -l unlimited
-  notes         fallback: 3 windows without a finished job
-";
-        assert_eq!(summary(&fixture::report()), expected);
+        insta::assert_snapshot!("summary", summary(&fixture::report()));
     }
 
     #[test]
@@ -342,10 +307,7 @@ All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs 
         let mut report = fixture::report();
         report.summary.updates.installed -= 6;
         let text = summary(&report);
-        assert!(
-            text.contains("+ 5,000 superseded + 6 under way at the end; 0 lost"),
-            "{text}"
-        );
+        assert!(text.contains("+ 6 under way at the end"), "{text}");
     }
 
     #[test]

@@ -220,8 +220,8 @@ fn stands(task: &TaskReport) -> String {
 fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> Vec<String> {
     let also = match others {
         0 => String::new(),
-        1 => ", and by one task more".into(),
-        more => format!(", and by {more} tasks more"),
+        1 => " and 1 other task".into(),
+        more => format!(" and {more} other tasks"),
     };
     let mut sentences = vec![format!("Goal missed by \"{}\"{also}: {}.", worst.name, stands(worst))];
     if let Some(top) = worst.causes.first() {
@@ -250,128 +250,112 @@ mod tests {
         (verdict, sentence)
     }
 
+    /// A run in which `steer` was late in most of its jobs.
+    fn steer_late(report: &mut RunReport) {
+        report.tasks[1].late = 4_000;
+        report.tasks[1].late_share = Some(4_000.0 / 5_300.0);
+        report.tasks[1].causes = vec![CauseReport {
+            cause: Cause::Preempted,
+            jobs: 4_000,
+            share: 1.0,
+            us_mean: 12_300.0,
+            usual_us: Some(40.0),
+            by: Vec::new(),
+        }];
+        report.summary.tardiness_mean = Some(0.3);
+    }
+
+    /// A run of one task with a goal for its mean tardiness.
+    fn asks_for_a_mean(report: &mut RunReport, mean: f64) {
+        report.tasks.truncate(1);
+        report.tasks[0].goal_late = None;
+        report.tasks[0].goal_tardiness = Some(0.85);
+        report.tasks[0].tardiness_mean = Some(mean);
+    }
+
+    fn few_jobs(report: &mut RunReport) {
+        report.tasks[1].jobs = 100;
+        report.tasks[1].goal_late = Some(0.001);
+    }
+
+    #[test]
+    fn the_sentence_says_which_goal_is_missed_and_why() {
+        type Change = fn(&mut RunReport);
+        let cases: [(&str, Change); 13] = [
+            ("two tasks hold", |_| {}),
+            ("one task holds", |report| report.tasks.truncate(1)),
+            ("no task", |report| report.tasks.clear()),
+            ("one task misses", steer_late),
+            ("two tasks miss", |report| {
+                steer_late(report);
+                report.tasks[0].late_share = Some(0.5);
+                report.tasks[0].late = 265;
+            }),
+            ("failed jobs", |report| report.tasks[1].failed = 100),
+            ("few jobs", few_jobs),
+            ("no job", |report| report.tasks[0].jobs = 0),
+            ("a mean", |report| asks_for_a_mean(report, 1.3)),
+            ("stale data", |report| report.summary.fresh_share_min = Some(0.42)),
+            ("lost updates", |report| report.summary.updates.lost = 3),
+            ("a disturbed run", |report| report.summary.inconclusive = true),
+            ("no figure", |report| report.summary.fresh_share_min = None),
+        ];
+        let texts = cases.map(|(name, change)| format!("{name}\n  => {}\n", judged(change).1));
+        insta::assert_snapshot!("verdicts", texts.concat());
+    }
+
     #[test]
     fn every_task_has_to_hold_its_own_goal() {
-        let (verdict, sentence) = judged(|_| {});
-        assert!(verdict.is_good());
-        assert_eq!(
-            sentence,
-            "All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs late (0.8 %), goal late 1 %."
-        );
-        let (verdict, sentence) = judged(|report| report.tasks.truncate(1));
-        assert!(verdict.is_good());
-        assert_eq!(sentence, "Goal held: 4 of 530 jobs late (0.8 %), goal late 1 %.");
+        assert!(judged(|_| {}).0.is_good());
+        assert!(judged(|report| report.tasks.truncate(1)).0.is_good());
     }
 
     /// The two-task case of the mean: one task late in most of its jobs, the mean over all far below its set point.
     #[test]
     fn a_mean_over_tasks_holds_nothing() {
-        let (verdict, sentence) = judged(|report| {
-            report.tasks[1].late = 4_000;
-            report.tasks[1].late_share = Some(4_000.0 / 5_300.0);
-            report.tasks[1].causes = vec![CauseReport {
-                cause: Cause::Preempted,
-                jobs: 4_000,
-                share: 1.0,
-                us_mean: 12_300.0,
-                usual_us: Some(40.0),
-                by: Vec::new(),
-            }];
-            report.summary.tardiness_mean = Some(0.3);
-        });
+        let (verdict, sentence) = judged(steer_late);
         assert_eq!(verdict.tasks, [Standing::Held, Standing::Missed]);
         assert!(!verdict.is_good());
-        assert_eq!(
-            sentence,
-            "Goal missed by \"steer\": 4,000 of 5,300 jobs late (75.5 %), goal late 1 %. Top cause: all 4,000 late jobs were preempted (by what is not known), for 12.3 ms on average (usually 40 us); ask for less of what takes the core, or give this one class = \"exclusive\"."
-        );
+        assert!(sentence.contains("\"steer\""), "{sentence}");
     }
 
     #[test]
     fn a_failed_job_is_not_on_time() {
-        let (verdict, sentence) = judged(|report| {
-            report.tasks[1].failed = 100;
-        });
+        let (verdict, _) = judged(|report| report.tasks[1].failed = 100);
         assert_eq!(verdict.tasks[1], Standing::Missed);
-        assert_eq!(
-            sentence,
-            "Goal missed by \"steer\": 0 of 5,400 jobs late and 100 failed (1.9 %), goal late 1 %."
-        );
     }
 
     #[test]
     fn few_jobs_judge_no_small_share() {
-        let (verdict, sentence) = judged(|report| {
-            report.tasks[1].jobs = 100;
-            report.tasks[1].goal_late = Some(0.001);
-        });
+        let (verdict, sentence) = judged(few_jobs);
         assert_eq!(verdict.tasks[1], Standing::TooFew { needed: 1000 });
         assert!(verdict.is_open());
-        assert_eq!(
-            sentence,
-            "Too few jobs to judge \"steer\": 100 jobs, none late; late 0.1 % takes at least 1,000: raise --duration to about 537 s."
-        );
+        assert!(sentence.contains("--duration"), "{sentence}");
         let (verdict, _) = judged(|report| {
             report.tasks[1].jobs = 10;
             report.tasks[1].late = 1;
         });
-        assert_eq!(
-            verdict.tasks[1],
-            Standing::Missed,
-            "one of ten is more than one of a hundred"
-        );
+        assert_eq!(verdict.tasks[1], Standing::Missed, "10 % late, goal 1 %");
     }
 
     #[test]
     fn a_mean_is_judged_where_a_mean_is_asked_for() {
-        let asks = |mean: f64| {
-            move |report: &mut RunReport| {
-                report.tasks.truncate(1);
-                report.tasks[0].goal_late = None;
-                report.tasks[0].goal_tardiness = Some(0.85);
-                report.tasks[0].tardiness_mean = Some(mean);
-            }
-        };
-        assert_eq!(judged(asks(0.89)).0.tasks, [Standing::Held]);
-        assert_eq!(
-            judged(asks(0.2)).0.tasks,
-            [Standing::Held],
-            "nothing had to be given up"
-        );
-        let (verdict, sentence) = judged(asks(1.3));
-        assert_eq!(verdict.tasks, [Standing::Missed]);
-        assert!(
-            sentence.starts_with("Goal missed by \"analysis\": tardiness 1.30 on average, goal tardiness 0.85."),
-            "{sentence}"
-        );
+        let standings = |mean| judged(|report| asks_for_a_mean(report, mean)).0.tasks;
+        assert_eq!(standings(0.89), [Standing::Held]);
+        assert_eq!(standings(0.2), [Standing::Held], "no task had to yield");
+        assert_eq!(standings(1.3), [Standing::Missed]);
     }
 
     #[test]
     fn everything_else_that_was_asked_for_counts_as_well() {
-        let goals = "All 2 tasks hold their goals; nearest to its own is \"analysis\": 4 of 530 jobs late (0.8 %), goal late 1 %.";
-        for (change, expected) in [
-            (
-                (|report: &mut RunReport| report.summary.fresh_share_min = Some(0.42)) as fn(&mut RunReport),
-                format!("{goals} Only 42.0 % of the data was fresh at worst, under the minimum of 50.0 %."),
-            ),
-            (
-                |report| report.summary.updates.lost = 3,
-                format!("{goals} 3 updates were lost."),
-            ),
-            (
-                |report| report.summary.inconclusive = true,
-                "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine."
-                    .into(),
-            ),
-            (
-                |report| report.summary.fresh_share_min = None,
-                "Too short to judge: figures count from 7 s on.".into(),
-            ),
-        ] {
-            let (verdict, sentence) = judged(change);
-            assert!(!verdict.is_good());
-            assert_eq!(sentence, expected);
-        }
+        let (stale, _) = judged(|report| report.summary.fresh_share_min = Some(0.42));
+        assert!(!stale.is_good() && !stale.fresh_kept);
+        let (lossy, _) = judged(|report| report.summary.updates.lost = 3);
+        assert!(!lossy.is_good() && !lossy.accounted);
+        let (disturbed, _) = judged(|report| report.summary.inconclusive = true);
+        assert!(!disturbed.is_good() && disturbed.is_open());
+        let (short, _) = judged(|report| report.summary.fresh_share_min = None);
+        assert!(!short.is_good());
     }
 
     #[test]

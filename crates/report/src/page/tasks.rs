@@ -224,9 +224,10 @@ mod tests {
         tasks(&mut page, &fixture::report().tasks);
         check_nesting(&format!("{page}</body></html>"));
         for part in [
-            "<th>analysis</th><td class=\"figure\">late 1 %</td><td class=\"figure held\">4 of 530 (0.8 %)</td>",
+            "<th>analysis</th><td class=\"figure\">late 1 %</td>",
+            "<td class=\"figure held\">4 of 530 (0.8 %)</td>",
             "<td class=\"figure\">42.6 ms</td><td class=\"figure\">49.4 ms</td>",
-            "3 of 4 late jobs waited for the lock that thread logger (1234) held while it synced, for 9.10 ms on average (usually 350 us)",
+            &causes::told(&fixture::report().tasks[0]).next().unwrap(),
             "title=\"store access 59 %, 25.2 ms\"",
             "bar late",
             "deadline 5.00 ms",

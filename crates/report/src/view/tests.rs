@@ -26,10 +26,7 @@ fn screen(width: u16, height: u16, state: &ViewState) -> Vec<String> {
 fn everything_is_on_the_smallest_terminal() {
     let screen = screen(80, 24, &running(150));
     let text = screen.join("\n");
-    assert!(
-        screen[0].starts_with(" punctual   fire-rescue  mimo   running   Example CPU"),
-        "{text}"
-    );
+    assert!(screen[0].contains("fire-rescue  mimo   running"), "{text}");
     assert!(screen[1].contains("0:30 of 1:00"), "{text}");
     for part in [
         "tardiness 0.88",
