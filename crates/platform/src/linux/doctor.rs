@@ -592,14 +592,14 @@ fn as_found(tree: &KernelTree) -> Finding {
         let stays: String = kept.map(|core| stays(holder, core)).collect();
         format!("{holder}{stays}")
     });
-    let left = found.left.iter().map(|path| format!("{path} could not be put back"));
+    let left = found.left.iter().map(|path| format!("{path} could not be restored"));
     let told: Vec<String> = holders.chain(left).collect();
     match (told.is_empty(), found.has_leftovers()) {
         (true, _) => facility.offered("no program of punctual has changed anything"),
         (_, false) => facility.offered(told.join("; ")),
         (_, true) => facility.missing(
             told.join("; "),
-            "punctual doctor --restore puts back what dead programs have left",
+            "punctual doctor --restore restores what dead programs have left changed",
         ),
     }
 }
@@ -624,10 +624,7 @@ mod tests {
                 finding.facility, finding.status, finding.detail, finding.remedy
             );
             let wanting = matches!(finding.status, Status::Missing | Status::Refused);
-            assert!(
-                !wanting || !finding.remedy.is_empty(),
-                "{finding:?} says nothing of what would help"
-            );
+            assert!(!wanting || !finding.remedy.is_empty(), "{finding:?} has no remedy");
         }
         assert_eq!((groups(), thread::scheduling(thread::Tid::current())), before);
     }

@@ -274,7 +274,7 @@ mod tests {
             }
         }
         let told = judge("isolated", "isolated invalid (Cpu list in cpuset.cpus not exclusive)").unwrap_err();
-        assert_eq!(told, "isolated: invalid (Cpu list in cpuset.cpus not exclusive)");
+        assert!(told.starts_with("isolated: invalid (Cpu list"), "{told}");
         assert!(
             judge("root", "root invalid").is_err(),
             "kernels before 5.19 give no reason"

@@ -192,11 +192,7 @@ fn several_cores_are_kept_by_one_group_and_lent_to_a_group_whose_parents_keep_th
         panic!("{:?}", cpuset.pens)
     };
     assert_eq!((ours(outer, CPUS), ours(inner, CPUS)), ("0-1".into(), "1".into()));
-    assert_eq!(
-        content("box/cpuset.cpus"),
-        "1-3",
-        "the group to lend to could not have more"
-    );
+    assert_eq!(content("box/cpuset.cpus"), "1-3", "bounds the borrowing group");
     assert_eq!(content("box/render/cpuset.cpus"), "1");
     assert_eq!(
         cpuset.shrunk_within(&render),
