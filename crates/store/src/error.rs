@@ -32,10 +32,10 @@ impl fmt::Display for LockHolder {
         if let Some(name) = &self.name {
             write!(f, " ({name})")?;
         }
-        write!(f, " has had it for {}", self.held)?;
+        write!(f, " has held it for {}", self.held)?;
         let WaitedFor { thread, held, .. } = self.longest;
         if thread != self.thread {
-            write!(f, ", thread {thread} had it before for {held}")?;
+            write!(f, ", thread {thread} held it before for {held}")?;
         }
         write!(f, ";")
     }
@@ -174,7 +174,8 @@ pub enum StoreError {
     NotMemoryFirst,
     /// The store is part of an unfinished copy from another node, and was opened as a whole one.
     #[error(
-        "{path}: a part of a node's records: its copy from another node has not ended; start that node again, or take          another node's store",
+        "{path}: a part of a node's records: its copy from another node has not ended; start that node again, or take \
+         another node's store",
         path = path.display()
     )]
     Part {
@@ -182,7 +183,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The image does not begin at the key where this store's records end.
-    #[error("the image begins elsewhere than this store ends: ask for the one behind {}",
+    #[error("the image does not begin where this store ends: ask for the one behind {}",
         upto.as_ref().map_or("nothing".into(), |key| key.escape_ascii().to_string()))]
     Elsewhere {
         /// Last key up to which records are here; `None`: all records are.

@@ -125,7 +125,7 @@ fn a_refused_put_leaves_its_transaction_and_names_the_reader_that_stands_in_the_
     for part in [
         "quota of 2097152 bytes",
         "of thread",
-        "open since 3.00 s",
+        "open for 3.00 s",
         "keeps",
         "raise quota",
     ] {

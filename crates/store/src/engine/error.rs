@@ -94,7 +94,7 @@ pub enum EngineError {
     },
     /// More snapshots would be open than the engine has room for.
     #[error(
-        "{}: {max} snapshots of the store are open, and no more may be: drop some, or open it with a larger \
+        "{}: {max} snapshots of the store are open, the most possible: drop some, or open it with a larger \
          readers_max",
         path.display()
     )]
@@ -159,8 +159,8 @@ pub enum EngineError {
     },
     /// A sync failed: the kernel may have dropped pages that it could not write, and would not report so again.
     #[error(
-        "{}: the store could not be synced, and what was written since is not to be relied upon: see to the medium, \
-         then reopen the store; nothing that was acknowledged as durable is lost",
+        "{}: the store could not be synced, and later writes may be lost: check the medium, then reopen the store; \
+         nothing that was acknowledged as durable is lost",
         path.display()
     )]
     SyncFailed {
@@ -189,8 +189,8 @@ pub enum EngineError {
     },
     /// The machine stopped while a volatile store was open, so its contents cannot be trusted.
     #[error(
-        "{}: the store was open with durability volatile when the machine stopped, and what is in it cannot be told \
-         from what is lost: restore it from a copy, or move it away to begin a new one",
+        "{}: the store was open with durability volatile when the machine stopped, so writes may be missing: restore \
+         it from a copy, or move it away to begin a new one",
         path.display()
     )]
     Unsynced {

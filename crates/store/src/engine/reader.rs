@@ -74,7 +74,7 @@ impl fmt::Display for Holder {
             write!(f, " of thread {thread}")?;
         }
         if let Some(age) = self.age {
-            write!(f, ", open since {age},")?;
+            write!(f, ", open for {age},")?;
         }
         write!(f, " keeps {} bytes of it from reuse", self.held)
     }

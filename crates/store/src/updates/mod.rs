@@ -110,7 +110,7 @@ pub enum OfferError {
     },
     /// The value does not fit the sensor's buffer.
     #[error(
-        "update {seq} of sensor {sensor} has {len} bytes, at most {max} were agreed: raise the sensor's value_bytes_max"
+        "update {seq} of sensor {sensor} has {len} bytes, its sensor is registered for {max}: raise its value_bytes_max"
     )]
     ValueTooLong {
         /// Number of the update's sensor.

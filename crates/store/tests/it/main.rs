@@ -7,6 +7,7 @@ mod concurrency;
 mod created;
 mod expiry;
 mod linearizability;
+mod messages;
 mod permit;
 mod records;
 mod registered;

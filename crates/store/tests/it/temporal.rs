@@ -477,9 +477,9 @@ fn senseless_registrations_are_refused_by_name() {
     let error = Store::open(Memory::default(), clock.clone(), twice)
         .map(drop)
         .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "temporal object sensor/0003 is registered twice: give each its own key"
+    assert!(
+        matches!(&error, StoreError::DuplicateObject { key } if key == b"sensor/0003"),
+        "{error}"
     );
 
     let engine = Arc::new(Memory::default());

@@ -146,7 +146,7 @@ fn the_permit_keeps_its_promises_in_every_history() {
     let (granted, denied) = (granted.into_inner(), denied.into_inner());
     assert!(granted > 1_000 && denied > 50, "{granted} granted, {denied} denied");
     let named = named.into_inner();
-    assert!(named > denied / 2, "{named} of {denied} were told of the holder");
+    assert!(named > denied / 2, "{named} of {denied} know the holder");
 }
 
 /// Threads that leave the permit no pause, and one without a deadline (or with the one given) that asks for it now and

@@ -14,15 +14,27 @@ fn a_refused_update_changes_nothing_and_says_why() {
     let before = updates.counts();
     let mut refused = |sensor, seq, value: &[u8]| {
         let now = Time(6);
-        updates
-            .offer(SensorId(sensor), Seq(seq), now, value, now)
-            .unwrap_err()
-            .to_string()
+        updates.offer(SensorId(sensor), Seq(seq), now, value, now).unwrap_err()
     };
-    assert!(refused(2, 1, &[]).starts_with("unknown sensor 2: there are 2"));
-    assert!(refused(0, 1, &[]).starts_with("update 1 of sensor 0 comes after update 1"));
-    assert!(refused(1, 0, &[]).starts_with("update 0 of sensor 1 comes after update 0"));
-    assert!(refused(1, 1, &[0; 9]).starts_with("update 1 of sensor 1 has 9 bytes, at most 8"));
+    let unknown = OfferError::UnknownSensor {
+        sensor: SensorId(2),
+        sensors: 2,
+    };
+    assert_eq!(refused(2, 1, &[]), unknown);
+    let repeated = |sensor, seq, last| OfferError::SeqNotIncreasing {
+        sensor: SensorId(sensor),
+        seq: Seq(seq),
+        last: Seq(last),
+    };
+    assert_eq!(refused(0, 1, &[]), repeated(0, 1, 1));
+    assert_eq!(refused(1, 0, &[]), repeated(1, 0, 0));
+    let long = OfferError::ValueTooLong {
+        sensor: SensorId(1),
+        seq: Seq(1),
+        len: 9,
+        max: 8,
+    };
+    assert_eq!(refused(1, 1, &[0; 9]), long);
     assert_eq!(updates.counts(), before);
     assert!(updates.reconcile().balances());
 }
