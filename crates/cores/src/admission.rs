@@ -67,7 +67,7 @@ pub enum Unfit {
         runtime: Nanos,
     },
     /// The execution time of the task's jobs is not known.
-    #[error("how long its jobs take is not known, so it needs a core to itself, and none is free")]
+    #[error("its execution time is unknown, so it needs a core to itself, and none is free")]
     Unknown,
     /// There are too many tasks already, or no core at all.
     #[error("there is no room for it on any core")]
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_in_words() {
+    fn impossible_tasks_are_refused() {
         let long = Sporadic {
             execution: Nanos(9),
             deadline: Nanos(8),
@@ -377,10 +377,10 @@ mod tests {
                 demand: Nanos(9)
             })
         );
-        let error = first_fit(&[long], &[CoreId(1)]).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "task 0 fits on none of the 1 exclusive cores: 9 ns of work can fall due within 8 ns; name more cores, or make it shorter"
+        let error = first_fit(&[long], &[CoreId(1)]).unwrap_err();
+        assert!(
+            matches!(error, FirstFitError::Task { task: 0, cores: 1, .. }),
+            "{error}"
         );
         assert_eq!(first_fit(&[long], &[]), Err(FirstFitError::NoCores));
         let endless = Sporadic {

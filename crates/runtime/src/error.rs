@@ -23,7 +23,7 @@ pub enum RuntimeError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The run failed, and part of the machine could not be restored.
-    #[error("{error}; and not put back: {left}")]
+    #[error("{error}; and not restored: {left}")]
     NotPutBack {
         /// Why the run failed.
         error: Box<RuntimeError>,

@@ -2,7 +2,9 @@
 //! faults.
 
 use proptest::prelude::*;
-use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Sporadic, Unfit, place, responses};
+use punctual_cores::{
+    FirstFitError, Limits, PlaceError, Placement, PlacementRequest, Seat, Sporadic, Unfit, place, responses,
+};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, Class};
 
@@ -307,30 +309,61 @@ fn one_real_time_task_has_the_last_core_and_all_others_the_rest() {
 }
 
 #[test]
-fn names_that_contradict_each_other_are_refused_with_what_to_do() {
-    let refused = |requests: &[PlacementRequest], count| {
-        place(requests, &cores(count), &Limits::default())
-            .unwrap_err()
-            .to_string()
-    };
+fn contradictions_are_refused_with_a_remedy() {
     let exclusive = request(0, Some(20), 40, Some(3));
-    assert_eq!(
-        refused(&[request(1, Some(20), 40, Some(7))], 4),
-        "there is no core 7 here; name one of cores 0 to 3, or remove this key"
-    );
-    assert_eq!(
-        refused(&[exclusive, request(2, None, 40, Some(3))], 4),
-        "core 3 is named by an exclusive task, so only exclusive tasks can have it; name another core, or remove this key"
-    );
-    assert_eq!(
-        refused(&[request(0, Some(20), 40, Some(0))], 1),
-        "exclusive tasks name every core of the machine; leave at least one to other work, or remove this key"
-    );
-    assert_eq!(
-        refused(&[exclusive, request(0, None, 40, Some(3))], 4),
-        "core 3 cannot hold this task beside the other exclusive tasks that name it: how long its jobs take is not known, so it \
-         needs a core to itself, and none is free; name another core, or remove this key"
-    );
+    let absent = request(1, Some(20), 40, Some(7));
+    let taken = request(2, None, 40, Some(3));
+    let only = request(0, Some(20), 40, Some(0));
+    let unknown = request(0, None, 40, Some(3));
+    let mut list = String::new();
+    for (name, requests, count, task) in [
+        ("a core that is absent", vec![absent], 4, Some(0)),
+        (
+            "a core that an exclusive task names",
+            vec![exclusive, taken],
+            4,
+            Some(1),
+        ),
+        ("exclusive tasks on every core", vec![only], 1, Some(0)),
+        ("an exclusive core without room", vec![exclusive, unknown], 4, Some(1)),
+        ("no core", vec![], 0, None),
+    ] {
+        let error = place(&requests, &cores(count), &Limits::default()).unwrap_err();
+        assert_eq!(error.task(), task, "{name}");
+        list += &format!("{name}\n  => {error}\n");
+    }
+    let span = Nanos(8);
+    for why in [
+        Unfit::Zero { task: 0 },
+        Unfit::Utilisation,
+        Unfit::Demand { span, demand: Nanos(9) },
+        Unfit::Response {
+            task: 0,
+            response: Nanos(9),
+            deadline: span,
+        },
+        Unfit::Throttled {
+            demand: Nanos(9),
+            span: Nanos(10),
+            runtime: span,
+        },
+        Unfit::Unknown,
+        Unfit::NoCore,
+        Unfit::OnlyCore,
+        Unfit::NotGranted,
+        Unfit::Undecided,
+    ] {
+        let name = format!("{why:?}");
+        let name = name.split(' ').next().unwrap_or_default();
+        list += &format!("{name}\n  => {why}\n");
+    }
+    let error = FirstFitError::Task {
+        task: 0,
+        cores: 1,
+        why: Unfit::Utilisation,
+    };
+    list += &format!("a task that fits on no core\n  => {error}\n");
+    insta::assert_snapshot!("placement", list);
 }
 
 #[test]

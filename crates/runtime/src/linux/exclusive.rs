@@ -326,7 +326,7 @@ fn admitted((name, request): &(String, PlacementRequest), chair: &Chair, tasks: 
     let deadline = request.class.deadline().unwrap_or_default();
     let response = match response {
         Some(response) => format!("done within {response} of {deadline} by response-time analysis"),
-        None => "how long its jobs take is not known".into(),
+        None => "its execution time is unknown".into(),
     };
     protection(format!("{name}: admitted to core {core} {beside}, {response}"), Ok(()))
 }
@@ -402,13 +402,7 @@ mod tests {
             .iter()
             .filter_map(|told| Some(told.refused.as_ref()?.why.as_str()))
             .collect();
-        assert_eq!(
-            why,
-            [
-                "together they need more than the whole core",
-                "how long its jobs take is not known, so it needs a core to itself, and none is free"
-            ]
-        );
+        assert_eq!(why, [Unfit::Utilisation.to_string(), Unfit::Unknown.to_string()]);
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl<E: Engine + 'static> Keeper<E> {
             (result, _) => result?,
         };
         let notes = &mut finished.report.summary.notes;
-        notes.extend(left_over.iter().map(|refusal| format!("not put back: {refusal}")));
+        notes.extend(left_over.iter().map(|refusal| format!("not restored: {refusal}")));
         Ok(finished)
     }
 
