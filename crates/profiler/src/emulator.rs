@@ -75,6 +75,6 @@ mod tests {
         // The plugin itself looks again, so that what says nothing is tried.
         assert_eq!(found("", &takes), Ok("unknown".into()));
         let refused = |version: &str, help: &str| found(version, help).expect_err("refused");
-        assert!(refused(VERSION, HELP).starts_with("/usr/bin/qemu-x86_64 (QEMU 10.0.2) takes no plugins: "));
+        assert!(refused(VERSION, HELP).contains("(QEMU 10.0.2) takes no plugins"));
     }
 }

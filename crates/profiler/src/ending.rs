@@ -47,7 +47,7 @@ impl fmt::Display for ProgramEnding {
         match self {
             ProgramEnding::Finished => f.write_str("ended"),
             ProgramEnding::Failed(code) => {
-                write!(f, "ended with exit code {code}; mend the program, or what it is given")
+                write!(f, "ended with exit code {code}; correct the program, or its input")
             }
             ProgramEnding::Killed(signal) => write!(f, "was killed by signal {signal} ({})", name(*signal)),
             ProgramEnding::Replaced => {

@@ -206,10 +206,7 @@ mod tests {
             let error = Program::find(OsStr::new(name), &[], &search).expect_err("refused");
             error.to_string()
         };
-        assert_eq!(
-            error("no-such-program"),
-            "no-such-program: no such program, neither in PATH nor, with a slash, as a file"
-        );
+        assert!(error("no-such-program").starts_with("no-such-program: no such program"));
         assert_eq!(error("/etc"), "/etc: cannot be run: not a file");
         assert!(error("/etc/passwd").contains("chmod +x"));
         assert!(error("").contains("no such program"));

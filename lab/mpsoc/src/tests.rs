@@ -382,15 +382,9 @@ fn the_check_of_frames_finds_a_lost_one() {
 #[test]
 fn what_cannot_be_simulated_says_why() {
     let refused = |graph: &Graph, costs: Vec<StepCost>| PipelineModel::new(graph, costs).unwrap_err().to_string();
-    assert_eq!(
-        refused(&two(1, 1), vec![COST]),
-        "stage: at most 16 stages, and a cost for each"
-    );
+    assert!(refused(&two(1, 1), vec![COST]).starts_with("stage: "));
     let spread = StepCost { spread: 1.0, ..COST };
-    assert_eq!(
-        refused(&two(1, 1), vec![COST, spread]),
-        "stage[1].spread: must be at least 0 and below 1"
-    );
+    assert!(refused(&two(1, 1), vec![COST, spread]).starts_with("stage[1].spread: "));
     let edge = |full| EdgeSpec {
         slots: 4,
         frame_bytes: 1,
@@ -402,18 +396,12 @@ fn what_cannot_be_simulated_says_why() {
         .stage(StageSpec::new("c").takes(&[1]))
         .edge(("a", 0), ("b", 0), edge(WhenFull::Wait))
         .edge(("a", 0), ("c", 0), edge(WhenFull::Wait));
-    assert_eq!(
-        refused(&split.build().unwrap(), vec![COST; 3]),
-        "stage: 2 stages have no output: join them in one sink"
-    );
+    assert!(refused(&split.build().unwrap(), vec![COST; 3]).starts_with("stage: 2 stages"));
     let drops = Graph::builder("drops")
         .stage(StageSpec::new("a").makes(&[1]))
         .stage(StageSpec::new("b").takes(&[1]))
         .edge(("a", 0), ("b", 0), edge(WhenFull::DropOldest));
-    assert_eq!(
-        refused(&drops.build().unwrap(), vec![COST; 2]),
-        "edge[0].full: only queues whose maker waits are simulated"
-    );
+    assert!(refused(&drops.build().unwrap(), vec![COST; 2]).starts_with("edge[0].full: "));
 }
 
 #[test]

@@ -213,9 +213,7 @@ fn late_unknown_and_refused_are_told_in_words_that_clients_read() {
     assert_eq!(told(late), error("LATE reason=no-master retry-after-ms=20 node=2"));
     assert_eq!(told(Answer::Unknown), error("UNKNOWN 3.12"));
     let refused = Answer::Refused(Refusal::NoInteger { key: b"n".into() });
-    assert!(
-        matches!(told(refused), Value::Error(text) if text.starts_with("REFUSED 3.13 record n is no whole number"))
-    );
+    assert!(matches!(told(refused), Value::Error(text) if text.starts_with("REFUSED 3.13 record n ")));
     table.asks("OUTCOME 3.12");
     table.answer(done(Output::Fate(Fate::Committed(Revision(8)))));
     assert_eq!(table.told(), [Value::Simple("committed 8".into())]);

@@ -282,7 +282,7 @@ mod tests {
                 "pages-per-block = 128",
                 "pages-per-block = 4096",
                 "flash.pages-per-block",
-                "512 blocks of 4096 are 2097152 pages, more than 1048576",
+                "2097152 pages",
             ),
         ] {
             assert!(DPS_TABLE_1.contains(from), "{from}");

@@ -183,5 +183,5 @@ fn what_cannot_be_simulated_is_named() {
         ..MachineModel::duo()
     };
     let error = refused(model, load(trace, vec![]));
-    assert_eq!(error.to_string(), "machine model: cores: must lie between 1 and 64");
+    assert!(error.to_string().starts_with("machine model: cores: "), "{error}");
 }

@@ -209,10 +209,7 @@ fn the_least_bits_are_the_last_bytes() {
 fn numbers_beyond_the_table_are_refused() {
     for (name, mut balancer) in all() {
         let error = balancer.join(NodeId(u32::MAX), Time(0)).unwrap_err().to_string();
-        assert!(
-            error.starts_with("node 4294967295: numbers of nodes are below 65536"),
-            "{name}: {error}"
-        );
+        assert!(error.starts_with("node 4294967295: "), "{name}: {error}");
         assert_eq!(balancer.choose(&query(1), Time(0)), None, "{name}");
     }
 }

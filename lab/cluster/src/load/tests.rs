@@ -219,7 +219,7 @@ fn a_setup_that_makes_no_simulation_is_refused() {
     let mut setup = open(1.0);
     setup.changes = vec![(seconds(1), NodeChange::Crash(5))];
     let error = setup.run(&ours_policy(), 1).unwrap_err().to_string();
-    assert_eq!(error, "changes: each is about one of the nodes, which count from 0");
+    assert!(error.starts_with("changes: "), "{error}");
     let none = Setup {
         nodes: Vec::new(),
         ..open(1.0)

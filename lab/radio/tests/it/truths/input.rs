@@ -75,14 +75,9 @@ fn a_recording_goes_on_where_another_process_was() {
 #[test]
 fn bad_recordings_are_told() {
     let told = |mut recording: Recording| read_all(&mut recording).unwrap_err().to_string();
-    assert_eq!(
-        told(of(&[])),
-        "test.cu8: is empty; needed are IQ samples as rtl_sdr writes them, 250,000 a second"
-    );
-    assert_eq!(
-        told(of(&[127; 501])),
-        "test.cu8: ends within an IQ sample: 501 bytes are an odd number, and each sample has two; cut the last byte off"
-    );
+    assert!(told(of(&[])).starts_with("test.cu8: is empty"));
+    let half = told(of(&[127; 501]));
+    assert!(half.starts_with("test.cu8: ") && half.contains("501 bytes"), "{half}");
     assert!(matches!(
         Recording::open(Path::new("/no/such.cu8")),
         Err(InputError::Read { .. })

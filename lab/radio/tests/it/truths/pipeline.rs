@@ -209,10 +209,7 @@ fn what_no_graph_can_be_made_of_is_told() {
     assert!(matches!(graph(&options(7, 14)), Err(RadioError::Option(_))));
     assert!(matches!(graph(&options(250, 0)), Err(RadioError::Graph(_))));
     let why = stage("band-5", &Options::default()).err().unwrap().to_string();
-    assert_eq!(
-        why,
-        "no stage is called \"band-5\"; there are low-pass, demodulator, band-1 to band-4, sum"
-    );
+    assert!(why.contains("\"band-5\"") && why.contains("band-1 to band-4"), "{why}");
 }
 
 /// The second graph against a plain reading of its description, in double precision.

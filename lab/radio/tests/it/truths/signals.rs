@@ -118,15 +118,10 @@ fn options_that_make_no_receiver_are_told() {
         emphasis,
         ..Options::default()
     };
-    assert_eq!(
-        told(with(255, &[0.0], 50.0)),
-        "a frame of 255 IQ samples: take a multiple of 10, the IQ samples of a sample of sound, of at most 2500000"
-    );
+    let frame = told(with(255, &[0.0], 50.0));
+    assert!(frame.contains("255") && frame.contains("a multiple of 10"), "{frame}");
     assert_eq!(told(with(250, &[], 50.0)), "0 bands: take 1 to 16");
-    assert_eq!(
-        told(with(250, &[0.0, 99.0], 50.0)),
-        "the gain of band 2 is 99 dB: take -40 to 40"
-    );
+    assert!(told(with(250, &[0.0, 99.0], 50.0)).contains("band 2 is 99 dB"));
     assert_eq!(receive(&[], &with(0, &[0.0], 50.0)), Err(OptionError::Frame(0)));
     assert!(told(with(250, &[f64::NAN], 50.0)).contains("NaN dB"));
     assert!(told(with(250, &[0.0], -1.0)).contains("-1 us"));
