@@ -5,11 +5,11 @@
 
 use std::{error::Error, thread, time::Duration};
 
-use punctual::{Bell, Class, Clock, EventSource, LinuxOs, Nanos, Prepared, StoreOptions, in_memory, ms};
+use punctual::{Bell, Class, Clock, EventSource, LinuxOs, Nanos, RuntimeBuilder, StoreOptions, in_memory, ms};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let device = Bell::new()?;
-    let mut prepared = Prepared::here(in_memory(StoreOptions::default())?)?;
+    let mut prepared = RuntimeBuilder::here(in_memory(StoreOptions::default())?)?;
     let (exclusive, events) = (Class::Exclusive { deadline: ms(2) }, EventSource::of(&device)?);
     prepared.task_on_event("codec", exclusive, events, ms(2), |job| {
         // Stands for work on what the device has.

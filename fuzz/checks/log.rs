@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use punctual_federation::entry::{Body, Entry, Logged};
+use punctual_federation::entry::{Body, Entry, LoggedTransaction};
 use punctual_federation::ids::{BatchId, Boot, Epoch, Member, NodeId, RequestId, SessionId};
 use punctual_logs::{CommitLog, FORMAT, FederationId, Identity, Local, LocalError, Revision};
 use punctual_store::batch::{TemporalRead, WriteSet};
@@ -58,8 +58,8 @@ fn samples() -> &'static [Vec<u8>] {
             number,
         };
         let logged = vec![
-            Logged { id: id_of(1), set },
-            Logged {
+            LoggedTransaction { id: id_of(1), set },
+            LoggedTransaction {
                 id: id_of(2),
                 set: WriteSet::default(),
             },

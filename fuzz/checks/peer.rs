@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use punctual_federation::ids::{Boot, Epoch, FederationId, Member, NodeId, RequestId, SessionId};
 use punctual_federation::message::{
-    Answer, ClientReading, Command, Heartbeat, Message, Operation, Output, Position, RecordsRequest, Refusal, Reply,
-    Request, Said, Work,
+    Answer, ClientCommand, ClientReading, Heartbeat, Message, Operation, Output, Position, RecordsRequest, Refusal,
+    Reply, Report, Request, Work,
 };
 use punctual_federation::temporal::{ReadingReport, Stamp};
 use punctual_logs::frame::{FrameError, Frames, write};
@@ -24,7 +24,7 @@ const HEAD: usize = 8;
 
 fn sample_works() -> Vec<Work> {
     let key = || b"arm/1".to_vec();
-    let command = Command {
+    let command = ClientCommand {
         words: vec![b"INCRBY".to_vec(), key(), b"5".to_vec()],
         items: 1,
         writes: true,
@@ -101,7 +101,7 @@ fn samples() -> &'static [Vec<u8>] {
             master: true,
             applied: Revision(40),
             durable: Revision(39),
-            said: Said::default(),
+            said: Report::default(),
         };
         let report = ReadingReport {
             object: made,
@@ -144,7 +144,7 @@ fn samples() -> &'static [Vec<u8>] {
         }
         for answer in answers {
             packets.push(Packet::Message(Message::Answered(id, answer.clone())));
-            let said = Said::default();
+            let said = Report::default();
             packets.push(Packet::Reply(9, Reply { id, answer, said }));
         }
         let body = |packet: &Packet| {

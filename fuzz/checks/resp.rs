@@ -3,7 +3,7 @@
 
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::request::{Request, RequestParser};
-use punctual_server::resp::{Bounds, ProtocolError, Value, Version, Writer};
+use punctual_server::resp::{Bounds, ProtocolError, Reply, Resp, Writer};
 
 use super::source::{Source, pieces};
 
@@ -35,7 +35,7 @@ fn requests(pieces: &[&[u8]], bounds: &Bounds) -> (Vec<Request>, Option<Protocol
     (found, None)
 }
 
-fn replies(pieces: &[&[u8]], bounds: &Bounds) -> (Vec<Value>, bool) {
+fn replies(pieces: &[&[u8]], bounds: &Bounds) -> (Vec<Reply>, bool) {
     let mut parser = ReplyParser::default();
     let mut found = Vec::new();
     for piece in pieces {
@@ -71,8 +71,8 @@ pub fn check(case: &[u8]) -> &'static str {
             longest <= bounds.bulk.max(bounds.inline),
             "an argument of {longest} bytes"
         );
-        let arguments = request.from(0).map(Value::bulk).collect();
-        Writer::new(&mut again, Version::Two).value(&Value::Array(arguments));
+        let arguments = request.from(0).map(Reply::bulk).collect();
+        Writer::new(&mut again, Resp::Two).value(&Reply::Array(arguments));
     }
     // Words on a line may be longer than a string may be.
     if found
@@ -88,7 +88,7 @@ pub fn check(case: &[u8]) -> &'static str {
         (format!("{values:?}"), is_broken),
         (format!("{whole:?}"), is_whole_broken)
     );
-    let is_nested = |value: &Value| matches!(value, Value::Array(_) | Value::Map(_) | Value::Set(_) | Value::Push(_));
+    let is_nested = |value: &Reply| matches!(value, Reply::Array(_) | Reply::Map(_) | Reply::Set(_) | Reply::Push(_));
     match error {
         _ if values.iter().any(is_nested) => "nested replies",
         Some(_) if found.len() > 1 => "malformed behind requests",

@@ -80,7 +80,7 @@ struct Program {
     instructions: f64,
     /// Progress at each phase's end.
     ends: Vec<f64>,
-    phases: Vec<Compiled>,
+    phases: Vec<PhaseTables>,
     /// Number of the first phase among the phases of all programs.
     first_state: usize,
     /// Seconds of a whole run, by [`Grid::index`].
@@ -89,7 +89,7 @@ struct Program {
 
 /// Tables of one phase.
 #[derive(Clone, Debug)]
-struct Compiled {
+struct PhaseTables {
     levels: Levels,
     /// Instructions per second, monotone.
     rates: RateTable,
@@ -269,12 +269,12 @@ impl Programs {
     pub(crate) fn here(&self, program: usize, progress: f64) -> Here<'_> {
         let whole = &self.programs[program];
         let phase = self.phase_at(program, progress);
-        let Compiled { rates, after, .. } = &whole.phases[phase];
+        let PhaseTables { rates, after, .. } = &whole.phases[phase];
         let left = (whole.ends[phase] - progress).max(0.0) * whole.instructions;
         Here::new(rates, after, left, self.slowdown)
     }
 
-    fn compiled(&self, program: usize, progress: f64) -> &Compiled {
+    fn compiled(&self, program: usize, progress: f64) -> &PhaseTables {
         &self.programs[program].phases[self.phase_at(program, progress)]
     }
 }
@@ -300,7 +300,7 @@ impl Program {
                 .collect();
             let levels = Levels::new(&rates, whole(&rates));
             let after = std::mem::replace(&mut after, since).into();
-            phases.push(Compiled { levels, rates, after });
+            phases.push(PhaseTables { levels, rates, after });
         }
         phases.reverse();
         Program {

@@ -11,7 +11,7 @@ use punctual_pipelines::linux::{ClockHand, Panel, Pipeline};
 
 use crate::commands::replay::LogFile;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Interval between fetches: the pipeline keeps its last 64 decisions, which are 0.64 s at the shortest period.
 const FETCH: Duration = Duration::from_millis(200);
@@ -23,12 +23,12 @@ pub struct Recorder {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<MappingLog>,
     clocks: Option<ClockHand>,
-    output: Output,
+    output: OutputFile,
 }
 
 impl Recorder {
     /// Starts to record the decisions of a pipeline for `output`.
-    pub fn start(pipeline: &Pipeline, output: Output) -> Recorder {
+    pub fn start(pipeline: &Pipeline, output: OutputFile) -> Recorder {
         let ends = Arc::new(AtomicBool::new(false));
         let (panel, told) = (pipeline.panel(), Arc::clone(&ends));
         let log = MappingLog {

@@ -55,7 +55,7 @@ struct Target<'c> {
 
 /// A case that failed its check.
 #[derive(Debug, PartialEq)]
-struct Found {
+struct FailedCase {
     case: u64,
     bytes: Vec<u8>,
 }
@@ -135,13 +135,13 @@ impl Target<'_> {
     }
 
     /// Counts of cases by outcome; or the first case that fails.
-    fn run(&self, seed: u64, cases: std::ops::Range<u64>) -> Result<BTreeMap<&'static str, u64>, Found> {
+    fn run(&self, seed: u64, cases: std::ops::Range<u64>) -> Result<BTreeMap<&'static str, u64>, FailedCase> {
         let mut came_to = BTreeMap::new();
         for case in cases {
             let bytes = self.case(seed, case);
             match catch_unwind(AssertUnwindSafe(|| (self.check)(&bytes))) {
                 Ok(what) => *came_to.entry(what).or_default() += 1,
-                Err(_) => return Err(Found { case, bytes }),
+                Err(_) => return Err(FailedCase { case, bytes }),
             }
         }
         Ok(came_to)
@@ -156,7 +156,7 @@ impl Target<'_> {
             None => 0..count,
         };
         let (name, is_one) = (self.name, std::env::var_os("FUZZ_CASE").is_some());
-        let came_to = self.run(seed, cases).unwrap_or_else(|Found { case, bytes }| {
+        let came_to = self.run(seed, cases).unwrap_or_else(|FailedCase { case, bytes }| {
             panic!(
                 "{name}: case {case} breaks a promise, as told above; FUZZ_SEED={seed} FUZZ_CASE={case} cargo test -p \
                  punctual-cli --lib fuzz_tests::{name} replays it: \"{}\"",

@@ -100,7 +100,7 @@ pub use identify::{IdentifyError, OperatingPoint, Orders, Recording, identify};
 pub use knob::{Knob, KnobError};
 pub use lqr::{Lqr, dlqr};
 pub use lqr_pi::{LqrPi, LqrPiError, StepError};
-pub use mimo::{Design, DesignError, Pinned, Weights, WrongModel, design};
+pub use mimo::{Design, DesignError, ReducedLoop, Weights, WrongModel, design};
 pub use pacing::{LEARNT, PARTS_MAX, PRIOR, Pacer, SLOW_DOWN_MAX, TOLERANCE};
 pub use riccati::{Riccati, RiccatiError, dare};
 pub use spectrum::{NoSpectrum, Pole, SETTLED, Stability};

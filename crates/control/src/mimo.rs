@@ -80,14 +80,14 @@ pub struct Design {
     /// Whether these poles are stable.
     pub verdict: Stability,
     /// The loops that remain while some, but not all, knobs are pinned at a limit.
-    pub pinned: Vec<Pinned>,
+    pub pinned: Vec<ReducedLoop>,
     /// Fingerprint of the model that the law was designed for.
     pub model: Fingerprint,
 }
 
 /// The loop that remains while some knobs are pinned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Pinned {
+pub struct ReducedLoop {
     /// Names of the pinned knobs.
     pub knobs: Vec<String>,
     /// Whether the loop settles with the other knobs alone.
@@ -319,13 +319,13 @@ impl ErrorSystem {
         ki: &DMatrix<f64>,
         weights: &Weights,
         names: &[String],
-    ) -> Result<Vec<Pinned>, DesignError> {
+    ) -> Result<Vec<ReducedLoop>, DesignError> {
         let all = (1usize << names.len()) - 1;
         (1..all)
             .map(|set| {
                 let moves = self.pinned_loop(k, &relief(ki, &weights.accumulated, set)?, set);
                 let knobs = knobs_of(set).map(|i| names[i].clone()).collect();
-                Ok(Pinned {
+                Ok(ReducedLoop {
                     knobs,
                     verdict: Stability::of(&poles(&moves)?),
                 })

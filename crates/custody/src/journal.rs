@@ -30,8 +30,8 @@ use punctual_units::CoreId;
 
 use super::core_mask::{CoreMask, allowed_to, set_affinity};
 use super::guardian::Watch;
-use super::ledger::{self, CHANGES, Claim, Conflict, Entrant, HOLDERS, HolderId, Kind, Ledger, Locked, Table};
-use super::recovery::{self, Recovered};
+use super::ledger::{self, CHANGES, Conflict, CoreClaim, Entrant, Guard, HOLDERS, HolderId, Kind, Ledger, Table};
+use super::recovery::{self, RecoveryReport};
 use super::stat::{self, flags, start_time};
 use super::tree::{read_trimmed, write_existing};
 use super::undo::{Errno, Patience, carry_out};
@@ -55,7 +55,7 @@ struct Records {
     /// Files that this journal has written and not restored since: their originals are recorded.
     written: Mutex<HashSet<PathBuf>>,
     guardian: Option<Watch>,
-    recovered: Recovered,
+    recovered: RecoveryReport,
     /// The process that opened the journal: a forked child inherits this value, but must not restore.
     owner: u32,
 }
@@ -114,7 +114,7 @@ impl Journal {
     }
 
     /// The changes of dead processes that were restored when this journal was opened.
-    pub fn recovered(&self) -> &Recovered {
+    pub fn recovered(&self) -> &RecoveryReport {
         &self.0.recovered
     }
 
@@ -125,7 +125,7 @@ impl Journal {
     /// [`Refusal`] where another process claims one of them, or none would be left to others.
     pub fn claim(&self, cores: &[CoreId], machine: &[CoreId]) -> Result<(), Refusal> {
         let machine = machine.iter().copied().collect();
-        self.claim_as(cores, Claim::Exclusive { machine })
+        self.claim_as(cores, CoreClaim::Exclusive { machine })
     }
 
     /// Claims `core` for real-time work beside that of processes that do the same.
@@ -134,7 +134,7 @@ impl Journal {
     /// [`Refusal`] if another process claims the core for itself alone. If another process shares it, both have it, and
     /// the refusal only reports that.
     pub fn share(&self, core: CoreId) -> Result<(), Refusal> {
-        self.claim_as(&[core], Claim::Shared)?;
+        self.claim_as(&[core], CoreClaim::Shared)?;
         self.sharers(&[core]).pop().map_or(Ok(()), Err)
     }
 
@@ -150,7 +150,7 @@ impl Journal {
             .collect()
     }
 
-    fn claim_as(&self, cores: &[CoreId], claim: Claim) -> Result<(), Refusal> {
+    fn claim_as(&self, cores: &[CoreId], claim: CoreClaim) -> Result<(), Refusal> {
         let mut table = self.0.ledger.lock()?;
         recovery::recover(&mut table, Patience::Tries);
         let claimed = table.claim(self.0.holder, &cores.iter().copied().collect(), claim);
@@ -392,7 +392,7 @@ impl Journal {
     }
 
     /// Records that restoring sets the affinity of `thread` to `mask`, unless one is recorded already.
-    fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<Joined> {
+    fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<OwnChange> {
         let stat = PathBuf::from(format!("/proc/{thread}/stat"));
         let content = fs::read(&stat).map_err(|why| match why.kind() {
             std::io::ErrorKind::NotFound => std::io::Error::from_raw_os_error(libc::ESRCH),
@@ -482,7 +482,7 @@ impl Journal {
     }
 
     /// Records that this journal wants the file at `path` changed, with its present content as the original.
-    fn join_file(&self, table: &mut Locked<'_>, kind: Kind, path: &Path, content: &str) -> Result<Joined, Refusal> {
+    fn join_file(&self, table: &mut Guard<'_>, kind: Kind, path: &Path, content: &str) -> Result<OwnChange, Refusal> {
         let original = match find(table, kind, path) {
             Some(_) => String::new(), // recorded already
             // Writing nothing does not empty a kernel file.
@@ -495,7 +495,7 @@ impl Journal {
     }
 
     /// Records a change before it is made.
-    fn join(&self, table: &mut Locked<'_>, kind: Kind, path: &Path, original: &[u8]) -> Result<Joined, Refusal> {
+    fn join(&self, table: &mut Guard<'_>, kind: Kind, path: &Path, original: &[u8]) -> Result<OwnChange, Refusal> {
         let path = absolute(path);
         let bytes = path.as_os_str().as_bytes();
         let had = table.find(kind, bytes, original);
@@ -506,11 +506,11 @@ impl Journal {
             let now = table.next_serial();
             self.since().insert(place, now);
         }
-        Ok(Joined { place, new: !had })
+        Ok(OwnChange { place, new: !had })
     }
 
     /// Sets the value that the remaining holders want; on failure withdraws this holder.
-    fn act(&self, table: &mut Locked<'_>, change: Joined) -> std::io::Result<()> {
+    fn act(&self, table: &mut Guard<'_>, change: OwnChange) -> std::io::Result<()> {
         let done = table.carry_out(change.place, &mut |step| carry_out(step, Patience::Tries));
         done.map_err(|errno| {
             self.withdraw(table, change);
@@ -518,7 +518,7 @@ impl Journal {
         })
     }
 
-    fn withdraw(&self, table: &mut Locked<'_>, change: Joined) {
+    fn withdraw(&self, table: &mut Guard<'_>, change: OwnChange) {
         if change.new {
             table.withdraw(self.0.holder.place, change.place);
         }
@@ -536,7 +536,7 @@ impl Journal {
 
 /// A change that this journal wants.
 #[derive(Clone, Copy, Debug)]
-struct Joined {
+struct OwnChange {
     place: usize,
     /// This journal did not want the change before.
     new: bool,

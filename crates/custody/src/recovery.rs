@@ -43,7 +43,7 @@ pub struct Holding {
 
 /// Dead processes that were found, and the outcome of restoring their changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Recovered {
+pub struct RecoveryReport {
     /// Dead processes in the ledger.
     pub dead: Vec<Holding>,
     /// Restored things: paths, and threads whose affinity was restored.
@@ -65,7 +65,7 @@ pub struct Ledgered {
 ///
 /// # Errors
 /// [`Refusal`] if the ledger cannot be opened or locked.
-pub fn restore(folder: &Path) -> Result<Recovered, Refusal> {
+pub fn restore(folder: &Path) -> Result<RecoveryReport, Refusal> {
     let ledger = Ledger::open(folder)?;
     let mut table = ledger.lock()?;
     Ok(recover(&mut table, Patience::Waits))
@@ -119,11 +119,11 @@ impl fmt::Display for Holding {
 }
 
 /// Undoes the changes of dead holders, and tries again those that failed before.
-pub(crate) fn recover(table: &mut Table, patience: Patience) -> Recovered {
+pub(crate) fn recover(table: &mut Table, patience: Patience) -> RecoveryReport {
     let holders = table.holders().map(|(id, _)| holding(table, id.place));
     let places = table.holders().map(|(id, _)| id.place);
     let dead: Vec<(usize, Holding)> = places.zip(holders).filter(|(_, it)| !it.alive).collect();
-    let mut recovered = Recovered::default();
+    let mut recovered = RecoveryReport::default();
     if dead.is_empty() && table.changes_of(LEFT).next().is_none() {
         return recovered;
     }

@@ -10,7 +10,7 @@ use punctual_os::Tid;
 
 use super::core_mask::{self, CoreMask, affinity_of};
 use super::last_error;
-use super::ledger::{Step, number};
+use super::ledger::{LedgerAction, number};
 use super::stat::{STAT_BYTES, read_file, start_time};
 
 /// A kernel directory stays busy until the last task in it has died: number of attempts to remove it...
@@ -36,14 +36,14 @@ pub(crate) enum Patience {
 }
 
 /// Carries `step` out by system calls.
-pub(crate) fn carry_out(step: Step<'_>, patience: Patience) -> Result<(), Errno> {
+pub(crate) fn carry_out(step: LedgerAction<'_>, patience: Patience) -> Result<(), Errno> {
     match step {
-        Step::Keep => Ok(()),
-        Step::Write { path, text } => write_file(path, text),
-        Step::Affinity { stat, started, mask } => set_affinity(stat, started, &mask),
-        Step::MoveTasks { from, to } => move_tasks(from, to),
-        Step::RemoveDir { path } => remove_dir(path, patience),
-        Step::RemoveTree { path } => remove_tree(path),
+        LedgerAction::Keep => Ok(()),
+        LedgerAction::Write { path, text } => write_file(path, text),
+        LedgerAction::Affinity { stat, started, mask } => set_affinity(stat, started, &mask),
+        LedgerAction::MoveTasks { from, to } => move_tasks(from, to),
+        LedgerAction::RemoveDir { path } => remove_dir(path, patience),
+        LedgerAction::RemoveTree { path } => remove_tree(path),
     }
 }
 

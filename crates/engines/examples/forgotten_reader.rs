@@ -29,7 +29,7 @@ const VALUE_LEN: usize = 100;
 const FIRM: Nanos = Nanos::from_millis(50);
 
 type AnyError = Box<dyn std::error::Error>;
-type Watched = Store<Lmdb, LinuxOs>;
+type LinuxStore = Store<Lmdb, LinuxOs>;
 
 fn main() -> Result<(), AnyError> {
     let argument = |at, default| {
@@ -125,7 +125,7 @@ fn written() -> u64 {
     line.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-fn open(folder: &Path, verify: Verify) -> Result<Arc<Watched>, AnyError> {
+fn open(folder: &Path, verify: Verify) -> Result<Arc<LinuxStore>, AnyError> {
     let options = LmdbOptions {
         durability: Durability::Volatile,
         verify,
@@ -139,7 +139,7 @@ fn open(folder: &Path, verify: Verify) -> Result<Arc<Watched>, AnyError> {
 }
 
 /// Takes snapshots and forgets them, one after the other, until there were enough or no more alarms can come.
-fn forget(store: &Watched, ended: &mpsc::Receiver<EndedReader>, readers_max: usize) -> Vec<EndedReader> {
+fn forget(store: &LinuxStore, ended: &mpsc::Receiver<EndedReader>, readers_max: usize) -> Vec<EndedReader> {
     let mut all = Vec::new();
     for number in 0..readers_max {
         let deadline = match number % 2 {

@@ -85,14 +85,14 @@ impl Request {
 }
 
 /// Draws the requests of one thread.
-struct Asking<'s, E: Engine> {
+struct RequestDraw<'s, E: Engine> {
     store: &'s Store<E, LinuxOs>,
     choices: Choices,
     plant: Plant,
     readings: ReadingBuffer,
 }
 
-impl<E: Engine> Asking<'_, E> {
+impl<E: Engine> RequestDraw<'_, E> {
     fn key(&mut self) -> Vec<u8> {
         format!("key {}", self.choices.below(KEYS)).into_bytes()
     }
@@ -195,7 +195,7 @@ fn history<E: Engine>(engine: E, update_mode: UpdateMode, seed: u64, plant: Plan
     let store = Store::open(engine, LinuxOs, options)?;
     let start = Barrier::new(THREADS as usize);
     let thread = |client: u64| -> Result<Vec<Request>, StoreError> {
-        let mut asking = Asking {
+        let mut asking = RequestDraw {
             store: &store,
             choices: Choices::new(seed << 8 | client),
             plant,

@@ -53,20 +53,20 @@ impl Spare {
 
 /// A key or a value of a snapshot, readable even after the snapshot was ended.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Copied(Vec<u8>);
+pub struct Blob(Vec<u8>);
 
-impl Copied {
+impl Blob {
     /// Copies `bytes` into a spare buffer, or a new one.
     #[inline]
-    pub(crate) fn of(bytes: &[u8]) -> Copied {
+    pub(crate) fn of(bytes: &[u8]) -> Blob {
         let mut buffer = SPARE.try_with(Spare::take).unwrap_or_default();
         buffer.clear();
         buffer.extend_from_slice(bytes);
-        Copied(buffer)
+        Blob(buffer)
     }
 }
 
-impl Drop for Copied {
+impl Drop for Blob {
     #[inline]
     fn drop(&mut self) {
         if self.0.capacity() > KEPT_MAX {
@@ -78,7 +78,7 @@ impl Drop for Copied {
     }
 }
 
-impl Deref for Copied {
+impl Deref for Blob {
     type Target = [u8];
 
     #[inline]
@@ -87,13 +87,13 @@ impl Deref for Copied {
     }
 }
 
-impl PartialEq<[u8]> for Copied {
+impl PartialEq<[u8]> for Blob {
     fn eq(&self, other: &[u8]) -> bool {
         self.0 == other
     }
 }
 
-impl fmt::Debug for Copied {
+impl fmt::Debug for Blob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -105,16 +105,16 @@ mod tests {
 
     #[test]
     fn buffers_are_used_again_and_never_shared() {
-        let first = Copied::of(b"first");
+        let first = Blob::of(b"first");
         let address = first.as_ptr();
-        let second = Copied::of(b"second");
+        let second = Blob::of(b"second");
         assert_eq!((&*first, &*second), (&b"first"[..], &b"second"[..]));
         drop(first);
-        let third = Copied::of(b"3");
+        let third = Blob::of(b"3");
         assert_eq!((third.as_ptr(), &*third), (address, &b"3"[..]));
         assert_eq!(&*second, b"second");
-        drop(Copied::of(&vec![0; KEPT_MAX + 1]));
-        let many: Vec<Copied> = (0..2 * SPARE_MAX).map(|at| Copied::of(&[at as u8; 9])).collect();
+        drop(Blob::of(&vec![0; KEPT_MAX + 1]));
+        let many: Vec<Blob> = (0..2 * SPARE_MAX).map(|at| Blob::of(&[at as u8; 9])).collect();
         drop(many);
         let kept = || SPARE.with(|spare| (spare.count.get(), spare.take().capacity()));
         for count in (1..=SPARE_MAX).rev() {

@@ -54,7 +54,7 @@ mod atomics {
     }
 }
 
-pub use copied::Copied;
+pub use copied::Blob;
 #[cfg(target_os = "linux")]
 pub use lmdb::Lmdb;
 pub use memory::Memory;

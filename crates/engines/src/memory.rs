@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_store::engine::{
-    Directed, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
+    DirectedRange, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
     SnapshotId, Space, Table, Write, is_empty_range,
 };
 use punctual_units::Nanos;
 
-use crate::Copied;
+use crate::Blob;
 use crate::held::{PinnedSnapshot, Snapshots};
 use crate::noted::note;
 
@@ -50,7 +50,7 @@ impl Tables {
         } else {
             self.of(table).range::<[u8], _>(range)
         };
-        MemoryScan(Directed::new(records, back))
+        MemoryScan(DirectedRange::new(records, back))
     }
 }
 
@@ -99,7 +99,7 @@ type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// Records of a write transaction in the order of their keys.
 #[derive(Debug)]
-pub struct MemoryScan<'t>(Directed<btree_map::Range<'t, Bytes, Bytes>>);
+pub struct MemoryScan<'t>(DirectedRange<btree_map::Range<'t, Bytes, Bytes>>);
 
 impl Memory {
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -173,11 +173,11 @@ impl<'t> Iterator for MemoryScan<'t> {
 }
 
 impl Read for MemorySnapshot {
-    type Bytes<'t> = Copied;
+    type Bytes<'t> = Blob;
     type Scan<'t> = MemorySnapshotScan<'t>;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
-        self.get_with(table, key, Copied::of)
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Blob>, EngineError> {
+        self.get_with(table, key, Blob::of)
     }
 
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
@@ -212,7 +212,7 @@ impl MemorySnapshot {
 }
 
 impl Iterator for MemorySnapshotScan<'_> {
-    type Item = Result<(Copied, Copied), EngineError>;
+    type Item = Result<(Blob, Blob), EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let (low, high) = self.rest.take()?;
@@ -224,7 +224,7 @@ impl Iterator for MemorySnapshotScan<'_> {
         let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
         let record = inside.with(|tables| {
             let (key, value) = tables.scan(self.table, range, self.back).0.next()?;
-            Some((Copied::of(key), Copied::of(value)))
+            Some((Blob::of(key), Blob::of(value)))
         })?;
         let passed = Bound::Excluded(record.0.to_vec());
         self.rest = Some(if self.back { (low, passed) } else { (passed, high) });

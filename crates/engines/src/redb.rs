@@ -22,12 +22,12 @@ use ::redb::{
     WriteTransaction,
 };
 use punctual_store::engine::{
-    Directed, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
+    DirectedRange, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
     SnapshotId, Space, Table, VALUE_MAX_LEN, Write, is_empty_range,
 };
 use punctual_units::Nanos;
 
-use crate::Copied;
+use crate::Blob;
 use crate::directory;
 use crate::held::{PinnedSnapshot, Snapshots};
 use crate::noted::note;
@@ -371,7 +371,7 @@ impl Pin {
 /// Finds records in either kind of transaction.
 trait Find {
     /// The first record in `range`, or the last if `back`.
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError>;
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Blob, Blob)>, EngineError>;
 }
 
 fn get_with<T>(
@@ -386,15 +386,15 @@ fn first(
     table: &impl ReadableTable<Bytes, Bytes>,
     range: KeyRange<'_>,
     back: bool,
-) -> Result<Option<(Copied, Copied)>, StorageError> {
+) -> Result<Option<(Blob, Blob)>, StorageError> {
     if is_empty_range(range) {
         return Ok(None); // redb may refuse an empty range
     }
-    let Some(record) = Directed::new(table.range::<&[u8]>(range)?, back).next() else {
+    let Some(record) = DirectedRange::new(table.range::<&[u8]>(range)?, back).next() else {
         return Ok(None);
     };
     let (key, value) = record?;
-    Ok(Some((Copied::of(key.value()), Copied::of(value.value()))))
+    Ok(Some((Blob::of(key.value()), Blob::of(value.value()))))
 }
 
 fn scan<'t, R>(read: &'t R, table: Table, (low, high): KeyRange<'_>, back: bool) -> RedbScan<'t, R> {
@@ -408,7 +408,7 @@ fn scan<'t, R>(read: &'t R, table: Table, (low, high): KeyRange<'_>, back: bool)
 }
 
 impl<R: Find> Iterator for RedbScan<'_, R> {
-    type Item = Result<(Copied, Copied), EngineError>;
+    type Item = Result<(Blob, Blob), EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let (low, high) = self.rest.take()?;
@@ -423,7 +423,7 @@ impl<R: Find> Iterator for RedbScan<'_, R> {
 }
 
 impl Find for RedbSnapshot<'_> {
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError> {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Blob, Blob)>, EngineError> {
         self.engine.usable()?;
         let inside = self.held.enter()?;
         inside
@@ -434,7 +434,7 @@ impl Find for RedbSnapshot<'_> {
 
 impl Read for RedbSnapshot<'_> {
     type Bytes<'t>
-        = Copied
+        = Blob
     where
         Self: 't;
     type Scan<'t>
@@ -442,8 +442,8 @@ impl Read for RedbSnapshot<'_> {
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
-        self.get_with(table, key, Copied::of)
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Blob>, EngineError> {
+        self.get_with(table, key, Blob::of)
     }
 
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
@@ -478,7 +478,7 @@ impl RedbWrite<'_> {
 }
 
 impl Find for RedbWrite<'_> {
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Copied, Copied)>, EngineError> {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Blob, Blob)>, EngineError> {
         self.engine.usable()?;
         first(self.of(table), range, back).map_err(self.engine.fail("scan records"))
     }
@@ -486,7 +486,7 @@ impl Find for RedbWrite<'_> {
 
 impl Read for RedbWrite<'_> {
     type Bytes<'t>
-        = Copied
+        = Blob
     where
         Self: 't;
     type Scan<'t>
@@ -494,9 +494,9 @@ impl Read for RedbWrite<'_> {
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Blob>, EngineError> {
         self.engine.usable()?;
-        get_with(self.of(table), key, Copied::of).map_err(self.engine.fail("read a record"))
+        get_with(self.of(table), key, Blob::of).map_err(self.engine.fail("read a record"))
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use punctual_logs::{Appended, LogError};
+use punctual_logs::{AppendResult, LogError};
 use punctual_store::batch::{Image, WriteSet};
 use punctual_units::Nanos;
 
 use crate::entry::Entry;
-use crate::follower::Placed;
+use crate::follower::NumberedEntry;
 use crate::ids::{BatchId, NodeId, Revision};
-use crate::message::{Command, Heartbeat, Key, Message, Output, Refusal, Reign, Reply, Request, Stop, Value};
+use crate::message::{ClientCommand, Heartbeat, Key, Message, Output, Refusal, Reign, Reply, Request, Stop, Value};
 
 /// The number under which an answer is expected.
 pub type Ticket = u64;
@@ -37,9 +37,9 @@ pub enum Event {
     /// The log answered, or failed to.
     Log(Ticket, Result<LogAnswer, LogError>),
     /// The log has new entries: in order, but perhaps not all, and perhaps not for the first time.
-    Watched(Vec<Placed>),
+    Watched(Vec<NumberedEntry>),
     /// A batch was executed. None of its changes is visible yet.
-    Executed(BatchId, Vec<Performed>),
+    Executed(BatchId, Vec<Execution>),
     /// The entry at this revision was applied.
     Applied(Revision),
     /// A query was answered from one snapshot.
@@ -87,11 +87,11 @@ pub enum Ask {
 /// An answer of the log.
 #[derive(Clone, Debug)]
 pub enum LogAnswer {
-    Appended(Appended),
+    Appended(AppendResult),
     /// Answer to a read.
     Read {
         /// The entries, without a gap.
-        entries: Vec<Placed>,
+        entries: Vec<NumberedEntry>,
         /// Revision of the log's last entry.
         last: Revision,
     },
@@ -100,7 +100,7 @@ pub enum LogAnswer {
 
 /// Outcome of one request of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Performed {
+pub enum Execution {
     /// The request was executed.
     Done {
         /// Result for the client.
@@ -131,7 +131,7 @@ pub enum Action {
     /// Read records from one snapshot, and readings of at most that age; [`Event::Queried`] answers.
     Query(Ticket, Vec<Key>, Nanos),
     /// Carry out a command that changes nothing; [`Event::Queried`] answers.
-    Look(Ticket, Command),
+    Look(Ticket, ClientCommand),
     /// Write all applied entries to disk; [`Event::Synced`] answers.
     Sync,
     /// Copy the records behind that key from one snapshot, for a peer: some of them,

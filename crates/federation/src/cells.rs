@@ -23,13 +23,13 @@ use std::ops::{Bound, ControlFlow};
 use punctual_store::{Freshness, StoreError};
 use punctual_units::Nanos;
 
-use crate::message::{Command, Key, RESERVED, Value};
+use crate::message::{ClientCommand, Key, RESERVED, Value};
 
 /// Milliseconds since 1970, by the wall clock.
 pub type Millis = u64;
 
 /// Receives the value of a record.
-pub type Shown<'s> = &'s mut dyn FnMut(&[u8]);
+pub type ValueCallback<'s> = &'s mut dyn FnMut(&[u8]);
 /// Receives each key, and says whether to continue.
 pub type Visit<'v> = &'v mut dyn FnMut(&[u8]) -> ControlFlow<()>;
 
@@ -43,7 +43,7 @@ pub trait Cells {
     ///
     /// # Errors
     /// Those of the store.
-    fn show(&self, key: &[u8], look: Shown<'_>) -> Result<bool, StoreError>;
+    fn show(&self, key: &[u8], look: ValueCallback<'_>) -> Result<bool, StoreError>;
 
     /// The instant at which the record `key` expires; `None`: never.
     ///
@@ -90,9 +90,9 @@ pub trait CellsMut: Cells {
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreter {
     /// Carries out a command that changes nothing.
-    pub look: fn(&dyn Cells, &Command) -> Result<Value, StoreError>,
+    pub look: fn(&dyn Cells, &ClientCommand) -> Result<Value, StoreError>,
     /// Carries out any command, also one that changes records.
-    pub change: fn(&mut dyn CellsMut, &Command) -> Result<Value, StoreError>,
+    pub change: fn(&mut dyn CellsMut, &ClientCommand) -> Result<Value, StoreError>,
 }
 
 /// Index by expiry, after this prefix: instant, then key.

@@ -10,7 +10,7 @@ use crate::message::Stop;
 /// A transaction in the log: its changes, as values, so that nodes need not execute it again; and the temporal values
 /// that it read, because these are no part of the serial order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Logged {
+pub struct LoggedTransaction {
     pub id: RequestId,
     /// Changes, and the temporal values read.
     pub set: WriteSet,
@@ -22,7 +22,7 @@ pub enum Body {
     /// The term [`BatchId::epoch`] of the master [`BatchId::member`] begins.
     Reign,
     /// The transactions of a batch are committed, in this order.
-    Batch(Vec<Logged>),
+    Batch(Vec<LoggedTransaction>),
 }
 
 /// An entry of the log.
@@ -81,7 +81,7 @@ mod tests {
     use punctual_logs::{FORMAT, FederationId, LogError};
     use punctual_store::batch::WriteSet;
 
-    use super::{Body, Entry, Header, Logged};
+    use super::{Body, Entry, Header, LoggedTransaction};
     use crate::ids::{BatchId, RequestId, Revision};
     use crate::message::Stop;
 
@@ -93,7 +93,7 @@ mod tests {
             ..WriteSet::default()
         };
         let id = RequestId::default();
-        let logged = Logged { id, set };
+        let logged = LoggedTransaction { id, set };
         Entry {
             id: BatchId::default(),
             body: Body::Batch(vec![logged]),

@@ -10,13 +10,13 @@ use crate::ids::Revision;
 pub const BUFFER_MAX: u64 = 256;
 
 /// An entry with its revision in the log.
-pub type Placed = (Revision, Arc<Entry>);
+pub type NumberedEntry = (Revision, Arc<Entry>);
 
 /// Progress of a node in applying the log, and the entries that come next.
 #[derive(Clone, Debug, Default)]
 pub struct Follower {
     applied: Revision,
-    applying: Option<Placed>,
+    applying: Option<NumberedEntry>,
     waiting: BTreeMap<Revision, Arc<Entry>>,
     /// Revision up to which the log is known to reach.
     end: Revision,
@@ -48,7 +48,7 @@ impl Follower {
     }
 
     /// Takes an entry of the log, in any order, and repeatedly.
-    pub fn offer(&mut self, (revision, entry): Placed) {
+    pub fn offer(&mut self, (revision, entry): NumberedEntry) {
         self.reaches(revision);
         let under_way = self.applying.as_ref().map_or(self.applied, |(revision, _)| *revision);
         if revision > under_way && revision.0 <= under_way.0 + BUFFER_MAX {
@@ -58,7 +58,7 @@ impl Follower {
 
     /// The next entry to apply; `None` if it is missing or another one is being applied. It counts as being applied
     /// from now on.
-    pub fn next_to_apply(&mut self) -> Option<Placed> {
+    pub fn next_to_apply(&mut self) -> Option<NumberedEntry> {
         if self.applying.is_some() {
             return None;
         }

@@ -32,7 +32,7 @@ use crate::admission::Late;
 use crate::balancer::{self, BUDGET, BUDGET_MAX, Balancer, Period, Query, mixed};
 use crate::ids::{NodeId, RequestId};
 use crate::liveness::{NODES_MAX, SUSPECT_AFTER};
-use crate::message::{Answer, ClientReading, Heartbeat, Key, Output, Reason, Reply, Request, Said, Standing, Work};
+use crate::message::{Answer, ClientReading, Heartbeat, Key, Output, Reason, Reply, Report, Request, Standing, Work};
 use crate::node::MARGIN;
 use crate::records::RETRY_AFTER;
 use crate::temporal::{InboxBounds, true_at_most};
@@ -298,7 +298,7 @@ impl Front {
     }
 
     /// Adds the node to the policy's choice or removes it, by the node's standing.
-    fn obey(&mut self, node: NodeId, said: Said, now: Time) {
+    fn obey(&mut self, node: NodeId, said: Report, now: Time) {
         let Some(known) = self.nodes.get_mut(&node) else {
             return;
         };
@@ -361,7 +361,7 @@ impl Front {
         may
     }
 
-    fn learn(&mut self, flight: &Flight, late: Option<Late>, said: Said, now: Time) {
+    fn learn(&mut self, flight: &Flight, late: Option<Late>, said: Report, now: Time) {
         let joins = self.nodes.get(&flight.node).map(|known| known.joins);
         if flight.is_query() && !flight.request.work.for_master() && joins == Some(flight.joins) {
             let answer = balancer::QueryReply {

@@ -25,13 +25,13 @@
 
 use std::sync::Arc;
 
-use punctual_logs::{Appended, ENTRY_BYTES_MAX, LogError};
+use punctual_logs::{AppendResult, ENTRY_BYTES_MAX, LogError};
 use punctual_units::{Nanos, Time};
 
-use crate::action::{Action, Ask, Caller, LogAnswer, Performed};
+use crate::action::{Action, Ask, Caller, Execution, LogAnswer};
 use crate::admission::{self, Gate, Intake, ServiceOrder, Start};
-use crate::entry::{Body, Entry, Logged};
-use crate::follower::Placed;
+use crate::entry::{Body, Entry, LoggedTransaction};
+use crate::follower::NumberedEntry;
 use crate::ids::{BatchId, Epoch, Member, Revision};
 use crate::line::LogCalls;
 use crate::message::{Answer, Output, Position, Reason, Refusal, Request};
@@ -51,7 +51,7 @@ pub const READ_MAX: usize = 64;
 
 /// A transaction that waits, or is part of a batch.
 #[derive(Clone, Debug)]
-struct Queued {
+struct WaitingTransaction {
     caller: Caller,
     request: Request,
     deadline: Time,
@@ -60,11 +60,11 @@ struct Queued {
 /// A transaction of a batch, with its result.
 #[derive(Clone, Debug)]
 struct BatchedRequest {
-    queued: Queued,
+    queued: WaitingTransaction,
     /// Executor of the transaction in the intake: batches count as parallel execution.
     executor: usize,
     /// Result of the execution; `None` before.
-    done: Option<Performed>,
+    done: Option<Execution>,
     /// Number of the batch's logged transactions before this one.
     index: u32,
     answered: bool,
@@ -103,7 +103,7 @@ pub struct Master {
     last: Revision,
     /// Waiting transactions, by deadline. The transactions of a batch count as running in parallel, each as one item,
     /// because all take equally long.
-    intake: Intake<Queued>,
+    intake: Intake<WaitingTransaction>,
     batch: Option<Batch>,
     batches: u64,
     /// Most transactions of the next batch: fewer than [`BATCH_MAX`] after the log found an entry too long.
@@ -116,7 +116,7 @@ pub enum Consequence {
     /// The node is still the master, as far as it knows.
     Reigning,
     /// The batch's entry is in the log, and must be applied.
-    Committed(Placed),
+    Committed(NumberedEntry),
     /// Another node has appended to the log.
     Deposed,
 }
@@ -165,7 +165,7 @@ impl Master {
     /// Takes a request, or answers that it comes too late.
     pub fn request(&mut self, caller: Caller, request: Request, now: Time, out: &mut Outbox) {
         let deadline = now + request.time_left;
-        let queued = Queued {
+        let queued = WaitingTransaction {
             caller,
             request,
             deadline,
@@ -173,7 +173,7 @@ impl Master {
         self.admit(queued, now, out);
     }
 
-    fn admit(&mut self, queued: Queued, now: Time, out: &mut Outbox) {
+    fn admit(&mut self, queued: WaitingTransaction, now: Time, out: &mut Outbox) {
         let ask = admission::Ask {
             items: 1,
             deadline: queued.deadline - MARGIN,
@@ -224,7 +224,7 @@ impl Master {
     }
 
     /// Takes the results of a batch from the store.
-    pub fn executed(&mut self, id: BatchId, done: Vec<Performed>, line: &mut LogCalls, now: Time, out: &mut Outbox) {
+    pub fn executed(&mut self, id: BatchId, done: Vec<Execution>, line: &mut LogCalls, now: Time, out: &mut Outbox) {
         let Some(mut batch) = self
             .batch
             .take_if(|batch| batch.id == id && matches!(batch.phase, Phase::Executing))
@@ -264,22 +264,22 @@ impl Master {
 
     /// Enters the results of the transactions, queues those that were not run again, and returns the transactions to
     /// log.
-    fn book(&mut self, batch: &mut Batch, done: Vec<Performed>, now: Time, out: &mut Outbox) -> Vec<Logged> {
+    fn book(&mut self, batch: &mut Batch, done: Vec<Execution>, now: Time, out: &mut Outbox) -> Vec<LoggedTransaction> {
         let mut logged = Vec::new();
         let taken = std::mem::take(&mut batch.taken);
-        let done = done.into_iter().chain(std::iter::repeat(Performed::NotRun));
+        let done = done.into_iter().chain(std::iter::repeat(Execution::NotRun));
         for (mut taken, done) in taken.into_iter().zip(done) {
-            if done == Performed::NotRun {
+            if done == Execution::NotRun {
                 self.intake.abandon(taken.executor);
                 self.admit(taken.queued, now, out);
                 continue;
             }
             taken.index = logged.len() as u32;
-            if let Performed::Done { set, .. } = &done
+            if let Execution::Done { set, .. } = &done
                 && !set.changes.is_empty()
             {
                 let (id, set) = (taken.queued.request.id, set.clone());
-                logged.push(Logged { id, set });
+                logged.push(LoggedTransaction { id, set });
             }
             taken.done = Some(done);
             batch.taken.push(taken);
@@ -303,7 +303,7 @@ impl Master {
             (Phase::Confirming, Ok(LogAnswer::Read { last: end, .. })) if end == last => self.confirmed(now, out),
             (Phase::Confirming, Ok(_) | Err(LogError::Compacted { .. })) => return Deposed,
             (Phase::Confirming, Err(_)) => line.ask_later(Ask::Read { after: last, max: 0 }, now),
-            (Phase::Appending(entry), Ok(LogAnswer::Appended(Appended::At(_)))) => {
+            (Phase::Appending(entry), Ok(LogAnswer::Appended(AppendResult::At(_)))) => {
                 let placed = (last.next(), Arc::clone(entry));
                 batch.phase = Phase::Applying;
                 return Committed(placed);
@@ -490,7 +490,7 @@ fn unresolved(taken: &BatchedRequest) -> Answer {
 impl BatchedRequest {
     /// Whether the transaction has changes to log.
     fn writes(&self) -> bool {
-        matches!(&self.done, Some(Performed::Done { set, .. }) if !set.changes.is_empty())
+        matches!(&self.done, Some(Execution::Done { set, .. }) if !set.changes.is_empty())
     }
 
     fn reply(self, position: Position, revision: Revision, out: &mut Outbox) {
@@ -498,9 +498,9 @@ impl BatchedRequest {
             return;
         }
         let answer = match self.done {
-            Some(Performed::Done { output, .. }) => done(output, position, revision),
-            Some(Performed::Refused(refusal)) => Answer::Refused(refusal),
-            Some(Performed::NotRun) | None => Answer::late(Reason::NoMaster, None),
+            Some(Execution::Done { output, .. }) => done(output, position, revision),
+            Some(Execution::Refused(refusal)) => Answer::Refused(refusal),
+            Some(Execution::NotRun) | None => Answer::late(Reason::NoMaster, None),
         };
         out.answer(self.queued.caller, self.queued.request.id, answer);
     }

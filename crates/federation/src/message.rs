@@ -62,13 +62,13 @@ pub enum Operation {
     /// Create a temporal object; its readings come from the node named as its source.
     Create(Creation),
     /// Carry out a command; its reply is read.
-    Run(Command),
+    Run(ClientCommand),
 }
 
 /// A client's command. The interpreter of each node's store knows its meaning ([`crate::cells`]); this crate knows only
 /// how much it reads, and whether it changes records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Command {
+pub struct ClientCommand {
     /// Name of the command, then its arguments.
     pub words: Vec<Value>,
     /// Estimated number of records that it reads, at least 1.
@@ -79,7 +79,7 @@ pub struct Command {
     pub version: u8,
 }
 
-impl Command {
+impl ClientCommand {
     /// The first key; empty if the command has none.
     fn key(&self) -> &Key {
         static NONE: Key = Key::new();
@@ -149,7 +149,7 @@ pub enum Work {
     },
     /// Carry out a command that changes nothing, on a snapshot of any prefix of the log that is long enough for the
     /// session.
-    Look(Command),
+    Look(ClientCommand),
     /// Remove the expired records.
     Sweep,
     /// Decide the final outcome of an earlier transaction: if it was not executed by now, it never will be.
@@ -168,8 +168,8 @@ pub struct ClientReading {
     pub value: Value,
     /// Age of the reading when the request was sent.
     pub age: Nanos,
-    /// An instant of the clock of the node that gets the request, known to the sender before ([`Said::at`]); `None` if
-    /// the sender is the node itself. The transport took no longer than the time since that instant.
+    /// An instant of the clock of the node that gets the request, known to the sender before ([`Report::at`]); `None`
+    /// if the sender is the node itself. The transport took no longer than the time since that instant.
     pub since: Option<Time>,
 }
 
@@ -519,7 +519,7 @@ pub enum Standing {
 
 /// The state that a node reports on each reply and heartbeat: enough for a balancer to decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Said {
+pub struct Report {
     /// Whether the node takes requests.
     pub standing: Standing,
     /// How long it has taken requests: a node that has just joined gets its load gradually.
@@ -540,7 +540,7 @@ pub struct Reply {
     pub id: RequestId,
     pub answer: Answer,
     /// State of the node that answers.
-    pub said: Said,
+    pub said: Report,
 }
 
 /// The state of a node, sent to its peers and to balancers every [`crate::liveness::HEARTBEAT`].
@@ -555,7 +555,7 @@ pub struct Heartbeat {
     pub applied: Revision,
     /// Revision up to which it has the log on disk: a crash cannot take it back further.
     pub durable: Revision,
-    pub said: Said,
+    pub said: Report,
 }
 
 impl Heartbeat {

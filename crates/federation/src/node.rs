@@ -13,7 +13,7 @@ use crate::line::LogCalls;
 use crate::liveness::{HEARTBEAT, HeartbeatOutcome, Liveness, SUSPECT_AFTER};
 use crate::master::{Consequence, Master};
 use crate::message::{
-    Answer, Heartbeat, Key, Message, Output, Position, Reason, Reign, Request, Said, Standing, Stop, Work,
+    Answer, Heartbeat, Key, Message, Output, Position, Reason, Reign, Report, Request, Standing, Stop, Work,
 };
 use crate::outbox::Outbox;
 use crate::queries::{Due, Queries, Values};
@@ -249,14 +249,14 @@ impl Node {
     }
 
     /// The state that the node reports.
-    pub fn said(&self, now: Time) -> Said {
+    pub fn said(&self, now: Time) -> Report {
         let standing = self.standing();
         let (transactions, log_silent) = match &self.role {
             Role::Slave(_) => (0, false),
             Role::Master(master) => (master.unanswered(), self.core.line.silent_for(now) >= SUSPECT_AFTER),
         };
         let report = self.queries.report();
-        Said {
+        Report {
             standing,
             serving_for: self.joined.map_or(Nanos::ZERO, |since| now.since(since)),
             transactions,
@@ -467,7 +467,7 @@ impl Node {
         }
     }
 
-    fn watched(&mut self, entries: Vec<crate::follower::Placed>, now: Time, out: &mut Outbox) {
+    fn watched(&mut self, entries: Vec<crate::follower::NumberedEntry>, now: Time, out: &mut Outbox) {
         match &mut self.role {
             Role::Slave(slave) => {
                 slave.watched(now);

@@ -7,7 +7,7 @@ use crate::admission::Late;
 use crate::ids::{NodeId, RequestId};
 use crate::liveness::NODES_MAX;
 use crate::master::{BATCH_MAX, QUEUE_MAX};
-use crate::message::{Answer, Message, Reason, Reply, Said};
+use crate::message::{Answer, Message, Reason, Reply, Report};
 use crate::queries::QUERIES_MAX;
 use crate::records::RETRY_AFTER;
 
@@ -41,7 +41,7 @@ impl Outbox {
                 Reply {
                     id,
                     answer,
-                    said: Said::default(),
+                    said: Report::default(),
                 },
             ),
             Caller::Node(node) => Action::Send(node, Message::Answered(id, answer)),
@@ -64,7 +64,7 @@ impl Outbox {
     }
 
     /// All actions, in the order in which they were added, with the node's state on each reply.
-    pub fn actions(mut self, now_said: Said) -> Vec<Action> {
+    pub fn actions(mut self, now_said: Report) -> Vec<Action> {
         for action in &mut self.actions {
             if let Action::Reply(_, Reply { said, .. }) = action {
                 *said = now_said;

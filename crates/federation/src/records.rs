@@ -16,7 +16,7 @@ use punctual_units::Nanos;
 use crate::entry::{Body, Entry};
 use crate::ids::{RequestId, Revision, SessionId};
 use crate::message::{
-    ClientReading, Command, FOUND_BYTES_MAX, Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Value, Work,
+    ClientCommand, ClientReading, FOUND_BYTES_MAX, Fate, Key, Operation, Output, RESERVED, Refusal, Reign, Value, Work,
 };
 
 /// Most sessions that a federation remembers: their records take a few MB on each node.
@@ -69,7 +69,7 @@ pub trait RecordAccess {
     ///
     /// # Errors
     /// [`Undo`].
-    fn run(&mut self, _command: &Command) -> Result<Value, Undo<Self::Error>> {
+    fn run(&mut self, _command: &ClientCommand) -> Result<Value, Undo<Self::Error>> {
         Err(Undo::Refused(Refusal::NoCommands))
     }
 

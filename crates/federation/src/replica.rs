@@ -12,13 +12,13 @@ use punctual_store::temporal::{Creation, Sample};
 use punctual_store::{Deadline, Freshness, ReadTransaction, Store, StoreError};
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 
-use crate::action::Performed;
-use crate::cells::{self, Cells, CellsMut, Interpreter, Millis, Shown, Visit};
+use crate::action::Execution;
+use crate::cells::{self, Cells, CellsMut, Interpreter, Millis, ValueCallback, Visit};
 use crate::entry::Entry;
 use crate::ids::Revision;
 use crate::master::{BATCH_BYTES_MAX, BATCH_MAX};
 use crate::message::{
-    BATCH_FOUND_BYTES_MAX, Command, FOUND_BYTES_MAX, Key, Output, RESERVED, Refusal, Reign, Request, Value,
+    BATCH_FOUND_BYTES_MAX, ClientCommand, FOUND_BYTES_MAX, Key, Output, RESERVED, Refusal, Reign, Request, Value,
 };
 use crate::records::{self, RecordAccess, Undo};
 
@@ -89,7 +89,7 @@ impl<E: Engine, O: Os> Cells for SnapshotView<'_, '_, E, O> {
         self.now
     }
 
-    fn show(&self, key: &[u8], look: Shown<'_>) -> Result<bool, StoreError> {
+    fn show(&self, key: &[u8], look: ValueCallback<'_>) -> Result<bool, StoreError> {
         Ok(self.value(key, Nanos::MAX)?.map(|value| look(&value)).is_some())
     }
 
@@ -155,7 +155,7 @@ impl<E: Engine, O: Os> Cells for View<'_, '_, E, O> {
         self.now
     }
 
-    fn show(&self, key: &[u8], look: Shown<'_>) -> Result<bool, StoreError> {
+    fn show(&self, key: &[u8], look: ValueCallback<'_>) -> Result<bool, StoreError> {
         Ok(self.transaction.get(key)?.map(|value| look(&value)).is_some())
     }
 
@@ -239,7 +239,7 @@ impl<E: Engine, O: Os> RecordAccess for View<'_, '_, E, O> {
         self.remove(key).map(drop).map_err(undo)
     }
 
-    fn run(&mut self, command: &Command) -> Result<Value, Undo<StoreError>> {
+    fn run(&mut self, command: &ClientCommand) -> Result<Value, Undo<StoreError>> {
         let Some(Speaking { interpreter, .. }) = &self.replica.speaking else {
             return Err(Undo::Refused(Refusal::NoCommands));
         };
@@ -430,7 +430,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn execute(&self, revision: Revision, requests: &[Request]) -> Result<Vec<Performed>, StoreError> {
+    pub fn execute(&self, revision: Revision, requests: &[Request]) -> Result<Vec<Execution>, StoreError> {
         let (transactions, bytes) = (BATCH_MAX, BATCH_BYTES_MAX);
         let bounds = BatchBounds { transactions, bytes };
         let (is_full, now, has_terms) = (self.is_full()?, self.now(), Cell::new(self.has_terms()));
@@ -440,7 +440,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         let (mut found, most) = (0, BATCH_FOUND_BYTES_MAX - FOUND_BYTES_MAX);
         for request in requests {
             if found > most {
-                outcomes.push(Outcome::Undone(Performed::NotRun));
+                outcomes.push(Outcome::Undone(Execution::NotRun));
                 continue;
             }
             let outcome = execute(&mut batch, request, revision, self, (is_full, now, &has_terms))?;
@@ -451,7 +451,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
         }
         let mut sets = batch.close().into_iter();
         let performed = outcomes.into_iter().map(|outcome| match outcome {
-            Outcome::Kept(output) => Performed::Done {
+            Outcome::Kept(output) => Execution::Done {
                 output,
                 set: sets.next().unwrap_or_default(),
             },
@@ -592,7 +592,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
     ///
     /// # Errors
     /// Those of the store.
-    pub fn look(&self, command: &Command) -> Result<(Revision, Vec<Option<Value>>), StoreError> {
+    pub fn look(&self, command: &ClientCommand) -> Result<(Revision, Vec<Option<Value>>), StoreError> {
         let seen = self.seen()?;
         let reply = match &self.speaking {
             Some(Speaking { interpreter, .. }) => Some((interpreter.look)(&seen, command)?),
@@ -662,7 +662,7 @@ impl<E: Engine, O: Os> Replica<E, O> {
 enum Outcome {
     /// The write set of the request is part of the batch.
     Kept(Output),
-    Undone(Performed),
+    Undone(Execution),
 }
 
 fn execute<E: Engine, O: Os>(
@@ -673,8 +673,8 @@ fn execute<E: Engine, O: Os>(
     (is_full, now, has_terms): (bool, Millis, &Cell<bool>),
 ) -> Result<Outcome, StoreError> {
     let full = |len| match len {
-        0 => Outcome::Undone(Performed::NotRun),
-        len => Outcome::Undone(Performed::Refused(Refusal::WritesTooLong { len })),
+        0 => Outcome::Undone(Execution::NotRun),
+        len => Outcome::Undone(Execution::Refused(Refusal::WritesTooLong { len })),
     };
     let first = batch.kept() == 0;
     let transaction = match batch.transaction(Deadline::NONE) {
@@ -700,7 +700,7 @@ fn execute<E: Engine, O: Os>(
             view.transaction.keep()?;
             Ok(Outcome::Kept(output))
         }
-        Err(Undo::Refused(refusal)) => Ok(Outcome::Undone(Performed::Refused(refusal))),
+        Err(Undo::Refused(refusal)) => Ok(Outcome::Undone(Execution::Refused(refusal))),
         // If it was the first, it would not fit alone either.
         Err(Undo::Failed(StoreError::BatchFull { bytes, .. })) => Ok(full(if first { bytes } else { 0 })),
         Err(Undo::Failed(error)) => Err(error),

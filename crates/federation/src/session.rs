@@ -8,21 +8,21 @@ use crate::message::{Answer, Output, Request, Work};
 /// A client's side of a session. The session continues across nodes and masters: all that it needs is the last revision
 /// that it has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Session {
+pub struct ClientSession {
     id: SessionId,
     numbers: u64,
     seen: Revision,
 }
 
-impl Session {
+impl ClientSession {
     /// The session's id; 0 before the answer to [`Work::Open`].
     pub fn id(&self) -> SessionId {
         self.id
     }
 
     /// A session that continues: `numbers` of its requests had numbers, and it has seen all up to the revision `seen`.
-    pub fn resumed(id: SessionId, numbers: u64, seen: Revision) -> Session {
-        Session { id, numbers, seen }
+    pub fn resumed(id: SessionId, numbers: u64, seen: Revision) -> ClientSession {
+        ClientSession { id, numbers, seen }
     }
 
     /// Number of the session's requests so far.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_logs::{Appended, LogError};
+use punctual_logs::{AppendResult, LogError};
 use punctual_units::{Nanos, Time};
 
 use crate::action::{Action, Ask, LogAnswer};
@@ -51,13 +51,13 @@ impl Slave {
                     takeover.read();
                 }
             }
-            Ok(LogAnswer::Appended(Appended::At(revision))) => {
+            Ok(LogAnswer::Appended(AppendResult::At(revision))) => {
                 if let Some((_, record)) = self.takeover.as_ref().and_then(Takeover::record) {
                     core.follower.offer((revision, Arc::clone(record)));
                 }
             }
             Err(LogError::Compacted { trimmed }) => core.copying.log_trimmed(trimmed, core.follower.applied()),
-            Ok(LogAnswer::Appended(Appended::Lost { .. }) | LogAnswer::Trimmed) | Err(_) => {
+            Ok(LogAnswer::Appended(AppendResult::Lost { .. }) | LogAnswer::Trimmed) | Err(_) => {
                 self.heard = None;
                 if let Some(takeover) = &mut self.takeover {
                     takeover.unresolved();

@@ -67,7 +67,7 @@ pub struct ReadingReport {
 
 /// A [`ReadingReport`] that borrows its value, to be encoded without a copy; the fields are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Reported<'f> {
+pub struct ReadingReportRef<'f> {
     pub object: ObjectName,
     pub seq: Seq,
     pub age: Nanos,
@@ -76,7 +76,7 @@ pub struct Reported<'f> {
     pub value: &'f [u8],
 }
 
-impl Reported<'_> {
+impl ReadingReportRef<'_> {
     /// An owned report, with a copy of the value.
     pub fn report(&self) -> ReadingReport {
         ReadingReport {
@@ -169,8 +169,8 @@ struct Slot {
 }
 
 impl Slot {
-    fn reported(&self) -> Reported<'_> {
-        Reported {
+    fn reported(&self) -> ReadingReportRef<'_> {
+        ReadingReportRef {
             object: self.object,
             seq: self.seq,
             age: self.age,
@@ -206,7 +206,7 @@ impl Hasher for NameHasher {
 /// The readings of one source for one peer, from one boot of the peer to the next.
 ///
 /// ```
-/// use punctual_federation::temporal::{Feed, FeedBounds, Inbox, InboxBounds, Received, Stamp};
+/// use punctual_federation::temporal::{Feed, FeedBounds, Inbox, InboxBounds, ReportOutcome, Stamp};
 /// use punctual_units::{Nanos, ObjectName, Seq, Time};
 /// let mut inbox = Inbox::new(InboxBounds::default());
 /// let stamp = Stamp { boot: 1, at: Time(1_000) }; // of the peer's clock
@@ -215,7 +215,9 @@ impl Hasher for NameHasher {
 /// feed.offer(object, Seq(1), Nanos(50), b"20.5").unwrap();
 /// feed.offer(object, Seq(2), Nanos(50), b"21.5").unwrap(); // supersedes the first
 /// let report = feed.next(Time(900_000)).unwrap().report(); // the source's clock shows what it likes
-/// let Received::Newer { age_at_most: Some(age) } = inbox.receive(&report, 1, Time(4_000)).unwrap() else { panic!() };
+/// let ReportOutcome::Newer { age_at_most: Some(age) } = inbox.receive(&report, 1, Time(4_000)).unwrap() else {
+///     panic!()
+/// };
 /// assert!(age >= Nanos(3_050) && age < Nanos(3_060));
 /// feed.acknowledged(object, Seq(2));
 /// assert_eq!((feed.counts().installed, feed.counts().superseded), (1, 1));
@@ -323,7 +325,7 @@ impl Feed {
 
     /// The reading to send next, at `now` on the source's clock: one that has not been acknowledged for too long,
     /// otherwise that of the object that has waited longest. `None` if nothing waits, or if the maximum is under way.
-    pub fn next(&mut self, now: Time) -> Option<Reported<'_>> {
+    pub fn next(&mut self, now: Time) -> Option<ReadingReportRef<'_>> {
         let number = self.take(now)?;
         Some(self.slots[number as usize].reported())
     }
@@ -427,7 +429,7 @@ pub struct Together<'f> {
 
 impl Together<'_> {
     /// The readings, in the order of sending.
-    pub fn iter(&self) -> impl Iterator<Item = Reported<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = ReadingReportRef<'_>> {
         self.numbers
             .iter()
             .map(|number| self.slots[*number as usize].reported())
@@ -465,7 +467,7 @@ impl Default for InboxBounds {
 
 /// The result of a report. The peer acknowledges it in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
+pub enum ReportOutcome {
     /// The reading is the newest of its object.
     Newer {
         /// Greatest possible age of the reading; `None` if it has no bound: then the reading is stale.
@@ -520,7 +522,7 @@ impl Inbox {
     ///
     /// # Errors
     /// [`InboxFull`]: the report is dropped, and must not be acknowledged.
-    pub fn receive(&mut self, report: &ReadingReport, boot: u64, now: Time) -> Result<Received, InboxFull> {
+    pub fn receive(&mut self, report: &ReadingReport, boot: u64, now: Time) -> Result<ReportOutcome, InboxFull> {
         let object = report.object;
         if object.boot > self.source_boot {
             self.source_boot = object.boot;
@@ -529,7 +531,7 @@ impl Inbox {
         let newest = self.newest.get(&object).copied().unwrap_or_default();
         if object.boot < self.source_boot || report.seq <= newest {
             self.counts.older += 1;
-            return Ok(Received::Older);
+            return Ok(ReportOutcome::Older);
         }
         let max = self.bounds.objects;
         if newest == Seq(0) && self.newest.len() >= max {
@@ -541,7 +543,7 @@ impl Inbox {
         let skipped = report.seq.0 - newest.0 - 1;
         self.counts.skipped += if newest == Seq(0) { 0 } else { skipped };
         let age_at_most = age_at_most(report, boot, now, self.bounds.drift_ppm);
-        Ok(Received::Newer { age_at_most })
+        Ok(ReportOutcome::Newer { age_at_most })
     }
 
     pub fn counts(&self) -> InboxCounts {

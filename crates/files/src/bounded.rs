@@ -20,7 +20,7 @@ const TIME_MAX: Duration = Duration::from_secs(10);
 
 /// File that is read within these bounds; a read beyond them fails.
 #[derive(Debug)]
-pub struct Bounded {
+pub struct BoundedFile {
     file: File,
     left: u64,
     max: u64,
@@ -32,7 +32,7 @@ pub struct Bounded {
 ///
 /// # Errors
 /// As [`File::open`].
-pub fn open(path: &Path) -> io::Result<Bounded> {
+pub fn open(path: &Path) -> io::Result<BoundedFile> {
     // Without `O_NONBLOCK`, opening a pipe without a writer would block without limit.
     let file = OpenOptions::new()
         .read(true)
@@ -40,7 +40,7 @@ pub fn open(path: &Path) -> io::Result<Bounded> {
         .open(path)?;
     let ordinary = file.metadata()?.is_file();
     let max = if ordinary { FILE_MAX } else { STREAM_MAX };
-    Ok(Bounded {
+    Ok(BoundedFile {
         file,
         left: max,
         max,
@@ -74,7 +74,7 @@ pub fn why(error: &io::Error) -> String {
     }
 }
 
-impl Bounded {
+impl BoundedFile {
     /// Waits until input is available, at most until `until`.
     fn wait(&self, until: Instant) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
@@ -97,7 +97,7 @@ fn silent() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, what)
 }
 
-impl Read for Bounded {
+impl Read for BoundedFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             if self.until.is_some_and(|until| Instant::now() >= until) {

@@ -104,7 +104,7 @@ fn built_in() -> Result<Trace, Failure> {
 fn unpack(parsed: Vec<Sensor>, file: impl Read, packed: &Path) -> Result<Trace, Failure> {
     let decoder = StreamingDecoder::new(file)
         .map_err(|_| unusable(packed, "is not packed by zstd, or its beginning is damaged"))?;
-    let mut unpacked = Unpacked { decoder, failed: false };
+    let mut unpacked = Decompressor { decoder, failed: false };
     let trace = Trace::parse_readings(parsed, &mut unpacked);
     // A damaged file gets an error about the damage, not about the row that it garbles: so read to the end, where the
     // checksum is.
@@ -125,12 +125,12 @@ fn unpack(parsed: Vec<Sensor>, file: impl Read, packed: &Path) -> Result<Trace, 
 
 /// Reader of a compressed file that records whether decompression failed: a parser of rows would report a bad row
 /// instead.
-struct Unpacked<R: Read> {
+struct Decompressor<R: Read> {
     decoder: StreamingDecoder<R, FrameDecoder>,
     failed: bool,
 }
 
-impl<R: Read> Read for Unpacked<R> {
+impl<R: Read> Read for Decompressor<R> {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let read = self.decoder.read(into);
         self.failed |= read.is_err();

@@ -11,12 +11,12 @@
 //! as the log has moved on; until then it may only append the same entry at the same revision again.
 //!
 //! ```
-//! use punctual_logs::{Appended, CommitLog, FORMAT, FederationId, Identity, Memory, Revision};
+//! use punctual_logs::{AppendResult, CommitLog, FORMAT, FederationId, Identity, Memory, Revision};
 //! let mut log = Memory::default();
 //! log.open(Identity { federation: FederationId(7), format: FORMAT })?;
-//! assert_eq!(log.append(Revision::ZERO, b"first")?, Appended::At(Revision(1)));
+//! assert_eq!(log.append(Revision::ZERO, b"first")?, AppendResult::At(Revision(1)));
 //! // Another node that has not seen it loses the race.
-//! assert_eq!(log.append(Revision::ZERO, b"other")?, Appended::Lost { last: Revision(1) });
+//! assert_eq!(log.append(Revision::ZERO, b"other")?, AppendResult::Lost { last: Revision(1) });
 //! # Ok::<(), punctual_logs::LogError>(())
 //! ```
 //!
@@ -37,6 +37,6 @@ pub mod socket;
 #[cfg(all(feature = "etcd", target_os = "linux"))]
 pub use etcd::Etcd;
 pub use local::{Local, LocalError};
-pub use log::{Appended, CommitLog, ENTRY_BYTES_MAX, FORMAT, Identity, LogError, LogRecord, Stretch};
+pub use log::{AppendResult, CommitLog, ENTRY_BYTES_MAX, FORMAT, Identity, LogError, LogRecord, Stretch};
 pub use memory::Memory;
 pub use revision::{FederationId, Revision};

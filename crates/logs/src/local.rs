@@ -21,7 +21,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Appended, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, LogRecord, Memory, Revision, Stretch,
+    AppendResult, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, LogRecord, Memory, Revision, Stretch,
 };
 
 /// The format of the file that this version reads and writes.
@@ -272,13 +272,13 @@ impl CommitLog for Local {
         Ok(self.last())
     }
 
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
         self.check()?;
         if entry.len() > ENTRY_BYTES_MAX {
             return Err(LogError::EntryTooLong { len: entry.len() });
         }
         if last != self.last() {
-            return Ok(Appended::Lost { last: self.last() });
+            return Ok(AppendResult::Lost { last: self.last() });
         }
         if let Err(error) = self.write(last.next(), entry) {
             return Err(self.fail(&error));
@@ -451,7 +451,7 @@ mod tests {
             fs::write(&path, &bytes[..begin + at.index(bytes.len() - begin)]).unwrap();
             let mut log = opened(&path);
             prop_assert_eq!(entries_of(&mut log), before);
-            prop_assert_eq!(log.append(log.last(), last), Ok(Appended::At(Revision(entries.len() as u64))));
+            prop_assert_eq!(log.append(log.last(), last), Ok(AppendResult::At(Revision(entries.len() as u64))));
             drop(log);
             prop_assert_eq!(fs::read(&path).unwrap(), bytes, "as if it had not been torn");
         }

@@ -64,7 +64,7 @@ pub struct Stretch {
 
 /// Result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Appended {
+pub enum AppendResult {
     /// The entry is in the log, at this revision, and stays there.
     At(Revision),
     /// The log did not end at the expected revision: this call appended nothing. An earlier call of the same append, or
@@ -133,11 +133,11 @@ pub trait CommitLog {
     /// [`LogError::OtherFederation`], [`LogError::NewerFormat`]: nothing was changed, and no other call may be made.
     fn open(&mut self, identity: Identity) -> Result<Revision, LogError>;
 
-    /// Appends `entry` if the last entry is at `last`. The answer [`Appended::At`] is always `last` + 1.
+    /// Appends `entry` if the last entry is at `last`. The answer [`AppendResult::At`] is always `last` + 1.
     ///
     /// # Errors
     /// [`LogError::EntryTooLong`].
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError>;
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError>;
 
     /// Up to `max` entries after `after`. Linearizable: every append that ended before this call began is among them,
     /// or at or before [`Stretch::last`].

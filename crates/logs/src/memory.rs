@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, Revision, Stretch};
+use crate::{AppendResult, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, Revision, Stretch};
 
 /// A log in memory. It answers every call, at once.
 #[derive(Clone, Debug, Default)]
@@ -62,15 +62,15 @@ impl CommitLog for Memory {
         Ok(self.last())
     }
 
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
         if entry.len() > ENTRY_BYTES_MAX {
             return Err(LogError::EntryTooLong { len: entry.len() });
         }
         if last != self.last() {
-            return Ok(Appended::Lost { last: self.last() });
+            return Ok(AppendResult::Lost { last: self.last() });
         }
         self.entries.push_back(entry.into());
-        Ok(Appended::At(self.last()))
+        Ok(AppendResult::At(self.last()))
     }
 
     fn read_from(&mut self, after: Revision, max: usize) -> Result<Stretch, LogError> {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::frame::{self, FrameError, Frames};
-use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, Revision, Stretch};
+use crate::{AppendResult, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, Revision, Stretch};
 
 /// The version of this conversation.
 pub const VERSION: u8 = 1;
@@ -69,10 +69,10 @@ pub enum Question {
 
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Said {
+pub enum Response {
     /// Revision of the last entry.
     Opened(Revision),
-    Appended(Appended),
+    Appended(AppendResult),
     /// The result of a read.
     Read {
         /// Entries without a gap, from the one after the requested revision on; perhaps fewer than the log has.
@@ -98,7 +98,7 @@ pub struct NumberedQuestion {
 pub struct NumberedAnswer {
     /// Number of the answered question.
     pub ticket: u64,
-    pub said: Result<Said, LogError>,
+    pub said: Result<Response, LogError>,
 }
 
 /// Numbers the entries from the revision behind `after` on.
@@ -138,7 +138,7 @@ impl<L: CommitLog> CommitLog for SharedLog<L> {
         self.log().open(identity)
     }
 
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
         let appended = self.log().append(last, entry);
         self.0.1.notify_all();
         appended
@@ -171,21 +171,21 @@ impl<L: CommitLog> CommitLog for SharedLog<L> {
     }
 }
 
-fn carry_out(log: &mut impl CommitLog, question: Question) -> Result<Said, LogError> {
+fn carry_out(log: &mut impl CommitLog, question: Question) -> Result<Response, LogError> {
     match question {
-        Question::Open(identity) => log.open(identity).map(Said::Opened),
-        Question::Append { last, entry } => log.append(last, &entry).map(Said::Appended),
+        Question::Open(identity) => log.open(identity).map(Response::Opened),
+        Question::Append { last, entry } => log.append(last, &entry).map(Response::Appended),
         Question::Read { after, max } => {
             let Stretch { records, last } = log.read_from(after, max as usize)?;
             let entries = page(records);
-            Ok(Said::Read { entries, last })
+            Ok(Response::Read { entries, last })
         }
         Question::Watch { after, max, wait_ms } => {
             let wait = Duration::from_millis(wait_ms.into()).min(WAIT_MAX);
             let found = log.await_from(after, max as usize, wait)?;
-            Ok(Said::Watched(page(found)))
+            Ok(Response::Watched(page(found)))
         }
-        Question::Trim { upto } => log.trim(upto).map(|()| Said::Trimmed),
+        Question::Trim { upto } => log.trim(upto).map(|()| Response::Trimmed),
     }
 }
 
@@ -329,7 +329,7 @@ impl LogClient {
         }
     }
 
-    fn ask(&mut self, question: Question) -> Result<Said, LogError> {
+    fn ask(&mut self, question: Question) -> Result<Response, LogError> {
         self.tickets += 1;
         let asked = NumberedQuestion {
             ticket: self.tickets,
@@ -342,7 +342,7 @@ impl LogClient {
         answer.unwrap_or(Err(LogError::NoAnswer))
     }
 
-    fn exchange(&mut self, asked: &NumberedQuestion) -> io::Result<Result<Said, LogError>> {
+    fn exchange(&mut self, asked: &NumberedQuestion) -> io::Result<Result<Response, LogError>> {
         let until = Instant::now() + self.patience;
         let (stream, frames) = match &mut self.connection {
             Some(connection) => connection,
@@ -377,18 +377,18 @@ impl LogClient {
 impl CommitLog for LogClient {
     fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
         match self.ask(Question::Open(identity))? {
-            Said::Opened(last) => Ok(last),
+            Response::Opened(last) => Ok(last),
             _ => Err(LogError::NoAnswer), // the answer to another question
         }
     }
 
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
         if entry.len() > ENTRY_BYTES_MAX {
             return Err(LogError::EntryTooLong { len: entry.len() });
         }
         let entry = entry.to_vec();
         match self.ask(Question::Append { last, entry })? {
-            Said::Appended(appended) => Ok(appended),
+            Response::Appended(appended) => Ok(appended),
             _ => Err(LogError::NoAnswer),
         }
     }
@@ -404,7 +404,7 @@ impl CommitLog for LogClient {
                 after: from,
                 max: max_left,
             };
-            let Said::Read { entries, last } = self.ask(question)? else {
+            let Response::Read { entries, last } = self.ask(question)? else {
                 return Err(LogError::NoAnswer);
             };
             let last = *end.get_or_insert(last);
@@ -424,14 +424,14 @@ impl CommitLog for LogClient {
     fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
         match self.ask(Question::Watch { after, max, wait_ms: 0 })? {
-            Said::Watched(entries) => Ok(records(after, entries)),
+            Response::Watched(entries) => Ok(records(after, entries)),
             _ => Err(LogError::NoAnswer),
         }
     }
 
     fn trim(&mut self, upto: Revision) -> Result<(), LogError> {
         match self.ask(Question::Trim { upto })? {
-            Said::Trimmed => Ok(()),
+            Response::Trimmed => Ok(()),
             _ => Err(LogError::NoAnswer),
         }
     }

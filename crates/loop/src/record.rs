@@ -9,7 +9,7 @@
 use punctual_allocation::mapping::{MappingError, MappingLog};
 use punctual_cores::LendingLog;
 pub use punctual_store::updates::AdmissionEvent;
-use punctual_store::updates::{AdmissionOptions, Offered, SensorSpec, Updates};
+use punctual_store::updates::{AdmissionOptions, Receipt, SensorSpec, Updates};
 use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
@@ -235,7 +235,7 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
                 admitted,
             } => {
                 let verdict = admission.offer(*sensor, *seq, *sampled_at, &[], *now);
-                if verdict != Ok(if *admitted { Offered::Admitted } else { Offered::Shed }) {
+                if verdict != Ok(if *admitted { Receipt::Admitted } else { Receipt::Shed }) {
                     let what =
                         format!("sensor {sensor} update {seq}: logged admitted={admitted}, replayed {verdict:?}");
                     differences.push(Difference { index, what });

@@ -48,7 +48,7 @@ const GOLDEN: f64 = 0.618_033_988_749_895;
 
 /// An operator's wish for the delay of queries.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct DelayTarget {
     /// Mean delay of queries to reach, from reading a query to answering it.
     pub target: Nanos,
     /// Interval at which the bound is set.
@@ -59,7 +59,7 @@ pub struct Asked {
 
 /// A change of mode that the node reports, once.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum BoundMode {
     /// The node begins to learn a model.
     Learns,
     /// The node has a model, and the control law sets the bound.
@@ -89,7 +89,7 @@ enum Mode {
 /// Sets the bound of the backlog, period by period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
-    asked: Asked,
+    asked: DelayTarget,
     offers: Offers,
     mode: Mode,
     due: Time,
@@ -99,14 +99,14 @@ pub struct Bound {
     delay: Option<Nanos>,
     applied: Option<Applied>,
     learned: Option<ArxModel>,
-    told: Option<Told>,
+    told: Option<BoundMode>,
     /// Whether the node has rested, and reported that.
     has_rested: bool,
 }
 
 impl Bound {
     /// Begins with the first period at `now`, on a machine with these offers.
-    pub fn new(asked: Asked, offers: &Offers, now: Time) -> Bound {
+    pub fn new(asked: DelayTarget, offers: &Offers, now: Time) -> Bound {
         let mut bound = Bound {
             due: now + asked.period,
             offers: offers.clone(),
@@ -176,7 +176,7 @@ impl Bound {
 
     /// Closes the period at `now`, and sets the bound of `machine`, whose queries `report` describes. Returns a change
     /// of mode to report.
-    pub fn close(&mut self, machine: &mut impl Machine, report: &BacklogReport, now: Time) -> Option<Told> {
+    pub fn close(&mut self, machine: &mut impl Machine, report: &BacklogReport, now: Time) -> Option<BoundMode> {
         // Later periods are not shortened to make up for a late one.
         self.due = now + self.asked.period;
         let delay = (self.count > 0).then(|| Nanos(self.sum.0 / self.count));
@@ -229,7 +229,7 @@ impl Bound {
         };
         self.mode = Mode::Learns { centre, record };
         if !self.has_rested {
-            self.told = Some(Told::Learns);
+            self.told = Some(BoundMode::Learns);
         }
     }
 
@@ -287,7 +287,7 @@ impl Bound {
                     law: Box::new(law),
                     log,
                 };
-                self.told = Some(Told::Follows);
+                self.told = Some(BoundMode::Follows);
             }
             Err(why) => self.rest(&why.to_string()),
         }
@@ -296,7 +296,7 @@ impl Bound {
     fn rest(&mut self, why: &str) {
         self.mode = Mode::Rests { periods: 0 };
         if !std::mem::replace(&mut self.has_rested, true) {
-            self.told = Some(Told::Rests(why.to_owned()));
+            self.told = Some(BoundMode::Rests(why.to_owned()));
         }
     }
 }
@@ -314,7 +314,7 @@ mod tests {
     const SECOND: Nanos = Nanos::from_secs(1);
 
     /// A node whose queries wait for what was admitted, at `each` seconds an item: a bound of so many items is a delay.
-    struct Loaded {
+    struct LoadedNode {
         machine: BacklogMachine<u32>,
         each: f64,
         /// Of the delay, what chance makes of it.
@@ -322,10 +322,10 @@ mod tests {
         draws: u64,
     }
 
-    impl Loaded {
-        fn new(each: f64, noise: f64) -> Loaded {
+    impl LoadedNode {
+        fn new(each: f64, noise: f64) -> LoadedNode {
             let intake = Intake::new(NodeId(0), 1, Nanos::from_millis(1), Gate::Open, ServiceOrder::Deadline);
-            Loaded {
+            LoadedNode {
                 machine: BacklogMachine::new("a node", intake, Provenance::Real),
                 each,
                 noise,
@@ -345,7 +345,7 @@ mod tests {
         }
 
         /// Closes `periods` periods in which all of the bound is used, up to `most` items; what was told.
-        fn run(&mut self, bound: &mut Bound, periods: usize, most: u64) -> Vec<Told> {
+        fn run(&mut self, bound: &mut Bound, periods: usize, most: u64) -> Vec<BoundMode> {
             let mut told = Vec::new();
             for _ in 0..periods {
                 let delay = self.delay(most);
@@ -362,8 +362,8 @@ mod tests {
         }
     }
 
-    fn bound(loaded: &Loaded, model: Option<ArxModel>) -> Bound {
-        let asked = Asked {
+    fn bound(loaded: &LoadedNode, model: Option<ArxModel>) -> Bound {
+        let asked = DelayTarget {
             target: Nanos::from_millis(200),
             period: SECOND,
             model,
@@ -376,10 +376,10 @@ mod tests {
         /// there always is: without any, the delay before and the bound before that say the same.
         #[test]
         fn a_loaded_node_learns_and_its_delay_follows_the_target(each_us in 20u64..1500, noise in 0.02f64..0.2) {
-            let mut loaded = Loaded::new(each_us as f64 * 1e-6, noise);
+            let mut loaded = LoadedNode::new(each_us as f64 * 1e-6, noise);
             let mut turned = bound(&loaded, None);
             let told = loaded.run(&mut turned, LEARNING + 70, 1 << 20);
-            prop_assert_eq!(told, vec![Told::Learns, Told::Follows]);
+            prop_assert_eq!(told, vec![BoundMode::Learns, BoundMode::Follows]);
             let delay = loaded.items() as f64 * loaded.each;
             prop_assert!((delay / 0.2 - 1.0).abs() < 0.2, "{} s", delay);
             let Outcome { learned, log } = turned.outcome();
@@ -387,7 +387,7 @@ mod tests {
             prop_assert_eq!(replay(&events).expect("a law"), Vec::new());
             // The same again from what was learned, without learning.
             let mut again = bound(&loaded, learned);
-            prop_assert_eq!(loaded.run(&mut again, 5, 1 << 20), vec![Told::Follows]);
+            prop_assert_eq!(loaded.run(&mut again, 5, 1 << 20), vec![BoundMode::Follows]);
             // A decision that was changed is found.
             let last = events.backlogs[0].decisions.last_mut().expect("decisions");
             last.plan = Plan::of(KnobId::Backlog, Value::Items(loaded.items() + 1_000_000));
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_node_without_a_load_waits() {
-        let mut loaded = Loaded::new(1e-3, 0.1);
+        let mut loaded = LoadedNode::new(1e-3, 0.1);
         let mut turned = bound(&loaded, None);
         assert_eq!(loaded.run(&mut turned, 300, 50), Vec::new());
         assert_eq!((turned.mode(), loaded.items()), ("waits", u64::MAX));
@@ -406,26 +406,29 @@ mod tests {
     #[test]
     fn a_node_whose_delay_does_not_follow_says_so_once_and_keeps_its_bound() {
         // The backlog is far below each level: what it waits for is something else.
-        let mut loaded = Loaded::new(1e-4, 1.0);
+        let mut loaded = LoadedNode::new(1e-4, 1.0);
         let mut turned = bound(&loaded, None);
         let told = loaded.run(&mut turned, LEARNING + 100, 1 << 20);
-        assert!(matches!(&told[..], [Told::Learns, ..]), "{told:?}");
-        let mut stuck = Loaded::new(3e-3, 1.0);
+        assert!(matches!(&told[..], [BoundMode::Learns, ..]), "{told:?}");
+        let mut stuck = LoadedNode::new(3e-3, 1.0);
         let mut turned = bound(&stuck, None);
         let told = stuck.run(&mut turned, LEARNING + 100, 60);
-        assert!(matches!(&told[..], [Told::Learns, Told::Rests(_)]), "{told:?}");
+        assert!(
+            matches!(&told[..], [BoundMode::Learns, BoundMode::Rests(_)]),
+            "{told:?}"
+        );
         assert_eq!((turned.mode(), stuck.items()), ("rests", u64::MAX));
         assert_eq!(turned.outcome(), Outcome::default());
         // It tries again, and says nothing while that comes to the same.
         assert_eq!(stuck.run(&mut turned, 2 * RESTING as usize, 60), Vec::new());
         // When the load is one that follows its bound, it has a law.
-        let mut mended = Loaded {
+        let mut mended = LoadedNode {
             each: 1e-3,
             noise: 0.1,
             ..stuck
         };
         let periods = 2 * RESTING as usize;
-        assert_eq!(mended.run(&mut turned, periods, 1 << 20), vec![Told::Follows]);
+        assert_eq!(mended.run(&mut turned, periods, 1 << 20), vec![BoundMode::Follows]);
         assert_eq!(turned.mode(), "law");
     }
 
@@ -437,11 +440,11 @@ mod tests {
             vec![punctual_control::DMatrix::from_element(1, 1, -0.1); 2],
             vec![punctual_control::DMatrix::from_element(1, 1, 0.1); 2],
         );
-        let mut loaded = Loaded::new(1e-3, 0.1);
+        let mut loaded = LoadedNode::new(1e-3, 0.1);
         let mut turned = bound(&loaded, model.ok());
         let told = loaded.run(&mut turned, 10, 1 << 20);
         assert!(
-            matches!(&told[..], [Told::Rests(why)] if why.contains("no fit")),
+            matches!(&told[..], [BoundMode::Rests(why)] if why.contains("no fit")),
             "{told:?}"
         );
         assert_eq!(loaded.items(), u64::MAX);

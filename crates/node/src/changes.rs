@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::Revision;
 use punctual_federation::message::{Key, RESERVED};
-use punctual_server::subscribers::Told;
+use punctual_server::subscribers::KeyNotice;
 
 use crate::wire::IsSet;
 
@@ -22,20 +22,20 @@ pub fn of(entry: &Entry) -> Vec<(Key, IsSet)> {
 }
 
 /// Converts keys into changes to report to subscribers.
-pub fn told(changes: Vec<(Key, IsSet)>) -> impl Iterator<Item = Told> {
+pub fn told(changes: Vec<(Key, IsSet)>) -> impl Iterator<Item = KeyNotice> {
     changes.into_iter().map(|(key, is_set)| match is_set {
-        true => Told::Set(key),
-        false => Told::Removed(key),
+        true => KeyNotice::Set(key),
+        false => KeyNotice::Removed(key),
     })
 }
 
 /// Position of a subscriber in each node's stream of changes; prevents duplicates and counts gaps.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Heard {
+pub struct StreamPosition {
     last: Option<Revision>,
 }
 
-impl Heard {
+impl StreamPosition {
     /// Takes an entry that a node reports. Returns the number of entries missed before it; `None` for a duplicate.
     pub fn entry(&mut self, revision: Revision) -> Option<u64> {
         let missed = match self.last {
@@ -58,7 +58,7 @@ impl Heard {
 
 #[cfg(test)]
 mod tests {
-    use punctual_federation::entry::Logged;
+    use punctual_federation::entry::LoggedTransaction;
     use punctual_federation::ids::{BatchId, RequestId};
     use punctual_store::batch::WriteSet;
 
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_last_change_of_a_key_is_told_and_none_of_our_own() {
-        let set = |changes: &[(&[u8], Option<&[u8]>)]| Logged {
+        let set = |changes: &[(&[u8], Option<&[u8]>)]| LoggedTransaction {
             id: RequestId::default(),
             set: WriteSet {
                 changes: changes
@@ -91,13 +91,13 @@ mod tests {
 
     #[test]
     fn what_was_missed_is_counted_and_nothing_told_twice() {
-        let mut heard = Heard::default();
+        let mut heard = StreamPosition::default();
         let found = [7, 8, 8, 5, 11, 10].map(|revision| heard.entry(Revision(revision)));
         assert_eq!(found, [Some(0), Some(0), None, None, Some(2), None]);
         // Another node tells, which is behind, or before.
         assert_eq!((heard.begins(Revision(10)), heard.entry(Revision(11))), (0, None));
         assert_eq!((heard.begins(Revision(14)), heard.entry(Revision(15))), (3, Some(0)));
-        let mut heard = Heard::default();
+        let mut heard = StreamPosition::default();
         assert_eq!((heard.begins(Revision(40)), heard.entry(Revision(41))), (0, Some(0)));
     }
 }

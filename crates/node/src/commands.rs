@@ -4,11 +4,11 @@
 use std::ops::{Bound, ControlFlow};
 
 use punctual_federation::cells::{Cells, CellsMut, Interpreter, Millis};
-use punctual_federation::message::{Command, RESERVED, Value};
-use punctual_server::commands::{self, Edit, Look, Refused};
+use punctual_federation::message::{ClientCommand, RESERVED, Value};
+use punctual_server::commands::{self, Edit, Failure, Look};
 use punctual_server::cursors::Cursors;
 use punctual_server::resp::request::Request as Words;
-use punctual_server::resp::{Version, Writer};
+use punctual_server::resp::{Resp, Writer};
 use punctual_server::work::bounded;
 use punctual_store::engine::EngineError;
 use punctual_store::{Freshness, StoreError};
@@ -22,9 +22,9 @@ const NANOS_PER_MS: u64 = 1_000_000;
 /// Carries out commands on a node's records.
 pub const INTERPRETER: Interpreter = Interpreter { look, change };
 
-fn look(cells: &dyn Cells, command: &Command) -> Result<Value, StoreError> {
+fn look(cells: &dyn Cells, command: &ClientCommand) -> Result<Value, StoreError> {
     answer(command, |known, request, out| {
-        commands::read(&Seen(cells), known, request, &Cursors::Spelled, out)
+        commands::read(&CellsReader(cells), known, request, &Cursors::Spelled, out)
     })
     .or_else(|error| match error {
         // Errors that a client has caused: the node answers them and goes on.
@@ -39,25 +39,25 @@ fn look(cells: &dyn Cells, command: &Command) -> Result<Value, StoreError> {
     })
 }
 
-fn change(cells: &mut dyn CellsMut, command: &Command) -> Result<Value, StoreError> {
+fn change(cells: &mut dyn CellsMut, command: &ClientCommand) -> Result<Value, StoreError> {
     if !command.writes {
         return look(&*cells, command);
     }
     answer(command, |known, request, out| {
-        commands::change(&mut Changed(cells), known, request, &Cursors::Spelled, out)
+        commands::change(&mut CellsWriter(cells), known, request, &Cursors::Spelled, out)
     })
 }
 
 fn answer(
-    command: &Command,
-    carry_out: impl FnOnce(&commands::Command, &Words, &mut Writer<'_>) -> Result<(), Refused>,
+    command: &ClientCommand,
+    carry_out: impl FnOnce(&commands::Command, &Words, &mut Writer<'_>) -> Result<(), Failure>,
 ) -> Result<Value, StoreError> {
     let mut reply = Value::new();
     let request = Words::of(&command.words);
     let failed = bounded(&mut reply, version(command), REPLY_MAX, |out| {
         match commands::find(request.argument(0)) {
             Some(known) if known.takes(request.len()) => carry_out(known, &request, out),
-            _ => Err(Refused::Reply(
+            _ => Err(Failure::Reply(
                 "ERR this node does not know the command: it is older than another one".into(),
             )),
         }
@@ -65,19 +65,15 @@ fn answer(
     failed.map_or(Ok(reply), Err)
 }
 
-fn version(command: &Command) -> Version {
-    if command.version == 3 {
-        Version::Three
-    } else {
-        Version::Two
-    }
+fn version(command: &ClientCommand) -> Resp {
+    if command.version == 3 { Resp::Three } else { Resp::Two }
 }
 
 /// Read-only access to records, for commands.
-struct Seen<'c>(&'c dyn Cells);
+struct CellsReader<'c>(&'c dyn Cells);
 
 /// Read and write access to records, for commands.
-struct Changed<'c>(&'c mut dyn CellsMut);
+struct CellsWriter<'c>(&'c mut dyn CellsMut);
 
 /// Time from `now` until `end`, zero if it has passed.
 fn left(end: Millis, now: Millis) -> Nanos {
@@ -90,7 +86,7 @@ fn look_at<T>(cells: &dyn Cells, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> R
     Ok(found)
 }
 
-impl Look for Seen<'_> {
+impl Look for CellsReader<'_> {
     fn bytes<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
         look_at(self.0, key, look)
     }
@@ -112,35 +108,35 @@ impl Look for Seen<'_> {
     }
 }
 
-impl Look for Changed<'_> {
+impl Look for CellsWriter<'_> {
     fn bytes<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        Seen(self.0).bytes(key, look)
+        CellsReader(self.0).bytes(key, look)
     }
 
     fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
-        Seen(self.0).life_left(key)
+        CellsReader(self.0).life_left(key)
     }
 
     fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
-        Seen(self.0).fresh(key, max_age)
+        CellsReader(self.0).fresh(key, max_age)
     }
 
     fn keys(&self, from: Bound<&[u8]>, visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
-        Look::keys(&Seen(self.0), from, visit)
+        Look::keys(&CellsReader(self.0), from, visit)
     }
 
     fn is_hidden(&self, key: &[u8]) -> Result<bool, StoreError> {
-        Seen(self.0).is_hidden(key)
+        CellsReader(self.0).is_hidden(key)
     }
 }
 
-impl Changed<'_> {
+impl CellsWriter<'_> {
     fn end(&self, life: Nanos) -> Millis {
         self.0.now().saturating_add(life.0 / NANOS_PER_MS)
     }
 }
 
-impl Edit for Changed<'_> {
+impl Edit for CellsWriter<'_> {
     fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
         self.0.set(key, bytes, None)
     }

@@ -17,14 +17,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
-use punctual_federation::message::{ClientReading, Command, Key, Operation, Request, Work, check_key};
-use punctual_federation::session::Session;
-use punctual_server::commands::{self, Class, Place, Verb};
+use punctual_federation::message::{ClientCommand, ClientReading, Key, Operation, Request, Work, check_key};
+use punctual_federation::session::ClientSession;
+use punctual_server::commands::{self, Class, Scope, Verb};
 use punctual_server::cursors::{Cursors, spell};
-use punctual_server::login::{Claimed, Login, NO_HTTP, is_http};
+use punctual_server::login::{Login, LoginClaim, NO_HTTP, is_http};
 use punctual_server::resp::request::Request as Words;
-use punctual_server::resp::{Value, Version, Writer};
-use punctual_server::session::Settings;
+use punctual_server::resp::{Reply, Resp, Writer};
+use punctual_server::session::ServerSettings;
 use punctual_units::{Nanos, Time};
 
 use crate::whereabouts::Inquiry;
@@ -87,7 +87,7 @@ enum Stage {
 
 /// How the event loop goes on with a client's request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum Next {
     /// Nothing is left to do: the reply is written.
     Answered,
     /// The reply is written; close the connection once it is sent.
@@ -105,15 +105,15 @@ pub enum Step {
     /// Reply with the addresses of the federation's nodes, as a Redis sentinel would.
     Whereabouts(Inquiry),
     /// Check a password, then call [`Conversation::judged`].
-    Check(Claimed),
+    Check(LoginClaim),
 }
 
 /// A client's side of a connection.
 #[derive(Clone, Debug)]
 pub struct Conversation {
     login: Login,
-    version: Version,
-    session: Session,
+    version: Resp,
+    session: ClientSession,
     time_left: Nanos,
     multi: Option<Multi>,
     /// The watched records, which EXEC compares.
@@ -122,7 +122,7 @@ pub struct Conversation {
     heard: [BTreeSet<Vec<u8>>; 2],
     /// Name given by CLIENT SETNAME; empty at first.
     name: String,
-    settings: Settings,
+    settings: ServerSettings,
     /// Cursors of all clients' scans.
     cursors: Arc<Cursors>,
     stage: Stage,
@@ -134,7 +134,7 @@ pub struct Conversation {
 /// Commands between MULTI and EXEC.
 #[derive(Clone, Debug, Default)]
 struct Multi {
-    commands: Vec<(Command, Shape)>,
+    commands: Vec<(ClientCommand, Shape)>,
     bytes: usize,
     broken: bool,
 }
@@ -146,14 +146,14 @@ impl Conversation {
     pub fn new(login: Login, cursors: Arc<Cursors>, first: u64, connection: u32) -> Conversation {
         Conversation {
             login,
-            version: Version::Two,
-            session: Session::default(),
+            version: Resp::Two,
+            session: ClientSession::default(),
             time_left: TIME_LEFT,
             multi: None,
             watched: Vec::new(),
             heard: Default::default(),
             name: String::new(),
-            settings: Settings {
+            settings: ServerSettings {
                 config: BTreeMap::from([("databases", "1".into())]),
             },
             cursors,
@@ -169,7 +169,7 @@ impl Conversation {
     }
 
     /// The protocol version of replies.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> Resp {
         self.version
     }
 
@@ -228,7 +228,7 @@ impl Conversation {
     }
 
     /// Takes a request that was read at `arrived`; its deadline counts from there.
-    pub fn take(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Step {
+    pub fn take(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Next {
         match self.interpret(words, arrived, now, out) {
             Ok(step) => step,
             Err(error) => {
@@ -236,12 +236,12 @@ impl Conversation {
                     multi.broken = true;
                 }
                 Writer::new(out, self.version).error(&error);
-                Step::Answered
+                Next::Answered
             }
         }
     }
 
-    fn interpret(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
+    fn interpret(&mut self, words: &Words, arrived: Time, now: Time, out: &mut Vec<u8>) -> Result<Next, String> {
         let rest;
         let (mut words, mut time_left) = (words, self.time_left);
         if words.argument(0).eq_ignore_ascii_case(b"deadline") {
@@ -260,7 +260,7 @@ impl Conversation {
         let deadline = arrived + time_left;
         if is_http(words) {
             Writer::new(out, self.version).error(NO_HTTP);
-            return Ok(Step::Close);
+            return Ok(Next::Close);
         }
         self.allow(words)?;
         let known = commands::find(words.argument(0));
@@ -276,7 +276,7 @@ impl Conversation {
                 (Verb::Multi, _) => "ERR MULTI calls can not be nested",
                 (Verb::Watch, _) => "ERR WATCH inside MULTI is not allowed",
                 (Verb::Exec | Verb::Discard | Verb::Quit, _) => "",
-                (_, Place::Anywhere | Place::Transaction) => return self.queue(known, words, out),
+                (_, Scope::Anywhere | Scope::Transaction) => return self.queue(known, words, out),
                 _ => {
                     return Err(format!(
                         "ERR {} is not taken within MULTI here",
@@ -286,7 +286,7 @@ impl Conversation {
             };
             if !refused.is_empty() {
                 Writer::new(out, self.version).error(refused);
-                return Ok(Step::Answered);
+                return Ok(Next::Answered);
             }
         }
         if self.multi.is_none()
@@ -318,7 +318,7 @@ impl Conversation {
                 expect(words, words.len() > 1)?;
                 return self.watch(words, deadline, now, out);
             }
-            "SENTINEL" => return Inquiry::read(words).map(Step::Whereabouts),
+            "SENTINEL" => return Inquiry::read(words).map(Next::Whereabouts),
             "SESSION" => return self.session_command(words, deadline, now, out),
             "OUTCOME" => {
                 expect(words, words.len() == 2 && self.multi.is_none())?;
@@ -327,7 +327,7 @@ impl Conversation {
             }
             _ => {}
         }
-        let Some(known) = known.filter(|known| known.place == Place::Transaction) else {
+        let Some(known) = known.filter(|known| known.place == Scope::Transaction) else {
             let shown: String = name(words).chars().take(64).collect();
             return Err(format!(
                 "ERR unknown command '{shown}' of a federation (docs/commands.md)"
@@ -342,7 +342,7 @@ impl Conversation {
     }
 
     /// Translates a command on records for a node.
-    fn command(&self, known: &commands::Command, words: &Words) -> Result<(Command, Shape), String> {
+    fn command(&self, known: &commands::Command, words: &Words) -> Result<(ClientCommand, Shape), String> {
         if !known.takes(words.len()) {
             return Err(commands::wrong_number_of_arguments(known.name));
         }
@@ -358,16 +358,16 @@ impl Conversation {
                 each[1] = spell(&last);
             }
         }
-        let command = Command {
+        let command = ClientCommand {
             words: each,
             items: items.max(1),
             writes: known.class == Class::Write,
-            version: if self.version == Version::Three { 3 } else { 2 },
+            version: if self.version == Resp::Three { 3 } else { 2 },
         };
         Ok((command, shape))
     }
 
-    fn queue(&mut self, known: &commands::Command, words: &Words, out: &mut Vec<u8>) -> Result<Step, String> {
+    fn queue(&mut self, known: &commands::Command, words: &Words, out: &mut Vec<u8>) -> Result<Next, String> {
         if matches!(known.verb, Verb::Keys | Verb::DbSize | Verb::Scan) {
             // The master would visit all keys, again and again, and execute no other client's transaction meanwhile.
             return Err(format!(
@@ -377,7 +377,7 @@ impl Conversation {
         }
         let command = self.command(known, words)?;
         let Some(multi) = &mut self.multi else {
-            return Ok(Step::Answered);
+            return Ok(Next::Answered);
         };
         multi.bytes += words.bytes();
         if multi.commands.len() >= QUEUED_MAX || multi.bytes > QUEUED_BYTES_MAX {
@@ -388,11 +388,11 @@ impl Conversation {
         }
         multi.commands.push(command);
         Writer::new(out, self.version).simple("QUEUED");
-        Ok(Step::Answered)
+        Ok(Next::Answered)
     }
 
     /// Carries out `WATCH`: reads the keys from one snapshot, for EXEC to compare.
-    fn watch(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
+    fn watch(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Next, String> {
         let new = words
             .from(1)
             .filter(|key| !self.watched.iter().any(|(known, _)| known == key));
@@ -403,7 +403,7 @@ impl Conversation {
         if keys.is_empty() {
             // All keys are watched already, and keep their first values.
             Writer::new(out, self.version).simple("OK");
-            return Ok(Step::Answered);
+            return Ok(Next::Answered);
         }
         let work = Work::Query {
             keys: keys.clone(),
@@ -419,27 +419,27 @@ impl Conversation {
 
     /// Carries out `SESSION`: replies with the session, and opens one if there is none. `SESSION ID NUMBER REVISION`
     /// resumes a session.
-    fn session_command(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Step, String> {
+    fn session_command(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Next, String> {
         expect(words, (words.len() == 1 || words.len() == 4) && self.multi.is_none())?;
         if words.len() == 4 {
             // Replies have numbers of 64 bits with a sign, so no larger number was ever shown.
             let told = |number: &u64| *number <= i64::MAX as u64;
             let number = |at| number(words.argument(at)).filter(told);
             let number = |at| number(at).ok_or("ERR SESSION [ID NUMBER REVISION], three numbers as SESSION tells them");
-            self.session = Session::resumed(SessionId(number(1)?), number(2)?, Revision(number(3)?));
+            self.session = ClientSession::resumed(SessionId(number(1)?), number(2)?, Revision(number(3)?));
         }
         if self.session.id() == SessionId(0) {
             self.stage = Stage::Opening(None);
-            return Ok(Step::Ask(self.request(Work::Open, deadline, now)));
+            return Ok(Next::Ask(self.request(Work::Open, deadline, now)));
         }
         self.write_session(out);
-        Ok(Step::Answered)
+        Ok(Next::Answered)
     }
 
     fn write_session(&self, out: &mut Vec<u8>) {
         let numbers = [self.session.id().0, self.session.numbers(), self.session.seen().0];
-        let numbers = numbers.map(|number| Value::Integer(number as i64)).to_vec();
-        Writer::new(out, self.version).value(&Value::Array(numbers));
+        let numbers = numbers.map(|number| Reply::Integer(number as i64)).to_vec();
+        Writer::new(out, self.version).value(&Reply::Array(numbers));
     }
 
     /// Makes a request outside of a session.
@@ -456,7 +456,7 @@ impl Conversation {
         }
     }
 
-    fn send(&mut self, work: Work, deadline: Time, shapes: Vec<Shape>, several: bool, now: Time) -> Step {
+    fn send(&mut self, work: Work, deadline: Time, shapes: Vec<Shape>, several: bool, now: Time) -> Next {
         let pending = Box::new(Pending {
             work,
             deadline,
@@ -469,13 +469,13 @@ impl Conversation {
         match opens {
             true => {
                 self.stage = Stage::Opening(Some(pending));
-                Step::Ask(self.request(Work::Open, deadline, now))
+                Next::Ask(self.request(Work::Open, deadline, now))
             }
             false => self.send_now(pending, now),
         }
     }
 
-    fn send_now(&mut self, mut pending: Box<Pending>, now: Time) -> Step {
+    fn send_now(&mut self, mut pending: Box<Pending>, now: Time) -> Next {
         let (work, deadline) = (pending.work.clone(), pending.deadline);
         let request = match work {
             Work::Transaction(_) => self.session.request(work, deadline.since(now)),
@@ -486,7 +486,7 @@ impl Conversation {
             _ => request.id,
         };
         self.stage = Stage::Asked(pending);
-        Step::Ask(request)
+        Next::Ask(request)
     }
 }
 

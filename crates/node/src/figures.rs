@@ -6,15 +6,15 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use punctual_federation::ids::{FederationId, NodeId};
-use punctual_federation::message::{Key, Said, Standing};
+use punctual_federation::message::{Key, Report, Standing};
 use punctual_server::metrics::{figure, label};
 use punctual_server::tasks::TasksNow;
 use punctual_units::{Nanos, Time};
 
 pub use balancer::BalancerFigures;
 
-use crate::sensing::{self, Exchanged};
-use crate::spans::{Account, LateOne, Place, Tally};
+use crate::sensing::{self, ExchangeCounts};
+use crate::spans::{Account, LateOne, OutcomeCounts, SpanStage};
 
 /// Bytes in and out of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct Peer {
     /// Bytes written to the peer.
     pub written: u64,
     /// Readings sent to the peer, and received from it.
-    pub exchanged: Exchanged,
+    pub exchanged: ExchangeCounts,
 }
 
 /// Figures of the temporal objects.
@@ -54,7 +54,7 @@ pub struct Objects {
     /// Number of readings that clients have set here.
     pub sets: u64,
     /// Reports from peers that were not taken.
-    pub turned: sensing::Turned,
+    pub turned: sensing::RejectedReports,
     /// Ages of reports on arrival that 50 and 99 % of the reports did not exceed.
     pub came: [Option<Nanos>; 2],
 }
@@ -90,7 +90,7 @@ pub struct Figures {
     /// Number of entries that another node has applied and this one has not.
     pub lag: u64,
     /// The node's state and load, as its heartbeats report them.
-    pub said: Said,
+    pub said: Report,
     /// Queries that were taken but not answered.
     pub queries_waiting: usize,
     /// Bytes of records received with the last copy from other nodes.
@@ -110,14 +110,14 @@ pub struct Figures {
     /// Bytes of connections with other nodes and balancers.
     pub peer_bytes: Bytes,
     /// The control law that sets the bound of the backlog, if there is one.
-    pub turned: Option<Turned>,
+    pub turned: Option<BoundFigures>,
     /// Tasks of this process, if there are any.
     pub tasks: Option<TasksNow>,
 }
 
 /// Figures of the control law that sets the bound of the backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turned {
+pub struct BoundFigures {
     /// Name of the law's present mode.
     pub mode: &'static str,
     /// The mean delay to reach.
@@ -182,12 +182,12 @@ fn request_lines(account: &Account) -> Vec<(String, String)> {
 }
 
 fn late_lines(account: &Account, now: Time) -> Vec<(String, String)> {
-    let at = Place::ALL.into_iter().zip(account.late_at);
-    let spent = Place::ALL.into_iter().zip(account.late_spent);
+    let at = SpanStage::ALL.into_iter().zip(account.late_at);
+    let spent = SpanStage::ALL.into_iter().zip(account.late_spent);
     let at = at.map(|(place, count)| (format!("late_at_{}", place.name()), count.to_string()));
     let spent = spent.map(|(place, span)| (format!("late_{}_us", place.name()), micros(span)));
     let one = |(number, late): (usize, &LateOne)| {
-        let parts = Place::ALL.into_iter().zip(late.spent);
+        let parts = SpanStage::ALL.into_iter().zip(late.spent);
         let parts: String = parts
             .map(|(place, span)| format!(",{}_us={}", place.name(), micros(span)))
             .collect();
@@ -206,22 +206,22 @@ fn late_lines(account: &Account, now: Time) -> Vec<(String, String)> {
 /// Appends the figures of requests to the page; names begin with `process`.
 fn request_figures(to: &mut String, process: &str, account: &Account) {
     let kinds = [("query", &account.queries), ("transaction", &account.transactions)];
-    let of = |(kind, tally): (&str, &Tally)| {
+    let of = |(kind, tally): (&str, &OutcomeCounts)| {
         let named = tally.named();
         named.map(|(name, count)| (format!("{{kind=\"{kind}\",outcome=\"{name}\"}}"), count as f64))
     };
     let samples: Vec<_> = kinds.into_iter().flat_map(of).collect();
     let help = "Requests of clients, by what they were told.";
     figure(to, &format!("{process}_requests_total"), "counter", help, &samples);
-    let place = |place: Place| format!("{{place=\"{}\"}}", place.name());
-    let at: Vec<_> = Place::ALL
+    let place = |place: SpanStage| format!("{{place=\"{}\"}}", place.name());
+    let at: Vec<_> = SpanStage::ALL
         .into_iter()
         .zip(account.late_at)
         .map(|(at, count)| (place(at), count as f64))
         .collect();
     let help = "Requests that were late by time, or unknown at their deadline, by where they were then.";
     figure(to, &format!("{process}_late_requests_total"), "counter", help, &at);
-    let spent = Place::ALL.into_iter().zip(account.late_spent);
+    let spent = SpanStage::ALL.into_iter().zip(account.late_spent);
     let spent: Vec<_> = spent.map(|(at, span)| (place(at), seconds(span))).collect();
     let help = "Where the time of these went, from when they were read.";
     figure(
@@ -305,7 +305,7 @@ impl Figures {
 
     fn peer_lines(&self) -> Vec<(String, String)> {
         let line = |peer: &Peer| {
-            let ((superseded, dropped), Exchanged { sent, came }) = (peer.lost, peer.exchanged);
+            let ((superseded, dropped), ExchangeCounts { sent, came }) = (peer.lost, peer.exchanged);
             let text = format!(
                 "address={},live={},written={},superseded={superseded},dropped={dropped},readings_offered={},\
                  readings_delivered={},readings_superseded={},readings_waiting={},readings_under_way={},\
@@ -454,7 +454,7 @@ impl Figures {
 
     fn exchange_figures(&self, to: &mut String) {
         let readings = |peer: &Peer| {
-            let Exchanged { sent, came } = peer.exchanged;
+            let ExchangeCounts { sent, came } = peer.exchanged;
             let node = peer.node;
             [
                 ("offered", sent.offered),
@@ -511,7 +511,7 @@ pub(crate) mod tests {
     use crate::spans::Spans;
 
     /// The account of a transaction that arrived at an instant, spent these times at two stages, and is unknown then.
-    pub(crate) fn unknown(first: Place, then: Place, [arrived, first_ns, then_ns]: [u64; 3]) -> Account {
+    pub(crate) fn unknown(first: SpanStage, then: SpanStage, [arrived, first_ns, then_ns]: [u64; 3]) -> Account {
         let request = Request {
             id: RequestId {
                 session: SessionId(1),
@@ -529,7 +529,11 @@ pub(crate) mod tests {
     }
 
     fn figures() -> Figures {
-        let account = unknown(Place::Queue, Place::Log, [1_000_000_000 - 7_000_000, 0, 7_000_000]);
+        let account = unknown(
+            SpanStage::Queue,
+            SpanStage::Log,
+            [1_000_000_000 - 7_000_000, 0, 7_000_000],
+        );
         Figures {
             node: NodeId(2),
             federation: FederationId(9),
@@ -541,7 +545,7 @@ pub(crate) mod tests {
             epoch: 4,
             applied: 71,
             lag: 0,
-            said: Said::default(),
+            said: Report::default(),
             queries_waiting: 3,
             copied: 0,
             account,
@@ -555,13 +559,13 @@ pub(crate) mod tests {
                 is_live: true,
                 lost: (5, 6),
                 written: 11,
-                exchanged: Exchanged::default(),
+                exchanged: ExchangeCounts::default(),
             }],
             clients: (1, 2),
             replies: (3, 4),
             client_bytes: Bytes::default(),
             peer_bytes: Bytes::default(),
-            turned: Some(Turned {
+            turned: Some(BoundFigures {
                 mode: "law",
                 target: Nanos::from_millis(100),
                 delay: Some(Nanos::from_millis(80)),

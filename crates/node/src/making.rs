@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 
 use punctual_federation::ids::{NodeId, RequestId, Revision, SessionId};
 use punctual_federation::message::{Answer, Key, Operation, Refusal, Request, Work};
-use punctual_federation::session::Session;
+use punctual_federation::session::ClientSession;
 use punctual_store::temporal::Creation;
 use punctual_units::{Nanos, ObjectName, Time};
 
@@ -20,7 +20,7 @@ const AGAIN: Nanos = Nanos::from_millis(5);
 
 /// The request that is under way.
 #[derive(Clone, Debug)]
-struct Asked {
+struct CreationRequest {
     id: RequestId,
     keys: Vec<Key>,
     until: Time,
@@ -33,7 +33,7 @@ pub struct Maker {
     kind: Temporal,
     /// Number of names given so far.
     sequence: u64,
-    session: Session,
+    session: ClientSession,
     /// Number of the last request outside of a session.
     unnamed: u64,
     /// Keys that wait, each once; each client causes at most one.
@@ -44,7 +44,7 @@ pub struct Maker {
     made_at: Revision,
     /// Number of keys in front that are requested one by one, because their common request was refused.
     alone: usize,
-    asked: Option<Asked>,
+    asked: Option<CreationRequest>,
     retry_at: Time,
 }
 
@@ -55,7 +55,7 @@ impl Maker {
             me,
             kind,
             sequence: 0,
-            session: Session::default(),
+            session: ClientSession::default(),
             unnamed: first,
             waiting: VecDeque::new(),
             wanted: HashSet::new(),
@@ -126,7 +126,7 @@ impl Maker {
 
     fn ask(&mut self, id: RequestId, keys: Vec<Key>, now: Time) {
         let until = now + TIME_LEFT + TIME_LEFT;
-        self.asked = Some(Asked { id, keys, until });
+        self.asked = Some(CreationRequest { id, keys, until });
     }
 
     /// Makes a name that no object ever had.
@@ -168,7 +168,7 @@ impl Maker {
             Answer::Late { retry_after, .. } => self.again(*retry_after, now),
             Answer::Unknown => self.again(AGAIN, now),
             Answer::Refused(Refusal::NoSession { .. }) => {
-                self.session = Session::resumed(SessionId(0), 0, self.session.seen());
+                self.session = ClientSession::resumed(SessionId(0), 0, self.session.seen());
                 self.again(AGAIN, now);
             }
             Answer::Refused(refusal) if count == 1 => {

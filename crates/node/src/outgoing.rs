@@ -60,7 +60,7 @@ impl Outgoing {
 #[cfg(test)]
 mod tests {
     use punctual_federation::ids::{Epoch, Member, RequestId, Revision};
-    use punctual_federation::message::{Heartbeat, Request, Said, Work};
+    use punctual_federation::message::{Heartbeat, Report, Request, Work};
     use punctual_units::Nanos;
 
     use super::*;
@@ -72,7 +72,7 @@ mod tests {
             master: false,
             applied: Revision(applied),
             durable: Revision(0),
-            said: Said::default(),
+            said: Report::default(),
         })
     }
 

@@ -30,7 +30,7 @@ pub enum What {
 
 /// A notice with its time, on the clock that all processes of the machine share (`CLOCK_MONOTONIC`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct TimedNotice {
     /// When the event happened.
     pub at: Time,
     /// The event that happened.

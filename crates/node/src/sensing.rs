@@ -11,7 +11,7 @@ use punctual_federation::ids::NodeId;
 use punctual_federation::message::Key;
 use punctual_federation::replica::Replica;
 use punctual_federation::temporal::{
-    Feed, FeedBounds, Inbox, InboxBounds, InboxCounts, ReadingReport, Received, Stamp, StampOutcome, Together,
+    Feed, FeedBounds, Inbox, InboxBounds, InboxCounts, ReadingReport, ReportOutcome, Stamp, StampOutcome, Together,
     sampled_at, true_at_most,
 };
 use punctual_os::Os;
@@ -102,14 +102,14 @@ struct Own {
 
 /// Stamp and acknowledgements to send to one peer.
 #[derive(Clone, Debug, Default)]
-struct Taken {
+struct Acknowledgements {
     is_due: bool,
     readings: Vec<(ObjectName, Seq)>,
 }
 
 /// Reports that were not taken, since the node started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turned {
+pub struct RejectedReports {
     /// Reports of objects that do not exist here, or have another source by now; repeated until that shows.
     pub unmade: u64,
     /// Reports of other nodes' objects, of too many objects, or with too long a value.
@@ -118,7 +118,7 @@ pub struct Turned {
 
 /// Counts of readings sent to a peer and received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exchanged {
+pub struct ExchangeCounts {
     /// Readings that were offered to the peer.
     pub sent: UpdateCounts,
     /// Readings that came from the peer.
@@ -133,7 +133,7 @@ pub struct Sensing {
     own: HashMap<Key, Own>,
     feeds: BTreeMap<NodeId, Feed>,
     inboxes: BTreeMap<NodeId, Inbox>,
-    taken: BTreeMap<NodeId, Taken>,
+    taken: BTreeMap<NodeId, Acknowledgements>,
     /// Reports that came before the entry that creates their object, at most one for each object. Their sources send
     /// them again, but not soon.
     early: BTreeMap<ObjectName, (NodeId, ReadingReport)>,
@@ -146,7 +146,7 @@ pub struct Sensing {
     /// Number of readings that clients have set.
     pub sets: u64,
     /// Reports from peers that were not taken.
-    pub turned: Turned,
+    pub turned: RejectedReports,
     value: Vec<u8>,
     /// Reused memory for the numbers of readings that are sent together.
     numbers: Vec<u32>,
@@ -167,7 +167,7 @@ impl Sensing {
             is_crowded: false,
             ages: Ages::default(),
             sets: 0,
-            turned: Turned::default(),
+            turned: RejectedReports::default(),
             value: Vec::new(),
             numbers: Vec::new(),
         }
@@ -300,13 +300,13 @@ impl Sensing {
                 continue;
             }
             match inbox.receive(report, self.kind.boot, since_boot) {
-                Ok(Received::Newer { age_at_most }) => {
+                Ok(ReportOutcome::Newer { age_at_most }) => {
                     let at = sampled_at(age_at_most, now, self.kind.validity, drift_ppm());
                     let installed = replica.install_reading(report.object, report.seq, at, &report.value);
                     self.turned.refused += u64::from(installed.is_err());
                     self.ages.add(age_at_most.unwrap_or(Nanos::MAX));
                 }
-                Ok(Received::Older) => {}
+                Ok(ReportOutcome::Older) => {}
                 Err(_) => {
                     self.turned.refused += 1;
                     continue;
@@ -390,14 +390,14 @@ impl Sensing {
     }
 
     /// Returns counts of readings sent to a peer and received from it.
-    pub fn exchanged(&self, peer: NodeId) -> Exchanged {
+    pub fn exchanged(&self, peer: NodeId) -> ExchangeCounts {
         let mut sent = self.past.get(&peer).copied().unwrap_or_default();
         if let Some(feed) = self.feeds.get(&peer) {
             let now = feed.counts();
             add(&mut sent, &now);
             (sent.pending, sent.in_flight) = (now.pending, now.in_flight);
         }
-        Exchanged {
+        ExchangeCounts {
             sent,
             came: self.inboxes.get(&peer).map(Inbox::counts).unwrap_or_default(),
         }

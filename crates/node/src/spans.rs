@@ -18,7 +18,7 @@ pub const SHOWN_MAX: usize = 32;
 
 /// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SpanStage {
     /// At a balancer, before a node has it. Counted by balancers only.
     Balancer,
     /// Before it begins: behind others of its connection, in the node's queue, or waiting for its session's revision.
@@ -33,32 +33,32 @@ pub enum Place {
     Network,
 }
 
-impl Place {
+impl SpanStage {
     /// All stages, in the order in which a request meets them.
-    pub const ALL: [Place; 6] = [
-        Place::Balancer,
-        Place::Queue,
-        Place::Lock,
-        Place::Store,
-        Place::Log,
-        Place::Network,
+    pub const ALL: [SpanStage; 6] = [
+        SpanStage::Balancer,
+        SpanStage::Queue,
+        SpanStage::Lock,
+        SpanStage::Store,
+        SpanStage::Log,
+        SpanStage::Network,
     ];
 
     /// Name of the stage in figures.
     pub fn name(self) -> &'static str {
         match self {
-            Place::Balancer => "balancer",
-            Place::Queue => "queue",
-            Place::Lock => "lock",
-            Place::Store => "store",
-            Place::Log => "log",
-            Place::Network => "network",
+            SpanStage::Balancer => "balancer",
+            SpanStage::Queue => "queue",
+            SpanStage::Lock => "lock",
+            SpanStage::Store => "store",
+            SpanStage::Log => "log",
+            SpanStage::Network => "network",
         }
     }
 }
 
 /// Time that a request spent at each stage.
-pub type Spent = [Nanos; Place::ALL.len()];
+pub type StageTimes = [Nanos; SpanStage::ALL.len()];
 
 /// A request that was late by time, or whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,14 +70,14 @@ pub struct LateOne {
     /// Whether the outcome is unknown; otherwise the request was not executed.
     pub is_unknown: bool,
     /// The stage at that time.
-    pub place: Place,
+    pub place: SpanStage,
     /// Time at each stage until then.
-    pub spent: Spent,
+    pub spent: StageTimes,
 }
 
 /// Outcomes of requests of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct OutcomeCounts {
     /// Executed, with a reply to the client.
     pub done: u64,
     /// Not executed, because of the requests admitted before.
@@ -92,7 +92,7 @@ pub struct Tally {
     pub refused: u64,
 }
 
-impl Tally {
+impl OutcomeCounts {
     /// Counts an answer by its kind.
     pub fn count(&mut self, answer: &Answer) {
         let place = match answer {
@@ -125,13 +125,13 @@ impl Tally {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Outcomes of queries, and of requests on temporal objects.
-    pub queries: Tally,
+    pub queries: OutcomeCounts,
     /// Outcomes of transactions that clients sent.
-    pub transactions: Tally,
+    pub transactions: OutcomeCounts,
     /// Number of late requests, by stage at that time.
-    pub late_at: [u64; Place::ALL.len()],
+    pub late_at: [u64; SpanStage::ALL.len()],
     /// Total time of late requests, by stage.
-    pub late_spent: Spent,
+    pub late_spent: StageTimes,
     late: VecDeque<LateOne>,
 }
 
@@ -157,14 +157,14 @@ impl Account {
 struct Open {
     id: RequestId,
     is_transaction: bool,
-    place: Place,
+    place: SpanStage,
     arrived: Time,
     since: Time,
-    spent: Spent,
+    spent: StageTimes,
 }
 
 impl Open {
-    fn moves(&mut self, to: Place, at: Time) {
+    fn moves(&mut self, to: SpanStage, at: Time) {
         let spent = &mut self.spent[self.place as usize];
         *spent += at.since(self.since);
         (self.place, self.since) = (to, at.max(self.since));
@@ -182,7 +182,7 @@ pub struct Spans {
 
 impl Spans {
     /// Begins the span of a request, under that ticket, at `place`; it was read at `arrived`.
-    pub fn begins(&mut self, ticket: u64, request: &Request, place: Place, arrived: Time) {
+    pub fn begins(&mut self, ticket: u64, request: &Request, place: SpanStage, arrived: Time) {
         let id = request.id;
         let open = Open {
             id,
@@ -190,7 +190,7 @@ impl Spans {
             place,
             arrived,
             since: arrived,
-            spent: Spent::default(),
+            spent: StageTimes::default(),
         };
         self.open.insert(ticket, open);
         self.tickets.insert(id, ticket);
@@ -202,7 +202,7 @@ impl Spans {
     }
 
     /// Moves a request to another stage at `at`.
-    pub fn moves(&mut self, ticket: u64, to: Place, at: Time) {
+    pub fn moves(&mut self, ticket: u64, to: SpanStage, at: Time) {
         if let Some(open) = self.open.get_mut(&ticket) {
             open.moves(to, at);
         }
@@ -260,13 +260,13 @@ mod tests {
         /// What was spent is the whole time from the request's arrival to its end, and all at the places where it was.
         #[test]
         fn all_of_the_time_is_somewhere(steps in prop::collection::vec((0..6_usize, 0..1_000_u64), 0..20), last in 0..1_000_u64) {
-            let (mut spans, mut now, mut model) = (Spans::default(), Time(5), Spent::default());
-            spans.begins(1, &request(1), Place::Queue, now);
-            let mut place = Place::Queue;
+            let (mut spans, mut now, mut model) = (Spans::default(), Time(5), StageTimes::default());
+            spans.begins(1, &request(1), SpanStage::Queue, now);
+            let mut place = SpanStage::Queue;
             for (to, span) in steps {
                 now = now + Nanos(span);
                 model[place as usize] += Nanos(span);
-                place = Place::ALL[to];
+                place = SpanStage::ALL[to];
                 spans.moves(1, place, now);
             }
             now = now + Nanos(last);
@@ -285,7 +285,7 @@ mod tests {
     fn the_newest_are_told_and_what_was_in_time_is_not() {
         let mut spans = Spans::default();
         for number in 0..100 {
-            spans.begins(number, &request(number), Place::Queue, Time(number));
+            spans.begins(number, &request(number), SpanStage::Queue, Time(number));
             let answer = match number % 2 {
                 0 => Answer::late(Reason::Backlog, None),
                 _ => Answer::Unknown,
@@ -322,7 +322,7 @@ mod tests {
             Answer::Unknown,
             Answer::Refused(Refusal::ReservedKey),
         ];
-        let mut tally = Tally::default();
+        let mut tally = OutcomeCounts::default();
         for (number, answer) in answers.iter().enumerate() {
             (0..=number).for_each(|_| tally.count(answer));
         }

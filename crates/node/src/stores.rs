@@ -15,7 +15,7 @@ use punctual_federation::action::{Event, Ticket};
 use punctual_federation::copying::IMAGE_BYTES_MAX;
 use punctual_federation::entry::Entry;
 use punctual_federation::ids::{BatchId, NodeId, Revision};
-use punctual_federation::message::{Command, Key, Request};
+use punctual_federation::message::{ClientCommand, Key, Request};
 use punctual_federation::replica::Replica;
 use punctual_os::linux::thread::thread_cpu_time;
 use punctual_os::{Os, Scheduling};
@@ -38,7 +38,7 @@ pub enum Task {
     /// For `federation::action::Action::Query`: the values of keys.
     Query(Ticket, Vec<Key>, Nanos),
     /// For `federation::action::Action::Look`: a command that reads.
-    Look(Ticket, Command),
+    Look(Ticket, ClientCommand),
     /// For `federation::action::Action::Sync`: flush the store to disk.
     Sync,
     /// For `federation::action::Action::Copy`: records for a peer.
@@ -61,7 +61,7 @@ pub enum Failed {
 
 /// Result of a task.
 #[derive(Debug)]
-pub struct Done {
+pub struct TaskResult {
     /// The event for the state machine, or the failure.
     pub result: Result<Event, Failed>,
     /// When a thread began the task; before, the task waited for the thread.
@@ -118,7 +118,7 @@ pub struct Stores {
     writes: Option<Sender<Task>>,
     reads: Option<Sender<Task>>,
     slow: Option<Sender<Task>>,
-    done: Receiver<Done>,
+    done: Receiver<TaskResult>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -182,7 +182,7 @@ impl Stores {
     }
 
     /// Returns the next result, if a task has ended.
-    pub fn done(&self) -> Option<Done> {
+    pub fn done(&self) -> Option<TaskResult> {
         self.done.try_recv().ok()
     }
 }
@@ -197,7 +197,7 @@ impl Drop for Stores {
 fn work(
     carry_out: impl Fn(Task) -> Result<Event, StoreError>,
     tasks: &Mutex<Receiver<Task>>,
-    told: &Sender<Done>,
+    told: &Sender<TaskResult>,
     clock: &impl Clock,
     wake: &impl Fn(),
 ) {
@@ -210,7 +210,7 @@ fn work(
         let result = catch_unwind(AssertUnwindSafe(|| carry_out(task)));
         let result = result.map_or(Err(Failed::Panicked), |done| done.map_err(Failed::Store));
         let ended = clock.now();
-        if told.send(Done { result, begun, ended }).is_err() {
+        if told.send(TaskResult { result, begun, ended }).is_err() {
             return;
         }
         wake();

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use punctual_server::resp::request::Request as Words;
-use punctual_server::resp::{Value, Writer};
+use punctual_server::resp::{Reply, Writer};
 
 /// Name of the federation, as clients ask for it.
 pub const NAME: &str = "punctual";
@@ -63,49 +63,49 @@ impl Inquiry {
     /// Writes the reply, for a master at `master`, if there is one, and the other nodes at `others`.
     pub fn answer(self, master: Option<SocketAddr>, others: &[SocketAddr], out: &mut Writer<'_>) {
         let each = |address: &SocketAddr| {
-            let link = ("master-link-status", Value::bulk("ok"));
+            let link = ("master-link-status", Reply::bulk("ok"));
             described(&address.to_string(), *address, "slave", &[link])
         };
         let ours = || {
             let more = [
-                ("num-slaves", Value::bulk(others.len().to_string())),
-                ("num-other-sentinels", Value::bulk("0")),
-                ("quorum", Value::bulk("1")),
+                ("num-slaves", Reply::bulk(others.len().to_string())),
+                ("num-other-sentinels", Reply::bulk("0")),
+                ("quorum", Reply::bulk("1")),
             ];
             master.map(|address| described(NAME, address, "master", &more))
         };
         match (self, master) {
-            (Inquiry::Address { ours: true }, Some(address)) => out.value(&Value::Array(vec![
-                Value::bulk(address.ip().to_string()),
-                Value::bulk(address.port().to_string()),
+            (Inquiry::Address { ours: true }, Some(address)) => out.value(&Reply::Array(vec![
+                Reply::bulk(address.ip().to_string()),
+                Reply::bulk(address.port().to_string()),
             ])),
             (Inquiry::Address { .. }, _) => out.null_array(),
-            (Inquiry::Masters, _) => out.value(&Value::Array(ours().into_iter().collect())),
+            (Inquiry::Masters, _) => out.value(&Reply::Array(ours().into_iter().collect())),
             (Inquiry::Master, _) => match ours() {
                 Some(master) => out.value(&master),
                 None => out.error("ERR No such master with that name: there is none now, ask again"),
             },
-            (Inquiry::Slaves, _) => out.value(&Value::Array(others.iter().map(each).collect())),
+            (Inquiry::Slaves, _) => out.value(&Reply::Array(others.iter().map(each).collect())),
             (Inquiry::Sentinels, _) => out.array(0),
         }
     }
 }
 
 /// Describes a node in the form that clients of Redis Sentinel read.
-fn described(name: &str, address: SocketAddr, flags: &str, more: &[(&str, Value)]) -> Value {
+fn described(name: &str, address: SocketAddr, flags: &str, more: &[(&str, Reply)]) -> Reply {
     let pairs = [
-        ("name", Value::bulk(name)),
-        ("ip", Value::bulk(address.ip().to_string())),
-        ("port", Value::bulk(address.port().to_string())),
-        ("flags", Value::bulk(flags)),
+        ("name", Reply::bulk(name)),
+        ("ip", Reply::bulk(address.ip().to_string())),
+        ("port", Reply::bulk(address.port().to_string())),
+        ("flags", Reply::bulk(flags)),
     ];
     let pairs = pairs.into_iter().chain(more.iter().cloned());
-    Value::Map(pairs.map(|(name, value)| (Value::bulk(name), value)).collect())
+    Reply::Map(pairs.map(|(name, value)| (Reply::bulk(name), value)).collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use punctual_server::resp::Version;
+    use punctual_server::resp::Resp;
 
     use super::*;
 
@@ -114,7 +114,7 @@ mod tests {
         let mut out = Vec::new();
         let master = master.map(|address| address.parse().unwrap());
         let others = ["10.0.0.2:7".parse().unwrap()];
-        inquiry.answer(master, &others, &mut Writer::new(&mut out, Version::Two));
+        inquiry.answer(master, &others, &mut Writer::new(&mut out, Resp::Two));
         Ok(String::from_utf8(out).unwrap())
     }
 

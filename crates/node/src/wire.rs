@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
     use punctual_federation::ids::{Boot, Epoch, NodeId, RequestId, Revision, SessionId};
     use punctual_federation::message::{
-        Answer, Heartbeat, Operation, Output, Position, RecordsRequest, Reply, Request, Said, Work,
+        Answer, Heartbeat, Operation, Output, Position, RecordsRequest, Reply, Report, Request, Work,
     };
     use punctual_federation::temporal::{Feed, FeedBounds};
     use punctual_logs::frame::{Frames, write};
@@ -141,7 +141,7 @@ mod tests {
                 master,
                 applied: Revision(applied),
                 durable: Revision(durable),
-                said: Said::default(),
+                said: Report::default(),
             })
         });
         let request = (id(), work(), any::<(u64, u64)>());
@@ -216,7 +216,7 @@ mod tests {
             )
         });
         let replied = (any::<u64>(), id()).prop_map(|(ticket, id)| {
-            let (answer, said) = (Answer::Unknown, Said::default());
+            let (answer, said) = (Answer::Unknown, Report::default());
             Packet::Reply(ticket, Reply { id, answer, said })
         });
         prop_oneof![1 => hello, 6 => message().prop_map(Packet::Message), 1 => Just(Packet::Front), 2 => asked, 2 => replied, 1 => readings, 1 => taken]

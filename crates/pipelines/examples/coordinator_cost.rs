@@ -28,7 +28,7 @@ mod linux {
     use punctual_pipelines::linux::mapping::MappingPolicy;
     use punctual_pipelines::linux::{Mechanism, Pipeline, PipelineOptions, Supervisor};
     use punctual_pipelines::{
-        AnyStage, EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase,
+        AnyStage, EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, TurnResult, WhenFull, erase,
     };
     use punctual_platform::linux::process::cpu_time;
     use punctual_units::Nanos;
@@ -104,7 +104,7 @@ mod linux {
         let mut sink = pipeline.pinned("sink")?;
         std::thread::spawn(move || {
             let Some(mut body) = body("source") else { return };
-            while source.turn(body.as_mut()) != Turn::Ended {
+            while source.turn(body.as_mut()) != TurnResult::Ended {
                 std::thread::sleep(PERIOD);
             }
         });

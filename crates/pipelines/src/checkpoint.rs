@@ -18,7 +18,7 @@ pub struct Checkpoint<'m> {
 
 /// Answer that a process gets at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum CheckpointAnswer {
     /// Continue with the next step.
     GoesOn,
     /// Yield the stage to another process.
@@ -32,16 +32,16 @@ pub enum Told {
 impl Checkpoint<'_> {
     /// Answer for the process in `slot`. Yielding comes first, then ending, then a request, which is cleared.
     #[inline]
-    pub fn look(&self, slot: u8) -> Told {
+    pub fn look(&self, slot: u8) -> CheckpointAnswer {
         if !Control::of(self.control.load(Ordering::Acquire)).runs(slot) {
-            return Told::Yields;
+            return CheckpointAnswer::Yields;
         }
         if self.end.load(Ordering::Acquire) != 0 {
-            return Told::Ends;
+            return CheckpointAnswer::Ends;
         }
         match self.besides.load(Ordering::Relaxed) {
-            0 => Told::GoesOn,
-            _ => Told::Besides(self.besides.swap(0, Ordering::Relaxed)),
+            0 => CheckpointAnswer::GoesOn,
+            _ => CheckpointAnswer::Besides(self.besides.swap(0, Ordering::Relaxed)),
         }
     }
 }
@@ -59,13 +59,17 @@ mod tests {
             end: &end,
             besides: &besides,
         };
-        assert_eq!(checkpoint.look(1), Told::Besides(5));
-        assert_eq!(checkpoint.look(1), Told::GoesOn);
-        assert_eq!(checkpoint.look(2), Told::Yields, "another slot has the stage");
+        assert_eq!(checkpoint.look(1), CheckpointAnswer::Besides(5));
+        assert_eq!(checkpoint.look(1), CheckpointAnswer::GoesOn);
+        assert_eq!(
+            checkpoint.look(2),
+            CheckpointAnswer::Yields,
+            "another slot has the stage"
+        );
         end.store(1, Ordering::Relaxed);
-        assert_eq!(checkpoint.look(1), Told::Ends);
+        assert_eq!(checkpoint.look(1), CheckpointAnswer::Ends);
         let asked = held.ask(2).map_or(0, Control::word);
         control.store(asked, Ordering::Relaxed);
-        assert_eq!(checkpoint.look(1), Told::Yields);
+        assert_eq!(checkpoint.look(1), CheckpointAnswer::Yields);
     }
 }

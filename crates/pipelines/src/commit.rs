@@ -15,8 +15,8 @@
 //!
 //! **Reading.** A neighbour reads the word, a field of its record, and the word again. If the word is unchanged, the
 //! field belongs to it, because the place is written again only after the next commit. The reader's fences pair with
-//! those of [`Committed::publish`]. The model checker `loom` tries them (`tests/loom.rs`), also with a fence planted as
-//! missing.
+//! those of [`CommitWord::publish`]. The model checker `loom` tries them (`tests/loom.rs`), also with a fence planted
+//! as missing.
 
 use super::atomics::{AtomicU64, Ordering, fence, look_again};
 use super::graph::PORTS_MAX;
@@ -86,13 +86,13 @@ pub(crate) struct ShutOut;
 
 /// The commit word of a stage, and its records.
 #[derive(Clone, Copy)]
-pub(crate) struct Committed<'m> {
+pub(crate) struct CommitWord<'m> {
     pub(crate) word: &'m AtomicU64,
     pub(crate) records: [&'m [AtomicU64]; 2],
     pub(crate) inputs: usize,
 }
 
-impl Committed<'_> {
+impl CommitWord<'_> {
     pub(crate) fn commit(&self) -> Commit {
         Commit::of(self.word.load(Ordering::Acquire))
     }
@@ -174,7 +174,7 @@ impl Committed<'_> {
         self.publish_with(before, record, Ordering::Release, true)
     }
 
-    /// [`Committed::publish`] with its two safeguards as parameters, so that the model checker can show that each is
+    /// [`CommitWord::publish`] with its two safeguards as parameters, so that the model checker can show that each is
     /// needed.
     pub(crate) fn publish_with(
         &self,

@@ -16,7 +16,7 @@ proptest! {
 fn a_step_is_valid_at_once_and_another_epoch_shuts_its_process_out() {
     let words = record_words(1, 1);
     let memory: Vec<AtomicU64> = (0..1 + 2 * words).map(|_| AtomicU64::new(0)).collect();
-    let stage = Committed {
+    let stage = CommitWord {
         word: &memory[0],
         records: [&memory[1..=words], &memory[1 + words..]],
         inputs: 1,

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use punctual_units::{Nanos, Time};
 
-use crate::layout::{Input, Output, Ring};
+use crate::layout::{Input, OutputLayout, Ring};
 use crate::region::Region;
 
 /// Metadata of a frame.
@@ -29,7 +29,7 @@ impl Head {
 pub struct Frames<'s> {
     pub(crate) region: &'s Region,
     pub(crate) inputs: &'s [Input],
-    pub(crate) outputs: &'s [Output],
+    pub(crate) outputs: &'s [OutputLayout],
     /// Position of the first frame of each input.
     pub(crate) taken: &'s [u64],
     /// Number of frames taken from each input.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use punctual_units::Time;
 
-use crate::commit::{Committed, record_words};
+use crate::commit::{CommitWord, record_words};
 use crate::control::SLOTS_MAX;
 use crate::frames::Head;
 use crate::graph::{Graph, Link, WhenFull};
@@ -111,7 +111,7 @@ pub(crate) struct StageAt {
     pub(crate) state_room: usize,
     pub(crate) save_every: u32,
     pub(crate) inputs: Vec<Input>,
-    pub(crate) outputs: Vec<Output>,
+    pub(crate) outputs: Vec<OutputLayout>,
 }
 
 #[derive(Clone, Debug)]
@@ -125,14 +125,14 @@ pub(crate) struct Input {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Output {
+pub(crate) struct OutputLayout {
     pub(crate) makes: u32,
     pub(crate) rings: Vec<Ring>,
     /// Stage and input that each ring leads to.
     pub(crate) to: Vec<(usize, usize)>,
 }
 
-impl Output {
+impl OutputLayout {
     /// Length in bytes of the longest frame that all rings accept.
     pub(crate) fn frame_bytes(&self) -> usize {
         self.rings.iter().map(|ring| ring.frame_bytes).min().unwrap_or(0)
@@ -372,7 +372,7 @@ impl Layout {
         before.chain(outputs.iter().flat_map(|output| output.to.iter().map(|to| to.0)))
     }
 
-    pub(crate) fn committed<'m>(&self, region: &'m Region, stage: usize) -> Committed<'m> {
+    pub(crate) fn committed<'m>(&self, region: &'m Region, stage: usize) -> CommitWord<'m> {
         let StageAt {
             at,
             record_words,
@@ -381,7 +381,7 @@ impl Layout {
         } = &self.stages[stage];
         let records = *at + StageAt::FIXED;
         let record = |number: usize| region.words(records + number * record_bytes(*record_words), *record_words);
-        Committed {
+        CommitWord {
             word: &region.words(*at, 1)[0],
             records: [record(0), record(1)],
             inputs: inputs.len(),
@@ -465,7 +465,7 @@ impl StageAt {
                 makes: graph.stages()[from.0].makes[from.1],
             })
         });
-        let outputs = spec.makes.iter().enumerate().map(|(port, makes)| Output {
+        let outputs = spec.makes.iter().enumerate().map(|(port, makes)| OutputLayout {
             makes: *makes,
             rings: graph.edges_out_of(number, port).map(|link| rings[link]).collect(),
             to: graph
@@ -473,7 +473,7 @@ impl StageAt {
                 .map(|link| graph.links()[link].to)
                 .collect(),
         });
-        let (inputs, outputs): (Vec<Input>, Vec<Output>) = (inputs.collect(), outputs.collect());
+        let (inputs, outputs): (Vec<Input>, Vec<OutputLayout>) = (inputs.collect(), outputs.collect());
         let record_words = record_words(inputs.len(), outputs.len());
         StageAt {
             at: places.next(StageAt::FIXED + 2 * record_bytes(record_words)),

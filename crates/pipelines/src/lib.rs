@@ -39,17 +39,17 @@ mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
 
-pub use checkpoint::{Checkpoint, Told};
+pub use checkpoint::{Checkpoint, CheckpointAnswer};
 pub use commit::{Commit, Record};
 pub use control::{Control, Phase, SLOTS_MAX};
 pub use frames::{Frames, Head};
 pub use graph::{EdgeSpec, Graph, GraphError, Link, PORTS_MAX, STAGES_MAX, StageSpec, WhenFull};
 pub use layout::{Bell, LAST_WORDS_MAX, Layout, LayoutError};
 pub use life::{
-    Death, Doing, Granted, Slot, Version, Versions, Wish, after_end, buried, doing, emptied, grant, may_go_on, starts,
+    Death, Duty, Grant, Slot, Version, Versions, Wish, after_end, buried, doing, emptied, grant, may_go_on, starts,
 };
 pub use region::Region;
-pub use runner::{Runner, TakeError, Turn};
+pub use runner::{Runner, TakeError, TurnResult};
 pub use serial::run_serially;
 pub use stage::{AnyStage, Failure, Stage, State, erase};
 pub use tardiness::{Tardiness, TardinessFigures, TardinessOf, TardinessSince};

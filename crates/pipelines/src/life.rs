@@ -134,7 +134,7 @@ impl Slot {
 
 /// Next action of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Duty {
     /// Executes steps: it owns the stage.
     Steps,
     /// Yields the stage to the target.
@@ -148,25 +148,25 @@ pub enum Doing {
 }
 
 /// Next action of the process in `slot`, whose slot word is `said`.
-pub fn doing(control: Control, slot: u8, said: Slot, now: Version) -> Doing {
+pub fn doing(control: Control, slot: u8, said: Slot, now: Version) -> Duty {
     if control.runs(slot) && !said.is_current(now) {
         // A newer version took over while this process was starting: the stage restarts with the newer one.
-        Doing::Ends
+        Duty::Ends
     } else if control.runs(slot) {
-        Doing::Steps
+        Duty::Steps
     } else if control.owner == slot {
         // Asked before it was awake: it owns the stage, but has done no step.
-        Doing::Yields
+        Duty::Yields
     } else if control.target == slot {
         // A target is needed even if it was not wanted before: it has announced itself.
         match control.phase {
-            Phase::Announced => Doing::Prepares,
-            Phase::Asked | Phase::Held => Doing::Waits,
+            Phase::Announced => Duty::Prepares,
+            Phase::Asked | Phase::Held => Duty::Waits,
         }
     } else if said.wanted && said.is_current(now) {
-        Doing::Waits
+        Duty::Waits
     } else {
-        Doing::Ends
+        Duty::Ends
     }
 }
 
@@ -186,7 +186,7 @@ pub fn starts(control: Control, slot: u8, said: Slot, now: Version) -> Option<Sl
 /// Reason why a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// Ended by itself as [not needed](Doing::Ends); a handover to it may have been requested since.
+    /// Ended by itself as [not needed](Duty::Ends); a handover to it may have been requested since.
     NotNeeded,
     /// Ended because it cannot read the stage's state.
     Refused,
@@ -253,7 +253,7 @@ pub struct Wish {
 
 /// Answer to a request for a handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Granted {
+pub enum Grant {
     /// The target owns the stage already.
     Already,
     /// Another handover is under way.
@@ -267,12 +267,12 @@ pub enum Granted {
 }
 
 /// Answers the request that the process in `target` become the owner.
-pub fn grant(control: Control, target: u8, said: Slot, wish: Wish) -> Granted {
+pub fn grant(control: Control, target: u8, said: Slot, wish: Wish) -> Grant {
     if control.phase != Phase::Held {
-        return Granted::Busy;
+        return Grant::Busy;
     }
     if control.owner == target {
-        return Granted::Already;
+        return Grant::Already;
     }
     let wanted = Slot {
         wanted: true,
@@ -284,23 +284,23 @@ pub fn grant(control: Control, target: u8, said: Slot, wish: Wish) -> Granted {
     // The yielding process starts the new one.
     let late = wish.fresh && !wish.announced;
     if there && (said.version != wish.version || late || wish.fresh && !said.fresh) {
-        return Granted::Retire(Slot { wanted: false, ..said });
+        return Grant::Retire(Slot { wanted: false, ..said });
     }
     let to = match wish.announced {
         true => control.announce(target),
         false => control.ask(target),
     };
     match to {
-        None => Granted::Busy,
-        Some(to) if late => Granted::Go(
+        None => Grant::Busy,
+        Some(to) if late => Grant::Go(
             Slot {
                 wanted: false,
                 ..wanted
             },
             to,
         ),
-        Some(to) if there => Granted::Go(wanted, to),
-        Some(_) => Granted::Start(wanted),
+        Some(to) if there => Grant::Go(wanted, to),
+        Some(_) => Grant::Start(wanted),
     }
 }
 
@@ -315,7 +315,7 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     struct Process {
         pid: i32,
-        about_to: Option<Doing>,
+        about_to: Option<Duty>,
         ended: Option<Death>,
         /// The control word knows; whether it had the stage.
         buried: Option<bool>,
@@ -425,7 +425,7 @@ mod tests {
             }
         }
 
-        fn doing(&self, slot: u8) -> Doing {
+        fn doing(&self, slot: u8) -> Duty {
             doing(self.control, slot, self.slots[usize::from(slot)], self.versions.now)
         }
 
@@ -447,22 +447,22 @@ mod tests {
             };
             match about_to {
                 // A step, or the first look at the stage: by the words of now, as the commit word ensures.
-                Some(Doing::Steps) if self.control.runs(slot) => {
+                Some(Duty::Steps) if self.control.runs(slot) => {
                     let version = self.slots[usize::from(slot)].version;
-                    if self.doing(slot) == Doing::Ends || self.refuses(slot) {
+                    if self.doing(slot) == Duty::Ends || self.refuses(slot) {
                         let refused = self.refuses(slot);
                         ends(self, refused);
                     } else {
                         self.versions = self.versions.taken_by(version);
                     }
                 }
-                Some(Doing::Yields) => self.control = self.control.yields(slot).unwrap_or(self.control),
-                Some(Doing::Prepares) if self.refuses(slot) => {
+                Some(Duty::Yields) => self.control = self.control.yields(slot).unwrap_or(self.control),
+                Some(Duty::Prepares) if self.refuses(slot) => {
                     self.control = self.control.call_off().unwrap_or(self.control);
                     ends(self, true);
                 }
-                Some(Doing::Prepares) => self.control = self.control.ready(slot).unwrap_or(self.control),
-                Some(Doing::Ends) => ends(self, false),
+                Some(Duty::Prepares) => self.control = self.control.ready(slot).unwrap_or(self.control),
+                Some(Duty::Ends) => ends(self, false),
                 _ => {}
             }
             self.processes[at].1.about_to = None;
@@ -507,9 +507,9 @@ mod tests {
         fn ask(&mut self, target: u8, wish: Wish) {
             let said = &mut self.slots[usize::from(target)];
             match grant(self.control, target, *said, wish) {
-                Granted::Already | Granted::Busy => {}
-                Granted::Retire(slot) | Granted::Start(slot) => *said = slot,
-                Granted::Go(slot, control) => {
+                Grant::Already | Grant::Busy => {}
+                Grant::Retire(slot) | Grant::Start(slot) => *said = slot,
+                Grant::Go(slot, control) => {
                     self.promised = (said.pid == 0).then_some((control.epoch, self.next_pid));
                     (*said, self.control) = (slot, control);
                 }

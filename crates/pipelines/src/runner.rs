@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_units::Time;
 
-use crate::commit::{Commit, Committed, Record, ShutOut};
+use crate::commit::{Commit, CommitWord, Record, ShutOut};
 use crate::frames::{Frames, Head};
 use crate::graph::WhenFull;
 use crate::layout::{Input, Layout, StageAt};
@@ -13,7 +13,7 @@ use crate::stage::{AnyStage, Failure};
 
 /// Result of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum TurnResult {
     /// A step was done, or frames were dropped.
     Stepped,
     /// Frames, or room for them, are missing: wait until the stage's bell rings.
@@ -123,9 +123,9 @@ impl Runner {
     }
 
     /// Does one step at `now` if frames and room are available. Calls `ring` with each stage that this may unblock.
-    pub fn turn(&mut self, body: &mut dyn AnyStage, now: Time, ring: &mut dyn FnMut(usize)) -> Turn {
+    pub fn turn(&mut self, body: &mut dyn AnyStage, now: Time, ring: &mut dyn FnMut(usize)) -> TurnResult {
         if self.record.ended != 0 {
-            return Turn::Ended;
+            return TurnResult::Ended;
         }
         let layout = Arc::clone(&self.layout);
         let at = &layout.stages[self.stage];
@@ -134,28 +134,28 @@ impl Runner {
         let end = ready && !at.inputs.is_empty() && self.count.iter().all(|count| *count == 0);
         if ready && !end {
             if let Err(why) = self.step(at, body, true) {
-                return Turn::Failed(why);
+                return TurnResult::Failed(why);
             }
         } else if end {
             self.record.ended = 1;
         } else if !dropped {
-            return Turn::Wait;
+            return TurnResult::Wait;
         }
         match self.commit(at, body, ring) {
-            Turn::Stepped if end => Turn::Ended,
+            TurnResult::Stepped if end => TurnResult::Ended,
             turn => turn,
         }
     }
 
     /// Ends the stage between two steps: it takes and makes no further frames, and does not wait for more.
-    pub fn end(&mut self, body: &dyn AnyStage, ring: &mut dyn FnMut(usize)) -> Turn {
+    pub fn end(&mut self, body: &dyn AnyStage, ring: &mut dyn FnMut(usize)) -> TurnResult {
         if self.record.ended != 0 {
-            return Turn::Ended;
+            return TurnResult::Ended;
         }
         let layout = Arc::clone(&self.layout);
         self.record.ended = 1;
         match self.commit(&layout.stages[self.stage], body, ring) {
-            Turn::Stepped => Turn::Ended,
+            TurnResult::Stepped => TurnResult::Ended,
             turn => turn,
         }
     }
@@ -167,16 +167,16 @@ impl Runner {
         self.heads.drain(..).for_each(|head| tardiness.count(head, now));
     }
 
-    fn commit(&mut self, at: &StageAt, body: &dyn AnyStage, ring: &mut dyn FnMut(usize)) -> Turn {
+    fn commit(&mut self, at: &StageAt, body: &dyn AnyStage, ring: &mut dyn FnMut(usize)) -> TurnResult {
         if let Err(why) = self.save(at, body) {
-            return Turn::Failed(why);
+            return TurnResult::Failed(why);
         }
         match self.committed().publish(self.commit, &self.record) {
             Ok(commit) => self.commit = commit,
-            Err(ShutOut) => return Turn::ShutOut,
+            Err(ShutOut) => return TurnResult::ShutOut,
         }
         self.ring_neighbours(ring);
-        Turn::Stepped
+        TurnResult::Stepped
     }
 
     /// Rings all neighbours: the previous owner may have died between a commit and its rings.
@@ -184,7 +184,7 @@ impl Runner {
         self.layout.neighbours(self.stage).for_each(ring);
     }
 
-    fn committed(&self) -> Committed<'_> {
+    fn committed(&self) -> CommitWord<'_> {
         self.layout.committed(&self.region, self.stage)
     }
 

@@ -7,7 +7,7 @@ use punctual_units::Time;
 use crate::graph::Graph;
 use crate::layout::Layout;
 use crate::region::Region;
-use crate::runner::{Runner, Turn};
+use crate::runner::{Runner, TurnResult};
 use crate::stage::{AnyStage, Failure};
 
 /// Runs `stages`, in the order of the graph's stages, until all of them have ended. Every step runs at time 0, so no
@@ -34,10 +34,10 @@ pub fn run_serially(graph: &Graph, stages: &mut [Box<dyn AnyStage>]) -> Result<(
         let mut fault = None;
         left.retain(|number| {
             match runners[*number].turn(stages[*number].as_mut(), Time::default(), &mut |_| {}) {
-                Turn::Stepped => progress = true,
-                Turn::Failed(why) => fault = Some(failed(&format!("{}: {why}", graph.stages()[*number].name))),
-                Turn::Ended => return false,
-                Turn::Wait | Turn::ShutOut => {}
+                TurnResult::Stepped => progress = true,
+                TurnResult::Failed(why) => fault = Some(failed(&format!("{}: {why}", graph.stages()[*number].name))),
+                TurnResult::Ended => return false,
+                TurnResult::Wait | TurnResult::ShutOut => {}
             }
             true
         });

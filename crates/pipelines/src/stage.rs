@@ -79,15 +79,15 @@ where
     S::State: 'static,
 {
     let state = stage.begin();
-    Box::new(Held { stage, state })
+    Box::new(StageInstance { stage, state })
 }
 
-struct Held<S: Stage> {
+struct StageInstance<S: Stage> {
     stage: S,
     state: S::State,
 }
 
-impl<S: Stage> AnyStage for Held<S> {
+impl<S: Stage> AnyStage for StageInstance<S> {
     fn version(&self) -> u32 {
         S::State::VERSION
     }

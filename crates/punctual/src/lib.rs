@@ -77,11 +77,11 @@ pub use punctual_platform::linux::events::{Bell, EventSource};
 pub use punctual_platform::{CoreChoice, Neighbours};
 #[cfg(target_os = "linux")]
 pub use punctual_runtime::linux::{
-    Bytes, Ended, Figures, Job, Learnt, Prepared, RunOptions, Runtime, RuntimeOptions, Seated, Sensor, SensorError,
-    TaskHandle,
+    Bytes, CorePin, Job, LearningState, RunOptions, Runtime, RuntimeBuilder, RuntimeFigures, RuntimeOptions, Sensor,
+    SensorError, TaskEnd, TaskHandle,
 };
 pub use punctual_runtime::report::{Progress, RunReport};
-pub use punctual_runtime::{Finished, Learning, RuntimeError};
+pub use punctual_runtime::{FinishedRun, Learning, RuntimeError};
 pub use punctual_store::tables::NamedTable;
 pub use punctual_store::temporal::{ObjectSpec, ReadingBuffer};
 pub use punctual_store::watch::{Change, WatchTarget};

@@ -1,6 +1,6 @@
 //! Sentences on why late jobs were late, shared by the summary, the verdict, the live view and the page.
 
-use punctual_runtime::report::{CauseReport, Culprit, Doing, TaskReport};
+use punctual_runtime::report::{Activity, CauseReport, Culprit, TaskReport};
 use punctual_workload::{Cause, ControllerKind};
 
 use crate::summary::count;
@@ -82,11 +82,11 @@ fn by(it: &CauseReport) -> String {
     }
 }
 
-const fn did(doing: Doing) -> &'static str {
+const fn did(doing: Activity) -> &'static str {
     match doing {
-        Doing::Working => "worked in its transaction",
-        Doing::Committing => "committed",
-        Doing::Syncing => "synced",
+        Activity::Working => "worked in its transaction",
+        Activity::Committing => "committed",
+        Activity::Syncing => "synced",
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     fn a_cause_names_the_thread_to_blame() {
         let logger = |jobs| Culprit {
             thread: Some(1234),
-            doing: Some(Doing::Syncing),
+            doing: Some(Activity::Syncing),
             jobs,
             ..Culprit::named("logger")
         };

@@ -3,7 +3,7 @@
 use punctual_loop::ModeName;
 use punctual_platform::{KnobId, Provenance, Refusal};
 use punctual_runtime::report::{
-    Bin, CauseReport, ControllerCosts, Culprit, Doing, KnobReport, LoadReport, PlatformChoice, Protection,
+    Activity, Bin, CauseReport, ControllerCosts, Culprit, KnobReport, LoadReport, PlatformChoice, Protection,
     ResponseTimes, RunHeader, RunReport, Sample, StartUp, Summary, TaskReport, UpdateTotals, WhereTimeWent,
 };
 use punctual_units::{Hertz, Share};
@@ -110,7 +110,7 @@ pub fn sample(k: u64) -> Sample {
 fn causes() -> Vec<CauseReport> {
     let logger = Culprit {
         thread: Some(1234),
-        doing: Some(Doing::Syncing),
+        doing: Some(Activity::Syncing),
         jobs: 3,
         us: 25_000.0,
         ..Culprit::named("logger")

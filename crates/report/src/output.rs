@@ -16,7 +16,7 @@ use punctual_files::failure::Failure;
 
 /// File to be written at the end of the command.
 #[derive(Debug)]
-pub struct Output {
+pub struct OutputFile {
     path: PathBuf,
     place: Place,
 }
@@ -67,16 +67,16 @@ pub fn apart(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Output {
+impl OutputFile {
     /// Checks that `path` can be written, but creates no file there yet. "-" is standard output: from now on, printed
     /// text goes to standard error, so that a program can parse the output.
     ///
     /// # Errors
     /// [`Failure::Input`] naming the path.
-    pub fn prepare(path: &Path) -> Result<Output, Failure> {
+    pub fn prepare(path: &Path) -> Result<OutputFile, Failure> {
         if path == Path::new("-") {
             let place = standard_output().map_err(|error| refused(path, format!("no standard output: {error}")))?;
-            return Ok(Output {
+            return Ok(OutputFile {
                 path: "standard output".into(),
                 place: Place::StandardOutput(place),
             });
@@ -111,15 +111,15 @@ impl Output {
             let file = tempfile::Builder::new().permissions(mode).tempfile_in(folder);
             Place::Beside(file.map_err(cannot)?)
         };
-        Ok(Output {
+        Ok(OutputFile {
             path: path.to_path_buf(),
             place,
         })
     }
 
-    /// [`Output::prepare`] for an optional path.
-    pub fn prepare_some(path: Option<&PathBuf>) -> Result<Option<Output>, Failure> {
-        path.map(|path| Output::prepare(path)).transpose()
+    /// [`OutputFile::prepare`] for an optional path.
+    pub fn prepare_some(path: Option<&PathBuf>) -> Result<Option<OutputFile>, Failure> {
+        path.map(|path| OutputFile::prepare(path)).transpose()
     }
 
     /// Writes `text` and renames the file into place.
@@ -194,11 +194,11 @@ mod tests {
     fn a_file_appears_when_it_is_written_and_not_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.json");
-        let output = Output::prepare(&path).unwrap();
+        let output = OutputFile::prepare(&path).unwrap();
         assert!(!path.exists());
         output.json(&[1, 2]).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "[\n  1,\n  2\n]\n");
-        drop(Output::prepare(&path).unwrap());
+        drop(OutputFile::prepare(&path).unwrap());
         assert!(path.exists(), "the old file stays until it is replaced");
         assert_eq!(
             std::fs::read_dir(folder.path()).unwrap().count(),
@@ -211,12 +211,12 @@ mod tests {
     fn what_cannot_be_written_is_said_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("no/x.json");
-        let text = Output::prepare(&missing).unwrap_err().to_string();
+        let text = OutputFile::prepare(&missing).unwrap_err().to_string();
         assert!(
             text.starts_with(&format!("{}: cannot be written: ", missing.display())),
             "{text}"
         );
-        let text = Output::prepare(folder.path()).unwrap_err().to_string();
+        let text = OutputFile::prepare(folder.path()).unwrap_err().to_string();
         assert!(text.ends_with("is a folder; name a file in it"), "{text}");
     }
 
@@ -227,7 +227,7 @@ mod tests {
         std::fs::write(&file, "old").unwrap();
         std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        Output::prepare(&link).unwrap().text("new").unwrap();
+        OutputFile::prepare(&link).unwrap().text("new").unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
@@ -235,8 +235,8 @@ mod tests {
 
     #[test]
     fn special_files_are_written_in_place() {
-        Output::prepare(Path::new("/dev/null")).unwrap().text("x").unwrap();
-        let full = Output::prepare(Path::new("/dev/full"))
+        OutputFile::prepare(Path::new("/dev/null")).unwrap().text("x").unwrap();
+        let full = OutputFile::prepare(Path::new("/dev/full"))
             .unwrap()
             .text("x")
             .unwrap_err()

@@ -4,7 +4,7 @@ use punctual_runtime::report::Protection;
 
 /// Line on requested protections with the same answer; for a refusal, with reason and remedy.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told<'p> {
+pub struct ProtectionLine<'p> {
     /// All requests with this answer, in order.
     pub what: Vec<&'p str>,
     /// Reason of the refusal, and its remedy; `None` if obtained.
@@ -12,8 +12,8 @@ pub struct Told<'p> {
 }
 
 /// A line for each obtained protection, and one for each reason of refusal, in the order of the requests.
-pub fn told(protections: &[Protection]) -> Vec<Told<'_>> {
-    let mut told: Vec<Told<'_>> = Vec::new();
+pub fn told(protections: &[Protection]) -> Vec<ProtectionLine<'_>> {
+    let mut told: Vec<ProtectionLine<'_>> = Vec::new();
     for protection in protections {
         let what = protection.what.as_str();
         let refusal = protection.refused.as_ref();
@@ -23,7 +23,7 @@ pub fn told(protections: &[Protection]) -> Vec<Told<'_>> {
             .find(|line| line.refused.is_some() && line.refused == refused)
         {
             Some(line) => line.what.push(what),
-            None => told.push(Told {
+            None => told.push(ProtectionLine {
                 what: vec![what],
                 refused,
             }),
@@ -56,7 +56,7 @@ mod tests {
             protection("b: on core 1", None),
             protection("b: on core 9", Some("no such core")),
         ];
-        let line = |what: &[&'static str], why: Option<&'static str>| Told {
+        let line = |what: &[&'static str], why: Option<&'static str>| ProtectionLine {
             what: what.to_vec(),
             refused: why.map(|why| (why, "run as root")),
         };

@@ -7,7 +7,7 @@ use punctual_runtime::report::{KnobReport, RunReport, Summary};
 use punctual_units::Hertz;
 use punctual_workload::UpdateMode;
 
-use crate::protection::{Told, told};
+use crate::protection::{ProtectionLine, told};
 use crate::verdict::Verdict;
 use crate::{stages, tasks};
 
@@ -236,7 +236,7 @@ fn knob(knob: &KnobReport) -> String {
     }
 }
 
-fn protection(told: &Told) -> String {
+fn protection(told: &ProtectionLine) -> String {
     let what = told.what.join(", ");
     match told.refused {
         None => format!("obtained   {what}"),

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
-use punctual_runtime::linux::Prepared;
+use punctual_runtime::linux::RuntimeBuilder;
 use punctual_store::{Store, StoreOptions};
 use punctual_units::{Clock, Nanos, Share};
 use punctual_workload::{Arrival, Class, Goal, TaskGoal};
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let machine = LinuxMachine::open(LinuxOptions::default())?;
     let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default())?);
     let took: Arc<Mutex<[Vec<Nanos>; 2]>> = Arc::default();
-    let mut runtime = Prepared::new(machine, store);
+    let mut runtime = RuntimeBuilder::new(machine, store);
     let deadline = Nanos::from_millis(40);
     let every = Arrival::Periodic {
         period: Nanos::from_millis(50),

@@ -10,7 +10,7 @@ use punctual_units::{Nanos, Share, TaskId, Time};
 use punctual_workload::JobOutcome;
 
 use crate::causes::Evidence;
-use crate::figures::{TaskFigures, Watched};
+use crate::figures::{TaskFigures, TaskInfo};
 use crate::full_core::FullCore;
 use crate::report::{
     ControllerCosts, EnergyParts, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample, StartUp,
@@ -43,7 +43,7 @@ const OWN_TIME_MAX: Nanos = Nanos::from_secs(100);
 
 /// Time that a step took, on a machine whose decisions take time, and CPU time of our threads meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Took {
+pub struct StepTimes {
     /// Time of the decision.
     pub decision: Option<Nanos>,
     /// Time of setting the knobs.
@@ -97,7 +97,7 @@ pub struct Collector {
 
 impl Collector {
     /// Begins a run of `tasks`, numbered in this order, at `start` with `plan` in force.
-    pub fn new(header: RunHeader, tasks: impl IntoIterator<Item = Watched>, start: Time, plan: Plan) -> Collector {
+    pub fn new(header: RunHeader, tasks: impl IntoIterator<Item = TaskInfo>, start: Time, plan: Plan) -> Collector {
         let settle_s = header.settle_s;
         let figures = |task| TaskFigures::new(task, settle_s);
         Collector {
@@ -247,7 +247,7 @@ impl Collector {
         &mut self,
         step: &Step,
         readings: &Readings,
-        took: Took,
+        took: StepTimes,
         explained: impl Fn(&JobOutcome) -> bool,
     ) -> Sample {
         let window = &step.window;

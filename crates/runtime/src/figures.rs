@@ -26,7 +26,7 @@ const BINS_PER_OCTAVE: f64 = 24.0;
 
 /// Properties of a task that are known before the run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Watched {
+pub struct TaskInfo {
     /// Name of the task in the report.
     pub name: String,
     /// Relative deadline; `None`: a best-effort task, which has no figures of its own.
@@ -38,7 +38,7 @@ pub struct Watched {
 /// Collects the figures of one real-time task.
 #[derive(Clone, Debug)]
 pub struct TaskFigures {
-    watched: Watched,
+    watched: TaskInfo,
     deadline: Nanos,
     responses: Histogram<u64>,
     max: Nanos,
@@ -63,7 +63,7 @@ pub struct TaskFigures {
 impl TaskFigures {
     /// Begins with empty figures, in a run with a start-up of `start_up_s` seconds; `None` for a task without a
     /// deadline. Allocates all memory that it will ever use.
-    pub fn new(watched: Watched, start_up_s: f64) -> Option<TaskFigures> {
+    pub fn new(watched: TaskInfo, start_up_s: f64) -> Option<TaskFigures> {
         Some(TaskFigures {
             deadline: watched.deadline?,
             watched,
@@ -264,7 +264,7 @@ mod tests {
     const DEADLINE: Nanos = Nanos::from_millis(10);
 
     fn figures() -> TaskFigures {
-        let watched = Watched {
+        let watched = TaskInfo {
             name: "steer".into(),
             deadline: Some(DEADLINE),
             goal: TaskGoal::Late(Share::clamped(0.01)),

@@ -22,4 +22,4 @@ pub mod under_way;
 pub use collector::SETTLING;
 pub use error::RuntimeError;
 pub use learn::Learning;
-pub use report::Finished;
+pub use report::FinishedRun;

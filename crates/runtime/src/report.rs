@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// A finished run, with its report.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct FinishedRun {
     /// Report of the run, complete.
     pub report: RunReport,
     /// Event log of the run, if requested.
@@ -237,7 +237,7 @@ pub struct Culprit {
     pub scheduling: Option<Scheduling>,
     /// Activity of the thread while it held the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub doing: Option<Doing>,
+    pub doing: Option<Activity>,
     /// Whether threads of several processes share the name: `thread` and `process` then describe the last one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub several: bool,
@@ -271,7 +271,7 @@ impl Culprit {
 /// Activity of a thread for most of the time in which it held the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Doing {
+pub enum Activity {
     /// Reading, writing and computing in its transaction.
     Working,
     /// Committing, but not waiting for the medium.

@@ -13,9 +13,9 @@ use punctual_platform::linux::KernelTree;
 use punctual_platform::{KnobId, KnobOffer, Neighbours, Offers, Provenance, Range, Refusal};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::collector::SETTLING;
-use punctual_runtime::figures::Watched;
+use punctual_runtime::figures::TaskInfo;
 use punctual_runtime::report::{
-    Finished, KnobReport, LoadReport, PlatformChoice, Protection, RunHeader, RunReport, Watch,
+    FinishedRun, KnobReport, LoadReport, PlatformChoice, Protection, RunHeader, RunReport, Watch,
 };
 use punctual_sim::{Faults, Governor, MachineModel, ModelError as MachineModelError, SimulationError};
 use punctual_store::StoreError;
@@ -23,8 +23,8 @@ use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
 use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, Compiled, ControllerKind, Costs, Excitation, ImpossibleDemand, Pace, Problem, Scenario, SensorStream,
-    Surge, TaskGoal, TaskSpec, Trace,
+    Arrival, CompiledScenario, ControllerKind, Costs, Excitation, ImpossibleDemand, Pace, Problem, Scenario,
+    SensorStream, Surge, TaskGoal, TaskSpec, Trace,
 };
 
 use crate::allocation::{AllocationError, AllocationRequest};
@@ -197,7 +197,7 @@ impl RunError {
 ///
 /// # Errors
 /// [`RunError`]. Whatever was changed on the machine has been restored.
-pub fn run(request: &RunRequest, watch: Watch) -> Result<Finished, RunError> {
+pub fn run(request: &RunRequest, watch: Watch) -> Result<FinishedRun, RunError> {
     check(&request.scenario)?;
     perform(request, None, watch)
 }
@@ -214,7 +214,7 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
     let levels = &request.scenario.excitation;
     let levels = held(levels, &request.scenario);
     let needed = Exciter::new(&levels)?.period();
-    let finished = perform(request, Some(Excite), watch)?;
+    let finished = perform(request, Some(ExcitationRequest), watch)?;
     let (y, u) = recording(&finished.report);
     let got = y.len() as u64;
     if got < needed {
@@ -256,7 +256,7 @@ const EXCITED: &[KnobId] = knobs_of(ControllerKind::Mimo);
 
 /// Asks [`perform`] to move the knobs instead of controlling.
 #[derive(Clone, Copy)]
-struct Excite;
+struct ExcitationRequest;
 
 /// Rows for identification: the means of a window, and the knobs decided at its end (in force in the next one). Of the
 /// updates, the share that was really admitted: the freshness minimum may have added to the knob.
@@ -302,9 +302,9 @@ pub(crate) fn setup(request: &RunRequest) -> Result<RunSetup<'_>, RunError> {
     })
 }
 
-fn perform(request: &RunRequest, excite: Option<Excite>, watch: Watch) -> Result<Finished, RunError> {
+fn perform(request: &RunRequest, excite: Option<ExcitationRequest>, watch: Watch) -> Result<FinishedRun, RunError> {
     let (design, notes) = match excite {
-        Some(Excite) => (None, Vec::new()),
+        Some(ExcitationRequest) => (None, Vec::new()),
         None => design_for(request)?,
     };
     let setup = RunSetup {
@@ -406,7 +406,7 @@ impl RunSetup<'_> {
     }
 
     /// The scenario's programs for a machine with these costs.
-    pub(crate) fn compile(&self, costs: &Costs) -> Result<Compiled, RunError> {
+    pub(crate) fn compile(&self, costs: &Costs) -> Result<CompiledScenario, RunError> {
         Ok(punctual_workload::compile(
             self.scenario(),
             costs,
@@ -609,9 +609,9 @@ impl RunSetup<'_> {
     }
 
     /// Name, deadline and goal of each task, which the report watches.
-    pub(crate) fn watched(&self) -> Vec<Watched> {
+    pub(crate) fn watched(&self) -> Vec<TaskInfo> {
         let scenario = self.scenario();
-        let watched = |(task, goal): (&TaskSpec, Option<TaskGoal>)| Watched {
+        let watched = |(task, goal): (&TaskSpec, Option<TaskGoal>)| TaskInfo {
             name: task.name.clone(),
             deadline: task.deadline(),
             goal: goal.unwrap_or(scenario.goal.tasks),

@@ -8,10 +8,10 @@ use punctual_cores::{Limits, Placement};
 use punctual_loop::{Answer, Decision, Event, EventLog, LOG_VERSION, Regulator, RegulatorOptions, Vitals};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::causes::Evidence;
-use punctual_runtime::collector::{Collector, Ending, Took};
-use punctual_runtime::report::{Culprit, Doing, EnergyParts, Finished, Progress, Protection, Watch, refused};
+use punctual_runtime::collector::{Collector, Ending, StepTimes};
+use punctual_runtime::report::{Activity, Culprit, EnergyParts, FinishedRun, Progress, Protection, Watch, refused};
 use punctual_runtime::under_way::UnderWay;
-use punctual_sim::{self as sim, Faulty, Keeps, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
+use punctual_sim::{self as sim, Blocker, Faulty, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
@@ -26,7 +26,7 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 const FIGURES_EVERY: Nanos = Nanos::from_secs(5);
 
 /// Runs the scenario in simulated time.
-pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<Finished, RunError> {
+pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun, RunError> {
     let scenario = setup.scenario();
     let request = setup.request;
     let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);
@@ -142,11 +142,11 @@ struct Splits {
 
 /// Causes that delayed a job of a task with a deadline; all waits that its split has are named.
 fn evidence(waits: &Waits, names: &[String]) -> Evidence {
-    let took = |by: Other, keeps: Keeps| {
+    let took = |by: Other, keeps: Blocker| {
         let same = waits.by.iter().filter(|wait| (wait.by, wait.keeps) == (by, keeps));
         same.map(|wait| wait.took).sum::<Nanos>()
     };
-    let culprit = |by: Other, doing: Option<Doing>, took: Nanos| Culprit {
+    let culprit = |by: Other, doing: Option<Activity>, took: Nanos| Culprit {
         doing,
         us: took.as_micros_f64(),
         ..Culprit::named(match by {
@@ -158,16 +158,16 @@ fn evidence(waits: &Waits, names: &[String]) -> Evidence {
     };
     // Whatever a holder of the lock did meanwhile, it is one culprit.
     let holder = |wait: &Wait| {
-        let [working, committing] = [Keeps::Lock, Keeps::Commit].map(|keeps| took(wait.by, keeps));
+        let [working, committing] = [Blocker::Lock, Blocker::Commit].map(|keeps| took(wait.by, keeps));
         let doing = if committing > working {
-            Doing::Committing
+            Activity::Committing
         } else {
-            Doing::Working
+            Activity::Working
         };
         culprit(wait.by, Some(doing), working + committing)
     };
     let longest_first = |lock: bool| {
-        let of_kind = waits.by.iter().filter(|wait| (wait.keeps != Keeps::Core) == lock);
+        let of_kind = waits.by.iter().filter(|wait| (wait.keeps != Blocker::Core) == lock);
         let mut culprits: Vec<Culprit> = of_kind
             .map(|wait| {
                 if lock {
@@ -361,7 +361,7 @@ impl Run<'_> {
         };
         self.act(step.plan);
         // No probe here: nothing takes a core from the simulated machine but what it simulates.
-        let sample = self.collector.step(&step, &readings, Took::default(), |_| false);
+        let sample = self.collector.step(&step, &readings, StepTimes::default(), |_| false);
         if watch(Progress::Sample(&sample)).is_break() {
             return ControlFlow::Break(());
         }
@@ -390,7 +390,7 @@ impl Run<'_> {
         answer
     }
 
-    fn finish(mut self, log: Option<EventLog>) -> Finished {
+    fn finish(mut self, log: Option<EventLog>) -> FinishedRun {
         if let Some(Splits { changes, .. }) = self.splits {
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));
@@ -414,6 +414,6 @@ impl Run<'_> {
         });
         let mut report = self.collector.finish(ending);
         report.lending = lending;
-        Finished { report, log }
+        FinishedRun { report, log }
     }
 }

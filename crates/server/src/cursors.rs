@@ -18,14 +18,14 @@ pub const CURSORS_MAX: usize = 4096;
 #[derive(Debug)]
 pub enum Cursors {
     /// Cursors are numbers of keys kept here.
-    Numbered(Mutex<Kept>),
+    Numbered(Mutex<ScanKeys>),
     /// Cursors are keys, spelled in hexadecimal digits.
     Spelled,
 }
 
 /// The last keys of scans, in slots that are reused in turn.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct ScanKeys {
     issued: u64,
     keys: Vec<Vec<u8>>,
 }
@@ -73,7 +73,7 @@ impl Cursors {
     }
 }
 
-impl Kept {
+impl ScanKeys {
     fn keep(&mut self, key: Vec<u8>) -> u64 {
         self.issued += 1;
         let at = (self.issued - 1) as usize % CURSORS_MAX;

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use punctual_store::engine::Durability;
 
-use crate::resp::Version;
+use crate::resp::Resp;
 use crate::session::Session;
 use crate::tasks::TasksNow;
-use crate::work::{Counts, Stage};
+use crate::work::{Counts, LateStage};
 
 /// The server's state, for INFO.
 pub struct About<'a> {
@@ -105,10 +105,10 @@ pub fn text(about: &About<'_>, wanted: &[String]) -> String {
     );
     let mut latency = Vec::new();
     for (at, spent, stage) in [
-        ("late_before_queue", "late_before_queue_us", Stage::Before),
-        ("late_in_queue", "late_queue_us", Stage::Queue),
-        ("late_at_lock", "late_lock_us", Stage::Lock),
-        ("late_in_store", "late_store_us", Stage::Store),
+        ("late_before_queue", "late_before_queue_us", LateStage::Before),
+        ("late_in_queue", "late_queue_us", LateStage::Queue),
+        ("late_at_lock", "late_lock_us", LateStage::Lock),
+        ("late_in_store", "late_store_us", LateStage::Store),
     ] {
         latency.push((at, load(counts.late_at(stage)).to_string()));
         latency.push((spent, (load(counts.late_spent(stage)) / 1_000).to_string()));
@@ -150,7 +150,7 @@ pub fn client(session: &Session, address: &str, here: &str, age_s: u64, idle_s: 
         session.queued(),
         session.last,
         session.login.user(),
-        if session.version == Version::Three { 3 } else { 2 },
+        if session.version == Resp::Three { 3 } else { 2 },
         session.library.0,
         session.library.1,
         session.time_left.map_or(0, |left| left.0 / 1_000_000),

@@ -34,4 +34,4 @@ pub mod tls;
 pub mod users;
 pub mod work;
 
-pub use node::{Listening, Options, Running, ServeError};
+pub use node::{Listening, Options, RunningServer, ServeError};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::commands::{Command, Verb};
 use crate::resp::request::Request;
-use crate::resp::{Bounds, Version};
+use crate::resp::{Bounds, Resp};
 use crate::users::{PASSWORD_MAX, Right, Users};
 
 const NO_USERS: &str = "ERR this server has no users, and is reached by this machine alone: connect without AUTH";
@@ -21,16 +21,16 @@ pub const WRONG_PASSWORDS_MAX: u32 = 3;
 
 /// A client's claim to be a user. `Debug` does not show its password.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Claimed {
+pub struct LoginClaim {
     /// Index of the user of that name; `None` if there is no such user.
     pub user: Option<usize>,
     /// The password, cut off one byte beyond the longest.
     pub password: Vec<u8>,
 }
 
-impl fmt::Debug for Claimed {
+impl fmt::Debug for LoginClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Claimed({:?}, ..)", self.user)
+        write!(f, "LoginClaim({:?}, ..)", self.user)
     }
 }
 
@@ -40,14 +40,14 @@ pub enum Entry {
     /// The connection is admitted.
     Admitted,
     /// The password has to be checked first, which takes a tenth of a second.
-    ToCheck(Claimed),
+    ToCheck(LoginClaim),
 }
 
 /// The arguments of HELLO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// Protocol version from now on.
-    pub version: Version,
+    pub version: Resp,
     /// The connection's new name; `None` keeps its name.
     pub name: Option<String>,
     /// User name and password of the option AUTH.
@@ -59,7 +59,7 @@ impl Greeting {
     ///
     /// # Errors
     /// The error reply.
-    pub fn read(request: &Request, version: Version) -> Result<Greeting, String> {
+    pub fn read(request: &Request, version: Resp) -> Result<Greeting, String> {
         let mut greeting = Greeting {
             version,
             name: None,
@@ -69,8 +69,8 @@ impl Greeting {
             return Ok(greeting);
         }
         greeting.version = match request.argument(1) {
-            b"2" => Version::Two,
-            b"3" => Version::Three,
+            b"2" => Resp::Two,
+            b"3" => Resp::Three,
             other if other.iter().all(u8::is_ascii_digit) => {
                 return Err("NOPROTO unsupported protocol version".into());
             }
@@ -220,7 +220,7 @@ impl Login {
                 self.user = user;
                 Entry::Admitted
             }
-            user => Entry::ToCheck(Claimed {
+            user => Entry::ToCheck(LoginClaim {
                 user,
                 password: password.to_vec(),
             }),

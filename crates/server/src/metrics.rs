@@ -1,7 +1,7 @@
 //! Figures for Prometheus: a page of text on a port of this machine alone, of a server or of any other program.
 //!
 //! A thread of its own serves one reader at a time, so that no reader costs the event loop anything. Values that only
-//! the event loop knows (connections, bytes) it stores in `Figures` a few times a second.
+//! the event loop knows (connections, bytes) it stores in `Gauges` a few times a second.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -15,8 +15,8 @@ use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::Nanos;
 
-use crate::pool::Shared;
-use crate::work::{Counts, Stage};
+use crate::pool::PoolState;
+use crate::work::{Counts, LateStage};
 
 /// Time limit for a reader's request, and for each part of the page.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Values of the event loop, which it stores a few times a second.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct Gauges {
     pub connections: AtomicU64,
     pub begun: AtomicU64,
     pub refused: AtomicU64,
@@ -169,7 +169,7 @@ pub(crate) fn requests(page: &mut String, counts: &Counts) {
             outcome("backlog", &counts.backlog),
         ],
     );
-    let stages = Stage::ALL.map(|(name, stage)| (format!("{{stage=\"{name}\"}}"), stage));
+    let stages = LateStage::ALL.map(|(name, stage)| (format!("{{stage=\"{name}\"}}"), stage));
     let found = stages
         .clone()
         .map(|(labels, stage)| (labels, load(counts.late_at(stage)) as f64));
@@ -192,7 +192,7 @@ pub(crate) fn requests(page: &mut String, counts: &Counts) {
 }
 
 /// The page of a server.
-pub(crate) fn text<E: Engine + 'static, O: Os>(shared: &Shared<E, O>, figures: &Figures, limits: &Limits) -> String {
+pub(crate) fn text<E: Engine + 'static, O: Os>(shared: &PoolState<E, O>, figures: &Gauges, limits: &Limits) -> String {
     let mut page = String::new();
     requests(&mut page, &shared.counts);
     queue(&mut page, shared, limits);
@@ -201,7 +201,7 @@ pub(crate) fn text<E: Engine + 'static, O: Os>(shared: &Shared<E, O>, figures: &
     page
 }
 
-fn queue<E: Engine + 'static, O: Os>(page: &mut String, shared: &Shared<E, O>, limits: &Limits) {
+fn queue<E: Engine + 'static, O: Os>(page: &mut String, shared: &PoolState<E, O>, limits: &Limits) {
     let commits = load(&shared.counts.commits) as f64;
     let (waiting, max) = (shared.waiting() as f64, limits.queue as f64);
     let waited = seconds(load(&shared.counts.waited));
@@ -231,7 +231,7 @@ fn queue<E: Engine + 'static, O: Os>(page: &mut String, shared: &Shared<E, O>, l
     );
 }
 
-fn connections(page: &mut String, figures: &Figures, limits: &Limits) {
+fn connections(page: &mut String, figures: &Gauges, limits: &Limits) {
     let of = |figure: &AtomicU64| load(figure) as f64;
     let (max, bytes_max) = (limits.connections as f64, limits.bytes as f64);
     let begun = "Connections that there ever were.";
@@ -265,7 +265,7 @@ fn connections(page: &mut String, figures: &Figures, limits: &Limits) {
     );
 }
 
-fn objects<E: Engine + 'static, O: Os>(page: &mut String, shared: &Shared<E, O>) {
+fn objects<E: Engine + 'static, O: Os>(page: &mut String, shared: &PoolState<E, O>) {
     let (mut ages, mut without, mut oldest) = (Vec::new(), 0_u32, Nanos::ZERO);
     let objects = shared.objects();
     let known = shared.store.objects() as f64;

@@ -13,7 +13,7 @@ use punctual_units::{Nanos, ObjectId, Time};
 use crate::cursors::Cursors;
 use crate::forecast::{Ahead, TOGETHER, reserve};
 use crate::queue::{Lane, Open, Queue};
-use crate::work::{Counts, Done, Job, Spent, TAKEN_MAX, Temporal, Worker};
+use crate::work::{BatchTimes, Counts, Job, JobReply, TAKEN_MAX, Temporal, Worker};
 
 /// The most changes that wait for the event loop; the store's watch counts those beyond as missed.
 const CHANGES_MAX: usize = 4096;
@@ -24,7 +24,7 @@ const SWEEP_EVERY: Nanos = Nanos::from_secs(1);
 
 /// A change of a key, to be reported to subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum KeyNotice {
     /// A record was set; its key.
     Set(Vec<u8>),
     /// A record was removed; its key.
@@ -36,7 +36,7 @@ pub enum Told {
 }
 
 /// State that the pool and the event loop share.
-pub struct Shared<E: Engine, O: Os> {
+pub struct PoolState<E: Engine, O: Os> {
     pub store: Arc<Store<E, O>>,
     pub os: O,
     pub counts: Counts,
@@ -45,8 +45,8 @@ pub struct Shared<E: Engine, O: Os> {
     state: O::Lock<State>,
     /// The parker of each thread of the pool, and last the keeper's.
     parkers: Vec<O::Parker>,
-    done: O::Lock<Vec<Done>>,
-    told: O::Lock<Vec<Told>>,
+    done: O::Lock<Vec<JobReply>>,
+    told: O::Lock<Vec<KeyNotice>>,
     stopping: AtomicBool,
     /// Whether a thread of the pool has panicked; then the server ends.
     failed: AtomicBool,
@@ -95,7 +95,7 @@ pub struct PoolOptions {
 pub struct Pool(Vec<JoinHandle<()>>);
 
 /// Reports a panic of the thread that owns it: sets `failed` and wakes the event loop.
-struct Watchman<'s, E: Engine, O: Os>(&'s Shared<E, O>);
+struct Watchman<'s, E: Engine, O: Os>(&'s PoolState<E, O>);
 
 impl<E: Engine, O: Os> Drop for Watchman<'_, E, O> {
     fn drop(&mut self) {
@@ -106,7 +106,7 @@ impl<E: Engine, O: Os> Drop for Watchman<'_, E, O> {
     }
 }
 
-impl<E: Engine + 'static, O: Os> Shared<E, O> {
+impl<E: Engine + 'static, O: Os> PoolState<E, O> {
     /// Starts the threads of the pool and the keeper.
     ///
     /// # Errors
@@ -115,9 +115,9 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         store: Arc<Store<E, O>>,
         options: &PoolOptions,
         wake: Box<dyn Fn() + Send + Sync>,
-    ) -> std::io::Result<(Arc<Shared<E, O>>, Pool)> {
+    ) -> std::io::Result<(Arc<PoolState<E, O>>, Pool)> {
         let os = store.os().clone();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             state: os.new_lock(State {
                 queue: Queue::new(options.queue_max),
                 ahead: Default::default(),
@@ -210,12 +210,12 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
     }
 
     /// Takes all results since the last call.
-    pub fn take_done(&self, done: &mut Vec<Done>) {
+    pub fn take_done(&self, done: &mut Vec<JobReply>) {
         std::mem::swap(&mut *self.done.lock(), done);
     }
 
     /// Takes all changes since the last call.
-    pub fn take_told(&self) -> Vec<Told> {
+    pub fn take_told(&self) -> Vec<KeyNotice> {
         std::mem::take(&mut *self.told.lock())
     }
 
@@ -252,7 +252,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
                 let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
                 objects.push((key.to_vec(), object));
             },
-            spent: Spent::default(),
+            spent: BatchTimes::default(),
         };
         let mut done = Vec::new();
         loop {
@@ -357,10 +357,10 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
             while !shared.is_stopping() {
                 let told = match watch.wait(shared.os.now() + LOOK_EVERY) {
                     None => continue,
-                    Some(Change::Put { key }) => Told::Set(key.to_vec()),
-                    Some(Change::Deleted { key }) => Told::Removed(key.to_vec()),
-                    Some(Change::Updated { key, .. }) => Told::Updated(key.to_vec()),
-                    Some(Change::Missed { changes }) => Told::Missed(changes),
+                    Some(Change::Put { key }) => KeyNotice::Set(key.to_vec()),
+                    Some(Change::Deleted { key }) => KeyNotice::Removed(key.to_vec()),
+                    Some(Change::Updated { key, .. }) => KeyNotice::Updated(key.to_vec()),
+                    Some(Change::Missed { changes }) => KeyNotice::Missed(changes),
                 };
                 // While the event loop is behind, this thread waits, and the watch counts the changes that it misses.
                 while shared.told.lock().len() >= CHANGES_MAX && !shared.is_stopping() {
@@ -383,7 +383,7 @@ impl<E: Engine + 'static, O: Os> Shared<E, O> {
         Ok(())
     }
 
-    /// Waits for all threads to end, after [`stop`](Shared::stop).
+    /// Waits for all threads to end, after [`stop`](PoolState::stop).
     pub fn join(&self, pool: Pool) {
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
         for thread in pool.0.into_iter().chain(listener) {

@@ -24,7 +24,7 @@ fn rest(took: Duration) -> Duration {
 }
 
 /// A connection's claim to be a user, with a password to check.
-pub struct Claim {
+pub struct PasswordClaim {
     /// The connection that makes the claim.
     pub connection: Handle,
     /// Index of the user; `None` where no user has the name.
@@ -34,7 +34,7 @@ pub struct Claim {
 }
 
 /// Result of a password check.
-pub struct Judged {
+pub struct PasswordCheck {
     /// The connection that made the claim.
     pub connection: Handle,
     /// Index of the user; `None` where the password was wrong.
@@ -43,8 +43,8 @@ pub struct Judged {
 
 /// Handle of the thread, which ends when this is dropped.
 pub struct Prover {
-    claims: SyncSender<Claim>,
-    judged: Arc<Mutex<Vec<Judged>>>,
+    claims: SyncSender<PasswordClaim>,
+    judged: Arc<Mutex<Vec<PasswordCheck>>>,
 }
 
 impl Prover {
@@ -53,7 +53,7 @@ impl Prover {
     /// # Errors
     /// The system refuses to start a thread.
     pub fn start(users: Arc<Users>, wake: impl Fn() + Send + 'static) -> std::io::Result<Prover> {
-        let (claims, taken) = sync_channel::<Claim>(CLAIMS_MAX);
+        let (claims, taken) = sync_channel::<PasswordClaim>(CLAIMS_MAX);
         let judged = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&judged);
         let prove = move || {
@@ -61,7 +61,7 @@ impl Prover {
                 let begin = Instant::now();
                 let is_right = users.check(claim.user, &claim.password);
                 let took = begin.elapsed();
-                told.lock().unwrap_or_else(PoisonError::into_inner).push(Judged {
+                told.lock().unwrap_or_else(PoisonError::into_inner).push(PasswordCheck {
                     connection: claim.connection,
                     user: claim.user.filter(|_| is_right),
                 });
@@ -77,12 +77,12 @@ impl Prover {
     }
 
     /// Queues a claim; returns whether there was room.
-    pub fn ask(&self, claim: Claim) -> bool {
+    pub fn ask(&self, claim: PasswordClaim) -> bool {
         self.claims.try_send(claim).is_ok()
     }
 
     /// Takes all results since the last call.
-    pub fn take(&self) -> Vec<Judged> {
+    pub fn take(&self) -> Vec<PasswordCheck> {
         std::mem::take(&mut *self.judged.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

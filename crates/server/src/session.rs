@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use punctual_units::{Nanos, Time};
 
-use crate::commands::{self, Class, Command, Place, Refused, TABLE, Verb, wrong_number_of_arguments};
+use crate::commands::{self, Class, Command, Failure, Scope, TABLE, Verb, wrong_number_of_arguments};
 use crate::glob::{PATTERN_MAX, matches};
-use crate::login::{Claimed, Entry, Greeting, Login, NO_HTTP, is_http, plain};
+use crate::login::{Entry, Greeting, Login, LoginClaim, NO_HTTP, is_http, plain};
 use crate::resp::request::Request;
-use crate::resp::{Bounds, Value, Version, Writer};
+use crate::resp::{Bounds, Reply, Resp, Writer};
 use crate::subscribers::CHANNEL_MAX;
 use crate::users::Users;
 use crate::work::Flushing;
@@ -35,7 +35,7 @@ pub const DEADLINE_MS_MAX: i64 = 86_400_000;
 
 /// A command for the store, with its arguments and its deadline.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Call {
     /// Entry of the command in `TABLE`.
     pub command: &'static Command,
     /// The arguments, the name first.
@@ -48,10 +48,10 @@ pub struct Asked {
     pub flushing: Option<Flushing>,
 }
 
-impl Asked {
+impl Call {
     /// Makes a command that has not begun.
-    pub fn new(command: &'static Command, request: Request, deadline: Time, arrived: Time) -> Asked {
-        Asked {
+    pub fn new(command: &'static Command, request: Request, deadline: Time, arrived: Time) -> Call {
+        Call {
             command,
             request,
             deadline,
@@ -62,20 +62,20 @@ impl Asked {
 
     /// Bytes of the arguments and of this entry.
     pub fn bytes(&self) -> usize {
-        self.request.bytes() + size_of::<Asked>() - size_of::<Request>()
+        self.request.bytes() + size_of::<Call>() - size_of::<Request>()
     }
 }
 
 /// A key and its value when WATCH read it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Watched {
+pub struct WatchedKey {
     /// The key as the client gave it.
     pub key: Vec<u8>,
     /// The record's bytes; `None` if there was no record.
     pub value: Option<Vec<u8>>,
 }
 
-impl Watched {
+impl WatchedKey {
     /// Bytes of key and value, with the overhead of an entry.
     pub fn bytes(&self) -> usize {
         self.key.len() + self.value.as_ref().map_or(0, Vec::len) + ENTRY_BYTES
@@ -84,7 +84,7 @@ impl Watched {
 
 /// How the event loop goes on with a request.
 #[derive(Debug)]
-pub enum Step {
+pub enum Next {
     /// Nothing is left to do: the reply is written.
     Answered,
     /// The request's deadline has passed; no reply is written. Holds when the request was read.
@@ -94,9 +94,9 @@ pub enum Step {
     /// The session is to be reset and its subscriptions removed; the reply is written.
     Reset,
     /// Carry out one command on the pool.
-    Ask(Asked),
+    Ask(Call),
     /// Carry out MULTI's commands on the pool if the watched records are unchanged, by the deadline.
-    Exec(Vec<Asked>, Vec<Watched>, Time),
+    Exec(Vec<Call>, Vec<WatchedKey>, Time),
     /// Read the values of keys for WATCH on the pool, by the deadline.
     Watch(Request, Time),
     /// Subscribe to channels (`true`: patterns).
@@ -112,12 +112,12 @@ pub enum Step {
     /// Reply with the server's figures.
     Info(Request),
     /// Check a password, then answer this request.
-    Claim(Claimed, Request),
+    Claim(LoginClaim, Request),
 }
 
 /// Settings of the server that sessions report.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct ServerSettings {
     /// Names and values for CONFIG GET.
     pub config: BTreeMap<&'static str, String>,
 }
@@ -132,7 +132,7 @@ pub struct Session {
     /// Name and version of the client's library, from CLIENT SETINFO.
     pub library: (String, String),
     /// The protocol version of replies.
-    pub version: Version,
+    pub version: Resp,
     /// Time that each request has from its arrival, unless DEADLINE gives another; `None`: no deadline.
     pub time_left: Option<Nanos>,
     /// The channels that the connection subscribes to.
@@ -144,7 +144,7 @@ pub struct Session {
     /// Bytes of channels and patterns, here and in the event loop's table of subscribers.
     heard: usize,
     multi: Option<Multi>,
-    watched: Vec<Watched>,
+    watched: Vec<WatchedKey>,
     watched_bytes: usize,
     /// The user of the connection.
     pub login: Login,
@@ -153,7 +153,7 @@ pub struct Session {
 /// Commands between MULTI and EXEC.
 #[derive(Debug, Default)]
 struct Multi {
-    queued: Vec<Asked>,
+    queued: Vec<Call>,
     bytes: usize,
     /// Whether a command was refused; then EXEC does nothing.
     broken: bool,
@@ -186,17 +186,17 @@ impl Session {
     pub fn judged(&mut self, request: &Request, user: Option<usize>, out: &mut Vec<u8>) {
         let value = match self.login.judged(user) {
             Ok(()) => self.admitted(request),
-            Err(error) => Value::Error(error),
+            Err(error) => Reply::Error(error),
         };
         self.say(&value, out);
     }
 
     /// Reply to AUTH or HELLO once the user is admitted.
-    fn admitted(&mut self, request: &Request) -> Value {
+    fn admitted(&mut self, request: &Request) -> Reply {
         if request.argument(0).eq_ignore_ascii_case(b"auth") {
-            return Value::ok();
+            return Reply::ok();
         }
-        Greeting::read(request, self.version).map_or_else(Value::Error, |greeting| self.greet(greeting))
+        Greeting::read(request, self.version).map_or_else(Reply::Error, |greeting| self.greet(greeting))
     }
 
     /// Number of channels and patterns that the connection subscribes to.
@@ -239,7 +239,7 @@ impl Session {
     }
 
     /// Adds the records that WATCH has read.
-    pub fn watch(&mut self, read: Vec<Watched>) {
+    pub fn watch(&mut self, read: Vec<WatchedKey>) {
         for watched in read {
             // A key that is watched already keeps its first value.
             if !self.watched.iter().any(|known| known.key == watched.key) {
@@ -249,7 +249,7 @@ impl Session {
         }
     }
 
-    fn unwatch(&mut self) -> Vec<Watched> {
+    fn unwatch(&mut self) -> Vec<WatchedKey> {
         self.watched_bytes = 0;
         std::mem::take(&mut self.watched)
     }
@@ -269,12 +269,12 @@ impl Session {
         mut request: Request,
         arrived: Time,
         now: Time,
-        settings: &Settings,
+        settings: &ServerSettings,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Next {
         if is_http(&request) {
-            self.say(&Value::Error(NO_HTTP.into()), out);
-            return Step::Close;
+            self.say(&Reply::Error(NO_HTTP.into()), out);
+            return Next::Close;
         }
         let mut deadline = self.time_left.map_or(Time::MAX, |left| arrived + left);
         if request.argument(0).eq_ignore_ascii_case(b"deadline") {
@@ -295,15 +295,15 @@ impl Session {
         // A command queued by MULTI has the deadline of EXEC.
         let is_queued = self.multi.is_some() && !matches!(command.verb, Verb::Exec | Verb::Discard);
         if now > deadline && !is_queued && self.multi.is_none() {
-            return Step::Late(arrived);
+            return Next::Late(arrived);
         }
         if is_queued && !matches!(command.verb, Verb::Reset | Verb::Quit) {
             return self.queue(command, request, arrived, out);
         }
         match command.place {
-            Place::Transaction | Place::Store => Step::Ask(Asked::new(command, request, deadline, arrived)),
-            Place::Anywhere => self.answer(command, &request, out),
-            Place::Connection => self.own(command, request, deadline, settings, out),
+            Scope::Transaction | Scope::Store => Next::Ask(Call::new(command, request, deadline, arrived)),
+            Scope::Anywhere => self.answer(command, &request, out),
+            Scope::Connection => self.own(command, request, deadline, settings, out),
         }
     }
 
@@ -314,7 +314,7 @@ impl Session {
         } else {
             0
         };
-        let is_plain = |command: &Command| matches!(command.place, Place::Transaction | Place::Store);
+        let is_plain = |command: &Command| matches!(command.place, Scope::Transaction | Scope::Store);
         self.multi.is_none() && commands::find(request.argument(behind)).is_some_and(is_plain)
     }
 
@@ -349,7 +349,7 @@ impl Session {
             Verb::Quit,
             Verb::Reset,
         ];
-        if self.version == Version::Two && self.subscriptions() > 0 && !hears.contains(&command.verb) {
+        if self.version == Resp::Two && self.subscriptions() > 0 && !hears.contains(&command.verb) {
             return Err(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
                  this context",
@@ -359,23 +359,23 @@ impl Session {
         Ok(command)
     }
 
-    fn refuse(&mut self, error: &str, out: &mut Vec<u8>) -> Step {
+    fn refuse(&mut self, error: &str, out: &mut Vec<u8>) -> Next {
         if let Some(multi) = &mut self.multi {
             multi.broken = true;
         }
-        self.say(&Value::Error(error.to_owned()), out);
-        Step::Answered
+        self.say(&Reply::Error(error.to_owned()), out);
+        Next::Answered
     }
 
-    fn say(&self, value: &Value, out: &mut Vec<u8>) {
+    fn say(&self, value: &Reply, out: &mut Vec<u8>) {
         Writer::new(out, self.version).value(value);
     }
 
-    fn queue(&mut self, command: &'static Command, request: Request, arrived: Time, out: &mut Vec<u8>) -> Step {
+    fn queue(&mut self, command: &'static Command, request: Request, arrived: Time, out: &mut Vec<u8>) -> Next {
         let error = match (command.verb, command.place) {
             (Verb::Multi, _) => Some("ERR MULTI calls can not be nested".to_owned()),
             (Verb::Watch, _) => Some("ERR WATCH inside MULTI is not allowed".to_owned()),
-            (_, Place::Transaction | Place::Anywhere) => None,
+            (_, Scope::Transaction | Scope::Anywhere) => None,
             _ => Some(format!(
                 "ERR {} is not taken within MULTI here",
                 command.name.to_uppercase()
@@ -384,9 +384,9 @@ impl Session {
         // As in Redis, these two get an error, and EXEC still carries out the other commands.
         let is_harmless = matches!(command.verb, Verb::Multi | Verb::Watch);
         let Some(multi) = &mut self.multi else {
-            return Step::Answered;
+            return Next::Answered;
         };
-        multi.bytes += request.bytes() + size_of::<Asked>() - size_of::<Request>();
+        multi.bytes += request.bytes() + size_of::<Call>() - size_of::<Request>();
         let error = error.or_else(|| {
             (multi.queued.len() >= QUEUED_MAX || multi.bytes > QUEUED_BYTES_MAX)
                 .then(|| format!("ERR at most {QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes within MULTI"))
@@ -394,29 +394,29 @@ impl Session {
         match error {
             Some(error) => {
                 multi.broken |= !is_harmless;
-                self.say(&Value::Error(error), out);
+                self.say(&Reply::Error(error), out);
             }
             None => {
-                multi.queued.push(Asked::new(command, request, Time::MAX, arrived));
-                self.say(&Value::Simple("QUEUED".into()), out);
+                multi.queued.push(Call::new(command, request, Time::MAX, arrived));
+                self.say(&Reply::Simple("QUEUED".into()), out);
             }
         }
-        Step::Answered
+        Next::Answered
     }
 
-    fn answer(&mut self, command: &Command, request: &Request, out: &mut Vec<u8>) -> Step {
-        if command.verb == Verb::Ping && self.version == Version::Two && self.subscriptions() > 0 {
+    fn answer(&mut self, command: &Command, request: &Request, out: &mut Vec<u8>) -> Next {
+        if command.verb == Verb::Ping && self.version == Resp::Two && self.subscriptions() > 0 {
             let said = request.argument(1);
-            self.say(&Value::Array(vec![Value::bulk("pong"), Value::bulk(said)]), out);
-            return Step::Answered;
+            self.say(&Reply::Array(vec![Reply::bulk("pong"), Reply::bulk(said)]), out);
+            return Next::Answered;
         }
         let mut writer = Writer::new(out, self.version);
         match commands::anywhere(command.verb, request, &mut writer) {
             Ok(()) => {}
-            Err(Refused::Reply(error)) => writer.error(&error),
-            Err(Refused::Store(error)) => writer.error(&format!("ERR {error}")),
+            Err(Failure::Reply(error)) => writer.error(&error),
+            Err(Failure::Store(error)) => writer.error(&format!("ERR {error}")),
         }
-        Step::Answered
+        Next::Answered
     }
 
     /// Carries out commands about the connection.
@@ -425,13 +425,13 @@ impl Session {
         command: &Command,
         request: Request,
         deadline: Time,
-        settings: &Settings,
+        settings: &ServerSettings,
         out: &mut Vec<u8>,
-    ) -> Step {
+    ) -> Next {
         let value = match command.verb {
             Verb::Multi => {
                 self.multi = Some(Multi::default());
-                Value::ok()
+                Reply::ok()
             }
             Verb::Exec => {
                 let Some(multi) = self.multi.take() else {
@@ -442,19 +442,19 @@ impl Session {
                     let error = "EXECABORT Transaction discarded because of previous errors.";
                     return self.refuse(error, out);
                 }
-                return Step::Exec(multi.queued, watched, deadline);
+                return Next::Exec(multi.queued, watched, deadline);
             }
             Verb::Discard => {
                 if self.multi.take().is_none() {
                     return self.refuse("ERR DISCARD without MULTI", out);
                 }
                 self.unwatch();
-                Value::ok()
+                Reply::ok()
             }
-            Verb::Watch => return Step::Watch(request, deadline),
+            Verb::Watch => return Next::Watch(request, deadline),
             Verb::Unwatch => {
                 self.unwatch();
-                Value::ok()
+                Reply::ok()
             }
             Verb::Subscribe | Verb::PSubscribe => {
                 if self.subscriptions() + request.len() - 1 > SUBSCRIPTIONS_MAX {
@@ -470,10 +470,10 @@ impl Session {
                 if request.from(1).any(|name| name.len() > max) {
                     return self.refuse(&format!("ERR a {what} has at most {max} bytes"), out);
                 }
-                return Step::Subscribe(request, patterns);
+                return Next::Subscribe(request, patterns);
             }
             Verb::Unsubscribe | Verb::PUnsubscribe => {
-                return Step::Unsubscribe(request, command.verb == Verb::PUnsubscribe);
+                return Next::Unsubscribe(request, command.verb == Verb::PUnsubscribe);
             }
             Verb::Publish => {
                 let (channel, message) = (request.argument(1).len(), request.argument(2).len());
@@ -481,16 +481,16 @@ impl Session {
                     let error = format!("ERR a channel has at most {CHANNEL_MAX} bytes, a message {MESSAGE_MAX}");
                     return self.refuse(&error, out);
                 }
-                return Step::Publish(request);
+                return Next::Publish(request);
             }
-            Verb::Info => return Step::Info(request),
+            Verb::Info => return Next::Info(request),
             Verb::Quit => {
-                self.say(&Value::ok(), out);
-                return Step::Close;
+                self.say(&Reply::ok(), out);
+                return Next::Close;
             }
             Verb::Reset => {
-                self.say(&Value::Simple("RESET".into()), out);
-                return Step::Reset;
+                self.say(&Reply::Simple("RESET".into()), out);
+                return Next::Reset;
             }
             Verb::Hello | Verb::Auth => {
                 let entry = match command.verb {
@@ -499,46 +499,46 @@ impl Session {
                 };
                 match entry {
                     Ok(Entry::Admitted) => self.admitted(&request),
-                    Ok(Entry::ToCheck(claimed)) => return Step::Claim(claimed, request),
-                    Err(error) => Value::Error(error),
+                    Ok(Entry::ToCheck(claimed)) => return Next::Claim(claimed, request),
+                    Err(error) => Reply::Error(error),
                 }
             }
             Verb::Acl if request.len() == 2 && request.argument(1).eq_ignore_ascii_case(b"whoami") => {
-                Value::bulk(self.login.user())
+                Reply::bulk(self.login.user())
             }
-            Verb::Acl => Value::Error(unknown_part("ACL", &request)),
+            Verb::Acl => Reply::Error(unknown_part("ACL", &request)),
             Verb::Client => match self.client(&request) {
                 Ok(Ok(value)) => value,
                 Ok(Err(step)) => return step,
-                Err(error) => Value::Error(error),
+                Err(error) => Reply::Error(error),
             },
             Verb::Cmd => described(&request),
             Verb::Config => config(&request, settings),
-            _ => Value::Error(unknown(&request)),
+            _ => Reply::Error(unknown(&request)),
         };
         self.say(&value, out);
-        Step::Answered
+        Next::Answered
     }
 
-    fn greet(&mut self, greeting: Greeting) -> Value {
+    fn greet(&mut self, greeting: Greeting) -> Reply {
         let Greeting { version, name, .. } = greeting;
         self.version = version;
         if let Some(name) = name {
             self.name = name;
         }
-        let pair = |key: &str, value| (Value::bulk(key), value);
-        Value::Map(vec![
-            pair("server", Value::bulk("punctual")),
-            pair("version", Value::bulk(env!("CARGO_PKG_VERSION"))),
-            pair("proto", Value::Integer(if version == Version::Three { 3 } else { 2 })),
-            pair("id", Value::Integer(self.id as i64)),
-            pair("mode", Value::bulk("standalone")),
-            pair("role", Value::bulk("master")),
-            pair("modules", Value::Array(Vec::new())),
+        let pair = |key: &str, value| (Reply::bulk(key), value);
+        Reply::Map(vec![
+            pair("server", Reply::bulk("punctual")),
+            pair("version", Reply::bulk(env!("CARGO_PKG_VERSION"))),
+            pair("proto", Reply::Integer(if version == Resp::Three { 3 } else { 2 })),
+            pair("id", Reply::Integer(self.id as i64)),
+            pair("mode", Reply::bulk("standalone")),
+            pair("role", Reply::bulk("master")),
+            pair("modules", Reply::Array(Vec::new())),
         ])
     }
 
-    fn client(&mut self, request: &Request) -> Result<Result<Value, Step>, String> {
+    fn client(&mut self, request: &Request) -> Result<Result<Reply, Next>, String> {
         let what = request.argument(1).to_ascii_lowercase();
         let arguments = |wanted: usize| {
             let name = String::from_utf8_lossy(&what);
@@ -548,21 +548,21 @@ impl Session {
         let done = match what.as_slice() {
             b"id" => {
                 arguments(2)?;
-                Value::Integer(self.id as i64)
+                Reply::Integer(self.id as i64)
             }
             b"getname" => {
                 arguments(2)?;
                 if self.name.is_empty() {
-                    Value::Null
+                    Reply::Null
                 } else {
-                    Value::bulk(&self.name)
+                    Reply::bulk(&self.name)
                 }
             }
             b"setname" => {
                 arguments(3)?;
                 let wrong = "Client names cannot contain spaces, newlines or special characters.";
                 self.name = plain(request.argument(2), wrong)?;
-                Value::ok()
+                Reply::ok()
             }
             b"setinfo" => {
                 arguments(4)?;
@@ -576,15 +576,15 @@ impl Session {
                     _ => return Err(format!("ERR Unrecognized option '{}'", option.escape_ascii())),
                 };
                 *field = plain(request.argument(3), &format!("{} {wrong}", option.escape_ascii()))?;
-                Value::ok()
+                Reply::ok()
             }
             b"info" => {
                 arguments(2)?;
-                return Ok(Err(Step::Describe));
+                return Ok(Err(Next::Describe));
             }
             b"list" => {
                 arguments(2)?;
-                return Ok(Err(Step::List));
+                return Ok(Err(Next::List));
             }
             b"deadline" => {
                 arguments(3)?;
@@ -592,7 +592,7 @@ impl Session {
                     b"0" => None,
                     text => Some(millis(text)?),
                 };
-                Value::ok()
+                Reply::ok()
             }
             _ => return Err(unknown_part("CLIENT", request)),
         };
@@ -655,19 +655,19 @@ fn unknown_part(command: &str, request: &Request) -> String {
 }
 
 /// Reply to COMMAND, from the table.
-pub fn described(request: &Request) -> Value {
+pub fn described(request: &Request) -> Reply {
     if request.len() > NAMES_MAX {
-        return Value::Error(format!("ERR at most {NAMES_MAX} names at a time"));
+        return Reply::Error(format!("ERR at most {NAMES_MAX} names at a time"));
     }
     let names = || request.from(2);
     match request.argument(1).to_ascii_lowercase().as_slice() {
-        b"" => Value::Array(TABLE.iter().map(entry).collect()),
-        b"count" => Value::Integer(TABLE.len() as i64),
-        b"list" => Value::Array(TABLE.iter().map(|command| Value::bulk(command.name)).collect()),
-        b"info" if request.len() == 2 => Value::Array(TABLE.iter().map(entry).collect()),
-        b"info" => Value::Array(
+        b"" => Reply::Array(TABLE.iter().map(entry).collect()),
+        b"count" => Reply::Integer(TABLE.len() as i64),
+        b"list" => Reply::Array(TABLE.iter().map(|command| Reply::bulk(command.name)).collect()),
+        b"info" if request.len() == 2 => Reply::Array(TABLE.iter().map(entry).collect()),
+        b"info" => Reply::Array(
             names()
-                .map(|name| commands::find(name).map_or(Value::Null, entry))
+                .map(|name| commands::find(name).map_or(Reply::Null, entry))
                 .collect(),
         ),
         b"docs" => {
@@ -677,16 +677,16 @@ pub fn described(request: &Request) -> Value {
                 names().filter_map(commands::find).collect()
             };
             let docs = |command: &&Command| {
-                let summary = (Value::bulk("summary"), Value::bulk(command.summary));
-                (Value::bulk(command.name), Value::Map(vec![summary]))
+                let summary = (Reply::bulk("summary"), Reply::bulk(command.summary));
+                (Reply::bulk(command.name), Reply::Map(vec![summary]))
             };
-            Value::Map(wanted.iter().map(docs).collect())
+            Reply::Map(wanted.iter().map(docs).collect())
         }
         b"getkeys" => match keys_of(request) {
-            Ok(keys) => Value::Array(keys.into_iter().map(Value::bulk).collect()),
-            Err(error) => Value::Error(error),
+            Ok(keys) => Reply::Array(keys.into_iter().map(Reply::bulk).collect()),
+            Err(error) => Reply::Error(error),
         },
-        _ => Value::Error(unknown_part("COMMAND", request)),
+        _ => Reply::Error(unknown_part("COMMAND", request)),
     }
 }
 
@@ -707,11 +707,11 @@ fn keys_of(request: &Request) -> Result<Vec<Vec<u8>>, String> {
     Ok(command.keys_of(&named).map(<[u8]>::to_vec).collect())
 }
 
-fn entry(command: &Command) -> Value {
+fn entry(command: &Command) -> Reply {
     let flags: &[&str] = match (command.class, command.place) {
         (Class::Read, _) => &["readonly"],
         (Class::Write, _) => &["write"],
-        (Class::Admin, Place::Anywhere) => &["fast"],
+        (Class::Admin, Scope::Anywhere) => &["fast"],
         (Class::Admin, _) => &["noscript"],
     };
     let category = match command.class {
@@ -720,31 +720,31 @@ fn entry(command: &Command) -> Value {
         Class::Admin => "@connection",
     };
     let (first, last, step) = command.keys;
-    let number = |number: i32| Value::Integer(i64::from(number));
-    Value::Array(vec![
-        Value::bulk(command.name),
+    let number = |number: i32| Reply::Integer(i64::from(number));
+    Reply::Array(vec![
+        Reply::bulk(command.name),
         number(command.arity),
-        Value::Set(flags.iter().map(|flag| Value::Simple((*flag).into())).collect()),
+        Reply::Set(flags.iter().map(|flag| Reply::Simple((*flag).into())).collect()),
         number(first),
         number(last),
         number(step),
-        Value::Set(vec![Value::Simple(category.into())]),
-        Value::Array(Vec::new()),
-        Value::Array(Vec::new()),
-        Value::Array(Vec::new()),
+        Reply::Set(vec![Reply::Simple(category.into())]),
+        Reply::Array(Vec::new()),
+        Reply::Array(Vec::new()),
+        Reply::Array(Vec::new()),
     ])
 }
 
 /// Reply to CONFIG; settings can be read only.
-pub fn config(request: &Request, settings: &Settings) -> Value {
+pub fn config(request: &Request, settings: &ServerSettings) -> Reply {
     if !request.argument(1).eq_ignore_ascii_case(b"get") {
-        return Value::Error(unknown_part("CONFIG", request));
+        return Reply::Error(unknown_part("CONFIG", request));
     }
     if request.len() < 3 {
-        return Value::Error(wrong_number_of_arguments("config|get"));
+        return Reply::Error(wrong_number_of_arguments("config|get"));
     }
     if request.len() > NAMES_MAX || request.from(2).any(|pattern| pattern.len() > PATTERN_MAX) {
-        return Value::Error(format!(
+        return Reply::Error(format!(
             "ERR at most {NAMES_MAX} patterns of at most {PATTERN_MAX} bytes"
         ));
     }
@@ -753,9 +753,9 @@ pub fn config(request: &Request, settings: &Settings) -> Value {
         patterns.any(|pattern| matches(&pattern, name.as_bytes()))
     };
     let asked = settings.config.iter().filter(|(name, _)| is_asked(name));
-    Value::Map(
+    Reply::Map(
         asked
-            .map(|(name, value)| (Value::bulk(name), Value::bulk(value)))
+            .map(|(name, value)| (Reply::bulk(name), Reply::bulk(value)))
             .collect(),
     )
 }

@@ -207,14 +207,14 @@ impl Write for Stream {
 #[cfg(all(test, feature = "tls", target_os = "linux"))]
 mod tests {
     use super::*;
-    use crate::tls::tests::{Shown, client};
+    use crate::tls::tests::{TestCertificate, client};
 
     /// A client that sends while replies wait makes TLS read where it was to write; a full buffer of TLS is no end of
     /// the connection.
     #[test]
     fn a_client_that_sends_while_replies_wait_is_not_cut_off() {
         const REPLY: [u8; 8192] = [b'x'; 8192];
-        let shown = Shown::new();
+        let shown = TestCertificate::new();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut near = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
         let (far, _) = listener.accept().expect("a client");

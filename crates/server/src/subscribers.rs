@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::glob::{matches, steps};
-pub use crate::pool::Told;
-use crate::resp::{Value, Writer};
+pub use crate::pool::KeyNotice;
+use crate::resp::{Reply, Writer};
 
 /// Prefix of the channels of a key's changes: `__keyspace@0__:KEY` and `__keyevent@0__:EVENT`, as in Redis.
 pub const KEYSPACE: &[u8] = b"__keyspace@0__:";
@@ -100,12 +100,12 @@ pub fn is_about_keys(name: &[u8], pattern: bool) -> bool {
 }
 
 /// The channels and messages that report a change.
-pub fn messages(told: &Told) -> [(Vec<u8>, Vec<u8>); 2] {
+pub fn messages(told: &KeyNotice) -> [(Vec<u8>, Vec<u8>); 2] {
     let (event, key): (&[u8], &[u8]) = match told {
-        Told::Set(key) => (b"set", key),
-        Told::Removed(key) => (b"del", key),
-        Told::Updated(key) => (b"tset", key),
-        Told::Missed(changes) => {
+        KeyNotice::Set(key) => (b"set", key),
+        KeyNotice::Removed(key) => (b"del", key),
+        KeyNotice::Updated(key) => (b"tset", key),
+        KeyNotice::Missed(changes) => {
             let count = changes.to_string().into_bytes();
             let text = [b"missed ", count.as_slice()].concat();
             return [(KEYSPACE.to_vec(), text), ([KEYEVENT, b"missed"].concat(), count)];
@@ -119,19 +119,19 @@ pub fn messages(told: &Told) -> [(Vec<u8>, Vec<u8>); 2] {
 
 /// Reports that a subscription has begun or ended, with the number of subscriptions that remain.
 pub fn write_subscription(out: &mut Writer<'_>, word: &str, name: Option<&[u8]>, count: usize) {
-    out.value(&Value::Push(vec![
-        Value::bulk(word),
-        name.map_or(Value::Null, Value::bulk),
-        Value::Integer(count as i64),
+    out.value(&Reply::Push(vec![
+        Reply::bulk(word),
+        name.map_or(Reply::Null, Reply::bulk),
+        Reply::Integer(count as i64),
     ]));
 }
 
 /// Writes a message to a subscriber of the channel's name, or of a pattern.
 pub fn write_message(out: &mut Writer<'_>, pattern: Option<&[u8]>, channel: &[u8], message: &[u8]) {
-    let mut values = vec![Value::bulk(if pattern.is_some() { "pmessage" } else { "message" })];
-    values.extend(pattern.map(Value::bulk));
-    values.extend([Value::bulk(channel), Value::bulk(message)]);
-    out.value(&Value::Push(values));
+    let mut values = vec![Reply::bulk(if pattern.is_some() { "pmessage" } else { "message" })];
+    values.extend(pattern.map(Reply::bulk));
+    values.extend([Reply::bulk(channel), Reply::bulk(message)]);
+    out.value(&Reply::Push(values));
 }
 
 #[cfg(test)]
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn changes_have_two_channels() {
-        let told = messages(&Told::Set(b"door".to_vec()));
+        let told = messages(&KeyNotice::Set(b"door".to_vec()));
         assert_eq!(told[0], (b"__keyspace@0__:door".to_vec(), b"set".to_vec()));
         assert_eq!(told[1], (b"__keyevent@0__:set".to_vec(), b"door".to_vec()));
         assert!(is_about_keys(b"__keyspace@0__:door", false));

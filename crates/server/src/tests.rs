@@ -10,11 +10,11 @@ use punctual_units::{Clock, Nanos, Time};
 
 use crate::commands::{self, Verb};
 use crate::cursors::Cursors;
-use crate::pool::{Pool, PoolOptions, Shared};
-use crate::resp::Version;
+use crate::pool::{Pool, PoolOptions, PoolState};
+use crate::resp::Resp;
 use crate::resp::request::Request;
-use crate::session::Asked;
-use crate::work::{Counts, Done, Handle, Job, Spent, Stage, Temporal, Work, Worker};
+use crate::session::Call;
+use crate::work::{BatchTimes, Counts, Handle, Job, JobReply, LateStage, Temporal, Work, Worker};
 
 /// Linux, but for its clock, which can tick at each look, and for threads that can be made to panic.
 #[derive(Clone, Debug, Default)]
@@ -90,23 +90,23 @@ pub(crate) fn store<O: Os>(os: O) -> Store<Memory, O> {
 }
 
 /// A command, in words.
-pub(crate) fn asked(words: &str) -> Asked {
+pub(crate) fn asked(words: &str) -> Call {
     asked_with(words.split(' '))
 }
 
-fn asked_with<A: AsRef<[u8]>>(words: impl IntoIterator<Item = A>) -> Asked {
+fn asked_with<A: AsRef<[u8]>>(words: impl IntoIterator<Item = A>) -> Call {
     let request = Request::of(words);
     let command = commands::find(request.argument(0)).expect("a command");
-    Asked::new(command, request, Time::MAX, Time(0))
+    Call::new(command, request, Time::MAX, Time(0))
 }
 
-pub(crate) fn job(place: usize, asked: Vec<Asked>) -> Job {
+pub(crate) fn job(place: usize, asked: Vec<Call>) -> Job {
     Job {
         connection: Handle {
             place,
             id: place as u64,
         },
-        version: Version::Two,
+        version: Resp::Two,
         queued: Time(0),
         work: Work::Run(asked),
     }
@@ -121,11 +121,11 @@ struct Bench {
 }
 
 impl Bench {
-    fn carry_out<O: Os>(&self, store: &Store<Memory, O>, jobs: Vec<Job>) -> Vec<Done> {
+    fn carry_out<O: Os>(&self, store: &Store<Memory, O>, jobs: Vec<Job>) -> Vec<JobReply> {
         self.carry_out_beside(store, jobs, &store.os().new_lock(()))
     }
 
-    fn carry_out_beside<O: Os>(&self, store: &Store<Memory, O>, jobs: Vec<Job>, newest: &O::Lock<()>) -> Vec<Done> {
+    fn carry_out_beside<O: Os>(&self, store: &Store<Memory, O>, jobs: Vec<Job>, newest: &O::Lock<()>) -> Vec<JobReply> {
         let worker = Worker {
             store,
             cursors: &self.cursors,
@@ -138,7 +138,7 @@ impl Bench {
             ending: &self.ending,
             listen: &|| Ok(()),
             made: &|_, _| (),
-            spent: Spent::default(),
+            spent: BatchTimes::default(),
         };
         let mut done = Vec::new();
         worker.carry_out(jobs, &mut done);
@@ -225,7 +225,7 @@ fn a_hash_takes_as_many_fields_as_fit() {
     );
 }
 
-fn texts(done: Vec<Done>) -> Vec<String> {
+fn texts(done: Vec<JobReply>) -> Vec<String> {
     done.into_iter()
         .map(|done| String::from_utf8(done.reply).expect("text"))
         .collect()
@@ -369,11 +369,11 @@ fn what_cannot_end_in_time_is_refused_as_it_comes() {
 }
 
 /// A pool with room for one piece of work.
-fn pool(store: Store<Memory, TestOs>, threads: usize) -> (Arc<Shared<Memory, TestOs>>, Pool) {
+fn pool(store: Store<Memory, TestOs>, threads: usize) -> (Arc<PoolState<Memory, TestOs>>, Pool) {
     pool_for(store, threads, 1)
 }
 
-fn pool_for(store: Store<Memory, TestOs>, threads: usize, queue_max: usize) -> (Arc<Shared<Memory, TestOs>>, Pool) {
+fn pool_for(store: Store<Memory, TestOs>, threads: usize, queue_max: usize) -> (Arc<PoolState<Memory, TestOs>>, Pool) {
     let options = PoolOptions {
         threads,
         queue_max,
@@ -383,7 +383,7 @@ fn pool_for(store: Store<Memory, TestOs>, threads: usize, queue_max: usize) -> (
         },
         objects: Vec::new(),
     };
-    Shared::start(Arc::new(store), &options, Box::new(|| ())).expect("threads")
+    PoolState::start(Arc::new(store), &options, Box::new(|| ())).expect("threads")
 }
 
 #[test]
@@ -478,9 +478,9 @@ fn a_late_request_says_where_its_time_went() {
     late("TSET a 1", ago(50), ago(30), ago(1));
     let count = |stage| bench.counts.late_at(stage).load(Ordering::SeqCst);
     let spent = |stage| bench.counts.late_spent(stage).load(Ordering::SeqCst);
-    assert_eq!(Stage::ALL.map(|(_, stage)| count(stage)), [0, 3, 0, 0]);
-    assert_eq!(spent(Stage::Before), 60_000_000);
-    assert!(spent(Stage::Queue) >= 90_000_000);
+    assert_eq!(LateStage::ALL.map(|(_, stage)| count(stage)), [0, 3, 0, 0]);
+    assert_eq!(spent(LateStage::Before), 60_000_000);
+    assert!(spent(LateStage::Queue) >= 90_000_000);
     // Behind a writer that has the permit for longer than there is time.
     std::thread::scope(|threads| {
         let writer = store
@@ -500,7 +500,7 @@ fn a_late_request_says_where_its_time_went() {
         drop(writer);
         waits.join().expect("it is told");
     });
-    assert_eq!(Stage::ALL.map(|(_, stage)| count(stage)).iter().sum::<u64>(), 4);
+    assert_eq!(LateStage::ALL.map(|(_, stage)| count(stage)).iter().sum::<u64>(), 4);
     assert_eq!(bench.counts.expired.load(Ordering::SeqCst), 4);
     assert_eq!(bench.counts.timely.load(Ordering::SeqCst), 0);
     let mut page = String::new();

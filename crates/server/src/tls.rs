@@ -415,14 +415,14 @@ pub(crate) mod tests {
     use super::*;
 
     /// A server's certificate for a day of this century, and its authority's.
-    pub(crate) struct Shown {
+    pub(crate) struct TestCertificate {
         pub tls: Tls,
         pub authority: CertificateDer<'static>,
         pub folder: tempfile::TempDir,
     }
 
-    impl Shown {
-        pub fn new() -> Shown {
+    impl TestCertificate {
+        pub fn new() -> TestCertificate {
             let folder = tempfile::tempdir().expect("a folder");
             let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
             let file = |name: &str, text: String| {
@@ -435,7 +435,7 @@ pub(crate) mod tests {
                 key: file("node.key", made.signing_key.serialize_pem()),
                 clients: None,
             };
-            Shown {
+            TestCertificate {
                 tls: Tls::load(files, SystemTime::now()).expect("certificates"),
                 authority: made.cert.der().clone(),
                 folder,
@@ -460,7 +460,7 @@ pub(crate) mod tests {
     /// The certificate is renewed, it is read, its key does not fit, and now the key is written.
     #[test]
     fn what_changes_while_it_is_read_is_read_again() {
-        let shown = Shown::new();
+        let shown = TestCertificate::new();
         assert!(!shown.tls.has_changed());
         let change = |text: &str| fs::write(shown.folder.path().join("node.key"), text).expect("a file");
         let refused = |files: &TlsFiles| {

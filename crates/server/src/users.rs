@@ -38,19 +38,19 @@ const HASH: usize = 32;
 
 /// The salted hash of a password. Shown by no `Debug` and in no message.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Hashed {
+pub struct PasswordHash {
     rounds: u32,
     salt: [u8; SALT],
     hash: [u8; HASH],
 }
 
-impl fmt::Debug for Hashed {
+impl fmt::Debug for PasswordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hashed(..)")
+        f.write_str("PasswordHash(..)")
     }
 }
 
-impl fmt::Display for Hashed {
+impl fmt::Display for PasswordHash {
     /// As in a node's file: `pbkdf2-sha256$ROUNDS$SALT$HASH`, salt and hash in hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}${}$", self.rounds)?;
@@ -65,10 +65,10 @@ impl fmt::Display for Hashed {
 #[error("expected the hash of a password as `punctual serve hash` prints it, never the password itself")]
 pub struct NoHash;
 
-impl FromStr for Hashed {
+impl FromStr for PasswordHash {
     type Err = NoHash;
 
-    fn from_str(text: &str) -> Result<Hashed, NoHash> {
+    fn from_str(text: &str) -> Result<PasswordHash, NoHash> {
         let mut parts = text.split('$');
         let mut part = || parts.next().ok_or(NoHash);
         if part()? != SCHEME {
@@ -78,7 +78,7 @@ impl FromStr for Hashed {
         let rounds = rounds.ok_or(NoHash)?;
         let (salt, hash) = (digits(part()?)?, digits(part()?)?);
         match parts.next() {
-            None => Ok(Hashed { rounds, salt, hash }),
+            None => Ok(PasswordHash { rounds, salt, hash }),
             Some(_) => Err(NoHash),
         }
     }
@@ -95,17 +95,17 @@ fn digits<const N: usize>(text: &str) -> Result<[u8; N], NoHash> {
     Ok(bytes)
 }
 
-impl Hashed {
+impl PasswordHash {
     /// Hashes a password; the caller draws a new `salt` for each.
-    pub fn of(password: &[u8], salt: [u8; SALT], rounds: u32) -> Hashed {
+    pub fn of(password: &[u8], salt: [u8; SALT], rounds: u32) -> PasswordHash {
         let mut hash = [0; HASH];
         pbkdf2_hmac::<Sha256>(password, &salt, rounds.max(1), &mut hash);
-        Hashed { rounds, salt, hash }
+        PasswordHash { rounds, salt, hash }
     }
 
     /// Whether this is the hash of `password`; takes the same time whether it is or not.
     pub fn is_of(&self, password: &[u8]) -> bool {
-        same(&Hashed::of(password, self.salt, self.rounds).hash, &self.hash)
+        same(&PasswordHash::of(password, self.salt, self.rounds).hash, &self.hash)
     }
 }
 
@@ -144,7 +144,7 @@ pub struct User {
     /// The name that `AUTH` gives.
     pub name: String,
     /// The hash of the password.
-    pub password: Hashed,
+    pub password: PasswordHash,
     /// The classes of commands that the user may send.
     pub rights: Vec<Right>,
     /// Prefixes of the keys that these commands may name; the empty prefix allows every key.
@@ -298,7 +298,7 @@ impl Users {
         // The time must not show which names exist.
         let lacking = self.lacking(user);
         if lacking > 0 {
-            std::hint::black_box(Hashed::of(password, self.salt, lacking));
+            std::hint::black_box(PasswordHash::of(password, self.salt, lacking));
         }
         let Some((at, user)) = user.and_then(|at| Some((at, self.users.get(at)?))) else {
             return false;
@@ -317,8 +317,8 @@ mod tests {
     use super::*;
     use crate::commands::{TABLE, find};
 
-    fn hashed(password: &str) -> Hashed {
-        Hashed::of(password.as_bytes(), [7; SALT], 1_000)
+    fn hashed(password: &str) -> PasswordHash {
+        PasswordHash::of(password.as_bytes(), [7; SALT], 1_000)
     }
 
     fn user(rights: &[Right], prefixes: &[&str]) -> User {
@@ -351,8 +351,8 @@ mod tests {
         let text = hash.to_string();
         assert_eq!(text.parse(), Ok(hash.clone()));
         assert!(hash.is_of(b"secret") && !hash.is_of(b"Secret") && !hash.is_of(b""));
-        assert_ne!(Hashed::of(b"secret", [8; SALT], 1_000).to_string(), text);
-        assert_eq!(format!("{hash:?}"), "Hashed(..)");
+        assert_ne!(PasswordHash::of(b"secret", [8; SALT], 1_000).to_string(), text);
+        assert_eq!(format!("{hash:?}"), "PasswordHash(..)");
         for wrong in [
             "secret",
             "",
@@ -363,7 +363,7 @@ mod tests {
             &text.replace("pbkdf2", "md5"),
             &text.replace('7', "x"),
         ] {
-            assert_eq!(wrong.parse::<Hashed>(), Err(NoHash), "{wrong}");
+            assert_eq!(wrong.parse::<PasswordHash>(), Err(NoHash), "{wrong}");
         }
         assert!(!NoHash.to_string().contains(&text));
     }
@@ -393,7 +393,7 @@ mod tests {
     fn a_check_takes_as_many_rounds_whichever_user_it_is() {
         let rounds = [1_000, 3_000, 2_000];
         let with = |rounds| User {
-            password: Hashed::of(b"secret", [7; SALT], rounds),
+            password: PasswordHash::of(b"secret", [7; SALT], rounds),
             ..user(&[], &[])
         };
         let users = Users::new(rounds.map(with).to_vec(), [3; SALT]);

@@ -46,14 +46,14 @@ pub(crate) struct Cache {
 
 /// Numbers of lines that one core has fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Fetched {
+pub(crate) struct FetchCounts {
     /// Lines of the core's working set.
     pub live: f64,
     /// Lines that are used once.
     pub dead: f64,
 }
 
-impl Fetched {
+impl FetchCounts {
     fn all(self) -> f64 {
         self.live + self.dead
     }
@@ -61,8 +61,8 @@ impl Fetched {
 
 impl Zone {
     /// Adds the zone's part of each core's fetches, made at constant rates.
-    fn fill(&mut self, fetched: &[Fetched]) {
-        let here = |(fetched, part): (&Fetched, &f64)| fetched.all() * part;
+    fn fill(&mut self, fetched: &[FetchCounts]) {
+        let here = |(fetched, part): (&FetchCounts, &f64)| fetched.all() * part;
         let all: f64 = fetched.iter().zip(&self.part).map(here).sum();
         if all <= 0.0 {
             return;
@@ -123,7 +123,7 @@ impl Cache {
     }
 
     /// Adds each core's fetches since the last call, made at constant rates.
-    pub fn fill(&mut self, fetched: &[Fetched]) {
+    pub fn fill(&mut self, fetched: &[FetchCounts]) {
         if self.lines > 0.0 {
             self.zones.iter_mut().for_each(|zone| zone.fill(fetched));
         }
@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    fn lines(live: [f64; CORES], dead: f64) -> [Fetched; CORES] {
-        live.map(|live| Fetched { live, dead })
+    fn lines(live: [f64; CORES], dead: f64) -> [FetchCounts; CORES] {
+        live.map(|live| FetchCounts { live, dead })
     }
 
     fn all_held(cache: &Cache) -> Vec<f64> {

@@ -7,7 +7,7 @@ use punctual_units::{Nanos, Time};
 
 use crate::leases::Lease;
 use crate::model::Effort;
-use crate::queue::Queued;
+use crate::queue::CoreState;
 use crate::split::Holding;
 
 /// Kinds of work that run on a core.
@@ -122,7 +122,7 @@ pub(crate) struct Core {
     /// Ways and bandwidth of the core, where cores split cache and memory.
     pub holding: Holding,
     /// State of the core in a queue that cores share.
-    pub queued: Queued,
+    pub queued: CoreState,
     /// Lending state, where cores have tasks of their own.
     pub lease: Lease,
 }
@@ -140,7 +140,7 @@ impl Core {
             times: CoreTimes::default(),
             since: Time::ZERO,
             holding: Holding::default(),
-            queued: Queued::default(),
+            queued: CoreState::default(),
             lease: Lease::default(),
         }
     }

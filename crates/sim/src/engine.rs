@@ -20,7 +20,7 @@ use punctual_workload::{JobOutcome, JobProgress, Op, Surge, UpdateMode, checkpoi
 use crate::committer::Committer;
 use crate::cores::{Core, CoreActivity, CoreTimes, Occupant};
 use crate::feed::UpdateFeed;
-use crate::governed::Governed;
+use crate::governed::GovernedClock;
 use crate::job::{JobStage, ReleasedJob};
 use crate::load::{SimulationError, SimulationEvent, SimulationLoad, runners};
 use crate::machine::offers;
@@ -30,7 +30,7 @@ use crate::power::EnergyMeter;
 use crate::queue::Lending;
 use crate::runner::Runner;
 use crate::scheduler::Lock;
-use crate::split::{Holding, Split, SplitModel};
+use crate::split::{Holding, SplitModel, SplitResources};
 use crate::task::{Dispatch, Jobs, Step, Task, TaskWorkload};
 use crate::throttle::Throttle;
 use crate::traffic::SharedCache;
@@ -101,7 +101,7 @@ pub struct Simulation<'t> {
     /// Rule by which cores choose among their jobs.
     pub(crate) scheduling: Dispatch,
     /// Split of cache and memory between cores, if any.
-    pub(crate) split: Option<Split>,
+    pub(crate) split: Option<SplitResources>,
     pub(crate) store: StoreWork<'t>,
     pub(crate) lock: Lock,
     /// Per core the real-time runner whose job progresses there: the job itself runs, or the work that blocks it.
@@ -136,7 +136,7 @@ pub(crate) struct ClockState {
     /// When the clock that was set last takes effect; `None` once it has.
     change: Option<(Time, ClockStep)>,
     /// Kernel governor that sets the clock while no controller does.
-    pub(crate) governed: Option<Governed>,
+    pub(crate) governed: Option<GovernedClock>,
 }
 
 /// The store's own work, and the cores that it runs on.
@@ -236,7 +236,7 @@ impl<'t> Simulation<'t> {
         };
         let mut machine = Simulation {
             urgency,
-            split: load.split.map(|split| Split::new(split.model, split.programs)),
+            split: load.split.map(|split| SplitResources::new(split.model, split.programs)),
             ..Simulation::assembled(model, runners, load.tasks.len(), store)
         };
         for (core, slice) in machine.cores.iter_mut().zip(even.into_iter().flatten()) {
@@ -278,7 +278,7 @@ impl<'t> Simulation<'t> {
         };
         Ok(Simulation {
             scheduling: work.scheduling,
-            split: work.split.map(|(model, programs)| Split::new(model, programs)),
+            split: work.split.map(|(model, programs)| SplitResources::new(model, programs)),
             lending: work.lending,
             io,
             ..Simulation::assembled(model, runners, work.tasks.len(), store)

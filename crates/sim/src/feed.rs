@@ -1,6 +1,6 @@
 //! Path of sensor updates into the simulated store: arrival, admission, installation, freshness.
 
-use punctual_store::updates::{AdmissionOptions, Offered, Pending, SensorSpec, Updates};
+use punctual_store::updates::{AdmissionOptions, Pending, Receipt, SensorSpec, Updates};
 use punctual_units::{SensorId, Share, Time};
 use punctual_workload::{SensorStream, SensorUpdate, Trace, UpdateMode};
 use rand::{Rng, RngExt};
@@ -85,7 +85,7 @@ impl<'t> UpdateFeed<'t> {
             self.value[..bytes].copy_from_slice(&update.value.to_le_bytes()[..bytes]);
             let verdict = self.updates.offer(update.sensor, update.seq, at, &self.value, at);
             // An error means that the caller has already offered this number; nothing has changed then.
-            admitted |= verdict == Ok(Offered::Admitted);
+            admitted |= verdict == Ok(Receipt::Admitted);
             self.head = self.stream.next();
         }
         admitted

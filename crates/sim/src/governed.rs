@@ -8,7 +8,7 @@ use crate::governor::{CoreLoad, Governing, Governor, Pelt};
 
 /// A governor and the state of its sampling.
 #[derive(Clone, Debug)]
-pub(crate) struct Governed {
+pub(crate) struct GovernedClock {
     rule: Governing,
     /// Whether a caller sets the clock in the governor's place.
     suspended: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Governed {
     pelt: Vec<Pelt>,
 }
 
-impl Governed {
+impl GovernedClock {
     /// When the next sample is due; `None` while suspended or without samples.
     fn due(&self) -> Option<Time> {
         self.due.filter(|_| !self.suspended)
@@ -34,7 +34,7 @@ impl Simulation<'_> {
     /// Lets a governor of the kernel set the clock from now on, until [`punctual_platform::Machine::apply`] sets it.
     pub fn govern_with(&mut self, governor: Governor) {
         let steps: Vec<Hertz> = self.model.steps.iter().map(|step| step.clock).collect();
-        self.clock.governed = Some(Governed {
+        self.clock.governed = Some(GovernedClock {
             rule: governor.start(&steps),
             suspended: false,
             steps,
@@ -75,7 +75,7 @@ impl Simulation<'_> {
 
     /// When the governor samples next. Never while all cores are idle: see [`crate::governor`].
     pub(crate) fn next_sample(&self) -> Time {
-        let due = self.clock.governed.as_ref().and_then(Governed::due);
+        let due = self.clock.governed.as_ref().and_then(GovernedClock::due);
         due.filter(|_| self.works()).unwrap_or(Time::MAX)
     }
 

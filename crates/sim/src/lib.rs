@@ -69,4 +69,4 @@ pub use queue::{Lending, SharedQueue, Sharing};
 pub use runner::BACKLOG_MAX;
 pub use task::{Dispatch, Jobs, Release, Step, Task, TaskWorkload};
 pub use throttle::THROTTLE_PERIOD;
-pub use waits::{Keeps, Other, Wait, Waits};
+pub use waits::{Blocker, Other, Wait, Waits};

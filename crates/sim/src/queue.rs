@@ -71,7 +71,7 @@ pub struct Lending {
 
 /// State of a core in the queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Queued {
+pub(crate) struct CoreState {
     /// Runner whose job holds the core.
     pub holder: Option<usize>,
     /// End of the lease, while the core is lent.
@@ -80,9 +80,9 @@ pub(crate) struct Queued {
     pub taken_back: bool,
 }
 
-impl Default for Queued {
-    fn default() -> Queued {
-        Queued {
+impl Default for CoreState {
+    fn default() -> CoreState {
+        CoreState {
             holder: None,
             lease_end: Time::MAX,
             taken_back: false,

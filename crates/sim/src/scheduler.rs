@@ -24,7 +24,7 @@ use crate::job::{JobStage, ReleasedJob, effort_of};
 use crate::media::PageRequest;
 use crate::model::Effort;
 use crate::task::{Dispatch, Step};
-use crate::waits::{Keeps, Other};
+use crate::waits::{Blocker, Other};
 
 /// The store's one write lock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -183,7 +183,7 @@ impl Simulation<'_> {
                     false => core
                         .occupant()
                         .filter(|occupant| *occupant != Occupant::Runner(r))
-                        .map(|occupant| (self.other(occupant), Keeps::Core)),
+                        .map(|occupant| (self.other(occupant), Blocker::Core)),
                 },
                 _ => None,
             };
@@ -204,7 +204,7 @@ impl Simulation<'_> {
         }
     }
 
-    fn keeps_lock(&self, holder: Occupant) -> Keeps {
+    fn keeps_lock(&self, holder: Occupant) -> Blocker {
         let commits = match holder {
             Occupant::Runner(r) => self.runners[r]
                 .job
@@ -213,7 +213,7 @@ impl Simulation<'_> {
             Occupant::Committer => true,
             Occupant::Installer | Occupant::TakeBack => false,
         };
-        if commits { Keeps::Commit } else { Keeps::Lock }
+        if commits { Blocker::Commit } else { Blocker::Lock }
     }
 
     /// Takes the occupant off this core, and books the time that it worked.

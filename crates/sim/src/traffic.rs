@@ -7,7 +7,7 @@
 
 use punctual_units::{Nanos, Time};
 
-use crate::cache::{Cache, Fetched, hit_ratio};
+use crate::cache::{Cache, FetchCounts, hit_ratio};
 use crate::cores::{Core, Occupant};
 use crate::costs::Traffic;
 use crate::memory::Contention;
@@ -52,9 +52,9 @@ pub(crate) struct SharedCache {
     /// Scratch space for the think time of each core.
     think: Vec<f64>,
     /// Lines per nanosecond that each core fetches.
-    rates: Vec<Fetched>,
+    rates: Vec<FetchCounts>,
     /// Lines that each core has fetched since the latest revision, up to `booked`.
-    fetched: Vec<Fetched>,
+    fetched: Vec<FetchCounts>,
     booked: Time,
     /// When the next revision is due.
     revision: Time,
@@ -79,8 +79,8 @@ impl SharedCache {
             hits: vec![Hits::COLD; cores],
             traffic: vec![Traffic::default(); cores],
             think: vec![0.0; cores],
-            rates: vec![Fetched::default(); cores],
-            fetched: vec![Fetched::default(); cores],
+            rates: vec![FetchCounts::default(); cores],
+            fetched: vec![FetchCounts::default(); cores],
             booked: Time::ZERO,
             revision: Time::MAX,
             step: None,
@@ -131,7 +131,7 @@ impl SharedCache {
     /// Fills the cache with the booked fetches, and invalidates the hit ratios.
     fn revise(&mut self) {
         self.cache.fill(&self.fetched);
-        self.fetched.fill(Fetched::default());
+        self.fetched.fill(FetchCounts::default());
         self.hits.fill(Hits::UNKNOWN);
     }
 
@@ -173,7 +173,7 @@ impl SharedCache {
         let mut activity = Activity::default();
         let mut fetched_per_ns = 0.0;
         for (i, core) in cores.iter_mut().enumerate() {
-            self.rates[i] = Fetched::default();
+            self.rates[i] = FetchCounts::default();
             let Some(effort) = core.segment().map(|segment| segment.effort) else {
                 continue;
             };
@@ -184,7 +184,7 @@ impl SharedCache {
             activity.cache_per_ns += (effort.accesses + effort.uncached) / pace;
             activity.memory_per_ns += traffic.accesses / pace;
             let lines = |accesses: f64| accesses * model.cache.lines_per_miss / pace;
-            self.rates[i] = Fetched {
+            self.rates[i] = FetchCounts {
                 live: lines(traffic.accesses - effort.uncached),
                 dead: lines(effort.uncached),
             };

@@ -19,7 +19,7 @@ pub enum Other {
 
 /// Resource that the other work keeps from the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeps {
+pub enum Blocker {
     /// The core, on which the other work runs.
     Core,
     /// The write lock, whose holder does not commit yet.
@@ -33,7 +33,7 @@ pub enum Keeps {
 pub struct Wait {
     pub by: Other,
     /// The resource that was kept.
-    pub keeps: Keeps,
+    pub keeps: Blocker,
     /// Sum over all such waits of the job.
     pub took: Nanos,
 }
@@ -45,7 +45,7 @@ pub struct Waits {
     pub behind: Nanos,
     /// Waits from then on, in the order of their first occurrence.
     pub by: SmallVec<[Wait; 2]>,
-    open: Option<(Other, Keeps)>,
+    open: Option<(Other, Blocker)>,
     since: Time,
 }
 
@@ -58,7 +58,7 @@ impl Waits {
     }
 
     /// From `now` on the job is kept by `open`; `None`: by nothing.
-    pub(crate) fn kept(&mut self, open: Option<(Other, Keeps)>, now: Time) {
+    pub(crate) fn kept(&mut self, open: Option<(Other, Blocker)>, now: Time) {
         if open == self.open {
             return;
         }

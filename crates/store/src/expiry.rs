@@ -76,7 +76,7 @@ pub(crate) struct Expiry {
 
 /// Changes of a transaction to the state of expiry, which take effect when it has committed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Swept {
+pub(crate) struct Sweep {
     /// Number of records that were removed.
     pub records: usize,
     /// No other record is due before this instant; `None` if the transaction did not sweep.
@@ -85,7 +85,7 @@ pub(crate) struct Swept {
     own: Option<u64>,
 }
 
-impl Swept {
+impl Sweep {
     /// Whether the transaction has given a record an expiry.
     pub fn has_own(&self) -> bool {
         self.own.is_some()
@@ -107,7 +107,7 @@ impl Expiry {
     }
 
     /// Applies the changes of a transaction after its commit; the write lock must still be held.
-    pub fn committed(&self, swept: Swept) {
+    pub fn committed(&self, swept: Sweep) {
         if let Some(next) = swept.next {
             self.next.store(next, Ordering::Relaxed);
         }
@@ -211,14 +211,14 @@ impl<E: Engine, O: Os> Store<E, O> {
         &self,
         engine: &mut E::Write<'_>,
         mut removed: impl FnMut(Vec<u8>),
-    ) -> Result<Swept, EngineError> {
+    ) -> Result<Sweep, EngineError> {
         let expiry = &self.expiry;
         if !expiry.any.load(Ordering::Relaxed) {
-            return Ok(Swept::default());
+            return Ok(Sweep::default());
         }
         let now = self.os.since_boot();
         if now.0 < expiry.next.load(Ordering::Relaxed) {
-            return Ok(Swept::default());
+            return Ok(Sweep::default());
         }
         let mut end = Vec::new();
         let (_, Bound::Excluded(end)) = prefix_range(DUE, &mut end) else {
@@ -257,7 +257,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         };
         let records = own.len();
         own.into_iter().for_each(|entry| removed(entry.key));
-        Ok(Swept {
+        Ok(Sweep {
             records,
             next: Some(next),
             own: None,
@@ -266,7 +266,7 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Cancels the expiry of a record that is set or removed, if it has one.
     #[inline]
-    pub(crate) fn end_term(&self, engine: &mut E::Write<'_>, key: &[u8], swept: &Swept) -> Result<(), EngineError> {
+    pub(crate) fn end_term(&self, engine: &mut E::Write<'_>, key: &[u8], swept: &Sweep) -> Result<(), EngineError> {
         if self.expiry.any.load(Ordering::Relaxed) || swept.own.is_some() {
             return forget(engine, key);
         }
@@ -300,7 +300,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         engine: &mut E::Write<'_>,
         key: &[u8],
         life: Nanos,
-        swept: &mut Swept,
+        swept: &mut Sweep,
     ) -> Result<(), EngineError> {
         let expiry = &self.expiry;
         let at = self.os.since_boot().0.saturating_add(life.0);

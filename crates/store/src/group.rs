@@ -4,10 +4,10 @@
 //! two branch pages, a meta page). Updates in one transaction share these pages, and of several updates of one object
 //! between two commits only the last is written.
 //!
-//! **Promise.** An update is acknowledged as durable, by [`Store::durable_seq`] and [`Flushed::durable`], only after
-//! the commit that holds it has reached the medium: with the commit itself at durability `durable`, otherwise after
-//! the next [`Store::sync`]. An update that was superseded in memory before it was written is covered by the newer
-//! one.
+//! **Promise.** An update is acknowledged as durable, by [`Store::durable_seq`] and [`FlushResult::durable`], only
+//! after the commit that holds it has reached the medium: with the commit itself at durability `durable`, otherwise
+//! after the next [`Store::sync`]. An update that was superseded in memory before it was written is covered by the
+//! newer one.
 //!
 //! **Values installed together** ([`Store::install_together`]) are written together, as long as no more than
 //! [`GROUP_OBJECTS_MAX`] objects are to be written: a group holds the values of one cut.
@@ -36,7 +36,7 @@ pub(crate) struct Group {
 
 /// Result of a group commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flushed {
+pub struct FlushResult {
     /// Number of objects that were written.
     pub objects: usize,
     /// Whether all updates that were installed before the call are durable now.
@@ -72,7 +72,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// # Errors
     /// [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`]. The next call tries again
     /// to write the objects that were left.
-    pub fn commit_group(&self) -> Result<Flushed, StoreError> {
+    pub fn commit_group(&self) -> Result<FlushResult, StoreError> {
         self.look_at_readers(self.os.now());
         let dirty = self.dirty(self.objects.installs().cut());
         if (1..=GROUP_OBJECTS_MAX).contains(&dirty.len()) {
@@ -82,7 +82,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                 self.commit_objects(Some(group))?;
             }
         }
-        Ok(Flushed {
+        Ok(FlushResult {
             objects: dirty.len(),
             durable: self.engine.durability() == Durability::Durable,
         })
@@ -93,12 +93,12 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// # Errors
     /// Those of [`commit_group`](Store::commit_group) and [`sync`](Store::sync); among them
     /// [`EngineError::Volatile`](crate::engine::EngineError::Volatile), after the group commit.
-    pub fn flush(&self) -> Result<Flushed, StoreError> {
+    pub fn flush(&self) -> Result<FlushResult, StoreError> {
         let flushed = self.commit_group()?;
         if !flushed.durable {
             self.sync()?;
         }
-        Ok(Flushed {
+        Ok(FlushResult {
             durable: true,
             ..flushed
         })

@@ -50,7 +50,7 @@ pub mod watch;
 
 pub use deadline::Deadline;
 pub use error::{LockHolder, StoreError};
-pub use group::{Flushed, GROUP_OBJECTS_MAX};
+pub use group::{FlushResult, GROUP_OBJECTS_MAX};
 pub use punctual_workload::{Split, UpdateMode};
 pub use records::Records;
 pub use store::{Freshness, Store, StoreOptions};

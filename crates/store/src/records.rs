@@ -49,7 +49,7 @@ use crate::{StoreError, Value};
 /// # Ok::<(), punctual_store::StoreError>(())
 /// ```
 pub struct Records<'t, E: Engine, O: Os, R: Read + 't> {
-    pub(crate) merged: Merged<'t, E, O, R>,
+    pub(crate) merged: MergedRecords<'t, E, O, R>,
     pub(crate) meter: &'t Meter<'t, O>,
 }
 
@@ -104,7 +104,7 @@ impl<E: Engine, O: Os, R: Read> std::iter::FusedIterator for Records<'_, E, O, R
 type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// Plain records and temporal objects in the order of their keys, without accounting of time.
-pub(crate) struct Merged<'t, E: Engine, O: Os, R: Read + 't> {
+pub(crate) struct MergedRecords<'t, E: Engine, O: Os, R: Read + 't> {
     store: &'t Store<E, O>,
     read: &'t R,
     range: OwnedRange,
@@ -128,13 +128,13 @@ struct End<'t, R: Read + 't> {
 }
 
 /// Key, value, and the sample if the record is a temporal object's.
-type Found<'t, R> = (Bytes<'t, R>, Bytes<'t, R>, Option<Sample>);
+type FoundRecord<'t, R> = (Bytes<'t, R>, Bytes<'t, R>, Option<Sample>);
 
-impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
+impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
     pub fn new(store: &'t Store<E, O>, read: &'t R, (low, high): KeyRange<'_>) -> Self {
         let range = (low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec));
         let temporal = store.temporal_in((low, high));
-        Merged {
+        MergedRecords {
             store,
             read,
             left: range.clone(),
@@ -152,7 +152,7 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
     /// The records of a named table.
     pub fn in_table(store: &'t Store<E, O>, read: &'t R, table: &NamedTable, range: KeyRange<'_>) -> Self {
         let range = table.range(range);
-        Merged {
+        MergedRecords {
             store,
             read,
             left: range.clone(),
@@ -194,7 +194,7 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
     }
 
     /// The next record, from the end if `back`.
-    fn step(&mut self, back: bool) -> Result<Option<Found<'t, R>>, StoreError> {
+    fn step(&mut self, back: bool) -> Result<Option<FoundRecord<'t, R>>, StoreError> {
         loop {
             let (read, left) = (self.read, &self.left);
             let end = if back { &mut self.back } else { &mut self.front };
@@ -276,8 +276,8 @@ impl<'t, E: Engine, O: Os, R: Read> Merged<'t, E, O, R> {
     }
 }
 
-impl<'t, E: Engine, O: Os, R: Read> Iterator for Merged<'t, E, O, R> {
-    type Item = Result<Found<'t, R>, StoreError>;
+impl<'t, E: Engine, O: Os, R: Read> Iterator for MergedRecords<'t, E, O, R> {
+    type Item = Result<FoundRecord<'t, R>, StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step(false).transpose()

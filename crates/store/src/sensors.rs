@@ -34,11 +34,11 @@ use crate::engine::{Engine, Table, Write};
 use crate::permit::Permit;
 use crate::store::{Store, check_key};
 use crate::temporal::{Installation, ObjectSpec, Sample, Slot, Suspensions, encode};
-use crate::transaction::Waited;
+use crate::transaction::LockWait;
 use crate::updates::{
-    AdmissionEvent, AdmissionOptions, Offered, Pending, Reconciliation, SensorSpec, UpdateCounts, Updates,
+    AdmissionEvent, AdmissionOptions, Pending, Receipt, Reconciliation, SensorSpec, UpdateCounts, Updates,
 };
-use crate::watch::Woken;
+use crate::watch::WakeMask;
 use crate::{Deadline, StoreError, UpdateMode};
 
 /// Most updates that are offered or installed under one hold of the mutex: it takes some microseconds.
@@ -48,7 +48,7 @@ pub const TOGETHER: usize = 32;
 const OUT_OF_QUEUE_MAX: usize = TOGETHER + 1;
 
 /// Offers one update: sensor, number, timestamp, value, now.
-pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Offered, StoreError> + 'o;
+pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Receipt, StoreError> + 'o;
 
 /// All sensors, their updates, and the account of them.
 pub(crate) struct Sensors<O: Os> {
@@ -141,7 +141,7 @@ impl State {
         sampled_at: Time,
         value: &[u8],
         now: Time,
-    ) -> Result<Offered, StoreError> {
+    ) -> Result<Receipt, StoreError> {
         let now = now.max(self.latest);
         let verdict = self.updates.offer(sensor, seq, sampled_at, value, now)?;
         self.latest = now;
@@ -150,7 +150,7 @@ impl State {
             seq,
             sampled_at,
             now,
-            admitted: verdict == Offered::Admitted,
+            admitted: verdict == Receipt::Admitted,
         });
         Ok(verdict)
     }
@@ -285,7 +285,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the update does not count.
-    pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Offered, StoreError> {
+    pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Receipt, StoreError> {
         // Within the mutex, because instants handed to the updates must not run backwards.
         self.sensors.with(|state| {
             state.suspensions.notice(&self.os);
@@ -298,7 +298,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::Offer`]: nothing has changed, the reading does not count.
-    pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Offered, StoreError> {
+    pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Receipt, StoreError> {
         self.sensors.with(|state| {
             let seq = Seq(state.updates.last(sensor)?.0 + 1);
             state.suspensions.notice(&self.os);
@@ -318,7 +318,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         sampled_at: Time,
         value: &[u8],
         now: Time,
-    ) -> Result<Offered, StoreError> {
+    ) -> Result<Receipt, StoreError> {
         self.sensors.with(|state| {
             state.suspensions.notice(&self.os);
             state.offer(sensor, seq, sampled_at, value, now)
@@ -516,7 +516,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// lock. Updates that cannot be installed stay pending, and the updater thread will meet, and report, the same
     /// obstacle: a transaction that only reads must not fail on a full disk.
     #[cold]
-    pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) -> Waited {
+    pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) -> LockWait {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
             // A thread that reads while it has a write transaction open would wait for itself; it reads the last commit
@@ -527,17 +527,17 @@ impl<E: Engine, O: Os> Store<E, O> {
                     Ok((permit, lock)) => {
                         let longest = permit.waited_for();
                         self.help_holding(pending, &permit);
-                        Waited { lock, longest }
+                        LockWait { lock, longest }
                     }
-                    Err(StoreError::LockTimeout { waited, holder }) => Waited {
+                    Err(StoreError::LockTimeout { waited, holder }) => LockWait {
                         lock: waited,
                         longest: Some(holder.longest),
                     },
-                    Err(_) => Waited::default(),
+                    Err(_) => LockWait::default(),
                 };
             }
         }
-        Waited::default()
+        LockWait::default()
     }
 
     /// As `help`, for a transaction that holds the write lock.
@@ -570,7 +570,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// Installs up to `limit` updates, at most [`TOGETHER`], under one hold of the mutex; returns their number.
     fn install_in_memory(&self, limit: usize) -> usize {
         let (installed, woken) = self.sensors.with(|state| {
-            let (mut installed, mut woken) = (0, Woken::default());
+            let (mut installed, mut woken) = (0, WakeMask::default());
             while installed < limit.min(TOGETHER) {
                 let Some(update) = state.take() else { break };
                 let object = ObjectId(update.pending.sensor.0);
@@ -590,11 +590,11 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Notes an install on the watches; called with the mutex held.
     #[inline]
-    pub(crate) fn note_installed(&self, object: ObjectId, sample: Sample, installation: Installation) -> Woken {
+    pub(crate) fn note_installed(&self, object: ObjectId, sample: Sample, installation: Installation) -> WakeMask {
         if installation == Installation::Installed && self.watches.any() {
             self.watches.note_temporal(self.objects.key(object), object, sample)
         } else {
-            Woken::default()
+            WakeMask::default()
         }
     }
 

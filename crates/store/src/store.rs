@@ -13,7 +13,7 @@ use crate::expiry::Expiry;
 use crate::group::Group;
 use crate::permit::{Denied, HeldBy, Permit, PermitQueue};
 use crate::readers::Readers;
-use crate::records::Merged;
+use crate::records::MergedRecords;
 use crate::sensors::{Sensors, in_memory};
 use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode, on_clock_of_ages};
 use crate::transaction::{ReadTransaction, WriteTransaction};
@@ -621,7 +621,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         range: KeyRange<'_>,
         mut visit: impl FnMut(&[u8], &[u8], Option<Sample>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        for found in Merged::new(self, read, range) {
+        for found in MergedRecords::new(self, read, range) {
             let (key, value, sample) = found?;
             if visit(&key, &value, sample).is_break() {
                 break;

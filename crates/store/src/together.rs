@@ -44,7 +44,7 @@ use crate::engine::Engine;
 use crate::sensors::{Direct, State, TOGETHER, in_memory};
 use crate::store::Store;
 use crate::temporal::{Overwritten, ReadingBuffer};
-use crate::watch::Woken;
+use crate::watch::WakeMask;
 use crate::{Deadline, Freshness, StoreError, UpdateMode};
 
 /// Cuts that a read of several objects tries before it holds the mutex of the installs.
@@ -132,7 +132,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                 let woken = self.sensors.with(|state| {
                     let woken = match written {
                         Ok(()) => self.install_all(values, &updates),
-                        Err(_) => Woken::default(),
+                        Err(_) => WakeMask::default(),
                     };
                     for update in &updates {
                         state.settle_directly(update, written.is_ok());
@@ -158,7 +158,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// Installs in memory all values that `updates` numbers. Called with the sensors' mutex held.
-    fn install_all(&self, values: &[Together<'_>], updates: &[Direct]) -> Woken {
+    fn install_all(&self, values: &[Together<'_>], updates: &[Direct]) -> WakeMask {
         let slots = values.iter().zip(updates).filter_map(|(value, update)| {
             let slot = self.objects.slot(value.object)?;
             Some(match self.update_mode {
@@ -169,7 +169,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         let installation = self.objects.installs().install(slots);
         let notes = values.iter().zip(updates);
         let notes = notes.map(|(value, update)| self.note_installed(value.object, update.sample, installation));
-        notes.fold(Woken::default(), Woken::and)
+        notes.fold(WakeMask::default(), WakeMask::and)
     }
 
     /// The last values of `object`, the oldest first, at most as many as its

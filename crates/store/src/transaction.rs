@@ -14,18 +14,18 @@ use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
 use crate::engine::{Engine, EngineError, KeyRange, Read, Table, Write, prefix_range};
-use crate::expiry::{Swept, check_expiring};
+use crate::expiry::{Sweep, check_expiring};
 use crate::permit::{Permit, WaitedFor};
-use crate::records::{Merged, Records};
+use crate::records::{MergedRecords, Records};
 use crate::store::{Freshness, Store};
 use crate::tables::{NamedTable, REGION};
 use crate::watch::ChangeKind;
 use crate::{Deadline, Split, StoreError, Value};
 
 /// The value that a read transaction returns.
-type Seen<'t, 's, E> = Value<<<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>;
+type SnapshotValue<'t, 's, E> = Value<<<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>;
 /// The value that a write transaction returns.
-type Found<'t, 's, E> = Value<<<E as Engine>::Write<'s> as Read>::Bytes<'t>>;
+type WriteValue<'t, 's, E> = Value<<<E as Engine>::Write<'s> as Read>::Bytes<'t>>;
 
 /// The account of a running transaction's time.
 pub(crate) struct Meter<'s, O> {
@@ -116,7 +116,7 @@ impl<'s, O: Os> Meter<'s, O> {
 
     /// Rebooks a wait for the write lock, which was booked as data.
     #[cold]
-    fn waited(&mut self, waited: Waited) {
+    fn waited(&mut self, waited: LockWait) {
         let lock = waited.lock.min(self.data.get());
         self.data.set(self.data.get() - lock);
         (self.lock, self.waited_for) = (lock, waited.longest);
@@ -141,7 +141,7 @@ impl<'s, O: Os> Meter<'s, O> {
 
 /// A wait for the write lock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Waited {
+pub(crate) struct LockWait {
     pub lock: Nanos,
     pub longest: Option<WaitedFor>,
 }
@@ -199,7 +199,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     /// # Errors
     /// [`StoreError::DeadlinePassed`]; [`StoreError::Engine`], for example if the snapshot was ended.
     #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<Seen<'_, 's, E>>, StoreError> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<SnapshotValue<'_, 's, E>>, StoreError> {
         self.meter.read_call(|| self.store.value(self.snapshot()?, key))
     }
 
@@ -219,7 +219,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     ///
     /// # Errors
     /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Seen<'_, 's, E>>, StoreError> {
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<SnapshotValue<'_, 's, E>>, StoreError> {
         let now = self.meter.os.since_boot();
         self.meter
             .read_call(|| self.store.fresh_value(self.snapshot()?, key, max_age, now))
@@ -246,7 +246,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
         self.meter.read_call(|| {
             Ok(Records {
-                merged: Merged::new(self.store, self.snapshot()?, range),
+                merged: MergedRecords::new(self.store, self.snapshot()?, range),
                 meter: &self.meter,
             })
         })
@@ -264,7 +264,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     ///
     /// # Errors
     /// Those of [`get`](ReadTransaction::get).
-    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<Seen<'_, 's, E>>, StoreError> {
+    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<SnapshotValue<'_, 's, E>>, StoreError> {
         let Ok(key) = table.key(key) else { return Ok(None) };
         let read = || Ok(self.snapshot()?.get(Table::Data, &key)?.map(Value::of_record));
         self.meter.read_call(read)
@@ -281,7 +281,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     ) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
         self.meter.read_call(|| {
             Ok(Records {
-                merged: Merged::in_table(self.store, self.snapshot()?, table, range),
+                merged: MergedRecords::in_table(self.store, self.snapshot()?, table, range),
                 meter: &self.meter,
             })
         })
@@ -326,7 +326,7 @@ pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
     /// Whether any watch was open when it began; a watch waits for the transactions that began before it.
     watched: bool,
     /// Changes to the state of expiry.
-    pub(crate) swept: Swept,
+    pub(crate) swept: Sweep,
 }
 
 impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
@@ -373,7 +373,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Found<'_, 's, E>>, StoreError> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<WriteValue<'_, 's, E>>, StoreError> {
         self.meter.call(|_| self.store.value(&self.engine, key))
     }
 
@@ -381,7 +381,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     ///
     /// # Errors
     /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Found<'_, 's, E>>, StoreError> {
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<WriteValue<'_, 's, E>>, StoreError> {
         self.meter.call(|_| {
             self.store
                 .fresh_value(&self.engine, key, max_age, self.store.os.since_boot())
@@ -408,7 +408,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
         self.meter.call(|_| {
             Ok(Records {
-                merged: Merged::new(self.store, &self.engine, range),
+                merged: MergedRecords::new(self.store, &self.engine, range),
                 meter: &self.meter,
             })
         })
@@ -545,7 +545,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     ///
     /// # Errors
     /// Those of [`get`](WriteTransaction::get).
-    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<Found<'_, 's, E>>, StoreError> {
+    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<WriteValue<'_, 's, E>>, StoreError> {
         let Ok(key) = table.key(key) else { return Ok(None) };
         let read = |_| Ok(self.engine.get(Table::Data, &key)?.map(Value::of_record));
         self.meter.call(read)
@@ -562,7 +562,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     ) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
         self.meter.call(|_| {
             Ok(Records {
-                merged: Merged::in_table(self.store, &self.engine, table, range),
+                merged: MergedRecords::in_table(self.store, &self.engine, table, range),
                 meter: &self.meter,
             })
         })

@@ -3,7 +3,7 @@
 //! A program inherits which signals are ignored. A shell that starts `cargo test` in the background of a script ignores
 //! SIGINT, so a child that a test interrupts would go on for ever, and the test with it. So every child starts with
 //! each signal's default action, and is killed when it outlives its bound: then reads from its pipes end, and
-//! [`Kept::wait`] fails the test.
+//! [`TestChild::wait`] fails the test.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// A child that ends with the test at the latest, and after its bound in any case. On Linux it also ends with the
 /// thread that has started it, so that a test that is killed leaves none which keeps a core.
 #[derive(Debug)]
-pub struct Kept {
+pub struct TestChild {
     child: Arc<Mutex<Child>>,
     /// Dropped when the child need not be watched any more.
     over: Option<Sender<()>>,
@@ -31,7 +31,7 @@ pub struct Kept {
 ///
 /// # Errors
 /// As [`Command::spawn`].
-pub fn start(command: &mut Command, bound: Duration) -> io::Result<Kept> {
+pub fn start(command: &mut Command, bound: Duration) -> io::Result<TestChild> {
     // SAFETY: between fork and exec only `sigaction`, `sigemptyset` and `sigprocmask` are called, which are safe to
     // call there.
     unsafe { command.pre_exec(default_signals) };
@@ -53,7 +53,7 @@ pub fn start(command: &mut Command, bound: Duration) -> io::Result<Kept> {
         let late = is_over.recv_timeout(bound) == Err(RecvTimeoutError::Timeout);
         late && locked(&watched).kill().is_ok()
     });
-    Ok(Kept {
+    Ok(TestChild {
         child,
         over: Some(over),
         watchdog: Some(watchdog),
@@ -86,8 +86,8 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(copied.status.success(), "{copied:?}");
 }
 
-impl Kept {
-    /// Its process id; its own until [`wait`](Kept::wait).
+impl TestChild {
+    /// Its process id; its own until [`wait`](TestChild::wait).
     pub fn id(&self) -> u32 {
         locked(&self.child).id()
     }
@@ -172,7 +172,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for TestChild {
     fn drop(&mut self) {
         let _ = locked(&self.child).kill();
         let _ = locked(&self.child).wait();

@@ -21,7 +21,7 @@ mod waiting;
 mod workers;
 
 #[cfg(unix)]
-pub use children::{Kept, copy_program, output, start};
+pub use children::{TestChild, copy_program, output, start};
 #[cfg(target_os = "linux")]
 pub use free_cores::free_cores;
 pub use kernel::{kernel_files, shared_folder};
@@ -31,7 +31,7 @@ pub use machine::{MachineGuard, machine, shared_machine};
 pub use ports::reserved_ports;
 pub use task::task_by_hand;
 pub use virtual_os::{
-    CALLS_PER_INSTANT_MAX, Deadlock, Stopped, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
+    CALLS_PER_INSTANT_MAX, Deadlock, DeadlockReason, THREADS_MAX, VirtualLock, VirtualOs, VirtualParker, explore,
 };
 pub use waiting::{CHILD_MAX, SetOnDrop, WAIT_MAX, wait_for, wait_ok, wait_until};
 #[cfg(target_os = "linux")]

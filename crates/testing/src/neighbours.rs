@@ -5,7 +5,7 @@ use std::path::Path;
 
 use punctual_custody::recovery;
 
-use crate::{Kept, wait_until};
+use crate::{TestChild, wait_until};
 
 /// The environment variable that says how many rounds to try.
 const ROUNDS: &str = "PUNCTUAL_TEST_ROUNDS";
@@ -73,7 +73,7 @@ impl Way {
 }
 
 /// Ends `child`, whose ledger is in that folder.
-pub fn end(mut child: Kept, way: Way, ledger: &Path) {
+pub fn end(mut child: TestChild, way: Way, ledger: &Path) {
     match way {
         Way::Returns => drop(child.stdin()),
         Way::Killed => child.kill().unwrap(),

@@ -29,7 +29,7 @@ pub struct Costs {
 
 /// A scenario made concrete for one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Compiled {
+pub struct CompiledScenario {
     /// Programs of the tasks, in the scenario's order.
     pub programs: Vec<Program>,
     /// How many copies of the sensors stream in.
@@ -50,13 +50,13 @@ pub struct ImpossibleDemand {
 ///
 /// # Errors
 /// [`ImpossibleDemand`] where a task's data time does not even cover its transactions.
-pub fn compile(scenario: &Scenario, costs: &Costs, source_rate: f64) -> Result<Compiled, ImpossibleDemand> {
+pub fn compile(scenario: &Scenario, costs: &Costs, source_rate: f64) -> Result<CompiledScenario, ImpossibleDemand> {
     let programs = scenario
         .tasks
         .iter()
         .map(|task| program(task, scenario.store.object_bytes, costs))
         .collect::<Result<_, _>>()?;
-    Ok(Compiled {
+    Ok(CompiledScenario {
         programs,
         replicas: replicas(scenario, costs, source_rate),
     })

@@ -29,7 +29,7 @@ mod trace;
 
 pub use active::Active;
 pub use check::Problem;
-pub use compile::{Compiled, Costs, ImpossibleDemand, compile};
+pub use compile::{CompiledScenario, Costs, ImpossibleDemand, compile};
 pub use goal::{Goal, TaskGoal};
 pub use late::{Cause, CauseSpans, JobMeasurements, Usual};
 pub use outcome::{JobOutcome, Part, Split, SplitSum};

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use punctual_cluster_sim::balancers::{
-    Bounded, By, FcHash, PeakEwma, Prequal, Probe, ProbingBalancer, Proportional, RoundRobin,
+    BoundedLoads, By, FcHash, PeakEwma, Prequal, Probe, ProbingBalancer, Proportional, RoundRobin,
 };
 use punctual_federation::admission::{Ask, BacklogReport, Gate, Intake, ServiceOrder, Timely};
 use punctual_federation::balancer::{Home, Period, Query, QueryReply};
@@ -42,7 +42,7 @@ fn balancers() -> [(&'static str, Make); 8] {
         ("fc-hash", || Box::new(FcHash::default())),
         ("p2c", || Box::new(PeakEwma::default())),
         ("prequal", || Box::new(Prequal::default())),
-        ("bounded", || Box::new(Bounded::default())),
+        ("bounded", || Box::new(BoundedLoads::default())),
         ("ours", || Box::new(Home::default())),
     ]
 }

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use punctual_federation::entry::{Body, Entry, Logged};
+use punctual_federation::entry::{Body, Entry, LoggedTransaction};
 use punctual_federation::ids::{RequestId, Revision};
 use punctual_federation::message::{Answer, Fate, Key, Operation, Output, Position, RESERVED, Reign, Value, Work};
 use punctual_store::batch::TemporalRead;
@@ -328,7 +328,7 @@ impl<'h> Replay<'h> {
         }
     }
 
-    fn batch(&mut self, revision: Revision, transactions: &[Logged]) -> Result<(), Violation> {
+    fn batch(&mut self, revision: Revision, transactions: &[LoggedTransaction]) -> Result<(), Violation> {
         for (index, logged) in (0..).zip(transactions) {
             if index > 0 {
                 self.read(Position { revision, index })?;
@@ -352,7 +352,7 @@ impl<'h> Replay<'h> {
     }
 
     /// Checks that a transaction wrote the records that its operations write here.
-    fn check_writes(&self, revision: Revision, logged: &Logged) -> Result<(), Violation> {
+    fn check_writes(&self, revision: Revision, logged: &LoggedTransaction) -> Result<(), Violation> {
         let Some(deed) = self.by_id.get(&logged.id).filter(|_| named(logged.id)) else {
             return Ok(());
         };
@@ -380,7 +380,7 @@ impl<'h> Replay<'h> {
     }
 
     /// Checks that a transaction's readings in the log were made by their sources.
-    fn check_logged_readings(&self, revision: Revision, logged: &Logged) -> Result<(), Violation> {
+    fn check_logged_readings(&self, revision: Revision, logged: &LoggedTransaction) -> Result<(), Violation> {
         for TemporalRead { key, value, .. } in &logged.set.read {
             let sampled = |value: &Value| is_sampled(self.history, key, value);
             if !value.as_ref().is_none_or(sampled) {

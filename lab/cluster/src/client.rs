@@ -2,7 +2,7 @@
 
 use punctual_federation::ids::{NodeId, RequestId};
 use punctual_federation::message::{Answer, Key, Operation, Output, Request, TIME_LEFT_MAX, Value, Work};
-use punctual_federation::session::Session;
+use punctual_federation::session::ClientSession;
 use punctual_store::temporal::Creation;
 use punctual_units::Nanos;
 use rand::RngExt;
@@ -10,7 +10,7 @@ use rand::RngExt;
 use super::ClusterSettings;
 use super::history::{Deed, is_sensor};
 use super::sensing::{HORIZON, sensor_key};
-use super::world::{Endpoint, Happening, Packet, World};
+use super::world::{Endpoint, FutureEvent, Packet, World};
 
 /// Time beyond its request's own that a client waits for the answer.
 const PATIENCE: Nanos = Nanos::from_millis(120);
@@ -23,7 +23,7 @@ const KEYS: u64 = 4;
 #[derive(Debug)]
 pub(super) struct SimulatedClient {
     number: u32,
-    session: Session,
+    session: ClientSession,
     nodes: u32,
     /// Number of temporal objects that may exist.
     sensors: u32,
@@ -45,7 +45,7 @@ impl SimulatedClient {
     pub(super) fn new(number: u32, settings: &ClusterSettings) -> SimulatedClient {
         SimulatedClient {
             number,
-            session: Session::default(),
+            session: ClientSession::default(),
             nodes: settings.nodes,
             sensors: settings.nodes + settings.joiners,
             fronts: settings.fronts,
@@ -192,7 +192,7 @@ impl World {
         });
         self.after(
             time_left.min(Nanos::from_secs(1)) + PATIENCE,
-            Happening::GivesUp(number, id),
+            FutureEvent::GivesUp(number, id),
         );
         let to = match (asked, node) {
             (Some(front), _) => Endpoint::Front(front),
@@ -258,6 +258,6 @@ impl World {
             }
         }
         let span = self.micros(1_000, 20_000);
-        self.after(span, Happening::Turn(number));
+        self.after(span, FutureEvent::Turn(number));
     }
 }

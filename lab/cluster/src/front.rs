@@ -12,7 +12,7 @@ use rand::RngExt;
 
 use super::balancers::PeakEwma;
 use super::clock::NodeClock;
-use super::world::{Endpoint, Happening, Packet, World};
+use super::world::{Endpoint, FutureEvent, Packet, World};
 use super::{ClusterSettings, Mark, Plant};
 
 /// State of a running front.
@@ -133,7 +133,7 @@ impl World {
             if at < up.wake {
                 up.wake = at;
                 let starts = place.starts;
-                self.at(at, Happening::FrontWakes(number, starts));
+                self.at(at, FutureEvent::FrontWakes(number, starts));
             }
         }
         for action in actions {

@@ -7,9 +7,9 @@ use punctual_engines::Memory;
 use punctual_federation::action::{Action, Ask, Event, LogAnswer, Ticket};
 use punctual_federation::admission::{Gate, Timely};
 use punctual_federation::entry::Entry;
-use punctual_federation::follower::Placed;
+use punctual_federation::follower::NumberedEntry;
 use punctual_federation::ids::{Boot, Member, NodeId, RequestId, Revision};
-use punctual_federation::message::{Answer, Message, Reply, Request, Said, Standing, Stop};
+use punctual_federation::message::{Answer, Message, Reply, Report, Request, Standing, Stop};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_logs::{LogError, LogRecord, Stretch};
@@ -21,7 +21,7 @@ use rand::RngExt;
 use super::clock::{NodeClock, NodeOs};
 use super::plant::Mischief;
 use super::sensing::{HORIZON, Sensing};
-use super::world::{Endpoint, FEDERATION, Happening, Packet, Question, StoreWork, World};
+use super::world::{Endpoint, FEDERATION, FutureEvent, Packet, Question, StoreWork, World};
 use super::{ClusterSettings, Mark};
 
 /// A request that a node has accepted and not answered yet.
@@ -269,10 +269,10 @@ impl World {
     }
 
     /// Status that a node attaches to its replies.
-    pub(super) fn said(&self, number: usize) -> Said {
+    pub(super) fn said(&self, number: usize) -> Report {
         let host = &self.hosts[number];
         let local = host.clock.local(self.now);
-        host.up.as_ref().map_or(Said::default(), |up| up.node.said(local))
+        host.up.as_ref().map_or(Report::default(), |up| up.node.said(local))
     }
 
     fn log_read(&mut self, number: usize, ticket: Ticket, answer: Result<Stretch, LogError>) {
@@ -338,7 +338,7 @@ impl World {
         if at < up.wake {
             up.wake = at;
             let boot = up.node.member().boot;
-            self.at(at, Happening::Wake(number, boot));
+            self.at(at, FutureEvent::Wake(number, boot));
         }
     }
 
@@ -399,14 +399,14 @@ impl World {
             true => self.random.random_range(10.0..100.0),
             false => self.random.random_range(0.5..2.0),
         };
-        self.after(cost(records).scaled(factor), Happening::Worked(number, boot, work));
+        self.after(cost(records).scaled(factor), FutureEvent::Worked(number, boot, work));
     }
 
     /// Completes a store's work. A node that stands still is notified later.
     pub(super) fn worked(&mut self, number: usize, boot: Boot, work: StoreWork) {
         let resumes = self.hosts[number].paused_until;
         if resumes > self.now {
-            self.at(resumes, Happening::Worked(number, boot, work));
+            self.at(resumes, FutureEvent::Worked(number, boot, work));
             return;
         }
         let local = self.hosts[number].clock.local(self.now);
@@ -539,7 +539,7 @@ fn cost(records: usize) -> Nanos {
 }
 
 /// Decodes records of the log as entries.
-fn decoded(records: &[LogRecord]) -> Result<Vec<Placed>, Stop> {
+fn decoded(records: &[LogRecord]) -> Result<Vec<NumberedEntry>, Stop> {
     let entry = |record: &LogRecord| {
         Ok((
             record.revision,

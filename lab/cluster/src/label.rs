@@ -3,7 +3,7 @@
 use punctual_federation::entry::Entry;
 use punctual_federation::ids::Revision;
 use punctual_federation::message::{Answer, Fate, Key, Message, Output, Reply, Value, Work};
-use punctual_logs::{Appended, LogError};
+use punctual_logs::{AppendResult, LogError};
 
 use super::world::{FEDERATION, Packet, Question};
 
@@ -23,8 +23,8 @@ pub(super) fn of(packet: &Packet) -> String {
         }
         Packet::Ask(_, _, Question::Read(after, _)) => format!("read after {after}"),
         Packet::Ask(_, _, Question::Trim(upto)) => format!("trim to {upto}"),
-        Packet::Appended(_, _, Ok(Appended::At(at))) => format!("appended at {at}"),
-        Packet::Appended(_, _, Ok(Appended::Lost { last })) => format!("lost: ends at {last}"),
+        Packet::Appended(_, _, Ok(AppendResult::At(at))) => format!("appended at {at}"),
+        Packet::Appended(_, _, Ok(AppendResult::Lost { last })) => format!("lost: ends at {last}"),
         Packet::Appended(_, _, Err(error)) | Packet::Read(_, _, Err(error)) => of_error(error),
         Packet::Read(_, _, Ok(stretch)) => format!("{} entries, ends at {}", stretch.records.len(), stretch.last),
         Packet::Stamp(node, _) => format!("stamp of node {node}"),

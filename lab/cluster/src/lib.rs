@@ -158,7 +158,7 @@ impl ClusterSettings {
 
 /// Whether a run records a trace that a person can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum TraceMode {
     /// Record only the history that the check needs.
     Nothing,
     /// Record the last rows of events.
@@ -209,7 +209,7 @@ pub struct ClusterReport {
 }
 
 /// Simulates a federation. The same settings, seed and planted fault give the same report.
-pub fn run(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, keep: Keep) -> ClusterReport {
+pub fn run(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, keep: TraceMode) -> ClusterReport {
     let mut world = World::new(settings, seed, plant, keep);
     world.run();
     let violation = world

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{Member, Revision};
-use punctual_logs::{Appended, CommitLog, FORMAT, Identity, LogError, Memory};
+use punctual_logs::{AppendResult, CommitLog, FORMAT, Identity, LogError, Memory};
 use punctual_units::{ObjectName, Time};
 use rand::RngExt;
 
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    fn append(&mut self, last: Revision, bytes: &Arc<[u8]>) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, bytes: &Arc<[u8]>) -> Result<AppendResult, LogError> {
         let len = bytes.len();
         if len > self.log.entry_bytes_max {
             return Err(LogError::EntryTooLong { len });
@@ -96,7 +96,7 @@ impl World {
             false => last,
         };
         let answer = self.log.log.append(last, bytes);
-        if let Ok(Appended::At(revision)) = answer {
+        if let Ok(AppendResult::At(revision)) = answer {
             self.appended(revision, bytes);
         }
         answer

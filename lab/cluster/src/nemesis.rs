@@ -7,7 +7,7 @@ use punctual_units::{Nanos, Time};
 use rand::RngExt;
 
 use super::Mark;
-use super::world::{Endpoint, Happening, World};
+use super::world::{Endpoint, FutureEvent, World};
 
 /// Cuts and losses of the network.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ impl World {
         let every = self.settings.fault_every.0 / 1000;
         if every > 0 {
             let span = self.micros(every / 4, every * 2);
-            self.after(span, Happening::Fault);
+            self.after(span, FutureEvent::Fault);
         }
     }
 
@@ -104,7 +104,7 @@ impl World {
         self.hosts[host].disturb();
         self.hosts[host].paused_until = until;
         self.note_fault("pause", Endpoint::Host(host), Mark::Pause);
-        self.at(until, Happening::Resumes(host));
+        self.at(until, FutureEvent::Resumes(host));
     }
 
     fn crash_for_a_while(&mut self, host: usize) {
@@ -114,7 +114,7 @@ impl World {
         self.note_fault("crash", Endpoint::Host(host), Mark::Crash);
         self.crash(host);
         let span = self.micros(5_000, 900_000);
-        self.after(span, Happening::Starts(host));
+        self.after(span, FutureEvent::Starts(host));
     }
 
     fn jump(&mut self, host: usize) {
@@ -146,14 +146,14 @@ impl World {
         self.note_fault("told to pause", Endpoint::Host(host), Mark::Pause);
         self.tell(host, Event::Pause);
         let span = self.micros(50_000, 900_000);
-        self.after(span, Happening::GoesOn(host));
+        self.after(span, FutureEvent::GoesOn(host));
     }
 
     /// Orders a node that was paused to resume; if its process stands still, a little later.
     pub(super) fn goes_on(&mut self, host: usize) {
         if self.paused(host) {
             let resumes = self.hosts[host].paused_until;
-            self.at(resumes + Nanos(1), Happening::GoesOn(host));
+            self.at(resumes + Nanos(1), FutureEvent::GoesOn(host));
             return;
         }
         self.note(Endpoint::Host(host), Mark::Resume, || "told to go on".to_owned());
@@ -168,7 +168,7 @@ impl World {
         self.note_fault("front gone", Endpoint::Front(front), Mark::Crash);
         self.front_ends(front);
         let span = self.micros(5_000, 300_000);
-        self.after(span, Happening::FrontStarts(front));
+        self.after(span, FutureEvent::FrontStarts(front));
     }
 
     /// Crashes node 0 a moment after each start.
@@ -177,7 +177,7 @@ impl World {
             return;
         }
         let span = self.micros(20_000, 300_000);
-        self.after(span, Happening::EndsAgain);
+        self.after(span, FutureEvent::EndsAgain);
         self.crash_for_a_moment(0);
     }
 
@@ -186,7 +186,7 @@ impl World {
             self.note_fault("crash", Endpoint::Host(host), Mark::Crash);
             self.crash(host);
             let span = self.micros(1_000, 10_000);
-            self.after(span, Happening::Starts(host));
+            self.after(span, FutureEvent::Starts(host));
         }
     }
 
@@ -200,6 +200,6 @@ impl World {
         self.note_fault("left", Endpoint::Host(host), Mark::Crash);
         self.crash(host);
         let span = self.micros(5_000, 300_000);
-        self.after(span, Happening::Starts(host));
+        self.after(span, FutureEvent::Starts(host));
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use punctual_federation::action::{Ask, Event, LogAnswer, Performed, Ticket};
+use punctual_federation::action::{Ask, Event, Execution, LogAnswer, Ticket};
 use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{BatchId, Boot, Member, NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Key, Position, Reply, Request, Value, Work};
-use punctual_logs::{Appended, LogError};
+use punctual_logs::{AppendResult, LogError};
 use punctual_units::{Nanos, Time};
 
-use super::world::{Happening, StoreWork, World};
+use super::world::{FutureEvent, StoreWork, World};
 
 /// A fault that breaks a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -165,10 +165,10 @@ impl World {
         event
     }
 
-    fn acknowledge(&mut self, number: usize, revision: Revision, requests: &[Request], performed: &[Performed]) {
+    fn acknowledge(&mut self, number: usize, revision: Revision, requests: &[Request], performed: &[Execution]) {
         let mut index = 0;
         for (request, performed) in requests.iter().zip(performed) {
-            let Performed::Done { output, set } = performed else {
+            let Execution::Done { output, set } = performed else {
                 continue;
             };
             let connection = self.connection_of(number, request.id);
@@ -224,7 +224,7 @@ impl World {
                 let last = *last;
                 self.mischief(number)
                     .map(|mischief| mischief.asked.insert(ticket, last));
-                self.after(PATIENCE, Happening::Planted(number, boot, ticket));
+                self.after(PATIENCE, FutureEvent::Planted(number, boot, ticket));
                 false
             }
             (Some(Plant::UnknownTakenForFailed), Ask::Read { .. }) => self.believes_lost(number, ticket),
@@ -287,7 +287,7 @@ impl World {
             return;
         };
         self.mischief(number).map(|mischief| mischief.lost_at.insert(last));
-        let lost = Appended::Lost { last: last.next() };
+        let lost = AppendResult::Lost { last: last.next() };
         self.tell(number, Event::Log(ticket, Ok(LogAnswer::Appended(lost))));
     }
 

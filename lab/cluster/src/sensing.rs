@@ -8,11 +8,11 @@
 
 use std::collections::BTreeMap;
 
-use punctual_federation::action::{Event, Performed};
+use punctual_federation::action::{Event, Execution};
 use punctual_federation::ids::NodeId;
 use punctual_federation::message::Key;
 use punctual_federation::temporal::{
-    Feed, FeedBounds, Inbox, InboxBounds, ReadingReport, Received, Stamp, StampOutcome, sampled_at,
+    Feed, FeedBounds, Inbox, InboxBounds, ReadingReport, ReportOutcome, Stamp, StampOutcome, sampled_at,
 };
 use punctual_store::batch::TemporalRead;
 use punctual_store::temporal::{Creation, ObjectSpec};
@@ -20,7 +20,7 @@ use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use super::Plant;
 use super::history::is_sensor;
-use super::world::{Endpoint, Happening, Packet, World};
+use super::world::{Endpoint, FutureEvent, Packet, World};
 
 /// Period of a sensor's readings and of a node's stamps.
 const EVERY: Nanos = Nanos::from_millis(90);
@@ -38,7 +38,7 @@ pub(super) struct Sensing {
 impl World {
     /// Makes a reading of a node's sensor, and sends the readings that its peers lack.
     pub(super) fn senses(&mut self, number: usize) {
-        self.after(EVERY, Happening::Senses(number));
+        self.after(EVERY, FutureEvent::Senses(number));
         if self.paused(number) {
             return;
         }
@@ -111,7 +111,7 @@ impl World {
         let bounds = InboxBounds { objects: 4, drift_ppm };
         let inbox = up.sensing.inboxes.entry(source).or_insert_with(|| Inbox::new(bounds));
         let received = inbox.receive(&report, boot, local);
-        if let Ok(Received::Newer { age_at_most }) = received {
+        if let Ok(ReportOutcome::Newer { age_at_most }) = received {
             let kept = match self.plant {
                 Some(Plant::StoredWithoutTheWay) => Some(report.age),
                 _ => age_at_most,
@@ -207,10 +207,10 @@ impl World {
     }
 }
 
-fn reads(performed: &Performed) -> &[TemporalRead] {
+fn reads(performed: &Execution) -> &[TemporalRead] {
     match performed {
-        Performed::Done { set, .. } => &set.read,
-        Performed::Refused(_) | Performed::NotRun => &[],
+        Execution::Done { set, .. } => &set.read,
+        Execution::Refused(_) | Execution::NotRun => &[],
     }
 }
 

@@ -8,7 +8,7 @@ use punctual_federation::entry::Entry;
 use punctual_federation::ids::{BatchId, Boot, FederationId, NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Key, Message, Reply, Request, Value};
 use punctual_federation::temporal::{ReadingReport, Stamp};
-use punctual_logs::{Appended, LogError, LogRecord, Stretch};
+use punctual_logs::{AppendResult, LogError, LogRecord, Stretch};
 use punctual_store::batch::Image;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 use rand::{RngExt, SeedableRng};
@@ -20,7 +20,7 @@ use super::history::{History, NodeImage};
 use super::host::Host;
 use super::log::LogPlace;
 use super::nemesis::Weather;
-use super::{ClusterSettings, EventTrace, Keep, Mark, Plant, Violation};
+use super::{ClusterSettings, EventTrace, Mark, Plant, TraceMode, Violation};
 
 /// Least delay of a slow packet.
 const SLOW: Nanos = Nanos::from_millis(1);
@@ -56,7 +56,7 @@ pub(super) enum Packet {
     /// From a node to the log.
     Ask(Boot, Ticket, Question),
     /// Answer to an append.
-    Appended(Boot, Ticket, Result<Appended, LogError>),
+    Appended(Boot, Ticket, Result<AppendResult, LogError>),
     /// Answer to a read.
     Read(Boot, Ticket, Result<Stretch, LogError>),
     /// New entry that the log announces to all nodes.
@@ -101,7 +101,7 @@ pub(super) enum StoreWork {
 
 /// Future event of the simulation.
 #[derive(Clone, Debug)]
-pub(super) enum Happening {
+pub(super) enum FutureEvent {
     Arrives(Endpoint, Endpoint, Packet),
     /// A node's clock reaches the node's next wake-up.
     Wake(usize, Boot),
@@ -139,7 +139,7 @@ pub(super) struct World {
     pub(super) plant: Option<Plant>,
     pub(super) now: Time,
     pub(super) random: ChaCha8Rng,
-    coming: BTreeMap<(Time, u64), Happening>,
+    coming: BTreeMap<(Time, u64), FutureEvent>,
     numbers: u64,
     pub(super) hosts: Vec<Host>,
     pub(super) fronts: Vec<FrontPlace>,
@@ -171,7 +171,7 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(300);
 const EVENTS_MAX: u64 = 20_000_000;
 
 impl World {
-    pub(super) fn new(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, keep: Keep) -> World {
+    pub(super) fn new(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, keep: TraceMode) -> World {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let calm_from = Time::ZERO + settings.duration;
         let namesake = settings.namesake.then_some(0);
@@ -184,9 +184,9 @@ impl World {
         let fronts: Vec<_> = (0..settings.fronts).map(front).collect();
         let trace = || EventTrace::new(columns(hosts.len(), fronts.len(), clients.len()));
         let trace = match keep {
-            Keep::Nothing => None,
-            Keep::Trace => Some(trace()),
-            Keep::TraceUntil(until) => Some(trace().until(until)),
+            TraceMode::Nothing => None,
+            TraceMode::Trace => Some(trace()),
+            TraceMode::TraceUntil(until) => Some(trace().until(until)),
         };
         let mut world = World {
             settings: settings.clone(),
@@ -226,21 +226,21 @@ impl World {
         }
         for joiner in self.settings.nodes as usize..self.hosts.len() {
             let span = Nanos(self.random.random_range(0..self.settings.duration.0.max(1)));
-            self.after(span, Happening::Starts(joiner));
+            self.after(span, FutureEvent::Starts(joiner));
         }
         for client in 0..self.clients.len() {
-            self.after(Nanos::from_millis(1 + client as u64), Happening::Turn(client));
+            self.after(Nanos::from_millis(1 + client as u64), FutureEvent::Turn(client));
         }
         for host in 0..self.hosts.len() {
-            self.after(Nanos::from_millis(10 + host as u64), Happening::Senses(host));
+            self.after(Nanos::from_millis(10 + host as u64), FutureEvent::Senses(host));
         }
         if self.settings.restless {
-            self.after(Nanos::from_millis(300), Happening::EndsAgain);
+            self.after(Nanos::from_millis(300), FutureEvent::EndsAgain);
         }
         if let Some(from) = self.settings.log_gone_from {
             self.log.gone = Some((Time::ZERO + from, self.calm_from));
         }
-        self.after(LOOK_EVERY, Happening::Look);
+        self.after(LOOK_EVERY, FutureEvent::Look);
         self.next_fault();
     }
 
@@ -263,36 +263,36 @@ impl World {
         self.look();
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: FutureEvent) {
         match happening {
-            Happening::Arrives(from, to, packet) => self.arrives(from, to, packet),
-            Happening::Wake(host, boot) => self.wakes(host, boot),
-            Happening::Worked(host, boot, work) => self.worked(host, boot, work),
-            Happening::Resumes(host) => self.resumes(host),
-            Happening::Starts(host) => self.start(host),
-            Happening::GoesOn(host) => self.goes_on(host),
-            Happening::FrontStarts(front) => self.front_starts(front),
-            Happening::FrontWakes(front, starts) => self.front_wakes(front, starts),
-            Happening::Turn(client) => self.turn(client),
-            Happening::GivesUp(client, id) => self.gives_up(client, id),
-            Happening::Senses(host) => self.senses(host),
-            Happening::EndsAgain => self.ends_again(),
-            Happening::Fault => self.fault(),
-            Happening::Look => {
+            FutureEvent::Arrives(from, to, packet) => self.arrives(from, to, packet),
+            FutureEvent::Wake(host, boot) => self.wakes(host, boot),
+            FutureEvent::Worked(host, boot, work) => self.worked(host, boot, work),
+            FutureEvent::Resumes(host) => self.resumes(host),
+            FutureEvent::Starts(host) => self.start(host),
+            FutureEvent::GoesOn(host) => self.goes_on(host),
+            FutureEvent::FrontStarts(front) => self.front_starts(front),
+            FutureEvent::FrontWakes(front, starts) => self.front_wakes(front, starts),
+            FutureEvent::Turn(client) => self.turn(client),
+            FutureEvent::GivesUp(client, id) => self.gives_up(client, id),
+            FutureEvent::Senses(host) => self.senses(host),
+            FutureEvent::EndsAgain => self.ends_again(),
+            FutureEvent::Fault => self.fault(),
+            FutureEvent::Look => {
                 self.look();
-                self.after(LOOK_EVERY, Happening::Look);
+                self.after(LOOK_EVERY, FutureEvent::Look);
             }
-            Happening::Planted(host, boot, ticket) => self.planted_timeout(host, boot, ticket),
+            FutureEvent::Planted(host, boot, ticket) => self.planted_timeout(host, boot, ticket),
         }
     }
 
     /// Schedules an event after a span.
-    pub(super) fn after(&mut self, span: Nanos, happening: Happening) {
+    pub(super) fn after(&mut self, span: Nanos, happening: FutureEvent) {
         self.at(self.now + span, happening);
     }
 
     /// Schedules an event at an instant.
-    pub(super) fn at(&mut self, at: Time, happening: Happening) {
+    pub(super) fn at(&mut self, at: Time, happening: FutureEvent) {
         self.numbers += 1;
         self.coming.insert((at, self.numbers), happening);
     }
@@ -340,7 +340,7 @@ impl World {
             false => self.micros(100, 700),
         };
         self.trace_sent(from, to, Some(self.now + delay), &packet);
-        self.after(delay, Happening::Arrives(from, to, packet));
+        self.after(delay, FutureEvent::Arrives(from, to, packet));
     }
 
     fn arrives(&mut self, from: Endpoint, to: Endpoint, packet: Packet) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_cluster_sim::history::Deed;
-use punctual_cluster_sim::{ClusterReport, ClusterSettings, Keep, Plant, run};
+use punctual_cluster_sim::{ClusterReport, ClusterSettings, Plant, TraceMode, run};
 use punctual_federation::ids::NodeId;
 use punctual_federation::message::{Answer, Fate, Output, Refusal, Stop};
 use punctual_units::{Nanos, Time};
@@ -29,7 +29,7 @@ fn first(
             if seed >= end.load(Ordering::Relaxed) {
                 return found;
             }
-            let report = run(settings, seed, plant, Keep::Nothing);
+            let report = run(settings, seed, plant, TraceMode::Nothing);
             if stop(&report) && found.as_ref().is_none_or(|found| seed < found.seed) {
                 end.fetch_min(seed, Ordering::Relaxed);
                 found = Some(report);
@@ -49,7 +49,7 @@ fn assert_clean(settings: &ClusterSettings, seeds: Range<u64>) {
     let violated = |report: &ClusterReport| report.violation.is_some();
     if let Some(ClusterReport { seed, violation, .. }) = first(settings, seeds, None, violated) {
         let what = violation.map_or(String::new(), |violation| violation.to_string());
-        panic!("seed {seed}: {what}\nreplay it: run({settings:?}, {seed}, None, Keep::Trace)");
+        panic!("seed {seed}: {what}\nreplay it: run({settings:?}, {seed}, None, TraceMode::Trace)");
     }
 }
 
@@ -65,7 +65,7 @@ fn without_faults_all_is_served() {
         ..ClusterSettings::default()
     };
     for seed in 0..10 {
-        let report = run(&settings, seed, None, Keep::Nothing);
+        let report = run(&settings, seed, None, TraceMode::Nothing);
         assert_eq!(report.violation, None, "seed {seed}");
         assert_eq!(report.takeovers, 1, "seed {seed}");
         let done = report.requests.get("done").copied().unwrap_or_default();
@@ -98,7 +98,7 @@ fn every_planted_fault_is_found_within_a_thousand_seeds() {
 #[test]
 fn everything_happens_that_should_be_survived() {
     let reports: Vec<_> = (0..60)
-        .map(|seed| run(&ClusterSettings::default(), seed, None, Keep::Nothing))
+        .map(|seed| run(&ClusterSettings::default(), seed, None, TraceMode::Nothing))
         .collect();
     let times = |count: &dyn Fn(&ClusterReport) -> u64| reports.iter().map(count).sum::<u64>();
     for fault in [
@@ -179,7 +179,7 @@ fn a_node_that_restarts_for_ever_harms_no_other() {
     };
     assert_clean(&settings, 0..50);
     for seed in 0..5 {
-        let report = run(&settings, seed, None, Keep::Nothing);
+        let report = run(&settings, seed, None, TraceMode::Nothing);
         assert!(report.requests["done"] > 200, "seed {seed}: {:?}", report.requests);
     }
 }
@@ -192,7 +192,7 @@ fn of_two_nodes_of_one_name_one_stops_and_nothing_is_lost() {
     };
     assert_clean(&settings, 0..50);
     for seed in 0..5 {
-        let report = run(&settings, seed, None, Keep::Nothing);
+        let report = run(&settings, seed, None, TraceMode::Nothing);
         let node = NodeId(0);
         assert_eq!(report.stopped, [(node, Stop::NameTaken { node })], "seed {seed}");
     }
@@ -208,7 +208,7 @@ fn while_the_log_is_gone_reads_go_on_and_nothing_is_acknowledged() {
     assert_clean(&settings, 0..50);
     let mut reads = 0;
     for seed in 0..10 {
-        let report = run(&settings, seed, None, Keep::Nothing);
+        let report = run(&settings, seed, None, TraceMode::Nothing);
         let meanwhile = |deed: &&Deed| {
             let at = deed.returned.as_ref().map_or(Time::ZERO, |(at, _)| *at);
             at > Time::ZERO + gone + Nanos::from_millis(300) && at < Time::ZERO + settings.duration
@@ -236,7 +236,7 @@ fn a_log_that_takes_short_entries_splits_batches_and_loses_nothing() {
             Some((_, Answer::Refused(Refusal::WritesTooLong { .. })))
         )
     };
-    let report = run(&settings, 0, None, Keep::Nothing);
+    let report = run(&settings, 0, None, TraceMode::Nothing);
     let refused = report.history.deeds.iter().filter(too_long).count();
     let done = report.requests["done"];
     assert!(refused > 10 && done > 100, "{refused} refused, {done} done");
@@ -254,7 +254,7 @@ fn without_fronts_clients_ask_nodes_and_nothing_is_lost() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..5 {
-        let runs = [(); 2].map(|()| run(&ClusterSettings::default(), seed, None, Keep::Trace));
+        let runs = [(); 2].map(|()| run(&ClusterSettings::default(), seed, None, TraceMode::Trace));
         let [first, second] = runs.map(|report| format!("{report:?}"));
         assert!(first == second, "seed {seed}");
     }

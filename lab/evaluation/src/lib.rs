@@ -50,7 +50,7 @@ use std::num::NonZeroUsize;
 use claims::{ClaimError, Claims, Reasons};
 use punctual_sim::MachineModel;
 
-pub use outcome::{Bars, Chart, Curve, Figure, Measure, Outcome, Table, Testbed};
+pub use outcome::{Bars, Chart, Curve, Figure, FigureTable, Measure, Outcome, Testbed};
 
 /// Parameters of an experiment.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub struct Settings {
 pub struct Subject {
     pub machine: MachineModel,
     /// The job of the microbenchmarks, calibrated together with the machine.
-    pub job: qedb::Work,
+    pub job: qedb::JobTimes,
 }
 
 /// Receives messages about the progress of an experiment.

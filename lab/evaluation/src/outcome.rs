@@ -24,7 +24,7 @@ pub struct Outcome {
     /// Measured values without a claim.
     pub measures: Vec<Measure>,
     /// Figures of every run, in experiments that report them.
-    pub tables: Vec<Table>,
+    pub tables: Vec<FigureTable>,
     pub figures: Vec<Figure>,
     /// The means of each run over all replications: labels, and the spread of the mean of each series.
     pub means: Vec<(Labels, Vec<(String, Spread)>)>,
@@ -76,7 +76,7 @@ impl Outcome {
 
 /// A table of figures with one row for each run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Table {
+pub struct FigureTable {
     pub title: String,
     /// Names of the figures.
     pub columns: Vec<String>,

@@ -82,7 +82,7 @@ impl PipelineReport {
 
 /// State of the machine as a policy sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Observed {
+pub struct PolicyView {
     /// Present instant of simulated time.
     pub now: Time,
     /// Frames that are due per second.
@@ -97,7 +97,7 @@ pub struct Observed {
 
 /// Frames that arrive at a steady rate, instead of being at hand at any time.
 #[derive(Clone, Debug)]
-struct Captured {
+struct FrameArrivals {
     /// When the next frame arrives.
     next: Time,
     /// Number of frames that wait for the source.
@@ -134,14 +134,14 @@ struct Stage {
 
 /// A pipeline that runs on a machine, in simulated time; the same calls give the same run, to the last bit.
 #[derive(Clone, Debug)]
-pub struct Simulated {
+pub struct PipelineSim {
     pipeline: PipelineModel,
     machine: Cores,
     idle: Idle,
     thermal: Thermal,
     mechanism: MigrationModel,
     daemons: Vec<(Daemon, Time)>,
-    captured: Option<Captured>,
+    captured: Option<FrameArrivals>,
     random: ChaCha8Rng,
     now: Time,
     stages: Vec<Stage>,
@@ -159,7 +159,7 @@ pub struct Simulated {
     report: PipelineReport,
 }
 
-impl Simulated {
+impl PipelineSim {
     /// Starts with empty queues and cores at ambient temperature. Frames are due once the queues before the sink are
     /// full for the first time.
     pub fn new(
@@ -169,7 +169,7 @@ impl Simulated {
         start: &Configuration,
         fps: f64,
         seed: u64,
-    ) -> Simulated {
+    ) -> PipelineSim {
         let stage = |core| Stage {
             core,
             life: Life::Resident,
@@ -178,7 +178,7 @@ impl Simulated {
             frozen: Time::ZERO,
         };
         let count = machine.count();
-        Simulated {
+        PipelineSim {
             random: ChaCha8Rng::seed_from_u64(seed),
             now: Time::ZERO,
             stages: start.mapping.cores().map(stage).collect(),
@@ -202,7 +202,7 @@ impl Simulated {
     }
 
     /// Adds daemons, which run from the end of their first period on.
-    pub fn with_daemons(mut self, daemons: &[Daemon]) -> Simulated {
+    pub fn with_daemons(mut self, daemons: &[Daemon]) -> PipelineSim {
         self.daemons = daemons
             .iter()
             .map(|daemon| (*daemon, self.now + daemon.every))
@@ -211,10 +211,10 @@ impl Simulated {
     }
 
     /// Makes frames arrive at the rate at which they are due; the sink takes each as soon as it can, and
-    /// [`Simulated::latencies`] returns the frames' latencies. For graphs of one source, in which a frame makes one
+    /// [`PipelineSim::latencies`] returns the frames' latencies. For graphs of one source, in which a frame makes one
     /// frame.
-    pub fn with_captured_frames(mut self) -> Simulated {
-        self.captured = Some(Captured {
+    pub fn with_captured_frames(mut self) -> PipelineSim {
+        self.captured = Some(FrameArrivals {
             next: self.now + self.period(),
             waiting: 0,
             under_way: VecDeque::new(),
@@ -267,9 +267,9 @@ impl Simulated {
     }
 
     /// Returns the present state for a policy.
-    pub fn observe(&mut self) -> Observed {
+    pub fn observe(&mut self) -> PolicyView {
         self.settle();
-        Observed {
+        PolicyView {
             now: self.now,
             fps: self.fps,
             mapping: Mapping::of(self.stages.iter().map(|stage| stage.target.unwrap_or(stage.core))),

@@ -24,8 +24,8 @@
 //! define the mechanism of migration. Clocks that are ordered together with moves rise at once and fall when all moves
 //! are done.
 //!
-//! Policies are those of [`punctual_allocation::mapping`]; callers drive them with [`Simulated::observe`] and
-//! [`Simulated::order`].
+//! Policies are those of [`punctual_allocation::mapping`]; callers drive them with [`PipelineSim::observe`] and
+//! [`PipelineSim::order`].
 //!
 //! **Left out.** The bus: cores do not slow each other down. Heat does not flow between cores. Changing a clock, and
 //! entering or leaving the low-power state, take no time.
@@ -38,6 +38,6 @@ mod mpsoc;
 mod tests;
 
 pub use cores::{CoreReport, Thermal, Times};
-pub use engine::{CAPTURED_MAX, Daemon, FREEZES_MAX, Freeze, MigrationModel, Observed, PipelineReport, Simulated};
+pub use engine::{CAPTURED_MAX, Daemon, FREEZES_MAX, Freeze, MigrationModel, PipelineReport, PipelineSim, PolicyView};
 pub use graph::{Edge, PipelineError, PipelineModel, StepCost};
 pub use mpsoc::{Checkpoint, DaemonModel, Mpsoc, Recreation};

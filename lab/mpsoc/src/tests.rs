@@ -113,7 +113,7 @@ struct Ground {
     problem: Problem,
     table: MappingTable,
     start: Configuration,
-    simulated: Simulated,
+    simulated: PipelineSim,
 }
 
 /// At the best configuration for `share` of the highest rate.
@@ -124,7 +124,7 @@ fn ground(rng: &mut ChaCha8Rng, idle: Idle, share: f64, seed: u64) -> Ground {
     let table = MappingTable::new(&Search::new(problem.clone()).unwrap(), None);
     let fps = table.fps_max() * share;
     let start = table.row(fps).unwrap().configuration.clone();
-    let simulated = Simulated::new(pipeline, (cores, idle, THERMAL), MECHANISM, &start, fps, seed);
+    let simulated = PipelineSim::new(pipeline, (cores, idle, THERMAL), MECHANISM, &start, fps, seed);
     Ground {
         problem,
         table,
@@ -138,7 +138,7 @@ fn seconds(seconds: f64) -> Time {
 }
 
 /// What must hold of every run: frames that were made were taken or wait, and no queue holds more than it has room for.
-fn frames_add_up(simulated: &mut Simulated, pipeline: &PipelineModel) -> bool {
+fn frames_add_up(simulated: &mut PipelineSim, pipeline: &PipelineModel) -> bool {
     let steps = simulated.report().steps;
     let edges = pipeline.edges().iter().zip(simulated.levels());
     edges.into_iter().all(|(edge, level)| {
@@ -253,7 +253,7 @@ fn cores_without_a_coordinator_level_their_loads_without_ping_pong() {
         };
         let fps = problem.fps_max(&start) * 0.8;
         let ground = (cores, Idle::AlwaysOn, THERMAL);
-        let mut simulated = Simulated::new(pipeline, ground, MECHANISM, &start, fps, seed);
+        let mut simulated = PipelineSim::new(pipeline, ground, MECHANISM, &start, fps, seed);
         let mut left: Vec<(usize, usize)> = Vec::new();
         for round in 0..20 * count as u64 {
             simulated.run_until(simulated.now() + Nanos::from_millis(50));
@@ -361,7 +361,7 @@ fn a_core_warms_up_as_a_resistor_and_a_capacitor_do() {
         mapping: Mapping::of([0, 0]),
         steps: [0].into_iter().collect(),
     };
-    let mut simulated = Simulated::new(pipeline, (cores, Idle::AlwaysOn, THERMAL), MECHANISM, &start, 100.0, 1);
+    let mut simulated = PipelineSim::new(pipeline, (cores, Idle::AlwaysOn, THERMAL), MECHANISM, &start, 100.0, 1);
     simulated.run_until(seconds(1.0));
     let celsius = simulated.observe().celsius[0];
     assert!((celsius - (90.0 - 60.0 * (-1f64).exp())).abs() < 1e-9, "{celsius}");

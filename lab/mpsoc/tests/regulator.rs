@@ -5,14 +5,14 @@
 //! forth.
 
 use punctual_allocation::mapping::{
-    ClockStep, Configuration, Coordinator, Cores, Domain, Ground, Idle, Mapped, Mapping, MappingPolicy, Move, MoveCost,
-    PeriodMeasurements,
+    ClockStep, Configuration, Coordinator, Cores, Domain, Ground, Idle, Mapping, MappingPolicy, Move, MoveCost,
+    PeriodMeasurements, StageInfo,
 };
 use punctual_loop::{
     Answer, CLOCKS_EVERY, ClockDomain, ClockGround, Clocks, ClocksSeen, Event, MadeFor, ModelDocument, Regulator,
     RegulatorOptions, Vitals,
 };
-use punctual_mpsoc::{MigrationModel, PipelineModel, Simulated, StepCost, Thermal};
+use punctual_mpsoc::{MigrationModel, PipelineModel, PipelineSim, StepCost, Thermal};
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_platform::{
     Applied, ClockOffer, KnobId, KnobOffer, Measure, MeterId, Offers, Provenance, Range, Readings,
@@ -91,7 +91,7 @@ const COST: MoveCost = MoveCost {
     bytes_min: 0,
 };
 
-fn simulated(fps: f64, seed: u64) -> Simulated {
+fn simulated(fps: f64, seed: u64) -> PipelineSim {
     let mechanism = MigrationModel {
         cost: COST,
         transfer: Nanos::from_micros(10),
@@ -107,7 +107,7 @@ fn simulated(fps: f64, seed: u64) -> Simulated {
         steps: [clocks().len() as u8 - 1].into_iter().collect(),
     };
     let machine = (cores(), Idle::ShutdownWhenIdle, thermal);
-    Simulated::new(pipeline(), machine, mechanism, &start, fps, seed).with_captured_frames()
+    PipelineSim::new(pipeline(), machine, mechanism, &start, fps, seed).with_captured_frames()
 }
 
 /// A model of the pipeline by its own responses to clocks that change; drr and the admitted share, which a pipeline has
@@ -225,7 +225,7 @@ fn trimmed() -> Clocks {
 }
 
 struct Run {
-    simulated: Simulated,
+    simulated: PipelineSim,
     regulator: Regulator,
     coordinator: Coordinator,
     rng: ChaCha8Rng,
@@ -245,7 +245,7 @@ impl Run {
         let pipeline = pipeline();
         let ground = Ground {
             stages: { pipeline.stages().iter() }
-                .map(|stage| Mapped {
+                .map(|stage| StageInfo {
                     name: stage.name.clone(),
                     state_bytes: stage.state_room as u64,
                 })

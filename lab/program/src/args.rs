@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_cli::args::{
-    Change, ClusterRun, Controller, Dialling, Pipeline, Place, Platform, Process, Profile, Replay, Run, Serve,
-    Simulated, between, json_file, mapping_policy, mechanism, span,
+    Change, ClusterRun, Controller, Dialling, Pipeline, Platform, Process, Profile, Replay, Run, Serve, ServerAddress,
+    SimulationOptions, between, json_file, mapping_policy, mechanism, span,
 };
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
@@ -25,12 +25,12 @@ use crate::radio;
 pub struct Arguments {
     /// The command.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: LabCommand,
 }
 
 /// All commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum LabCommand {
     /// Measure parts of `punctual` on this machine
     #[command(subcommand)]
     Bench(Bench),
@@ -65,17 +65,17 @@ pub enum Command {
     Profile(Profile),
 }
 
-impl Command {
+impl LabCommand {
     /// Adds what only this program has to the arguments of the product: the options of the simulated machine, and the
     /// shipped scenario of the radio.
-    pub fn joined(mut self) -> Command {
+    pub fn joined(mut self) -> LabCommand {
         match &mut self {
-            Command::Run(LabRun { run, simulated }) => {
+            LabCommand::Run(LabRun { run, simulated }) => {
                 run.change.simulated = simulated.clone();
                 run.scenario = run.scenario.take().map(radio::scenario::file);
             }
-            Command::Bench(Bench::Controllers(bench)) => bench.change.simulated = bench.simulated.clone(),
-            Command::Bench(Bench::Rates(bench)) => bench.change.simulated = bench.simulated.clone(),
+            LabCommand::Bench(Bench::Controllers(bench)) => bench.change.simulated = bench.simulated.clone(),
+            LabCommand::Bench(Bench::Rates(bench)) => bench.change.simulated = bench.simulated.clone(),
             _ => {}
         }
         self
@@ -88,7 +88,7 @@ pub struct LabRun {
     #[command(flatten)]
     pub run: Run,
     #[command(flatten)]
-    pub simulated: Simulated,
+    pub simulated: SimulationOptions,
 }
 
 /// Reads one of `all` by its name.
@@ -491,7 +491,7 @@ pub struct Controllers {
     #[command(flatten)]
     pub change: Change,
     #[command(flatten)]
-    pub simulated: Simulated,
+    pub simulated: SimulationOptions,
     /// Which controllers, each once in every repetition
     #[arg(
         long,
@@ -531,7 +531,7 @@ pub struct Rates {
     #[command(flatten)]
     pub change: Change,
     #[command(flatten)]
-    pub simulated: Simulated,
+    pub simulated: SimulationOptions,
     /// Write all summaries and the result as JSON; - is standard output, and the text goes to standard error
     #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
@@ -707,7 +707,7 @@ pub struct ClusterLoad {
     /// Addresses of 1 to 255 balancers or nodes, HOST:PORT; clients are spread evenly, and reconnect to the next
     /// address
     #[arg(value_name = "ADDRESS", required = true)]
-    pub places: Vec<Place>,
+    pub places: Vec<ServerAddress>,
     #[command(flatten)]
     pub dialling: Dialling,
     /// Requests a second, 1 to 50000 [default: --times the measured capacity]

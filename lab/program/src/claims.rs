@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use punctual_evaluation::claims::{ClaimResult, Kind, Paper, Role, Rule};
-use punctual_evaluation::{Measure, Outcome, Table};
+use punctual_evaluation::claims::{ClaimResult, Nature, Paper, Role, Rule};
+use punctual_evaluation::{FigureTable, Measure, Outcome};
 
 /// A figure with three decimal places, or a dash.
 pub fn figure(value: Option<f64>) -> String {
@@ -101,7 +101,7 @@ fn tables(outcome: &Outcome) -> String {
     outcome.tables.iter().map(|one| lines(one, platform(outcome))).collect()
 }
 
-fn lines(table: &Table, platform: &str) -> String {
+fn lines(table: &FigureTable, platform: &str) -> String {
     let names = table.rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let cells = table.columns.iter().map(|column| column.len()).collect::<Vec<_>>();
     let mut text = format!("\n{} ({platform})\n  {:<names$}", table.title, "");
@@ -181,7 +181,7 @@ fn count(outcome: &Outcome) -> String {
     if outcome.claims.is_empty() {
         return String::new();
     }
-    let predicted = |kind: Kind| {
+    let predicted = |kind: Nature| {
         let (held, all) = of(outcome, |row| {
             row.claim.kind == kind && row.claim.role == Role::Prediction
         });
@@ -190,9 +190,9 @@ fn count(outcome: &Outcome) -> String {
     let (testbeds, seeds) = outcome.extent();
     format!(
         "\n{} structural claims hold on every {} with every seed; by the median, {} figures that are predictions{};\n{testbeds}, {seeds}\n",
-        predicted(Kind::Structural),
+        predicted(Nature::Structural),
         outcome.testbed.one(),
-        predicted(Kind::Quantitative),
+        predicted(Nature::Quantitative),
         apart(outcome)
     )
 }

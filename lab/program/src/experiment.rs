@@ -17,7 +17,7 @@ use punctual_cli::args::{Change, Platform};
 use punctual_cli::commands::{failures, print, run};
 use punctual_files::failure::Failure;
 use punctual_files::scenario;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Time between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -34,8 +34,8 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
     let experiment = find(&arguments.name).map_err(refused)?;
     // First of all: the processes of measured pipelines run this command again.
     mig::measured::serve_if_told().map_err(|why| Failure::input([why]))?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
-    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
     let outcome = if arguments.platform == Platform::Linux && mig::parts(&arguments.name).is_some() {
         of_pipelines(arguments)?
     } else if arguments.platform == Platform::Linux || arguments.scenario.is_some() {
@@ -236,7 +236,7 @@ fn machine(path: &Path) -> Result<Subject, Failure> {
     let known = qedb::ensemble().into_iter().find(|subject| subject.machine == machine);
     Ok(known.unwrap_or(Subject {
         machine,
-        job: qedb::Work::PAPER,
+        job: qedb::JobTimes::PAPER,
     }))
 }
 

@@ -15,7 +15,7 @@ mod referees;
 
 use std::process::ExitCode;
 
-use args::{Arguments, Command};
+use args::{Arguments, LabCommand};
 use punctual_files::failure::Failure;
 use radio::scenario::RadioKinds;
 
@@ -24,19 +24,19 @@ fn main() -> ExitCode {
     punctual_cli::exit_code(arguments.and_then(|arguments| perform(&arguments.command.joined())))
 }
 
-fn perform(command: &Command) -> Result<(), Failure> {
+fn perform(command: &LabCommand) -> Result<(), Failure> {
     let typed = punctual_cli::command_line("punctual-lab");
     match command {
-        Command::Bench(what) => bench::bench(what, &typed),
-        Command::Experiment(experiment) => experiment::experiment(experiment, &typed),
-        Command::Radio(radio) => radio::radio(radio, &typed),
-        Command::Cluster(what) => cluster::cluster(what, &typed),
-        Command::Process(what) => cluster::process(what),
-        Command::Run(arguments) => punctual_cli::commands::run::run(&arguments.run, Some(&RadioKinds), &typed),
-        Command::Serve(arguments) => punctual_cli::serve::serve(arguments),
-        Command::Pipeline(what) => punctual_cli::commands::pipeline::pipeline(what),
-        Command::Replay(replay) => punctual_cli::commands::replay::replay(replay),
-        Command::Profile(profile) => punctual_cli::commands::profile::profile(profile, &typed),
+        LabCommand::Bench(what) => bench::bench(what, &typed),
+        LabCommand::Experiment(experiment) => experiment::experiment(experiment, &typed),
+        LabCommand::Radio(radio) => radio::radio(radio, &typed),
+        LabCommand::Cluster(what) => cluster::cluster(what, &typed),
+        LabCommand::Process(what) => cluster::process(what),
+        LabCommand::Run(arguments) => punctual_cli::commands::run::run(&arguments.run, Some(&RadioKinds), &typed),
+        LabCommand::Serve(arguments) => punctual_cli::serve::serve(arguments),
+        LabCommand::Pipeline(what) => punctual_cli::commands::pipeline::pipeline(what),
+        LabCommand::Replay(replay) => punctual_cli::commands::replay::replay(replay),
+        LabCommand::Profile(profile) => punctual_cli::commands::profile::profile(profile, &typed),
     }
 }
 

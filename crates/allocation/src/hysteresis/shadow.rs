@@ -30,7 +30,7 @@ pub struct Shadow {
     share: Share,
     at: Time,
     /// The latest deadline first.
-    jobs: Vec<Replayed>,
+    jobs: Vec<ReplayJob>,
     /// [`Programs::slowdown`] at which their time left is counted.
     slowdown: f64,
     /// Deadline and program of each job that was present at the last call.
@@ -45,7 +45,7 @@ pub struct Shadow {
 
 /// A job in the replay.
 #[derive(Clone, Copy, Debug)]
-struct Replayed {
+struct ReplayJob {
     due: Time,
     program: usize,
     /// Seconds of work left.
@@ -103,7 +103,7 @@ impl Shadow {
                 let (due, program) = job;
                 let left = programs.duration(program, self.share);
                 let place = self.jobs.partition_point(|other| other.due > due);
-                self.jobs.insert(place, Replayed { due, program, left });
+                self.jobs.insert(place, ReplayJob { due, program, left });
             }
         }
         std::mem::swap(&mut self.known, &mut self.there);

@@ -98,7 +98,7 @@ impl MappingPolicy {
 
 /// A stage as it is known before it runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mapped {
+pub struct StageInfo {
     /// Name for people to read.
     pub name: String,
     /// State in bytes, which a move copies.
@@ -109,7 +109,7 @@ pub struct Mapped {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ground {
     /// The stages that may move.
-    pub stages: Vec<Mapped>,
+    pub stages: Vec<StageInfo>,
     /// The cores, and what they draw.
     pub cores: Cores,
     /// Cost of moving a stage.
@@ -123,11 +123,11 @@ impl Ground {
     /// [`MappingError`] where it cannot: too many stages, or a table of more than [`RUNNING_MAX`] mappings.
     ///
     /// ```
-    /// use punctual_allocation::mapping::{ClockStep, Cores, Domain, Ground, Mapped, MoveCost, MappingPolicy};
+    /// use punctual_allocation::mapping::{ClockStep, Cores, Domain, Ground, StageInfo, MoveCost, MappingPolicy};
     /// use punctual_units::Hertz;
     /// let step = ClockStep { clock: Hertz::from_mhz(1000), busy_watts: 1.0, idle_watts: 0.3 };
     /// let ground = Ground {
-    ///     stages: vec![Mapped { name: "filter".into(), state_bytes: 4096 }; 16],
+    ///     stages: vec![StageInfo { name: "filter".into(), state_bytes: 4096 }; 16],
     ///     cores: Cores { domains: vec![Domain { cores: 2, steps: vec![step] }], low_power_watts: 0.0 },
     ///     cost: MoveCost { constant_cycles: 1000.0, cycles_per_byte: 0.1, bytes_min: 0 },
     /// };
@@ -500,7 +500,7 @@ mod tests {
             busy_watts: 1.0,
             idle_watts: 0.3,
         };
-        let stage = |number| Mapped {
+        let stage = |number| StageInfo {
             name: format!("stage {number}"),
             state_bytes: 4096,
         };

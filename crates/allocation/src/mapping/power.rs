@@ -94,7 +94,7 @@ pub(super) fn draws_less(one: LinearPower, other: LinearPower, rate: Rate) -> bo
 
 /// The steps of all domains for one mapping, and what they draw.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Priced {
+pub(super) struct PricedSteps {
     pub steps: SmallVec<[u8; CORES_MAX]>,
     pub line: LinearPower,
     /// The highest frame rate that these steps serve.
@@ -192,8 +192,8 @@ impl Problem {
     }
 
     /// The best steps for these demands; `None` where no steps serve the rate.
-    pub(super) fn priced(&self, demands: &[Demand], rate: Rate) -> Option<Priced> {
-        let mut priced = Priced {
+    pub(super) fn priced(&self, demands: &[Demand], rate: Rate) -> Option<PricedSteps> {
+        let mut priced = PricedSteps {
             steps: SmallVec::new(),
             line: LinearPower::default(),
             limit: f64::INFINITY,

@@ -29,7 +29,7 @@ pub use course::Course;
 pub use error::{Problem, ReadError};
 pub use measured::{MeasuredRuns, Span};
 pub use phases::Kinds;
-pub use recording::{Compiled, PHASES_MAX, ProfileOptions, ProfileRecording, load};
+pub use recording::{Fit, PHASES_MAX, ProfileOptions, ProfileRecording, load};
 pub use smooth::Smoothing;
 pub use timing::Timing;
 pub use windows::{ProfileWindow, Windows};

@@ -66,7 +66,7 @@ impl Default for ProfileOptions {
 
 /// Profile made from a recording, and its errors.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Compiled {
+pub struct Fit {
     /// At most as many phases as were asked for.
     pub profile: Profile,
     /// Errors of the profile, compared with the recording.
@@ -96,7 +96,7 @@ pub struct Compiled {
 /// assert!(compiled.profile.phases[0].rates.rate(all) < compiled.profile.phases[1].rates.rate(all));
 /// # Ok::<(), punctual_allocation::profile::ReadError>(())
 /// ```
-pub fn load(file: &str, bytes: &[u8], options: &ProfileOptions) -> Result<Compiled, ReadError> {
+pub fn load(file: &str, bytes: &[u8], options: &ProfileOptions) -> Result<Fit, ReadError> {
     ProfileRecording::read(file, bytes, options.grid)?
         .compile(options)
         .map_err(|problem| ReadError {
@@ -172,14 +172,14 @@ impl ProfileRecording {
     ///
     /// # Errors
     /// As [`ProfileRecording::course`]; also rates that a profile cannot hold.
-    pub fn compile(&self, options: &ProfileOptions) -> Result<Compiled, Problem> {
+    pub fn compile(&self, options: &ProfileOptions) -> Result<Fit, Problem> {
         let course = self.course(options)?;
         let (kinds, lasts) = self.phases(&course, options);
         let joint = course.joined(&lasts);
         let lasts = merge::groups(&joint, options.phases.clamp(1, PHASES_MAX));
         let profile = profile(self.name(), &joint.joined(&lasts), options.smoothing);
         profile.check()?;
-        Ok(Compiled {
+        Ok(Fit {
             accuracy: Accuracy::of(&profile, &course),
             kinds,
             phases_found: joint.len(),

@@ -8,14 +8,14 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 struct Fixtures {
-    fits: Vec<Fitted>,
-    chosen: Vec<Chosen>,
+    fits: Vec<FitCase>,
+    chosen: Vec<ChoiceCase>,
     far: Far,
-    scaled: Scaled,
+    scaled: ScalingCase,
 }
 
 #[derive(Deserialize)]
-struct Fitted {
+struct FitCase {
     name: String,
     points: Vec<Vec<f64>>,
     start: Vec<usize>,
@@ -32,7 +32,7 @@ struct Fitted {
 }
 
 #[derive(Deserialize)]
-struct Chosen {
+struct ChoiceCase {
     name: String,
     points: Vec<Vec<f64>>,
     most: usize,
@@ -50,7 +50,7 @@ struct Far {
 }
 
 #[derive(Deserialize)]
-struct Scaled {
+struct ScalingCase {
     points: Vec<Vec<f64>>,
     scaled: Vec<Vec<f64>>,
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_allocation::profile::{Compiled, PHASES_MAX, ProfileOptions, ProfileRecording, Smoothing, load};
+use punctual_allocation::profile::{Fit, PHASES_MAX, ProfileOptions, ProfileRecording, Smoothing, load};
 use punctual_allocation::{Grid, Share};
 
 fn shipped() -> PathBuf {
@@ -15,12 +15,12 @@ fn read(path: &Path) -> (String, Vec<u8>) {
     (path.display().to_string(), bytes)
 }
 
-fn compiled(path: &Path, options: &ProfileOptions) -> Compiled {
+fn compiled(path: &Path, options: &ProfileOptions) -> Fit {
     let (file, bytes) = read(path);
     load(&file, &bytes, options).unwrap()
 }
 
-fn check(compiled: &Compiled) {
+fn check(compiled: &Fit) {
     let accuracy = &compiled.accuracy;
     assert!(compiled.profile.phases.len() <= PHASES_MAX);
     assert!(accuracy.duration_worst < 1e-6, "phases keep the time of their parts");

@@ -101,7 +101,7 @@ pub struct ClusterRun {
 pub struct ClusterWatch {
     /// Client addresses of 1 to 64 nodes, HOST:PORT
     #[arg(required = true, num_args = 1..=64, value_name = "ADDRESS")]
-    pub places: Vec<Place>,
+    pub places: Vec<ServerAddress>,
     #[command(flatten)]
     pub dialling: Dialling,
     /// Duration, such as 10s [default: until Ctrl-C]
@@ -161,31 +161,31 @@ pub struct ClusterBalance {
 
 /// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ServerAddress {
     /// Socket address found by the name lookup.
     pub socket: SocketAddr,
     /// Name that its TLS certificate must have: a host, or an address.
     pub host: String,
 }
 
-impl Place {
+impl ServerAddress {
     /// A server whose certificate names its address.
-    pub fn of(socket: SocketAddr) -> Place {
-        Place {
+    pub fn of(socket: SocketAddr) -> ServerAddress {
+        ServerAddress {
             socket,
             host: socket.ip().to_string(),
         }
     }
 }
 
-impl FromStr for Place {
+impl FromStr for ServerAddress {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
+    fn from_str(text: &str) -> Result<ServerAddress, String> {
         let host = text.rsplit_once(':').map_or("", |(host, _)| host);
         let found = text.to_socket_addrs().map(|mut found| found.next());
         match found {
-            Ok(Some(socket)) if !host.is_empty() => Ok(Place {
+            Ok(Some(socket)) if !host.is_empty() => Ok(ServerAddress {
                 socket,
                 host: host.trim_matches(['[', ']']).to_owned(),
             }),

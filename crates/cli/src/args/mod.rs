@@ -20,7 +20,7 @@ use punctual_workload::ControllerKind;
 use punctual_files::fault;
 use punctual_files::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
 
-pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, Place, Process};
+pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, Process, ServerAddress};
 pub use profile::{Profile, Show, Smooth, Trace};
 pub use store::StoreCommand;
 
@@ -371,12 +371,12 @@ pub struct Change {
     pub set: Vec<Override>,
     /// Options of the simulated machine, which only `punctual-lab` has.
     #[arg(skip)]
-    pub simulated: Simulated,
+    pub simulated: SimulationOptions,
 }
 
 /// Options of the simulated machine.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Simulated {
+pub struct SimulationOptions {
     /// Machine to simulate [default: the built-in machines/exynos5422-a15.toml]
     #[arg(long, value_name = "FILE")]
     pub machine: Option<PathBuf>,
@@ -411,7 +411,7 @@ fn profile_of(text: &str) -> Result<(String, String), String> {
     }
 }
 
-impl Simulated {
+impl SimulationOptions {
     /// Whether any option of the simulated machine was given.
     pub fn is_some(&self) -> bool {
         self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty() || !self.overrides().is_empty()

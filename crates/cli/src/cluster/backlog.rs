@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_control::ArxModel;
 use punctual_loop::backlog::BacklogLog;
-use punctual_node::bound::{Asked, Outcome};
+use punctual_node::bound::{DelayTarget, Outcome};
 use serde::{Deserialize, Serialize};
 
 use super::membership::BacklogFile;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Value of `kind` in a model's file.
 const KIND: &str = "punctual-backlog-model";
@@ -52,8 +52,8 @@ impl Turns {
     }
 
     /// Settings for the node, and the shared place for its outcome.
-    pub fn asked(&self) -> (Asked, Arc<Mutex<Outcome>>) {
-        let asked = Asked {
+    pub fn asked(&self) -> (DelayTarget, Arc<Mutex<Outcome>>) {
+        let asked = DelayTarget {
             target: self.file.target,
             period: self.file.period,
             model: self.model.clone(),
@@ -75,7 +75,7 @@ impl Turns {
             version: VERSION,
             model,
         };
-        let written = Output::prepare(path).and_then(|output| output.json(&file));
+        let written = OutputFile::prepare(path).and_then(|output| output.json(&file));
         let told = match written {
             Ok(()) => format!("the model of the backlog is in {}\n", path.display()),
             Err(why) => format!("the model of the backlog was not written: {why}\n"),

@@ -13,7 +13,7 @@ use std::thread;
 use punctual_federation::balancer::Home;
 use punctual_node::process::balance::Balancing;
 use punctual_node::process::{Access, PeerAddress};
-use punctual_node::seen::{Seen, What};
+use punctual_node::seen::{TimedNotice, What};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
 use punctual_server::metrics::Page;
@@ -24,7 +24,7 @@ use signal_hook::flag;
 
 use super::member::{self, CERTIFICATES_EVERY, LOOK_EVERY, find_peers};
 use super::membership;
-use super::node::Told;
+use super::node::NodeLine;
 use crate::args::ClusterBalance;
 use crate::args::cluster::LISTEN;
 use crate::commands::print;
@@ -35,7 +35,7 @@ use punctual_files::scenario::{Section, read_document};
 
 /// Settings of a balancer, from its arguments or its file.
 #[derive(Clone, Debug)]
-struct Settings {
+struct BalancerSettings {
     listen: SocketAddr,
     /// Address of the metrics for Prometheus.
     metrics: Option<SocketAddr>,
@@ -48,9 +48,9 @@ struct Settings {
     of_nodes: Option<TlsPaths>,
 }
 
-fn settings(arguments: &ClusterBalance) -> Result<Settings, Failure> {
+fn settings(arguments: &ClusterBalance) -> Result<BalancerSettings, Failure> {
     let Some(file) = &arguments.file else {
-        return Ok(Settings {
+        return Ok(BalancerSettings {
             listen: arguments.listen,
             metrics: arguments.metrics,
             nodes: arguments.nodes.iter().map(ToString::to_string).collect(),
@@ -71,13 +71,13 @@ fn settings(arguments: &ClusterBalance) -> Result<Settings, Failure> {
 }
 
 /// Reads the keys that a balancer shares with a node's file, in the same sections.
-fn read(top: &mut Section<'_, '_>) -> Settings {
+fn read(top: &mut Section<'_, '_>) -> BalancerSettings {
     let tls = top.has("tls").then(|| top.table("tls", file::tls));
     let (nodes, of_nodes) = top.table("federation", |section| {
         (membership::nodes(section), membership::of_nodes(section))
     });
     let (listen, metrics) = top.table("server", |section| (file::listen(section), file::metrics(section)));
-    Settings {
+    BalancerSettings {
         listen: listen.unwrap_or(LISTEN),
         metrics,
         nodes,
@@ -121,7 +121,7 @@ pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
                 end.store(true, Ordering::SeqCst);
                 drop(waker.wake());
             });
-            tell(&Told::Listens {
+            tell(&NodeLine::Listens {
                 clients: listens,
                 peers: listens,
                 metrics,
@@ -147,7 +147,7 @@ pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
     }
     let for_a_run = arguments.parent.is_some();
     let note = |text: String| match for_a_run {
-        true => tell(&Told::Seen(Seen {
+        true => tell(&NodeLine::Seen(TimedNotice {
             at: LinuxOs.now(),
             what: What::Note(text),
         })),
@@ -184,7 +184,7 @@ fn renew(access: &Access, asked: &AtomicBool) {
 }
 
 /// Prints a line for the parent process. Notes are rare, so blocking on a full pipe does no harm.
-fn tell(told: &Told) {
+fn tell(told: &NodeLine) {
     let mut line = serde_json::to_string(told).unwrap_or_default();
     line.push('\n');
     let mut out = std::io::stdout().lock();

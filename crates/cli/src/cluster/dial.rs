@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use mio::net::TcpStream;
-use punctual_server::resp::{Value, Version, Writer};
+use punctual_server::resp::{Reply, Resp, Writer};
 use punctual_server::stream::Stream;
 #[cfg(feature = "tls")]
 use punctual_server::tls::Dialler;
@@ -42,9 +42,9 @@ impl Dial {
     pub fn load(arguments: &Dialling) -> Result<Dial, Failure> {
         let mut dial = Dial::default();
         if let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) {
-            let words = vec![Value::bulk("AUTH"), Value::bulk(user), Value::bulk(password(file)?)];
+            let words = vec![Reply::bulk("AUTH"), Reply::bulk(user), Reply::bulk(password(file)?)];
             let mut login = Vec::new();
-            Writer::new(&mut login, Version::Two).value(&Value::Array(words));
+            Writer::new(&mut login, Resp::Two).value(&Reply::Array(words));
             dial.login = Some(login);
         }
         #[cfg(feature = "tls")]
@@ -104,7 +104,7 @@ fn password(file: &Path) -> Result<Vec<u8>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Place;
+    use crate::args::ServerAddress;
 
     #[test]
     fn a_password_is_read_from_a_file_of_this_user_alone_and_shown_nowhere() {
@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn a_place_has_a_host_and_a_port() {
-        let place: Place = "127.0.0.1:7".parse().unwrap();
-        assert_eq!(place, Place::of("127.0.0.1:7".parse().unwrap()));
-        assert_eq!("[::1]:7".parse::<Place>().unwrap().host, "::1");
+        let place: ServerAddress = "127.0.0.1:7".parse().unwrap();
+        assert_eq!(place, ServerAddress::of("127.0.0.1:7".parse().unwrap()));
+        assert_eq!("[::1]:7".parse::<ServerAddress>().unwrap().host, "::1");
         for wrong in ["", ":7", "127.0.0.1", "127.0.0.1:x"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ServerAddress>().is_err(), "{wrong}");
         }
     }
 }

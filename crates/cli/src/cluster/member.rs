@@ -16,8 +16,8 @@ use punctual_federation::node::Setup;
 use punctual_loop::EventLog;
 use punctual_node::conversation::TIME_LEFT;
 use punctual_node::own::OwnReading;
-use punctual_node::process::{Access, Control, Listening, PeerAddress};
-use punctual_node::seen::{Seen, What};
+use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
+use punctual_node::seen::{TimedNotice, What};
 use punctual_os::LinuxOs;
 use punctual_server::metrics::Page;
 use punctual_server::users::{User, Users};
@@ -35,7 +35,7 @@ use crate::serve::file::{NodeFile, TlsPaths};
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
 use crate::serve::{password, raise_descriptors};
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Capacity of the queue of lines to print; lines beyond it are dropped.
 const LINES_MAX: usize = 256;
@@ -66,7 +66,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let shows = file.tls.is_some() || membership.tls.is_some();
     let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(shows.then_some(SIGHUP))).map_err(untaken)?;
 
-    let record = Output::prepare_some(file.record.as_ref())?;
+    let record = OutputFile::prepare_some(file.record.as_ref())?;
     let mut tasks = file.tasks.as_ref().map(ReadyTasks::load).transpose()?;
     if record.is_some() {
         tasks.iter_mut().for_each(ReadyTasks::record);
@@ -142,7 +142,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         thread::spawn(move || {
             let mut each = |orders: &Orders| {
                 if have_ended.as_ref().is_some_and(|ended| ended()) {
-                    orders.send(Control::Leave);
+                    orders.send(NodeControl::Leave);
                 }
                 turns.as_ref().map(Turns::keep);
             };
@@ -154,11 +154,11 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         let (nodes, has_ended) = (membership.nodes.clone(), Arc::clone(&has_ended));
         let tell = move |found: BTreeMap<u32, PeerAddress>| {
             let found = found.into_iter().map(|(number, address)| (NodeId(number), address));
-            send.send(Control::Peers(found.collect()))
+            send.send(NodeControl::Peers(found.collect()))
         };
         thread::spawn(move || find_peers(&nodes, tell, &has_ended));
     }
-    let (tell, told) = sync_channel::<Seen>(LINES_MAX);
+    let (tell, told) = sync_channel::<TimedNotice>(LINES_MAX);
     let writes = thread::spawn(move || {
         for seen in told {
             // A closed standard output must not end the node.
@@ -267,14 +267,14 @@ pub(super) fn renew(access: &Access, is_asked: bool) {
 /// Channel of orders to a node's loop.
 #[derive(Clone)]
 struct Orders {
-    control: Sender<Control>,
+    control: Sender<NodeControl>,
     /// Wakes the node's loop.
     wake: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Orders {
     /// Sends an order; returns whether the loop still runs.
-    fn send(&self, control: Control) -> bool {
+    fn send(&self, control: NodeControl) -> bool {
         let is_there = self.control.send(control).is_ok();
         (self.wake)();
         is_there
@@ -299,10 +299,10 @@ fn look(
         let pending: Vec<_> = signals.pending().collect();
         if leaves.is_none() && pending.iter().any(|signal| *signal != SIGHUP) {
             leaves = Some(Instant::now());
-            orders.send(Control::Leave);
+            orders.send(NodeControl::Leave);
         }
         if leaves.is_some_and(|since| since.elapsed() > drain_max) {
-            orders.send(Control::End);
+            orders.send(NodeControl::End);
         }
         let is_asked = pending.contains(&SIGHUP);
         if is_asked || round % CERTIFICATES_EVERY == 0 {

@@ -17,8 +17,8 @@ use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_node::commands::INTERPRETER;
 use punctual_node::conversation::TIME_LEFT;
-use punctual_node::process::{Access, Control, Listening, PeerAddress};
-use punctual_node::seen::Seen;
+use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
+use punctual_node::seen::TimedNotice;
 use punctual_node::sensing::Temporal;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
@@ -78,7 +78,7 @@ pub(super) enum Order {
 /// Lines on a node's standard output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Told {
+pub(super) enum NodeLine {
     /// The node listens at these addresses.
     Listens {
         clients: SocketAddr,
@@ -86,7 +86,7 @@ pub(super) enum Told {
         /// Address of the metrics for Prometheus; `None` for a balancer.
         metrics: Option<SocketAddr>,
     },
-    Seen(Seen),
+    Seen(TimedNotice),
 }
 
 /// Carries out `punctual process node`.
@@ -115,7 +115,7 @@ pub(super) fn node() -> Result<(), Failure> {
     let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 
-    let (tell, told) = sync_channel::<Told>(TOLD_MAX);
+    let (tell, told) = sync_channel::<NodeLine>(TOLD_MAX);
     let writing = thread::spawn(move || {
         for told in told {
             let Ok(mut line) = serde_json::to_string(&told) else {
@@ -129,7 +129,7 @@ pub(super) fn node() -> Result<(), Failure> {
         }
     });
     // A line beyond the queue's capacity is dropped: the loop never waits for a reader.
-    drop(tell.try_send(Told::Listens {
+    drop(tell.try_send(NodeLine::Listens {
         clients,
         peers,
         metrics: Some(metrics),
@@ -158,7 +158,7 @@ pub(super) fn node() -> Result<(), Failure> {
         .map_err(|error| input(&format!("node {}: {error}", begin.node)))?;
     let ended = {
         let tell = tell.clone();
-        let tell = move |seen| drop(tell.try_send(Told::Seen(seen)));
+        let tell = move |seen| drop(tell.try_send(NodeLine::Seen(seen)));
         listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
     };
     drop((tell, log));
@@ -207,16 +207,16 @@ pub(super) fn open(
     replica.speaking(INTERPRETER, clock)
 }
 
-fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<Control>, wake: &dyn Fn()) {
+fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<NodeControl>, wake: &dyn Fn()) {
     for line in lines.map_while(Result::ok) {
         let control_of = |order| match order {
             Order::Peers(addresses) => {
                 let peers = addresses
                     .into_iter()
                     .map(|(node, socket)| (node, PeerAddress::of(socket)));
-                Control::Peers(peers.collect())
+                NodeControl::Peers(peers.collect())
             }
-            Order::Leave => Control::Leave,
+            Order::Leave => NodeControl::Leave,
         };
         // An unknown order comes from a newer program; it is ignored.
         if let Ok(order) = serde_json::from_str(&line)
@@ -225,7 +225,7 @@ fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<C
             wake();
         }
     }
-    if control.send(Control::End).is_ok() {
+    if control.send(NodeControl::End).is_ok() {
         wake();
     }
 }

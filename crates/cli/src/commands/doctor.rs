@@ -11,7 +11,7 @@ use punctual_profiler::{Emulator, ProfilerError};
 use crate::args::Doctor;
 use crate::store::health;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Most files in this folder that are searched for stores, and their greatest length in bytes.
 const FILES_MAX: usize = 64;
@@ -22,7 +22,7 @@ pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     if arguments.restore {
         return super::restore::restore(arguments.json.as_deref());
     }
-    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let mut findings = examine(&KernelTree::default());
     findings.push(cache_profiles());
     let stores = arguments.store.iter().cloned().chain(named_here());

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use punctual_pipelines::linux::{Handover, MoveError, Panel, PipelineError, Running, running};
+use punctual_pipelines::linux::{Handover, MoveError, Panel, PipelineError, RunningPipeline, running};
 use punctual_units::CoreId;
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ use super::print;
 use crate::args::{Pipeline, PipelineCommand, mapping_policy};
 use punctual_files::failure::Failure;
 use punctual_files::scenario::parse_time;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 use punctual_report::terminal::say;
 
 /// Time limit for a stage to get another process; a process that never gets ready is abandoned earlier.
@@ -50,7 +50,7 @@ pub fn pipeline(arguments: &Pipeline) -> Result<(), Failure> {
 }
 
 /// The only pipeline, or an error that asks for `--process`.
-fn the_one(found: &[Running]) -> Result<Panel, Failure> {
+fn the_one(found: &[RunningPipeline]) -> Result<Panel, Failure> {
     let failed = |why: String| Failure::input([why]);
     match found {
         [one] => one.panel().map_err(|why| failed(why.to_string())),
@@ -130,7 +130,7 @@ fn set(panel: &Panel, key: &str, value: &str) -> Result<String, Failure> {
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct PipelineEntry {
     name: String,
     process: i32,
     cores: Vec<CoreId>,
@@ -142,11 +142,11 @@ struct Listed {
     /// Requested frame rate, in frames per second; `rate` is the rate of frames that leave the pipeline.
     rate_asked: Option<f64>,
     rate: f64,
-    stages: Vec<Stage>,
+    stages: Vec<StageEntry>,
 }
 
 #[derive(Debug, Serialize)]
-struct Stage {
+struct StageEntry {
     name: String,
     core: Option<CoreId>,
     process: i32,
@@ -165,8 +165,8 @@ struct Stage {
     waiting: Vec<u64>,
 }
 
-fn list(found: &[Running], json: Option<&PathBuf>) -> Result<(), Failure> {
-    let panel = |running: &Running| match running.panel() {
+fn list(found: &[RunningPipeline], json: Option<&PathBuf>) -> Result<(), Failure> {
+    let panel = |running: &RunningPipeline| match running.panel() {
         Ok(panel) => Some(listed(running, &panel)),
         Err(PipelineError::Layout(why)) => {
             say(Some(format!("{} (process {}): {why}", running.name(), running.process)));
@@ -175,8 +175,8 @@ fn list(found: &[Running], json: Option<&PathBuf>) -> Result<(), Failure> {
         // The pipeline has ended meanwhile.
         Err(_) => None,
     };
-    let json = Output::prepare_some(json)?;
-    let listed: Vec<Listed> = found.iter().filter_map(panel).collect();
+    let json = OutputFile::prepare_some(json)?;
+    let listed: Vec<PipelineEntry> = found.iter().filter_map(panel).collect();
     let mut text = String::new();
     if listed.is_empty() {
         text.push_str("no pipeline of this user runs here\n");
@@ -188,9 +188,9 @@ fn list(found: &[Running], json: Option<&PathBuf>) -> Result<(), Failure> {
     json.map_or(Ok(()), |file| file.json(&listed))
 }
 
-fn write_listed(text: &mut String, listed: &Listed) {
+fn write_listed(text: &mut String, listed: &PipelineEntry) {
     let cores = listed.cores.iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
-    let Listed {
+    let PipelineEntry {
         name, process, policy, ..
     } = listed;
     let _ = write!(
@@ -224,10 +224,10 @@ fn write_listed(text: &mut String, listed: &Listed) {
     }
 }
 
-fn listed(running: &Running, panel: &Panel) -> Listed {
+fn listed(running: &RunningPipeline, panel: &Panel) -> PipelineEntry {
     let statistics = panel.measure();
     let stages = panel.stages().into_iter().zip(statistics.stages);
-    let stages = stages.map(|(stage, measured)| Stage {
+    let stages = stages.map(|(stage, measured)| StageEntry {
         core: stage.core,
         // A pinned stage is a thread of the process that started the pipeline.
         process: if stage.core.is_some() {
@@ -246,7 +246,7 @@ fn listed(running: &Running, panel: &Panel) -> Listed {
         waiting: measured.waiting,
     });
     let coordinator = panel.coordinator();
-    Listed {
+    PipelineEntry {
         name: running.name().into(),
         process: running.process,
         cores: panel.cores(),

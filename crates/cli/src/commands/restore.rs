@@ -4,15 +4,15 @@ use std::fmt::Write;
 use std::path::Path;
 
 use punctual_platform::Refusal;
-use punctual_platform::linux::recovery::{self, Recovered};
+use punctual_platform::linux::recovery::{self, RecoveryReport};
 
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Restores this machine, and writes the result to `json`. Settings that could not be restored are reported as the
 /// user's to fix.
 pub fn restore(json: Option<&Path>) -> Result<(), Failure> {
-    let json = json.map(Output::prepare).transpose()?;
+    let json = json.map(OutputFile::prepare).transpose()?;
     let folder = recovery::folder();
     let recovered = recovery::restore(&folder).map_err(|refusal| Failure::input([refusal.to_string()]))?;
     let out_of_reach = match recovery::is_superuser() {
@@ -41,7 +41,7 @@ fn out_of_reach() -> Result<Option<Refusal>, Failure> {
     }))
 }
 
-fn told(recovered: &Recovered, folder: &Path) -> String {
+fn told(recovered: &RecoveryReport, folder: &Path) -> String {
     let mut text = String::new();
     for dead in &recovered.dead {
         let _ = writeln!(text, "found     {dead}");
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn what_was_found_and_undone_is_told() {
-        let mut recovered = Recovered::default();
+        let mut recovered = RecoveryReport::default();
         assert_eq!(
             told(&recovered, Path::new("/run/punctual")),
             "nothing to put back: no dead program has left anything changed (/run/punctual)\n"

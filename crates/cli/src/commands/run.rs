@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use punctual_allocation::Refill;
 use punctual_loop::ModelDocument;
-use punctual_runtime::Finished;
+use punctual_runtime::FinishedRun;
 use punctual_runtime::report::RunReport;
 use punctual_scenario::stages::AddedKinds;
 use punctual_scenario::{
@@ -20,7 +20,7 @@ use punctual_files::builtin;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Allocation, Loaded};
 use punctual_files::{profiles, trace};
-use punctual_report::output::{self, Output};
+use punctual_report::output::{self, OutputFile};
 use punctual_report::verdict::Verdict;
 use punctual_report::watch::Watcher;
 use punctual_report::{page, summary};
@@ -42,9 +42,9 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, command: &str) -> Result<(), 
     if loaded.is_stages_only() {
         return prepared.map_or(Ok(()), |prepared| stages::alone(prepared, &loaded, arguments, command));
     }
-    let json = Output::prepare_some(arguments.json.as_ref())?;
-    let html = Output::prepare_some(arguments.html.as_ref())?;
-    let record = Output::prepare_some(arguments.record.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
+    let record = OutputFile::prepare_some(arguments.record.as_ref())?;
     let mut request = request(&loaded, change)?;
     request.record = record.is_some();
     request.force = arguments.force;
@@ -57,16 +57,16 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, command: &str) -> Result<(), 
     }
 
     let watcher = Watcher::start(arguments.plain)?;
-    let mut learnt = Learnt::default();
+    let mut learnt = LearningResult::default();
     if controlled && arguments.identify {
         learnt = learn_for(&mut request, &watcher, &loaded)?;
     }
-    let mut beside = stages::Beside::new(prepared);
+    let mut beside = stages::SideStages::new(prepared);
     let finished = perform(&request, &watcher, &loaded, &mut beside);
     // The view ends before the stages do, so that the last output of their programs is visible.
     drop(watcher);
     let (rows, failed) = beside.finish(&loaded);
-    let Finished { mut report, log } = failed.and(finished)?;
+    let FinishedRun { mut report, log } = failed.and(finished)?;
     report.stages = rows;
     report.summary.notes.splice(0..0, learnt.note);
 
@@ -157,7 +157,7 @@ fn check_controller(request: &RunRequest, path: Option<&Path>) -> Result<(), Fai
 
 /// Result of learning a model before a run.
 #[derive(Default)]
-struct Learnt {
+struct LearningResult {
     /// The model as text.
     text: String,
     /// Note in the report if no useful model was learnt.
@@ -166,7 +166,7 @@ struct Learnt {
 
 /// Learns a model for the request's controller. If the result is unusable, the request continues with the scenario's
 /// model, or without control if none fits.
-fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<Learnt, Failure> {
+fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<LearningResult, Failure> {
     let mut text = String::new();
     let useless = match try_learn(request, watcher, loaded)? {
         Ok((model, _)) => {
@@ -174,7 +174,7 @@ fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Re
             let fit = model.check_fit(request.scenario.control.kind);
             request.controller = Some(ControllerSource::Model(model));
             match fit.map_err(|error| error.to_string()).and_then(|()| usable(request)) {
-                Ok(()) => return Ok(Learnt { text, note: None }),
+                Ok(()) => return Ok(LearningResult { text, note: None }),
                 Err(why) => why,
             }
         }
@@ -191,7 +191,7 @@ fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Re
         }
     };
     let note = Some(format!("nothing useful was learnt: {useless}; {instead}"));
-    Ok(Learnt { text, note })
+    Ok(LearningResult { text, note })
 }
 
 /// Checks that the request's controller can run as it is; the error is the reason.
@@ -321,8 +321,8 @@ fn perform(
     request: &RunRequest,
     watcher: &Watcher,
     loaded: &Loaded,
-    beside: &mut stages::Beside,
-) -> Result<Finished, Failure> {
+    beside: &mut stages::SideStages,
+) -> Result<FinishedRun, Failure> {
     watcher.begin(request.scenario.duration.as_secs_f64());
     let finished = punctual_scenario::run(request, &mut |progress| {
         if beside.look(&progress).is_break() {

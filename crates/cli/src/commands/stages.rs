@@ -17,14 +17,14 @@ use serde::Serialize;
 use super::print;
 use crate::args::{Platform, Run};
 use crate::decisions::Recorder;
-use crate::pipeline::display::{Asked, Display};
-use crate::pipeline::history::{History, Watched};
+use crate::pipeline::display::{Display, ViewRequest};
+use crate::pipeline::history::{History, PipelineRecorder};
 use crate::pipeline::meddler::Meddler;
 use crate::pipeline::page::{Along, page};
-use crate::pipeline::shown::{GoalShown, Observer, Shown, Tone};
+use crate::pipeline::shown::{GoalShown, Observer, Tone, ViewContent};
 use punctual_files::failure::Failure;
 use punctual_files::scenario::Loaded;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 use punctual_report::stages::{is_good, summary};
 use punctual_report::summary::count;
 use punctual_report::terminal::{FRAME, is_there, say};
@@ -96,7 +96,7 @@ fn largest(spec: &StagesSpec) -> String {
 
 /// JSON report of a run with stages only.
 #[derive(Debug, Serialize)]
-struct Told<'r> {
+struct StagesReport<'r> {
     scenario: &'r str,
     platform: &'static str,
     seconds: f64,
@@ -109,9 +109,9 @@ struct Told<'r> {
 /// the command line.
 pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) -> Result<(), Failure> {
     refuse_others(arguments)?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
-    let html = Output::prepare_some(arguments.html.as_ref())?;
-    let record = Output::prepare_some(arguments.record.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
+    let record = OutputFile::prepare_some(arguments.record.as_ref())?;
     let recorder = record.map(|output| Recorder::start(prepared.pipeline(), output));
     let lacks = match prepared.pipeline().clocks() {
         Some(Err(refusal)) => Some(refusal),
@@ -128,7 +128,7 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) 
     let ends = Ends::of(&run.panel());
     let (stages, failed) = run.finish();
     held.into_iter().for_each(HeldOutput::end);
-    let report = Told {
+    let report = StagesReport {
         scenario: &loaded.scenario.name,
         platform: "linux",
         seconds: begun.elapsed().as_secs_f64(),
@@ -152,18 +152,18 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) 
 }
 
 /// Supervises stages until their end; returns their cores and the levels of their queues over time.
-fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> Watched {
+fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> PipelineRecorder {
     let (begun, duration) = (Instant::now(), Duration::from_nanos(loaded.scenario.duration.0));
     let panel = run.panel();
-    let mut seen = Watched::new(&panel.cores());
+    let mut seen = PipelineRecorder::new(&panel.cores());
     let (mut meddler, mut observer) = (Meddler::new(&panel), Observer::default());
     let (mut lines, mut frames) = (Lines::new(), 0);
     // Changes of the rate are ignored, because no source follows it here.
     let wishes = || {
         let asked = std::iter::from_fn(|| display.asked());
         asked.filter_map(|asked| match asked {
-            Asked::Stage(wish) => Some(wish),
-            Asked::Rate(_) | Asked::Look => None,
+            ViewRequest::Stage(wish) => Some(wish),
+            ViewRequest::Rate(_) | ViewRequest::Look => None,
         })
     };
     while run.look() && !display.stop.load(Ordering::Acquire) && begun.elapsed() < duration {
@@ -177,7 +177,7 @@ fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> Watched {
                 .sinks()
                 .fold((0, 0), |(frames, late), (_, it)| (frames + it.frames, late + it.late));
             let fps = came.saturating_sub(std::mem::replace(&mut frames, came)) as f64 / seconds;
-            display.show(Shown {
+            display.show(ViewContent {
                 title: loaded.scenario.name.clone(),
                 pace: format!("{fps:.0} frames/s to sinks"),
                 counts: vec![
@@ -287,16 +287,16 @@ fn refuse_others(arguments: &Run) -> Result<(), Failure> {
 }
 
 /// Stages beside tasks: they start with the run proper, and end with it.
-pub struct Beside {
+pub struct SideStages {
     prepared: Option<Stages>,
     run: Option<StageRun>,
     failed: Option<StageError>,
     lines: Lines,
 }
 
-impl Beside {
-    pub fn new(prepared: Option<Stages>) -> Beside {
-        Beside {
+impl SideStages {
+    pub fn new(prepared: Option<Stages>) -> SideStages {
+        SideStages {
             prepared,
             run: None,
             failed: None,

@@ -12,7 +12,7 @@ use punctual_units::Nanos;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::meddler::Wish;
-use super::shown::Shown;
+use super::shown::ViewContent;
 use super::view;
 use punctual_files::failure::Failure;
 use punctual_report::terminal::{Live, STOPPING, Stop, TICK, say};
@@ -26,7 +26,7 @@ const RATE_MIN: f64 = 1.0;
 
 /// Requests to the run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Asked {
+pub enum ViewRequest {
     Stage(Wish),
     Rate(Rate),
     /// A change that the run should look at.
@@ -37,14 +37,14 @@ pub enum Asked {
 #[derive(Debug)]
 pub struct Ending {
     ended: Arc<AtomicBool>,
-    asks: SyncSender<Asked>,
+    asks: SyncSender<ViewRequest>,
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         // If the queue is full, the run looks anyway.
-        let _ = self.asks.try_send(Asked::Look);
+        let _ = self.asks.try_send(ViewRequest::Look);
     }
 }
 
@@ -71,7 +71,7 @@ impl Rate {
 }
 
 enum Notice {
-    Show(Box<Shown>),
+    Show(Box<ViewContent>),
     /// Restore the terminal, then reply on the channel.
     Leave(SyncSender<()>),
 }
@@ -83,8 +83,8 @@ pub struct Display {
     /// Whether there is a live view.
     pub live: bool,
     notices: SyncSender<Notice>,
-    asks: SyncSender<Asked>,
-    asked: Receiver<Asked>,
+    asks: SyncSender<ViewRequest>,
+    asked: Receiver<ViewRequest>,
 }
 
 impl Display {
@@ -109,7 +109,7 @@ impl Display {
             live,
             stop: heard,
             asks,
-            shown: Shown::default(),
+            shown: ViewContent::default(),
             chosen: 0,
             told: false,
         };
@@ -120,18 +120,18 @@ impl Display {
     }
 
     /// Shows this picture, unless the thread still draws the previous one.
-    pub fn show(&self, shown: Shown) {
+    pub fn show(&self, shown: ViewContent) {
         let _ = self.notices.try_send(Notice::Show(Box::new(shown)));
     }
 
     /// Next request by a key, if there is one.
-    pub fn asked(&self) -> Option<Asked> {
+    pub fn asked(&self) -> Option<ViewRequest> {
         self.asked.try_recv().ok()
     }
 
     /// Waits at most `at_most` until a key requests something, the user asks to stop or a thread has ended. Returns the
     /// request.
-    pub fn wait(&self, at_most: Duration) -> Option<Asked> {
+    pub fn wait(&self, at_most: Duration) -> Option<ViewRequest> {
         self.asked.recv_timeout(at_most).ok()
     }
 
@@ -161,8 +161,8 @@ impl Drop for Display {
 struct Screen {
     live: Option<Live>,
     stop: Stop,
-    asks: SyncSender<Asked>,
-    shown: Shown,
+    asks: SyncSender<ViewRequest>,
+    shown: ViewContent,
     /// Index of the stage that keys act on.
     chosen: usize,
     /// Whether the user was notified that the run is stopping.
@@ -205,7 +205,7 @@ impl Screen {
             say(Some(STOPPING.into()));
         }
         if stops && !self.told {
-            let _ = self.asks.try_send(Asked::Look);
+            let _ = self.asks.try_send(ViewRequest::Look);
         }
         self.told |= stops;
         for key in keys {
@@ -217,18 +217,18 @@ impl Screen {
         }
     }
 
-    fn meant(&self, key: &KeyEvent) -> Option<Asked> {
+    fn meant(&self, key: &KeyEvent) -> Option<ViewRequest> {
         let name = self.shown.stages.get(self.chosen)?.name.clone();
         if !key.modifiers.difference(KeyModifiers::SHIFT).is_empty() {
             return None;
         }
         Some(match key.code {
-            KeyCode::Char('m') => Asked::Stage(Wish::Move(name)),
-            KeyCode::Char('u') => Asked::Stage(Wish::Upgrade(name)),
-            KeyCode::Char('k') => Asked::Stage(Wish::Kill(name)),
-            KeyCode::Char('r') => Asked::Rate(Rate::Real),
-            KeyCode::Char('+' | '=') => Asked::Rate(Rate::Twice),
-            KeyCode::Char('-') => Asked::Rate(Rate::Half),
+            KeyCode::Char('m') => ViewRequest::Stage(Wish::Move(name)),
+            KeyCode::Char('u') => ViewRequest::Stage(Wish::Upgrade(name)),
+            KeyCode::Char('k') => ViewRequest::Stage(Wish::Kill(name)),
+            KeyCode::Char('r') => ViewRequest::Rate(Rate::Real),
+            KeyCode::Char('+' | '=') => ViewRequest::Rate(Rate::Twice),
+            KeyCode::Char('-') => ViewRequest::Rate(Rate::Half),
             _ => return None,
         })
     }

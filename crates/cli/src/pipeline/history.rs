@@ -26,23 +26,23 @@ pub struct Column {
     /// Sum of the levels of each queue over the looks.
     pub waiting: Vec<u64>,
     /// Number of blackouts by cause and class of length.
-    pub blackouts: BTreeMap<(Kind, u32), u32>,
+    pub blackouts: BTreeMap<(GapCause, u32), u32>,
 }
 
 /// Reason why a stage had no process for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum GapCause {
     Moved,
     Died,
 }
 
-impl Kind {
+impl GapCause {
     /// `None` for a stage that has just started.
-    pub fn of(cause: Cause) -> Option<Kind> {
+    pub fn of(cause: Cause) -> Option<GapCause> {
         match cause {
             Cause::Began => None,
-            Cause::Moved => Some(Kind::Moved),
-            Cause::Died => Some(Kind::Died),
+            Cause::Moved => Some(GapCause::Moved),
+            Cause::Died => Some(GapCause::Died),
         }
     }
 }
@@ -102,7 +102,7 @@ impl History {
     }
 
     /// Records a blackout that ended at `at`.
-    pub fn blackout(&mut self, at: Nanos, kind: Kind, lasted: Nanos) {
+    pub fn blackout(&mut self, at: Nanos, kind: GapCause, lasted: Nanos) {
         *self.column(at).blackouts.entry((kind, part(lasted))).or_default() += 1;
     }
 
@@ -131,18 +131,18 @@ impl History {
 }
 
 /// Samples a pipeline into a history.
-pub struct Watched {
+pub struct PipelineRecorder {
     pub history: History,
     cores: Vec<CoreId>,
     begin: Time,
     looked: Time,
 }
 
-impl Watched {
+impl PipelineRecorder {
     /// Starts with a pipeline on these cores.
-    pub fn new(cores: &[CoreId]) -> Watched {
+    pub fn new(cores: &[CoreId]) -> PipelineRecorder {
         let now = LinuxOs.now();
-        Watched {
+        PipelineRecorder {
             history: History::new(cores.len()),
             cores: cores.to_vec(),
             begin: now,
@@ -159,7 +159,7 @@ impl Watched {
     pub fn look(&mut self, panel: &Panel, handovers: &[Handover]) {
         let now = LinuxOs.now();
         for handover in handovers {
-            if let Some(kind) = Kind::of(handover.cause) {
+            if let Some(kind) = GapCause::of(handover.cause) {
                 let at = handover.at.since(self.begin);
                 self.history.blackout(at, kind, handover.blackout);
             }
@@ -236,7 +236,7 @@ mod tests {
             for (at, core, waiting, died) in &looks {
                 history.look(Nanos(*at), &[None, Some(*core)], &[*waiting, 1]);
                 if *died {
-                    history.blackout(Nanos(*at), Kind::Died, Nanos::from_micros(*waiting));
+                    history.blackout(Nanos(*at), GapCause::Died, Nanos::from_micros(*waiting));
                 }
             }
             prop_assert!(history.columns.len() <= COLUMNS_MAX);

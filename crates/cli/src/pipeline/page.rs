@@ -6,7 +6,7 @@ use std::fmt::Write;
 use punctual_runtime::report::StageReport;
 use punctual_units::Nanos;
 
-use super::history::{DECADES, History, Kind, PARTS};
+use super::history::{DECADES, GapCause, History, PARTS};
 use punctual_report::page::chart::{BOTTOM, Chart, Curve, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, ticks};
 use punctual_report::page::{escape, framed, stages};
 use punctual_report::stages::{is_good, notes, sentence};
@@ -236,8 +236,8 @@ fn blackouts(history: &History) -> String {
             let up = (f64::from(*part) + 0.5) / f64::from(PARTS) / decades;
             let (y, radius) = (foot - (foot - TOP) * up, 1.1 + 0.45 * f64::from(*times).ln());
             let class = match kind {
-                Kind::Moved => "a",
-                Kind::Died => "late",
+                GapCause::Moved => "a",
+                GapCause::Died => "late",
             };
             let radius = radius.min(4.0);
             let _ = write!(

@@ -63,7 +63,7 @@ impl Tone {
 
 /// Content of the whole view.
 #[derive(Clone, Debug, Default)]
-pub struct Shown {
+pub struct ViewContent {
     /// Title of the run, and its pace.
     pub title: String,
     pub pace: String,
@@ -116,7 +116,7 @@ impl Observer {
 
     /// Content common to all pipelines; the caller adds what runs in it. Also returns the seconds since the previous
     /// look.
-    pub fn look(&mut self, panel: &Panel, meddler: &Meddler) -> (Shown, f64) {
+    pub fn look(&mut self, panel: &Panel, meddler: &Meddler) -> (ViewContent, f64) {
         let (now, queues) = (Instant::now(), panel.queues());
         let seconds = now.duration_since(self.last).as_secs_f64().max(1e-9);
         let (stages, measured) = (panel.stages(), panel.statistics().stages);
@@ -124,7 +124,7 @@ impl Observer {
             let its = meddler.recent.iter().filter(|it| it.cause == cause);
             Spans::of(&its.map(|it| it.blackout.as_micros_f64()).collect::<Vec<_>>())
         };
-        let shown = Shown {
+        let shown = ViewContent {
             mechanism: meddler.mechanism.name(),
             elapsed_s: now.duration_since(self.begin).as_secs_f64(),
             dropped: queues.iter().map(|queue| queue.dropped).sum(),
@@ -136,7 +136,7 @@ impl Observer {
             moved: spans(Cause::Moved),
             died: spans(Cause::Died),
             answer: meddler.answer.clone(),
-            ..Shown::default()
+            ..ViewContent::default()
         };
         (self.last, self.before) = (now, stages);
         (shown, seconds)

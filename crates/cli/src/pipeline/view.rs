@@ -1,4 +1,5 @@
-//! Picture of a running pipeline: a pure function from [`Shown`] to a terminal frame. Laid out for at least 80 x 24.
+//! Picture of a running pipeline: a pure function from [`ViewContent`] to a terminal frame. Laid out for at least 80 x
+//! 24.
 
 use punctual_units::CoreId;
 use ratatui::Frame;
@@ -8,7 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::Spans;
-use super::shown::{GoalShown, Shown, StageShown, Tone};
+use super::shown::{GoalShown, StageShown, Tone, ViewContent};
 use punctual_report::stages::{late_of, standing_of};
 use punctual_report::summary::count;
 use punctual_report::view::panel;
@@ -43,7 +44,7 @@ const GOAL: u16 = 14;
 const TARDINESS: u16 = 5;
 
 /// Draws the whole frame; `chosen` is the index of the stage that keys act on.
-pub fn draw(frame: &mut Frame<'_>, shown: &Shown, chosen: usize, stopping: bool) {
+pub fn draw(frame: &mut Frame<'_>, shown: &ViewContent, chosen: usize, stopping: bool) {
     let stages = shown.stages.len() as u16 + 3;
     let [title, counts, table, foot, answer, hints] = Layout::vertical([
         Constraint::Length(1),
@@ -81,7 +82,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown, chosen: usize, stopping: bool)
     draw_hints(frame, hints, shown.rates, stopping);
 }
 
-fn draw_title(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+fn draw_title(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent) {
     let line = Line::from(vec![
         Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold()),
         Span::styled(format!("  {}", shown.title), Modifier::BOLD),
@@ -91,7 +92,7 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
     frame.render_widget(line, area);
 }
 
-fn draw_counts(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+fn draw_counts(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent) {
     let toned = |(text, tone): &(String, Tone)| {
         let text = format!(" {text} ");
         match tone {
@@ -158,7 +159,7 @@ const COLUMNS: [Column; 9] = [
 /// Width from which a terminal shows all columns.
 const WIDE: u16 = 100;
 
-fn draw_stages(frame: &mut Frame<'_>, area: Rect, shown: &Shown, chosen: usize) {
+fn draw_stages(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent, chosen: usize) {
     let columns: Vec<&Column> = COLUMNS.iter().filter(|column| area.width >= column.from).collect();
     let rows = shown.stages.iter().map(|stage| row(stage, &columns, &shown.cores));
     let widths = columns.iter().map(|column| Constraint::Length(column.width));
@@ -191,7 +192,7 @@ fn gauge(queue: Option<(u64, u32)>) -> String {
     format!("{filled}{unfilled} {waiting} of {slots}")
 }
 
-fn draw_moves(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+fn draw_moves(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent) {
     let title = Line::from(vec![" moves ".bold(), format!("{} ", shown.mechanism).dim()]);
     let mut lines = vec![Line::from(vec![
         format!(" {} moves  ", count(shown.migrations)).into(),
@@ -212,7 +213,7 @@ fn draw_moves(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
 
 /// Panel of all stages with a goal, in the style of the panel of tasks. If there are more than fit, the last line says
 /// so.
-fn draw_goals(frame: &mut Frame<'_>, area: Rect, shown: &Shown) {
+fn draw_goals(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent) {
     let block = panel(Line::from(vec![" goals ".bold(), "tardiness: 1 is due ".dim()]));
     let fit = usize::from(block.inner(area).height.saturating_sub(1));
     let all = shown.goals.len();
@@ -306,11 +307,11 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    fn playing(bands: usize) -> Shown {
+    fn playing(bands: usize) -> ViewContent {
         let names = ["source", "low-pass", "demodulator"].map(String::from).into_iter();
         let names = names.chain((0..bands).map(|band| format!("band-{band}")));
         let stages = names.chain(["sum", "sink"].map(String::from)).enumerate();
-        Shown {
+        ViewContent {
             title: "station.cu8".into(),
             pace: "real time, 1000 frames/s".into(),
             counts: vec![("0 late".into(), Tone::Plain)],
@@ -341,11 +342,11 @@ mod tests {
             }),
             spectrum: Some((0..32).map(|band| -20.0 - band as f32).collect()),
             answer: Some("sum: killed".into()),
-            ..Shown::default()
+            ..ViewContent::default()
         }
     }
 
-    fn screen(width: u16, height: u16, shown: &Shown, chosen: usize) -> String {
+    fn screen(width: u16, height: u16, shown: &ViewContent, chosen: usize) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, shown, chosen, false)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -383,7 +384,7 @@ mod tests {
         for part in ["4008", "54.5", "kcycles", "40 Hz to"] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
-        let silent = Shown {
+        let silent = ViewContent {
             spectrum: None,
             rates: false,
             ..playing(4)
@@ -406,7 +407,7 @@ mod tests {
             },
         };
         let held = TaskGoal::Late(Share::clamped(0.01));
-        let shown = Shown {
+        let shown = ViewContent {
             spectrum: None,
             goals: vec![goal("sum", held, 3), goal("sink", TaskGoal::Tardiness(0.5), 0)],
             ..playing(4)
@@ -423,7 +424,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
-        let many = Shown {
+        let many = ViewContent {
             goals: (0..20)
                 .map(|number| goal(&format!("stage {number}"), held, 0))
                 .collect(),
@@ -443,7 +444,7 @@ mod tests {
     fn every_size_can_be_drawn() {
         for width in [1, 10, 40, 80, 240] {
             for height in [1, 2, 5, 12, 24, 60] {
-                for shown in [Shown::default(), playing(1), playing(16)] {
+                for shown in [ViewContent::default(), playing(1), playing(16)] {
                     screen(width, height, &shown, 5);
                 }
             }

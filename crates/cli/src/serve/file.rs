@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_engines::lmdb::{LmdbOptions, Verify};
 use punctual_server::Options;
-use punctual_server::users::{Hashed, NoHash, PREFIXES_MAX, Right, USER_NAME_MAX, USERS_MAX, User};
+use punctual_server::users::{NoHash, PREFIXES_MAX, PasswordHash, Right, USER_NAME_MAX, USERS_MAX, User};
 use punctual_store::engine::Durability;
 use punctual_store::temporal::ObjectSpec;
 use punctual_units::Nanos;
@@ -329,7 +329,7 @@ fn user(section: &mut Section<'_, '_>) -> User {
     }
     User {
         name,
-        password: password.unwrap_or_else(|NoHash| Hashed::of(b"", [0; 16], 1)),
+        password: password.unwrap_or_else(|NoHash| PasswordHash::of(b"", [0; 16], 1)),
         rights,
         prefixes: prefixes.into_iter().map(String::into_bytes).collect(),
     }
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn users_have_hashes_rights_and_keys() {
-        let hash = Hashed::of(b"secret", [1; 16], 1_000).to_string();
+        let hash = PasswordHash::of(b"secret", [1; 16], 1_000).to_string();
         let text = format!(
             "[[user]]\nname = \"robot\"\npassword = \"{hash}\"\nmay = [\"read\", \"server\"]\nkeys = [\"a/\", \"b\"]\n"
         );

@@ -17,7 +17,7 @@ use punctual_os::LinuxOs;
 use punctual_os::linux::clock_origin;
 use punctual_server::metrics::Page;
 use punctual_server::users::Users;
-use punctual_server::{Listening, Options, Running};
+use punctual_server::{Listening, Options, RunningServer};
 use punctual_store::batch::is_reserved;
 use punctual_store::engine::{Durability, Engine, Read, Table};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, decode};
@@ -32,7 +32,7 @@ use crate::cluster::member;
 use crate::commands::print;
 use crate::commands::replay::LogFile;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Descriptors that are not connections: those of the store and the event loop.
 const DESCRIPTORS_KEPT: u64 = 64;
@@ -63,7 +63,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         return member::serve(node, &membership);
     }
     let mut tasks = node.tasks.as_ref().map(ReadyTasks::load).transpose()?;
-    let record = Output::prepare_some(node.record.as_ref())?;
+    let record = OutputFile::prepare_some(node.record.as_ref())?;
     if let Some(tasks) = &mut tasks {
         tasks.within(node.quota as u64);
         if record.is_some() {
@@ -145,7 +145,7 @@ fn serve_on<E: Engine + 'static>(
     node: &NodeFile,
     page: Option<Page>,
     mut signals: Signals,
-    tasks: Option<(RunningTasks, Option<Output>)>,
+    tasks: Option<(RunningTasks, Option<OutputFile>)>,
 ) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let metrics = page.as_ref().and_then(|page| page.address().ok());
@@ -202,7 +202,7 @@ pub fn raise_descriptors() -> Option<u64> {
 
 fn until_asked<E: Engine>(
     signals: &mut Signals,
-    running: &Running<E, LinuxOs>,
+    running: &RunningServer<E, LinuxOs>,
     options: &Options,
     tasks: Option<&RunningTasks>,
 ) -> Result<(), Failure> {

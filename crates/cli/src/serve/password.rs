@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Read, stdin};
 
-use punctual_server::users::{Hashed, PASSWORD_MAX, ROUNDS_RANGE};
+use punctual_server::users::{PASSWORD_MAX, PasswordHash, ROUNDS_RANGE};
 
 use crate::commands::print;
 use punctual_files::failure::Failure;
@@ -16,7 +16,7 @@ pub fn hash(rounds: u32) -> Result<(), Failure> {
         )]));
     }
     let password = read()?;
-    print(&format!("{}\n", Hashed::of(&password, salt()?, rounds)))
+    print(&format!("{}\n", PasswordHash::of(&password, salt()?, rounds)))
 }
 
 /// Reads a password: one line of standard input, without its end. Turns the echo of a terminal off meanwhile.

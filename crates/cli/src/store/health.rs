@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use punctual_engines::lmdb::{Checked, Verify, Visitor, last_check};
+use punctual_engines::lmdb::{CheckNote, Verify, Visitor, last_check};
 use punctual_platform::linux::doctor::{Facility, Finding, Status};
 use punctual_store::engine::{EngineError, Space};
 
@@ -95,8 +95,8 @@ fn readers(visitor: &Visitor, space: &Space) -> String {
 }
 
 /// Time of the last full check in words, and whether a new check is due.
-fn checked(last: Option<Checked>) -> (String, bool) {
-    let Some(Checked { verify, commit, at }) = last else {
+fn checked(last: Option<CheckNote>) -> (String, bool) {
+    let Some(CheckNote { verify, commit, at }) = last else {
         return ("never checked".into(), true);
     };
     let what = match verify {

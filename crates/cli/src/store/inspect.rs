@@ -16,7 +16,7 @@ use crate::args::store::Inspect;
 use crate::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::size::shown;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Most temporal objects in the text; JSON lists all.
 const LISTED_MAX: usize = 100;
@@ -67,7 +67,7 @@ struct Object {
 /// Carries out `punctual store inspect`.
 pub fn inspect(arguments: &Inspect) -> Result<(), Failure> {
     let found = look(arguments).map_err(|error| refused(error.into()))?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     print(&told(&found))?;
     json.map_or(Ok(()), |file| file.json(&found))
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::args::StoreCommand;
-use punctual_engines::lmdb::transfer::{self, TransferError, Transferred};
+use punctual_engines::lmdb::transfer::{self, CopyCount, TransferError};
 use punctual_engines::lmdb::{Verify, VerifyProgress, Visitor};
 use punctual_os::linux::thread::set_scheduling;
 use punctual_os::{Scheduling, Tid};
@@ -18,7 +18,7 @@ use punctual_store::engine::{EngineError, Table};
 use crate::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::size;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Carries out `punctual store`.
 pub fn store(what: &StoreCommand) -> Result<(), Failure> {
@@ -28,8 +28,8 @@ pub fn store(what: &StoreCommand) -> Result<(), Failure> {
         StoreCommand::Export(export) => {
             step_back();
             // Opened before the first record is read, so that a bad destination fails early.
-            let output = Output::prepare(&export.to)?;
-            let mut answer = Ok(Transferred::default());
+            let output = OutputFile::prepare(&export.to)?;
+            let mut answer = Ok(CopyCount::default());
             let written = output.write(|out| {
                 answer = told(|progress| transfer::export(&export.store, out, progress));
                 match &answer {
@@ -80,7 +80,7 @@ fn verify(arguments: &crate::args::store::Verify) -> Result<(), Failure> {
     } else {
         Verify::Full
     };
-    let mut shown = Shown::default();
+    let mut shown = ProgressLine::default();
     let answer = visitor.verify(what, |VerifyProgress { read, all }| {
         shown.show(|| format!("{} %", read * 100 / all.max(1)))
     });
@@ -142,8 +142,8 @@ fn source(path: &Path) -> Result<(Box<dyn BufRead>, String), Failure> {
     }
 }
 
-fn summary(done: &str, what: Transferred, store: &Path) -> String {
-    let Transferred { records, bytes } = what;
+fn summary(done: &str, what: CopyCount, store: &Path) -> String {
+    let CopyCount { records, bytes } = what;
     format!(
         "{}: {done} {records} records, {}\n",
         store.display(),
@@ -152,9 +152,9 @@ fn summary(done: &str, what: Transferred, store: &Path) -> String {
 }
 
 /// Runs `work` and shows its progress on a terminal.
-fn told<T>(work: impl FnOnce(&mut dyn FnMut(Transferred)) -> T) -> T {
-    let mut shown = Shown::default();
-    let answer = work(&mut |Transferred { records, bytes }| {
+fn told<T>(work: impl FnOnce(&mut dyn FnMut(CopyCount)) -> T) -> T {
+    let mut shown = ProgressLine::default();
+    let answer = work(&mut |CopyCount { records, bytes }| {
         shown.show(|| format!("{records} records, {}", size::shown(bytes)));
     });
     shown.clear();
@@ -163,11 +163,11 @@ fn told<T>(work: impl FnOnce(&mut dyn FnMut(Transferred)) -> T) -> T {
 
 /// Progress line that is overwritten on a terminal; prints nothing elsewhere.
 #[derive(Default)]
-struct Shown {
+struct ProgressLine {
     len: usize,
 }
 
-impl Shown {
+impl ProgressLine {
     fn show(&mut self, text: impl FnOnce() -> String) {
         let mut error = std::io::stderr();
         if !error.is_terminal() {

@@ -10,8 +10,8 @@ mod run {
     use std::path::Path;
     use std::process::{Command, Stdio};
 
-    use punctual_server::resp::Value;
-    use punctual_testing::{Kept, wait_for, wait_ok, wait_until};
+    use punctual_server::resp::Reply;
+    use punctual_testing::{TestChild, wait_for, wait_ok, wait_until};
 
     use crate::common::model::{answers_as_the_model, seed};
     use crate::common::serving::Client;
@@ -29,11 +29,11 @@ mod run {
     }
 
     /// A run that goes on until it is ended, and where its balancers are, then its nodes.
-    fn started(folder: &Path) -> (Kept, Vec<String>, Vec<String>) {
+    fn started(folder: &Path) -> (TestChild, Vec<String>, Vec<String>) {
         started_by(folder, &[])
     }
 
-    fn started_by(folder: &Path, arguments: &[&str]) -> (Kept, Vec<String>, Vec<String>) {
+    fn started_by(folder: &Path, arguments: &[&str]) -> (TestChild, Vec<String>, Vec<String>) {
         let mut command = command(folder, arguments);
         command.process_group(0);
         let mut child = punctual_testing::start(command.stdout(Stdio::piped()), BOUND).unwrap();
@@ -176,16 +176,16 @@ mod run {
         // Each node says where the master is, once it has heard of it.
         for node in 0..3 {
             let master = || match ask(node, "SENTINEL get-master-addr-by-name punctual") {
-                Value::Array(found) if found.len() == 2 => {
+                Reply::Array(found) if found.len() == 2 => {
                     let part = |at: usize| match &found[at] {
-                        Value::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
+                        Reply::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
                         other => panic!("{other:?}"),
                     };
-                    Value::Integer(i64::from(nodes.contains(&format!("{}:{}", part(0), part(1)))))
+                    Reply::Integer(i64::from(nodes.contains(&format!("{}:{}", part(0), part(1)))))
                 }
-                _ => Value::Null,
+                _ => Reply::Null,
             };
-            comes_to(master, &Value::Integer(1));
+            comes_to(master, &Reply::Integer(1));
         }
         // The master may change on a busy machine: where a node says that another one is, that one is asked.
         let mut at_master = |words: &str| {
@@ -193,7 +193,7 @@ mod run {
             wait_for(
                 || words.to_owned(),
                 || {
-                    let Value::Error(text) = ask(node, &format!("DEADLINE 10000 {words}")) else {
+                    let Reply::Error(text) = ask(node, &format!("DEADLINE 10000 {words}")) else {
                         return Some(ask(node, "PING"));
                     };
                     assert!(text.starts_with("LATE reason="), "{text}");
@@ -202,17 +202,17 @@ mod run {
                 },
             )
         };
-        assert_eq!(at_master("SET light on"), Value::Simple("PONG".into()));
+        assert_eq!(at_master("SET light on"), Reply::Simple("PONG".into()));
         at_master("INCRBY count 5");
         for node in 0..3 {
-            comes_to(|| ask(node, "GET light"), &Value::bulk("on"));
+            comes_to(|| ask(node, "GET light"), &Reply::bulk("on"));
             comes_to(
                 || ask(node, "MGET count none"),
-                &Value::Array(vec![Value::bulk("5"), Value::Null]),
+                &Reply::Array(vec![Reply::bulk("5"), Reply::Null]),
             );
-            assert!(matches!(ask(node, "ZADD a 1 b"), Value::Error(text) if text.contains("unknown command")));
-            assert!(matches!(ask(node, "DEADLINE 0 GET a"), Value::Error(text) if text.contains("milliseconds")));
-            let Value::Bulk(info) = ask(node, "INFO") else {
+            assert!(matches!(ask(node, "ZADD a 1 b"), Reply::Error(text) if text.contains("unknown command")));
+            assert!(matches!(ask(node, "DEADLINE 0 GET a"), Reply::Error(text) if text.contains("milliseconds")));
+            let Reply::Bulk(info) = ask(node, "INFO") else {
                 panic!("INFO")
             };
             let info = String::from_utf8_lossy(&info).into_owned();
@@ -243,44 +243,44 @@ mod run {
         let mut ask = |client: usize, words: &str| {
             wait_ok(words, || {
                 match clients[client].ask(&format!("DEADLINE 10000 {words}")) {
-                    Value::Error(text) if text.starts_with("LATE ") => Err(text),
+                    Reply::Error(text) if text.starts_with("LATE ") => Err(text),
                     reply => Ok(reply),
                 }
             })
         };
         for client in 0..2 {
             let key = format!("light:{client}");
-            assert_eq!(ask(client, &format!("SET {key} on")), Value::ok());
-            assert_eq!(ask(client, &format!("GET {key}")), Value::bulk("on"));
-            assert_eq!(ask(client, &format!("APPEND {key} 2")), Value::Integer(3));
+            assert_eq!(ask(client, &format!("SET {key} on")), Reply::ok());
+            assert_eq!(ask(client, &format!("GET {key}")), Reply::bulk("on"));
+            assert_eq!(ask(client, &format!("APPEND {key} 2")), Reply::Integer(3));
         }
         // What one balancer sets the other one reads, and no younger than it is.
-        assert_eq!(ask(0, "TSET pose here"), Value::ok());
+        assert_eq!(ask(0, "TSET pose here"), Reply::ok());
         // This balancer may not have heard of the node that has the reading, and ask one that has none yet.
         let mut fresh = |words: &str| {
             wait_ok(words, || match ask(1, words) {
-                Value::NullArray => Err(Value::NullArray),
-                Value::Error(text) if text.contains("no temporal object") => Err(Value::Error(text)),
+                Reply::NullArray => Err(Reply::NullArray),
+                Reply::Error(text) if text.contains("no temporal object") => Err(Reply::Error(text)),
                 found => Ok(found),
             })
         };
         match fresh("GETFRESH pose 3600000") {
-            Value::Array(found) => {
-                assert_eq!(found[0], Value::bulk("here"));
-                assert!(matches!(found[1], Value::Integer(1..)), "{found:?}");
+            Reply::Array(found) => {
+                assert_eq!(found[0], Reply::bulk("here"));
+                assert!(matches!(found[1], Reply::Integer(1..)), "{found:?}");
             }
             other => panic!("{other:?}"),
         }
         let stale = fresh("GETFRESH pose 0");
         assert!(
-            matches!(&stale, Value::Error(text) if text.starts_with("STALE age-ms=")),
+            matches!(&stale, Reply::Error(text) if text.starts_with("STALE age-ms=")),
             "{stale:?}"
         );
-        assert_eq!(ask(1, "TSET pose older AGE 3600000"), Value::Null);
-        assert!(matches!(ask(0, "GETFRESH none 5"), Value::Error(text) if text.contains("no temporal object")));
+        assert_eq!(ask(1, "TSET pose older AGE 3600000"), Reply::Null);
+        assert!(matches!(ask(0, "GETFRESH none 5"), Reply::Error(text) if text.contains("no temporal object")));
         // To clients of Sentinel, a balancer is the master.
         let (ip, port) = balancers[1].rsplit_once(':').unwrap();
-        let here = Value::Array(vec![Value::bulk(ip), Value::bulk(port)]);
+        let here = Reply::Array(vec![Reply::bulk(ip), Reply::bulk(port)]);
         clients[1].send("SENTINEL get-master-addr-by-name punctual");
         assert_eq!(clients[1].try_reply().unwrap(), here);
         let mut ask = |client: usize, words: &str| {
@@ -289,7 +289,7 @@ mod run {
         };
         // A node that a busy machine has kept silent is not among them for a moment.
         wait_ok("the third node is among them", || {
-            let Value::Bulk(info) = ask(0, "INFO") else {
+            let Reply::Bulk(info) = ask(0, "INFO") else {
                 panic!("INFO")
             };
             let info = String::from_utf8_lossy(&info).into_owned();
@@ -310,8 +310,8 @@ mod run {
         wait_ok("a node knows the master", || {
             let mut client = Client::of(TcpStream::connect(nodes.next().unwrap()).unwrap());
             let reply = client.ask("SENTINEL get-master-addr-by-name punctual");
-            if let Value::Array(found) = &reply
-                && let [Value::Bulk(ip), Value::Bulk(port)] = found.as_slice()
+            if let Reply::Array(found) = &reply
+                && let [Reply::Bulk(ip), Reply::Bulk(port)] = found.as_slice()
             {
                 let [ip, port] = [ip, port].map(|part| String::from_utf8_lossy(part).into_owned());
                 return Ok(Client::of(TcpStream::connect(format!("{ip}:{port}")).unwrap()));
@@ -335,7 +335,7 @@ mod run {
             // On a busy machine a master may be suspected in the middle: such a round says nothing, and begins anew.
             loop {
                 let mut client = at(round % 3);
-                assert_eq!(client.ask("CLIENT DEADLINE 600000"), Value::ok());
+                assert_eq!(client.ask("CLIENT DEADLINE 600000"), Reply::ok());
                 tries += 1;
                 if answers_as_the_model(&mut client, first.wrapping_add(round as u64), &format!("{tries}/")) {
                     break;
@@ -347,45 +347,45 @@ mod run {
         let mut ask = |client: usize, words: &str| {
             wait_ok(words, || match clients[client].ask(words) {
                 // A transaction that is late is over: its commands are not queued any more.
-                Value::Error(text) if text.starts_with("LATE ") && words != "EXEC" => Err(text),
+                Reply::Error(text) if text.starts_with("LATE ") && words != "EXEC" => Err(text),
                 reply => Ok(reply),
             })
         };
-        let queued = Value::Simple("QUEUED".into());
+        let queued = Reply::Simple("QUEUED".into());
         for balancer in 0..2 {
-            assert_eq!(ask(balancer, "CLIENT DEADLINE 10000"), Value::ok());
+            assert_eq!(ask(balancer, "CLIENT DEADLINE 10000"), Reply::ok());
         }
         // A term ends everywhere, and the record is gone.
-        assert_eq!(ask(0, "SET lease mine PX 1"), Value::ok());
+        assert_eq!(ask(0, "SET lease mine PX 1"), Reply::ok());
         for balancer in 0..2 {
-            comes_to(|| ask(balancer, "GET lease"), &Value::Null);
+            comes_to(|| ask(balancer, "GET lease"), &Reply::Null);
         }
-        assert_eq!(ask(1, "PTTL lease"), Value::Integer(-2));
-        assert_eq!(ask(1, "SET lease yours NX"), Value::ok());
+        assert_eq!(ask(1, "PTTL lease"), Reply::Integer(-2));
+        assert_eq!(ask(1, "SET lease yours NX"), Reply::ok());
         // One that another client has changed meanwhile undoes the transaction, by whichever balancer.
         let undone = wait_ok("a transaction in time", || {
-            assert_eq!(ask(0, "SET watched 1"), Value::ok());
-            comes_to(|| ask(1, "GET watched"), &Value::bulk("1"));
-            assert_eq!(ask(1, "WATCH watched"), Value::ok());
-            assert_eq!(ask(0, "INCR watched"), Value::Integer(2));
-            assert_eq!(ask(1, "MULTI"), Value::ok());
+            assert_eq!(ask(0, "SET watched 1"), Reply::ok());
+            comes_to(|| ask(1, "GET watched"), &Reply::bulk("1"));
+            assert_eq!(ask(1, "WATCH watched"), Reply::ok());
+            assert_eq!(ask(0, "INCR watched"), Reply::Integer(2));
+            assert_eq!(ask(1, "MULTI"), Reply::ok());
             assert_eq!(ask(1, "SET watched 9"), queued);
             match ask(1, "EXEC") {
-                Value::Error(text) if text.starts_with("LATE ") => Err(text),
+                Reply::Error(text) if text.starts_with("LATE ") => Err(text),
                 reply => Ok(reply),
             }
         });
-        assert_eq!(undone, Value::NullArray);
+        assert_eq!(undone, Reply::NullArray);
         // A scan goes on at the balancer where it began, whichever nodes answer.
         let pairs: Vec<String> = (0..40).map(|number| format!("scanned/{number} v")).collect();
-        assert_eq!(ask(0, &format!("MSET {}", pairs.join(" "))), Value::ok());
+        assert_eq!(ask(0, &format!("MSET {}", pairs.join(" "))), Reply::ok());
         let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
         loop {
             let reply = ask(0, &format!("SCAN {cursor} MATCH scanned/* COUNT 7"));
-            let Value::Array(parts) = &reply else {
+            let Reply::Array(parts) = &reply else {
                 panic!("{reply:?}")
             };
-            let [Value::Bulk(next), Value::Array(keys)] = parts.as_slice() else {
+            let [Reply::Bulk(next), Reply::Array(keys)] = parts.as_slice() else {
                 panic!("{reply:?}")
             };
             found.extend(keys.iter().map(|key| format!("{key:?}")));
@@ -398,55 +398,55 @@ mod run {
         // A subscriber at a balancer or at a node hears of each change once that has applied it; of a term's end, too.
         for node in &nodes {
             let mut client = Client::of(TcpStream::connect(node).unwrap());
-            comes_to(|| client.ask("GET scanned/39"), &Value::bulk("v"));
+            comes_to(|| client.ask("GET scanned/39"), &Reply::bulk("v"));
         }
         let mut hearing = [at(0), Client::of(TcpStream::connect(&nodes[0]).unwrap()), at(2)];
         for client in &mut hearing {
             let subscribed = [
-                Value::bulk("subscribe"),
-                Value::bulk("__keyspace@0__:door"),
-                Value::Integer(1),
+                Reply::bulk("subscribe"),
+                Reply::bulk("__keyspace@0__:door"),
+                Reply::Integer(1),
             ];
             // LATE where a busy machine lets the balancer hear of no node for a second.
             comes_to(
                 || client.ask("SUBSCRIBE __keyspace@0__:door"),
-                &Value::Array(subscribed.to_vec()),
+                &Reply::Array(subscribed.to_vec()),
             );
             assert_eq!(
                 client.ask("PSUBSCRIBE __keyevent*:del"),
-                Value::Array(vec![
-                    Value::bulk("psubscribe"),
-                    Value::bulk("__keyevent*:del"),
-                    Value::Integer(2),
+                Reply::Array(vec![
+                    Reply::bulk("psubscribe"),
+                    Reply::bulk("__keyevent*:del"),
+                    Reply::Integer(2),
                 ])
             );
-            assert!(matches!(client.ask("GET door"), Value::Error(text) if text.contains("this context")));
+            assert!(matches!(client.ask("GET door"), Reply::Error(text) if text.contains("this context")));
         }
-        assert_eq!(ask(1, "MSET door open other 1"), Value::ok());
-        assert_eq!(ask(1, "SET door closed PX 1"), Value::ok());
+        assert_eq!(ask(1, "MSET door open other 1"), Reply::ok());
+        assert_eq!(ask(1, "SET door closed PX 1"), Reply::ok());
         for client in &mut hearing {
-            let heard: Vec<Value> = (0..4).map(|_| client.reply()).collect();
-            let message = |text: &str| Value::Array(["message", "__keyspace@0__:door", text].map(Value::bulk).to_vec());
-            let of_pattern = ["pmessage", "__keyevent*:del", "__keyevent@0__:del", "door"].map(Value::bulk);
+            let heard: Vec<Reply> = (0..4).map(|_| client.reply()).collect();
+            let message = |text: &str| Reply::Array(["message", "__keyspace@0__:door", text].map(Reply::bulk).to_vec());
+            let of_pattern = ["pmessage", "__keyevent*:del", "__keyevent@0__:del", "door"].map(Reply::bulk);
             let expected = [
                 message("set"),
                 message("set"),
                 message("del"),
-                Value::Array(of_pattern.to_vec()),
+                Reply::Array(of_pattern.to_vec()),
             ];
             assert_eq!(heard, expected);
             assert_eq!(
                 client.ask("UNSUBSCRIBE"),
-                Value::Array(vec![
-                    Value::bulk("unsubscribe"),
-                    Value::bulk("__keyspace@0__:door"),
-                    Value::Integer(1),
+                Reply::Array(vec![
+                    Reply::bulk("unsubscribe"),
+                    Reply::bulk("__keyspace@0__:door"),
+                    Reply::Integer(1),
                 ])
             );
         }
-        assert!(matches!(ask(0, "PUBLISH a b"), Value::Error(text) if text.contains("set a key")));
+        assert!(matches!(ask(0, "PUBLISH a b"), Reply::Error(text) if text.contains("set a key")));
         // Many errors have a name that clients know; none of these has changed anything.
-        assert_eq!(ask(0, "HSET hash f 1"), Value::Integer(1));
+        assert_eq!(ask(0, "HSET hash f 1"), Reply::Integer(1));
         for (words, name) in [
             ("INCR hash", "WRONGTYPE"),
             ("HGET watched f", "WRONGTYPE"),
@@ -456,7 +456,7 @@ mod run {
             ("FLUSHALL", "ERR unknown command"),
         ] {
             assert!(
-                matches!(ask(0, words), Value::Error(text) if text.starts_with(name)),
+                matches!(ask(0, words), Reply::Error(text) if text.starts_with(name)),
                 "{words}"
             );
         }
@@ -480,8 +480,8 @@ mod run {
             let mut nodes = (0..3).cycle();
             wait_ok(words, || {
                 match ask(nodes.next().unwrap(), &format!("DEADLINE 10000 {words}")) {
-                    Value::Error(text) if text.starts_with("LATE ") => Err(text),
-                    Value::Error(text) => Ok(Err(text)),
+                    Reply::Error(text) if text.starts_with("LATE ") => Err(text),
+                    Reply::Error(text) => Ok(Err(text)),
                     _ => Ok(Ok(())),
                 }
             })
@@ -500,13 +500,13 @@ mod run {
         }
         at_master("SET small value").unwrap();
         for node in 0..3 {
-            comes_to(|| ask(node, "GET small"), &Value::bulk("value"));
+            comes_to(|| ask(node, "GET small"), &Reply::bulk("value"));
         }
         drop(child);
         wait_until("its files are removed", || files(folder.path()) == 0);
     }
 
-    fn comes_to(mut ask: impl FnMut() -> Value, wanted: &Value) {
+    fn comes_to(mut ask: impl FnMut() -> Reply, wanted: &Reply) {
         wait_ok(&format!("{wanted:?}"), || match ask() {
             found if found == *wanted => Ok(()),
             found => Err(found),
@@ -532,13 +532,13 @@ mod run {
             let value = format!("at-{source}");
             comes_to(
                 || ask(source, &format!("DEADLINE 20000 TSET pose {value}")),
-                &Value::Simple("OK".into()),
+                &Reply::Simple("OK".into()),
             );
             for node in 0..3 {
                 let mut age = 0;
                 let mut read = || match ask(node, "GETFRESH pose 3600000") {
-                    Value::Array(found) => {
-                        let Some(Value::Integer(told)) = found.get(1) else {
+                    Reply::Array(found) => {
+                        let Some(Reply::Integer(told)) = found.get(1) else {
                             panic!("{found:?}")
                         };
                         age = *told;
@@ -546,9 +546,9 @@ mod run {
                     }
                     other => other,
                 };
-                comes_to(&mut read, &Value::bulk(&value));
+                comes_to(&mut read, &Reply::bulk(&value));
                 assert!(age > 0, "time has passed since then");
-                let Value::Error(stale) = ask(node, "GETFRESH pose 0") else {
+                let Reply::Error(stale) = ask(node, "GETFRESH pose 0") else {
                     panic!("it is older")
                 };
                 assert!(stale.starts_with("STALE age-ms="), "{stale}");
@@ -556,13 +556,13 @@ mod run {
         }
         assert_eq!(
             ask(2, "TSET pose older AGE 3600000"),
-            Value::Null,
+            Reply::Null,
             "a younger one is there"
         );
-        assert!(matches!(ask(0, "GETFRESH none 5"), Value::Error(text) if text.contains("no temporal object")));
-        assert!(matches!(ask(0, "POST / HTTP/1.1"), Value::Error(text) if text.contains("HTTP")));
+        assert!(matches!(ask(0, "GETFRESH none 5"), Reply::Error(text) if text.contains("no temporal object")));
+        assert!(matches!(ask(0, "POST / HTTP/1.1"), Reply::Error(text) if text.contains("HTTP")));
 
-        let Value::Bulk(info) = ask(1, "INFO federation temporal") else {
+        let Reply::Bulk(info) = ask(1, "INFO federation temporal") else {
             panic!("INFO")
         };
         let info = String::from_utf8_lossy(&info).into_owned();
@@ -570,10 +570,10 @@ mod run {
         // A balancer tells of those that it sent to no node, because a millisecond is less than the way takes.
         let late = ask(3, "DEADLINE 1 GET pose");
         assert!(
-            matches!(&late, Value::Error(text) if text.starts_with("LATE reason=expired")),
+            matches!(&late, Reply::Error(text) if text.starts_with("LATE reason=expired")),
             "{late:?}"
         );
-        let Value::Bulk(passed) = ask(3, "INFO") else {
+        let Reply::Bulk(passed) = ask(3, "INFO") else {
             panic!("INFO")
         };
         let passed = String::from_utf8_lossy(&passed).into_owned();
@@ -662,25 +662,25 @@ mod members {
     use std::process::{Command, Stdio};
     use std::sync::mpsc::{Receiver, channel};
 
-    use punctual_server::resp::Value;
-    use punctual_testing::{Kept, reserved_ports, wait_for, wait_ok, wait_until};
+    use punctual_server::resp::Reply;
+    use punctual_testing::{TestChild, reserved_ports, wait_for, wait_ok, wait_until};
 
     use crate::common::certificates::{Authority, connect};
     use crate::common::serving::{Client, end};
     use crate::common::{BOUND, refused};
 
     /// A program that runs, and the lines that it says.
-    struct Running {
-        child: Kept,
+    struct ChildProgram {
+        child: TestChild,
         said: Receiver<String>,
     }
 
-    fn start(folder: &Path, arguments: &[&str]) -> Running {
+    fn start(folder: &Path, arguments: &[&str]) -> ChildProgram {
         start_telling(folder, arguments, Stdio::inherit())
     }
 
     /// With its errors as `errors` says.
-    fn start_telling(folder: &Path, arguments: &[&str], errors: Stdio) -> Running {
+    fn start_telling(folder: &Path, arguments: &[&str], errors: Stdio) -> ChildProgram {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command.args(arguments).current_dir(folder).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(errors);
@@ -688,10 +688,10 @@ mod members {
         let lines = BufReader::new(child.stdout().unwrap()).lines();
         let (tell, said) = channel();
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
-        Running { child, said }
+        ChildProgram { child, said }
     }
 
-    impl Running {
+    impl ChildProgram {
         fn says(&self, part: &str) -> String {
             loop {
                 match self.said.recv_timeout(BOUND) {
@@ -777,8 +777,8 @@ mod members {
         let mut wait = |what: &str, mut is_so: Check| wait_until(what, || is_so(&mut clients));
         // What the task sets is the federation's: the other node has it, and later numbers of it.
         let number = |client: &mut Client| match client.ask("GETFRESH arm/steer 60000") {
-            Value::Array(found) => match &found[0] {
-                Value::Bulk(value) => String::from_utf8(value.clone()).unwrap().parse::<u64>().ok(),
+            Reply::Array(found) => match &found[0] {
+                Reply::Bulk(value) => String::from_utf8(value.clone()).unwrap().parse::<u64>().ok(),
                 other => panic!("{other:?}"),
             },
             _ => None,
@@ -798,11 +798,11 @@ mod members {
         }
         wait(
             "it is set",
-            Box::new(|clients| clients[1].ask("TSET goal 1.5") == Value::ok()),
+            Box::new(|clients| clients[1].ask("TSET goal 1.5") == Reply::ok()),
         );
         // Its lateness is told with its requests, and by what watches nodes.
         let info = |client: &mut Client| match client.ask("INFO") {
-            Value::Bulk(text) => String::from_utf8(text).unwrap(),
+            Reply::Bulk(text) => String::from_utf8(text).unwrap(),
             other => panic!("{other:?}"),
         };
         wait(
@@ -884,21 +884,21 @@ mod members {
         for client in &mut clients {
             assert!(client.error("GET arm/1").starts_with("NOAUTH"));
             assert!(client.error("AUTH robot wrong").starts_with("WRONGPASS"));
-            assert_eq!(client.ask("AUTH robot secret"), Value::ok());
+            assert_eq!(client.ask("AUTH robot secret"), Reply::ok());
             assert!(client.error("GET leg/1").starts_with("NOPERM"));
             assert!(client.error("INFO").starts_with("NOPERM"));
         }
         // What the master has written is read at each node.
         let at = set_at_master(&mut clients, "DEADLINE 10000 SET arm/1 up");
         for client in &mut clients {
-            comes_to(client, "GET arm/1", &Value::bulk("up"));
+            comes_to(client, "GET arm/1", &Reply::bulk("up"));
         }
 
         // Without the log reads go on at each node, and of a transaction the truth is told; with it all goes on.
         drop(log);
         for _ in 0..20 {
             for client in &mut clients {
-                assert_eq!(client.ask("DEADLINE 10000 GET arm/1"), Value::bulk("up"));
+                assert_eq!(client.ask("DEADLINE 10000 GET arm/1"), Reply::bulk("up"));
             }
             let told = clients[at].error("DEADLINE 100 SET arm/1 down");
             assert!(told.starts_with("LATE") || told.starts_with("UNKNOWN"), "{told}");
@@ -949,14 +949,14 @@ mod members {
             comes_to(
                 &mut one,
                 &format!("DEADLINE 10000 SET arm/{number} {number}"),
-                &Value::ok(),
+                &Reply::ok(),
             );
         }
         ends_with(folder, 0, &["store", "backup", "store-0", "copy"]);
         // More than the new log will have: a node whose last entry the master of a busy machine has trimmed is given
         // all records anew, whatever it has.
         for _ in 0..50 {
-            comes_to(&mut one, "DEADLINE 10000 SET later 1", &Value::ok());
+            comes_to(&mut one, "DEADLINE 10000 SET later 1", &Reply::ok());
         }
         first.leaves();
         end(&commits.child);
@@ -979,17 +979,17 @@ mod members {
         nodes.iter().for_each(|node| drop(node.says("serves")));
         for port in [ports[0], ports[1]] {
             let mut client = client(port);
-            comes_to(&mut client, "GET arm/5", &Value::bulk("5"));
-            comes_to(&mut client, "GET later", &Value::Null);
+            comes_to(&mut client, "GET arm/5", &Reply::bulk("5"));
+            comes_to(&mut client, "GET later", &Reply::Null);
         }
         let mut front = [ports[0], ports[1]].map(client);
         wait_until("there is a master", || {
             let mut clients = front.iter_mut();
-            clients.any(|client| client.ask("DEADLINE 10000 INCR arm/5") == Value::Integer(6))
+            clients.any(|client| client.ask("DEADLINE 10000 INCR arm/5") == Reply::Integer(6))
         });
         front
             .iter_mut()
-            .for_each(|client| comes_to(client, "GET arm/5", &Value::bulk("6")));
+            .for_each(|client| comes_to(client, "GET arm/5", &Reply::bulk("6")));
         let [first, second] = nodes;
         second.leaves();
         // A node tells a store that goes further than the backup, and changes none of its records.
@@ -1086,7 +1086,7 @@ mod members {
         // A reading of one node is read at the other, which tells that it came.
         let come = |port: u16, user: &str| {
             let mut client = Client::over(connect(&format!("127.0.0.1:{port}"), folder, None));
-            assert_eq!(client.ask(&format!("AUTH {user} secret")), Value::ok());
+            assert_eq!(client.ask(&format!("AUTH {user} secret")), Reply::ok());
             client
         };
         let (mut source, mut peer) = (come(ports[3], "robot"), come(ports[4], "robot"));
@@ -1094,10 +1094,10 @@ mod members {
         wait_ok("a reading comes", || {
             let set = source.ask("DEADLINE 10000 TSET arm/pose 7");
             assert!(
-                set == Value::ok() || matches!(&set, Value::Error(late) if late.starts_with("LATE")),
+                set == Reply::ok() || matches!(&set, Reply::Error(late) if late.starts_with("LATE")),
                 "{set:?}"
             );
-            let Value::Bulk(text) = watcher.ask("INFO") else {
+            let Reply::Bulk(text) = watcher.ask("INFO") else {
                 return Err(String::new());
             };
             let told = String::from_utf8_lossy(&text).into_owned();
@@ -1111,7 +1111,7 @@ mod members {
         });
         wait_until(
             "the reading is read",
-            || matches!(peer.ask("GETFRESH arm/pose 60000"), Value::Array(found) if found[0] == Value::bulk("7")),
+            || matches!(peer.ask("GETFRESH arm/pose 60000"), Reply::Array(found) if found[0] == Reply::bulk("7")),
         );
 
         // What a balancer cannot start with.
@@ -1155,10 +1155,10 @@ mod members {
         let mut client = come();
         assert!(client.error("GET arm/1").starts_with("NOAUTH"));
         assert!(client.error("AUTH robot wrong").starts_with("WRONGPASS"));
-        assert_eq!(client.ask("AUTH robot secret"), Value::ok());
+        assert_eq!(client.ask("AUTH robot secret"), Reply::ok());
         assert!(client.error("GET leg/1").starts_with("NOPERM"));
-        comes_to(&mut client, "DEADLINE 10000 SET arm/1 up", &Value::ok());
-        comes_to(&mut client, "GET arm/1", &Value::bulk("up"));
+        comes_to(&mut client, "DEADLINE 10000 SET arm/1 up", &Reply::ok());
+        comes_to(&mut client, "GET arm/1", &Reply::bulk("up"));
         wait_ok("a transaction is counted", || {
             let mut stream = TcpStream::connect(&page).unwrap();
             stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -1174,7 +1174,7 @@ mod members {
         // Without TLS there is no answer; another authority is not believed.
         let mut plain = Client::of(TcpStream::connect(&address).unwrap());
         plain.send("PING");
-        assert_ne!(plain.try_reply(), Some(Value::Simple("PONG".into())));
+        assert_ne!(plain.try_reply(), Some(Reply::Simple("PONG".into())));
         let mut doubtful = connect(&address, &foreign, None);
         doubtful.write_all(b"PING\r\n").unwrap_err();
 
@@ -1205,12 +1205,12 @@ mod members {
         front_runs.says("certificate read again");
         wait_until("the new certificate is shown", || {
             let mut next = come();
-            assert_eq!(next.ask("AUTH robot secret"), Value::ok());
+            assert_eq!(next.ask("AUTH robot secret"), Reply::ok());
             shown(&mut next) != before
         });
         authority.sign(folder, "front", [2020, 2021]);
         front_runs.says("certificate kept as it was");
-        assert_eq!(come().ask("AUTH robot secret"), Value::ok());
+        assert_eq!(come().ask("AUTH robot secret"), Reply::ok());
 
         // Commands that watch a node, and load a balancer.
         let node = format!("localhost:{}", ports[3]);
@@ -1299,14 +1299,14 @@ mod members {
         text
     }
 
-    fn logs(folder: &Path) -> Running {
+    fn logs(folder: &Path) -> ChildProgram {
         let log = start(folder, &["cluster", "log", "commits", "--listen", "log.socket"]);
         log.says("not replicated");
         log
     }
 
     /// Asks until the reply is as wanted: a master may change on a busy machine, and tells so by `LATE`.
-    fn comes_to<S: Read + Write>(client: &mut Client<S>, words: &str, wanted: &Value) {
+    fn comes_to<S: Read + Write>(client: &mut Client<S>, words: &str, wanted: &Reply) {
         wait_ok(&format!("{words}: {wanted:?}"), || match client.ask(words) {
             found if found == *wanted => Ok(()),
             found => Err(found),
@@ -1319,18 +1319,18 @@ mod members {
         wait_ok(words, || {
             let node = nodes.next().unwrap();
             match clients[node].ask(words) {
-                reply if reply == Value::ok() => Ok(node),
+                reply if reply == Reply::ok() => Ok(node),
                 reply => Err(reply),
             }
         })
     }
 
-    fn signal(running: &Running, signal: i32) {
+    fn signal(running: &ChildProgram, signal: i32) {
         // SAFETY: plain numbers, of a child that has not been waited for.
         unsafe { libc::kill(running.child.id() as i32, signal) };
     }
 
-    fn killed(running: Running) {
+    fn killed(running: ChildProgram) {
         signal(&running, libc::SIGKILL);
         drop(running.child);
     }
@@ -1369,7 +1369,7 @@ mod members {
             comes_to(
                 client,
                 &format!("DEADLINE 10000 SET large/{number} {value}"),
-                &Value::ok(),
+                &Reply::ok(),
             );
         };
         let (commits, first) = (logs(folder), start(folder, &["serve", names[0]]));
@@ -1378,7 +1378,7 @@ mod members {
         (0..RECORDS).for_each(|number| set(&mut one, number, &value(number)));
 
         let figure = |client: &mut Client, name: &str| match client.ask("INFO federation") {
-            Value::Bulk(text) => {
+            Reply::Bulk(text) => {
                 let text = String::from_utf8(text).unwrap();
                 let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
                 line.expect("a figure of that name").trim().to_owned()
@@ -1436,18 +1436,18 @@ mod members {
             }
             false
         });
-        comes_to(&mut one, "DEADLINE 10000 SET last 1", &Value::ok());
-        comes_to(&mut other, "GET last", &Value::bulk("1"));
+        comes_to(&mut one, "DEADLINE 10000 SET last 1", &Reply::ok());
+        comes_to(&mut other, "GET last", &Reply::bulk("1"));
         for number in 0..RECORDS {
             let newest = (0..written).rev().find(|written| (written * 7) % RECORDS == number);
             let wanted = newest.map_or_else(|| value(number), |written| format!("new-{written}"));
             assert_eq!(
                 other.ask(&format!("GET large/{number}")),
-                Value::bulk(&wanted),
+                Reply::bulk(&wanted),
                 "{number}"
             );
         }
-        [first, second].into_iter().for_each(Running::leaves);
+        [first, second].into_iter().for_each(ChildProgram::leaves);
         end(&commits.child);
     }
 
@@ -1466,7 +1466,7 @@ mod members {
         let node = start_telling(folder, &["serve", "0.toml"], errors("node"));
         node.says("is the master");
         let mut asking = client(at_zero);
-        comes_to(&mut asking, "SET a 1", &Value::ok());
+        comes_to(&mut asking, "SET a 1", &Reply::ok());
 
         let other = open_file(folder, "1.toml", 1, [zero, one], at_one, "store-1");
         std::fs::create_dir_all(folder.join("garbage")).unwrap();
@@ -1559,7 +1559,7 @@ mod members {
         assert_eq!(both[gone].0.child.wait().unwrap().code(), Some(2));
         let told = std::fs::read_to_string(folder.join(both[gone].1)).unwrap();
         assert!(told.contains("another process is node 0 already"), "{told}");
-        comes_to(&mut client(both[1 - gone].2), "GET a", &Value::bulk("1"));
+        comes_to(&mut client(both[1 - gone].2), "GET a", &Reply::bulk("1"));
         peer.leaves();
         let [first, second] = both;
         if gone == 0 { second.0 } else { first.0 }.leaves();
@@ -1596,7 +1596,7 @@ mod members {
         let (mut acknowledged, mut node) = (0, 0);
         wait_until("the log ends", || {
             match clients[node].ask(&format!("SET big/{acknowledged} {value}")) {
-                Value::Error(text) => {
+                Reply::Error(text) => {
                     assert!(text.starts_with("LATE ") || text.starts_with("UNKNOWN "), "{text}");
                     node = 1 - node;
                 }
@@ -1618,18 +1618,18 @@ mod members {
         // The log may have ended before it told the other node of the last entry.
         clients
             .iter_mut()
-            .for_each(|client| comes_to(client, "GET big/0", &Value::bulk(&value)));
+            .for_each(|client| comes_to(client, "GET big/0", &Reply::bulk(&value)));
         let last = format!("GET big/{}", acknowledged - 1);
         wait_until("a node has what was acknowledged last", || {
             clients
                 .iter_mut()
-                .any(|client| client.ask(&last) == Value::bulk(&value))
+                .any(|client| client.ask(&last) == Reply::bulk(&value))
         });
         let log = logs(folder);
         set_at_master(&mut clients, "DEADLINE 5000 SET more 1");
         clients
             .iter_mut()
-            .for_each(|client| comes_to(client, &last, &Value::bulk(&value)));
+            .for_each(|client| comes_to(client, &last, &Reply::bulk(&value)));
         nodes.into_iter().for_each(|node| drop(node.child));
         end(&log.child);
     }
@@ -1664,14 +1664,14 @@ mod members {
             }
             killed(other);
             for number in 0..6 {
-                comes_to(&mut client, &format!("SET {round}/{number} 1"), &Value::ok());
+                comes_to(&mut client, &format!("SET {round}/{number} 1"), &Reply::ok());
             }
         }
         let other = start(folder, &["serve", "1.toml"]);
         other.says("serves");
         let mut found = Client::of(TcpStream::connect(("127.0.0.1", at_one)).unwrap());
         for round in 1..=8 {
-            comes_to(&mut found, &format!("GET {round}/5"), &Value::bulk("1"));
+            comes_to(&mut found, &format!("GET {round}/5"), &Reply::bulk("1"));
         }
         // `checked` is there from a kill while the store was checked, until that was done.
         let known = ["data.mdb", "lock.mdb", "owner.pid", "checked"];
@@ -1724,7 +1724,7 @@ mod members {
             node.says("is the master");
             assert_eq!(
                 client(clients).ask("INCR count"),
-                Value::Integer(count),
+                Reply::Integer(count),
                 "it has what was there"
             );
             node.leaves();

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::recovery;
-use punctual_testing::Kept;
+use punctual_testing::TestChild;
 
 /// Tells the child which file to change.
 const ORDER: &str = "PUNCTUAL_TEST_CHANGES";
@@ -47,7 +47,7 @@ impl Machine {
     }
 
     /// A program that has changed the file, and has no guardian.
-    fn changed(&self) -> Kept {
+    fn changed(&self) -> TestChild {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command
             .args(["--exact", "restoring::child", "--nocapture", "--test-threads=1"])

@@ -10,9 +10,9 @@ use std::net::Shutdown;
 use std::process::{Command, Stdio};
 
 use common::model::{answers_as_the_model, seed};
-use common::serving::{Client, Served, bulk, encoded, end, serve, serve_telling, try_serve};
+use common::serving::{Client, TestServer, bulk, encoded, end, serve, serve_telling, try_serve};
 use common::{BOUND, folder_with, refused};
-use punctual_server::resp::Value;
+use punctual_server::resp::Reply;
 use punctual_testing::{wait_for, wait_ok, wait_until};
 
 /// Pipelined, split at random bytes, in and out of transactions.
@@ -23,7 +23,7 @@ fn commands_answer_as_the_model_does() {
     let mut client = served.client();
     let (first, rounds) = (seed(), 300);
     for round in 0..rounds {
-        assert_eq!(client.ask("FLUSHDB"), Value::ok());
+        assert_eq!(client.ask("FLUSHDB"), Reply::ok());
         assert!(
             answers_as_the_model(&mut client, first.wrapping_add(round), ""),
             "nothing has a deadline"
@@ -36,18 +36,18 @@ fn two_clients_see_each_other_and_a_transaction_that_met_another_does_nothing() 
     let folder = folder_with(&[]);
     let served = serve(folder.path(), &["--durability", "volatile"]);
     let (mut one, mut other) = (served.client(), served.client());
-    assert_eq!(one.ask("SET a 1"), Value::ok());
+    assert_eq!(one.ask("SET a 1"), Reply::ok());
     assert_eq!(other.ask("GET a"), bulk("1"));
-    assert_eq!(one.ask("WATCH a b"), Value::ok());
-    assert_eq!(one.ask("MULTI"), Value::ok());
-    assert_eq!(one.ask("INCR a"), Value::Simple("QUEUED".into()));
-    assert_eq!(other.ask("SET b 5"), Value::ok());
-    assert_eq!(one.ask("EXEC"), Value::NullArray);
+    assert_eq!(one.ask("WATCH a b"), Reply::ok());
+    assert_eq!(one.ask("MULTI"), Reply::ok());
+    assert_eq!(one.ask("INCR a"), Reply::Simple("QUEUED".into()));
+    assert_eq!(other.ask("SET b 5"), Reply::ok());
+    assert_eq!(one.ask("EXEC"), Reply::NullArray);
     assert_eq!(other.ask("GET a"), bulk("1"));
     // Nothing is watched any more.
     one.ask("MULTI");
     one.ask("INCR a");
-    assert_eq!(one.ask("EXEC"), Value::Array(vec![Value::Integer(2)]));
+    assert_eq!(one.ask("EXEC"), Reply::Array(vec![Reply::Integer(2)]));
     one.ask("MULTI");
     assert!(one.error("NOPE").starts_with("ERR unknown command 'NOPE'"));
     assert!(one.error("EXEC").starts_with("EXECABORT"));
@@ -57,8 +57,8 @@ fn two_clients_see_each_other_and_a_transaction_that_met_another_does_nothing() 
     one.ask("SET t text");
     one.ask("INCR t");
     one.ask("SET u 1");
-    let wrong = Value::Error("ERR value is not an integer or out of range".into());
-    assert_eq!(one.ask("EXEC"), Value::Array(vec![Value::ok(), wrong, Value::ok()]));
+    let wrong = Reply::Error("ERR value is not an integer or out of range".into());
+    assert_eq!(one.ask("EXEC"), Reply::Array(vec![Reply::ok(), wrong, Reply::ok()]));
 }
 
 #[test]
@@ -66,16 +66,16 @@ fn changed_keys_and_channels_are_heard() {
     let folder = folder_with(&[]);
     let served = serve(folder.path(), &["--durability", "volatile"]);
     let (mut hears, mut says) = (served.client(), served.client());
-    let heard = |words: &[&str]| Value::Array(words.iter().map(|word| bulk(word)).collect());
-    let begun = |word: &str, name: &str, count| Value::Array(vec![bulk(word), bulk(name), Value::Integer(count)]);
+    let heard = |words: &[&str]| Reply::Array(words.iter().map(|word| bulk(word)).collect());
+    let begun = |word: &str, name: &str, count| Reply::Array(vec![bulk(word), bulk(name), Reply::Integer(count)]);
     assert_eq!(hears.ask("SUBSCRIBE news"), begun("subscribe", "news", 1));
     assert_eq!(
         hears.ask("PSUBSCRIBE __keyspace@0__:room/*"),
         begun("psubscribe", "__keyspace@0__:room/*", 2)
     );
-    assert_eq!(says.ask("PUBLISH news hello"), Value::Integer(1));
+    assert_eq!(says.ask("PUBLISH news hello"), Reply::Integer(1));
     assert_eq!(hears.reply(), heard(&["message", "news", "hello"]));
-    assert_eq!(says.ask("PUBLISH weather rain"), Value::Integer(0));
+    assert_eq!(says.ask("PUBLISH weather rain"), Reply::Integer(0));
     says.ask("SET room/1 warm");
     says.ask("SET shed cold");
     says.ask("DEL room/1");
@@ -94,9 +94,9 @@ fn changed_keys_and_channels_are_heard() {
     assert_eq!(hears.ask("PUNSUBSCRIBE"), begun("punsubscribe", pattern, 0));
     assert_eq!(hears.ask("GET shed"), bulk("cold"));
     // With RESP3, replies and messages stand side by side.
-    assert!(matches!(hears.ask("HELLO 3"), Value::Map(_)));
+    assert!(matches!(hears.ask("HELLO 3"), Reply::Map(_)));
     hears.send("SUBSCRIBE news");
-    assert!(matches!(hears.reply(), Value::Push(_)));
+    assert!(matches!(hears.reply(), Reply::Push(_)));
     assert_eq!(hears.ask("GET shed"), bulk("cold"));
 }
 
@@ -105,27 +105,27 @@ fn readings_have_ages_and_requests_have_deadlines() {
     let folder = folder_with(&[]);
     let served = serve(folder.path(), &["--durability", "volatile"]);
     let mut client = served.client();
-    assert_eq!(client.ask("GETFRESH pose 1000").clone(), Value::Error(
+    assert_eq!(client.ask("GETFRESH pose 1000").clone(), Reply::Error(
         "ERR key pose: this is no temporal object, so it has no age: register it when the store is opened, or use get".into()
     ));
-    assert_eq!(client.ask("TSET pose 1.5 AGE 500"), Value::ok());
+    assert_eq!(client.ask("TSET pose 1.5 AGE 500"), Reply::ok());
     match client.ask("GETFRESH pose 86400000") {
-        Value::Array(found) => {
+        Reply::Array(found) => {
             assert_eq!(found[0], bulk("1.5"));
-            assert!(matches!(found[1], Value::Integer(500..)), "{found:?}");
+            assert!(matches!(found[1], Reply::Integer(500..)), "{found:?}");
         }
         other => panic!("{other:?}"),
     }
     let stale = client.error("GETFRESH pose 499");
     assert!(stale.starts_with("STALE age-ms="), "{stale}");
     // An older value does not take the place of a newer one.
-    assert_eq!(client.ask("TSET pose 0 AGE 3600000"), Value::Null);
+    assert_eq!(client.ask("TSET pose 0 AGE 3600000"), Reply::Null);
     assert_eq!(client.ask("GET pose"), bulk("1.5"));
     assert!(client.error("SET pose 2").contains("temporal object"));
     client.ask("SET plain 1");
     assert!(client.error("TSET plain 1").contains("ordinary record"));
 
-    assert_eq!(client.ask("DEADLINE 60000 SET a 1"), Value::ok());
+    assert_eq!(client.ask("DEADLINE 60000 SET a 1"), Reply::ok());
     assert_eq!(client.ask("DEADLINE 60000 GET a"), bulk("1"));
     for wrong in [
         "DEADLINE 0 GET a",
@@ -165,9 +165,9 @@ fn readings_have_ages_and_requests_have_deadlines() {
             .starts_with("ERR DEADLINE is said once")
     );
     assert!(client.error("DEADLINE 5").starts_with("ERR wrong number"));
-    assert_eq!(client.ask("CLIENT DEADLINE 60000"), Value::ok());
-    assert_eq!(client.ask("INCR a"), Value::Integer(2));
-    assert_eq!(client.ask("CLIENT DEADLINE 0"), Value::ok());
+    assert_eq!(client.ask("CLIENT DEADLINE 60000"), Reply::ok());
+    assert_eq!(client.ask("INCR a"), Reply::Integer(2));
+    assert_eq!(client.ask("CLIENT DEADLINE 0"), Reply::ok());
 }
 
 /// While the store is busy for longer than a request has time, that request is told so and not carried out.
@@ -186,7 +186,7 @@ fn what_is_late_is_not_carried_out() {
         }
         let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
         busy.stream.write_all(&encoded(&words)).expect("it takes a request");
-        assert_eq!(busy.reply(), Value::ok());
+        assert_eq!(busy.reply(), Reply::ok());
     }
     // Each counts 20,000 keys: far more than a millisecond in all, on the one thread there is.
     let counts = 60;
@@ -195,17 +195,17 @@ fn what_is_late_is_not_carried_out() {
         (0..counts).for_each(|_| busy.send("DBSIZE"));
         let key = format!("late/{round}");
         match client.ask(&format!("DEADLINE 1 SET {key} 1")) {
-            Value::Error(error) => {
+            Reply::Error(error) => {
                 assert!(error.starts_with("LATE reason=expired retry-after-ms="), "{error}");
                 late += 1;
-                assert_eq!(client.ask(&format!("EXISTS {key}")), Value::Integer(0), "{key}");
+                assert_eq!(client.ask(&format!("EXISTS {key}")), Reply::Integer(0), "{key}");
             }
             done => {
-                assert_eq!(done, Value::ok());
-                assert_eq!(client.ask(&format!("EXISTS {key}")), Value::Integer(1), "{key}");
+                assert_eq!(done, Reply::ok());
+                assert_eq!(client.ask(&format!("EXISTS {key}")), Reply::Integer(1), "{key}");
             }
         }
-        (0..counts).for_each(|_| assert!(matches!(busy.reply(), Value::Integer(_))));
+        (0..counts).for_each(|_| assert!(matches!(busy.reply(), Reply::Integer(_))));
         if late >= 3 {
             break;
         }
@@ -214,7 +214,7 @@ fn what_is_late_is_not_carried_out() {
         late > 0,
         "no request was late behind {counts} counts of 20000 keys, 50 times"
     );
-    let Value::Bulk(info) = client.ask("INFO stats") else {
+    let Reply::Bulk(info) = client.ask("INFO stats") else {
         panic!("text")
     };
     let info = String::from_utf8(info).expect("text");
@@ -242,7 +242,7 @@ fn acknowledged_writes_are_there_after_a_kill_and_after_an_end_in_order() {
                 .clone()
                 .for_each(|key| client.send(&format!("SET key/{key} {key}")));
             for _ in batch {
-                assert_eq!(client.reply(), Value::ok());
+                assert_eq!(client.reply(), Reply::ok());
                 written += 1;
             }
         }
@@ -265,19 +265,19 @@ fn terms_end_and_are_told() {
     let folder = folder_with(&[]);
     let served = serve(folder.path(), &["--durability", "volatile"]);
     let mut client = served.client();
-    assert_eq!(client.ask("SET a 1 PX 30"), Value::ok());
-    assert_eq!(client.ask("SET b 1 EX 1000"), Value::ok());
-    assert!(matches!(client.ask("PTTL b"), Value::Integer(1..=1_000_000)));
-    wait_until("the term ends", || client.ask("GET a") == Value::Null);
-    assert_eq!(client.ask("TTL a"), Value::Integer(-2));
-    assert_eq!(client.ask("EXISTS a"), Value::Integer(0));
-    assert_eq!(client.ask("SETNX a 2"), Value::Integer(1));
-    assert_eq!(client.ask("TTL a"), Value::Integer(-1));
-    assert_eq!(client.ask("EXPIRE a -1"), Value::Integer(1));
-    assert_eq!(client.ask("GET a"), Value::Null);
-    assert_eq!(client.ask("EXPIRE b 100 GT"), Value::Integer(0));
-    assert_eq!(client.ask("EXPIRE b 2000 GT"), Value::Integer(1));
-    assert_eq!(client.ask("PERSIST b"), Value::Integer(1));
+    assert_eq!(client.ask("SET a 1 PX 30"), Reply::ok());
+    assert_eq!(client.ask("SET b 1 EX 1000"), Reply::ok());
+    assert!(matches!(client.ask("PTTL b"), Reply::Integer(1..=1_000_000)));
+    wait_until("the term ends", || client.ask("GET a") == Reply::Null);
+    assert_eq!(client.ask("TTL a"), Reply::Integer(-2));
+    assert_eq!(client.ask("EXISTS a"), Reply::Integer(0));
+    assert_eq!(client.ask("SETNX a 2"), Reply::Integer(1));
+    assert_eq!(client.ask("TTL a"), Reply::Integer(-1));
+    assert_eq!(client.ask("EXPIRE a -1"), Reply::Integer(1));
+    assert_eq!(client.ask("GET a"), Reply::Null);
+    assert_eq!(client.ask("EXPIRE b 100 GT"), Reply::Integer(0));
+    assert_eq!(client.ask("EXPIRE b 2000 GT"), Reply::Integer(1));
+    assert_eq!(client.ask("PERSIST b"), Reply::Integer(1));
     for wrong in ["SET a 1 EX 0", "SET a 1 PX -5", "SET a 1 EX 9223372036854775807"] {
         assert!(
             client
@@ -298,10 +298,10 @@ fn a_scan_finds_each_key_that_stays_once() {
     });
     let (mut cursor, mut found) = ("0".to_owned(), BTreeMap::new());
     for round in 0.. {
-        let Value::Array(page) = client.ask(&format!("SCAN {cursor} MATCH key/* COUNT 7")) else {
+        let Reply::Array(page) = client.ask(&format!("SCAN {cursor} MATCH key/* COUNT 7")) else {
             panic!("a page")
         };
-        let [Value::Bulk(next), Value::Array(keys)] = &page[..] else {
+        let [Reply::Bulk(next), Reply::Array(keys)] = &page[..] else {
             panic!("{page:?}")
         };
         for key in keys {
@@ -325,13 +325,13 @@ fn clients_are_told_about_themselves_and_the_server() {
     let folder = folder_with(&[]);
     let served = serve(folder.path(), &["--durability", "volatile"]);
     let mut client = served.client();
-    let Value::Map(hello) = client.ask("HELLO 3 SETNAME me") else {
+    let Reply::Map(hello) = client.ask("HELLO 3 SETNAME me") else {
         panic!("a map")
     };
-    assert!(hello.contains(&(bulk("proto"), Value::Integer(3))));
+    assert!(hello.contains(&(bulk("proto"), Reply::Integer(3))));
     assert_eq!(client.ask("CLIENT GETNAME"), bulk("me"));
-    assert_eq!(client.ask("CLIENT SETINFO LIB-NAME tests"), Value::ok());
-    let Value::Verbatim(list) = client.ask("CLIENT LIST") else {
+    assert_eq!(client.ask("CLIENT SETINFO LIB-NAME tests"), Reply::ok());
+    let Reply::Verbatim(list) = client.ask("CLIENT LIST") else {
         panic!("text")
     };
     assert!(list.contains("name=me") && list.contains("lib-name=tests"), "{list}");
@@ -343,18 +343,18 @@ fn clients_are_told_about_themselves_and_the_server() {
             .error("HELLO 2 AUTH me secret")
             .starts_with("ERR this server has no users")
     );
-    assert!(matches!(client.ask("CONFIG GET save"), Value::Map(found) if found.len() == 1));
-    assert_eq!(client.ask("SELECT 0"), Value::ok());
+    assert!(matches!(client.ask("CONFIG GET save"), Reply::Map(found) if found.len() == 1));
+    assert_eq!(client.ask("SELECT 0"), Reply::ok());
     assert_eq!(client.error("SELECT 1"), "ERR DB index is out of range");
     assert_eq!(
         client.ask("COMMAND GETKEYS MSET a 1 b 2"),
-        Value::Array(vec![bulk("a"), bulk("b")])
+        Reply::Array(vec![bulk("a"), bulk("b")])
     );
-    assert!(matches!(client.ask("COMMAND COUNT"), Value::Integer(50..)));
-    assert_eq!(client.ask("WAIT 0 10"), Value::Integer(0));
-    assert_eq!(client.ask("RESET"), Value::Simple("RESET".into()));
-    assert_eq!(client.ask("CLIENT GETNAME"), Value::Null);
-    assert_eq!(client.ask("QUIT"), Value::ok());
+    assert!(matches!(client.ask("COMMAND COUNT"), Reply::Integer(50..)));
+    assert_eq!(client.ask("WAIT 0 10"), Reply::Integer(0));
+    assert_eq!(client.ask("RESET"), Reply::Simple("RESET".into()));
+    assert_eq!(client.ask("CLIENT GETNAME"), Reply::Null);
+    assert_eq!(client.ask("QUIT"), Reply::ok());
     assert_eq!(client.try_reply(), None);
     // Half closed: what came before is answered.
     let mut client = served.client();
@@ -363,7 +363,7 @@ fn clients_are_told_about_themselves_and_the_server() {
         .write_all(b"PING\r\nPING hello\r\n")
         .expect("it takes bytes");
     client.stream.shutdown(Shutdown::Write).expect("half");
-    assert_eq!(client.reply(), Value::Simple("PONG".into()));
+    assert_eq!(client.reply(), Reply::Simple("PONG".into()));
     assert_eq!(client.reply(), bulk("hello"));
     assert_eq!(client.try_reply(), None);
 }
@@ -391,11 +391,11 @@ fn bad_input_ends_a_connection_and_nothing_else() {
         client.stream.write_all(wrong.as_bytes()).expect("it takes bytes");
         assert_eq!(
             client.reply(),
-            Value::Simple("PONG".into()),
+            Reply::Simple("PONG".into()),
             "what came before is answered"
         );
         match client.reply() {
-            Value::Error(error) => assert!(error.starts_with("ERR Protocol error"), "{wrong:?}: {error}"),
+            Reply::Error(error) => assert!(error.starts_with("ERR Protocol error"), "{wrong:?}: {error}"),
             other => panic!("{wrong:?}: {other:?}"),
         }
         assert_eq!(client.try_reply(), None, "{wrong:?}");
@@ -403,27 +403,27 @@ fn bad_input_ends_a_connection_and_nothing_else() {
     // Half a command, and then silence: told, and closed. A client that says nothing at all may stay.
     let (mut quiet, mut half) = (served.client(), served.client());
     half.stream.write_all(b"*2\r\n$3\r\nGET\r\n").expect("it takes bytes");
-    assert!(matches!(half.reply(), Value::Error(error) if error.contains("half a request")));
+    assert!(matches!(half.reply(), Reply::Error(error) if error.contains("half a request")));
     assert_eq!(half.try_reply(), None);
-    assert_eq!(quiet.ask("PING"), Value::Simple("PONG".into()));
+    assert_eq!(quiet.ask("PING"), Reply::Simple("PONG".into()));
     // A line without end.
     let mut endless = served.client();
     let line = vec![b'a'; 1 << 20];
     // The server may close before all is sent.
     let _ = endless.stream.write_all(&line);
-    assert!(matches!(endless.try_reply(), None | Some(Value::Error(_))));
+    assert!(matches!(endless.try_reply(), None | Some(Reply::Error(_))));
     // One more connection than there may be. Those before may take a moment to be gone.
     wait_until("closed connections are gone", || {
         let mut others: Vec<_> = (0..2).map(|_| served.client()).collect();
         let are_served = others.iter_mut().all(|other| {
             other.send("PING");
-            other.try_reply() == Some(Value::Simple("PONG".into()))
+            other.try_reply() == Some(Reply::Simple("PONG".into()))
         });
         if are_served {
             let mut more = served.client();
             assert_eq!(
                 more.try_reply(),
-                Some(Value::Error("ERR max number of clients reached".into()))
+                Some(Reply::Error("ERR max number of clients reached".into()))
             );
             assert_eq!(more.try_reply(), None);
         }
@@ -436,7 +436,7 @@ fn bad_input_ends_a_connection_and_nothing_else() {
             .error(&format!("SET {long} 1"))
             .contains("a key has 1 to 511 bytes")
     );
-    assert_eq!(quiet.ask(&format!("GET {long}")), Value::Null);
+    assert_eq!(quiet.ask(&format!("GET {long}")), Reply::Null);
     assert_eq!(quiet.error("GET"), "ERR wrong number of arguments for 'get' command");
     assert!(
         quiet
@@ -446,10 +446,10 @@ fn bad_input_ends_a_connection_and_nothing_else() {
 }
 
 /// A client that has asked for 64 MiB and reads none of it, and another one.
-fn slow_and_other(served: &Served) -> (Client, Client) {
+fn slow_and_other(served: &TestServer) -> (Client, Client) {
     let (mut slow, mut other) = (served.client(), served.client());
     let value = "x".repeat(1 << 20);
-    assert_eq!(other.ask(&format!("SET long {value}")), Value::ok());
+    assert_eq!(other.ask(&format!("SET long {value}")), Reply::ok());
     (0..64).for_each(|_| slow.send("GET long"));
     (slow, other)
 }
@@ -462,7 +462,7 @@ fn a_slow_reader_is_dropped() {
     let served = serve(folder.path(), &["node.toml"]);
     let (_slow, mut other) = slow_and_other(&served);
     wait_until("the slow reader is dropped", || {
-        let Value::Bulk(info) = other.ask("INFO stats") else {
+        let Reply::Bulk(info) = other.ask("INFO stats") else {
             panic!("text")
         };
         let info = String::from_utf8(info).expect("text");
@@ -508,9 +508,9 @@ fn a_page_in_a_browser_sets_nothing() {
             .expect("it takes bytes");
         // Until the connection ends.
         while page.try_reply().is_some() {}
-        assert_eq!(served.client().ask("EXISTS a"), Value::Integer(0), "{head}");
+        assert_eq!(served.client().ask("EXISTS a"), Reply::Integer(0), "{head}");
     }
-    assert_eq!(served.client().ask("SET post host:"), Value::ok());
+    assert_eq!(served.client().ask("SET post host:"), Reply::ok());
 }
 
 /// What waits in the queue, the objects that clients make, the room of the store: each is refused at its bound.
@@ -521,14 +521,14 @@ fn each_bound_of_the_file_is_kept() {
     let folder = folder_with(&[("node.toml", node)]);
     let served = serve(folder.path(), &["node.toml"]);
     let mut client = served.client();
-    assert_eq!(client.ask("TSET a 1"), Value::ok());
-    assert_eq!(client.ask("TSET b 12345678"), Value::ok());
+    assert_eq!(client.ask("TSET a 1"), Reply::ok());
+    assert_eq!(client.ask("TSET b 12345678"), Reply::ok());
     assert!(client.error("TSET b 123456789").starts_with("ERR "));
     assert!(client.error("TSET c 1").starts_with("ERR "), "a third object");
-    assert!(matches!(client.ask("GETFRESH a 3000000"), Value::Array(_)));
+    assert!(matches!(client.ask("GETFRESH a 3000000"), Reply::Array(_)));
     let value = "x".repeat(1 << 20);
     let refused = (0..8).find_map(|key| match client.ask(&format!("SET key{key} {value}")) {
-        Value::Error(error) => Some(error),
+        Reply::Error(error) => Some(error),
         _ => None,
     });
     assert!(
@@ -537,16 +537,16 @@ fn each_bound_of_the_file_is_kept() {
             .is_some_and(|error| error.contains("quota of 4194304 bytes is met")),
         "8 MiB into 4: {refused:?}"
     );
-    assert_eq!(client.ask("FLUSHDB"), Value::ok());
+    assert_eq!(client.ask("FLUSHDB"), Reply::ok());
     // One thread, one place in the queue: of many at the same time some find none, and are told when to come again.
     let mut others: Vec<_> = (0..20).map(|_| served.client()).collect();
     wait_until("one of 20 finds no room in a queue of 1", || {
         others.iter_mut().for_each(|other| other.send("DBSIZE"));
         let replies: Vec<_> = others.iter_mut().map(Client::reply).collect();
-        let late = |reply: &Value| matches!(reply, Value::Error(error) if error.starts_with("LATE reason=backlog"));
+        let late = |reply: &Reply| matches!(reply, Reply::Error(error) if error.starts_with("LATE reason=backlog"));
         replies.iter().any(late)
     });
-    let Value::Bulk(info) = client.ask("INFO stats") else {
+    let Reply::Bulk(info) = client.ask("INFO stats") else {
         panic!("text")
     };
     let info = String::from_utf8(info).expect("text");
@@ -554,14 +554,14 @@ fn each_bound_of_the_file_is_kept() {
 }
 
 /// A server with a client that asks for 64 MiB and reads none of it.
-fn with_a_slow_reader(drain_max: &str) -> (tempfile::TempDir, Served, Client) {
+fn with_a_slow_reader(drain_max: &str) -> (tempfile::TempDir, TestServer, Client) {
     let node = format!("[server]\nstalled_max = \"1h\"\ndrain_max = \"{drain_max}\"\n");
     let folder = folder_with(&[("node.toml", &node)]);
     let served = serve(folder.path(), &["node.toml"]);
     let (slow, mut other) = slow_and_other(&served);
     // As many as fit into sockets are on their way.
     wait_until("replies wait for their reader", || {
-        let Value::Bulk(list) = other.ask("CLIENT LIST") else {
+        let Reply::Bulk(list) = other.ask("CLIENT LIST") else {
             panic!("text")
         };
         let list = String::from_utf8(list).expect("text");
@@ -597,7 +597,7 @@ fn a_second_signal_ends_at_once() {
     let status = served.child.wait().expect("it ends");
     assert_eq!(status.code(), Some(128 + libc::SIGTERM));
     let served = serve(folder.path(), &[]);
-    assert_eq!(served.client().ask("STRLEN long"), Value::Integer(1 << 20));
+    assert_eq!(served.client().ask("STRLEN long"), Reply::Integer(1 << 20));
 }
 
 /// What a node's file keeps of a password.
@@ -628,7 +628,7 @@ fn with_users(more: &str) -> (tempfile::TempDir, [String; 2]) {
     (folder_with(&[("node.toml", &node)]), hashes)
 }
 
-fn words(client: &mut Client, request: &[&str]) -> Value {
+fn words(client: &mut Client, request: &[&str]) -> Reply {
     let words: Vec<&[u8]> = request.iter().map(|word| word.as_bytes()).collect();
     client.stream.write_all(&encoded(&words)).expect("it takes a request");
     client.reply()
@@ -658,7 +658,7 @@ fn users_do_what_they_may_and_strangers_nothing() {
     // Its bounds are smaller.
     let long = "x".repeat(17 << 10);
     stranger.send(&format!("AUTH owner {long}"));
-    assert!(matches!(stranger.reply(), Value::Error(error) if error.contains("invalid bulk length")));
+    assert!(matches!(stranger.reply(), Reply::Error(error) if error.contains("invalid bulk length")));
     assert_eq!(stranger.try_reply(), None);
 
     let mut owner = client();
@@ -672,20 +672,20 @@ fn users_do_what_they_may_and_strangers_nothing() {
     bytes.extend(encoded(&[b"SET", b"room/long", "v".repeat(1 << 20).as_bytes()]));
     bytes.extend(encoded(&[b"STRLEN", b"room/long"]));
     owner.stream.write_all(&bytes).expect("it takes bytes");
-    assert_eq!((owner.reply(), owner.reply()), (Value::ok(), Value::ok()));
-    assert_eq!(owner.reply(), Value::Integer(1 << 20));
+    assert_eq!((owner.reply(), owner.reply()), (Reply::ok(), Reply::ok()));
+    assert_eq!(owner.reply(), Reply::Integer(1 << 20));
     assert_eq!(owner.ask("ACL WHOAMI"), bulk("owner"));
     assert!(
-        matches!(owner.ask("CLIENT INFO"), Value::Bulk(line) if String::from_utf8_lossy(&line).contains(" user=owner "))
+        matches!(owner.ask("CLIENT INFO"), Reply::Bulk(line) if String::from_utf8_lossy(&line).contains(" user=owner "))
     );
-    assert_eq!(owner.ask("SET room/door open"), Value::ok());
-    assert_eq!(owner.ask("SET safe closed"), Value::ok());
+    assert_eq!(owner.ask("SET room/door open"), Reply::ok());
+    assert_eq!(owner.ask("SET safe closed"), Reply::ok());
 
     for round in 0..2 {
         // The second time its password is known.
         let mut guest = client();
         let hello = words(&mut guest, &["HELLO", "3", "AUTH", "guest", "a part", "SETNAME", "me"]);
-        assert!(matches!(hello, Value::Map(_)), "{round}: {hello:?}");
+        assert!(matches!(hello, Reply::Map(_)), "{round}: {hello:?}");
         assert_eq!(
             (guest.ask("ACL WHOAMI"), guest.ask("CLIENT GETNAME")),
             (bulk("guest"), bulk("me"))
@@ -706,21 +706,21 @@ fn users_do_what_they_may_and_strangers_nothing() {
             );
         }
         assert_eq!(guest.error("PSUBSCRIBE *"), "NOPERM No permissions to access a channel");
-        assert!(matches!(guest.ask("PUBLISH news 1"), Value::Integer(0)));
-        assert_eq!(guest.ask("MULTI"), Value::ok());
+        assert!(matches!(guest.ask("PUBLISH news 1"), Reply::Integer(0)));
+        assert_eq!(guest.ask("MULTI"), Reply::ok());
         guest.error("SET room/door 1");
         assert!(guest.error("EXEC").starts_with("EXECABORT"));
-        assert_eq!(guest.ask("RESET"), Value::Simple("RESET".into()));
+        assert_eq!(guest.ask("RESET"), Reply::Simple("RESET".into()));
         assert_eq!(guest.error("GET room/door"), "NOAUTH Authentication required.");
     }
-    let Value::Bulk(info) = owner.ask("INFO") else {
+    let Reply::Bulk(info) = owner.ask("INFO") else {
         panic!("text")
     };
     assert!(String::from_utf8_lossy(&info).contains("wrong_passwords:3\r\n"));
 }
 
 /// What a client is told, byte for byte, until the server ends the connection.
-fn told(served: &Served, requests: &[&[&str]]) -> String {
+fn told(served: &TestServer, requests: &[&[&str]]) -> String {
     let mut client = served.client();
     for request in requests {
         let words: Vec<&[u8]> = request.iter().map(|word| word.as_bytes()).collect();
@@ -792,7 +792,7 @@ fn a_stranger_that_says_nothing_is_ended() {
 }
 
 /// One page of figures, from a port of its own.
-fn figures(served: &Served) -> String {
+fn figures(served: &TestServer) -> String {
     let line = served.lines.iter().find(|line| line.starts_with("figures on http://"));
     let address = line.and_then(|line| line.strip_prefix("figures on http://")?.strip_suffix("/metrics"));
     let ask = |request: &str| {
@@ -832,9 +832,9 @@ fn figures_are_told_on_a_port_of_their_own() {
     let line = served.next_line();
     served.lines.push(line);
     let mut client = served.client();
-    (0..5).for_each(|key| assert_eq!(client.ask(&format!("DEADLINE 60000 SET key{key} 1")), Value::ok()));
+    (0..5).for_each(|key| assert_eq!(client.ask(&format!("DEADLINE 60000 SET key{key} 1")), Reply::ok()));
     assert_eq!(client.ask("GET key1"), bulk("1"));
-    assert_eq!(client.ask("TSET pose 1 AGE 5000"), Value::ok());
+    assert_eq!(client.ask("TSET pose 1 AGE 5000"), Reply::ok());
     let page = wait_ok("the event loop reports its connection", || {
         let page = figures(&served);
         if value(&page, "punctual_connections") == 1.0 {
@@ -861,7 +861,7 @@ fn figures_are_told_on_a_port_of_their_own() {
             "{line}"
         );
     }
-    let Value::Bulk(info) = client.ask("INFO latency") else {
+    let Reply::Bulk(info) = client.ask("INFO latency") else {
         panic!("text")
     };
     let info = String::from_utf8(info).expect("text");
@@ -887,10 +887,10 @@ mod tls {
     use punctual_testing::wait_until;
 
     use super::common::certificates::{self, Authority, Tls};
-    use super::common::serving::{Served, encoded, serve};
+    use super::common::serving::{TestServer, encoded, serve};
     use super::common::{BOUND, folder_with, refused};
 
-    fn connect(served: &Served, folder: &Path, own: Option<&str>) -> Tls {
+    fn connect(served: &TestServer, folder: &Path, own: Option<&str>) -> Tls {
         certificates::connect(&served.address, folder, own)
     }
 
@@ -1032,11 +1032,11 @@ const WITH_TASKS: &str = "[server]\nrecord = \"decisions.json\"\nmetrics = \"127
 /// The reading of a temporal object that has one.
 fn reading(client: &mut Client, key: &str) -> Option<Vec<u8>> {
     match client.ask(&format!("GETFRESH {key} 3600000")) {
-        Value::Array(found) => match &found[0] {
-            Value::Bulk(value) => Some(value.clone()),
+        Reply::Array(found) => match &found[0] {
+            Reply::Bulk(value) => Some(value.clone()),
             other => panic!("{other:?}"),
         },
-        Value::Error(_) | Value::Null | Value::NullArray => None,
+        Reply::Error(_) | Reply::Null | Reply::NullArray => None,
         other => panic!("{other:?}"),
     }
 }
@@ -1062,15 +1062,15 @@ fn tasks_run_beside_the_server_on_its_store() {
     until(|| number(&mut client).filter(|later| *later > first));
     // What the recording feeds is there for clients, and so are the records that tasks write.
     assert_eq!(until(|| reading(&mut client, "sens00000003")).len(), 64);
-    assert_eq!(client.ask("STRLEN objt00000042"), Value::Integer(100));
+    assert_eq!(client.ask("STRLEN objt00000042"), Reply::Integer(100));
     // Beside requests, whose store it is.
-    assert_eq!(client.ask("TSET goal 1.5"), Value::ok());
+    assert_eq!(client.ask("TSET goal 1.5"), Reply::ok());
     for number in 0..200 {
-        assert_eq!(client.ask(&format!("SET key{number} 1")), Value::ok());
+        assert_eq!(client.ask(&format!("SET key{number} 1")), Reply::ok());
     }
     let jobs = until(|| {
         let text = match client.ask("INFO tasks") {
-            Value::Bulk(text) => String::from_utf8(text).expect("text"),
+            Reply::Bulk(text) => String::from_utf8(text).expect("text"),
             other => panic!("{other:?}"),
         };
         let line = text
@@ -1236,7 +1236,7 @@ fn two_nodes_do_not_have_one_exclusive_core() {
     // Where the core is kept by a group of its own, the second one is not even shown it.
     let names = told.contains(&process.to_string()) || told.contains("this process may use");
     assert!(told.contains("exclusive.cores") && names, "{told}");
-    assert_eq!(first.client().ask("SET a 1"), Value::ok());
+    assert_eq!(first.client().ask("SET a 1"), Reply::ok());
     first.child.kill().expect("it ends");
     if let Err(holder) = punctual_testing::free_cores() {
         assert!(!holder.contains(&process.to_string()), "{holder}");

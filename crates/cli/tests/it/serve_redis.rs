@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use common::serving::{Client, serve};
 use common::{BOUND, folder_with, told};
-use punctual_server::resp::Value;
+use punctual_server::resp::Reply;
 
 /// Whether `program` can be started; says so where not.
 fn is_here(program: &str, arguments: &[&str]) -> bool {
@@ -64,9 +64,9 @@ fn is_known(asked: &str) -> bool {
 }
 
 /// What is compared: of the time that a key has left, that there is some.
-fn compared(asked: &str, value: &Value) -> Value {
+fn compared(asked: &str, value: &Reply) -> Reply {
     match value {
-        Value::Integer(1..) if asked.contains("TTL") => Value::Integer(1),
+        Reply::Integer(1..) if asked.contains("TTL") => Reply::Integer(1),
         other => other.clone(),
     }
 }

@@ -3,12 +3,12 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{ChildStderr, Command, Stdio};
 
-use punctual_testing::{CHILD_MAX, Kept};
+use punctual_testing::{CHILD_MAX, TestChild};
 
 const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/robot.toml");
 
 /// A simulated run of many hours, once it has told its first second.
-fn long_run() -> (Kept, BufReader<ChildStderr>) {
+fn long_run() -> (TestChild, BufReader<ChildStderr>) {
     let arguments = [
         "run",
         SCENARIO,
@@ -31,7 +31,7 @@ fn long_run() -> (Kept, BufReader<ChildStderr>) {
     (run, told)
 }
 
-fn signal(run: &Kept, signal: libc::c_int) {
+fn signal(run: &TestChild, signal: libc::c_int) {
     let pid = libc::pid_t::try_from(run.id()).expect("a process id");
     // SAFETY: plain system call; the child has not been waited for, so the id is still its own.
     assert_eq!(unsafe { libc::kill(pid, signal) }, 0);

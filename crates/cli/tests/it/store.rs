@@ -17,7 +17,7 @@ use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine, Table, Write};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec};
 use punctual_store::{Deadline, Store, StoreOptions};
-use punctual_testing::Kept;
+use punctual_testing::TestChild;
 use punctual_units::{Clock, Nanos, SensorId, Seq};
 
 const CHILD: &str = "STORE_TEST_CHILD";
@@ -86,7 +86,7 @@ fn write(store: &Store<punctual_engines::Lmdb, LinuxOs>, round: u32) {
 }
 
 struct Owner {
-    child: Kept,
+    child: TestChild,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 

@@ -32,7 +32,7 @@ use crate::Refusal;
 #[cfg(test)]
 pub(crate) use table::WISHES;
 pub(crate) use table::{
-    CHANGES, Claim, Conflict, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, Step, Table, affinity,
+    CHANGES, Conflict, CoreClaim, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, LedgerAction, Table, affinity,
 };
 pub(crate) use text::{number, parse_list};
 
@@ -144,7 +144,7 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Refusal`] where it cannot be read or has another layout.
-    pub(crate) fn read(folder: &Path) -> Result<Option<Reading>, Refusal> {
+    pub(crate) fn read(folder: &Path) -> Result<Option<LedgerCopy>, Refusal> {
         let path = folder.join(NAME);
         let cannot = |why: io::Error| {
             let what = format!("reading the ledger of changes, {}", path.display());
@@ -165,7 +165,7 @@ impl Ledger {
         let known = image.header.magic == MAGIC && image.header.boot == this_boot();
         match read {
             _ if !known => Ok(None),
-            Ok(()) if image.header.layout == LAYOUT => Ok(Some(Reading(image))),
+            Ok(()) if image.header.layout == LAYOUT => Ok(Some(LedgerCopy(image))),
             _ => Err(other_layout(&path, image.header.layout)),
         }
     }
@@ -264,22 +264,22 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Refusal`] if the process that has it makes no progress for [`LOCK_WAIT`], and after [`LOCK_WAIT_MAX`] in all.
-    pub(crate) fn lock(&self) -> Result<Locked<'_>, Refusal> {
+    pub(crate) fn lock(&self) -> Result<Guard<'_>, Refusal> {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the descriptor is that of the mapping and lives as long as the lock.
-        let locked = unsafe { Locked::wait(self.image, self.lock.as_raw_fd(), Some(threads)) };
+        let locked = unsafe { Guard::wait(self.image, self.lock.as_raw_fd(), Some(threads)) };
         locked.ok_or_else(busy)
     }
 
     /// The table; `None` if another process or thread has it at this instant.
-    pub(crate) fn try_lock(&self) -> Option<Locked<'_>> {
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_>> {
         let threads = match self.threads.try_lock() {
             Err(TryLockError::WouldBlock) => return None,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Ok(threads) => threads,
         };
         let file = self.lock.as_raw_fd();
-        try_for_lock(file, libc::LOCK_EX).then(|| Locked {
+        try_for_lock(file, libc::LOCK_EX).then(|| Guard {
             image: self.image,
             file,
             _threads: Some(threads),
@@ -347,9 +347,9 @@ fn other_layout(path: &Path, layout: u32) -> Refusal {
 }
 
 /// A copy of the table at the time of reading.
-pub(crate) struct Reading(Box<Image>);
+pub(crate) struct LedgerCopy(Box<Image>);
 
-impl Deref for Reading {
+impl Deref for LedgerCopy {
     type Target = Table;
     fn deref(&self) -> &Table {
         &self.0.table
@@ -369,24 +369,24 @@ impl Handle {
     ///
     /// # Safety
     /// `own` must be such a descriptor, open while the result lives, and the mapping must be inherited.
-    pub(crate) unsafe fn lock<'a>(self, own: RawFd) -> Option<Locked<'a>> {
+    pub(crate) unsafe fn lock<'a>(self, own: RawFd) -> Option<Guard<'a>> {
         // SAFETY: by contract.
-        unsafe { Locked::wait(self.image, own, None) }
+        unsafe { Guard::wait(self.image, own, None) }
     }
 }
 
 /// Exclusive access to the table, for one thread of one process.
-pub(crate) struct Locked<'a> {
+pub(crate) struct Guard<'a> {
     image: NonNull<Image>,
     file: RawFd,
     _threads: Option<MutexGuard<'a, ()>>,
 }
 
-impl<'a> Locked<'a> {
+impl<'a> Guard<'a> {
     /// # Safety
     /// `file` must be open and `image` mapped while the result lives.
-    unsafe fn wait(image: NonNull<Image>, file: RawFd, threads: Option<MutexGuard<'a, ()>>) -> Option<Locked<'a>> {
-        let locked = wait_for_lock(file, libc::LOCK_EX).then(|| Locked {
+    unsafe fn wait(image: NonNull<Image>, file: RawFd, threads: Option<MutexGuard<'a, ()>>) -> Option<Guard<'a>> {
+        let locked = wait_for_lock(file, libc::LOCK_EX).then(|| Guard {
             image,
             file,
             _threads: threads,
@@ -460,7 +460,7 @@ fn try_for_lock(file: RawFd, kind: libc::c_int) -> bool {
     unsafe { libc::flock(file, kind | libc::LOCK_NB) == 0 }
 }
 
-impl Deref for Locked<'_> {
+impl Deref for Guard<'_> {
     type Target = Table;
     fn deref(&self) -> &Table {
         // SAFETY: mapped and locked, and any bytes are a valid table.
@@ -468,14 +468,14 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl DerefMut for Locked<'_> {
+impl DerefMut for Guard<'_> {
     fn deref_mut(&mut self) -> &mut Table {
         // SAFETY: as above, and no other reference is given out while this one lives.
         unsafe { &mut (*self.image.as_ptr()).table }
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for Guard<'_> {
     fn drop(&mut self) {
         // SAFETY: plain numbers.
         unsafe { libc::flock(self.file, libc::LOCK_UN) };

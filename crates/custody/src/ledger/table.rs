@@ -6,9 +6,9 @@
 //! cores that they claim; a plain value is their newest wish. So the order in which holders leave does not matter: the
 //! last one to leave restores the original.
 //!
-//! The steps decide, the caller acts: [`Table::give_back`] hands each [`Step`] to a function that carries it out
-//! (`undo.rs`; a map in tests). A thing gets its next value *before* the holder is removed from it, and each entry is
-//! made and removed by one store: if a process dies between any two instructions, the next one can go on from the
+//! The steps decide, the caller acts: [`Table::give_back`] hands each [`LedgerAction`] to a function that carries it
+//! out (`undo.rs`; a map in tests). A thing gets its next value *before* the holder is removed from it, and each entry
+//! is made and removed by one store: if a process dies between any two instructions, the next one can go on from the
 //! table.
 //!
 //! Everything here also runs in the guardian: no allocation, no lock, no panic (see `undo.rs`).
@@ -95,7 +95,7 @@ impl Kind {
 
 /// An action that gives a thing its next value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step<'a> {
+pub(crate) enum LedgerAction<'a> {
     /// Leaves the thing unchanged.
     Keep,
     Write {
@@ -153,7 +153,7 @@ pub(crate) struct Entrant<'a> {
 
 /// A claim to cores, by one holder.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Claim {
+pub(crate) enum CoreClaim {
     /// Conflicts with every other exclusive claim. `machine` is all cores, of which at least one must be left.
     Exclusive { machine: CoreMask },
     /// Conflicts with an exclusive claim made earlier; others may share the cores, or claim them exclusively later.
@@ -280,7 +280,7 @@ impl Table {
     }
 
     /// Claims `cores` for the holder, or names the conflict.
-    pub(crate) fn claim(&mut self, id: HolderId, cores: &CoreMask, claim: Claim) -> Result<(), Conflict> {
+    pub(crate) fn claim(&mut self, id: HolderId, cores: &CoreMask, claim: CoreClaim) -> Result<(), Conflict> {
         let clash = |holder: &Holder| holder.exclusive.first_shared(cores);
         let others = self.holders().filter(|(other, _)| other.place != id.place);
         if let Some((core, by)) = { others }.find_map(|(other, holder)| Some((clash(holder)?, other.place))) {
@@ -289,11 +289,11 @@ impl Table {
         let claimed = self.claimed();
         let holder = self.holder(id).ok_or(Conflict::Gone)?;
         match claim {
-            Claim::Shared => holder.shared = holder.shared.with(cores),
-            Claim::Exclusive { machine } if machine.without(&claimed).without(cores).is_empty() => {
+            CoreClaim::Shared => holder.shared = holder.shared.with(cores),
+            CoreClaim::Exclusive { machine } if machine.without(&claimed).without(cores).is_empty() => {
                 return Err(Conflict::NoneLeft);
             }
-            Claim::Exclusive { machine } => {
+            CoreClaim::Exclusive { machine } => {
                 holder.machine = machine;
                 holder.exclusive = holder.exclusive.with(cores);
             }
@@ -438,7 +438,7 @@ impl Table {
     pub(crate) fn carry_out(
         &self,
         change: usize,
-        act: &mut dyn FnMut(Step<'_>) -> Result<(), Errno>,
+        act: &mut dyn FnMut(LedgerAction<'_>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         self.carry_out_for(change, self.wanted_by(change), act)
     }
@@ -447,7 +447,7 @@ impl Table {
         &self,
         change: usize,
         holders: u64,
-        act: &mut dyn FnMut(Step<'_>) -> Result<(), Errno>,
+        act: &mut dyn FnMut(LedgerAction<'_>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut text = Text::EMPTY;
         act(self.step(change, holders, &mut text).ok_or(libc::EOVERFLOW)?)
@@ -461,7 +461,7 @@ impl Table {
         &mut self,
         place: usize,
         meant: &dyn Fn(&Table, usize) -> bool,
-        act: &mut dyn FnMut(Step<'_>) -> Result<(), Errno>,
+        act: &mut dyn FnMut(LedgerAction<'_>) -> Result<(), Errno>,
         failed: &mut dyn FnMut(&Table, usize, Errno),
     ) {
         let mut order = [0u16; CHANGES];
@@ -499,18 +499,18 @@ impl Table {
     }
 
     /// The action for `change` when `holders` want it; `None` if its text is invalid or too long.
-    fn step<'a>(&'a self, change: usize, holders: u64, text: &'a mut Text) -> Option<Step<'a>> {
+    fn step<'a>(&'a self, change: usize, holders: u64, text: &'a mut Text) -> Option<LedgerAction<'a>> {
         let (path, original) = (self.path(change), self.original(change).to_bytes());
         let claimed = self.claimed_by(holders);
         let off = |mask: CoreMask| match mask.without(&claimed) {
             left if left.is_empty() => self.unclaimed(holders),
             left => left,
         };
-        let write = |text: &'a [u8]| Some(Step::Write { path, text });
+        let write = |text: &'a [u8]| Some(LedgerAction::Write { path, text });
         let wanted = holders & !bit(LEFT) != 0;
         match self.kind(change)? {
             Kind::Write => write(self.newest_wish(change, holders).unwrap_or(original)),
-            Kind::Switch | Kind::MoveTasks | Kind::MakeDir | Kind::MakeTree if wanted => Some(Step::Keep),
+            Kind::Switch | Kind::MoveTasks | Kind::MakeDir | Kind::MakeTree if wanted => Some(LedgerAction::Keep),
             Kind::OffList | Kind::OffWords | Kind::OnList if !wanted => write(original),
             Kind::Switch => write(original),
             Kind::OffList => {
@@ -533,18 +533,18 @@ impl Table {
             Kind::Affinity => {
                 let (started, mask) = affinity(original)?;
                 let mask = if wanted { off(mask) } else { mask };
-                Some(Step::Affinity {
+                Some(LedgerAction::Affinity {
                     stat: path,
                     started,
                     mask,
                 })
             }
-            Kind::MoveTasks => Some(Step::MoveTasks {
+            Kind::MoveTasks => Some(LedgerAction::MoveTasks {
                 from: path,
                 to: self.original(change),
             }),
-            Kind::MakeDir => Some(Step::RemoveDir { path }),
-            Kind::MakeTree => Some(Step::RemoveTree { path }),
+            Kind::MakeDir => Some(LedgerAction::RemoveDir { path }),
+            Kind::MakeTree => Some(LedgerAction::RemoveTree { path }),
         }
     }
 
@@ -555,7 +555,7 @@ impl Table {
         let mask = |holders| {
             let mut text = Text::EMPTY;
             match self.step(change, holders, &mut text)? {
-                Step::Affinity { mask, .. } => Some(mask),
+                LedgerAction::Affinity { mask, .. } => Some(mask),
                 _ => None,
             }
         };

@@ -26,8 +26,8 @@ fn mask(cores: impl IntoIterator<Item = u32>) -> CoreMask {
     cores.into_iter().map(CoreId).collect()
 }
 
-fn machine() -> Claim {
-    Claim::Exclusive {
+fn machine() -> CoreClaim {
+    CoreClaim::Exclusive {
         machine: mask(0..MACHINE),
     }
 }
@@ -57,15 +57,15 @@ impl Files {
         Files(lists.chain(words).chain(plain).chain(on).collect())
     }
 
-    fn act(&mut self, step: Step<'_>) -> Result<(), Errno> {
+    fn act(&mut self, step: LedgerAction<'_>) -> Result<(), Errno> {
         match step {
-            Step::Keep => {}
-            Step::Write { path, text } => {
+            LedgerAction::Keep => {}
+            LedgerAction::Write { path, text } => {
                 let text = String::from_utf8(text.to_vec()).unwrap();
                 let file = self.0.get_mut(path.to_str().unwrap());
                 *file.ok_or(libc::ENOENT)? = text;
             }
-            Step::RemoveDir { path } => {
+            LedgerAction::RemoveDir { path } => {
                 self.0.remove(path.to_str().unwrap()).ok_or(libc::ENOENT)?;
             }
             other => panic!("{other:?} was never asked for"),
@@ -99,7 +99,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
 
 /// A holder as the model knows it.
 #[derive(Default)]
-struct Modelled {
+struct ModelHolder {
     cores: BTreeSet<u32>,
     /// By file: when it was wished for, and the value.
     wishes: BTreeMap<usize, (usize, String)>,
@@ -110,7 +110,7 @@ struct Modelled {
 struct Pair {
     table: Box<Table>,
     files: Files,
-    holders: Vec<(HolderId, Modelled)>,
+    holders: Vec<(HolderId, ModelHolder)>,
     time: usize,
 }
 
@@ -171,7 +171,7 @@ impl Pair {
         match deed {
             Deed::Enter if holders + 1 < HOLDERS => {
                 let id = enter(&mut self.table, self.time as i32);
-                self.holders.push((id, Modelled::default()));
+                self.holders.push((id, ModelHolder::default()));
             }
             Deed::Enter => {}
             Deed::Take(place, core) => {
@@ -209,7 +209,7 @@ impl Pair {
     fn leave(&mut self, id: HolderId, steps: usize) {
         let files = &mut self.files;
         let mut left = steps;
-        let mut dying = |step: Step<'_>| {
+        let mut dying = |step: LedgerAction<'_>| {
             left = left.checked_sub(1).ok_or(libc::EINTR)?;
             files.act(step)
         };
@@ -217,7 +217,7 @@ impl Pair {
         self.table
             .give_back(id.place, &|_, _| true, &mut dying, &mut |_, _, _| {});
         assert!(self.table.knows(id));
-        let mut recovering = |step: Step<'_>| files.act(step);
+        let mut recovering = |step: LedgerAction<'_>| files.act(step);
         let mut failed = |_: &Table, _, errno| panic!("{errno}");
         self.table
             .give_back(id.place, &|_, _| true, &mut recovering, &mut failed);
@@ -326,8 +326,8 @@ fn what_cannot_be_undone_has_no_holder_and_is_tried_again() {
         table.join(id, Kind::MakeDir, path, b"").unwrap();
     }
     let mut refusals = Vec::new();
-    let mut busy = |step: Step<'_>| match step {
-        Step::RemoveDir { path } if path == c"/a" => Err(libc::EBUSY),
+    let mut busy = |step: LedgerAction<'_>| match step {
+        LedgerAction::RemoveDir { path } if path == c"/a" => Err(libc::EBUSY),
         _ => Ok(()),
     };
     table.give_back(id.place, &|_, _| true, &mut busy, &mut |_, change, errno| {
@@ -358,11 +358,11 @@ fn claims_that_contradict_each_other_are_refused() {
         })
     };
     assert_eq!(table.claim(two, &mask([0, 1]), machine()), clash(1, one));
-    assert_eq!(table.claim(two, &mask([1]), Claim::Shared), clash(1, one));
-    table.claim(two, &mask([0]), Claim::Shared).unwrap();
-    table.claim(one, &mask([0]), Claim::Shared).unwrap();
+    assert_eq!(table.claim(two, &mask([1]), CoreClaim::Shared), clash(1, one));
+    table.claim(two, &mask([0]), CoreClaim::Shared).unwrap();
+    table.claim(one, &mask([0]), CoreClaim::Shared).unwrap();
     table.claim(one, &mask([0]), machine()).unwrap();
-    assert_eq!(table.claim(two, &mask([0]), Claim::Shared), clash(0, one));
+    assert_eq!(table.claim(two, &mask([0]), CoreClaim::Shared), clash(0, one));
     table.release(one, &mask(0..MACHINE));
     table.claim(two, &mask([1]), machine()).unwrap();
     assert_eq!(table.claim(two, &mask(0..MACHINE), machine()), Err(Conflict::NoneLeft));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use punctual_custody::journal::Journal;
 use punctual_custody::recovery;
 use punctual_testing::neighbours::{Way, draw, end, guardians, kill, rounds, wait_for_guardians};
-use punctual_testing::{CHILD_MAX, Kept, machine, wait_until};
+use punctual_testing::{CHILD_MAX, TestChild, machine, wait_until};
 use punctual_units::CoreId;
 
 /// What the child is to do: the folder of the files, the core to take, the value to write.
@@ -98,7 +98,7 @@ fn files() -> tempfile::TempDir {
 }
 
 struct Neighbour {
-    child: Kept,
+    child: TestChild,
     /// The core that it has.
     core: Option<u32>,
 }
@@ -202,7 +202,7 @@ fn planted_fault_a_process_that_is_killed_with_its_guardian_leaves_the_machine_c
     assert_eq!(snapshot(files.path()), found());
     assert_eq!(
         recovery::restore(ledger.path()).unwrap(),
-        recovery::Recovered::default()
+        recovery::RecoveryReport::default()
     );
 }
 

@@ -37,7 +37,7 @@ use punctual_store::engine::KEY_MAX_LEN;
 
 use super::meta::{DATA_NAME, Main};
 use super::sum;
-use super::verify::{Tell, VerifyProgress};
+use super::verify::{Callback, VerifyProgress};
 
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("LMDB's layout follows the machine word: the check of store files knows the 64-bit layout only");
@@ -97,7 +97,7 @@ pub(super) enum Content {
 
 /// Tables whose checksums are to be compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Summed {
+pub(super) struct SumTables {
     pub data: bool,
     pub temporal: bool,
 }
@@ -135,10 +135,10 @@ pub(super) fn check_length(file: &File) -> Result<(), Damage> {
 pub(super) fn check_small(file: &File, meta: &Meta) -> Result<Vec<u64>, Damage> {
     let len = file.metadata().map_err(Damage::Io)?.len();
     let mut untold = |_| ();
-    let mut check = Check::new(file, len, meta, Summed::default(), &mut untold);
+    let mut check = Check::new(file, len, meta, SumTables::default(), &mut untold);
     check.small(meta.free, meta.main)?;
     // LMDB follows the roots of the tables as it opens them.
-    for Counted { tree, .. } in check.trees.iter().skip(2).filter(|table| table.tree.root != NO_PAGE) {
+    for TreeCount { tree, .. } in check.trees.iter().skip(2).filter(|table| table.tree.root != NO_PAGE) {
         check.bounded(tree.root)?;
     }
     Ok(check.claimed)
@@ -146,7 +146,7 @@ pub(super) fn check_small(file: &File, meta: &Meta) -> Result<Vec<u64>, Damage> 
 
 /// Checks the newest commit in `file`, and with `records` the checksums of its records. An empty file is a store that
 /// has not begun, and passes.
-pub(super) fn check(file: &File, records: bool, progress: Tell<'_>) -> Result<(), Damage> {
+pub(super) fn check(file: &File, records: bool, progress: Callback<'_>) -> Result<(), Damage> {
     if file.metadata().map_err(Damage::Io)?.len() == 0 {
         return Ok(());
     }
@@ -154,13 +154,13 @@ pub(super) fn check(file: &File, records: bool, progress: Tell<'_>) -> Result<()
     let summed = if records {
         Main::read(file, &meta)?.summed()
     } else {
-        Summed::default()
+        SumTables::default()
     };
     check_at(file, &meta, summed, progress)
 }
 
 /// Checks the commit of `meta` in `file`, and the checksums of the tables in `summed`.
-pub(super) fn check_at(file: &File, meta: &Meta, summed: Summed, progress: Tell<'_>) -> Result<(), Damage> {
+pub(super) fn check_at(file: &File, meta: &Meta, summed: SumTables, progress: Callback<'_>) -> Result<(), Damage> {
     let len = file.metadata().map_err(Damage::Io)?.len();
     Check::new(file, len, meta, summed, progress).run(meta.free, meta.main)
 }
@@ -263,8 +263,8 @@ struct Check<'f> {
     pages_in_file: u64,
     /// For each page in the file, a bit: whether a tree or a free list has claimed it.
     claimed: Vec<u64>,
-    trees: Vec<Counted>,
-    summed: Summed,
+    trees: Vec<TreeCount>,
+    summed: SumTables,
     /// For a page that the pass has seen: the number of pages of the large value that it claims to begin. For the
     /// others: the number of pages that a leaf expects there, with the leaf's tree; 0: none.
     heads: Vec<u32>,
@@ -273,11 +273,11 @@ struct Check<'f> {
     /// Large values whose checksums are still to be compared.
     large: Vec<Large>,
     offsets: Vec<usize>,
-    progress: Tell<'f>,
+    progress: Callback<'f>,
 }
 
 /// A tree, and the branch, leaf and overflow pages and the records counted so far.
-struct Counted {
+struct TreeCount {
     tree: Tree,
     counted: [u64; 4],
     /// Whether the checksums of its records are to be compared.
@@ -381,7 +381,7 @@ pub(super) fn key_at(page: &[u8], offset: usize) -> &[u8] {
 }
 
 impl<'f> Check<'f> {
-    fn new(file: &'f File, len: u64, meta: &Meta, summed: Summed, progress: Tell<'f>) -> Check<'f> {
+    fn new(file: &'f File, len: u64, meta: &Meta, summed: SumTables, progress: Callback<'f>) -> Check<'f> {
         // A file may be much longer than its used part.
         let pages_in_file = (len / meta.page_size as u64).min(meta.last_page + 1);
         Check {
@@ -423,7 +423,7 @@ impl<'f> Check<'f> {
 
     /// Whether these trees have the pages and records that they claim.
     fn counted(&self, trees: Range<usize>) -> Result<(), Damage> {
-        for Counted { tree, counted, .. } in &self.trees[trees] {
+        for TreeCount { tree, counted, .. } in &self.trees[trees] {
             let told = [tree.branches, tree.leaves, tree.overflows, tree.records];
             if *counted != told {
                 let what = format!("has {counted:?} branches, leaves, large pages and records, not {told:?}");
@@ -435,7 +435,7 @@ impl<'f> Check<'f> {
 
     fn add(&mut self, tree: Tree, sums: bool) {
         let counted = [0; 4];
-        self.trees.push(Counted { tree, counted, sums });
+        self.trees.push(TreeCount { tree, counted, sums });
     }
 
     /// Checks all branches of `trees`; returns their leaves.
@@ -587,7 +587,7 @@ impl<'f> Check<'f> {
     /// Checks a branch of the level `above`, and notes its children in `below`.
     fn branch(&mut self, pending: Pending, page: &[u8], above: &Level, below: &mut Level) -> Result<(), Damage> {
         let number = pending.number();
-        let Counted { tree, counted, .. } = &mut self.trees[pending.tree()];
+        let TreeCount { tree, counted, .. } = &mut self.trees[pending.tree()];
         let content = tree.content;
         counted[0] += 1;
         of_kind(number, page, P_BRANCH)?;
@@ -624,7 +624,7 @@ impl<'f> Check<'f> {
         let mut offsets = std::mem::take(&mut self.offsets);
         offsets.clear();
         offsets.extend(node_offsets(number, page)?);
-        let Counted { tree, counted, .. } = &mut self.trees[pending.tree()];
+        let TreeCount { tree, counted, .. } = &mut self.trees[pending.tree()];
         let content = tree.content;
         counted[1] += 1;
         counted[3] += offsets.len() as u64;

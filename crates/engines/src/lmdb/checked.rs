@@ -16,7 +16,7 @@ pub(super) const FILE_NAME: &str = "checked";
 
 /// A check that found a store whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckNote {
     /// Extent of the check; never `Verify::None`.
     pub verify: Verify,
     /// Number of the commit that was checked.
@@ -48,7 +48,7 @@ pub(super) fn forget(directory: &Path) {
 /// The last check that found the store in `directory` whole, made at open or by [`Visitor::verify`].
 ///
 /// [`Visitor::verify`]: super::Visitor::verify
-pub fn last_check(directory: &Path) -> Option<Checked> {
+pub fn last_check(directory: &Path) -> Option<CheckNote> {
     let path = directory.join(FILE_NAME);
     let mut options = OpenOptions::new();
     let options = options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -65,7 +65,7 @@ pub fn last_check(directory: &Path) -> Option<Checked> {
         "structure" => Verify::Structure,
         _ => return None,
     };
-    Some(Checked {
+    Some(CheckNote {
         verify,
         commit: commit.parse().ok()?,
         at: about.modified().ok()?,

@@ -13,8 +13,8 @@
 //!
 //! **A delete** may join a page with an adjacent one, or take a node from there, and looks for the first key below both
 //! (`mdb_rebalance` in mdb.c). The next delete then meets the neighbours of the joined page. So for each level a write
-//! transaction notes the key ranges of pages that it may have joined ([`Joined`]). A delete extends that range by one
-//! page on each side, and the next page beyond is checked, too: a scan of the transaction steps to it. A branch is
+//! transaction notes the key ranges of pages that it may have joined ([`JoinedRanges`]). A delete extends that range by
+//! one page on each side, and the next page beyond is checked, too: a scan of the transaction steps to it. A branch is
 //! joined only when all below it was, so that other levels are seldom touched. Each delete checks at most five pages of
 //! a level and the first and last paths below them, most of which were checked before.
 //!
@@ -74,7 +74,7 @@ pub(super) struct BaseCommit {
 
 /// A table of a commit.
 #[derive(Clone, Copy)]
-struct Followed {
+struct CommitTable {
     table: Table,
     tree: Tree,
     /// The tree of the other table.
@@ -91,15 +91,15 @@ pub(super) enum Reach<'j> {
     /// The adjacent leaves, for a step of a scan or a put.
     Beside,
     /// The pages that it joins, and those adjacent to them, for a delete.
-    Joins(&'j mut Joined),
+    Joins(&'j mut JoinedRanges),
 }
 
 /// Key ranges of a table in which a write transaction may have joined pages. For each level, from the leaves upwards:
 /// the first key of each range (empty: the beginning of the table), and the key before which it ends.
 #[derive(Debug, Default)]
-pub(super) struct Joined(Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>);
+pub(super) struct JoinedRanges(Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>>);
 
-impl Joined {
+impl JoinedRanges {
     /// The range that contains `key`, if there is one.
     fn around(&self, level: usize, key: &[u8]) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
         let (low, high) = self
@@ -194,7 +194,7 @@ impl Guard {
         if tree.root == NO_PAGE {
             return Ok(());
         }
-        let of = Followed {
+        let of = CommitTable {
             table,
             tree,
             other,
@@ -215,7 +215,7 @@ impl Guard {
 
     /// Checks the pages that a delete of `key` may meet, and notes those that it may join.
     #[inline(never)]
-    fn joins(&self, of: Followed, key: &[u8], joined: &mut Joined) -> Result<(), Damage> {
+    fn joins(&self, of: CommitTable, key: &[u8], joined: &mut JoinedRanges) -> Result<(), Damage> {
         for depth in (1..=of.tree.depth).rev() {
             let level = usize::from(of.tree.depth - depth);
             let own = self.down(of, Way::To(key), depth)?;
@@ -248,7 +248,7 @@ impl Guard {
     }
 
     /// Checks the page before the range that begins at `low`, and the first and last paths below it.
-    fn before(&self, of: Followed, depth: u16, low: &[u8]) -> Result<Option<PageBounds<'_>>, Damage> {
+    fn before(&self, of: CommitTable, depth: u16, low: &[u8]) -> Result<Option<PageBounds<'_>>, Damage> {
         if low.is_empty() {
             return Ok(None);
         }
@@ -258,7 +258,7 @@ impl Guard {
     }
 
     /// Checks the page after the range that ends before `high`, and the first and last paths below it.
-    fn after(&self, of: Followed, depth: u16, high: Option<&[u8]>) -> Result<Option<PageBounds<'_>>, Damage> {
+    fn after(&self, of: CommitTable, depth: u16, high: Option<&[u8]>) -> Result<Option<PageBounds<'_>>, Damage> {
         let Some(high) = high else { return Ok(None) };
         let place = self.down(of, Way::To(high), depth)?;
         self.ends(of, place)?;
@@ -266,7 +266,7 @@ impl Guard {
     }
 
     /// Checks the paths to the first and the last leaf below a page.
-    fn ends(&self, of: Followed, place: PageBounds<'_>) -> Result<(), Damage> {
+    fn ends(&self, of: CommitTable, place: PageBounds<'_>) -> Result<(), Damage> {
         if place.depth < of.tree.depth {
             self.down_from(of, place, Way::First, of.tree.depth)?;
             self.down_from(of, place, Way::Last, of.tree.depth)?;
@@ -276,7 +276,7 @@ impl Guard {
 
     /// The page at `depth` on a path from the root; checks each page on it.
     #[inline]
-    fn down(&self, of: Followed, way: Way<'_>, depth: u16) -> Result<PageBounds<'_>, Damage> {
+    fn down(&self, of: CommitTable, way: Way<'_>, depth: u16) -> Result<PageBounds<'_>, Damage> {
         let root = PageBounds {
             number: of.tree.root,
             depth: 1,
@@ -289,7 +289,7 @@ impl Guard {
     #[inline]
     fn down_from<'g>(
         &'g self,
-        of: Followed,
+        of: CommitTable,
         mut at: PageBounds<'g>,
         way: Way<'_>,
         depth: u16,
@@ -322,7 +322,7 @@ impl Guard {
 
     /// Page `number`, checked, if it is of this kind.
     #[inline]
-    fn page(&self, of: Followed, number: u64, kind: u16) -> Result<&[u8], Damage> {
+    fn page(&self, of: CommitTable, number: u64, kind: u16) -> Result<&[u8], Damage> {
         let (word, bit) = (usize::try_from(number / 64).unwrap_or(usize::MAX), 1 << (number % 64));
         let [checked, by_other] = match of.table {
             Table::Data => [0, 1].map(|table| self.checked[table].get(word)),
@@ -348,7 +348,7 @@ impl Guard {
 
     /// Checks a page by itself, and the first pages of its large values.
     #[cold]
-    fn look(&self, of: Followed, number: u64, kind: u16) -> Result<(), Damage> {
+    fn look(&self, of: CommitTable, number: u64, kind: u16) -> Result<(), Damage> {
         let mut page = vec![0; self.page_size];
         self.read(number, &mut page)?;
         if u64_at(&page, 0) != number || u16_at(&page, 10) != kind {
@@ -410,7 +410,7 @@ impl Guard {
     }
 
     /// Refuses if one of `pages` is free in the followed commit; passes if the list of free pages is of another commit.
-    fn in_use(&self, of: Followed, pages: Range<u64>) -> Result<(), Damage> {
+    fn in_use(&self, of: CommitTable, pages: Range<u64>) -> Result<(), Damage> {
         let free = self.free();
         match pages
             .into_iter()
@@ -446,7 +446,7 @@ impl Guard {
         Ok(())
     }
 
-    fn look_at_large(&self, of: Followed, first: u64, len: usize) -> Result<(), Damage> {
+    fn look_at_large(&self, of: CommitTable, first: u64, len: usize) -> Result<(), Damage> {
         let mut header = [0; PAGE_HEADER];
         self.read(first, &mut header)?;
         let needed = (PAGE_HEADER + len).div_ceil(self.page_size) as u64;

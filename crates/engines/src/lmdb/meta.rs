@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 
 use super::FORMAT;
 use super::check::{
-    Content, Damage, Meta, NO_PAGE, NODE_HEADER, Summed, TREE_LEN, Tree, node_fits, node_offsets, u16_at,
+    Content, Damage, Meta, NO_PAGE, NODE_HEADER, SumTables, TREE_LEN, Tree, node_fits, node_offsets, u16_at,
 };
 use super::sum::{COMMIT_KEY, FORMAT_KEY, QUOTA_KEY, SUMS_KEY};
 
@@ -83,9 +83,9 @@ impl Main {
     }
 
     /// Which tables have checksums to compare.
-    pub(super) fn summed(&self) -> Summed {
+    pub(super) fn summed(&self) -> SumTables {
         let has_sums = self.format.is_some_and(|format| format > 1);
-        Summed {
+        SumTables {
             data: has_sums && self.sums == Some(1),
             temporal: has_sums,
         }

@@ -10,7 +10,7 @@
 //! LMDB's, see `seats`.
 //!
 //! **A snapshot may be ended** between two calls of its reader, by a thread that needs its pages: see `slot.rs`. The
-//! results of a snapshot are therefore [copies](crate::Copied).
+//! results of a snapshot are therefore [copies](crate::Blob).
 //!
 //! **No write map.** With `MDB_WRITEMAP` a full disk would raise SIGBUS; without it, a full disk is an error.
 
@@ -55,7 +55,7 @@ use punctual_store::engine::{
 use punctual_units::Nanos;
 
 use check::{Damage, Meta};
-pub use checked::{Checked, last_check};
+pub use checked::{CheckNote, last_check};
 use error::ErrorContext;
 use guard::{BaseCommit, Free, Guard, Reach};
 use life::Life;

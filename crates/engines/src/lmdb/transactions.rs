@@ -11,13 +11,13 @@ use heed::{MdbError, PutFlags, RoRange, RoRevRange, RoTxn, RwTxn, WithTls};
 use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, VALUE_MAX_LEN, Write};
 
 use super::error;
-use super::guard::{BaseCommit, Joined, Reach};
+use super::guard::{BaseCommit, JoinedRanges, Reach};
 use super::life::Fork;
 use super::order::Bytewise;
 use super::room::{Allowance, INLINE_MAX};
 use super::seats::Seat;
 use super::{Lmdb, sum};
-use crate::Copied;
+use crate::Blob;
 use crate::noted::{note, refused};
 use crate::slot::{Inside, SnapshotSlot, Ticket};
 
@@ -63,7 +63,7 @@ pub struct LmdbWrite<'e> {
     /// The commit that the transaction began from, once it was looked up.
     base: Cell<Option<BaseCommit>>,
     /// For each table, the pages that deletes may have joined; used only in a store opened without a check.
-    joined: [Joined; 2],
+    joined: [JoinedRanges; 2],
     /// Whether a record was changed; an unchanged transaction is committed without a write.
     changed: bool,
     _bound_to_thread: PhantomData<*const ()>,
@@ -71,7 +71,7 @@ pub struct LmdbWrite<'e> {
 
 /// Records of a write transaction in the order of their keys.
 pub struct LmdbScan<'t> {
-    records: Ordered<'t>,
+    records: OrderedRange<'t>,
     table: Table,
     engine: &'t Lmdb,
     transaction: &'t RoTxn<'t>,
@@ -110,22 +110,22 @@ impl Near {
 }
 
 /// Records in ascending or descending order of keys.
-enum Ordered<'t> {
+enum OrderedRange<'t> {
     Ascending(RoRange<'t, Bytes, Bytes, Bytewise>),
     Descending(RoRevRange<'t, Bytes, Bytes, Bytewise>),
     /// The scan has ended, or failed once.
     Over,
 }
 
-impl<'t> Iterator for Ordered<'t> {
+impl<'t> Iterator for OrderedRange<'t> {
     type Item = heed::Result<(&'t [u8], &'t [u8])>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         match self {
-            Ordered::Ascending(records) => records.next(),
-            Ordered::Descending(records) => records.next(),
-            Ordered::Over => None,
+            OrderedRange::Ascending(records) => records.next(),
+            OrderedRange::Descending(records) => records.next(),
+            OrderedRange::Over => None,
         }
     }
 }
@@ -134,7 +134,7 @@ impl<'t> Iterator for Ordered<'t> {
 pub struct LmdbSnapshotScan<'t> {
     /// Used inside of a call only, except for the drop: LMDB closes a cursor without a look at its transaction, which
     /// may have ended (`mdb_cursor_close`).
-    records: Ordered<'static>,
+    records: OrderedRange<'static>,
     table: Table,
     snapshot: &'t LmdbSnapshot<'t>,
     near: Near,
@@ -203,7 +203,7 @@ impl LmdbSnapshot<'_> {
         let records = inside.with(|pin| {
             let records = scan(self.engine, &pin.transaction, table, range, back)?;
             // SAFETY: only the lifetime changes. The records are read inside of calls of this snapshot only.
-            let records = unsafe { std::mem::transmute::<Ordered<'_>, Ordered<'static>>(records) };
+            let records = unsafe { std::mem::transmute::<OrderedRange<'_>, OrderedRange<'static>>(records) };
             Ok::<_, EngineError>(records)
         })?;
         Ok(LmdbSnapshotScan {
@@ -352,12 +352,12 @@ fn scan<'t>(
     table: Table,
     range: KeyRange<'_>,
     back: bool,
-) -> Result<Ordered<'t>, EngineError> {
+) -> Result<OrderedRange<'t>, EngineError> {
     let records = engine.table(table);
     let records = match (searchable(range), back) {
-        (None, _) => Ok(Ordered::Over),
-        (Some(range), false) => records.range(transaction, &range).map(Ordered::Ascending),
-        (Some(range), true) => records.rev_range(transaction, &range).map(Ordered::Descending),
+        (None, _) => Ok(OrderedRange::Over),
+        (Some(range), false) => records.range(transaction, &range).map(OrderedRange::Ascending),
+        (Some(range), true) => records.rev_range(transaction, &range).map(OrderedRange::Descending),
     };
     records.map_err(error::engine(engine.place(), "begin a scan"))
 }
@@ -389,7 +389,7 @@ fn searchable((low, high): KeyRange<'_>) -> Option<KeyRange<'_>> {
 
 impl Read for LmdbSnapshot<'_> {
     type Bytes<'t>
-        = Copied
+        = Blob
     where
         Self: 't;
     type Scan<'t>
@@ -398,8 +398,8 @@ impl Read for LmdbSnapshot<'_> {
         Self: 't;
 
     #[inline]
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Copied>, EngineError> {
-        self.get_with(table, key, Copied::of)
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Blob>, EngineError> {
+        self.get_with(table, key, Blob::of)
     }
 
     #[inline(always)]
@@ -525,7 +525,7 @@ impl<'t> Iterator for LmdbScan<'t> {
             .engine
             .guard(self.transaction, self.base, self.table, near, Reach::Beside)
         {
-            self.records = Ordered::Over;
+            self.records = OrderedRange::Over;
             return Some(Err(damaged));
         }
         let read = self.records.next()?;
@@ -537,10 +537,10 @@ impl<'t> Iterator for LmdbScan<'t> {
 }
 
 impl Iterator for LmdbSnapshotScan<'_> {
-    type Item = Result<(Copied, Copied), EngineError>;
+    type Item = Result<(Blob, Blob), EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if matches!(self.records, Ordered::Over) {
+        if matches!(self.records, OrderedRange::Over) {
             return None;
         }
         let engine = self.snapshot.engine;
@@ -555,13 +555,13 @@ impl Iterator for LmdbSnapshotScan<'_> {
             if let Ok((key, _)) = &read {
                 self.near.at(engine, key);
             }
-            let copied = |(key, value)| (Copied::of(key), Copied::of(value));
+            let copied = |(key, value)| (Blob::of(key), Blob::of(value));
             Some(record(self.snapshot.engine, self.table, read).map(copied))
         });
         // After an error, the scan ends.
         let read = read.unwrap_or_else(|ended| Some(Err(ended)));
         if !matches!(read, Some(Ok(_))) {
-            self.records = Ordered::Over;
+            self.records = OrderedRange::Over;
         }
         read
     }

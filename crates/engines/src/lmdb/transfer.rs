@@ -104,7 +104,7 @@ pub enum TransferError {
 
 /// Amount of records copied so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Transferred {
+pub struct CopyCount {
     /// Number of records copied, of both tables.
     pub records: u64,
     /// Bytes of their keys and values.
@@ -115,7 +115,7 @@ pub struct Transferred {
 type Record = (Table, Vec<u8>, Vec<u8>);
 
 /// Callback for the progress of a copy, after each mebibyte of records.
-type Progress<'p> = &'p mut dyn FnMut(Transferred);
+type Progress<'p> = &'p mut dyn FnMut(CopyCount);
 
 /// Copies the newest commit of the store in `from`, which another process may have open and go on writing, to a new
 /// store in `to`. If the owner takes the snapshot away, the copy begins anew, five times in all. From the second
@@ -131,7 +131,7 @@ type Progress<'p> = &'p mut dyn FnMut(Transferred);
 /// [`TransferError::Outrun`], [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`;
 /// those of [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]. After an error nothing is left at
 /// `to`.
-pub fn backup(from: &Path, to: &Path, share: Share, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+pub fn backup(from: &Path, to: &Path, share: Share, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
     persistently(from, |again| backup_once(from, to, share, again, progress))
 }
 
@@ -160,7 +160,7 @@ fn backup_once(
     share: Share,
     set_down: bool,
     progress: Progress<'_>,
-) -> Result<Transferred, TransferError> {
+) -> Result<CopyCount, TransferError> {
     let (checksums, quota) = {
         let visitor = Visitor::open(from)?;
         (visitor.has_checksums(), visitor.quota())
@@ -203,7 +203,7 @@ fn copy(visitor: &Visitor, filler: &mut Filler<'_>, progress: Progress<'_>) -> R
 ///
 /// # Errors
 /// [`EngineError::InUse`], [`EngineError::NoStore`]; those of [`backup`]. After an error the store is unchanged.
-pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
     let old = open_file(directory)?;
     let _owner = Owner::take(directory)?;
     let visitor = Visitor::alone(directory)?;
@@ -238,9 +238,9 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<Transferred, 
 /// # Errors
 /// [`TransferError::Write`]; those of [`Visitor::open`] and [`Visitor::visit`]. After an error the text lacks its end
 /// line.
-pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
     let visitor = Visitor::open(directory)?;
-    let mut out = Summed::new(to);
+    let mut out = SummingWriter::new(to);
     let checksums = if visitor.has_checksums() { "yes" } else { "no" };
     out.text(&format!("{FIRST_LINE}\nchecksums {checksums}\n"))?;
     let mut done = CopyProgress::default();
@@ -265,7 +265,7 @@ pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> R
 /// # Errors
 /// [`TransferError::Damaged`] for text that is cut off or was changed, [`TransferError::Read`],
 /// [`TransferError::Taken`]; those of [`LmdbOptions::open`]. After an error nothing is left at `directory`.
-pub fn import(from: &mut dyn BufRead, directory: &Path, progress: Progress<'_>) -> Result<Transferred, TransferError> {
+pub fn import(from: &mut dyn BufRead, directory: &Path, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
     let mut lines = Lines::new(from);
     lines.expect(FIRST_LINE)?;
     let checksums = match lines.word(b'\n')?.as_str() {
@@ -385,7 +385,7 @@ impl New {
     fn finish(
         mut self,
         fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
-    ) -> Result<Transferred, TransferError> {
+    ) -> Result<CopyCount, TransferError> {
         let transferred = self.fill(fill)?;
         let Some(place) = &self.place else {
             return Ok(transferred);
@@ -404,7 +404,7 @@ impl New {
     fn fill(
         &self,
         fill: impl FnOnce(&mut Filler<'_>) -> Result<(), TransferError>,
-    ) -> Result<Transferred, TransferError> {
+    ) -> Result<CopyCount, TransferError> {
         let open = |options: LmdbOptions| options.open_as(Arc::clone(&self.owner), &self.folder, &mut |_| ());
         let engine = open(self.options)?;
         let mut filler = Filler {
@@ -523,7 +523,7 @@ impl Filler<'_> {
 /// Amount copied so far, and the part of it reported to the progress callback.
 #[derive(Default)]
 struct CopyProgress {
-    transferred: Transferred,
+    transferred: CopyCount,
     /// Value of `transferred.bytes` at the last report.
     reported: u64,
 }
@@ -548,16 +548,16 @@ impl CopyProgress {
 }
 
 /// Writes an export, and counts its bytes and sums them up (CRC32C).
-struct Summed<'w> {
+struct SummingWriter<'w> {
     to: &'w mut dyn Write,
     bytes: u64,
     sum: u32,
     buffer: Vec<u8>,
 }
 
-impl<'w> Summed<'w> {
-    fn new(to: &'w mut dyn Write) -> Summed<'w> {
-        Summed {
+impl<'w> SummingWriter<'w> {
+    fn new(to: &'w mut dyn Write) -> SummingWriter<'w> {
+        SummingWriter {
             to,
             bytes: 0,
             sum: 0,

@@ -26,4 +26,4 @@ pub struct VerifyProgress {
 }
 
 /// Callback for the progress of a check.
-pub(super) type Tell<'t> = &'t mut dyn FnMut(VerifyProgress);
+pub(super) type Callback<'t> = &'t mut dyn FnMut(VerifyProgress);

@@ -25,7 +25,7 @@ use punctual_units::{Clock, Time};
 
 use super::cells::{Cells, ENDED_FROM, IDLE, MARK, reason_in};
 use super::check::{
-    self, Damage, F_BIGDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Summed, Tree, damaged,
+    self, Damage, F_BIGDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, SumTables, Tree, damaged,
     node_fits, node_offsets, u16_at, u32_at, u64_at,
 };
 use super::meta::Main;
@@ -301,7 +301,7 @@ impl Visitor {
         }
         let summed = match verify {
             Verify::Full => self.main.summed(),
-            Verify::Structure | Verify::None => Summed::default(),
+            Verify::Structure | Verify::None => SumTables::default(),
         };
         let checked = self.sound(check::check_at(&self.file, &self.meta, summed, &mut progress));
         if let Err(EngineError::Corrupt { .. }) = checked {

@@ -67,7 +67,7 @@ fn read_all(engine: &Lmdb) -> Result<Records, EngineError> {
 
 /// What came of a flipped bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Found {
+enum FlipResult {
     Refused,
     /// It met nothing that is read.
     Right,
@@ -76,15 +76,15 @@ enum Found {
     Wrong,
 }
 
-fn outcome(directory: &Path, checksums: bool, expected: &Records) -> Result<Found, EngineError> {
+fn outcome(directory: &Path, checksums: bool, expected: &Records) -> Result<FlipResult, EngineError> {
     let engine = match options(checksums).open(directory) {
         Ok(engine) => engine,
-        Err(EngineError::Corrupt { .. } | EngineError::Version { .. }) => return Ok(Found::Refused),
+        Err(EngineError::Corrupt { .. } | EngineError::Version { .. }) => return Ok(FlipResult::Refused),
         Err(other) => return Err(other),
     };
     let all = match read_all(&engine) {
         Ok(all) => all,
-        Err(EngineError::Corrupt { .. }) => return Ok(Found::Told),
+        Err(EngineError::Corrupt { .. }) => return Ok(FlipResult::Told),
         Err(other) => return Err(other),
     };
     let snapshot = engine.snapshot()?;
@@ -92,17 +92,21 @@ fn outcome(directory: &Path, checksums: bool, expected: &Records) -> Result<Foun
         for (key, value) in records {
             match snapshot.get(table, key) {
                 Ok(found) if found.as_deref() == Some(value.as_slice()) => {}
-                Ok(_) => return Ok(Found::Wrong),
-                Err(EngineError::Corrupt { .. }) => return Ok(Found::Told),
+                Ok(_) => return Ok(FlipResult::Wrong),
+                Err(EngineError::Corrupt { .. }) => return Ok(FlipResult::Told),
                 Err(other) => return Err(other),
             }
         }
     }
-    Ok(if all == *expected { Found::Right } else { Found::Wrong })
+    Ok(if all == *expected {
+        FlipResult::Right
+    } else {
+        FlipResult::Wrong
+    })
 }
 
 /// Flips one bit each time, anywhere in the file; one time in four in a meta page or in the table of a page.
-fn corrupt(checksums: bool, times: u64) -> BTreeMap<Found, u64> {
+fn corrupt(checksums: bool, times: u64) -> BTreeMap<FlipResult, u64> {
     let seed = seed();
     let mut choices = Choices::new(seed);
     let whole = shared_folder();
@@ -122,7 +126,7 @@ fn corrupt(checksums: bool, times: u64) -> BTreeMap<Found, u64> {
         fs::write(folder.path().join("data.mdb"), &damaged).unwrap();
         let outcome = outcome(folder.path(), checksums, &expected);
         let outcome = outcome.unwrap_or_else(|error| panic!("time {time}, byte {at}, TEST_SEED={seed}: {error}"));
-        if outcome == Found::Wrong {
+        if outcome == FlipResult::Wrong {
             println!("time {time}, byte {at} of page {}: wrong", at / 4096);
         }
         *found.entry(outcome).or_default() += 1;
@@ -141,14 +145,14 @@ fn times() -> u64 {
 #[test]
 fn with_checksums_no_flipped_bit_is_read_as_data() {
     let found = corrupt(true, times());
-    assert_eq!(found.get(&Found::Wrong), None, "{found:?}");
+    assert_eq!(found.get(&FlipResult::Wrong), None, "{found:?}");
 }
 
 /// The planted fault: without checksums, some are.
 #[test]
 fn without_checksums_some_are() {
     let found = corrupt(false, CORRUPTIONS);
-    assert!(found.contains_key(&Found::Wrong), "{found:?}");
+    assert!(found.contains_key(&FlipResult::Wrong), "{found:?}");
 }
 
 /// The main table says which tables there are, and has no checksums: it would be a new, empty store.
@@ -159,7 +163,7 @@ fn no_flipped_bit_of_a_name_makes_an_empty_table() {
         write_some(whole.path(), checksums);
         let expected = read_all(&options(checksums).open(whole.path()).unwrap()).unwrap();
         let bytes = fs::read(whole.path().join("data.mdb")).unwrap();
-        let mut found = BTreeMap::<Found, u64>::new();
+        let mut found = BTreeMap::<FlipResult, u64>::new();
         for name in ["records", "temporal", "format", "sums", "commit"] {
             let places = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(name.as_bytes()));
             for (at, bit) in places.flat_map(|at| (at..at + name.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))))
@@ -173,14 +177,14 @@ fn no_flipped_bit_of_a_name_makes_an_empty_table() {
                     let outcome = outcome(folder.path(), opened_with, &expected).unwrap();
                     assert_ne!(
                         outcome,
-                        Found::Wrong,
+                        FlipResult::Wrong,
                         "bit {bit} of byte {at}, in {name:?}, opened with {opened_with}"
                     );
                     *found.entry(outcome).or_default() += 1;
                 }
             }
         }
-        assert!(found.contains_key(&Found::Refused), "no name was met: {found:?}");
+        assert!(found.contains_key(&FlipResult::Refused), "no name was met: {found:?}");
     }
 }
 
@@ -510,7 +514,7 @@ fn child() {
         }
         fs::write(folder.path().join("data.mdb"), &damaged).unwrap();
         println!("time {time}, byte {at} of page {}", at / 4096);
-        let mut met = Met::default();
+        let mut met = CallResults::default();
         let answer = met.all(folder.path(), expected, &mut choices);
         met.note(answer);
         told += u64::from(met.told > 0);
@@ -542,12 +546,12 @@ fn write_sparse(directory: &Path, checksums: bool) {
 
 /// What came of calls to a damaged store.
 #[derive(Default)]
-struct Met {
+struct CallResults {
     told: u64,
     wrong: Vec<String>,
 }
 
-impl Met {
+impl CallResults {
     /// What a call has answered, if it did.
     fn note<T>(&mut self, answer: Result<T, EngineError>) -> Option<T> {
         self.told += u64::from(answer.is_err());

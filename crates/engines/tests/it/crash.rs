@@ -28,7 +28,7 @@ use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, EngineError};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
-use punctual_testing::{CHILD_MAX, Kept, wait_until};
+use punctual_testing::{CHILD_MAX, TestChild, wait_until};
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
 
 /// How many, where the environment does not say.
@@ -211,7 +211,7 @@ fn update(store: &Store<Lmdb, LinuxOs>, setup: Setup) {
 }
 
 /// Starts the child; returns when it has opened the store.
-fn start(child: &str) -> (Kept, BufReader<ChildStdout>) {
+fn start(child: &str) -> (TestChild, BufReader<ChildStdout>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "crash::child", "--nocapture", "--test-threads=1"])

@@ -261,7 +261,7 @@ impl Expected {
 
 /// What came of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Found {
+enum ImageResult {
     Whole,
     /// Of a volatile store that was open.
     Refused,
@@ -273,7 +273,7 @@ fn check<K: Kind>(
     durability: Durability,
     expected: &Expected,
     history: &[Records],
-) -> Result<Found, String> {
+) -> Result<ImageResult, String> {
     let folder = shared_folder();
     for (path, content) in image {
         let path = folder.path().join(path);
@@ -290,7 +290,7 @@ fn check<K: Kind>(
         Ok(store) => store,
         Err(StoreError::Engine(EngineError::Unsynced { .. })) if durability == Durability::Volatile => {
             assert!(K::VOLATILE_IS_REFUSED);
-            return Ok(Found::Refused);
+            return Ok(ImageResult::Refused);
         }
         Err(error) => return Err(format!("does not open: {error}")),
     };
@@ -318,7 +318,7 @@ fn check<K: Kind>(
             return Err(format!("has update {seq} of sensor {sensor}: {value:?}"));
         }
     }
-    Ok(Found::Whole)
+    Ok(ImageResult::Whole)
 }
 
 fn records(engine: &impl Engine) -> Result<Records, EngineError> {
@@ -337,7 +337,7 @@ fn cut<K: Kind>(
     images: u64,
     seed: u64,
     one: bool,
-) -> (BTreeMap<Found, u64>, Vec<String>) {
+) -> (BTreeMap<ImageResult, u64>, Vec<String>) {
     let mut choices = Choices::new(seed);
     let history = history();
     let mut instants: Vec<u64> = (0..images).map(|_| choices.below(events.len() as u64 + 1)).collect();
@@ -373,7 +373,7 @@ fn images() -> u64 {
 }
 
 /// Cuts the power and expects all promises to be kept.
-fn keeps_its_promises<K: Kind>(durability: Durability) -> BTreeMap<Found, u64> {
+fn keeps_its_promises<K: Kind>(durability: Durability) -> BTreeMap<ImageResult, u64> {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let (events, seed) = (recorded::<K>(durability), seed());
     let (outcomes, wrong) = cut::<K>(&events, durability, images(), seed, false);
@@ -399,7 +399,7 @@ fn no_meta_sync_a_commit_is_there_once_another_or_a_sync_has_returned() {
 #[test]
 fn volatile_a_store_that_was_open_is_refused_and_never_wrong() {
     let outcomes = keeps_its_promises::<OnLmdb>(Durability::Volatile);
-    assert!(outcomes[&Found::Refused] > 0);
+    assert!(outcomes[&ImageResult::Refused] > 0);
 }
 
 #[test]
@@ -447,7 +447,7 @@ mod redb {
     #[test]
     fn volatile_what_was_synced_is_there_and_the_store_is_whole() {
         let outcomes = keeps_its_promises::<OnRedb>(Durability::Volatile);
-        assert_eq!(outcomes.get(&Found::Refused), None);
+        assert_eq!(outcomes.get(&ImageResult::Refused), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError, Table, Write};
 use punctual_store::readers::HELD_AFTER;
 use punctual_store::{Deadline, Store, StoreOptions};
-use punctual_testing::{CHILD_MAX, Kept, shared_folder, start, wait_for, wait_until};
+use punctual_testing::{CHILD_MAX, TestChild, shared_folder, start, wait_for, wait_until};
 use punctual_units::Share;
 
 const CHILD: &str = "VISITORS_TEST_CHILD";
@@ -85,7 +85,7 @@ fn child() {
 }
 
 struct Owner {
-    child: Kept,
+    child: TestChild,
     lines: std::io::Lines<BufReader<ChildStdout>>,
 }
 

@@ -20,14 +20,14 @@ pub struct Intake<T> {
     gate: Gate,
     cost: Cost,
     queue: RequestQueue<T>,
-    executors: Vec<Option<Running>>,
+    executors: Vec<Option<RunningRequest>>,
     running_items: u64,
     running: usize,
     backlog_max: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Running {
+struct RunningRequest {
     ask: Ask,
     admitted: Time,
     since: Time,
@@ -47,7 +47,7 @@ pub struct Start<T> {
 
 /// A request that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Served {
+pub struct EndedRequest {
     pub ask: Ask,
     /// Time from its admission to its end.
     pub delay: Nanos,
@@ -162,7 +162,7 @@ impl<T> Intake<T> {
             scale,
             ..
         } = self.queue.pop(draw)?;
-        self.executors[executor] = Some(Running {
+        self.executors[executor] = Some(RunningRequest {
             ask,
             admitted: since,
             since: now,
@@ -175,7 +175,7 @@ impl<T> Intake<T> {
     }
 
     /// Notes that the request on `executor` has ended; `None` if there was none.
-    pub fn finish(&mut self, executor: usize, now: Time) -> Option<Served> {
+    pub fn finish(&mut self, executor: usize, now: Time) -> Option<EndedRequest> {
         let running = self.executors.get_mut(executor)?.take()?;
         self.running -= 1;
         self.running_items -= u64::from(running.ask.items);
@@ -186,7 +186,7 @@ impl<T> Intake<T> {
             Gate::Open | Gate::Dropping => {}
             Gate::Timely(law) => law.finished(running.forecast, running.scale, delay.as_secs_f64(), now),
         }
-        Some(Served {
+        Some(EndedRequest {
             ask: running.ask,
             delay,
             timely: now <= running.ask.deadline,
@@ -271,7 +271,7 @@ impl<T> Intake<T> {
 
     /// Seconds that running requests still need, of all executors together.
     fn remaining(&self, now: Time) -> f64 {
-        let of = |running: &Running| {
+        let of = |running: &RunningRequest| {
             let all = f64::from(running.ask.items) * self.cost.each();
             (all - now.since(running.since).as_secs_f64()).max(0.0)
         };

@@ -58,7 +58,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::NodeId;
 
-pub use intake::{BacklogReport, Intake, Served, Start};
+pub use intake::{BacklogReport, EndedRequest, Intake, Start};
 pub use machine::{BACKLOG_MAX, BacklogMachine};
 pub use queue::{QUEUE_MAX, ServiceOrder};
 pub use timely::Timely;

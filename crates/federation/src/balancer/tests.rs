@@ -35,7 +35,7 @@ fn answer(query: &Query, late: Option<Late>) -> QueryReply {
 }
 
 #[derive(Clone, Debug)]
-enum Happens {
+enum BalancerEvent {
     Join(u32),
     Leave(u32),
     Query(u64),
@@ -43,34 +43,34 @@ enum Happens {
     Period(Vec<u32>),
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn happens() -> impl Strategy<Value = BalancerEvent> {
     prop_oneof![
-        1 => (0u32..12).prop_map(Happens::Join),
-        1 => (0u32..12).prop_map(Happens::Leave),
-        8 => any::<u64>().prop_map(Happens::Query),
-        4 => Just(Happens::Answer),
-        1 => prop::collection::vec(0u32..20_000, 12).prop_map(Happens::Period),
+        1 => (0u32..12).prop_map(BalancerEvent::Join),
+        1 => (0u32..12).prop_map(BalancerEvent::Leave),
+        8 => any::<u64>().prop_map(BalancerEvent::Query),
+        4 => Just(BalancerEvent::Answer),
+        1 => prop::collection::vec(0u32..20_000, 12).prop_map(BalancerEvent::Period),
     ]
 }
 
 /// What a balancer answers to a history; checks that each answer is a node that is there, and that there is one exactly
 /// if there is any node.
-fn played(balancer: &mut dyn Balancer, history: &[Happens]) -> Vec<Option<NodeId>> {
+fn played(balancer: &mut dyn Balancer, history: &[BalancerEvent]) -> Vec<Option<NodeId>> {
     let (mut there, mut sent, mut chosen) = (Vec::<u32>::new(), Vec::new(), Vec::new());
     for (at, happens) in history.iter().enumerate() {
         let now = Time(at as u64 * 3_000_000);
         match happens {
-            Happens::Join(node) => {
+            BalancerEvent::Join(node) => {
                 balancer.join(NodeId(*node), now).unwrap();
                 there.retain(|known| known != node);
                 there.push(*node);
             }
-            Happens::Leave(node) => {
+            BalancerEvent::Leave(node) => {
                 balancer.leave(NodeId(*node), now);
                 there.retain(|known| known != node);
                 sent.retain(|(to, _): &(NodeId, Query)| to.0 != *node);
             }
-            Happens::Query(number) => {
+            BalancerEvent::Query(number) => {
                 let query = query(*number);
                 let node = balancer.choose(&query, now);
                 assert_eq!(node.is_some(), !there.is_empty());
@@ -78,12 +78,12 @@ fn played(balancer: &mut dyn Balancer, history: &[Happens]) -> Vec<Option<NodeId
                 sent.extend(node.map(|node| (node, query)));
                 chosen.push(node);
             }
-            Happens::Answer => {
+            BalancerEvent::Answer => {
                 if let Some((node, query)) = sent.pop() {
                     balancer.answered(node, &answer(&query, None), now);
                 }
             }
-            Happens::Period(bounds) => {
+            BalancerEvent::Period(bounds) => {
                 let said = |node: &u32| Period {
                     node: NodeId(*node),
                     delay: Some(Nanos::from_micros(1 + u64::from(bounds[*node as usize]))),

@@ -203,7 +203,7 @@ impl World {
             .inbox
             .receive(&report, PEER_BOOT, now)
             .map_err(|full| full.to_string())?;
-        if let Received::Newer { .. } = received {
+        if let ReportOutcome::Newer { .. } = received {
             let age = age_at_most(&report, PEER_BOOT, now, DRIFT_PPM);
             let sampled = self.sampled[&(report.object, report.seq)];
             let earliest = sampled_at(age, now, HORIZON, DRIFT_PPM);
@@ -365,14 +365,14 @@ fn a_source_that_restarts_begins_anew_and_bounds_hold() {
         value: Vec::new(),
     };
     let mut receive = |report: ReadingReport| inbox.receive(&report, 1, Time(1));
-    assert!(matches!(receive(report(1, 1, 9)), Ok(Received::Newer { .. })));
-    assert_eq!(receive(report(1, 1, 9)), Ok(Received::Older));
+    assert!(matches!(receive(report(1, 1, 9)), Ok(ReportOutcome::Newer { .. })));
+    assert_eq!(receive(report(1, 1, 9)), Ok(ReportOutcome::Older));
     assert_eq!(receive(report(1, 2, 1)).unwrap_err().max, 1);
     assert!(
-        matches!(receive(report(2, 1, 1)), Ok(Received::Newer { .. })),
+        matches!(receive(report(2, 1, 1)), Ok(ReportOutcome::Newer { .. })),
         "another boot has room"
     );
-    assert_eq!(receive(report(1, 1, 10)), Ok(Received::Older));
+    assert_eq!(receive(report(1, 1, 10)), Ok(ReportOutcome::Older));
 
     let bounds = FeedBounds {
         objects: 1,
@@ -403,7 +403,7 @@ fn a_source_that_restarts_begins_anew_and_bounds_hold() {
 
 /// What each reading has come to, one by one: the feed as slowly as it is described.
 #[derive(Default)]
-struct Described {
+struct ReferenceFeed {
     /// By object: number, and what it is.
     readings: BTreeMap<(u64, u64), State>,
     /// Objects whose newest reading waits, longest first.
@@ -421,7 +421,7 @@ enum State {
     Superseded,
 }
 
-impl Described {
+impl ReferenceFeed {
     fn newest(&self, object: u64) -> u64 {
         let of_object = self.readings.range((object, 0)..=(object, u64::MAX));
         of_object.last().map_or(0, |((_, seq), _)| *seq)
@@ -498,7 +498,7 @@ fn a_feed_sends_and_counts_as_it_is_described() {
     for seed in 0..300 {
         let mut choices = ChaCha8Rng::seed_from_u64(seed);
         let stamp = Stamp { boot: 1, at: Time(1) };
-        let (mut feed, mut described) = (Feed::new(bounds, stamp), Described::default());
+        let (mut feed, mut described) = (Feed::new(bounds, stamp), ReferenceFeed::default());
         let (mut now, mut room) = (1000, Vec::new());
         for step in 0..200 {
             now += choices.random_range(1..20);

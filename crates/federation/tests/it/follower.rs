@@ -7,7 +7,7 @@ use punctual_federation::entry::{Body, Entry};
 use punctual_federation::follower::{BUFFER_MAX, Follower};
 use punctual_federation::ids::{BatchId, Boot, Epoch, Member, NodeId, Revision};
 use punctual_federation::liveness::{HEARTBEAT, Liveness, SUSPECT_AFTER};
-use punctual_federation::message::{Heartbeat, Said, Standing};
+use punctual_federation::message::{Heartbeat, Report, Standing};
 use punctual_units::Time;
 
 fn entry(number: u64) -> Arc<Entry> {
@@ -61,9 +61,9 @@ fn heartbeat(node: u32, applied: u64) -> Heartbeat {
         master: false,
         applied: Revision(applied),
         durable: Revision(applied),
-        said: Said {
+        said: Report {
             standing: Standing::Serving,
-            ..Said::default()
+            ..Report::default()
         },
     }
 }
@@ -81,9 +81,9 @@ fn the_most_applied_node_goes_first_and_the_silent_and_the_leaving_do_not_count(
     assert_eq!(liveness.rank(Revision(10), later), 0);
     assert_eq!(liveness.rank(Revision(7), start + SUSPECT_AFTER), 1); // only 3 is still heard
     let leaving = Heartbeat {
-        said: Said {
+        said: Report {
             standing: Standing::Leaving,
-            ..Said::default()
+            ..Report::default()
         },
         ..heartbeat(3, 8)
     };

@@ -9,7 +9,7 @@ use punctual_federation::front::{Front, FrontAction, FrontEvent, HOLD, WAY};
 use punctual_federation::ids::{Boot, Epoch, Member, NodeId, RequestId, Revision, SessionId};
 use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{
-    Answer, ClientReading, Heartbeat, Operation, Output, Position, Reason, Reply, Request, Said, Standing, Work,
+    Answer, ClientReading, Heartbeat, Operation, Output, Position, Reason, Reply, Report, Request, Standing, Work,
 };
 use punctual_federation::node::MARGIN;
 use punctual_units::{Nanos, Time};
@@ -17,8 +17,8 @@ use punctual_units::{Nanos, Time};
 const NODES: u32 = 3;
 const START: Time = Time(10_000_000_000);
 
-fn said(standing: Standing) -> Said {
-    Said {
+fn said(standing: Standing) -> Report {
+    Report {
         standing,
         serving_for: Nanos::from_secs(3600),
         report: BacklogReport {
@@ -27,7 +27,7 @@ fn said(standing: Standing) -> Said {
             bound: if standing == Standing::Serving { 1e4 } else { 0.0 },
             ..BacklogReport::default()
         },
-        ..Said::default()
+        ..Report::default()
     }
 }
 
@@ -83,7 +83,7 @@ fn done() -> Answer {
 
 /// What happens to a front.
 #[derive(Clone, Copy, Debug)]
-enum Happens {
+enum FrontStep {
     Asks {
         query: bool,
         millis: u64,
@@ -113,16 +113,16 @@ fn standing() -> impl Strategy<Value = Standing> {
     ]
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn happens() -> impl Strategy<Value = FrontStep> {
     let node = 0..NODES;
     prop_oneof![
-        5 => (any::<bool>(), 0..300_u64).prop_map(|(query, millis)| Happens::Asks { query, millis }),
+        5 => (any::<bool>(), 0..300_u64).prop_map(|(query, millis)| FrontStep::Asks { query, millis }),
         5 => (node.clone(), standing(), any::<bool>())
-            .prop_map(|(node, standing, master)| Happens::Says { node, standing, master }),
+            .prop_map(|(node, standing, master)| FrontStep::Says { node, standing, master }),
         5 => (any::<usize>(), any::<bool>(), prop::option::of(node.clone()), standing())
-            .prop_map(|(which, refused, named, standing)| Happens::Answers { which, refused, named, standing }),
-        1 => node.prop_map(Happens::Dies),
-        4 => (0..60_u64).prop_map(Happens::Passes),
+            .prop_map(|(which, refused, named, standing)| FrontStep::Answers { which, refused, named, standing }),
+        1 => node.prop_map(FrontStep::Dies),
+        4 => (0..60_u64).prop_map(FrontStep::Passes),
     ]
 }
 
@@ -187,20 +187,20 @@ impl Play {
         Ok(())
     }
 
-    fn happen(&mut self, happens: Happens) -> Result<(), TestCaseError> {
+    fn happen(&mut self, happens: FrontStep) -> Result<(), TestCaseError> {
         match happens {
-            Happens::Asks { query, millis } => {
+            FrontStep::Asks { query, millis } => {
                 let number = self.asked.len() as u64 + 1;
                 let request = request(number, query, Nanos::from_millis(millis));
                 let deadline = self.now + request.time_left;
                 self.asked.insert(number, (request.clone(), deadline));
                 self.tell(FrontEvent::Request(9, request))
             }
-            Happens::Says { node, standing, master } => {
+            FrontStep::Says { node, standing, master } => {
                 self.standings.insert(NodeId(node), standing);
                 self.tell(heartbeat(node, standing, master))
             }
-            Happens::Answers {
+            FrontStep::Answers {
                 which,
                 refused,
                 named,
@@ -226,11 +226,11 @@ impl Play {
                 };
                 self.tell(FrontEvent::Reply(node, ticket, reply))
             }
-            Happens::Dies(node) => {
+            FrontStep::Dies(node) => {
                 self.standings.remove(&NodeId(node));
                 self.tell(FrontEvent::Reset(NodeId(node)))
             }
-            Happens::Passes(millis) => self.pass(Nanos::from_millis(millis)),
+            FrontStep::Passes(millis) => self.pass(Nanos::from_millis(millis)),
         }
     }
 
@@ -277,7 +277,7 @@ proptest! {
 fn front() -> Play {
     let mut play = Play::new();
     for node in 0..NODES {
-        let step = Happens::Says {
+        let step = FrontStep::Says {
             node,
             standing: Standing::Serving,
             master: node == 0,
@@ -290,22 +290,22 @@ fn front() -> Play {
 #[test]
 fn a_transaction_whose_node_is_gone_is_unknown_and_a_query_goes_elsewhere() {
     let mut play = front();
-    play.happen(Happens::Asks {
+    play.happen(FrontStep::Asks {
         query: false,
         millis: 100,
     })
     .unwrap();
-    play.happen(Happens::Asks {
+    play.happen(FrontStep::Asks {
         query: true,
         millis: 100,
     })
     .unwrap();
     let node = play.sent[&2][0];
-    play.happen(Happens::Dies(0)).unwrap();
+    play.happen(FrontStep::Dies(0)).unwrap();
     assert_eq!(play.answers[&1].0, Answer::Unknown);
     assert_eq!(play.sent[&1], [NodeId(0)]);
     if node != NodeId(0) {
-        play.happen(Happens::Dies(node.0)).unwrap();
+        play.happen(FrontStep::Dies(node.0)).unwrap();
     }
     assert_eq!(play.sent[&2].len(), 2);
     assert!(!play.answers.contains_key(&2));
@@ -314,13 +314,13 @@ fn a_transaction_whose_node_is_gone_is_unknown_and_a_query_goes_elsewhere() {
 #[test]
 fn a_transaction_that_was_refused_goes_to_the_master_that_the_refusal_names() {
     let mut play = front();
-    play.happen(Happens::Asks {
+    play.happen(FrontStep::Asks {
         query: false,
         millis: 100,
     })
     .unwrap();
     let (refused, named, standing) = (true, Some(1), Standing::Paused);
-    play.happen(Happens::Answers {
+    play.happen(FrontStep::Answers {
         which: 0,
         refused,
         named,
@@ -329,7 +329,7 @@ fn a_transaction_that_was_refused_goes_to_the_master_that_the_refusal_names() {
     .unwrap();
     assert_eq!(play.sent[&1], [NodeId(0), NodeId(1)]);
     // A second refusal is for the client.
-    play.happen(Happens::Answers {
+    play.happen(FrontStep::Answers {
         which: 0,
         refused,
         named: Some(2),
@@ -345,17 +345,17 @@ fn late_without_master() -> Answer {
 
 fn asks_to_count(play: &mut Play, millis: u64) {
     let query = false;
-    play.happen(Happens::Asks { query, millis }).unwrap();
+    play.happen(FrontStep::Asks { query, millis }).unwrap();
 }
 
 fn says(play: &mut Play, node: u32, standing: Standing, master: bool) {
-    play.happen(Happens::Says { node, standing, master }).unwrap();
+    play.happen(FrontStep::Says { node, standing, master }).unwrap();
 }
 
 #[test]
 fn between_two_masters_transactions_wait_for_the_next_one_and_not_for_ever() {
     let mut play = front();
-    play.happen(Happens::Dies(0)).unwrap();
+    play.happen(FrontStep::Dies(0)).unwrap();
     asks_to_count(&mut play, 2000);
     play.pass(HEARTBEAT).unwrap();
     assert!(!play.sent.contains_key(&1) && !play.answers.contains_key(&1));
@@ -363,7 +363,7 @@ fn between_two_masters_transactions_wait_for_the_next_one_and_not_for_ever() {
     assert_eq!(play.sent[&1], [NodeId(1)]);
     // Where none comes, what waits is late when the hold is over, and what comes then at once.
     let mut play = front();
-    play.happen(Happens::Dies(0)).unwrap();
+    play.happen(FrontStep::Dies(0)).unwrap();
     let since = play.now;
     asks_to_count(&mut play, 2000);
     play.pass(HOLD).unwrap();
@@ -396,12 +396,12 @@ fn a_master_that_leaves_refuses_no_transaction_of_a_client() {
 fn a_silent_node_is_sent_nothing_and_what_has_no_time_is_late_at_once() {
     let mut play = front();
     play.pass(HEARTBEAT * 5).unwrap();
-    play.happen(Happens::Asks {
+    play.happen(FrontStep::Asks {
         query: true,
         millis: 100,
     })
     .unwrap();
-    play.happen(Happens::Asks {
+    play.happen(FrontStep::Asks {
         query: false,
         millis: 100,
     })

@@ -9,7 +9,7 @@ use punctual_federation::line::ASK_AGAIN;
 use punctual_federation::liveness::HEARTBEAT;
 use punctual_federation::message::{
     Answer, Heartbeat, KEY_BYTES_MAX, Message, OPERATIONS_MAX, Operation, Reason, RecordsRequest, Refusal, Reign,
-    Request, Said, Standing, Stop, TIME_LEFT_MAX, VALUE_BYTES_MAX, Work,
+    Report, Request, Standing, Stop, TIME_LEFT_MAX, VALUE_BYTES_MAX, Work,
 };
 use punctual_federation::node::{NAME_WAIT, Node, Setup};
 use punctual_federation::queries::{BEHIND_MAX, Due, Queries};
@@ -96,9 +96,9 @@ fn heartbeat(from: Member) -> Event {
         master: false,
         applied: Revision::ZERO,
         durable: Revision::ZERO,
-        said: Said {
+        said: Report {
             standing: Standing::Serving,
-            ..Said::default()
+            ..Report::default()
         },
     };
     Event::Message(from.node, Message::Heartbeat(heartbeat))

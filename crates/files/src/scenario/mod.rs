@@ -29,9 +29,9 @@ pub use set::Override;
 pub use time::parse_time;
 
 use build::draft;
-use report::{Report, origin_of, place};
+use report::{ProblemList, origin_of, place};
 pub use section::Section;
-use tree::{Entries, Origin, Value};
+use tree::{Entries, Origin, Toml};
 
 use crate::builtin;
 use crate::failure::Failure;
@@ -162,13 +162,13 @@ pub fn read_document<T>(
     shown: &str,
     read: impl FnOnce(&mut Section<'_, '_>) -> T,
 ) -> Result<T, Vec<String>> {
-    let mut report = Report::default();
+    let mut report = ProblemList::default();
     let node = tree::parse(text).map_err(|errors| {
-        let mut report = Report::default();
+        let mut report = ProblemList::default();
         errors.iter().for_each(|error| report.syntax(error.line, &error.what));
         report.lines(shown, &[])
     })?;
-    let Value::Table(document) = node.value else {
+    let Toml::Table(document) = node.value else {
         unreachable!("a document is a table");
     };
     let mut top = Section::top(&document, &mut report);
@@ -201,10 +201,10 @@ fn check(
     overrides: &[Override],
     kinds: AddedKinds<'_>,
 ) -> Result<(build::Draft, Vec<ProfileFile>, Entries), Vec<String>> {
-    let mut report = Report::default();
+    let mut report = ProblemList::default();
     let mut document = match tree::parse(text) {
         Ok(node) => match node.value {
-            Value::Table(entries) => entries,
+            Toml::Table(entries) => entries,
             _ => Default::default(),
         },
         Err(errors) => {

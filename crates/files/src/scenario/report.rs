@@ -2,18 +2,18 @@
 
 use super::nearest::nearest;
 use super::set::Override;
-use super::tree::{Entries, Origin, Value};
+use super::tree::{Entries, Origin, Toml};
 
 /// Problems and known keys, collected while a scenario is read.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct ProblemList {
     problems: Vec<(Origin, String)>,
     unknown: Vec<(Origin, String)>,
     /// Keys that the reader asked for, present or not.
     known: Vec<String>,
 }
 
-impl Report {
+impl ProblemList {
     /// Records that the value of `key` is wrong.
     pub fn problem(&mut self, origin: Origin, key: &str, what: impl AsRef<str>) {
         self.problems.push((origin, format!("{key}: {}", what.as_ref())));
@@ -76,13 +76,13 @@ pub fn origin_of(document: &Entries, key: &str) -> Origin {
             None => (part, None),
         };
         let Some(mut node) = entries.get(name) else { break };
-        if let (Some(i), Value::List(items)) = (index, &node.value) {
+        if let (Some(i), Toml::List(items)) = (index, &node.value) {
             let Some(item) = items.get(i) else { break };
             node = item;
         }
         origin = node.origin;
         match &node.value {
-            Value::Table(inner) => entries = inner,
+            Toml::Table(inner) => entries = inner,
             _ => break,
         }
     }

@@ -7,16 +7,16 @@
 use punctual_platform::CoreChoice;
 use punctual_units::{CoreId, Nanos, Share};
 
-use super::report::Report;
+use super::report::ProblemList;
 use super::time::parse_time;
-use super::tree::{Entries, Node, Origin, Value};
+use super::tree::{Entries, Origin, Toml, TreeNode};
 
 /// More cores than any machine that Linux is built for; limits the size of ranges.
 const CORES_MAX: u32 = 8_192;
 
 /// Reader of a table.
 pub struct Section<'r, 't> {
-    report: &'r mut Report,
+    report: &'r mut ProblemList,
     entries: Option<&'t Entries>,
     origin: Origin,
     /// Key path of the table with its final dot, or empty for the top.
@@ -26,7 +26,7 @@ pub struct Section<'r, 't> {
 
 impl<'r, 't> Section<'r, 't> {
     /// Reader of the top of a document.
-    pub fn top(entries: &'t Entries, report: &'r mut Report) -> Self {
+    pub fn top(entries: &'t Entries, report: &'r mut ProblemList) -> Self {
         Section {
             report,
             entries: Some(entries),
@@ -48,7 +48,7 @@ impl<'r, 't> Section<'r, 't> {
         let Some(node) = self.find(key) else { return Vec::new() };
         let path = self.path(key);
         match &node.value {
-            Value::List(items) => items
+            Toml::List(items) => items
                 .iter()
                 .enumerate()
                 .map(|(i, item)| self.inner(Some(item), &format!("{path}[{i}]"), &mut read))
@@ -64,9 +64,9 @@ impl<'r, 't> Section<'r, 't> {
         }
     }
 
-    fn inner<T>(&mut self, node: Option<&'t Node>, path: &str, read: impl FnOnce(&mut Section<'_, 't>) -> T) -> T {
+    fn inner<T>(&mut self, node: Option<&'t TreeNode>, path: &str, read: impl FnOnce(&mut Section<'_, 't>) -> T) -> T {
         let entries = match node.map(|node| (&node.value, node.origin)) {
-            Some((Value::Table(entries), _)) => Some(entries),
+            Some((Toml::Table(entries), _)) => Some(entries),
             Some((other, origin)) => {
                 let what = format!("expected a table, found {}", other.describe());
                 self.report.problem(origin, path, what);
@@ -114,7 +114,7 @@ impl<'r, 't> Section<'r, 't> {
     pub fn text(&mut self, key: &'static str) -> Option<String> {
         match self.find(key).map(|node| &node.value) {
             None => None,
-            Some(Value::Text(text)) => Some(text.clone()),
+            Some(Toml::Text(text)) => Some(text.clone()),
             Some(other) => {
                 let what = format!("expected a text in quotes, found {}", other.describe());
                 self.complain(key, what);
@@ -126,7 +126,7 @@ impl<'r, 't> Section<'r, 't> {
     /// Text that may be a secret: `None` for another type, without a problem that would print the value.
     pub fn secret(&mut self, key: &'static str) -> Option<String> {
         match &self.find(key)?.value {
-            Value::Text(text) => Some(text.clone()),
+            Toml::Text(text) => Some(text.clone()),
             _ => None,
         }
     }
@@ -134,12 +134,12 @@ impl<'r, 't> Section<'r, 't> {
     /// Texts in a list, such as program names.
     pub fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
         let expected = "expected a list of texts such as [\"chronyd\"]";
-        let text = |item: &Node| match &item.value {
-            Value::Text(text) => Ok(text.clone()),
+        let text = |item: &TreeNode| match &item.value {
+            Toml::Text(text) => Ok(text.clone()),
             other => Err(format!("{expected}, found {} in it", other.describe())),
         };
         let texts = match &self.find(key)?.value {
-            Value::List(items) => items.iter().map(text).collect(),
+            Toml::List(items) => items.iter().map(text).collect(),
             other => Err(format!("{expected}, found {}", other.describe())),
         };
         self.checked(key, texts)
@@ -149,7 +149,7 @@ impl<'r, 't> Section<'r, 't> {
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
         let value = &self.find(key)?.value;
         let found = match value {
-            Value::Text(text) => choices.iter().find(|(name, _)| name == text),
+            Toml::Text(text) => choices.iter().find(|(name, _)| name == text),
             _ => None,
         };
         if found.is_none() {
@@ -189,7 +189,7 @@ impl<'r, 't> Section<'r, 't> {
     pub fn numbers(&mut self, key: &'static str) -> Option<Vec<f64>> {
         let value = &self.find(key)?.value;
         let numbers = match value {
-            Value::List(items) => items.iter().map(|item| number(&item.value)).collect(),
+            Toml::List(items) => items.iter().map(|item| number(&item.value)).collect(),
             other => Err(format!(
                 "expected a list of numbers such as [0.5, 1.0], found {}",
                 other.describe()
@@ -201,7 +201,7 @@ impl<'r, 't> Section<'r, 't> {
     /// Flag: true or false.
     pub fn flag(&mut self, key: &'static str) -> Option<bool> {
         let flag = match &self.find(key)?.value {
-            Value::Flag(flag) => Ok(*flag),
+            Toml::Flag(flag) => Ok(*flag),
             other => Err(format!("expected true or false, found {}", other.describe())),
         };
         self.checked(key, flag)
@@ -211,7 +211,7 @@ impl<'r, 't> Section<'r, 't> {
     pub fn count<N: TryFrom<i64>>(&mut self, key: &'static str) -> Option<N> {
         let value = &self.find(key)?.value;
         let count = match value {
-            Value::Integer(n) => N::try_from(*n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
+            Toml::Integer(n) => N::try_from(*n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
             other => Err(format!("expected a whole number, found {}", other.describe())),
         };
         self.checked(key, count)
@@ -220,12 +220,12 @@ impl<'r, 't> Section<'r, 't> {
     /// List of whole numbers from 0 on.
     pub fn counts(&mut self, key: &'static str) -> Option<Vec<u32>> {
         let expected = "expected a list of whole numbers such as [1, 1]";
-        let count = |item: &Node| match item.value {
-            Value::Integer(n) => u32::try_from(n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
+        let count = |item: &TreeNode| match item.value {
+            Toml::Integer(n) => u32::try_from(n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
             ref other => Err(format!("{expected}, found {} in it", other.describe())),
         };
         let counts = match &self.find(key)?.value {
-            Value::List(items) => items.iter().map(count).collect(),
+            Toml::List(items) => items.iter().map(count).collect(),
             other => Err(format!("{expected}, found {}", other.describe())),
         };
         self.checked(key, counts)
@@ -241,7 +241,7 @@ impl<'r, 't> Section<'r, 't> {
     pub fn time_or_none(&mut self, key: &'static str) -> Option<Option<Nanos>> {
         let value = &self.find(key)?.value;
         let time = match value {
-            Value::Text(text) if text == "none" => Ok(None),
+            Toml::Text(text) if text == "none" => Ok(None),
             other => time(other).map(Some).map_err(|what| format!("{what}, or \"none\"")),
         };
         self.checked(key, time)
@@ -252,7 +252,7 @@ impl<'r, 't> Section<'r, 't> {
         let value = &self.find(key)?.value;
         let expected = "expected two times, the shorter one first, such as [\"50ms\", \"150ms\"]";
         let pair = match value {
-            Value::List(items) => match items.as_slice() {
+            Toml::List(items) => match items.as_slice() {
                 [low, high] => time(&low.value).and_then(|low| Ok((low, time(&high.value)?))),
                 _ => Err(format!("{expected}, found {} of them", items.len())),
             },
@@ -265,7 +265,7 @@ impl<'r, 't> Section<'r, 't> {
         value.map_err(|what| self.complain(key, what)).ok()
     }
 
-    fn find(&mut self, key: &'static str) -> Option<&'t Node> {
+    fn find(&mut self, key: &'static str) -> Option<&'t TreeNode> {
         if !self.asked.contains(&key) {
             self.asked.push(key);
             let path = self.path(key);
@@ -279,23 +279,23 @@ impl<'r, 't> Section<'r, 't> {
     }
 }
 
-fn number(value: &Value) -> Result<f64, String> {
+fn number(value: &Toml) -> Result<f64, String> {
     match value {
-        Value::Float(x) => Ok(*x),
-        Value::Integer(n) => Ok(*n as f64),
+        Toml::Float(x) => Ok(*x),
+        Toml::Integer(n) => Ok(*n as f64),
         other => Err(format!("expected a number, found {}", other.describe())),
     }
 }
 
-fn cores(value: &Value) -> Result<CoreChoice, String> {
-    let core = |item: &Node| match item.value {
-        Value::Integer(core) => u32::try_from(core).ok().map(CoreId),
+fn cores(value: &Toml) -> Result<CoreChoice, String> {
+    let core = |item: &TreeNode| match item.value {
+        Toml::Integer(core) => u32::try_from(core).ok().map(CoreId),
         _ => None,
     };
     let cores = match value {
-        Value::Text(text) if text == "isolated" => return Ok(CoreChoice::Isolated),
-        Value::Text(text) => cores_in(text),
-        Value::List(items) => items.iter().map(core).collect(),
+        Toml::Text(text) if text == "isolated" => return Ok(CoreChoice::Isolated),
+        Toml::Text(text) => cores_in(text),
+        Toml::List(items) => items.iter().map(core).collect(),
         _ => None,
     };
     let expected = "expected cores such as [2, 3] or \"2-3\", or \"isolated\"";
@@ -316,10 +316,10 @@ fn cores_in(text: &str) -> Option<Vec<CoreId>> {
     Some(ranges?.into_iter().flatten().map(CoreId).collect())
 }
 
-fn percent(value: &Value) -> Result<Share, String> {
+fn percent(value: &Toml) -> Result<Share, String> {
     let hint = "write a share of jobs such as \"1 %\" or 0.01";
     let share = match value {
-        Value::Text(text) => {
+        Toml::Text(text) => {
             let number = text.trim().strip_suffix('%').map(|number| number.trim().parse::<f64>());
             match number {
                 Some(Ok(percent)) => percent / 100.0,
@@ -331,9 +331,9 @@ fn percent(value: &Value) -> Result<Share, String> {
     Share::new(share).map_err(|error| format!("{error}; {hint}"))
 }
 
-fn time(value: &Value) -> Result<Nanos, String> {
+fn time(value: &Toml) -> Result<Nanos, String> {
     match value {
-        Value::Text(text) => parse_time(text),
+        Toml::Text(text) => parse_time(text),
         other => Err(format!(
             "expected a time in quotes, such as \"100ms\", found {}",
             other.describe()

@@ -3,8 +3,8 @@
 //! A key is spelt as in the scenario file, its parts joined by dots. Tasks, stages and edges are addressed by their
 //! index, as in `task[0]`; tasks and stages also by their name, as in `task.analysis`.
 
-use super::report::Report;
-use super::tree::{self, Entries, Node, Origin, Value};
+use super::report::ProblemList;
+use super::tree::{self, Entries, Origin, Toml, TreeNode};
 
 /// Keys that an override of another key removes, because they say the same in another way: `--set trace.replicas=4`
 /// works where the file has `utilisation`. Each entry: table, key, keys to remove.
@@ -62,7 +62,7 @@ impl Override {
 }
 
 /// Applies `overrides` to the document, in order; reports those that cannot be placed.
-pub fn apply(document: &mut Entries, overrides: &[Override], report: &mut Report) {
+pub fn apply(document: &mut Entries, overrides: &[Override], report: &mut ProblemList) {
     for (i, given) in overrides.iter().enumerate() {
         let origin = Origin::Override(i);
         if let Err(what) = place(document, &given.key, tree::parse_value(&given.value, origin)) {
@@ -71,7 +71,7 @@ pub fn apply(document: &mut Entries, overrides: &[Override], report: &mut Report
     }
 }
 
-fn place(document: &mut Entries, key: &str, node: Node) -> Result<(), String> {
+fn place(document: &mut Entries, key: &str, node: TreeNode) -> Result<(), String> {
     let origin = node.origin;
     let mut parts: Vec<&str> = key.split('.').collect();
     let leaf = parts.pop().unwrap_or_default();
@@ -95,12 +95,12 @@ fn place(document: &mut Entries, key: &str, node: Node) -> Result<(), String> {
             };
             item(table, list, which)?
         } else {
-            let empty = || Node {
+            let empty = || TreeNode {
                 origin,
-                value: Value::Table(Entries::new()),
+                value: Toml::Table(Entries::new()),
             };
             match &mut table.entry(part.into()).or_insert_with(empty).value {
-                Value::Table(inner) => inner,
+                Toml::Table(inner) => inner,
                 other => return Err(format!("\"{part}\" holds {}, no keys of its own", other.describe())),
             }
         };
@@ -123,8 +123,8 @@ enum Which<'k> {
 const LISTS: [&str; 3] = ["task", "stage", "edge"];
 
 fn item<'t>(document: &'t mut Entries, list: &str, which: Which<'_>) -> Result<&'t mut Entries, String> {
-    let items: &mut [Node] = match document.get_mut(list).map(|node| &mut node.value) {
-        Some(Value::List(items)) => items,
+    let items: &mut [TreeNode] = match document.get_mut(list).map(|node| &mut node.value) {
+        Some(Toml::List(items)) => items,
         _ => return Err(format!("the scenario has no [[{list}]]")),
     };
     let names: Vec<String> = items.iter().map(|item| name(item).unwrap_or("?").to_string()).collect();
@@ -134,17 +134,17 @@ fn item<'t>(document: &'t mut Entries, list: &str, which: Which<'_>) -> Result<&
         Which::Name(wanted) => items.iter_mut().find(|item| name(item) == Some(wanted)),
     };
     match found.map(|item| &mut item.value) {
-        Some(Value::Table(entries)) => Ok(entries),
+        Some(Toml::Table(entries)) => Ok(entries),
         _ => Err(format!(
             "no such {list}; there are {names}, the first of them being {list}[0]"
         )),
     }
 }
 
-fn name(item: &Node) -> Option<&str> {
+fn name(item: &TreeNode) -> Option<&str> {
     match &item.value {
-        Value::Table(entries) => match &entries.get("name")?.value {
-            Value::Text(name) => Some(name),
+        Toml::Table(entries) => match &entries.get("name")?.value {
+            Toml::Text(name) => Some(name),
             _ => None,
         },
         _ => None,
@@ -159,7 +159,7 @@ mod tests {
 
     fn document() -> Entries {
         match tree::parse(DOCUMENT).unwrap().value {
-            Value::Table(entries) => entries,
+            Toml::Table(entries) => entries,
             other => panic!("{other:?}"),
         }
     }
@@ -167,7 +167,7 @@ mod tests {
     fn set(arguments: &[&str]) -> Result<Entries, Vec<String>> {
         let overrides: Vec<Override> = arguments.iter().map(|a| Override::parse(a).unwrap()).collect();
         let mut entries = document();
-        let mut report = Report::default();
+        let mut report = ProblemList::default();
         apply(&mut entries, &overrides, &mut report);
         match report.readable() {
             true => Ok(entries),
@@ -179,9 +179,9 @@ mod tests {
         let (first, rest) = path.split_first()?;
         let node = entries.get(*first)?;
         match &node.value {
-            Value::Table(inner) => text(inner, rest),
-            Value::List(items) => match &items[rest[0].parse::<usize>().ok()?].value {
-                Value::Table(inner) => text(inner, &rest[1..]),
+            Toml::Table(inner) => text(inner, rest),
+            Toml::List(items) => match &items[rest[0].parse::<usize>().ok()?].value {
+                Toml::Table(inner) => text(inner, &rest[1..]),
                 _ => None,
             },
             value => Some(value.describe()),

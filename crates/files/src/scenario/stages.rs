@@ -5,7 +5,7 @@ use std::path::Path;
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::{EdgeSpec, WhenFull};
 use punctual_platform::CoreChoice;
-use punctual_scenario::stages::{self, AddedKinds, Does, EdgeNeeds, StageNeeds, StagesSpec};
+use punctual_scenario::stages::{self, AddedKinds, Body, EdgeNeeds, StageNeeds, StagesSpec};
 use punctual_units::CoreId;
 
 use super::build::task_goal;
@@ -85,11 +85,11 @@ fn stage(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> StageNeeds {
 }
 
 /// Program, file or code of a stage; a program without a name after a complaint.
-fn does(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> Does {
+fn does(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> Body {
     let (program, file) = (section.texts("program"), section.text("file"));
     let (library, kind) = (section.text("library"), section.text("kind"));
     let kind = kind.and_then(|name| match stages::kind(&name, kinds) {
-        Ok(kind) => Some(Does::Kind(name, kind)),
+        Ok(kind) => Some(Body::Kind(name, kind)),
         Err(why) => {
             section.complain("kind", why);
             None
@@ -115,10 +115,10 @@ fn does(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> Does {
         }
     }
     match (program, file, library, kind) {
-        (Some(command), ..) => Does::Program(command),
-        (_, Some(path), ..) => Does::File(path.into()),
-        (_, _, Some(path), _) => Does::Library(path.into()),
-        (.., kind) => kind.unwrap_or(Does::Program(Vec::new())),
+        (Some(command), ..) => Body::Program(command),
+        (_, Some(path), ..) => Body::File(path.into()),
+        (_, _, Some(path), _) => Body::Library(path.into()),
+        (.., kind) => kind.unwrap_or(Body::Program(Vec::new())),
     }
 }
 
@@ -169,8 +169,8 @@ fn end(section: &mut Section<'_, '_>, key: &'static str) -> (String, usize) {
 pub fn located(mut spec: StagesSpec, folder: &Path) -> StagesSpec {
     for stage in &mut spec.stages {
         match &mut stage.does {
-            Does::Library(path) | Does::File(path) => *path = folder.join(&path),
-            Does::Program(_) | Does::Kind(..) => {}
+            Body::Library(path) | Body::File(path) => *path = folder.join(&path),
+            Body::Program(_) | Body::Kind(..) => {}
         }
     }
     spec

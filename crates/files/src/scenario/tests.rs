@@ -306,8 +306,8 @@ fn the_shipped_scenarios_are_sound() {
 #[test]
 fn the_readme_names_every_key() {
     let readme = include_str!("../../../../scenarios/README.md");
-    let mut report = Report::default();
-    let Value::Table(document) = tree::parse(builtin::text(SHIPPED_PATH).expect("built in"))
+    let mut report = ProblemList::default();
+    let Toml::Table(document) = tree::parse(builtin::text(SHIPPED_PATH).expect("built in"))
         .unwrap()
         .value
     else {

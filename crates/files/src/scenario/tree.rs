@@ -21,40 +21,40 @@ pub enum Origin {
 
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Node {
+pub struct TreeNode {
     /// Place; for a table entry, the line of its key.
     pub origin: Origin,
     /// Value, not checked yet.
-    pub value: Value,
+    pub value: Toml,
 }
 
 /// Entries of a table by key.
-pub type Entries = BTreeMap<String, Node>;
+pub type Entries = BTreeMap<String, TreeNode>;
 
 /// Values of TOML, as far as scenarios use them.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum Toml {
     Text(String),
     Integer(i64),
     Float(f64),
     Flag(bool),
-    List(Vec<Node>),
+    List(Vec<TreeNode>),
     Table(Entries),
     /// A value of a type that no scenario accepts, described in words.
     Foreign(&'static str),
 }
 
-impl Value {
+impl Toml {
     /// Describes the value for problems: `the text "abc"`, `the number 3`.
     pub fn describe(&self) -> String {
         match self {
-            Value::Text(text) => format!("the text \"{text}\""),
-            Value::Integer(n) => format!("the number {n}"),
-            Value::Float(x) => format!("the number {x}"),
-            Value::Flag(flag) => format!("{flag}"),
-            Value::List(_) => "a list".into(),
-            Value::Table(_) => "a table".into(),
-            Value::Foreign(what) => (*what).into(),
+            Toml::Text(text) => format!("the text \"{text}\""),
+            Toml::Integer(n) => format!("the number {n}"),
+            Toml::Float(x) => format!("the number {x}"),
+            Toml::Flag(flag) => format!("{flag}"),
+            Toml::List(_) => "a list".into(),
+            Toml::Table(_) => "a table".into(),
+            Toml::Foreign(what) => (*what).into(),
         }
     }
 }
@@ -69,7 +69,7 @@ pub struct NotToml {
 }
 
 /// Parses a document; the error has every syntax error that the parser finds, in order.
-pub fn parse(text: &str) -> Result<Node, Vec<NotToml>> {
+pub fn parse(text: &str) -> Result<TreeNode, Vec<NotToml>> {
     let line_of = |at: usize| {
         1 + text.as_bytes()[..at.min(text.len())]
             .iter()
@@ -79,8 +79,8 @@ pub fn parse(text: &str) -> Result<Node, Vec<NotToml>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         let origin = |span: Range<usize>| Origin::Line(line_of(span.start));
-        let value = Value::Table(entries(table.get_ref(), &origin));
-        return Ok(Node {
+        let value = Toml::Table(entries(table.get_ref(), &origin));
+        return Ok(TreeNode {
             origin: Origin::Document,
             value,
         });
@@ -94,16 +94,16 @@ pub fn parse(text: &str) -> Result<Node, Vec<NotToml>> {
 
 /// Parses a value from the command line: as TOML if that succeeds, else as text, so that `--set goal.tardiness=0.9` and
 /// `--set store.update_mode=memory-first` both need no quotes.
-pub fn parse_value(text: &str, origin: Origin) -> Node {
+pub fn parse_value(text: &str, origin: Origin) -> TreeNode {
     let value = match DeValue::parse(text) {
         Ok(parsed) => convert(parsed.get_ref(), &|_| origin),
-        Err(_) => Value::Text(text.to_string()),
+        Err(_) => Toml::Text(text.to_string()),
     };
-    Node { origin, value }
+    TreeNode { origin, value }
 }
 
 fn entries(table: &DeTable<'_>, origin: &dyn Fn(Range<usize>) -> Origin) -> Entries {
-    let node = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| Node {
+    let node = |(key, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| TreeNode {
         origin: origin(key.span()),
         value: convert(value.get_ref(), origin),
     };
@@ -113,27 +113,27 @@ fn entries(table: &DeTable<'_>, origin: &dyn Fn(Range<usize>) -> Origin) -> Entr
         .collect()
 }
 
-fn convert(value: &DeValue<'_>, origin: &dyn Fn(Range<usize>) -> Origin) -> Value {
+fn convert(value: &DeValue<'_>, origin: &dyn Fn(Range<usize>) -> Origin) -> Toml {
     match value {
-        DeValue::String(text) => Value::Text(text.to_string()),
-        DeValue::Boolean(flag) => Value::Flag(*flag),
-        DeValue::Datetime(_) => Value::Foreign("a date"),
+        DeValue::String(text) => Toml::Text(text.to_string()),
+        DeValue::Boolean(flag) => Toml::Flag(*flag),
+        DeValue::Datetime(_) => Toml::Foreign("a date"),
         DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix())
-            .map_or(Value::Foreign("a number of more than 64 bits"), Value::Integer),
+            .map_or(Toml::Foreign("a number of more than 64 bits"), Toml::Integer),
         DeValue::Float(x) => x
             .as_str()
             .parse()
-            .map_or(Value::Foreign("a number that cannot be read"), Value::Float),
-        DeValue::Array(items) => Value::List(
+            .map_or(Toml::Foreign("a number that cannot be read"), Toml::Float),
+        DeValue::Array(items) => Toml::List(
             items
                 .iter()
-                .map(|item| Node {
+                .map(|item| TreeNode {
                     origin: origin(item.span()),
                     value: convert(item.get_ref(), origin),
                 })
                 .collect(),
         ),
-        DeValue::Table(table) => Value::Table(entries(table, origin)),
+        DeValue::Table(table) => Toml::Table(entries(table, origin)),
     }
 }
 
@@ -142,9 +142,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn at<'n>(node: &'n Node, key: &str) -> &'n Node {
+    fn at<'n>(node: &'n TreeNode, key: &str) -> &'n TreeNode {
         match &node.value {
-            Value::Table(entries) => &entries[key],
+            Toml::Table(entries) => &entries[key],
             other => panic!("{other:?} has no {key}"),
         }
     }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(at(&tree, "name").origin, Origin::Line(1));
         assert_eq!(at(&tree, "goal").origin, Origin::Line(3));
         assert_eq!(at(at(&tree, "goal"), "tardiness").origin, Origin::Line(4));
-        let Value::List(tasks) = &at(&tree, "task").value else {
+        let Toml::List(tasks) = &at(&tree, "task").value else {
             panic!("no list")
         };
         assert_eq!(tasks[0].origin, Origin::Line(6));
@@ -175,19 +175,19 @@ mod tests {
     #[test]
     fn values_on_the_command_line_need_no_quotes() {
         let value = |text| parse_value(text, Origin::Override(0)).value;
-        assert_eq!(value("0.9"), Value::Float(0.9));
-        assert_eq!(value("12"), Value::Integer(12));
-        assert_eq!(value("1_000"), Value::Integer(1000));
-        assert_eq!(value("true"), Value::Flag(true));
-        assert_eq!(value("80ms"), Value::Text("80ms".into()));
-        assert_eq!(value("\"80ms\""), Value::Text("80ms".into()));
-        assert_eq!(value("memory-first"), Value::Text("memory-first".into()));
-        assert_eq!(value(""), Value::Text(String::new()));
+        assert_eq!(value("0.9"), Toml::Float(0.9));
+        assert_eq!(value("12"), Toml::Integer(12));
+        assert_eq!(value("1_000"), Toml::Integer(1000));
+        assert_eq!(value("true"), Toml::Flag(true));
+        assert_eq!(value("80ms"), Toml::Text("80ms".into()));
+        assert_eq!(value("\"80ms\""), Toml::Text("80ms".into()));
+        assert_eq!(value("memory-first"), Toml::Text("memory-first".into()));
+        assert_eq!(value(""), Toml::Text(String::new()));
         assert_eq!(
             value("99999999999999999999").describe(),
             "a number of more than 64 bits"
         );
-        assert!(matches!(value("[\"1s\", \"2s\"]"), Value::List(items) if items.len() == 2));
+        assert!(matches!(value("[\"1s\", \"2s\"]"), Toml::List(items) if items.len() == 2));
     }
 
     proptest! {

@@ -39,7 +39,7 @@ use self::messages::{
     RequestOp, Target, Txn, TxnDone, WatchResponse,
 };
 use crate::socket::LogServer;
-use crate::{Appended, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
+use crate::{AppendResult, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
 
 /// The oldest version that is used: watches of older ones have lost events around a compaction.
 pub const VERSION_MIN: (u32, u32) = (3, 6);
@@ -570,7 +570,7 @@ impl CommitLog for Etcd {
         number(&done, 2).map(Revision).ok_or(LogError::Gone)
     }
 
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
         let len = entry.len();
         if len > ENTRY_BYTES_MAX {
             return Err(LogError::EntryTooLong { len });
@@ -597,11 +597,11 @@ impl CommitLog for Etcd {
             _ => LogError::NoAnswer,
         })?;
         if done.succeeded {
-            return Ok(Appended::At(at));
+            return Ok(AppendResult::At(at));
         }
         self.whose(value(&done, 0))?;
         match number(&done, 1).map(Revision) {
-            Some(end) if end > last => Ok(Appended::Lost { last: end }),
+            Some(end) if end > last => Ok(AppendResult::Lost { last: end }),
             Some(end) if end == last => Err(LogError::NoAnswer),
             _ => Err(LogError::Gone), // the caller has entries that the log lacks
         }

@@ -54,8 +54,8 @@ fn append(log: &mut Etcd, upto: u64) {
     while last.0 < upto {
         let entry = last.next().0.to_be_bytes();
         last = match log.append(last, &entry) {
-            Ok(Appended::At(at)) => at,
-            Ok(Appended::Lost { last }) => last, // an earlier try of the same
+            Ok(AppendResult::At(at)) => at,
+            Ok(AppendResult::Lost { last }) => last, // an earlier try of the same
             Err(LogError::NoAnswer) => last,
             Err(error) => panic!("{error}"),
         };
@@ -234,8 +234,8 @@ fn the_longest_entries_fit_and_are_read_in_order() {
     while last.0 < 20 {
         let entry = vec![last.0 as u8; ENTRY_BYTES_MAX];
         last = match sure(|| log.append(last, &entry)).unwrap() {
-            Appended::At(at) => at,
-            Appended::Lost { last } => last,
+            AppendResult::At(at) => at,
+            AppendResult::Lost { last } => last,
         };
     }
     let read = sure(|| log.read_from(Revision(1), 100)).unwrap();
@@ -302,11 +302,11 @@ fn several_threads_append_over_the_bridge_of_a_node() {
                 let mut mine = Vec::new();
                 while mine.len() < 20 {
                     match log.append(last, &[number]) {
-                        Ok(Appended::At(at)) => {
+                        Ok(AppendResult::At(at)) => {
                             mine.push(at);
                             last = at;
                         }
-                        Ok(Appended::Lost { last: end }) => last = end,
+                        Ok(AppendResult::Lost { last: end }) => last = end,
                         Err(LogError::NoAnswer) => last = sure(|| log.open(OURS)).unwrap(),
                         Err(error) => panic!("{error}"),
                     }
@@ -386,14 +386,14 @@ mod tls {
         command.args(["--initial-cluster", &format!("m={peer}"), "--log-level", "panic"]);
         command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(&ca);
         command.arg("--cert-file").arg(&cert).arg("--key-file").arg(&key);
-        struct Kept(std::process::Child);
-        impl Drop for Kept {
+        struct EtcdChild(std::process::Child);
+        impl Drop for EtcdChild {
             fn drop(&mut self) {
                 drop(self.0.kill());
                 drop(self.0.wait());
             }
         }
-        let _kept = Kept(command.spawn().unwrap());
+        let _kept = EtcdChild(command.spawn().unwrap());
         let [ca, cert, key] = [ca, cert, key].map(|path| path.display().to_string());
         let ours = format!("etcds://127.0.0.1:{client}?ca={ca}&cert={cert}&key={key}");
         let mut log = Etcd::new(&ours.parse().unwrap(), true).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use punctual_logs::{
-    Appended, CommitLog, FORMAT, FederationId, Identity, Local, LogError, LogRecord, Memory, Revision, Stretch,
+    AppendResult, CommitLog, FORMAT, FederationId, Identity, Local, LogError, LogRecord, Memory, Revision, Stretch,
 };
 use tempfile::TempDir;
 
@@ -97,7 +97,7 @@ fn a_log_that_forgets_what_it_acknowledged_is_caught() {
 
 /// What a log does wrong.
 #[derive(Clone, Copy, Debug)]
-enum Planted {
+enum LogFault {
     AppendsWhereverTheEndIs,
     AnswersTheWrongRevision,
     LosesWithoutNeed,
@@ -110,9 +110,9 @@ enum Planted {
     TakesEveryFormat,
 }
 
-use Planted::*;
+use LogFault::*;
 
-const FAULTS: [Planted; 10] = [
+const FAULTS: [LogFault; 10] = [
     AppendsWhereverTheEndIs,
     AnswersTheWrongRevision,
     LosesWithoutNeed,
@@ -127,7 +127,7 @@ const FAULTS: [Planted; 10] = [
 
 struct Wrong {
     log: Memory,
-    fault: Planted,
+    fault: LogFault,
     stale: Option<Stretch>,
     calls: u32,
 }
@@ -141,18 +141,18 @@ impl CommitLog for Wrong {
         }
     }
 
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
         self.calls += 1;
         match self.fault {
             AppendsWhereverTheEndIs => self.log.append(self.log.last(), entry),
             AnswersTheWrongRevision => self.log.append(last, entry).map(|answer| match answer {
-                Appended::At(at) => Appended::At(at.next()),
+                AppendResult::At(at) => AppendResult::At(at.next()),
                 lost => lost,
             }),
-            LosesWithoutNeed if self.calls.is_multiple_of(5) => Ok(Appended::Lost { last: self.log.last() }),
+            LosesWithoutNeed if self.calls.is_multiple_of(5) => Ok(AppendResult::Lost { last: self.log.last() }),
             RepeatsAtTheNextPlace => {
                 let answer = self.log.append(last, entry);
-                if let Ok(Appended::At(at)) = answer {
+                if let Ok(AppendResult::At(at)) = answer {
                     self.log.append(at, entry)?;
                 }
                 answer
@@ -210,7 +210,7 @@ fn an_entry_above_the_bound_is_refused() {
 }
 
 /// A log in a file of its own, which is opened again before every so manieth call, as after a crash.
-struct Reopened {
+struct ReopenedLog {
     log: Option<Local>,
     /// Does to the file what a crash may have done, or may not.
     crash: fn(&Path),
@@ -219,9 +219,9 @@ struct Reopened {
     folder: TempDir,
 }
 
-impl Reopened {
-    fn new(seed: u64, crash: fn(&Path)) -> Reopened {
-        Reopened {
+impl ReopenedLog {
+    fn new(seed: u64, crash: fn(&Path)) -> ReopenedLog {
+        ReopenedLog {
             log: None,
             crash,
             every: 2 + seed % 7,
@@ -240,12 +240,12 @@ impl Reopened {
     }
 }
 
-impl CommitLog for Reopened {
+impl CommitLog for ReopenedLog {
     fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
         self.log().open(identity)
     }
 
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
         self.log().append(last, entry)
     }
 
@@ -264,9 +264,9 @@ impl CommitLog for Reopened {
 
 #[test]
 fn a_log_in_a_file_conforms() {
-    passes_in(SLOW_CASES, |_| Reopened {
+    passes_in(SLOW_CASES, |_| ReopenedLog {
         every: u64::MAX,
-        ..Reopened::new(0, |_| {})
+        ..ReopenedLog::new(0, |_| {})
     })
     .unwrap();
 }
@@ -278,7 +278,7 @@ fn a_log_in_a_file_conforms_when_it_is_opened_again_and_again_with_half_an_appen
             file.write_all(&[8, 0, 0, 0, 1, 0]).expect("room");
         }
     };
-    passes_in(SLOW_CASES, |seed| Reopened::new(seed, half_written)).unwrap();
+    passes_in(SLOW_CASES, |seed| ReopenedLog::new(seed, half_written)).unwrap();
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn a_file_that_loses_its_last_record_is_caught() {
             file.set_len(len.saturating_sub(1).max(36)).expect("a shorter file");
         }
     };
-    assert!(passes_in(SLOW_CASES, |seed| Reopened::new(seed, unsynced)).is_err());
+    assert!(passes_in(SLOW_CASES, |seed| ReopenedLog::new(seed, unsynced)).is_err());
 }
 
 #[cfg(target_os = "linux")]
@@ -321,7 +321,7 @@ mod over_a_socket {
 
     #[test]
     fn a_log_in_a_file_conforms() {
-        passes_in(SLOW_CASES / 2, |seed| asked(Reopened::new(seed, |_| {}))).unwrap();
+        passes_in(SLOW_CASES / 2, |seed| asked(ReopenedLog::new(seed, |_| {}))).unwrap();
     }
 
     #[test]
@@ -365,11 +365,11 @@ mod over_a_socket {
                     let mut mine = Vec::new();
                     while mine.len() < 50 {
                         match log.append(last, &[number]).unwrap() {
-                            Appended::At(at) => {
+                            AppendResult::At(at) => {
                                 mine.push(at);
                                 last = at;
                             }
-                            Appended::Lost { last: end } => last = end,
+                            AppendResult::Lost { last: end } => last = end,
                         }
                     }
                     mine
@@ -413,7 +413,7 @@ mod in_etcd {
 
     use punctual_logs::etcd::{EtcdProgram, Members, bridge};
     use punctual_logs::socket::{LogClient, LogServer};
-    use punctual_logs::{Appended, Etcd};
+    use punctual_logs::{AppendResult, Etcd};
     use punctual_testing::{WAIT_MAX, wait_ok};
 
     use super::*;
@@ -482,22 +482,22 @@ mod in_etcd {
             wait_ok("the log is open", || log.open(OURS));
             let path = folder.path().join(format!("socket-{place}"));
             let server = bridge(&address.to_string(), &path).unwrap();
-            Bridged(LogClient::at(&path, WAIT_MAX), server)
+            BridgedLog(LogClient::at(&path, WAIT_MAX), server)
         })
         .unwrap();
     }
 
-    struct Bridged(
+    struct BridgedLog(
         LogClient,
         #[expect(dead_code, reason = "it serves as long as it is there")] LogServer,
     );
 
-    impl CommitLog for Bridged {
+    impl CommitLog for BridgedLog {
         fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
             self.0.open(identity)
         }
 
-        fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+        fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
             self.0.append(last, entry)
         }
 

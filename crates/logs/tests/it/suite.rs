@@ -4,7 +4,7 @@
 //! lists: entries known to be in the log, and entries that may come into it at one revision each. Every answer must
 //! agree with both. The caller supplies the steps, for example from a property test, which shrinks and replays them.
 
-use punctual_logs::{Appended, CommitLog, FORMAT, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
+use punctual_logs::{AppendResult, CommitLog, FORMAT, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
 
 /// Number of appenders in a run.
 pub const APPENDERS: usize = 2;
@@ -178,7 +178,7 @@ impl<L: CommitLog> Suite<'_, L> {
             }
         };
         match self.log.append(last, &entry.to_be_bytes()) {
-            Ok(Appended::At(at)) => {
+            Ok(AppendResult::At(at)) => {
                 if at != last.next() {
                     return self.wrong("append", format!("appended at {at}, asked for the place after {last}"));
                 }
@@ -188,7 +188,7 @@ impl<L: CommitLog> Suite<'_, L> {
                     pending: None,
                 };
             }
-            Ok(Appended::Lost { last: end }) => {
+            Ok(AppendResult::Lost { last: end }) => {
                 if end == last || end < Revision(self.known.len() as u64) {
                     return self.wrong("append", format!("lost at {last}, the end said to be {end}"));
                 }

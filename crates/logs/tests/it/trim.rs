@@ -1,13 +1,13 @@
 //! What is left of a log after it was trimmed.
 
-use punctual_logs::{Appended, CommitLog, LogError, Memory, Revision};
+use punctual_logs::{AppendResult, CommitLog, LogError, Memory, Revision};
 
 /// A log with entries 1 to `entries`, each of which is its own number.
 fn log(entries: u8) -> Memory {
     let mut log = Memory::default();
     for entry in 1..=entries {
         let last = Revision(u64::from(entry) - 1);
-        assert_eq!(log.append(last, &[entry]), Ok(Appended::At(last.next())));
+        assert_eq!(log.append(last, &[entry]), Ok(AppendResult::At(last.next())));
     }
     log
 }
@@ -26,8 +26,11 @@ fn what_is_left_keeps_its_place_and_appends_go_on() {
     let mut log = log(9);
     log.trim(Revision(5)).unwrap();
     assert_eq!(read(&mut log, 5, 2), Ok((vec![(6, 6), (7, 7)], 9)));
-    assert_eq!(log.append(Revision(4), b"x"), Ok(Appended::Lost { last: Revision(9) }));
-    assert_eq!(log.append(Revision(9), &[10]), Ok(Appended::At(Revision(10))));
+    assert_eq!(
+        log.append(Revision(4), b"x"),
+        Ok(AppendResult::Lost { last: Revision(9) })
+    );
+    assert_eq!(log.append(Revision(9), &[10]), Ok(AppendResult::At(Revision(10))));
     assert_eq!(read(&mut log, 9, 9), Ok((vec![(10, 10)], 10)));
 }
 
@@ -64,6 +67,9 @@ fn a_trim_never_goes_back_and_never_beyond_the_end() {
     }
     // Empty, and still where it was: what was appended once is not taken a second time.
     assert_eq!(read(&mut log, 3, 9), Ok((vec![], 3)));
-    assert_eq!(log.append(Revision(0), &[1]), Ok(Appended::Lost { last: Revision(3) }));
-    assert_eq!(log.append(Revision(3), &[4]), Ok(Appended::At(Revision(4))));
+    assert_eq!(
+        log.append(Revision(0), &[1]),
+        Ok(AppendResult::Lost { last: Revision(3) })
+    );
+    assert_eq!(log.append(Revision(3), &[4]), Ok(AppendResult::At(Revision(4))));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use punctual_logs::{Appended, CommitLog, Identity, LogError, LogRecord, Memory, Revision, Stretch};
+use punctual_logs::{AppendResult, CommitLog, Identity, LogError, LogRecord, Memory, Revision, Stretch};
 
 /// Most appends that are delayed at once; further ones are not delayed.
 const DELAYED_MAX: usize = 16;
@@ -86,7 +86,7 @@ impl CommitLog for Unreliable {
         self.call(|log| log.open(identity))
     }
 
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
         self.let_arrive();
         if self.happens(self.faults.late_request) && self.delayed.len() < DELAYED_MAX {
             self.delayed.push_back((last, entry.into()));

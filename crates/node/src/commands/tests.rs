@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use punctual_engines::Memory;
-use punctual_federation::action::Performed;
+use punctual_federation::action::Execution;
 use punctual_federation::ids::{RequestId, Revision, SessionId};
 use punctual_federation::message::{
     BATCH_FOUND_BYTES_MAX, FOUND_BYTES_MAX, Operation, Output, Request, VALUE_BYTES_MAX, Work,
@@ -45,8 +45,8 @@ impl Node {
     }
 }
 
-fn command(words: &str, writes: bool) -> Command {
-    Command {
+fn command(words: &str, writes: bool) -> ClientCommand {
+    ClientCommand {
         words: words.split(' ').map(|word| word.as_bytes().to_vec()).collect(),
         items: 1,
         writes,
@@ -98,7 +98,7 @@ impl Pair {
         };
         let next = self.revision.next();
         let mut performed = self.nodes[0].replica.execute(next, &[request]).unwrap();
-        let Performed::Done { output, set } = performed.remove(0) else {
+        let Execution::Done { output, set } = performed.remove(0) else {
             return None;
         };
         if !set.changes.is_empty() {
@@ -204,10 +204,10 @@ fn the_transactions_of_a_batch_read_no_more_than_its_bound_together() {
         let performed = pair.nodes[0].replica.execute(pair.revision.next(), left).unwrap();
         let done = performed
             .iter()
-            .take_while(|performed| matches!(performed, Performed::Done { .. }))
+            .take_while(|performed| matches!(performed, Execution::Done { .. }))
             .count();
-        let bytes = |performed: &Performed| match performed {
-            Performed::Done { output, .. } => output.bytes(),
+        let bytes = |performed: &Execution| match performed {
+            Execution::Done { output, .. } => output.bytes(),
             _ => 0,
         };
         let found: usize = performed.iter().map(bytes).sum();
@@ -218,7 +218,7 @@ fn the_transactions_of_a_batch_read_no_more_than_its_bound_together() {
         assert!(
             performed[done..]
                 .iter()
-                .all(|performed| *performed == Performed::NotRun),
+                .all(|performed| *performed == Execution::NotRun),
             "the others wait"
         );
         left = &left[done..];

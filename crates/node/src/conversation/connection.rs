@@ -4,12 +4,12 @@ use punctual_server::commands::{self, Verb};
 use punctual_server::glob::PATTERN_MAX;
 use punctual_server::login::{Entry, Greeting, plain};
 use punctual_server::resp::request::Request as Words;
-use punctual_server::resp::{Value, Version, Writer};
+use punctual_server::resp::{Reply, Resp, Writer};
 use punctual_server::session::{config, described};
 use punctual_server::subscribers::CHANNEL_MAX;
 use punctual_server::users::Right;
 
-use super::{Conversation, Multi, SUBSCRIPTIONS_MAX, Stage, Step, TIME_LEFT, expect, millis, name, number, word};
+use super::{Conversation, Multi, Next, SUBSCRIPTIONS_MAX, Stage, TIME_LEFT, expect, millis, name, number, word};
 
 impl Conversation {
     /// Whether the connection's user may send this command.
@@ -25,7 +25,7 @@ impl Conversation {
     }
 
     /// Carries out `AUTH` and `HELLO`, as far as they need no slow check.
-    pub(super) fn entry(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Step>, String> {
+    pub(super) fn entry(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Next>, String> {
         let entry = match name(words).as_str() {
             "AUTH" => self.login.auth(words)?,
             "HELLO" => self.login.hello(&Greeting::read(words, self.version)?)?,
@@ -34,11 +34,11 @@ impl Conversation {
         Ok(Some(match entry {
             Entry::Admitted => {
                 self.admitted(words, out);
-                Step::Answered
+                Next::Answered
             }
             Entry::ToCheck(claimed) => {
                 self.stage = Stage::Checked(Box::new(words.clone()));
-                Step::Check(claimed)
+                Next::Check(claimed)
             }
         }))
     }
@@ -75,18 +75,18 @@ impl Conversation {
         if let Ok(greeting) = Greeting::read(words, self.version) {
             self.version = greeting.version;
         }
-        let proto = if self.version == Version::Three { 3 } else { 2 };
+        let proto = if self.version == Resp::Three { 3 } else { 2 };
         let pairs = [
-            ("server", Value::bulk("redis")),
-            ("version", Value::bulk("7.0.0")),
-            ("proto", Value::Integer(proto)),
-            ("id", Value::Integer(i64::from(self.connection))),
-            ("mode", Value::bulk("standalone")),
-            ("role", Value::bulk("master")),
-            ("modules", Value::Array(Vec::new())),
+            ("server", Reply::bulk("redis")),
+            ("version", Reply::bulk("7.0.0")),
+            ("proto", Reply::Integer(proto)),
+            ("id", Reply::Integer(i64::from(self.connection))),
+            ("mode", Reply::bulk("standalone")),
+            ("role", Reply::bulk("master")),
+            ("modules", Reply::Array(Vec::new())),
         ];
-        let pairs = pairs.map(|(name, value)| (Value::bulk(name), value)).to_vec();
-        Writer::new(out, self.version).value(&Value::Map(pairs));
+        let pairs = pairs.map(|(name, value)| (Reply::bulk(name), value)).to_vec();
+        Writer::new(out, self.version).value(&Reply::Map(pairs));
     }
 
     /// Carries out commands about channels. Returns `None` for other commands, and an error for those that a subscriber
@@ -96,11 +96,11 @@ impl Conversation {
         known: Option<&commands::Command>,
         words: &Words,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Step>, String> {
+    ) -> Result<Option<Next>, String> {
         let Some(known) = known.filter(|_| self.multi.is_none()) else {
             return Ok(None);
         };
-        let is_bound = self.version == Version::Two && self.subscriptions() > 0;
+        let is_bound = self.version == Resp::Two && self.subscriptions() > 0;
         let patterns = matches!(known.verb, Verb::PSubscribe | Verb::PUnsubscribe);
         match known.verb {
             Verb::Subscribe | Verb::PSubscribe => {
@@ -114,18 +114,18 @@ impl Conversation {
                 if words.from(1).any(|name| name.len() > max) {
                     return Err(format!("ERR a channel or a pattern has at most {max} bytes"));
                 }
-                Ok(Some(Step::Subscribe(words.clone(), patterns)))
+                Ok(Some(Next::Subscribe(words.clone(), patterns)))
             }
-            Verb::Unsubscribe | Verb::PUnsubscribe => Ok(Some(Step::Unsubscribe(words.clone(), patterns))),
+            Verb::Unsubscribe | Verb::PUnsubscribe => Ok(Some(Next::Unsubscribe(words.clone(), patterns))),
             Verb::Publish => Err(
                 "ERR PUBLISH is not taken in a federation: set a key, and have others subscribe to \
                                   its changes, __keyspace@0__:KEY"
                     .into(),
             ),
             Verb::Ping if is_bound => {
-                let said = Value::Array(vec![Value::bulk("pong"), Value::bulk(words.argument(1))]);
+                let said = Reply::Array(vec![Reply::bulk("pong"), Reply::bulk(words.argument(1))]);
                 Writer::new(out, self.version).value(&said);
-                Ok(Some(Step::Answered))
+                Ok(Some(Next::Answered))
             }
             Verb::Quit => Ok(None),
             _ if is_bound => Err(format!(
@@ -138,7 +138,7 @@ impl Conversation {
     }
 
     /// Carries out commands about the connection, which need no node.
-    pub(super) fn connection_command(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Step>, String> {
+    pub(super) fn connection_command(&mut self, words: &Words, out: &mut Vec<u8>) -> Result<Option<Next>, String> {
         let mut writer = Writer::new(out, self.version);
         match name(words).as_str() {
             "PING" if words.len() > 1 => writer.bulk(words.argument(1)),
@@ -149,11 +149,11 @@ impl Conversation {
             }
             "QUIT" => {
                 writer.simple("OK");
-                return Ok(Some(Step::Close));
+                return Ok(Some(Next::Close));
             }
             "INFO" => {
                 let sections = (1..words.len()).map(|at| word(words, at).to_lowercase());
-                return Ok(Some(Step::Info(sections.collect())));
+                return Ok(Some(Next::Info(sections.collect())));
             }
             "SELECT" => match words.argument(1) {
                 b"0" => writer.simple("OK"),
@@ -171,7 +171,7 @@ impl Conversation {
                 if number(words.argument(1)).is_none() || number(words.argument(2)).is_none() {
                     return Err("ERR value is not an integer or out of range".into());
                 }
-                return Ok(Some(Step::Wait(self.session.seen())));
+                return Ok(Some(Next::Wait(self.session.seen())));
             }
             "CLIENT" => match word(words, 1).as_str() {
                 "DEADLINE" => {
@@ -208,6 +208,6 @@ impl Conversation {
             }
             _ => return Ok(None),
         }
-        Ok(Some(Step::Answered))
+        Ok(Some(Next::Answered))
     }
 }

@@ -2,35 +2,35 @@
 
 use punctual_federation::ids::{RequestId, SessionId};
 use punctual_federation::message::{Answer, Fate, Output, Refusal, Work};
-use punctual_federation::session::Session;
+use punctual_federation::session::ClientSession;
 use punctual_server::cursors::{Cursors, unspell};
 use punctual_server::resp::Writer;
 use punctual_units::{Nanos, Time};
 
-use super::{Conversation, Pending, Shape, Stage, Step, WATCHED_BYTES_MAX};
+use super::{Conversation, Next, Pending, Shape, Stage, WATCHED_BYTES_MAX};
 
 impl Conversation {
     /// Takes the node's answer to the present request; returns how to go on.
-    pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
+    pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Next {
         match std::mem::take(&mut self.stage) {
             // No request was sent, so there is no reply to write.
             stage @ (Stage::Idle | Stage::Subscribing | Stage::Checked(_)) => {
                 self.stage = stage;
-                Step::Answered
+                Next::Answered
             }
             Stage::Opening(pending) => self.opened(pending, answer, now, out),
             Stage::Asked(pending) => {
                 self.session.answered(&answer);
                 if let Answer::Refused(Refusal::NoSession { .. }) = answer {
-                    self.session = Session::resumed(SessionId(0), 0, self.session.seen());
+                    self.session = ClientSession::resumed(SessionId(0), 0, self.session.seen());
                 }
                 self.reply(*pending, answer, out);
-                Step::Answered
+                Next::Answered
             }
         }
     }
 
-    fn opened(&mut self, pending: Option<Box<Pending>>, answer: Answer, now: Time, out: &mut Vec<u8>) -> Step {
+    fn opened(&mut self, pending: Option<Box<Pending>>, answer: Answer, now: Time, out: &mut Vec<u8>) -> Next {
         self.session.answered(&answer);
         match (answer, pending) {
             (Answer::Done { .. }, Some(pending)) => return self.send_now(pending, now),
@@ -39,7 +39,7 @@ impl Conversation {
             (Answer::Unknown, _) => Writer::new(out, self.version).error("LATE reason=expired retry-after-ms=0"),
             (answer, _) => self.refuse(&answer, None, out),
         }
-        Step::Answered
+        Next::Answered
     }
 
     fn reply(&mut self, pending: Pending, answer: Answer, out: &mut Vec<u8>) {

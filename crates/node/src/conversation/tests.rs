@@ -5,7 +5,7 @@ use punctual_federation::ids::NodeId;
 use punctual_federation::message::{Answer, Fate, Output, Position, Reason, Refusal};
 use punctual_server::resp::Bounds;
 use punctual_server::resp::reply::ReplyParser;
-use punctual_server::users::{Hashed, Right, User, Users};
+use punctual_server::users::{PasswordHash, Right, User, Users};
 
 use super::*;
 
@@ -25,7 +25,7 @@ impl Table {
         }
     }
 
-    fn say(&mut self, words: &str) -> Step {
+    fn say(&mut self, words: &str) -> Next {
         let words = Words::of(words.split(' '));
         self.conversation.take(&words, NOW, NOW, &mut self.out)
     }
@@ -33,16 +33,16 @@ impl Table {
     /// What is asked of the node.
     fn asks(&mut self, words: &str) -> Request {
         match self.say(words) {
-            Step::Ask(request) => request,
+            Next::Ask(request) => request,
             other => panic!("{words}: {other:?}, {:?}", self.told()),
         }
     }
 
-    fn answer(&mut self, answer: Answer) -> Step {
+    fn answer(&mut self, answer: Answer) -> Next {
         self.conversation.answered(answer, NOW, &mut self.out)
     }
 
-    fn told(&mut self) -> Vec<Value> {
+    fn told(&mut self) -> Vec<Reply> {
         let mut parser = ReplyParser::default();
         parser.feed(&std::mem::take(&mut self.out));
         std::iter::from_fn(|| parser.next(&Bounds::ADMITTED).expect("RESP")).collect()
@@ -51,7 +51,7 @@ impl Table {
     /// With a session that is open.
     fn with_session() -> Table {
         let mut table = Table::new();
-        assert_eq!(table.say("SESSION 3 10 4"), Step::Answered);
+        assert_eq!(table.say("SESSION 3 10 4"), Next::Answered);
         table.told();
         table
     }
@@ -65,9 +65,9 @@ fn done(output: Output) -> Answer {
     }
 }
 
-fn command(words: &str, writes: bool) -> Command {
+fn command(words: &str, writes: bool) -> ClientCommand {
     let words: Vec<Vec<u8>> = words.split(' ').map(|word| word.as_bytes().to_vec()).collect();
-    Command {
+    ClientCommand {
         items: 1,
         words,
         writes,
@@ -93,15 +93,15 @@ fn the_first_transaction_opens_a_session_and_goes_on_with_what_time_is_left() {
         NOW + Nanos::from_millis(100),
         &mut table.out,
     );
-    let Step::Ask(request) = next else { panic!("{next:?}") };
+    let Next::Ask(request) = next else { panic!("{next:?}") };
     assert_eq!(request.id.to_string(), "12.1");
     assert_eq!(request.time_left, Nanos::from_millis(200));
     assert_eq!(
         request.work,
         Work::Transaction(vec![Operation::Run(command("SET light on", true))])
     );
-    assert_eq!(table.answer(values(&[Some("+OK\r\n")])), Step::Answered);
-    assert_eq!(table.told(), [Value::ok()]);
+    assert_eq!(table.answer(values(&[Some("+OK\r\n")])), Next::Answered);
+    assert_eq!(table.told(), [Reply::ok()]);
     assert_eq!(table.asks("INCR n").id.to_string(), "12.2");
 }
 
@@ -109,14 +109,14 @@ fn the_first_transaction_opens_a_session_and_goes_on_with_what_time_is_left() {
 fn a_query_needs_no_session_and_sees_what_the_client_has_seen() {
     let mut table = Table::with_session();
     let request = table.asks("MGET a b");
-    let mget = Command {
+    let mget = ClientCommand {
         items: 2,
         ..command("MGET a b", false)
     };
     assert_eq!(request.work, Work::Look(mget));
     assert_eq!((request.id.session, request.seen), (SessionId(0), Revision(4)));
     table.answer(values(&[Some("*2\r\n$1\r\n1\r\n$-1\r\n")]));
-    assert_eq!(table.told(), [Value::Array(vec![Value::bulk("1"), Value::Null])]);
+    assert_eq!(table.told(), [Reply::Array(vec![Reply::bulk("1"), Reply::Null])]);
     assert_ne!(table.asks("GET a").id, request.id, "no two queries of a node are alike");
 }
 
@@ -125,7 +125,7 @@ fn queries_of_two_starts_of_a_node_have_no_name_in_common() {
     let name = |first| {
         let words = Words::of(["GET", "a"]);
         match Conversation::new(Login::default(), Arc::default(), first, 3).take(&words, NOW, NOW, &mut Vec::new()) {
-            Step::Ask(request) => request.id,
+            Next::Ask(request) => request.id,
             other => panic!("{other:?}"),
         }
     };
@@ -139,11 +139,11 @@ fn what_had_a_number_says_so() {
     let mut counted = 10;
     let refused = || Answer::Refused(Refusal::NoInteger { key: b"n".into() });
     for words in ["INCR n", "INCRBY n x", "GET", "INCR n", "ZADD a", "GET n"] {
-        if let Step::Ask(_) = table.say(words) {
+        if let Next::Ask(_) = table.say(words) {
             table.answer(refused());
         }
         let told = table.told().remove(0);
-        let Value::Error(text) = told else {
+        let Reply::Error(text) = told else {
             panic!("{words}: {told:?}")
         };
         counted += u64::from(text.starts_with("REFUSED"));
@@ -161,9 +161,9 @@ fn numbers_of_a_session_that_were_never_told_are_refused() {
         format!("SESSION {} 0 0", most + 1),
     ] {
         let mut table = Table::new();
-        assert_eq!(table.say(&words), Step::Answered);
+        assert_eq!(table.say(&words), Next::Answered);
         assert!(
-            matches!(table.told().remove(0), Value::Error(text) if text.contains("three numbers")),
+            matches!(table.told().remove(0), Reply::Error(text) if text.contains("three numbers")),
             "{words}"
         );
     }
@@ -178,7 +178,7 @@ fn each_command_of_exec_has_its_reply() {
     let mut table = Table::with_session();
     table.say("MULTI");
     for command in ["SET a 1", "GET a", "DEL a b", "APPEND c xy", "DECRBY d 3", "MGET a c"] {
-        assert_eq!(table.say(command), Step::Answered);
+        assert_eq!(table.say(command), Next::Answered);
     }
     table.told();
     let request = table.asks("EXEC");
@@ -191,8 +191,8 @@ fn each_command_of_exec_has_its_reply() {
     table.answer(values(
         &[Some("+OK\r\n"), Some(":1\r\n"), Some("-ERR no\r\n")].repeat(2),
     ));
-    let each = [Value::ok(), Value::Integer(1), Value::Error("ERR no".into())];
-    let replies = Value::Array(each.iter().chain(&each).cloned().collect());
+    let each = [Reply::ok(), Reply::Integer(1), Reply::Error("ERR no".into())];
+    let replies = Reply::Array(each.iter().chain(&each).cloned().collect());
     assert_eq!(table.told(), [replies]);
 }
 
@@ -209,14 +209,14 @@ fn late_unknown_and_refused_are_told_in_words_that_clients_read() {
         retry_after: Nanos(19_000_001),
         node: Some(NodeId(2)),
     };
-    let error = |text: &str| Value::Error(text.into());
+    let error = |text: &str| Reply::Error(text.into());
     assert_eq!(told(late), error("LATE reason=no-master retry-after-ms=20 node=2"));
     assert_eq!(told(Answer::Unknown), error("UNKNOWN 3.12"));
     let refused = Answer::Refused(Refusal::NoInteger { key: b"n".into() });
-    assert!(matches!(told(refused), Value::Error(text) if text.starts_with("REFUSED 3.13 record n ")));
+    assert!(matches!(told(refused), Reply::Error(text) if text.starts_with("REFUSED 3.13 record n ")));
     table.asks("OUTCOME 3.12");
     table.answer(done(Output::Fate(Fate::Committed(Revision(8)))));
-    assert_eq!(table.told(), [Value::Simple("committed 8".into())]);
+    assert_eq!(table.told(), [Reply::Simple("committed 8".into())]);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_session_that_was_forgotten_is_followed_by_another() {
     table.asks("INCR n");
     let session = SessionId(3);
     table.answer(Answer::Refused(Refusal::NoSession { session }));
-    assert!(matches!(table.told().remove(0), Value::Error(_)));
+    assert!(matches!(table.told().remove(0), Reply::Error(_)));
     assert_eq!(table.asks("INCR n").work, Work::Open);
 }
 
@@ -245,16 +245,16 @@ fn readings_are_of_a_nodes_memory() {
     let asked = table.asks("DEADLINE 70 tset pose 2 age 5");
     assert_eq!((asked.work, asked.time_left), (set(5, b"2"), Nanos::from_millis(70)));
     table.answer(done(Output::Sampled(false)));
-    assert_eq!(table.told(), [Value::ok(), Value::Null]);
+    assert_eq!(table.told(), [Reply::ok(), Reply::Null]);
     let reading = |age_ms| done(Output::Reading(Some((Nanos::from_millis(age_ms), b"2".to_vec()))));
     for (answer, expected) in [
-        (reading(20), Value::Array(vec![Value::bulk("2"), Value::Integer(20)])),
-        (reading(21), Value::Error("STALE age-ms=21".into())),
+        (reading(20), Reply::Array(vec![Reply::bulk("2"), Reply::Integer(20)])),
+        (reading(21), Reply::Error("STALE age-ms=21".into())),
         (
             done(Output::Reading(Some((Nanos::MAX, Vec::new())))),
-            Value::Error("STALE age-ms=unknown".into()),
+            Reply::Error("STALE age-ms=unknown".into()),
         ),
-        (done(Output::Reading(None)), Value::NullArray),
+        (done(Output::Reading(None)), Reply::NullArray),
     ] {
         assert_eq!(table.asks("GETFRESH pose 20").work, Work::Fresh(b"pose".to_vec()));
         table.answer(answer);
@@ -267,9 +267,9 @@ fn readings_are_of_a_nodes_memory() {
         "GETFRESH pose",
         "GETFRESH pose -1",
     ] {
-        assert_eq!(table.say(wrong), Step::Answered);
+        assert_eq!(table.say(wrong), Next::Answered);
         assert!(
-            matches!(&table.told()[0], Value::Error(text) if text.starts_with("ERR")),
+            matches!(&table.told()[0], Reply::Error(text) if text.starts_with("ERR")),
             "{wrong}"
         );
     }
@@ -283,10 +283,10 @@ fn readings_are_of_a_nodes_memory() {
     table.say("MULTI");
     table.told();
     table.say("TSET pose 1");
-    assert!(matches!(&table.told()[0], Value::Error(text) if text.contains("within MULTI")));
+    assert!(matches!(&table.told()[0], Reply::Error(text) if text.contains("within MULTI")));
     for words in ["KEYS *", "DBSIZE", "SCAN 0"] {
         table.say(words);
-        assert!(matches!(&table.told()[0], Value::Error(text) if text.contains("outside of MULTI")));
+        assert!(matches!(&table.told()[0], Reply::Error(text) if text.contains("outside of MULTI")));
     }
 }
 
@@ -314,9 +314,9 @@ fn absurd_spans_are_refused() {
     ] {
         for span in wrong {
             let words = words.replace("{}", span);
-            assert_eq!(table.say(&words), Step::Answered, "{words}");
+            assert_eq!(table.say(&words), Next::Answered, "{words}");
             assert!(
-                matches!(&table.told()[..], [Value::Error(text)] if text.starts_with("ERR ")),
+                matches!(&table.told()[..], [Reply::Error(text)] if text.starts_with("ERR ")),
                 "{words}"
             );
         }
@@ -334,7 +334,7 @@ fn absurd_spans_are_refused() {
 #[test]
 fn a_browser_is_sent_away() {
     for line in ["POST / HTTP/1.1", "Host: 127.0.0.1"] {
-        assert_eq!(Table::with_session().say(line), Step::Close);
+        assert_eq!(Table::with_session().say(line), Next::Close);
     }
 }
 
@@ -346,10 +346,10 @@ fn what_is_wrong_within_multi_ends_it() {
     table.say("EXEC");
     let told = table.told();
     assert!(
-        matches!(&told[2], Value::Error(text) if text.starts_with("EXECABORT")),
+        matches!(&told[2], Reply::Error(text) if text.starts_with("EXECABORT")),
         "{told:?}"
     );
-    assert!(matches!(table.say("GET a"), Step::Ask(_)), "nothing is queued any more");
+    assert!(matches!(table.say("GET a"), Next::Ask(_)), "nothing is queued any more");
 }
 
 proptest! {
@@ -366,12 +366,12 @@ proptest! {
             let before = table.told().len();
             prop_assert_eq!(before, 0);
             match table.say(&words.join(" ")) {
-                Step::Answered | Step::Close => prop_assert_eq!(table.told().len(), 1),
-                Step::Info(_) | Step::Wait(_) | Step::Whereabouts(_) | Step::Subscribe(..) | Step::Unsubscribe(..) => prop_assert_eq!(table.told().len(), 0),
-                Step::Check(_) => prop_assert!(false, "there are no users"),
-                Step::Ask(_) => {
+                Next::Answered | Next::Close => prop_assert_eq!(table.told().len(), 1),
+                Next::Info(_) | Next::Wait(_) | Next::Whereabouts(_) | Next::Subscribe(..) | Next::Unsubscribe(..) => prop_assert_eq!(table.told().len(), 0),
+                Next::Check(_) => prop_assert!(false, "there are no users"),
+                Next::Ask(_) => {
                     prop_assert!(table.told().is_empty() && table.conversation.is_waiting());
-                    while let Step::Ask(_) = table.answer(Answer::Unknown) {}
+                    while let Next::Ask(_) = table.answer(Answer::Unknown) {}
                     prop_assert_eq!(table.told().len(), 1);
                 }
             }
@@ -384,7 +384,7 @@ proptest! {
 fn stranger() -> Table {
     let robot = User {
         name: "robot".into(),
-        password: Hashed::of(b"secret", [1; 16], 1),
+        password: PasswordHash::of(b"secret", [1; 16], 1),
         rights: vec![Right::Read, Right::Write],
         prefixes: vec![b"arm/".to_vec()],
     };
@@ -397,7 +397,7 @@ fn stranger() -> Table {
 
 fn only_error(table: &mut Table) -> String {
     match table.told().as_slice() {
-        [Value::Error(error)] => error.clone(),
+        [Reply::Error(error)] => error.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -415,28 +415,28 @@ fn a_stranger_may_say_nothing_but_which_user_it_is() {
         "DEADLINE 5 GET arm/1",
     ] {
         let mut table = stranger();
-        assert_eq!(table.say(words), Step::Answered, "{words}");
+        assert_eq!(table.say(words), Next::Answered, "{words}");
         assert!(only_error(&mut table).starts_with("NOAUTH"), "{words}");
     }
     let mut table = stranger();
-    assert_eq!(table.say("HELLO 3"), Step::Answered);
+    assert_eq!(table.say("HELLO 3"), Next::Answered);
     assert!(only_error(&mut table).starts_with("NOAUTH"));
-    assert_eq!(table.conversation.version(), Version::Two, "a stranger changes nothing");
-    assert_eq!(table.say("QUIT"), Step::Close);
+    assert_eq!(table.conversation.version(), Resp::Two, "a stranger changes nothing");
+    assert_eq!(table.say("QUIT"), Next::Close);
 }
 
 #[test]
 fn a_user_may_do_what_its_rights_say() {
     let mut table = stranger();
-    let Step::Check(claimed) = table.say("HELLO 3 AUTH robot secret") else {
+    let Next::Check(claimed) = table.say("HELLO 3 AUTH robot secret") else {
         panic!("a password is to be checked");
     };
     assert!(table.conversation.is_waiting() && claimed.user == Some(0) && claimed.password == b"secret");
     table.conversation.judged(None, &mut table.out);
     assert!(only_error(&mut table).starts_with("WRONGPASS"));
-    assert!(matches!(table.say("AUTH robot secret"), Step::Check(_)));
+    assert!(matches!(table.say("AUTH robot secret"), Next::Check(_)));
     table.conversation.judged(Some(0), &mut table.out);
-    assert_eq!(table.told(), [Value::ok()]);
+    assert_eq!(table.told(), [Reply::ok()]);
     for words in [
         "GET leg/1",
         "MSET arm/1 a leg/1 b",
@@ -453,10 +453,10 @@ fn a_user_may_do_what_its_rights_say() {
         "KEYS *",
         "SUBSCRIBE __keyspace@0__:arm/1",
     ] {
-        assert_eq!(table.say(words), Step::Answered, "{words}");
+        assert_eq!(table.say(words), Next::Answered, "{words}");
         assert!(only_error(&mut table).starts_with("NOPERM"), "{words}");
     }
-    assert!(matches!(table.say("GET arm/1"), Step::Ask(_)));
+    assert!(matches!(table.say("GET arm/1"), Next::Ask(_)));
     // It waits for the node, and the result of no check is for it.
     table.conversation.judged(None, &mut table.out);
     assert!(table.conversation.is_waiting() && table.told().is_empty());
@@ -465,7 +465,7 @@ fn a_user_may_do_what_its_rights_say() {
 #[test]
 fn a_page_in_a_browser_writes_nothing() {
     for words in ["POST / HTTP/1.1", "host: here"] {
-        assert_eq!(Table::new().say(words), Step::Close, "{words}");
+        assert_eq!(Table::new().say(words), Next::Close, "{words}");
     }
 }
 
@@ -479,11 +479,11 @@ fn exec_compares_what_was_watched() {
     );
     table.answer(values(&[Some("1"), None, Some("1")]));
     // It is not read again what is watched already.
-    assert_eq!(table.say("WATCH b a"), Step::Answered);
-    assert_eq!(table.told(), [Value::ok(), Value::ok()]);
+    assert_eq!(table.say("WATCH b a"), Next::Answered);
+    assert_eq!(table.told(), [Reply::ok(), Reply::ok()]);
     table.say("MULTI");
     table.say("SET a 2");
-    assert_eq!(table.told(), [Value::ok(), Value::Simple("QUEUED".into())]);
+    assert_eq!(table.told(), [Reply::ok(), Reply::Simple("QUEUED".into())]);
     let request = table.asks("EXEC");
     let Work::Transaction(operations) = &request.work else {
         panic!("{request:?}")
@@ -491,13 +491,13 @@ fn exec_compares_what_was_watched() {
     assert_eq!(operations[0], Operation::Expect(b"a".to_vec(), Some(b"1".to_vec())));
     assert_eq!(operations[1], Operation::Expect(b"b".to_vec(), None));
     table.answer(Answer::Refused(Refusal::Unexpected { key: b"a".to_vec() }));
-    assert_eq!(table.told(), [Value::NullArray]);
+    assert_eq!(table.told(), [Reply::NullArray]);
     // Nothing is watched any more; nor after DISCARD, nor after UNWATCH.
     for end in [&["MULTI", "DISCARD"][..], &["UNWATCH"]] {
         table.asks("WATCH a");
         table.answer(values(&[None]));
         end.iter()
-            .for_each(|words| assert_eq!(table.say(words), Step::Answered));
+            .for_each(|words| assert_eq!(table.say(words), Next::Answered));
         table.say("MULTI");
         table.say("GET a");
         let request = table.asks("EXEC");
@@ -523,15 +523,15 @@ fn a_cursor_is_a_number_to_the_client_and_a_key_to_the_node() {
         Work::Look(command("SCAN 0 COUNT 1", false))
     );
     table.answer(values(&[Some("*2\r\n$4\r\n6b31\r\n*1\r\n$2\r\nk1\r\n")]));
-    let found = |cursor: &str, keys: Vec<Value>| Value::Array(vec![Value::bulk(cursor), Value::Array(keys)]);
-    assert_eq!(table.told(), [found("1", vec![Value::bulk("k1")])]);
+    let found = |cursor: &str, keys: Vec<Reply>| Reply::Array(vec![Reply::bulk(cursor), Reply::Array(keys)]);
+    assert_eq!(table.told(), [found("1", vec![Reply::bulk("k1")])]);
     assert_eq!(table.asks("SCAN 1").work, Work::Look(command("SCAN 6b31", false)));
     table.answer(values(&[Some("*2\r\n$1\r\n0\r\n*0\r\n")]));
     assert_eq!(table.told(), [found("0", Vec::new())]);
     for wrong in ["SCAN 9", "SCAN x", "SCAN -1"] {
-        assert_eq!(table.say(wrong), Step::Answered);
+        assert_eq!(table.say(wrong), Next::Answered);
         assert!(
-            matches!(&table.told()[0], Value::Error(text) if text.contains("cursor")),
+            matches!(&table.told()[0], Reply::Error(text) if text.contains("cursor")),
             "{wrong}"
         );
     }
@@ -582,7 +582,7 @@ fn the_docs_say_where_each_command_is_taken() {
         let step = table.say(&words);
         let told = table.told();
         let refused = |text: &String| text.contains("unknown command") || text.contains("is not taken");
-        let is_refused = matches!(told.as_slice(), [Value::Error(text)] if refused(text));
+        let is_refused = matches!(told.as_slice(), [Reply::Error(text)] if refused(text));
         assert_eq!(!is_refused, here, "{words}: {step:?}, {told:?}");
     }
 }

@@ -124,7 +124,7 @@ fn node((heartbeat, since): &(Heartbeat, Nanos)) -> (String, String) {
 mod tests {
     use super::super::tests::{check_page, unknown};
     use super::*;
-    use crate::spans::Place;
+    use crate::spans::SpanStage;
 
     #[test]
     fn where_the_time_of_late_requests_went_is_told() {
@@ -136,7 +136,7 @@ mod tests {
             master: Some(NodeId(1)),
             nodes: Vec::new(),
             under_way: 2,
-            account: unknown(Place::Balancer, Place::Network, [0, 3_000_000, 7_000_000]),
+            account: unknown(SpanStage::Balancer, SpanStage::Network, [0, 3_000_000, 7_000_000]),
             clients: (3, 4),
             client_bytes: Bytes::default(),
         };

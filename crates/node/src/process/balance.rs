@@ -16,23 +16,23 @@ use mio::{Events, Poll, Token, Waker};
 use punctual_federation::balancer::Balancer;
 use punctual_federation::front::{Front, FrontAction, FrontEvent};
 use punctual_federation::ids::{FederationId, NodeId};
-use punctual_federation::message::{Answer, Message, Reason, Reply, Request, Said};
+use punctual_federation::message::{Answer, Message, Reason, Reply, Report, Request};
 use punctual_federation::records::RETRY_AFTER;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
 use punctual_server::metrics::Page;
 use punctual_server::resp::request::Request as Words;
 use punctual_server::stream::Ready;
-use punctual_server::subscribers::Told;
+use punctual_server::subscribers::KeyNotice;
 use punctual_units::{Nanos, Time};
 
-use super::clients::{Clients, Wanted};
+use super::clients::{Clients, Intent};
 use super::link::Turn;
 use super::way::Way;
 use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
-use crate::changes::{self, Heard};
+use crate::changes::{self, StreamPosition};
 use crate::figures::BalancerFigures;
-use crate::spans::{Place, Spans};
+use crate::spans::{SpanStage, Spans};
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
 
 /// A node is sent no further request while this many bytes wait for its socket.
@@ -132,7 +132,7 @@ impl Balancing {
             events: VecDeque::new(),
             asked: 0,
             told_by: None,
-            heard: Heard::default(),
+            heard: StreamPosition::default(),
             is_told: false,
             parked: Vec::new(),
             spans: Spans::default(),
@@ -158,7 +158,7 @@ struct NodeWay {
     /// The node at its other end, once it has sent its name.
     node: Option<NodeId>,
     /// The node's state and load, as last received.
-    said: Said,
+    said: Report,
     /// The last end that was reported, so that it is reported once.
     told: Option<String>,
 }
@@ -182,7 +182,7 @@ impl NodeWay {
             way: Way::new(address, token),
             frames: Frames::new(VERSION, FRAME_BYTES_MAX),
             node: None,
-            said: Said::default(),
+            said: Report::default(),
             told: None,
         }
     }
@@ -223,7 +223,7 @@ impl NodeWay {
 }
 
 /// A client's subscription that waits until a node reports changes.
-struct Parked {
+struct PendingSubscription {
     place: usize,
     number: u32,
     words: Words,
@@ -249,11 +249,11 @@ struct Process<O: Os, N: FnMut(String)> {
     /// The node that was asked to report changes of keys, by its number in `ways`; and the position in its stream of
     /// changes.
     told_by: Option<u32>,
-    heard: Heard,
+    heard: StreamPosition,
     /// Whether that node has begun to report.
     is_told: bool,
     /// Clients' subscriptions that wait until a node reports changes.
-    parked: Vec<Parked>,
+    parked: Vec<PendingSubscription>,
     spans: Spans,
     started: Time,
     /// Figures for the page's thread, and the page's address, if there is one.
@@ -407,7 +407,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                     false => Some(self.heard.begins(revision)),
                 };
                 if let Some(missed) = missed {
-                    let missed = (missed > 0).then_some(Told::Missed(missed));
+                    let missed = (missed > 0).then_some(KeyNotice::Missed(missed));
                     self.clients.tell(missed.into_iter().chain(changes::told(changes)));
                 }
             }
@@ -449,10 +449,10 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         match action {
             FrontAction::Send(to, ticket, request) => {
                 if let Some(asked) = self.spans.ticket(request.id) {
-                    self.spans.moves(asked, Place::Network, now);
+                    self.spans.moves(asked, SpanStage::Network, now);
                 }
                 let node = self.named.get(&to).and_then(|number| self.ways.get_mut(number));
-                let (sent, said) = node.map_or((false, Said::default()), |node| {
+                let (sent, said) = node.map_or((false, Report::default()), |node| {
                     (node.send(ticket, &request), node.said)
                 });
                 if !sent {
@@ -478,7 +478,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
 
     fn ask(&mut self, place: usize, request: Request, arrived: Time) {
         self.asked += 1;
-        self.spans.begins(self.asked, &request, Place::Balancer, arrived);
+        self.spans.begins(self.asked, &request, SpanStage::Balancer, arrived);
         self.clients.asked(place, self.asked);
         self.events.push_back(FrontEvent::Request(self.asked, request));
     }
@@ -495,7 +495,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
         let is_told = self.is_told;
         for parked in self.parked.extract_if(.., |parked| is_told || parked.until <= now) {
-            let Parked {
+            let PendingSubscription {
                 place,
                 number,
                 words,
@@ -514,25 +514,25 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         for place in self.clients.due() {
             loop {
                 match self.clients.turn(place, &mut self.scratch, now) {
-                    Wanted::Nothing | Wanted::Over => break,
-                    Wanted::Ask(request, arrived) => self.ask(place, request, arrived),
-                    Wanted::Info(wanted) => {
+                    Intent::Nothing | Intent::Over => break,
+                    Intent::Ask(request, arrived) => self.ask(place, request, arrived),
+                    Intent::Info(wanted) => {
                         let text = self.figures(now).info(&wanted);
                         self.clients.described(place, |out| out.bulk(text.as_bytes()));
                     }
                     // The master is one of the nodes counted, so one is subtracted.
-                    Wanted::Wait(revision) => {
+                    Intent::Wait(revision) => {
                         let nodes = self.front.nodes(now);
                         let have = nodes.filter(|(heartbeat, _)| heartbeat.applied >= revision).count();
                         self.clients
                             .described(place, |out| out.integer(have.saturating_sub(1) as i64));
                     }
-                    Wanted::Subscribe(words, patterns) if self.is_told => {
+                    Intent::Subscribe(words, patterns) if self.is_told => {
                         self.clients.subscribe(place, &words, patterns);
                     }
-                    Wanted::Subscribe(words, patterns) => {
+                    Intent::Subscribe(words, patterns) => {
                         if let Some((number, until)) = self.clients.waits_to_hear(place, now) {
-                            self.parked.push(Parked {
+                            self.parked.push(PendingSubscription {
                                 place,
                                 number,
                                 words,
@@ -541,9 +541,9 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                             });
                         }
                     }
-                    Wanted::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
+                    Intent::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
                     // The balancer finds the master for each transaction, so it replies with its own address.
-                    Wanted::Whereabouts(inquiry) => {
+                    Intent::Whereabouts(inquiry) => {
                         let here = self.clients.reached_at(place);
                         self.clients.described(place, |out| inquiry.answer(here, &[], out));
                     }

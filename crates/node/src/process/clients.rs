@@ -9,19 +9,19 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Reason, Request};
 use punctual_server::cursors::Cursors;
-use punctual_server::login::{Claimed, Login};
-use punctual_server::prover::{CLAIMS_MAX, Claim, Judged, Prover};
+use punctual_server::login::{Login, LoginClaim};
+use punctual_server::prover::{CLAIMS_MAX, PasswordCheck, PasswordClaim, Prover};
 use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Writer};
 use punctual_server::stream::{Ready, Stream};
-use punctual_server::subscribers::{Subscribers, Told, messages, write_message, write_subscription};
+use punctual_server::subscribers::{KeyNotice, Subscribers, messages, write_message, write_subscription};
 use punctual_server::work::Handle;
 use punctual_units::{Nanos, Revision, Time};
 
 use super::link::{Link, Turn};
 use super::places::Places;
 use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
-use crate::conversation::{Conversation, Step};
+use crate::conversation::{Conversation, Next};
 use crate::figures::Bytes;
 use crate::whereabouts::Inquiry;
 
@@ -102,7 +102,7 @@ pub(super) struct Clients {
     cursors: Arc<Cursors>,
     subscribers: Subscribers,
     /// Changes that wait to be delivered.
-    telling: VecDeque<Told>,
+    telling: VecDeque<KeyNotice>,
     /// Unsent bytes of all replies.
     unsent: usize,
     /// Number of replies that were dropped for lack of room.
@@ -212,7 +212,7 @@ impl Clients {
 
     /// Answers the clients whose passwords were checked.
     fn take_judged(&mut self) {
-        for Judged { connection, user } in self.prover.iter().flat_map(Prover::take) {
+        for PasswordCheck { connection, user } in self.prover.iter().flat_map(Prover::take) {
             let client = self.places.get_mut(connection.place);
             if let Some(client) = client.filter(|client| u64::from(client.number) == connection.id) {
                 client.judged(user);
@@ -304,15 +304,15 @@ impl Clients {
     }
 
     /// Queues changes for the subscribers; none if there are no subscribers.
-    pub fn tell(&mut self, told: impl IntoIterator<Item = Told>) {
+    pub fn tell(&mut self, told: impl IntoIterator<Item = KeyNotice>) {
         if !self.hear() {
             return;
         }
         for told in told {
             let is_full = self.telling.len() >= TELLING_MAX;
             match self.telling.back_mut() {
-                Some(Told::Missed(missed)) if is_full => *missed += 1,
-                _ if is_full => self.telling.push_back(Told::Missed(1)),
+                Some(KeyNotice::Missed(missed)) if is_full => *missed += 1,
+                _ if is_full => self.telling.push_back(KeyNotice::Missed(1)),
                 _ => self.telling.push_back(told),
             }
         }
@@ -381,9 +381,9 @@ impl Clients {
     }
 
     /// Reads, answers and sends for a client, up to the next thing that it wants from the loop.
-    pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time) -> Wanted {
+    pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time) -> Intent {
         let Some(client) = self.places.get_mut(place) else {
-            return Wanted::Nothing;
+            return Intent::Nothing;
         };
         client.pause = if self.unsent >= REPLIES_MAX { 0 } else { REPLIES_PAUSE };
         client.kept_max = if self.kept >= REQUESTS_MAX {
@@ -396,7 +396,7 @@ impl Clients {
         self.bytes.read += bytes.read;
         self.bytes.written += bytes.written;
         if let Some(claimed) = client.claimed.take() {
-            let claim = Claim {
+            let claim = PasswordClaim {
                 connection: Handle {
                     place,
                     id: u64::from(client.number),
@@ -420,8 +420,8 @@ impl Clients {
             self.short_of_room.insert(place);
         }
         match wanted {
-            Wanted::Over => self.close(place),
-            Wanted::Nothing if has_more => self.again.push(place),
+            Intent::Over => self.close(place),
+            Intent::Nothing if has_more => self.again.push(place),
             _ => {}
         }
         wanted
@@ -522,7 +522,7 @@ struct Client {
     counted_kept: usize,
     conversation: Conversation,
     /// A password to check before the next request.
-    claimed: Option<Claimed>,
+    claimed: Option<LoginClaim>,
     /// Ticket of the request that the node has.
     pub ticket: Option<u64>,
     /// When that request was read.
@@ -540,7 +540,7 @@ struct Client {
 
 /// The next thing that a client wants from the loop.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum Intent {
     /// Nothing until another event.
     Nothing,
     /// Ask the node; the request was read at that instant.
@@ -630,11 +630,11 @@ impl Client {
     }
 
     /// Reads, answers and sends, up to the next thing that the client wants.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Wanted {
-        self.try_turn(scratch, now).unwrap_or(Wanted::Over)
+    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Intent {
+        self.try_turn(scratch, now).unwrap_or(Intent::Over)
     }
 
-    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> io::Result<Wanted> {
+    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> io::Result<Intent> {
         if self.reads() && self.link.is_readable {
             let (parser, came) = (&mut self.parser, &mut self.came);
             let turn = self.link.read(scratch, |bytes| {
@@ -646,18 +646,18 @@ impl Client {
         let wanted = self.advance(now);
         // A request may be answered at once, and replies that come together are sent together: by the turn that wants
         // nothing, which follows.
-        if self.link.unsent() == 0 || matches!(wanted, Wanted::Nothing) && self.link.flush()? {
+        if self.link.unsent() == 0 || matches!(wanted, Intent::Nothing) && self.link.flush()? {
             self.taken = now;
         }
         let is_done = self.is_closing || self.is_ended && self.waiting.is_empty();
-        if is_done && !self.conversation.is_waiting() && self.link.unsent() == 0 && matches!(wanted, Wanted::Nothing) {
-            return Ok(Wanted::Over);
+        if is_done && !self.conversation.is_waiting() && self.link.unsent() == 0 && matches!(wanted, Intent::Nothing) {
+            return Ok(Intent::Over);
         }
         Ok(wanted)
     }
 
     /// Takes requests one at a time: the next one after the answer to the one before.
-    fn advance(&mut self, now: Time) -> Wanted {
+    fn advance(&mut self, now: Time) -> Intent {
         loop {
             let is_whole = self.broken.is_none() && !self.is_closing;
             let max = match self.conversation.login().is_stranger() {
@@ -678,35 +678,35 @@ impl Client {
                 }
             }
             if self.conversation.is_waiting() || self.link.unsent() > self.pause {
-                return Wanted::Nothing;
+                return Intent::Nothing;
             }
             let Some((words, arrived)) = self.waiting.pop_front() else {
                 if let Some(error) = self.broken.take() {
                     Writer::new(&mut self.link.out, self.conversation.version()).error(&error);
                     self.is_closing = true;
                 }
-                return Wanted::Nothing;
+                return Intent::Nothing;
             };
             self.waiting_bytes -= words.bytes();
             match self.conversation.take(&words, arrived, now, &mut self.link.out) {
-                Step::Answered => {}
-                Step::Close => {
+                Next::Answered => {}
+                Next::Close => {
                     self.is_closing = true;
                     self.waiting.clear();
                     self.waiting_bytes = 0;
                 }
-                Step::Ask(request) => {
+                Next::Ask(request) => {
                     self.arrived = arrived;
-                    return Wanted::Ask(request, arrived);
+                    return Intent::Ask(request, arrived);
                 }
-                Step::Info(sections) => return Wanted::Info(sections),
-                Step::Wait(revision) => return Wanted::Wait(revision),
-                Step::Whereabouts(inquiry) => return Wanted::Whereabouts(inquiry),
-                Step::Subscribe(words, patterns) => return Wanted::Subscribe(words, patterns),
-                Step::Unsubscribe(words, patterns) => return Wanted::Unsubscribe(words, patterns),
-                Step::Check(claimed) => {
+                Next::Info(sections) => return Intent::Info(sections),
+                Next::Wait(revision) => return Intent::Wait(revision),
+                Next::Whereabouts(inquiry) => return Intent::Whereabouts(inquiry),
+                Next::Subscribe(words, patterns) => return Intent::Subscribe(words, patterns),
+                Next::Unsubscribe(words, patterns) => return Intent::Unsubscribe(words, patterns),
+                Next::Check(claimed) => {
                     self.claimed = Some(claimed);
-                    return Wanted::Nothing;
+                    return Intent::Nothing;
                 }
             }
         }
@@ -716,7 +716,7 @@ impl Client {
     pub fn answered(&mut self, answer: Answer, now: Time) -> Option<Request> {
         self.ticket = None;
         match self.conversation.answered(answer, now, &mut self.link.out) {
-            Step::Ask(request) => Some(request),
+            Next::Ask(request) => Some(request),
             _ => None,
         }
     }
@@ -773,8 +773,8 @@ mod tests {
         for place in clients.due() {
             loop {
                 match clients.turn(place, &mut Vec::new(), Time::ZERO) {
-                    Wanted::Ask(request, _) => asked.push((place, request)),
-                    Wanted::Nothing | Wanted::Over => break,
+                    Intent::Ask(request, _) => asked.push((place, request)),
+                    Intent::Nothing | Intent::Over => break,
                     other => panic!("{other:?}"),
                 }
             }
@@ -1042,7 +1042,7 @@ mod tests {
         let mut scratch = Vec::new();
         loop {
             client.link.is_readable = true;
-            if let Wanted::Info(_) = client.turn(&mut scratch, Time::ZERO) {
+            if let Intent::Info(_) = client.turn(&mut scratch, Time::ZERO) {
                 break;
             }
         }
@@ -1062,7 +1062,7 @@ mod tests {
         // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
         loop {
             let wanted = client.turn(&mut scratch, Time::ZERO);
-            assert!(matches!(wanted, Wanted::Nothing));
+            assert!(matches!(wanted, Intent::Nothing));
             match client.link.unsent() {
                 0 if !client.has_more() => break,
                 _ => client.link.is_writable = true,

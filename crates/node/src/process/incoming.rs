@@ -6,18 +6,18 @@ use punctual_federation::action::Event;
 use punctual_federation::ids::Member;
 use punctual_federation::message::{Heartbeat, Message};
 use punctual_os::Os;
-use punctual_server::subscribers::Told;
+use punctual_server::subscribers::KeyNotice;
 use punctual_store::engine::Engine;
 
-use super::peers::{Heard, Named, PeerGone, PeerIn};
-use super::requests::Passed;
+use super::peers::{PeerGone, PeerIn, PeerPacket, Sender};
+use super::requests::ForwardedRequest;
 use super::{BEATS_MAX, Process};
 use crate::changes;
-use crate::seen::Seen;
-use crate::spans::Place;
+use crate::seen::TimedNotice;
+use crate::spans::SpanStage;
 use crate::wire::Packet;
 
-impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     pub(super) fn accept(&mut self) {
         let now = self.os.now();
         let access = &self.access;
@@ -41,17 +41,17 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         );
         let (mut greets, mut begins_to_hear, mut readings) = (false, false, Vec::new());
         let turn = peer.turn(&mut self.scratch, self.setup.federation, |heard| match heard {
-            Heard::Front => greets = true,
-            Heard::Hear => begins_to_hear = true,
-            Heard::Message(from, message) => events.push_back(Event::Message(from, message)),
-            Heard::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
-            Heard::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
-            Heard::Request(ticket, request) => {
+            PeerPacket::Front => greets = true,
+            PeerPacket::Hear => begins_to_hear = true,
+            PeerPacket::Message(from, message) => events.push_back(Event::Message(from, message)),
+            PeerPacket::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
+            PeerPacket::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
+            PeerPacket::Request(ticket, request) => {
                 *asked += 1;
                 let connection = number;
                 passed.insert(
                     *asked,
-                    Passed {
+                    ForwardedRequest {
                         place,
                         connection,
                         ticket,
@@ -62,7 +62,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     readings.push((*asked, request));
                     return;
                 }
-                spans.begins(*asked, &request, Place::Queue, os.now());
+                spans.begins(*asked, &request, SpanStage::Queue, os.now());
                 events.push_back(Event::Request(*asked, request));
             }
         });
@@ -75,8 +75,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             peer.push(&Packet::Changed(self.node.applied(), Vec::new()));
         }
         let node = match peer.from {
-            Some(Named::Node(from)) => Some(from.node),
-            Some(Named::Front) | None => None,
+            Some(Sender::Node(from)) => Some(from.node),
+            Some(Sender::Front) | None => None,
         };
         if let Some(node) = node.filter(|_| was.is_none()) {
             self.peers.latest.insert(node, number);
@@ -118,7 +118,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             Event::Installed(revision, _) => {
                 // Balancers find the gap by the revisions.
                 let entries = revision.0.saturating_sub(self.node.applied().0);
-                self.clients.tell([Told::Missed(entries)]);
+                self.clients.tell([KeyNotice::Missed(entries)]);
                 return;
             }
             _ => return,
@@ -146,7 +146,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// Reports to a process with the same name as another that the name is taken, on the connection that it has
     /// dialled. An address by name would lead to the other process.
     pub(super) fn tell_namesake(&mut self, member: Member, message: &Message) {
-        let is_it = |peer: &PeerIn| peer.from == Some(Named::Node(member)) && peer.link.unsent() == 0;
+        let is_it = |peer: &PeerIn| peer.from == Some(Sender::Node(member)) && peer.link.unsent() == 0;
         for (_, peer) in self.peers.incoming.iter_mut().filter(|(_, peer)| is_it(peer)) {
             peer.push(&Packet::Message(message.clone()));
         }
@@ -156,7 +156,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     /// instead.
     pub(super) fn tell_fronts(&mut self, mut heartbeat: Heartbeat) {
         heartbeat.said.at = self.os.since_boot();
-        let is_front = |peer: &PeerIn| peer.from == Some(Named::Front) && peer.link.unsent() < BEATS_MAX;
+        let is_front = |peer: &PeerIn| peer.from == Some(Sender::Front) && peer.link.unsent() < BEATS_MAX;
         for (_, front) in self.peers.incoming.iter_mut().filter(|(_, peer)| is_front(peer)) {
             front.push(&Packet::Message(Message::Heartbeat(heartbeat)));
         }

@@ -28,10 +28,10 @@ use super::reports::LastReport;
 use super::requests::Requests;
 use super::telling::FiguresPage;
 use super::temporal::TemporalObjects;
-use super::{Access, CLIENTS, Control, PEERS, Process, Turned, WAKER};
-use crate::bound::{Asked, Bound, Outcome};
+use super::{Access, BoundControl, CLIENTS, NodeControl, PEERS, Process, WAKER};
+use crate::bound::{Bound, DelayTarget, Outcome};
 use crate::own::OwnReading;
-use crate::seen::Seen;
+use crate::seen::TimedNotice;
 use crate::sensing::Temporal;
 use crate::stores::{Failed, Stores};
 use crate::wire::Packet;
@@ -104,7 +104,7 @@ pub struct Listening {
     /// The page of figures for Prometheus, if there is one.
     pub page: Option<Page>,
     /// Target of the control law that sets the backlog's bound, and where its model and decisions are left.
-    pub bound: Option<(Asked, Arc<Mutex<Outcome>>)>,
+    pub bound: Option<(DelayTarget, Arc<Mutex<Outcome>>)>,
     /// Figures of tasks in this process, if there are any; shown with the node's own.
     pub tasks: Option<Arc<Tasks>>,
     /// Objects that tasks of this process set; the loop takes their values whenever it wakes, at each heartbeat at the
@@ -147,7 +147,7 @@ impl Listening {
         Ok((clients.map_err(io("the address"))?, peers.map_err(io("the address"))?))
     }
 
-    /// The waker that has the loop look at its [`Control`].
+    /// The waker that has the loop look at its [`NodeControl`].
     pub fn waker(&self) -> Arc<Waker> {
         Arc::clone(&self.waker)
     }
@@ -162,8 +162,8 @@ impl Listening {
         log: PathBuf,
         replica: impl Into<Arc<Replica<E, O>>>,
         os: O,
-        control: Receiver<Control>,
-        tell: impl FnMut(Seen),
+        control: Receiver<NodeControl>,
+        tell: impl FnMut(TimedNotice),
     ) -> Result<(), NodeError> {
         let replica = replica.into();
         let temporal = Temporal {
@@ -179,7 +179,7 @@ impl Listening {
             .map_err(io("the thread that checks passwords"))?;
         let now = os.now();
         let mut node = Node::new(setup, replica.revision(), replica.upto(), replica.reign()?, now);
-        let turned = self.bound.map(|(asked, outcome)| Turned {
+        let turned = self.bound.map(|(asked, outcome)| BoundControl {
             bound: Bound::new(asked, node.machine(now).offers(), now),
             cpu: Nanos::ZERO,
             outcome,

@@ -9,11 +9,11 @@ use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 use punctual_federation::action::{Ask, Event, LogAnswer, Ticket};
 use punctual_federation::entry::Entry;
-use punctual_federation::follower::{BUFFER_MAX, Placed};
+use punctual_federation::follower::{BUFFER_MAX, NumberedEntry};
 use punctual_federation::ids::{FederationId, Revision};
 use punctual_federation::message::Stop;
 use punctual_logs::frame::{self, Frames};
-use punctual_logs::socket::{FRAME_BYTES_MAX, NumberedAnswer, NumberedQuestion, Question, Said, VERSION, WAIT_MAX};
+use punctual_logs::socket::{FRAME_BYTES_MAX, NumberedAnswer, NumberedQuestion, Question, Response, VERSION, WAIT_MAX};
 use punctual_logs::{ENTRY_BYTES_MAX, FORMAT, Identity, LogError};
 use punctual_server::stream::Ready;
 use punctual_units::{Nanos, Time};
@@ -205,34 +205,34 @@ impl LogLink {
 }
 
 /// Translates an answer of the log into an event.
-fn event(ticket: Ticket, after: Revision, said: Result<Said, LogError>, federation: FederationId) -> Option<Event> {
+fn event(ticket: Ticket, after: Revision, said: Result<Response, LogError>, federation: FederationId) -> Option<Event> {
     let answer = match said {
         Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. } | LogError::Gone)) => {
             return Some(Event::Unreadable(Stop::Log(error)));
         }
         _ if ticket == OPENING => return None,
         Err(error) => Err(error),
-        Ok(Said::Appended(appended)) => Ok(LogAnswer::Appended(appended)),
-        Ok(Said::Trimmed) => Ok(LogAnswer::Trimmed),
-        Ok(Said::Read { entries, last }) => match placed(after, &entries, federation) {
+        Ok(Response::Appended(appended)) => Ok(LogAnswer::Appended(appended)),
+        Ok(Response::Trimmed) => Ok(LogAnswer::Trimmed),
+        Ok(Response::Read { entries, last }) => match placed(after, &entries, federation) {
             Ok(entries) => Ok(LogAnswer::Read { entries, last }),
             Err(stop) => return Some(Event::Unreadable(stop)),
         },
         // An empty answer does not show that the log is there: the state machine reads the log after a silence.
-        Ok(Said::Watched(entries)) if entries.is_empty() => return None,
-        Ok(Said::Watched(entries)) => {
+        Ok(Response::Watched(entries)) if entries.is_empty() => return None,
+        Ok(Response::Watched(entries)) => {
             return Some(match placed(after, &entries, federation) {
                 Ok(entries) => Event::Watched(entries),
                 Err(stop) => Event::Unreadable(stop),
             });
         }
-        Ok(Said::Opened(_)) => Err(LogError::NoAnswer),
+        Ok(Response::Opened(_)) => Err(LogError::NoAnswer),
     };
     Some(Event::Log(ticket, answer))
 }
 
 /// Decodes entries, which follow the revision `after`.
-fn placed(after: Revision, entries: &[Vec<u8>], federation: FederationId) -> Result<Vec<Placed>, Stop> {
+fn placed(after: Revision, entries: &[Vec<u8>], federation: FederationId) -> Result<Vec<NumberedEntry>, Stop> {
     let placed = (after.0 + 1..).map(Revision).zip(entries);
     let entry =
         |(revision, bytes): (Revision, &Vec<u8>)| Ok((revision, Arc::new(Entry::decode(bytes, revision, federation)?)));

@@ -47,7 +47,7 @@ use self::requests::Requests;
 use self::telling::FiguresPage;
 use self::temporal::TemporalObjects;
 use crate::bound::{Bound, Outcome};
-use crate::seen::{Seen, What};
+use crate::seen::{TimedNotice, What};
 use crate::stores::{Stores, Task};
 use crate::wire::{Packet, Readings, VERSION};
 
@@ -98,7 +98,7 @@ const OUT: usize = 1 << 33;
 
 /// A command to the node from the process that started it.
 #[derive(Clone, Debug)]
-pub enum Control {
+pub enum NodeControl {
     /// Addresses of peers, by node number; replaces known ones.
     Peers(BTreeMap<NodeId, PeerAddress>),
     /// Take no new requests (`federation::action::Event::Pause`).
@@ -112,14 +112,14 @@ pub enum Control {
 }
 
 /// The control law that sets the backlog's bound, and where its decisions are left.
-struct Turned {
+struct BoundControl {
     bound: Bound,
     /// CPU time spent on closing periods so far.
     cpu: Nanos,
     outcome: Arc<Mutex<Outcome>>,
 }
 
-struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
+struct Process<E: Engine, O: Os, T: FnMut(TimedNotice)> {
     poll: Poll,
     access: Access,
     clients: Clients,
@@ -131,7 +131,7 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     stores: Stores,
     requests: Requests,
     events: VecDeque<Event>,
-    control: Receiver<Control>,
+    control: Receiver<NodeControl>,
     last_report: LastReport,
     /// When the node, which has left, ends.
     left: Option<Time>,
@@ -147,13 +147,13 @@ struct Process<E: Engine, O: Os, T: FnMut(Seen)> {
     started: Time,
     page: FiguresPage,
     /// The control law that sets the backlog's bound, if there is one.
-    turned: Option<Turned>,
+    turned: Option<BoundControl>,
     /// Figures of tasks in this process.
     tasks: Option<Arc<Tasks>>,
     tell: T,
 }
 
-impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     fn run(mut self) -> Result<(), NodeError> {
         let mut events = Events::with_capacity(1024);
         let mut looked = self.os.now();
@@ -395,7 +395,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
     fn obey(&mut self) {
         while let Ok(control) = self.control.try_recv() {
             match control {
-                Control::Peers(addresses) => {
+                NodeControl::Peers(addresses) => {
                     for (node, address) in addresses {
                         if node != self.setup.me.node {
                             let token = Token(OUT + node.0 as usize);
@@ -404,10 +404,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                         }
                     }
                 }
-                Control::Pause => self.events.push_back(Event::Pause),
-                Control::Resume => self.events.push_back(Event::Resume),
-                Control::Leave => self.events.push_back(Event::Leave),
-                Control::End => self.ends = Some(Ok(())),
+                NodeControl::Pause => self.events.push_back(Event::Pause),
+                NodeControl::Resume => self.events.push_back(Event::Resume),
+                NodeControl::Leave => self.events.push_back(Event::Leave),
+                NodeControl::End => self.ends = Some(Ok(())),
             }
         }
     }

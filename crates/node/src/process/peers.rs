@@ -183,14 +183,14 @@ impl PeerOut {
 
 /// The process at the other end of a connection, by its first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum Sender {
     Node(Member),
     Front,
 }
 
 /// A packet from a connection that another process has dialled.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum PeerPacket {
     /// A balancer is at the other end.
     Front,
     /// A message of a peer's state machine.
@@ -210,7 +210,7 @@ pub(super) struct PeerIn {
     pub link: Link<Stream>,
     frames: Frames,
     /// Process at the other end, once it has sent its name.
-    pub from: Option<Named>,
+    pub from: Option<Sender>,
     /// Address of the node for clients, if the other end is a node.
     pub clients: Option<SocketAddr>,
     /// Whether the other end gets changes of keys.
@@ -261,7 +261,7 @@ impl PeerIn {
         &mut self,
         scratch: &mut Vec<u8>,
         federation: FederationId,
-        mut take: impl FnMut(Heard),
+        mut take: impl FnMut(PeerPacket),
     ) -> Result<bool, PeerGone> {
         if self.link.unsent() > UNSENT_PAUSE {
             return Ok(false); // too many answers are unsent: see `has_more`
@@ -274,22 +274,24 @@ impl PeerIn {
                     return Err(PeerGone::OtherFederation(theirs));
                 }
                 (Packet::Hello { from, clients, .. }, None) => {
-                    self.is(Named::Node(from));
+                    self.is(Sender::Node(from));
                     self.clients = reached(clients, self.link.stream.socket().peer_addr());
                 }
                 (Packet::Front, None) => {
-                    self.is(Named::Front);
-                    take(Heard::Front);
+                    self.is(Sender::Front);
+                    take(PeerPacket::Front);
                 }
                 // With two names, the end of the connection would be reported for neither node.
                 (Packet::Hello { .. } | Packet::Front, Some(_)) => return Err(PeerGone::SecondName),
-                (Packet::Message(message), Some(Named::Node(from))) => take(Heard::Message(from.node, message)),
-                (Packet::Readings(reports), Some(Named::Node(from))) => take(Heard::Readings(from.node, reports)),
-                (Packet::Taken(stamp, taken), Some(Named::Node(from))) => take(Heard::Taken(from.node, stamp, taken)),
-                (Packet::Request(ticket, request), Some(Named::Front)) => take(Heard::Request(ticket, request)),
-                (Packet::Hear, Some(Named::Front)) => {
+                (Packet::Message(message), Some(Sender::Node(from))) => take(PeerPacket::Message(from.node, message)),
+                (Packet::Readings(reports), Some(Sender::Node(from))) => take(PeerPacket::Readings(from.node, reports)),
+                (Packet::Taken(stamp, taken), Some(Sender::Node(from))) => {
+                    take(PeerPacket::Taken(from.node, stamp, taken))
+                }
+                (Packet::Request(ticket, request), Some(Sender::Front)) => take(PeerPacket::Request(ticket, request)),
+                (Packet::Hear, Some(Sender::Front)) => {
                     self.hears = true;
-                    take(Heard::Hear);
+                    take(PeerPacket::Hear);
                 }
                 (_, None) => return Err(PeerGone::NoName),
                 (_, Some(_)) => return Err(PeerGone::OutOfPlace),
@@ -304,7 +306,7 @@ impl PeerIn {
         }
     }
 
-    fn is(&mut self, named: Named) {
+    fn is(&mut self, named: Sender) {
         self.from = Some(named);
         self.frames.allow(FRAME_BYTES_MAX);
     }
@@ -370,7 +372,7 @@ mod tests {
         let (mut peer, ..) = come();
         assert!(!peer.is_stalled(Time::ZERO + NAME_WITHIN));
         assert!(peer.is_stalled(Time::ZERO + NAME_WITHIN + Nanos(1)));
-        peer.is(Named::Front);
+        peer.is(Sender::Front);
         assert!(!peer.is_stalled(Time::MAX), "it need not ask");
         peer.push(&Packet::Front);
         assert!(!peer.is_stalled(Time::ZERO + STALLED_MAX));

@@ -8,7 +8,7 @@ use punctual_store::engine::Engine;
 use punctual_units::Time;
 
 use super::{COPY_TOLD_EVERY, Process};
-use crate::seen::{Seen, What};
+use crate::seen::{TimedNotice, What};
 
 /// The state of the node that was reported last.
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub(super) struct LastReport {
     copy_at: Time,
 }
 
-impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     /// Reports the copy that the node receives: at its beginning, and every `COPY_TOLD_EVERY`.
     pub(super) fn tell_of_copy(&mut self, image: &Image, now: Time) {
         if image.after.is_none() {
@@ -61,7 +61,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
 
     pub(super) fn seen(&mut self, what: What) {
         let at = self.os.now();
-        (self.tell)(Seen { at, what });
+        (self.tell)(TimedNotice { at, what });
     }
 
     pub(super) fn note(&mut self, text: String) {

@@ -10,15 +10,15 @@ use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::Time;
 
-use super::clients::{SHORT_MAX, Wanted, fits, unkept};
+use super::clients::{Intent, SHORT_MAX, fits, unkept};
 use super::{FRONT_REPLIES_MAX, MAKER, Process, SWEEP_WITHIN, SWEEPER};
-use crate::seen::Seen;
-use crate::spans::{Place, Spans};
+use crate::seen::TimedNotice;
+use crate::spans::{SpanStage, Spans};
 use crate::wire::Packet;
 
 /// A request that a balancer has passed on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Passed {
+pub(super) struct ForwardedRequest {
     pub(super) place: usize,
     /// Number of the connection, because slots are reused.
     pub(super) connection: u32,
@@ -33,7 +33,7 @@ pub(super) struct Requests {
     /// Number of requests so far, and the last ticket.
     pub(super) asked: u64,
     /// Requests that balancers have passed on, by their tickets here.
-    pub(super) passed: BTreeMap<u64, Passed>,
+    pub(super) passed: BTreeMap<u64, ForwardedRequest>,
     pub(super) spans: Spans,
     /// Tickets of the master's present batch that belong to clients and balancers of this node.
     pub(super) batch: Vec<u64>,
@@ -45,7 +45,7 @@ pub(super) struct Requests {
     pub(super) sweeps: bool,
 }
 
-impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     /// Reads, answers and sends whatever clients' connections can at present.
     pub(super) fn serve(&mut self) {
         let now = self.os.now();
@@ -53,23 +53,23 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         for place in self.clients.due() {
             loop {
                 match self.clients.turn(place, &mut self.scratch, now) {
-                    Wanted::Nothing | Wanted::Over => break,
-                    Wanted::Ask(request, arrived) => {
+                    Intent::Nothing | Intent::Over => break,
+                    Intent::Ask(request, arrived) => {
                         self.requests.asked += 1;
                         self.clients.asked(place, self.requests.asked);
                         self.begin(self.requests.asked, request, arrived, now);
                     }
-                    Wanted::Info(sections) => {
+                    Intent::Info(sections) => {
                         let text = self.figures(now).info(&sections);
                         self.clients.described(place, |out| out.bulk(text.as_bytes()));
                     }
-                    Wanted::Wait(revision) => {
+                    Intent::Wait(revision) => {
                         let count = self.node.have(revision, now);
                         self.clients.described(place, |out| out.integer(count as i64));
                     }
-                    Wanted::Subscribe(words, patterns) => self.clients.subscribe(place, &words, patterns),
-                    Wanted::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
-                    Wanted::Whereabouts(inquiry) => {
+                    Intent::Subscribe(words, patterns) => self.clients.subscribe(place, &words, patterns),
+                    Intent::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
+                    Intent::Whereabouts(inquiry) => {
                         let (master, others) = self.whereabouts(place, now);
                         self.clients
                             .described(place, |out| inquiry.answer(master, &others, out));
@@ -84,7 +84,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         if request.work.is_of_memory() {
             self.sense(ticket, request, now);
         } else {
-            self.requests.spans.begins(ticket, &request, Place::Queue, arrived);
+            self.requests.spans.begins(ticket, &request, SpanStage::Queue, arrived);
             self.events.push_back(Event::Request(ticket, request));
         }
     }

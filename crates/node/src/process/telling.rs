@@ -15,11 +15,11 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use super::{NodeError, Process, io};
-use crate::bound::{Outcome as Learned, Told};
-use crate::figures::{Figures, Objects, Peer, Turned};
-use crate::seen::Seen;
-use crate::spans::Place;
-use crate::stores::Done;
+use crate::bound::{BoundMode, Outcome as Learned};
+use crate::figures::{BoundFigures, Figures, Objects, Peer};
+use crate::seen::TimedNotice;
+use crate::spans::SpanStage;
+use crate::stores::TaskResult;
 
 /// Figures for the page's thread, if there is a page.
 pub(super) struct FiguresPage {
@@ -63,7 +63,7 @@ impl PageThread {
     }
 }
 
-impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     /// Ends the span of a client's request that has an answer.
     pub(super) fn ends(&mut self, ticket: u64, answer: &Answer, now: Time) {
         let ended = self.requests.spans.ends(ticket, answer, now);
@@ -86,7 +86,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         match action {
             Action::Query(asked, ..) | Action::Look(asked, _) => {
                 if let Some((Caller::Client(ticket), _)) = self.node.asked_by(*asked) {
-                    self.requests.spans.moves(ticket, Place::Lock, now);
+                    self.requests.spans.moves(ticket, SpanStage::Lock, now);
                     self.requests.querying.insert(*asked, ticket);
                 }
             }
@@ -95,40 +95,40 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
                     .iter()
                     .filter_map(|request| self.requests.spans.ticket(request.id));
                 self.requests.batch = tickets.collect();
-                self.batch_moves(Place::Lock, now);
+                self.batch_moves(SpanStage::Lock, now);
             }
-            Action::Apply(..) if self.node.is_master() => self.batch_moves(Place::Lock, now),
+            Action::Apply(..) if self.node.is_master() => self.batch_moves(SpanStage::Lock, now),
             Action::Send(_, Message::PassedOn(request)) => {
                 if let Some(ticket) = self.requests.spans.ticket(request.id) {
-                    self.requests.spans.moves(ticket, Place::Network, now);
+                    self.requests.spans.moves(ticket, SpanStage::Network, now);
                 }
             }
             _ => {}
         }
     }
 
-    fn batch_moves(&mut self, to: Place, at: Time) {
+    fn batch_moves(&mut self, to: SpanStage, at: Time) {
         for ticket in &self.requests.batch {
             self.requests.spans.moves(*ticket, to, at);
         }
     }
 
     /// Moves requests to their next stage when a thread of the store has finished a task.
-    pub(super) fn worked(&mut self, done: &Done) {
+    pub(super) fn worked(&mut self, done: &TaskResult) {
         match &done.result {
             Ok(Event::Queried(asked, ..)) => {
                 if let Some(ticket) = self.requests.querying.remove(asked) {
-                    self.requests.spans.moves(ticket, Place::Store, done.begun);
-                    self.requests.spans.moves(ticket, Place::Queue, done.ended);
+                    self.requests.spans.moves(ticket, SpanStage::Store, done.begun);
+                    self.requests.spans.moves(ticket, SpanStage::Queue, done.ended);
                 }
             }
             Ok(Event::Executed(..)) => {
-                self.batch_moves(Place::Store, done.begun);
-                self.batch_moves(Place::Log, done.ended);
+                self.batch_moves(SpanStage::Store, done.begun);
+                self.batch_moves(SpanStage::Log, done.ended);
             }
             Ok(Event::Applied(_)) if self.node.is_master() => {
-                self.batch_moves(Place::Store, done.begun);
-                self.batch_moves(Place::Queue, done.ended);
+                self.batch_moves(SpanStage::Store, done.begun);
+                self.batch_moves(SpanStage::Queue, done.ended);
             }
             _ => {}
         }
@@ -166,7 +166,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
             replies: (self.clients.unsent(), self.clients.unkept + self.requests.unkept),
             client_bytes: self.clients.bytes,
             peer_bytes: self.peers.bytes,
-            turned: self.turned.as_ref().map(|turned| Turned {
+            turned: self.turned.as_ref().map(|turned| BoundFigures {
                 mode: turned.bound.mode(),
                 target: turned.bound.target(),
                 delay: turned.bound.delay(),
@@ -185,19 +185,19 @@ impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
         let began = thread_cpu_time();
         let told = turned.bound.close(self.node.machine(now), &report, now);
         turned.cpu += thread_cpu_time() - began;
-        if turned.bound.learned().is_some() && matches!(told, Some(Told::Follows)) {
+        if turned.bound.learned().is_some() && matches!(told, Some(BoundMode::Follows)) {
             *turned.outcome.lock().unwrap_or_else(PoisonError::into_inner) = turned.bound.outcome();
         }
         let target = turned.bound.target();
         self.seen_of_bound(told, target);
     }
 
-    fn seen_of_bound(&mut self, told: Option<Told>, target: Nanos) {
+    fn seen_of_bound(&mut self, told: Option<BoundMode>, target: Nanos) {
         let Some(told) = told else { return };
         self.note(match told {
-            Told::Learns => "the node is loaded, and learns how its delay follows the bound of its backlog".into(),
-            Told::Follows => format!("the bound of the backlog is turned so that the mean delay is {target}"),
-            Told::Rests(why) => {
+            BoundMode::Learns => "the node is loaded, and learns how its delay follows the bound of its backlog".into(),
+            BoundMode::Follows => format!("the bound of the backlog is turned so that the mean delay is {target}"),
+            BoundMode::Rests(why) => {
                 format!("the bound of the backlog stays as it is: {why}; the node admits by forecast as before")
             }
         });

@@ -15,7 +15,7 @@ use punctual_units::{Nanos, Revision, Time};
 use super::{MAKER, Process};
 use crate::making::Maker;
 use crate::own::OwnReading;
-use crate::seen::Seen;
+use crate::seen::TimedNotice;
 use crate::sensing::{Latest, Sensing, Set, Temporal};
 
 /// Temporal objects that clients and tasks of this node set.
@@ -50,7 +50,7 @@ pub(super) struct Waiting {
     deadline: Time,
 }
 
-impl<E: Engine + 'static, O: Os, T: FnMut(Seen)> Process<E, O, T> {
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     /// Answers from this node's memory; later, if an object has to be created first.
     pub(super) fn sense(&mut self, ticket: u64, request: Request, now: Time) {
         let deadline = now + request.time_left;

@@ -210,7 +210,7 @@ impl World {
                     );
                 }
             }
-            let Exchanged { sent, .. } = member.sensing.exchanged(NodeId(1 - node as u32));
+            let ExchangeCounts { sent, .. } = member.sensing.exchanged(NodeId(1 - node as u32));
             let accounted = sent.installed + sent.superseded + sent.pending + sent.in_flight;
             prop_assert_eq!(sent.offered, accounted);
         }
@@ -308,5 +308,5 @@ fn what_is_older_too_long_or_of_another_node_is_not_taken() {
     member
         .sensing
         .received(&member.store, NodeId(1), &[foreign], now, since_boot);
-    assert_eq!(member.sensing.turned, Turned { unmade: 0, refused: 1 });
+    assert_eq!(member.sensing.turned, RejectedReports { unmade: 0, refused: 1 });
 }

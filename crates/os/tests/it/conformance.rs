@@ -145,7 +145,7 @@ fn planted_faults_are_caught() {
         (Fault::Skewed, Violation::Backwards),
     ];
     for (fault, violation) in planted {
-        let verdict = |seed| check(&Planted(VirtualOs::new(seed), fault));
+        let verdict = |seed| check(&FaultyOs(VirtualOs::new(seed), fault));
         let caught = (0..SEEDS).any(|seed| verdict(seed) == Err(violation));
         assert!(caught, "{fault:?}: {:?} with seed 0", verdict(0));
     }
@@ -155,17 +155,17 @@ fn planted_faults_are_caught() {
 fn planted_fault_a_lock_that_polls_does_not_inherit() {
     explore(0..SEEDS, |os| {
         let runs_as = |thread| os.runs_as(thread);
-        let found = check_inheritance(&Planted(os.clone(), Fault::Polls), Nanos::from_millis(10), runs_as);
+        let found = check_inheritance(&FaultyOs(os.clone(), Fault::Polls), Nanos::from_millis(10), runs_as);
         assert_eq!(found, Err(Violation::NotInherited));
     });
 }
 
 /// A virtual system with a fault.
 #[derive(Clone)]
-struct Planted(VirtualOs, Fault);
+struct FaultyOs(VirtualOs, Fault);
 
 struct PlantedLock<T> {
-    os: Planted,
+    os: FaultyOs,
     lock: VirtualLock<()>,
     holder: AtomicI32,
     data: UnsafeCell<T>,
@@ -189,7 +189,7 @@ impl<T: Send> Lock<T> for PlantedLock<T> {
         Self: 'l;
 
     fn lock(&self) -> PlantedGuard<'_, T> {
-        let Planted(os, fault) = &self.os;
+        let FaultyOs(os, fault) = &self.os;
         let me = os.this_thread().0;
         let held = match fault {
             Fault::Open => None,
@@ -269,7 +269,7 @@ impl Park for PlantedParker {
     }
 }
 
-impl Clock for Planted {
+impl Clock for FaultyOs {
     fn now(&self) -> Time {
         let error = match self.1 {
             Fault::Skewed => Nanos(self.0.this_thread().0 as u64 * 1_000),
@@ -279,7 +279,7 @@ impl Clock for Planted {
     }
 }
 
-impl Os for Planted {
+impl Os for FaultyOs {
     type Lock<T: Send> = PlantedLock<T>;
     type Parker = PlantedParker;
 

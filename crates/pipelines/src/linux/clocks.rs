@@ -19,7 +19,7 @@ use punctual_workload::TaskGoal;
 use super::PipelineError;
 use super::coordinator::WATTS;
 use super::panel::Panel;
-use super::shared::Shared;
+use super::shared::Segment;
 use crate::{TardinessOf, TardinessSince};
 
 /// Greatest number of clock steps per domain from which tables are made, the lowest and the highest among them: a tenth
@@ -44,17 +44,17 @@ pub struct ClockOptions {
 
 /// Reads the state of the thread that sets clocks.
 #[derive(Clone, Debug)]
-pub struct ClockHand(Arc<Mutex<Told>>);
+pub struct ClockHand(Arc<Mutex<ClockState>>);
 
 #[derive(Debug, Default)]
-struct Told {
+struct ClockState {
     log: Option<ClockLog>,
     refused: Option<Refusal>,
     set: Vec<(KnobId, Hertz)>,
 }
 
 impl ClockHand {
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn told(&self) -> MutexGuard<'_, ClockState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,7 +75,7 @@ impl ClockHand {
 }
 
 /// Opens the machine whose clocks are to be set; `machine` lists its domains, if the caller knows them.
-pub(super) fn open(options: &ClockOptions, shared: &Shared, machine: Option<&Cores>) -> Result<LinuxMachine, Refusal> {
+pub(super) fn open(options: &ClockOptions, shared: &Segment, machine: Option<&Cores>) -> Result<LinuxMachine, Refusal> {
     let none = |why: &str| Refusal {
         what: "setting clocks beneath the pipeline".into(),
         why: why.into(),
@@ -103,7 +103,7 @@ pub(super) fn open(options: &ClockOptions, shared: &Shared, machine: Option<&Cor
 }
 
 /// The clock domains of a pipeline's cores, in the order of its cores; `None` if a core has none.
-pub(super) fn domains_of(shared: &Shared, tree: &KernelTree) -> Option<Vec<Domain>> {
+pub(super) fn domains_of(shared: &Segment, tree: &KernelTree) -> Option<Vec<Domain>> {
     let policies = cpufreq::policies(tree);
     let top = policies.iter().map(|(_, offer)| offer.top()).max()?;
     let of = |core: CoreId| policies.iter().position(|(cores, _)| cores.contains(&core));
@@ -154,7 +154,7 @@ pub(super) struct Turning {
 
 impl Turning {
     pub(super) fn start(
-        shared: &Shared,
+        shared: &Segment,
         machine: LinuxMachine,
         cores: &Cores,
         options: &ClockOptions,
@@ -218,7 +218,7 @@ impl Drop for Turning {
 }
 
 /// Knob and steps of each domain of the coordinator's cores.
-fn domains(shared: &Shared, machine: &LinuxMachine, cores: &Cores) -> Vec<ClockDomain> {
+fn domains(shared: &Segment, machine: &LinuxMachine, cores: &Cores) -> Vec<ClockDomain> {
     let domain = |(number, domain): (usize, &Domain)| ClockDomain {
         knob: machine
             .offers()
@@ -239,7 +239,7 @@ fn asked(goal: TaskGoal) -> (TardinessOf, f64) {
 
 /// State of the thread.
 struct Turner {
-    shared: Shared,
+    shared: Segment,
     panel: Panel,
     machine: LinuxMachine,
     clocks: Clocks,

@@ -15,8 +15,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use punctual_allocation::mapping::{
-    ClockStep, Coordinator, Cores, Domain, Ground, Mapped, Mapping, MappingDecision, MappingPolicy, Move, MoveCost,
-    PeriodMeasurements,
+    ClockStep, Coordinator, Cores, Domain, Ground, Mapping, MappingDecision, MappingPolicy, Move, MoveCost,
+    PeriodMeasurements, StageInfo,
 };
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
@@ -27,7 +27,7 @@ use punctual_units::{CoreId, Hertz, Nanos, Time};
 use super::clocks;
 use super::desk::{Role, Word};
 use super::panel::{Mechanism, MoveError, Panel};
-use super::shared::Shared;
+use super::shared::Segment;
 use super::statistics::{EVERY, FPS_LEAST, Gatherer};
 use super::{PipelineError, PipelineOptions};
 use crate::{Control, Phase};
@@ -49,7 +49,7 @@ const MOVE_SECONDS_PER_BYTE: f64 = 0.12e-9;
 /// Duties of a worker besides starting processes: it measures and, as the coordinator, decides.
 #[derive(Debug)]
 pub(super) struct Duties {
-    shared: &'static Shared,
+    shared: &'static Segment,
     panel: Panel,
     core: usize,
     ground: Ground,
@@ -62,7 +62,7 @@ pub(super) struct Duties {
     other: Option<Role>,
     look_at: Time,
     ask_at: Time,
-    asked: Option<Asked>,
+    asked: Option<PolicyState>,
     /// Thermometers of the cores, if any; searched for once, when a policy needs them.
     thermometers: Option<Option<CoreThermometers>>,
     /// Migrations to begin, and since when they have waited.
@@ -71,14 +71,14 @@ pub(super) struct Duties {
 
 /// A policy with its history.
 #[derive(Debug)]
-struct Asked {
+struct PolicyState {
     coordinator: Coordinator,
     /// Number of the next decision.
     number: u64,
 }
 
 impl Duties {
-    pub(super) fn new(shared: &'static Shared, core: usize, ground: Ground) -> Duties {
+    pub(super) fn new(shared: &'static Segment, core: usize, ground: Ground) -> Duties {
         Duties {
             panel: Panel::new(shared),
             core,
@@ -155,7 +155,7 @@ impl Duties {
         if self.asked.as_ref().is_none_or(|it| it.coordinator.policy() != policy) {
             self.pending.clear();
             let coordinator = Coordinator::new(self.ground.clone(), policy);
-            self.asked = Some(Asked { coordinator, number: 0 });
+            self.asked = Some(PolicyState { coordinator, number: 0 });
         }
         let seen = self.seen(now);
         let Some(asked) = &mut self.asked else { return };
@@ -236,11 +236,11 @@ impl Duties {
     }
 }
 
-impl Shared {
+impl Segment {
     /// Facts for the pipeline's coordinators: its stages, and its cores as in the options or, without these, as this
     /// machine reports them.
     pub(super) fn ground(&self, options: &PipelineOptions) -> Ground {
-        let mapped = |stage: usize| Mapped {
+        let mapped = |stage: usize| StageInfo {
             name: self.name(stage).into(),
             state_bytes: self.graph.stages()[stage].state_room as u64,
         };
@@ -443,7 +443,7 @@ impl Panel {
 
 /// Checks a pipeline's first policy, and stores the settings.
 pub(super) fn set_up(
-    shared: &Shared,
+    shared: &Segment,
     ground: &Ground,
     policy: MappingPolicy,
     rate: Option<f64>,

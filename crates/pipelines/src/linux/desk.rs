@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use punctual_allocation::mapping::{MappingDecision, MappingPolicy};
 use punctual_units::{Hertz, Nanos, Time};
 
-use super::shared::{CORES_MAX, Shared};
+use super::shared::{CORES_MAX, Segment};
 use crate::SLOTS_MAX;
 
 /// Default time for which policies leave all stages alone after a user has migrated one.
@@ -64,7 +64,7 @@ const PLACE_BYTES: usize = (PLACE_WORDS - 2) * 8;
 /// Measurements of a stage.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
-pub(super) enum Measured {
+pub(super) enum StageMeasure {
     /// Share of a core that the stage's process uses, as a double.
     Load,
     /// CPU time of all its processes so far, in nanoseconds.
@@ -97,7 +97,7 @@ impl Role {
     }
 }
 
-impl Shared {
+impl Segment {
     fn desk(&self) -> &[AtomicU64] {
         self.layout.desk(&self.region)
     }
@@ -179,7 +179,7 @@ impl Shared {
         self.double(Word::Fps)
     }
 
-    pub(super) fn measured(&self, stage: usize, what: Measured) -> &AtomicU64 {
+    pub(super) fn measured(&self, stage: usize, what: StageMeasure) -> &AtomicU64 {
         &self.desk()[STAGES + stage * STAGE_WORDS + what as usize]
     }
 
@@ -193,17 +193,17 @@ impl Shared {
     pub(super) fn count_ran(&self, stage: usize, slot: u8, ran: Nanos) {
         let before = self.counted(stage, slot).fetch_max(ran.0, Relaxed);
         let since = ran.0.saturating_sub(before);
-        self.measured(stage, Measured::Cpu).fetch_add(since, Relaxed);
+        self.measured(stage, StageMeasure::Cpu).fetch_add(since, Relaxed);
     }
 
     /// Share of a core that a stage's process uses.
     pub(super) fn load(&self, stage: usize) -> f64 {
-        f64::from_bits(self.measured(stage, Measured::Load).load(Relaxed))
+        f64::from_bits(self.measured(stage, StageMeasure::Load).load(Relaxed))
     }
 
     /// Cycles per second that a stage's process uses.
     pub(super) fn cycles(&self, stage: usize) -> f64 {
-        f64::from_bits(self.measured(stage, Measured::Cycles).load(Relaxed))
+        f64::from_bits(self.measured(stage, StageMeasure::Cycles).load(Relaxed))
     }
 
     /// Whether a thread sets clocks by the rows of a table.

@@ -7,9 +7,9 @@ use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
 
 use super::planted::Point;
-use super::shared::{Besides, End, Note, Shared};
+use super::shared::{Besides, End, Note, Segment};
 use super::statistics::OwnCount;
-use crate::{AnyStage, Control, Doing, Runner, Told, Turn, doing};
+use crate::{AnyStage, CheckpointAnswer, Control, Duty, Runner, TurnResult, doing};
 
 /// Time for which an announced target spins for the stage before it sleeps: longer than an owner needs between two
 /// steps, and shorter than work waiting for this core would notice.
@@ -28,7 +28,7 @@ pub(super) const FAILS: i32 = 5;
 
 /// A process in a slot of a stage.
 pub(super) struct Instance<'s> {
-    pub(super) shared: &'s Shared,
+    pub(super) shared: &'s Segment,
     pub(super) stage: usize,
     pub(super) slot: u8,
     pub(super) body: Box<dyn AnyStage>,
@@ -52,17 +52,17 @@ impl Instance<'_> {
             let control = shared.control(self.stage);
             let said = shared.slot(self.stage, self.slot);
             match doing(control, self.slot, said, shared.versions(self.stage).now) {
-                Doing::Steps => {
+                Duty::Steps => {
                     if let Spell::Ends = self.have(control) {
                         exit_now(DONE);
                     }
                 }
-                Doing::Yields => {
+                Duty::Yields => {
                     self.leave();
                 }
-                Doing::Prepares => self.prepare(),
-                Doing::Waits => shared.wait(bell, heard, Some(SLEEPS)),
-                Doing::Ends => exit_now(DONE),
+                Duty::Prepares => self.prepare(),
+                Duty::Waits => shared.wait(bell, heard, Some(SLEEPS)),
+                Duty::Ends => exit_now(DONE),
             }
         }
     }
@@ -111,24 +111,24 @@ impl Instance<'_> {
         loop {
             let heard = bell.heard();
             match checkpoint.look(self.slot) {
-                Told::GoesOn => {}
-                Told::Yields => return self.leave(),
-                Told::Ends => return Spell::Ends,
-                Told::Besides(word) => self.besides(word),
+                CheckpointAnswer::GoesOn => {}
+                CheckpointAnswer::Yields => return self.leave(),
+                CheckpointAnswer::Ends => return Spell::Ends,
+                CheckpointAnswer::Besides(word) => self.besides(word),
             }
             let began = shared.now();
             step_began.store(began.0, Relaxed);
             let turn = runner.turn(self.body.as_mut(), began, &mut ring);
             step_began.store(0, Relaxed);
             match turn {
-                Turn::Stepped => {
+                TurnResult::Stepped => {
                     let ended = shared.count_time(stage, began);
                     runner.count_tardiness(ended);
                     own.look(shared, stage, self.slot, ended);
                 }
-                Turn::Wait | Turn::Ended => shared.wait(bell, heard, None),
-                Turn::ShutOut => return Spell::Yielded,
-                Turn::Failed(why) => {
+                TurnResult::Wait | TurnResult::Ended => shared.wait(bell, heard, None),
+                TurnResult::ShutOut => return Spell::Yielded,
+                TurnResult::Failed(why) => {
                     shared.say_last(stage, &why.0);
                     exit_now(FAILS)
                 }
@@ -170,7 +170,7 @@ impl Instance<'_> {
     }
 }
 
-impl Shared {
+impl Segment {
     /// Adds the time of a step that began at `began`; returns when it ended.
     pub(super) fn count_time(&self, stage: usize, began: Time) -> Time {
         let (busy, now) = (self.note(stage, Note::Busy), self.now());

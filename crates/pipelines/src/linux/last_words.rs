@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::shared::{Note, Shared};
+use super::shared::{Note, Segment};
 use crate::LAST_WORDS_MAX;
 
 /// Value while a process writes, or after it died while writing.
 const CLAIMED: u64 = u64::MAX;
 
-impl Shared {
+impl Segment {
     /// Records why a stage cannot continue; of several that fail at once, only one is recorded.
     pub(super) fn say_last(&self, stage: usize, why: &str) {
         let words = self.layout.last_words(&self.region);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use punctual_units::{Nanos, Time};
 
-use super::shared::{Note, Shared};
+use super::shared::{Note, Segment};
 
 /// Words of an entry.
 const ENTRY: usize = 8;
@@ -45,7 +45,7 @@ pub struct Handover {
     pub at: Time,
 }
 
-impl Shared {
+impl Segment {
     /// Logs that the process in `slot`, awake since `woke`, owns the stage and has its state.
     pub(super) fn log_taken(&self, stage: usize, slot: u8, woke: Time) {
         let now = self.now();

@@ -50,16 +50,16 @@ pub use desk::{HOLD, PERIOD};
 pub use log::{Cause, Handover};
 pub use panel::{Mechanism, MoveError, Panel, QueueNow, StageNow};
 pub use pinned::Pinned;
-pub use pipes::{Peer, PipeError, PipeReport, Piped, Pipes, RESTARTS_MAX};
+pub use pipes::{Peer, PipeError, PipeReport, PipeSpec, Pipes, RESTARTS_MAX};
 #[doc(hidden)]
 pub use planted::Point;
-pub use registry::{Running, running};
+pub use registry::{RunningPipeline, running};
 pub use shared::{Bodies, CORES_MAX};
 pub use statistics::{StageStatistics, Statistics};
 pub use supervisor::Supervisor;
 
 use clocks::Turning;
-use shared::Shared;
+use shared::Segment;
 
 /// Why a pipeline does not start, or has ended.
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +131,7 @@ struct Kin {
 }
 
 /// Environment variables that give a process its role.
-fn environment(shared: &Shared, role: &Role, kin: &Kin) -> [(&'static str, OsString); 2] {
+fn environment(shared: &Segment, role: &Role, kin: &Kin) -> [(&'static str, OsString); 2] {
     let (pid, descriptor) = (std::process::id(), shared.descriptor());
     let (parent, priority) = (kin.parent, kin.priority.unwrap_or(0));
     let said = match role {
@@ -196,7 +196,7 @@ const STEP_MAX: Nanos = Nanos::from_secs(5);
 /// A running pipeline. Dropping it ends it.
 #[derive(Debug)]
 pub struct Pipeline {
-    shared: Shared,
+    shared: Segment,
     supervisor: Supervisor,
     ground: Ground,
     /// The thread that sets clocks, or why there is none. Clocks are restored after all processes have ended.
@@ -217,7 +217,7 @@ impl Pipeline {
         for stage in graph.stages().iter().filter(|stage| stage.migratable) {
             bodies(&stage.name).ok_or_else(|| PipelineError::NoSuchStage(stage.name.clone()))?;
         }
-        let shared = Shared::create(graph, &cores)?;
+        let shared = Segment::create(graph, &cores)?;
         shared.set_step_max(options.step_max.unwrap_or(STEP_MAX));
         for stage in shared.stages() {
             let at = options.placement.get(stage).copied().unwrap_or(0) % shared.cores();
@@ -348,7 +348,7 @@ fn serve_if_told(graph: &Graph, options: &PipelineOptions, bodies: &Bodies) -> R
         std::env::remove_var(ROLE);
         std::env::remove_var(TAG);
     }
-    let shared = Shared::open(graph.clone(), pid, descriptor)?;
+    let shared = Segment::open(graph.clone(), pid, descriptor)?;
     match role {
         Role::Worker { core } => {
             let kin = Kin { parent, priority, tag };

@@ -11,8 +11,8 @@ use punctual_units::{CoreId, Nanos};
 use super::PipelineError;
 use super::desk::Word;
 use super::log::Handover;
-use super::shared::{Besides, End, Note, Shared};
-use crate::{Control, Granted, Phase, Version, Wish, grant, may_go_on};
+use super::shared::{Besides, End, Note, Segment};
+use crate::{Control, Grant, Phase, Version, Wish, grant, may_go_on};
 
 /// Longest time for a target to get ready: to be executed, and to read the state.
 const PREPARES: Nanos = Nanos::from_secs(3);
@@ -127,20 +127,20 @@ pub struct QueueNow {
 /// Control panel of a running pipeline.
 #[derive(Debug)]
 pub struct Panel {
-    shared: Shared,
+    shared: Segment,
     /// Number of the next entry of the log to read.
     fetched: Mutex<u64>,
 }
 
 impl Panel {
-    pub(super) fn new(shared: &Shared) -> Panel {
+    pub(super) fn new(shared: &Segment) -> Panel {
         Panel {
             shared: shared.clone(),
             fetched: Mutex::new(0),
         }
     }
 
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Segment {
         &self.shared
     }
 
@@ -314,20 +314,20 @@ impl Panel {
         let said = shared.slot(stage, target);
         let busy = || MoveError::Busy(shared.name(stage).to_owned());
         match grant(control, target, said, wish) {
-            Granted::Already => Ok(()),
-            Granted::Busy => Err(busy()),
-            Granted::Retire(slot) => {
+            Grant::Already => Ok(()),
+            Grant::Busy => Err(busy()),
+            Grant::Retire(slot) => {
                 shared.change_slot(stage, target, said, slot);
                 shared.ring(shared.slot_bell(stage, target));
                 Err(busy())
             }
-            Granted::Start(slot) => {
+            Grant::Start(slot) => {
                 shared.change_slot(stage, target, said, slot);
                 let core = shared.core_of(target);
                 shared.ring(shared.worker_bell(core));
                 Err(MoveError::NotReady(shared.name(stage).to_owned(), shared.core(core)))
             }
-            Granted::Go(slot, next) => {
+            Grant::Go(slot, next) => {
                 // Another request, or a death, may have come in between.
                 if !shared.change_slot(stage, target, said, slot) {
                     return Err(busy());

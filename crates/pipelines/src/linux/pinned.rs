@@ -3,19 +3,19 @@
 use punctual_units::{Nanos, Time};
 
 use super::PipelineError;
-use super::shared::{End, Shared};
-use crate::{AnyStage, Failure, Head, Runner, Turn};
+use super::shared::{End, Segment};
+use crate::{AnyStage, Failure, Head, Runner, TurnResult};
 
 /// A pinned stage: a thread of the caller executes its steps.
 #[derive(Debug)]
 pub struct Pinned {
-    shared: Shared,
+    shared: Segment,
     stage: usize,
     runner: Option<Runner>,
 }
 
 impl Pinned {
-    pub(super) fn new(shared: &Shared, name: &str) -> Result<Pinned, PipelineError> {
+    pub(super) fn new(shared: &Segment, name: &str) -> Result<Pinned, PipelineError> {
         let number = shared.graph.number(name);
         let pinned = |number: &usize| !shared.graph.stages()[*number].migratable;
         Ok(Pinned {
@@ -27,9 +27,9 @@ impl Pinned {
         })
     }
 
-    /// Does one step if frames and room are available; see [`Runner::turn`]. Returns [`Turn::Ended`] once the pipeline
-    /// ends.
-    pub fn turn(&mut self, body: &mut dyn AnyStage) -> Turn {
+    /// Does one step if frames and room are available; see [`Runner::turn`]. Returns [`TurnResult::Ended`] once the
+    /// pipeline ends.
+    pub fn turn(&mut self, body: &mut dyn AnyStage) -> TurnResult {
         let began = self.now();
         let turn = self.step(body, began);
         self.account(&turn, began);
@@ -38,33 +38,33 @@ impl Pinned {
 
     /// Like `Pinned::turn`, for a stage whose steps wait for files or pipes: the time that `waited` returns does not
     /// count as work.
-    pub(super) fn turn_less<S: AnyStage>(&mut self, body: &mut S, waited: impl Fn(&S) -> Nanos) -> Turn {
+    pub(super) fn turn_less<S: AnyStage>(&mut self, body: &mut S, waited: impl Fn(&S) -> Nanos) -> TurnResult {
         let began = self.now();
         let turn = self.step(body, began);
         self.account(&turn, began + waited(body));
         turn
     }
 
-    fn step(&mut self, body: &mut dyn AnyStage, now: Time) -> Turn {
+    fn step(&mut self, body: &mut dyn AnyStage, now: Time) -> TurnResult {
         if self.shared.end() != End::Runs {
-            return Turn::Ended;
+            return TurnResult::Ended;
         }
         if let Err(refused) = self.take(body) {
-            return Turn::Failed(refused);
+            return TurnResult::Failed(refused);
         }
         let shared = &self.shared;
         match &mut self.runner {
             Some(runner) => runner.turn(body, now, &mut |neighbour| shared.ring_stage(neighbour)),
-            None => Turn::ShutOut,
+            None => TurnResult::ShutOut,
         }
     }
 
     /// Counts the work of a turn that began at `began`, and ends the pipeline if the stage cannot continue.
-    fn account(&mut self, turn: &Turn, began: Time) {
+    fn account(&mut self, turn: &TurnResult, began: Time) {
         let (shared, stage) = (&self.shared, self.stage);
         match (turn, &mut self.runner) {
-            (Turn::Stepped, Some(runner)) => runner.count_tardiness(shared.count_time(stage, began)),
-            (Turn::Failed(why), _) => {
+            (TurnResult::Stepped, Some(runner)) => runner.count_tardiness(shared.count_time(stage, began)),
+            (TurnResult::Failed(why), _) => {
                 shared.say_last(stage, &why.0);
                 shared.end_by(End::Failed(stage));
             }
@@ -73,14 +73,14 @@ impl Pinned {
     }
 
     /// Ends the stage: it takes and makes nothing further, and the stages before it do not wait for it.
-    pub fn end(&mut self, body: &mut dyn AnyStage) -> Turn {
+    pub fn end(&mut self, body: &mut dyn AnyStage) -> TurnResult {
         if let Err(refused) = self.take(body) {
-            return Turn::Failed(refused);
+            return TurnResult::Failed(refused);
         }
         let shared = &self.shared;
         match &mut self.runner {
             Some(runner) => runner.end(body, &mut |neighbour| shared.ring_stage(neighbour)),
-            None => Turn::ShutOut,
+            None => TurnResult::ShutOut,
         }
     }
 
@@ -110,10 +110,10 @@ impl Pinned {
         loop {
             let heard = self.heard();
             match self.turn(body) {
-                Turn::Stepped => {}
-                Turn::Wait => self.wait(heard, None),
-                Turn::Ended | Turn::ShutOut => return Ok(()),
-                Turn::Failed(why) => return Err(why),
+                TurnResult::Stepped => {}
+                TurnResult::Wait => self.wait(heard, None),
+                TurnResult::Ended | TurnResult::ShutOut => return Ok(()),
+                TurnResult::Failed(why) => return Err(why),
             }
         }
     }

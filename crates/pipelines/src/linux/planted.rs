@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use super::panel::Panel;
-use super::shared::Shared;
+use super::shared::Segment;
 
 /// A point at which a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Panel {
     }
 }
 
-impl Shared {
+impl Segment {
     /// Kills this process if a kill is planted at `point`.
     #[inline]
     pub(super) fn at(&self, point: Point) {

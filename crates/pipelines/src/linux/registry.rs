@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PipelineError;
 use super::panel::Panel;
-use super::shared::Shared;
+use super::shared::Segment;
 use crate::Graph;
 
 /// Folder of the files, inside that of run-time data.
@@ -22,7 +22,7 @@ const FILES_MAX: usize = 1024;
 
 /// A running pipeline, as found in the registry.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Running {
+pub struct RunningPipeline {
     /// Id of the process that has started it.
     pub process: i32,
     started: u64,
@@ -30,7 +30,7 @@ pub struct Running {
     graph: Graph,
 }
 
-impl Running {
+impl RunningPipeline {
     /// Name of the pipeline's graph.
     pub fn name(&self) -> &str {
         self.graph.name()
@@ -41,7 +41,7 @@ impl Running {
     /// # Errors
     /// [`PipelineError`] if the pipeline has ended, or belongs to another user.
     pub fn panel(&self) -> Result<Panel, PipelineError> {
-        let shared = Shared::open(self.graph.clone(), self.process, self.descriptor)?;
+        let shared = Segment::open(self.graph.clone(), self.process, self.descriptor)?;
         Ok(Panel::new(&shared))
     }
 
@@ -54,13 +54,13 @@ impl Running {
 }
 
 /// Running pipelines of this user. Removes the files of pipelines that have ended.
-pub fn running() -> Vec<Running> {
+pub fn running() -> Vec<RunningPipeline> {
     let files = fs::read_dir(recovery::folder().join(FOLDER))
         .into_iter()
         .flatten()
         .flatten();
     let read = |path: &Path| {
-        let running: Option<Running> = postcard::from_bytes(&fs::read(path).ok()?).ok();
+        let running: Option<RunningPipeline> = postcard::from_bytes(&fs::read(path).ok()?).ok();
         // An unreadable file belongs to another version, or is being written.
         let lives = running
             .as_ref()
@@ -71,7 +71,7 @@ pub fn running() -> Vec<Running> {
         }
         running.filter(|_| lives)
     };
-    let mut found: Vec<Running> = files.take(FILES_MAX).filter_map(|file| read(&file.path())).collect();
+    let mut found: Vec<RunningPipeline> = files.take(FILES_MAX).filter_map(|file| read(&file.path())).collect();
     found.sort_by_key(|running| (running.process, running.descriptor));
     found
 }
@@ -85,12 +85,12 @@ fn is_of_living(path: &Path) -> bool {
 
 /// Registry file of a pipeline; dropping this value removes it.
 #[derive(Debug)]
-pub(super) struct Registered(PathBuf);
+pub(super) struct RegistryFile(PathBuf);
 
-impl Registered {
-    pub(super) fn new(shared: &Shared) -> io::Result<Registered> {
+impl RegistryFile {
+    pub(super) fn new(shared: &Segment) -> io::Result<RegistryFile> {
         let own = ProcessId::own();
-        let running = Running {
+        let running = RunningPipeline {
             process: own.pid,
             started: own.started,
             descriptor: shared.descriptor(),
@@ -110,11 +110,11 @@ impl Registered {
             .open(&beside)?;
         file.write_all(&bytes)?;
         fs::rename(&beside, &path)?;
-        Ok(Registered(path))
+        Ok(RegistryFile(path))
     }
 }
 
-impl Drop for Registered {
+impl Drop for RegistryFile {
     fn drop(&mut self) {
         // If this fails, the next process that reads the registry removes the file.
         let _ = fs::remove_file(&self.0);

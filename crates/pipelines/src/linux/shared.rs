@@ -140,25 +140,25 @@ impl Besides {
 
 /// The shared memory of a pipeline, with its graph and layout.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct Segment {
     pub(super) graph: Arc<Graph>,
     pub(super) layout: Arc<Layout>,
     pub(super) region: Region,
     memory: Arc<SharedMemory>,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Shared({}, {:?})", self.graph.name(), self.region)
+        write!(f, "Segment({}, {:?})", self.graph.name(), self.region)
     }
 }
 
-impl Shared {
+impl Segment {
     /// Creates memory for a new pipeline on these cores.
-    pub(super) fn create(graph: Graph, cores: &[CoreId]) -> Result<Shared, PipelineError> {
+    pub(super) fn create(graph: Graph, cores: &[CoreId]) -> Result<Segment, PipelineError> {
         let layout = Layout::new(&graph);
         let memory = SharedMemory::create("punctual-pipelines", layout.bytes())?;
-        let shared = Shared::over(graph, layout, memory);
+        let shared = Segment::over(graph, layout, memory);
         shared.layout.prepare(&shared.region)?;
         let words = shared.words();
         words[CORES].store(cores.len() as u64, Ordering::Relaxed);
@@ -169,25 +169,25 @@ impl Shared {
     }
 
     /// Opens the memory of a running pipeline, by a descriptor of its process.
-    pub(super) fn open(graph: Graph, pid: i32, descriptor: i32) -> Result<Shared, PipelineError> {
+    pub(super) fn open(graph: Graph, pid: i32, descriptor: i32) -> Result<Segment, PipelineError> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
         let file = { OpenOptions::new() }.read(true).write(true).open(&path);
         let file = file.map_err(|why| PipelineError::Memory(format!("opening {path}: {why}")))?;
         let memory = SharedMemory::open(OwnedFd::from(file))?;
         let layout = Layout::new(&graph);
-        let shared = Shared::over(graph, layout, memory);
+        let shared = Segment::over(graph, layout, memory);
         shared.layout.check(&shared.region)?;
         Ok(shared)
     }
 
-    fn over(graph: Graph, layout: Layout, memory: SharedMemory) -> Shared {
+    fn over(graph: Graph, layout: Layout, memory: SharedMemory) -> Segment {
         memory.populate();
         let memory = Arc::new(memory);
         let kept = Arc::clone(&memory) as Arc<_>;
         // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; only the pipeline's code
         // writes there.
         let region = unsafe { Region::of(memory.base(), memory.bytes(), kept) };
-        Shared {
+        Segment {
             graph: Arc::new(graph),
             layout: Arc::new(layout),
             region,

@@ -22,9 +22,9 @@ use punctual_units::{CoreId, Nanos, Time};
 
 use super::clocks::has_rows;
 use super::coordinator::NOMINAL;
-use super::desk::{Measured, Word};
+use super::desk::{StageMeasure, Word};
 use super::panel::Panel;
-use super::shared::{Note, Shared};
+use super::shared::{Note, Segment};
 
 /// Period at which a worker looks, and a process records its time.
 pub(super) const EVERY: Nanos = Nanos::from_millis(10);
@@ -46,7 +46,7 @@ pub(super) struct OwnCount {
 
 impl OwnCount {
     /// Records the CPU time at `now`, if statistics are requested and this period has no record yet.
-    pub(super) fn look(&mut self, shared: &Shared, stage: usize, slot: u8, now: Time) {
+    pub(super) fn look(&mut self, shared: &Segment, stage: usize, slot: u8, now: Time) {
         let this = now.0 / EVERY.0;
         if this == self.last || !shared.is_watched(now) {
             return;
@@ -60,7 +60,7 @@ impl OwnCount {
 
 /// State of a stage's process at the last look.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct LastLook {
     slot: u8,
     /// Process id; 0 for a pinned stage.
     pid: i32,
@@ -93,7 +93,7 @@ impl Look {
 pub(super) struct Gatherer {
     core: usize,
     /// State of each stage whose process was on this core at the last look.
-    before: Vec<Option<Seen>>,
+    before: Vec<Option<LastLook>>,
     /// Steps of the stage at which frames leave.
     left: u64,
     looked: Time,
@@ -104,7 +104,7 @@ pub(super) struct Gatherer {
 }
 
 impl Gatherer {
-    pub(super) fn new(shared: &Shared, core: usize) -> Gatherer {
+    pub(super) fn new(shared: &Segment, core: usize) -> Gatherer {
         Gatherer {
             core,
             before: vec![None; shared.stages().len()],
@@ -118,7 +118,7 @@ impl Gatherer {
 
     /// Measures the time since the last look. The coordinator's worker also measures what belongs to no core: the rate
     /// of frames, and pinned stages.
-    pub(super) fn look(&mut self, shared: &Shared, coordinates: bool, now: Time) {
+    pub(super) fn look(&mut self, shared: &Segment, coordinates: bool, now: Time) {
         let since = now.since(std::mem::replace(&mut self.looked, now));
         if since > LONG_AGO {
             self.before.fill(None);
@@ -140,7 +140,7 @@ impl Gatherer {
     }
 
     /// Slot and process id to measure, if this worker measures the stage; 0 for a pinned stage.
-    fn process(&self, shared: &Shared, stage: usize, coordinates: bool) -> Option<(u8, i32)> {
+    fn process(&self, shared: &Segment, stage: usize, coordinates: bool) -> Option<(u8, i32)> {
         if !shared.graph.stages()[stage].migratable {
             return coordinates.then_some((0, 0));
         }
@@ -149,7 +149,7 @@ impl Gatherer {
         (shared.core_of(owner) == self.core && pid != 0).then_some((owner, pid))
     }
 
-    fn look_at_frames(&mut self, shared: &Shared, look: Look) {
+    fn look_at_frames(&mut self, shared: &Segment, look: Look) {
         let left = shared.layout.steps(&shared.region, shared.last_stage());
         let frames = left.saturating_sub(std::mem::replace(&mut self.left, left));
         // A worker that has just become the coordinator, or has not looked for long, has no previous count.
@@ -162,7 +162,7 @@ impl Gatherer {
         }
     }
 
-    fn read(&self, shared: &Shared) {
+    fn read(&self, shared: &Segment) {
         let core = shared.core(self.core);
         // A clock that is set is recorded by the thread that sets it.
         if !(shared.turns_clocks() && has_rows(shared.policy())) {
@@ -171,7 +171,7 @@ impl Gatherer {
         for stage in shared.stages() {
             if let Some((_, pid @ 1..)) = self.process(shared, stage, false) {
                 let bytes = resident_bytes(pid).unwrap_or(0);
-                shared.measured(stage, Measured::Memory).store(bytes, Relaxed);
+                shared.measured(stage, StageMeasure::Memory).store(bytes, Relaxed);
             }
         }
     }
@@ -179,7 +179,7 @@ impl Gatherer {
 
 /// Averages the CPU time of a stage's process since the last look. A process that was not seen then begins anew, from
 /// its CPU time so far.
-fn measure(shared: &Shared, stage: usize, (slot, pid): (u8, i32), before: Option<Seen>, look: Look) -> Seen {
+fn measure(shared: &Segment, stage: usize, (slot, pid): (u8, i32), before: Option<LastLook>, look: Look) -> LastLook {
     let known = before.filter(|seen| (seen.slot, seen.pid) == (slot, pid));
     let asks = pid != 0 && known.is_none_or(|seen| seen.quiet >= QUIET_MAX);
     if let Some(ran) = asks.then(|| cpu_time(pid)).flatten() {
@@ -194,17 +194,17 @@ fn measure(shared: &Shared, stage: usize, (slot, pid): (u8, i32), before: Option
     }
     let same = known.filter(|seen| seen.ran == ran && !asks);
     let quiet = same.map_or(0, |seen| seen.quiet + 1);
-    Seen { slot, pid, ran, quiet }
+    LastLook { slot, pid, ran, quiet }
 }
 
 /// Records that a stage's process has run for `ran` since the last look.
-fn note(shared: &Shared, stage: usize, ran: Nanos, look: Look) {
+fn note(shared: &Segment, stage: usize, ran: Nanos, look: Look) {
     let share = ran.as_secs_f64() / look.since.as_secs_f64();
-    average(shared.measured(stage, Measured::Load), share, look.weight);
+    average(shared.measured(stage, StageMeasure::Load), share, look.weight);
     // At the present clock: an average of loads would mix clocks after each change.
     let clock = shared.clock_of(shared.core_of(shared.control(stage).owner));
     let cycles = share * clock.unwrap_or(NOMINAL).0 as f64;
-    average(shared.measured(stage, Measured::Cycles), cycles, look.weight);
+    average(shared.measured(stage, StageMeasure::Cycles), cycles, look.weight);
 }
 
 /// Moves the double in `word` towards `value` by the share `weight`. One process writes it at a time; two that do,
@@ -277,7 +277,7 @@ impl Panel {
     }
 }
 
-impl Shared {
+impl Segment {
     /// The stage at which frames leave the pipeline: the first without an output.
     pub(super) fn last_stage(&self) -> usize {
         let stages = self.graph.stages();
@@ -308,9 +308,9 @@ impl Shared {
             ran: if pinned {
                 Nanos::ZERO
             } else {
-                Nanos(word(Measured::Cpu))
+                Nanos(word(StageMeasure::Cpu))
             },
-            memory_bytes: word(Measured::Memory),
+            memory_bytes: word(StageMeasure::Memory),
             waiting: { 0..spec.takes.len() }
                 .map(|port| self.layout.waiting(&self.region, stage, port).0)
                 .collect(),

@@ -12,8 +12,8 @@ use punctual_platform::linux::process::{ProcessId, wait_any};
 use punctual_units::Nanos;
 
 use super::panel::Panel;
-use super::registry::Registered;
-use super::shared::{End, Shared};
+use super::registry::RegistryFile;
+use super::shared::{End, Segment};
 use super::watchdog::Watchdog;
 use super::{Kin, PipelineError, PipelineOptions, Role, environment};
 
@@ -30,11 +30,11 @@ const FAILED_STARTS_MAX: u32 = 20;
 #[derive(Debug)]
 pub struct Supervisor {
     panel: Panel,
-    shared: Shared,
+    shared: Segment,
     ends: Arc<AtomicBool>,
     watch: Mutex<Option<JoinHandle<()>>>,
     /// Other processes find the pipeline as long as this exists.
-    _registered: Option<Registered>,
+    _registered: Option<RegistryFile>,
 }
 
 impl Deref for Supervisor {
@@ -46,7 +46,7 @@ impl Deref for Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn start(shared: &Shared, options: &PipelineOptions) -> Result<Supervisor, PipelineError> {
+    pub(super) fn start(shared: &Segment, options: &PipelineOptions) -> Result<Supervisor, PipelineError> {
         let ends = Arc::new(AtomicBool::new(false));
         let (watched, ending) = (shared.clone(), Arc::clone(&ends));
         let options = options.clone();
@@ -65,7 +65,7 @@ impl Supervisor {
             ends,
             watch: Mutex::new(Some(watch)),
             // If no file can be written, the pipeline still runs, but others do not find it.
-            _registered: Registered::new(shared).ok(),
+            _registered: RegistryFile::new(shared).ok(),
         })
     }
 
@@ -108,7 +108,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(shared: &Shared, core: usize, options: &PipelineOptions) -> Worker {
+    fn start(shared: &Segment, core: usize, options: &PipelineOptions) -> Worker {
         let child = start(shared, core, options);
         let process = child.as_ref().and_then(|child| ProcessId::of(child.id() as i32));
         Worker {
@@ -126,7 +126,7 @@ impl Worker {
     }
 
     /// Starts another worker in its place; returns false after too many failed starts.
-    fn replace(&mut self, shared: &Shared, core: usize, options: &PipelineOptions) -> bool {
+    fn replace(&mut self, shared: &Segment, core: usize, options: &PipelineOptions) -> bool {
         let at_once = self.begun.elapsed() < AT_ONCE;
         let failed = if at_once { self.failed + 1 } else { 0 };
         *self = Worker {
@@ -137,14 +137,14 @@ impl Worker {
     }
 
     /// Whether the worker is alive, but inactive for longer than `HANGS`.
-    fn hangs(&mut self, shared: &Shared, core: usize, since: Nanos) -> bool {
+    fn hangs(&mut self, shared: &Segment, core: usize, since: Nanos) -> bool {
         let looked = shared.looked(core).load(Ordering::Relaxed);
         self.child.is_some() && self.looks.look(looked, since, LOOK) > HANGS
     }
 }
 
 /// Keeps a worker on every core until the pipeline ends, and returns when all of them have.
-fn watch(shared: &Shared, ends: &AtomicBool, options: &PipelineOptions) {
+fn watch(shared: &Segment, ends: &AtomicBool, options: &PipelineOptions) {
     let mut workers: Vec<Worker> = { 0..shared.cores() }
         .map(|core| Worker::start(shared, core, options))
         .collect();
@@ -182,7 +182,7 @@ fn watch(shared: &Shared, ends: &AtomicBool, options: &PipelineOptions) {
     }
 }
 
-fn start(shared: &Shared, core: usize, options: &PipelineOptions) -> Option<Child> {
+fn start(shared: &Segment, core: usize, options: &PipelineOptions) -> Option<Child> {
     let mut command = Command::new("/proc/self/exe");
     let kin = Kin {
         parent: std::process::id() as i32,

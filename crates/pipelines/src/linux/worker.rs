@@ -8,14 +8,14 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
-use punctual_platform::linux::process::{Ended, ProcessId, count_ended_children, die_with, exit_now, fork, reap};
+use punctual_platform::linux::process::{ChildExit, ProcessId, count_ended_children, die_with, exit_now, fork, reap};
 use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
 
 use super::coordinator::Duties;
 use super::instance::{DONE, FAILS, Instance, REFUSES};
 use super::planted::Point;
-use super::shared::{Bodies, End, Note, Shared};
+use super::shared::{Bodies, End, Note, Segment};
 use super::watchdog::Watchdog;
 use super::{Kin, PipelineOptions, Role, environment};
 use crate::{AnyStage, Control, Death, after_end, buried, emptied, may_go_on, starts};
@@ -34,7 +34,7 @@ const LOOKS_OF_A_STEP: u64 = 5;
 const LAST_ONES: Nanos = Nanos::from_secs(1);
 
 /// Serves the core of that index until the pipeline ends.
-pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, options: &PipelineOptions) -> ! {
+pub(super) fn serve(shared: Segment, core: usize, kin: &Kin, bodies: &Bodies, options: &PipelineOptions) -> ! {
     die_with(kin.parent);
     // The process that started this one has reported refusals.
     let _ = thread::pin(shared.core(core));
@@ -42,7 +42,7 @@ pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, opt
         let _ = punctual_os::linux::thread::real_time(priority);
     }
     // Leaked, because the kernel writes to the bell's word until the process ends.
-    let shared: &'static Shared = Box::leak(Box::new(shared));
+    let shared: &'static Segment = Box::leak(Box::new(shared));
     count_ended_children(shared.worker_bell(core).count);
     let own = std::process::id() as i32;
     let before = shared.worker(core).swap(own as u64, Relaxed);
@@ -65,19 +65,19 @@ pub(super) fn serve(shared: Shared, core: usize, kin: &Kin, bodies: &Bodies, opt
 }
 
 struct Worker {
-    shared: &'static Shared,
+    shared: &'static Segment,
     core: usize,
     own: i32,
     tag: String,
     /// The stages, in their state before the first frame.
     bodies: HashMap<usize, Box<dyn AnyStage>>,
     /// Processes by process id.
-    children: HashMap<i32, Instanced>,
+    children: HashMap<i32, ChildInstance>,
     duties: Duties,
 }
 
 /// A process that this worker has started.
-struct Instanced {
+struct ChildInstance {
     stage: usize,
     slot: u8,
     /// Watches the beginning of the current step.
@@ -190,7 +190,7 @@ impl Worker {
         };
         shared.at(Point::Started);
         let step = Watchdog::default();
-        self.children.insert(pid, Instanced { stage, slot, step });
+        self.children.insert(pid, ChildInstance { stage, slot, step });
         shared.set_slot(stage, slot, |it| it.pid = pid);
         Ok(())
     }
@@ -242,8 +242,8 @@ impl Worker {
         Ok(command.spawn()?.id() as i32)
     }
 
-    fn ended(&mut self, ended: Ended) {
-        let Some(Instanced { stage, slot, .. }) = self.children.remove(&ended.pid) else {
+    fn ended(&mut self, ended: ChildExit) {
+        let Some(ChildInstance { stage, slot, .. }) = self.children.remove(&ended.pid) else {
             return;
         };
         self.shared.count_ran(stage, slot, ended.ran);

@@ -14,12 +14,12 @@ const FRAMES: u64 = 60;
 
 /// What every stage here keeps: how many steps it has seen, and a sum that depends on their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Kept {
+struct StepSum {
     steps: u64,
     sum: u64,
 }
 
-impl State for Kept {
+impl State for StepSum {
     const VERSION: u32 = 1;
 }
 
@@ -33,13 +33,13 @@ struct Mixer {
 }
 
 impl Stage for Mixer {
-    type State = Kept;
+    type State = StepSum;
 
-    fn begin(&self) -> Kept {
-        Kept::default()
+    fn begin(&self) -> StepSum {
+        StepSum::default()
     }
 
-    fn step(&mut self, state: &mut Kept, frames: &mut Frames<'_>) -> Result<(), Failure> {
+    fn step(&mut self, state: &mut StepSum, frames: &mut Frames<'_>) -> Result<(), Failure> {
         let mut head = Head::default();
         for port in 0..self.inputs {
             for number in 0..frames.count(port) {
@@ -159,7 +159,7 @@ impl Pipeline {
 }
 
 impl Process {
-    fn turn(&mut self) -> Turn {
+    fn turn(&mut self) -> TurnResult {
         self.runner.turn(self.body.as_mut(), Time::default(), &mut |_| {})
     }
 }
@@ -197,12 +197,12 @@ proptest! {
         for (number, fate) in schedule.into_iter().chain(afterwards) {
             processes[number].dies.set(matches!(fate, Fate::Dies));
             let turn = processes[number].turn();
-            processes[number].ended = turn == Turn::Ended;
-            prop_assert!(turn != Turn::ShutOut && (processes[number].dies.get() || !matches!(turn, Turn::Failed(_))));
+            processes[number].ended = turn == TurnResult::Ended;
+            prop_assert!(turn != TurnResult::ShutOut && (processes[number].dies.get() || !matches!(turn, TurnResult::Failed(_))));
             if !matches!(fate, Fate::Lives) {
                 let mut stale = std::mem::replace(&mut processes[number], pipeline.start(number));
                 stale.dies.set(false);
-                let allowed = [Turn::ShutOut, Turn::Wait, Turn::Ended];
+                let allowed = [TurnResult::ShutOut, TurnResult::Wait, TurnResult::Ended];
                 prop_assert!(matches!(fate, Fate::Dies) || allowed.contains(&stale.turn()));
             }
             if processes.iter().all(|process| process.ended) {

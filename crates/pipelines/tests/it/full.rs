@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 const PATIENCE: u64 = 5;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen(Vec<u64>);
+struct FrameNumbers(Vec<u64>);
 
-impl State for Seen {
+impl State for FrameNumbers {
     const VERSION: u32 = 1;
 }
 
@@ -23,13 +23,13 @@ struct End {
 }
 
 impl Stage for End {
-    type State = Seen;
+    type State = FrameNumbers;
 
-    fn begin(&self) -> Seen {
-        Seen::default()
+    fn begin(&self) -> FrameNumbers {
+        FrameNumbers::default()
     }
 
-    fn step(&mut self, seen: &mut Seen, frames: &mut Frames<'_>) -> Result<(), Failure> {
+    fn step(&mut self, seen: &mut FrameNumbers, frames: &mut Frames<'_>) -> Result<(), Failure> {
         if self.makes {
             let sequence = seen.0.first().copied().unwrap_or(0);
             seen.0 = vec![sequence + 1];
@@ -76,13 +76,13 @@ fn play(full: WhenFull, slots: u32, schedule: &[bool]) -> (u64, Vec<u64>, u64, u
             true => making.turn(source.as_mut(), now, &mut |_| {}),
             false => taking.turn(sink.as_mut(), now, &mut |_| {}),
         };
-        assert!(matches!(turn, Turn::Stepped | Turn::Wait), "{turn:?}");
+        assert!(matches!(turn, TurnResult::Stepped | TurnResult::Wait), "{turn:?}");
     }
     let mut room = vec![0; 8192];
     let length = sink.save(&mut room).unwrap();
     let mut read = erase(End { makes: false });
     read.load(1, &room[..length]).unwrap();
-    let seen: Seen = postcard::from_bytes(&room[..length]).unwrap();
+    let seen: FrameNumbers = postcard::from_bytes(&room[..length]).unwrap();
     let (made, dropped) = (layout.made(&region, 0, 0), layout.dropped(&region, 1, 0));
     (made, seen.0, dropped, layout.waiting(&region, 1, 0).0)
 }

@@ -15,7 +15,7 @@ mod atomics {
     pub(crate) use loom::thread::yield_now as look_again;
 }
 
-use commit::{Commit, Committed, Record, record_words};
+use commit::{Commit, CommitWord, Record, record_words};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
@@ -42,8 +42,8 @@ impl Memory {
         }
     }
 
-    fn stage(&self) -> Committed<'_> {
-        Committed {
+    fn stage(&self) -> CommitWord<'_> {
+        CommitWord {
             word: &self.word,
             records: [&self.records[0], &self.records[1]],
             inputs: 0,

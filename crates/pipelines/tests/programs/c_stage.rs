@@ -95,8 +95,8 @@ fn started() -> Pipeline {
     Pipeline::start(graph(), &PipelineOptions::default(), Arc::new(body)).unwrap()
 }
 
-fn piped(name: &str, peer: Peer, period: Option<Nanos>) -> Piped {
-    Piped {
+fn piped(name: &str, peer: Peer, period: Option<Nanos>) -> PipeSpec {
+    PipeSpec {
         name: name.into(),
         takes: (name == "sink").then(|| name.into()),
         makes: (name == "source").then(|| name.into()),

@@ -77,8 +77,8 @@ fn shell(script: &str) -> Peer {
     Peer::Program(vec!["sh".into(), "-c".into(), script.into()])
 }
 
-fn piped(name: &str, peer: Peer) -> Piped {
-    Piped {
+fn piped(name: &str, peer: Peer) -> PipeSpec {
+    PipeSpec {
         name: name.into(),
         takes: (name != "source").then(|| if name == "sink" { "sink" } else { "in" }.into()),
         makes: (name != "sink").then(|| if name == "source" { "source" } else { "out" }.into()),

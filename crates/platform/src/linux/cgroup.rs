@@ -38,19 +38,19 @@ const QUOTA_MIN_US: u64 = 1_000;
 
 /// The two versions of the cgroup interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     /// Version 1: a hierarchy per controller.
     V1,
     /// Version 2: one unified hierarchy for all controllers.
     V2,
 }
 
-impl Version {
+impl CgroupVersion {
     /// The file of a group that lists its threads, and accepts new ones.
     pub(super) fn threads(self) -> &'static str {
         match self {
-            Version::V1 => "tasks",
-            Version::V2 => "cgroup.threads",
+            CgroupVersion::V1 => "tasks",
+            CgroupVersion::V2 => "cgroup.threads",
         }
     }
 }
@@ -59,7 +59,7 @@ impl Version {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The interface version of the hierarchy.
-    pub version: Version,
+    pub version: CgroupVersion,
     /// The group's folder, named as on a running machine.
     pub folder: PathBuf,
 }
@@ -83,14 +83,14 @@ pub fn locate_controller(controller: &str, cgroup: &str, mountinfo: &str) -> Opt
         .find(|(_, controllers, _)| has_it(controllers))
         .and_then(|(_, _, group)| {
             let mount = mounts().find(|mount| mount.kind == "cgroup" && has_it(mount.options))?;
-            Some((Version::V1, mount.folder_of(group)))
+            Some((CgroupVersion::V1, mount.folder_of(group)))
         });
     let v2 = || {
         let (_, _, group) = groups
             .clone()
             .find(|(hierarchy, controllers, _)| *hierarchy == "0" && controllers.is_empty())?;
         let mount = mounts().find(|mount| mount.kind == "cgroup2")?;
-        Some((Version::V2, mount.folder_of(group)))
+        Some((CgroupVersion::V2, mount.folder_of(group)))
     };
     v1.or_else(v2).map(|(version, folder)| Location { version, folder })
 }
@@ -111,7 +111,7 @@ fn share_of(quota_us: Option<u64>, cores: usize) -> Share {
 /// The group around best-effort threads. The journal removes it when it restores.
 #[derive(Debug)]
 pub struct CpuGroup {
-    version: Version,
+    version: CgroupVersion,
     /// The group that this process is in.
     home: PathBuf,
     /// This process's own group, below `home`.
@@ -135,8 +135,8 @@ impl CpuGroup {
         CpuGroup::create_at(location.version, tree.path(location.folder), journal)
     }
 
-    fn create_at(version: Version, home: PathBuf, journal: &Journal) -> Result<CpuGroup, Refusal> {
-        if version == Version::V2 {
+    fn create_at(version: CgroupVersion, home: PathBuf, journal: &Journal) -> Result<CpuGroup, Refusal> {
+        if version == CgroupVersion::V2 {
             enable_below(&home, "cpu", journal)?;
         }
         let group = CpuGroup {
@@ -157,8 +157,8 @@ impl CpuGroup {
         self.journal
             .move_tasks_back(&self.threads(), &self.home.join(self.version.threads()))?;
         match self.version {
-            Version::V1 => self.write("cpu.cfs_period_us", &PERIOD_US.to_string()),
-            Version::V2 => self.write("cgroup.type", "threaded"),
+            CgroupVersion::V1 => self.write("cpu.cfs_period_us", &PERIOD_US.to_string()),
+            CgroupVersion::V2 => self.write("cgroup.type", "threaded"),
         }
     }
 
@@ -170,11 +170,11 @@ impl CpuGroup {
     pub fn set_share(&self, share: Share, cores: usize) -> Result<Share, Refusal> {
         let quota = quota_us(share, cores);
         match self.version {
-            Version::V1 => {
+            CgroupVersion::V1 => {
                 let quota = quota.map_or("-1".to_owned(), |quota| quota.to_string());
                 self.write("cpu.cfs_quota_us", &quota)?;
             }
-            Version::V2 => {
+            CgroupVersion::V2 => {
                 let quota = quota.map_or("max".to_owned(), |quota| quota.to_string());
                 self.write("cpu.max", &format!("{quota} {PERIOD_US}"))?;
             }
@@ -203,7 +203,7 @@ impl CpuGroup {
     }
 
     /// The interface version in use.
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
@@ -233,7 +233,7 @@ pub(super) fn enable_below(home: &Path, controller: &str, journal: &Journal) -> 
     if !lists_it("cgroup.controllers") {
         return Err(refuse(
             format!("{} has no {controller} controller", home.display()),
-            delegate(Version::V2),
+            delegate(CgroupVersion::V2),
         ));
     }
     let (control, off) = (home.join(SUBTREE_CONTROL), format!("-{controller}"));
@@ -243,7 +243,7 @@ pub(super) fn enable_below(home: &Path, controller: &str, journal: &Journal) -> 
     journal
         .switch(&control, &format!("+{controller}"), &off)
         .map_err(|refusal| Refusal {
-            remedy: delegate(Version::V2).into(),
+            remedy: delegate(CgroupVersion::V2).into(),
             ..refusal
         })
 }
@@ -253,10 +253,10 @@ fn refuse(why: impl std::fmt::Display, remedy: &str) -> Refusal {
 }
 
 /// How a user gets the right to make groups.
-fn delegate(version: Version) -> &'static str {
+fn delegate(version: CgroupVersion) -> &'static str {
     match version {
-        Version::V1 => "run as root, or let the current group of the cpu hierarchy belong to this user",
-        Version::V2 => {
+        CgroupVersion::V1 => "run as root, or let the current group of the cpu hierarchy belong to this user",
+        CgroupVersion::V2 => {
             "run in a group of your own: systemd-run --user --scope -p Delegate=yes PROGRAM (as root without --user), or \
              Delegate=cpu in the unit; the cpu controller must be enabled in every group above"
         }
@@ -287,7 +287,7 @@ mod tests {
 32 24 0:29 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
     const UNIFIED_MOUNTS: &str = "29 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate";
 
-    fn located(cgroup: &str, mountinfo: &str) -> (Version, String) {
+    fn located(cgroup: &str, mountinfo: &str) -> (CgroupVersion, String) {
         let location = locate(cgroup, mountinfo).unwrap();
         (location.version, location.folder.display().to_string())
     }
@@ -297,7 +297,7 @@ mod tests {
         let hybrid = "4:cpuset:/\n3:cpu,cpuacct:/user.slice\n0::/user.slice/session-1.scope\n";
         assert_eq!(
             located(hybrid, HYBRID_MOUNTS),
-            (Version::V1, "/sys/fs/cgroup/cpu,cpuacct/user.slice".into())
+            (CgroupVersion::V1, "/sys/fs/cgroup/cpu,cpuacct/user.slice".into())
         );
         let unified = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope\n";
         assert_eq!(
@@ -337,7 +337,7 @@ mod tests {
     }
 
     /// The folder that the next group gets cannot be foreseen, so an emulated kernel fills it in once it is there.
-    fn emulate_group(home: &Path, version: Version) -> PathBuf {
+    fn emulate_group(home: &Path, version: CgroupVersion) -> PathBuf {
         let folder = home.join("group");
         fs::create_dir_all(&folder).unwrap();
         for file in [
@@ -353,7 +353,7 @@ mod tests {
         folder
     }
 
-    fn emulated(version: Version) -> (tempfile::TempDir, CpuGroup) {
+    fn emulated(version: CgroupVersion) -> (tempfile::TempDir, CpuGroup) {
         let home = testing::folder();
         let journal = testing::journal();
         let group = CpuGroup {
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn version_1_takes_a_quota_in_microseconds_and_single_threads() {
-        let (_home, group) = emulated(Version::V1);
+        let (_home, group) = emulated(CgroupVersion::V1);
         let content = |file| read_trimmed(&group.folder.join(file)).unwrap();
         assert_eq!(content("cpu.cfs_period_us"), "20000");
         assert_eq!(group.set_share(Share::clamped(0.25), 2), Ok(Share::clamped(0.25)));
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn version_2_is_made_threaded_and_takes_quota_and_period_at_once() {
-        let (_home, group) = emulated(Version::V2);
+        let (_home, group) = emulated(CgroupVersion::V2);
         let content = |file| read_trimmed(&group.folder.join(file)).unwrap();
         assert_eq!(content("cgroup.type"), "threaded");
         assert_eq!(group.set_share(Share::ZERO, 1), Ok(Share::clamped(0.05)));
@@ -396,7 +396,7 @@ mod tests {
     fn version_2_without_delegation_is_refused_with_a_remedy() {
         let home = testing::folder();
         let journal = testing::journal();
-        let refused_at = || CpuGroup::create_at(Version::V2, home.path().to_owned(), &journal).unwrap_err();
+        let refused_at = || CpuGroup::create_at(CgroupVersion::V2, home.path().to_owned(), &journal).unwrap_err();
         fs::write(home.path().join("cgroup.controllers"), "memory pids\n").unwrap();
         assert!(refused_at().why.contains("no cpu controller"));
         fs::write(home.path().join("cgroup.controllers"), "cpu memory pids\n").unwrap();
@@ -460,7 +460,7 @@ mod tests {
             }
         };
         assert_eq!(group.set_share(Share::clamped(0.5), 1), Ok(Share::clamped(0.5)));
-        if group.version == Version::V1 {
+        if group.version == CgroupVersion::V1 {
             assert_eq!(read_trimmed(&group.folder.join("cpu.cfs_quota_us")).unwrap(), "10000");
         }
         adopt_and_put_back(group);
@@ -476,7 +476,7 @@ mod tests {
         };
         // Threads move whether or not the cpu controller is here, so this also runs on hybrid machines.
         let group = CpuGroup {
-            version: Version::V2,
+            version: CgroupVersion::V2,
             folder: location.folder.join(name()),
             home: location.folder,
             journal: testing::journal(),

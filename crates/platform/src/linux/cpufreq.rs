@@ -426,7 +426,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// A policy as the given driver shows it, all frequencies in kHz.
-    struct Emulated {
+    struct EmulatedPolicy {
         available: Option<&'static str>,
         limits: (&'static str, &'static str),
         governors: &'static str,
@@ -434,35 +434,35 @@ mod tests {
         setspeed: &'static str,
     }
 
-    const ACPI: Emulated = Emulated {
+    const ACPI: EmulatedPolicy = EmulatedPolicy {
         available: Some("2400000 2300000 1800000 1200000 800000 "),
         limits: ("800000", "2400000"),
         governors: "conservative ondemand userspace powersave performance schedutil ",
         governor: "schedutil",
         setspeed: "<unsupported>",
     };
-    const INTEL_PSTATE: Emulated = Emulated {
+    const INTEL_PSTATE: EmulatedPolicy = EmulatedPolicy {
         available: None,
         limits: ("800000", "4750000"),
         governors: "performance powersave",
         governor: "powersave",
         setspeed: "<unsupported>",
     };
-    const EXYNOS_A15: Emulated = Emulated {
+    const EXYNOS_A15: EmulatedPolicy = EmulatedPolicy {
         available: Some("200000 300000 400000 800000 1400000 2000000"),
         limits: ("200000", "2000000"),
         governors: "userspace ondemand performance",
         governor: "userspace",
         setspeed: "1400000",
     };
-    const EXYNOS_A7: Emulated = Emulated {
+    const EXYNOS_A7: EmulatedPolicy = EmulatedPolicy {
         available: Some("200000 300000 400000 800000 1400000"),
         limits: ("200000", "1400000"),
         ..EXYNOS_A15
     };
 
     /// Lays out policies numbered 0, 4, 8...
-    fn machine(policies: &[&Emulated]) -> (tempfile::TempDir, KernelTree) {
+    fn machine(policies: &[&EmulatedPolicy]) -> (tempfile::TempDir, KernelTree) {
         let mut files = Vec::new();
         for (i, policy) in policies.iter().enumerate() {
             let mut add = |file: &str, content: &str| {
@@ -597,7 +597,7 @@ mod tests {
         );
         let (_folder, disjoint) = machine(&[
             &EXYNOS_A7,
-            &Emulated {
+            &EmulatedPolicy {
                 available: Some("1900000"),
                 ..EXYNOS_A15
             },

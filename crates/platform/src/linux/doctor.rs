@@ -14,7 +14,7 @@ use punctual_custody::tree::read_trimmed;
 use punctual_units::{CoreId, Nanos};
 use serde::{Deserialize, Serialize};
 
-use super::cgroup::{self, CpuGroup, Version};
+use super::cgroup::{self, CgroupVersion, CpuGroup};
 use super::cpufreq::CpuFreq;
 use super::emulated::nominal_frequency;
 use super::exclusive::{self, Mechanism};
@@ -218,8 +218,8 @@ fn cpu_share(tree: &KernelTree) -> Finding {
     let text = |file: &str| tree.read(file).unwrap_or_default();
     let location = cgroup::locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
     let describe = |version| match version {
-        Version::V1 => "cgroup version 1 (cpu.cfs_quota_us)",
-        Version::V2 => "cgroup version 2 (cpu.max), threaded",
+        CgroupVersion::V1 => "cgroup version 1 (cpu.cfs_quota_us)",
+        CgroupVersion::V2 => "cgroup version 2 (cpu.max), threaded",
     };
     if let (Some(location), false) = (&location, tree.is_live()) {
         let detail = format!("{}, not tried: this tree is a record", describe(location.version));

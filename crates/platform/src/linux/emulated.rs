@@ -289,11 +289,11 @@ mod tests {
     }
 
     /// A clock under which every run of the calibration is "preempted" for 1 s, but for one.
-    struct Preempted {
+    struct PreemptedClock {
         reads: std::cell::Cell<u64>,
         time: ManualClock,
     }
-    impl Clock for Preempted {
+    impl Clock for PreemptedClock {
         fn now(&self) -> Time {
             let read = self.reads.get();
             self.reads.set(read + 1);
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn one_undisturbed_run_is_enough_to_calibrate() {
-        let clock = Preempted {
+        let clock = PreemptedClock {
             reads: 0.into(),
             time: ManualClock::default(),
         };

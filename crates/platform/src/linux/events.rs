@@ -24,12 +24,12 @@ use crate::Refusal;
 /// An eventfd: any thread may ring it, and that wakes the thread that waits for it.
 ///
 /// ```
-/// use punctual_platform::linux::events::{Bell, EventSource, Heard};
+/// use punctual_platform::linux::events::{Bell, EventSource, EventWait};
 /// let bell = Bell::new()?;
 /// let mut events = EventSource::of(&bell)?;
 /// bell.ring();
 /// bell.ring();
-/// assert_eq!(events.wait(None, None), Heard::Event { count: 2 });
+/// assert_eq!(events.wait(None, None), EventWait::Event { count: 2 });
 /// # Ok::<(), punctual_platform::Refusal>(())
 /// ```
 #[derive(Debug)]
@@ -68,13 +68,13 @@ impl AsFd for Bell {
 #[derive(Debug)]
 pub struct EventSource {
     fd: OwnedFd,
-    takes: Takes,
+    takes: CounterKind,
     stop: Arc<Bell>,
 }
 
 /// Kind of counter that an event source reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
+enum CounterKind {
     /// An 8-byte counter, which reading resets to 0.
     Counter,
     /// A 4-byte counter of interrupts since the device was opened, and its previous value.
@@ -85,7 +85,7 @@ enum Takes {
 
 /// Result of a wait for an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum EventWait {
     /// An event, or several that were counted together.
     Event {
         /// Number of events, at least 1; always 1 if they are not counted.
@@ -110,8 +110,8 @@ impl EventSource {
         let fd = fd.map_err(|why| refused(what, why, limit))?;
         let link = KernelTree::default().path(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         let link = fs::read_link(link).map_err(|why| refused(what, why, "mount /proc"))?;
-        let takes = Takes::from_link(&link.to_string_lossy());
-        if takes == Takes::Nothing && always_readable(fd.as_raw_fd()) {
+        let takes = CounterKind::from_link(&link.to_string_lossy());
+        if takes == CounterKind::Nothing && always_readable(fd.as_raw_fd()) {
             let why = format!("{} is readable at all times, so it tells no events", link.display());
             return Err(refused(
                 what,
@@ -119,7 +119,7 @@ impl EventSource {
                 "give an eventfd, a timerfd, a device, a socket or a pipe",
             ));
         }
-        if takes != Takes::Nothing {
+        if takes != CounterKind::Nothing {
             unblock(fd.as_raw_fd()).map_err(|why| refused(what, why, "give a descriptor that can be read"))?;
         }
         Ok(EventSource {
@@ -135,8 +135,8 @@ impl EventSource {
     }
 
     /// Sleeps until an event comes, [`stop`](Self::stop) or `bell` is rung, or the instant `until`. Returns a pending
-    /// event at once. Allocates only for the reason of a `Heard::Closed`.
-    pub fn wait(&mut self, bell: Option<&Bell>, until: Option<Time>) -> Heard {
+    /// event at once. Allocates only for the reason of an `EventWait::Closed`.
+    pub fn wait(&mut self, bell: Option<&Bell>, until: Option<Time>) -> EventWait {
         let asked = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
         let bell = bell.map_or(-1, |bell| bell.0.as_raw_fd());
         let mut polled = [
@@ -146,34 +146,34 @@ impl EventSource {
         ];
         let left = until.map(|until| until.since(LinuxOs.now()));
         if poll(&mut polled, left) <= 0 {
-            return Heard::Nothing;
+            return EventWait::Nothing;
         }
         self.heard(polled[0].revents)
     }
 
     /// Returns a pending event without sleeping.
-    pub fn waiting(&mut self) -> Heard {
+    pub fn waiting(&mut self) -> EventWait {
         self.wait(None, Some(Time::ZERO))
     }
 
-    fn heard(&mut self, told: i16) -> Heard {
+    fn heard(&mut self, told: i16) -> EventWait {
         if told & libc::POLLNVAL != 0 {
-            return Heard::Closed("its descriptor is not open".into());
+            return EventWait::Closed("its descriptor is not open".into());
         }
         if told & libc::POLLIN != 0 && !(told & (libc::POLLRDHUP | libc::POLLHUP) != 0 && self.is_empty()) {
             return match self.take() {
-                Ok(0) => Heard::Nothing, // another thread has read it
-                Ok(count) => Heard::Event { count },
-                Err(why) => Heard::Closed(format!("reading its descriptor failed: {why}")),
+                Ok(0) => EventWait::Nothing, // another thread has read it
+                Ok(count) => EventWait::Event { count },
+                Err(why) => EventWait::Closed(format!("reading its descriptor failed: {why}")),
             };
         }
         if told & (libc::POLLHUP | libc::POLLRDHUP) != 0 {
-            return Heard::Closed("the other side was closed".into());
+            return EventWait::Closed("the other side was closed".into());
         }
         if told & libc::POLLERR != 0 {
-            return Heard::Closed("its descriptor has an error".into());
+            return EventWait::Closed("its descriptor has an error".into());
         }
-        Heard::Nothing
+        EventWait::Nothing
     }
 
     /// Whether nothing is left to read; false if the descriptor does not say.
@@ -188,9 +188,9 @@ impl EventSource {
     fn take(&mut self) -> io::Result<u64> {
         let mut buffer = [0u8; 8];
         let bytes = match self.takes {
-            Takes::Counter => 8,
-            Takes::Interrupts(_) => 4,
-            Takes::Nothing => return Ok(1),
+            CounterKind::Counter => 8,
+            CounterKind::Interrupts(_) => 4,
+            CounterKind::Nothing => return Ok(1),
         };
         // SAFETY: the buffer has at least `bytes` bytes.
         let read = unsafe { libc::read(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), bytes) };
@@ -208,28 +208,28 @@ impl EventSource {
     }
 }
 
-impl Takes {
+impl CounterKind {
     /// Chooses by the kernel's name of an open descriptor (proc_pid_fd(5)).
-    fn from_link(link: &str) -> Takes {
+    fn from_link(link: &str) -> CounterKind {
         match link {
-            "anon_inode:[eventfd]" | "anon_inode:[timerfd]" => Takes::Counter,
-            device if device.starts_with("/dev/uio") => Takes::Interrupts(None),
-            _ => Takes::Nothing,
+            "anon_inode:[eventfd]" | "anon_inode:[timerfd]" => CounterKind::Counter,
+            device if device.starts_with("/dev/uio") => CounterKind::Interrupts(None),
+            _ => CounterKind::Nothing,
         }
     }
 
     /// Number of events that the bytes read stand for.
     fn counted(&mut self, bytes: [u8; 8]) -> u64 {
         match self {
-            Takes::Counter => u64::from_ne_bytes(bytes),
-            Takes::Interrupts(before) => {
+            CounterKind::Counter => u64::from_ne_bytes(bytes),
+            CounterKind::Interrupts(before) => {
                 let [a, b, c, d, ..] = bytes;
                 let now = u32::from_ne_bytes([a, b, c, d]);
                 let before = before.replace(now);
                 // The first read counts as one: interrupts before the wait are of no interest.
                 u64::from(before.map_or(1, |before| now.wrapping_sub(before)))
             }
-            Takes::Nothing => 1,
+            CounterKind::Nothing => 1,
         }
     }
 }
@@ -286,10 +286,10 @@ mod tests {
     fn an_eventfd_tells_how_many_came_together_and_then_nothing() {
         let bell = Bell::new().unwrap();
         let mut events = EventSource::of(&bell).unwrap();
-        assert_eq!(events.waiting(), Heard::Nothing);
+        assert_eq!(events.waiting(), EventWait::Nothing);
         (0..3).for_each(|_| bell.ring());
-        assert_eq!(events.wait(None, bound()), Heard::Event { count: 3 });
-        assert_eq!(events.waiting(), Heard::Nothing);
+        assert_eq!(events.wait(None, bound()), EventWait::Event { count: 3 });
+        assert_eq!(events.waiting(), EventWait::Nothing);
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
         });
         for bell in [&run, &stop] {
             bell.ring();
-            assert_eq!(told.recv_timeout(WAIT_MAX), Ok(Heard::Nothing));
+            assert_eq!(told.recv_timeout(WAIT_MAX), Ok(EventWait::Nothing));
         }
     }
 
@@ -317,12 +317,12 @@ mod tests {
         drop(there);
         let mut byte = [0];
         for _ in 0..2 {
-            assert_eq!(events.wait(None, bound()), Heard::Event { count: 1 });
+            assert_eq!(events.wait(None, bound()), EventWait::Event { count: 1 });
             here.read_exact(&mut byte).unwrap();
         }
         assert_eq!(
             events.wait(None, bound()),
-            Heard::Closed("the other side was closed".into())
+            EventWait::Closed("the other side was closed".into())
         );
     }
 
@@ -330,9 +330,9 @@ mod tests {
     fn a_pipe_ends_when_its_writer_goes() {
         let (reader, writer) = io::pipe().unwrap();
         let mut events = EventSource::of(&reader).unwrap();
-        assert_eq!(events.waiting(), Heard::Nothing);
+        assert_eq!(events.waiting(), EventWait::Nothing);
         drop(writer);
-        assert!(matches!(events.wait(None, bound()), Heard::Closed(_)));
+        assert!(matches!(events.wait(None, bound()), EventWait::Closed(_)));
     }
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn interrupts_of_a_device_are_counted_from_the_first_one_on() {
-        let mut takes = Takes::from_link("/dev/uio0");
+        let mut takes = CounterKind::from_link("/dev/uio0");
         let mut told = |total: u32| {
             let mut bytes = [0; 8];
             bytes[..4].copy_from_slice(&total.to_ne_bytes());
@@ -357,6 +357,6 @@ mod tests {
             (u64::from(u32::MAX - 21), 2),
             "the counter wraps"
         );
-        assert_eq!(Takes::from_link("socket:[123]"), Takes::Nothing);
+        assert_eq!(CounterKind::from_link("socket:[123]"), CounterKind::Nothing);
     }
 }

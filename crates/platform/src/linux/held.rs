@@ -17,20 +17,20 @@ const STDOUT: RawFd = 1;
 /// The original standard output, and the bytes written meanwhile.
 #[derive(Debug)]
 pub struct HeldOutput {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<BufferedOutput>>,
     read: Receiver<()>,
     open: bool,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct BufferedOutput {
     bytes: VecDeque<u8>,
     real: File,
     /// Whether bytes are written to `real` at once.
     passes: bool,
 }
 
-impl Kept {
+impl BufferedOutput {
     fn take(&mut self, bytes: &[u8]) {
         if self.passes {
             // A failure means that the output was closed: nothing reads it.
@@ -52,7 +52,7 @@ impl HeldOutput {
         let (mut reader, writer) = io::pipe()?;
         let real = duplicate(STDOUT)?;
         put(writer.as_raw_fd(), STDOUT)?;
-        let kept = Arc::new(Mutex::new(Kept {
+        let kept = Arc::new(Mutex::new(BufferedOutput {
             bytes: VecDeque::new(),
             real: real.into(),
             passes: false,

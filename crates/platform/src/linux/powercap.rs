@@ -24,18 +24,18 @@ pub struct EnergyMeter {
 #[derive(Debug)]
 struct Zone {
     counter: PathBuf,
-    energy: Accumulated,
+    energy: EnergyTotal,
 }
 
 /// A counter that wraps around, accumulated without wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Accumulated {
+struct EnergyTotal {
     last_uj: u64,
     range_uj: u64,
     total_uj: u64,
 }
 
-impl Accumulated {
+impl EnergyTotal {
     /// Adds a reading of the counter; at most one wrap may have happened since the last.
     fn advance(&mut self, now_uj: u64) {
         let advanced = if now_uj >= self.last_uj {
@@ -93,7 +93,7 @@ impl Zone {
     fn open(folder: &Path) -> Result<Zone, String> {
         let counter = folder.join("energy_uj");
         Ok(Zone {
-            energy: Accumulated {
+            energy: EnergyTotal {
                 last_uj: microjoules(&counter)?,
                 range_uj: microjoules(&folder.join("max_energy_range_uj"))?,
                 total_uj: 0,
@@ -193,7 +193,7 @@ mod tests {
         #[test]
         fn wrapping_around_loses_nothing(range in 1u64..1 << 40, steps in prop::collection::vec(any::<u64>(), 1..100)) {
             let mut truth = 0u64;
-            let mut counter = Accumulated { last_uj: 0, range_uj: range, total_uj: 0 };
+            let mut counter = EnergyTotal { last_uj: 0, range_uj: range, total_uj: 0 };
             for step in steps {
                 truth += step % range; // less than one range between two readings
                 counter.advance(truth % range);

@@ -126,12 +126,12 @@ impl GapLog {
 pub struct GapProbe {
     core: CoreId,
     tid: Tid,
-    shared: Arc<Shared>,
+    shared: Arc<ProbeState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ProbeState {
     stop: AtomicBool,
     /// With priority inheritance: a thread that reads the log cannot delay the probe for longer than the reading takes.
     log: PiMutex<GapLog>,
@@ -172,7 +172,7 @@ impl GapProbe {
                 format!("choose at least {PERIOD_MIN}; {PERIOD} is a good choice"),
             ));
         }
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ProbeState::default());
         let (tell, told) = mpsc::sync_channel(1);
         let probe = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -234,7 +234,7 @@ impl Drop for GapProbe {
 }
 
 /// Runs the probe's thread until it is stopped.
-fn wake_and_note(shared: &Shared, period: Nanos) {
+fn wake_and_note(shared: &ProbeState, period: Nanos) {
     let mut asked = LinuxOs.now() + period;
     while !shared.stop.load(Ordering::Relaxed) {
         LinuxOs.sleep_until(asked);

@@ -175,7 +175,7 @@ pub fn kill_now() -> ! {
 
 /// The end of a child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct ChildExit {
     /// The number (pid) of the child.
     pub pid: i32,
     /// The child's exit code; `None` if a signal killed it.
@@ -185,7 +185,7 @@ pub struct Ended {
 }
 
 /// Collects a child of this process that has ended; `None` if there is none.
-pub fn reap() -> Option<Ended> {
+pub fn reap() -> Option<ChildExit> {
     let mut status = 0;
     // SAFETY: all zeros is a valid account, and status and account are valid rooms.
     let (pid, used) = unsafe {
@@ -193,7 +193,7 @@ pub fn reap() -> Option<Ended> {
         (libc::wait4(-1, &mut status, libc::WNOHANG, &mut used), used)
     };
     let span = |time: libc::timeval| Nanos::from_secs(time.tv_sec as u64) + Nanos::from_micros(time.tv_usec as u64);
-    (pid > 0).then(|| Ended {
+    (pid > 0).then(|| ChildExit {
         pid,
         code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
         ran: span(used.ru_utime) + span(used.ru_stime),

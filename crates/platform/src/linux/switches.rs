@@ -36,7 +36,7 @@ pub struct Turn {
 
 /// Time on a core that a thread had while another one was ready for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct PreemptingThread {
     /// The thread, [`IDLE`] or [`ELSEWHERE`].
     pub thread: Tid,
     /// Process id of the thread.
@@ -260,7 +260,7 @@ fn turns(ring: &[u8], head: u64, now: Time, since: Time) -> Vec<Turn> {
 /// After a preemption, `thread` was ready at once. After it gave up the core by itself, as until its release, it became
 /// ready some time before it got the core again, but not while the core idled; the rest of `ready` decides how long
 /// before.
-pub fn taken(turns: &[Turn], thread: Tid, from: Time, until: Time, ready: Nanos) -> Vec<Taken> {
+pub fn taken(turns: &[Turn], thread: Tid, from: Time, until: Time, ready: Nanos) -> Vec<PreemptingThread> {
     let mut gaps = Vec::new();
     let (mut begin, mut preempted) = (from, false);
     for turn in turns.iter().filter(|turn| turn.thread == thread && turn.until > from) {
@@ -276,7 +276,7 @@ pub fn taken(turns: &[Turn], thread: Tid, from: Time, until: Time, ready: Nanos)
     gaps.reverse();
     gaps.sort_by_key(|(preempted, ..)| !preempted);
     let mut left = ready;
-    let mut taken: Vec<Taken> = Vec::new();
+    let mut taken: Vec<PreemptingThread> = Vec::new();
     for (_, begin, end) in gaps {
         let begin = begin.max(end - left.min(end.since(begin)));
         left = left.saturating_sub(end.since(begin));
@@ -287,7 +287,7 @@ pub fn taken(turns: &[Turn], thread: Tid, from: Time, until: Time, ready: Nanos)
             }
             match taken.iter_mut().find(|other| other.thread == turn.thread) {
                 Some(other) => other.took += took,
-                None => taken.push(Taken {
+                None => taken.push(PreemptingThread {
                     thread: turn.thread,
                     process: turn.process,
                     took,

@@ -102,16 +102,16 @@ pub fn current_core() -> Option<CoreId> {
 
 /// The page faults of a thread since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct PageFaults {
     /// Faults for which the thread waited for a disk.
     pub major: u64,
     /// Faults served from memory.
     pub minor: u64,
 }
 
-impl Faults {
+impl PageFaults {
     /// Faults of the calling thread, by one system call.
-    pub fn of_this_thread() -> Faults {
+    pub fn of_this_thread() -> PageFaults {
         // SAFETY: an all-zero rusage is valid, and the call fills at most its size.
         let usage = unsafe {
             let mut usage: libc::rusage = mem::zeroed();
@@ -119,7 +119,7 @@ impl Faults {
             usage
         };
         let count = |count: libc::c_long| u64::try_from(count).unwrap_or_default();
-        Faults {
+        PageFaults {
             major: count(usage.ru_majflt),
             minor: count(usage.ru_minflt),
         }

@@ -18,7 +18,7 @@ use common::all_programs_but;
 use punctual_platform::linux::exclusive::SPARE;
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Neighbours, Why};
-use punctual_testing::{CHILD_MAX, Kept, free_cores, machine, wait_for, wait_until};
+use punctual_testing::{CHILD_MAX, TestChild, free_cores, machine, wait_for, wait_until};
 
 /// The child ends when this file is there.
 const END: &str = "PUNCTUAL_TEST_END";
@@ -54,7 +54,7 @@ fn child() {
 
 /// The shell above the child, and what it says.
 struct Above {
-    shell: Kept,
+    shell: TestChild,
     orders: ChildStdin,
     said: Lines<BufReader<ChildStdout>>,
     child: String,

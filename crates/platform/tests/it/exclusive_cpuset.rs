@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Ended, all_programs_but};
+use common::{ScopedChild, all_programs_but};
 use punctual_platform::linux::exclusive::{Mechanism, SPARE};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
@@ -117,7 +117,7 @@ fn the_core_is_kept_in_the_group_of_this_process() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join(HELPER);
     punctual_testing::copy_program(Path::new("/bin/sleep"), &program);
-    let helper = Ended(within(&group, Command::new(program).arg("120")).spawn().unwrap());
+    let helper = ScopedChild(within(&group, Command::new(program).arg("120")).spawn().unwrap());
     let before = allowed(helper.0.id());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -197,7 +197,7 @@ fn a_group_that_shares_the_core_stays_as_it_is() {
         Ok(group) => group,
         Err(why) => return eprintln!("skipped: no cpuset of version 1 can be made: {why}"),
     };
-    let sharing = Ended(within(&group, Command::new("sleep").arg("120")).spawn().unwrap());
+    let sharing = ScopedChild(within(&group, Command::new("sleep").arg("120")).spawn().unwrap());
     let mut machine = LinuxMachine::open(LinuxOptions {
         clock: ClockPreference::None,
         ..LinuxOptions::default()

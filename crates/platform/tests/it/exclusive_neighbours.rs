@@ -20,7 +20,7 @@ use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, recovery};
 use punctual_testing::neighbours::{Way, draw, end, rounds, wait_for_guardians};
-use punctual_testing::{CHILD_MAX, Kept, MachineGuard, free_cores, machine, wait_ok, wait_until};
+use punctual_testing::{CHILD_MAX, MachineGuard, TestChild, free_cores, machine, wait_ok, wait_until};
 
 /// What a child is to do: take the core to lend it, or [`FOR_ITSELF`]. Where a partition can be had, that is the way
 /// of the latter alone.
@@ -219,7 +219,7 @@ impl Drop for Place {
     }
 }
 
-struct Wanting(Kept);
+struct Wanting(TestChild);
 
 impl Wanting {
     /// One that takes the core to lend it, or for itself.

@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Ended, all_programs_but};
+use common::{ScopedChild, all_programs_but};
 use punctual_platform::linux::exclusive::{ExclusiveCore, SPARE};
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores};
 use punctual_platform::{Machine, Neighbours};
-use punctual_testing::{CHILD_MAX, Kept, machine, wait_for, wait_until};
+use punctual_testing::{CHILD_MAX, TestChild, machine, wait_for, wait_until};
 
 const ORDER: &str = "PUNCTUAL_TEST_CORE_FOR";
 /// Whether the child lends the core and takes it back without end.
@@ -97,10 +97,10 @@ fn observed(helper: u32) -> BTreeMap<PathBuf, String> {
 }
 
 /// The program to be moved, under a name that no other has.
-fn start_helper(folder: &Path) -> Ended {
+fn start_helper(folder: &Path) -> ScopedChild {
     let program = folder.join(HELPER);
     punctual_testing::copy_program(Path::new("/bin/sleep"), &program);
-    let helper = Ended(Command::new(&program).arg("120").spawn().unwrap());
+    let helper = ScopedChild(Command::new(&program).arg("120").spawn().unwrap());
     wait_for_its_name(&helper.0.id().to_string());
     helper
 }
@@ -115,7 +115,7 @@ fn wait_for_its_name(pid: &str) {
 
 /// The program to be moved, started by a shell: a child of this process would be left alone.
 struct Grandchild {
-    _shell: Ended,
+    _shell: ScopedChild,
     pid: String,
 }
 
@@ -125,7 +125,7 @@ impl Grandchild {
         punctual_testing::copy_program(Path::new("/bin/sleep"), &program);
         let script = r#""$0" 120 >/dev/null & echo $!; wait"#;
         let mut shell = Command::new("sh");
-        let mut shell = Ended(
+        let mut shell = ScopedChild(
             shell
                 .args(["-c", script])
                 .arg(program)
@@ -230,7 +230,7 @@ fn is_put_back_after_a_kill(lending: bool) {
     );
 }
 
-fn start_child(helper: u32, lending: bool) -> Kept {
+fn start_child(helper: u32, lending: bool) -> TestChild {
     let mut command = Command::new(std::env::current_exe().unwrap());
     if lending {
         command.env(LENDING, "1");

@@ -17,7 +17,7 @@ use punctual_platform::linux::recovery;
 use punctual_platform::linux::thread::Tid;
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cgroup};
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_testing::{CHILD_MAX, Kept, machine, shared_machine, wait_for};
+use punctual_testing::{CHILD_MAX, TestChild, machine, shared_machine, wait_for};
 use punctual_units::{Hertz, Share};
 
 const ORDER: &str = "PUNCTUAL_TEST_ORDER";
@@ -186,7 +186,7 @@ fn board() -> tempfile::TempDir {
 }
 
 /// Starts a child, waits until it has changed everything, and returns it with the folders that it made.
-fn start(end: End, guardian: &str, tree: &Path, ledger: &Path) -> (Kept, Vec<PathBuf>) {
+fn start(end: End, guardian: &str, tree: &Path, ledger: &Path) -> (TestChild, Vec<PathBuf>) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "put_back::child", "--nocapture", "--test-threads=1"])

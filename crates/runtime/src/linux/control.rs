@@ -12,10 +12,10 @@ use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{JobProgress, Pace};
 
-use super::shared::{JobEvent, Order, Shared, StopOnPanic, ThreadStart};
-use super::tasks::{Ended, TaskState};
+use super::shared::{JobEvent, Order, RunState, StopOnPanic, ThreadStart};
+use super::tasks::{TaskEnd, TaskState};
 use super::witness::Witness;
-use crate::collector::{Collector, Took};
+use crate::collector::{Collector, StepTimes};
 use crate::learn::Record;
 use crate::report::{Protection, Sample, TaskReport};
 use crate::under_way::UnderWay;
@@ -31,20 +31,20 @@ const REBALANCE_EVERY: Nanos = Nanos::from_millis(100);
 
 /// Message from the control thread during a run.
 #[derive(Clone, Debug)]
-pub(super) enum Told {
+pub(super) enum ControlMessage {
     /// A step is complete.
     Sample(Sample),
     /// Figures of each task so far.
     Tasks(Vec<TaskReport>),
     /// State of the run, because a caller asked for it.
-    Standing(Box<Standing>),
+    Standing(Box<RunSnapshot>),
     /// The knobs have visited all levels; rows for learning a model.
     Recorded(Record),
 }
 
 /// State of the run at one instant.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(super) struct RunSnapshot {
     pub(super) at: Time,
     pub(super) tasks: Vec<TaskReport>,
     pub(super) plan: Plan,
@@ -56,14 +56,14 @@ pub(super) struct Standing {
 pub(super) struct Control<'r, M, E: Engine> {
     pub(super) machine: &'r mut M,
     pub(super) store: &'r Store<E, LinuxOs>,
-    pub(super) shared: &'r Shared,
+    pub(super) shared: &'r RunState,
     pub(super) regulator: Regulator,
     pub(super) collector: Collector,
     pub(super) pace: Pace,
     /// Watchdog of a loop that steps at every job: it decides anyway if no job has ended for this long.
     pub(super) patience: Option<Nanos>,
     pub(super) until: Time,
-    pub(super) told: SyncSender<Told>,
+    pub(super) told: SyncSender<ControlMessage>,
     pub(super) witness: Witness<'r>,
     /// Next time at which the figures of each task are reported.
     pub(super) figures_due: Time,
@@ -85,7 +85,7 @@ pub(super) struct Control<'r, M, E: Engine> {
 }
 
 /// Results of the loop at the end.
-pub(super) struct Controlled {
+pub(super) struct ControlResult {
     pub(super) collector: Collector,
     pub(super) log: Option<Vec<Decision>>,
     pub(super) cpu: Nanos,
@@ -93,7 +93,7 @@ pub(super) struct Controlled {
 
 impl<M: Machine, E: Engine> Control<'_, M, E> {
     /// Steps the loop in the calling thread until the run ends.
-    pub(super) fn run(mut self, thread: ThreadStart) -> Option<Controlled> {
+    pub(super) fn run(mut self, thread: ThreadStart) -> Option<ControlResult> {
         let _guard = StopOnPanic(self.shared);
         let own = (thread.place.core, Tid::current());
         let start = thread.start()?.at;
@@ -146,7 +146,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             let name = self.collector.name(unheld.task).unwrap_or("a task").to_owned();
             self.collector.note(unheld.told(&name));
         }
-        Some(Controlled {
+        Some(ControlResult {
             collector: self.collector,
             log: self.log,
             cpu: thread_cpu_time(),
@@ -205,13 +205,13 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     self.witness.count(real_time);
                 }
                 Order::Tell => {
-                    let standing = Standing {
+                    let standing = RunSnapshot {
                         at: LinuxOs.now(),
                         tasks: self.tasks(),
                         plan: self.regulator.plan(),
                         step: self.last.clone(),
                     };
-                    self.tell(Told::Standing(Box::new(standing)));
+                    self.tell(ControlMessage::Standing(Box::new(standing)));
                 }
                 Order::Switch {
                     regulator,
@@ -296,7 +296,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             return;
         };
         self.act(step.plan);
-        let took = Took {
+        let took = StepTimes {
             decision: Some(decided.since(begun)),
             actuation: Some(LinuxOs.now().since(decided)),
             real_time: Some(self.witness.used()),
@@ -306,14 +306,14 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let sample = self.collector.step(&step, &readings, took, |job| witness.explains(job));
         if let Some(full) = self.record.as_mut().and_then(|record| record.take(&sample)) {
             self.record = None;
-            self.tell(Told::Recorded(full));
+            self.tell(ControlMessage::Recorded(full));
         }
-        self.tell(Told::Sample(sample));
+        self.tell(ControlMessage::Sample(sample));
         self.last = Some(step);
         if readings.at >= self.figures_due {
             self.figures_due = readings.at + FIGURES_EVERY;
             let tasks = self.tasks();
-            self.tell(Told::Tasks(tasks));
+            self.tell(ControlMessage::Tasks(tasks));
         }
         if readings.at >= self.rebalance_due {
             self.rebalance_due = readings.at + REBALANCE_EVERY;
@@ -322,7 +322,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     }
 
     /// Never waits: a watching caller may be slow.
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: ControlMessage) {
         let _ = self.told.try_send(told);
     }
 
@@ -363,9 +363,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     }
 }
 
-impl Controlled {
+impl ControlResult {
     /// Adds facts that are known only after the threads have ended.
-    pub(super) fn close(&mut self, obtained: Vec<Protection>, tasks: &[(String, Arc<TaskState>)], shared: &Shared) {
+    pub(super) fn close(&mut self, obtained: Vec<Protection>, tasks: &[(String, Arc<TaskState>)], shared: &RunState) {
         self.collector.protected(obtained);
         for (number, (name, state)) in tasks.iter().enumerate() {
             say(&mut self.collector, number, state);
@@ -374,12 +374,12 @@ impl Controlled {
                     .note(format!("{name}: {} jobs failed, the first: {first}", state.failed()));
             }
             match state.ended() {
-                Some(Ended::Panicked(words)) => {
+                Some(TaskEnd::Panicked(words)) => {
                     let note = format!("{name} was ended, because a job panicked: {words}");
                     self.collector.note(note);
                 }
-                Some(how @ Ended::SourceClosed(_)) => self.collector.note(format!("{name} ended: {how}")),
-                Some(Ended::Stopped) | None => {}
+                Some(how @ TaskEnd::SourceClosed(_)) => self.collector.note(format!("{name} ended: {how}")),
+                Some(TaskEnd::Stopped) | None => {}
             }
         }
         if shared.unreported() > 0 {

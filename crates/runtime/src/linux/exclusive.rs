@@ -60,7 +60,7 @@ pub(super) fn priority(chair: Chair) -> u8 {
 }
 
 /// Placement of every task, and the exclusive cores taken.
-pub(super) struct Placed {
+pub(super) struct TaskPlacement {
     pub(super) placement: Placement,
     pub(super) exclusive: Option<Exclusive>,
     /// Limits for placing tasks that come later.
@@ -69,7 +69,7 @@ pub(super) struct Placed {
     pub(super) kept: Vec<CoreId>,
 }
 
-impl Placed {
+impl TaskPlacement {
     /// Places `tasks` and takes the exclusive cores that they need, and `keep` more. Adds to `told` which protections
     /// were obtained, and why a task was refused a core.
     ///
@@ -82,7 +82,7 @@ impl Placed {
         keep: usize,
         limits: Limits,
         told: &mut Vec<Protection>,
-    ) -> Result<Placed, PlaceError> {
+    ) -> Result<TaskPlacement, PlaceError> {
         let own = tasks.len();
         let exclusive = |(_, request): &(String, PlacementRequest)| matches!(request.class, Class::Exclusive { .. });
         let lendable = tasks.iter().any(exclusive);
@@ -95,7 +95,7 @@ impl Placed {
         let cores: Vec<CoreId> = wanted.exclusive.iter().rev().copied().collect();
         if cores.is_empty() {
             told.extend(refusals(tasks, &wanted));
-            return Ok(Placed::without(wanted, limits, own));
+            return Ok(TaskPlacement::without(wanted, limits, own));
         }
         // Lending needs a thread or group that can use the core; without one, better protection may be available.
         let best_effort = |(_, request): &(String, PlacementRequest)| request.class == Class::BestEffort;
@@ -107,23 +107,23 @@ impl Placed {
         let sharers = machine.sharers(&cores).into_iter();
         told.extend(sharers.map(|refusal| protection(refusal.what.clone(), Err(refusal))));
         match machine.exclusive_cores(&cores, &neighbours) {
-            Ok(cores) => Placed::on(cores, lend, (tasks, own), all, limits, told),
+            Ok(cores) => TaskPlacement::on(cores, lend, (tasks, own), all, limits, told),
             Err(refusal) => {
                 told.push(protection("a core of its own for exclusive tasks".into(), Err(refusal)));
                 let limits = Limits {
                     exclusive: Some(Vec::new()),
                     ..limits
                 };
-                Ok(Placed::without(place(&requests, all, &limits)?, limits, own))
+                Ok(TaskPlacement::without(place(&requests, all, &limits)?, limits, own))
             }
         }
     }
 
     /// Result without exclusive cores.
-    fn without(mut placement: Placement, limits: Limits, own: usize) -> Placed {
+    fn without(mut placement: Placement, limits: Limits, own: usize) -> TaskPlacement {
         placement.seats.truncate(own);
         placement.refused.retain(|(task, _)| *task < own);
-        Placed {
+        TaskPlacement {
             placement,
             exclusive: None,
             limits: Limits {
@@ -143,7 +143,7 @@ impl Placed {
         all: &[CoreId],
         limits: Limits,
         told: &mut Vec<Protection>,
-    ) -> Result<Placed, PlaceError> {
+    ) -> Result<TaskPlacement, PlaceError> {
         told.extend(cores.iter().flat_map(protected));
         let better = cores.iter().take(1).flat_map(|core| &core.obtained().refused);
         let taken: Vec<CoreId> = cores.iter().map(|core| core.obtained().core).collect();
@@ -195,7 +195,7 @@ impl Placed {
         }
         placement.seats.truncate(own);
         placement.refused.retain(|(task, _)| *task < own);
-        Ok(Placed {
+        Ok(TaskPlacement {
             limits: Limits {
                 exclusive: Some(homes.iter().map(|home: &Home| home.core.obtained().core).collect()),
                 ..limits

@@ -10,12 +10,12 @@
 use punctual_os::LinuxOs;
 use punctual_store::engine::Engine;
 use punctual_store::sensors::TOGETHER;
-use punctual_store::updates::Offered;
+use punctual_store::updates::Receipt;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::SensorUpdate;
 
-use super::shared::{Shared, StopOnPanic, ThreadStart};
+use super::shared::{RunState, StopOnPanic, ThreadStart};
 use super::tasks::sleep_until;
 
 /// Period of the feeder: long enough to cost nothing, short against validity intervals of 100 ms and more.
@@ -33,7 +33,7 @@ pub(super) struct Feed {
 }
 
 /// Sets `feed_over` when the feeder ends, also by a panic: otherwise the updater would wait for it without limit.
-struct FeedOver<'s>(&'s Shared);
+struct FeedOver<'s>(&'s RunState);
 
 impl Drop for FeedOver<'_> {
     fn drop(&mut self) {
@@ -47,7 +47,7 @@ impl Feed {
     pub(super) fn run<E: Engine>(
         self,
         store: &Store<E, LinuxOs>,
-        shared: &Shared,
+        shared: &RunState,
         thread: ThreadStart,
     ) -> Option<StoreError> {
         let _guard = StopOnPanic(shared);
@@ -60,7 +60,7 @@ impl Feed {
         failed
     }
 
-    fn feed<E: Engine>(self, store: &Store<E, LinuxOs>, shared: &Shared, start: Time) -> Result<(), StoreError> {
+    fn feed<E: Engine>(self, store: &Store<E, LinuxOs>, shared: &RunState, start: Time) -> Result<(), StoreError> {
         let mut stream = self.stream.peekable();
         let mut value = vec![0; self.value_bytes.max(8)];
         let mut wake = start;
@@ -79,7 +79,7 @@ impl Feed {
                     for update in &group {
                         value[..8].copy_from_slice(&update.value.to_le_bytes());
                         let SensorUpdate { sensor, seq, .. } = *update;
-                        any |= offer(sensor, seq, start + update.at, &value, now)? == Offered::Admitted;
+                        any |= offer(sensor, seq, start + update.at, &value, now)? == Receipt::Admitted;
                     }
                     Ok(any)
                 })?;
@@ -96,7 +96,7 @@ impl Feed {
 /// Installs admitted updates until the run and its feed are over and nothing is pending. Returns the first error.
 pub(super) fn install<E: Engine>(
     store: &Store<E, LinuxOs>,
-    shared: &Shared,
+    shared: &RunState,
     thread: ThreadStart,
 ) -> Option<StoreError> {
     let _guard = StopOnPanic(shared);

@@ -8,7 +8,7 @@ use punctual_store::{Deadline, ReadTransaction, Store, StoreError, WriteTransact
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Split};
 
-use super::shared::Shared;
+use super::shared::RunState;
 
 /// A release of a task, passed to the task's closure.
 ///
@@ -17,7 +17,7 @@ use super::shared::Shared;
 pub struct Job<'r, E: Engine> {
     store: &'r Store<E, LinuxOs>,
     /// Receiver of checkpoints, and the task that they belong to; `None`: not reported.
-    told: Option<(&'r Shared, TaskId)>,
+    told: Option<(&'r RunState, TaskId)>,
     /// Start of the run.
     start: Time,
     number: u64,
@@ -52,7 +52,7 @@ impl<'r, E: Engine> Job<'r, E> {
     }
 
     /// Sets the start of the run; the job reports checkpoints if the run paces jobs from within.
-    pub(super) fn telling(self, shared: &'r Shared, task: TaskId, start: Time) -> Job<'r, E> {
+    pub(super) fn telling(self, shared: &'r RunState, task: TaskId, start: Time) -> Job<'r, E> {
         Job {
             start,
             told: shared.within().then_some((shared, task)),

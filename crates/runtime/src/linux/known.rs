@@ -4,14 +4,14 @@
 //! a page, a device or a lock. Before that, its thread may have been busy with the previous job.
 
 use punctual_platform::linux::run_queue::RunQueue;
-use punctual_platform::linux::thread::{Faults, Tid};
+use punctual_platform::linux::thread::{PageFaults, Tid};
 use punctual_store::permit::WaitedFor;
 use punctual_units::{Nanos, Time};
 use punctual_workload::{JobMeasurements, JobOutcome};
 
 /// Facts that a job's thread reports beside its outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Beside {
+pub(super) struct JobFacts {
     pub(super) known: JobMeasurements,
     /// The job's thread; `None` for a job without a deadline.
     pub(super) thread: Option<Tid>,
@@ -27,7 +27,7 @@ pub(super) struct Accounts {
     queue: Option<RunQueue>,
     /// Total time for which the thread had waited for its core by the end of the previous job.
     waited: Nanos,
-    faults: Faults,
+    faults: PageFaults,
     /// End of the previous job.
     ended: Time,
     syncs: bool,
@@ -41,20 +41,20 @@ impl Accounts {
             thread: Tid::current(),
             waited: queue.as_ref().and_then(RunQueue::waited).unwrap_or_default(),
             queue,
-            faults: Faults::of_this_thread(),
+            faults: PageFaults::of_this_thread(),
             ended: Time::ZERO,
             syncs,
         }
     }
 
     /// Returns the facts about a job that has just ended; `waited_for` is the thread that held its lock longest.
-    pub(super) fn ended(&mut self, job: &JobOutcome, waited_for: Option<WaitedFor>) -> Beside {
+    pub(super) fn ended(&mut self, job: &JobOutcome, waited_for: Option<WaitedFor>) -> JobFacts {
         let waited = self.queue.as_ref().and_then(RunQueue::waited);
         let ready = waited.map(|waited| waited.saturating_sub(std::mem::replace(&mut self.waited, waited)));
-        let faults = Faults::of_this_thread();
+        let faults = PageFaults::of_this_thread();
         let before = std::mem::replace(&mut self.faults, faults);
         let ended = std::mem::replace(&mut self.ended, job.finished);
-        Beside {
+        JobFacts {
             known: JobMeasurements {
                 behind: ended.since(job.released),
                 // Waits before the release are not part of the job: `JobMeasurements::spans` bounds this.
@@ -95,7 +95,7 @@ mod tests {
         };
         let mut accounts = Accounts::of_this_thread(false);
         accounts.ended = Time(12_000);
-        let Beside { known, thread, .. } = accounts.ended(&job, None);
+        let JobFacts { known, thread, .. } = accounts.ended(&job, None);
         assert_eq!((known.behind, thread), (Nanos(2_000), Some(Tid::current())));
         let known = JobMeasurements {
             ready: Some(Nanos(4_000)),

@@ -12,8 +12,8 @@
 //! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
 //! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
 //!
-//! [`Runtime`] is the callers' handle, [`Prepared`] the input of a runtime: tasks that begin together, a recording,
-//! exclusive tasks. The caller's own threads offer readings of live sensors ([`Sensor`]).
+//! [`Runtime`] is the callers' handle, [`RuntimeBuilder`] the input of a runtime: tasks that begin together, a
+//! recording, exclusive tasks. The caller's own threads offer readings of live sensors ([`Sensor`]).
 //!
 //! `punctual_cores::place` assigns the cores: exclusive tasks get the last cores, real-time tasks the last of the
 //! others. Sensor updates are installed on the last real-time core. The probe runs on the last exclusive core or,
@@ -63,19 +63,19 @@ use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, Sens
 pub use self::exclusive::{limits, limits_beside};
 pub use self::job::Job;
 pub use self::keeper::TASKS_MAX;
-pub use self::seats::Seated;
+pub use self::seats::CorePin;
 pub use self::sensor::{Bytes, Reading, Sensor, SensorError};
-pub use self::service::{Figures, Learnt, Runtime, RuntimeOptions, TaskHandle};
+pub use self::service::{LearningState, Runtime, RuntimeFigures, RuntimeOptions, TaskHandle};
 pub use self::task::TaskBuilder;
-pub use self::tasks::{Body, Ended, JobError, JobResult};
+pub use self::tasks::{Body, JobError, JobResult, TaskEnd};
 
-use self::control::Told;
+use self::control::ControlMessage;
 use self::feeder::Feed;
 use self::tasks::TaskState;
 use crate::error::RuntimeError;
-use crate::figures::Watched;
+use crate::figures::TaskInfo;
 use crate::learn::Learning;
-use crate::report::{Finished, LoadReport, PlatformChoice, Progress, RunHeader, Watch};
+use crate::report::{FinishedRun, LoadReport, PlatformChoice, Progress, RunHeader, Watch};
 
 /// SCHED_FIFO priority of the probe, the thread that measures gaps.
 pub const PROBE_PRIORITY: u8 = 95;
@@ -106,14 +106,14 @@ const TOLD_MAX: usize = 720;
 ///
 /// ```no_run
 /// # use std::sync::Arc;
-/// # use punctual_runtime::linux::Prepared;
+/// # use punctual_runtime::linux::RuntimeBuilder;
 /// # use punctual_units::Nanos;
 /// # use punctual_workload::{Arrival, Class};
 /// # use punctual_os::LinuxOs;
 /// # use punctual_store::{Store, engine::Engine};
 /// # type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// # fn example<E: Engine + 'static>(store: Arc<Store<E, LinuxOs>>) -> Result<()> {
-/// let mut prepared = Prepared::here(store)?;
+/// let mut prepared = RuntimeBuilder::here(store)?;
 /// let every_20_ms = Arrival::Periodic { period: Nanos::from_millis(20) };
 /// let within_5_ms = Class::Exclusive { deadline: Nanos::from_millis(5) };
 /// prepared.task("steer", within_5_ms, every_20_ms, |job| {
@@ -122,7 +122,7 @@ const TOLD_MAX: usize = 720;
 /// let runtime = prepared.start(None)?;
 /// # Ok(()) }
 /// ```
-pub struct Prepared<E: Engine> {
+pub struct RuntimeBuilder<E: Engine> {
     machine: LinuxMachine,
     store: Arc<Store<E, LinuxOs>>,
     tasks: Vec<TaskSetup<E>>,
@@ -207,8 +207,8 @@ impl<E: Engine> TaskSetup<E> {
     }
 
     /// Properties of the task that the report needs.
-    fn watched(&self, goal: Goal) -> Watched {
-        Watched {
+    fn watched(&self, goal: Goal) -> TaskInfo {
+        TaskInfo {
             name: self.name.clone(),
             deadline: self.class.deadline(),
             goal: self.goal.unwrap_or(goal.tasks),
@@ -243,11 +243,11 @@ pub struct RunOptions {
     pub learning: Option<Learning>,
 }
 
-impl<E: Engine + 'static> Prepared<E> {
+impl<E: Engine + 'static> RuntimeBuilder<E> {
     /// A runtime without tasks on `machine`. The machine's knobs are restored when the run ends or this value is
     /// dropped.
     pub fn new(machine: LinuxMachine, store: Arc<Store<E, LinuxOs>>) -> Self {
-        Prepared {
+        RuntimeBuilder {
             machine,
             store,
             tasks: Vec::new(),
@@ -269,9 +269,9 @@ impl<E: Engine + 'static> Prepared<E> {
             ..LinuxOptions::default()
         };
         let group_commit = store.group_interval().filter(|_| store.objects() > 0);
-        Ok(Prepared {
+        Ok(RuntimeBuilder {
             group_commit,
-            ..Prepared::new(LinuxMachine::open(options)?, store)
+            ..RuntimeBuilder::new(LinuxMachine::open(options)?, store)
         })
     }
 
@@ -442,7 +442,7 @@ impl<E: Engine + 'static> Prepared<E> {
     ///
     /// # Errors
     /// [`RuntimeError`] if the controller does not fit the machine, or the store failed. The machine is restored.
-    pub fn run(self, options: RunOptions, watch: Watch) -> Result<Finished, RuntimeError> {
+    pub fn run(self, options: RunOptions, watch: Watch) -> Result<FinishedRun, RuntimeError> {
         let (tell, told) = sync_channel(TOLD_MAX);
         let runtime = service::start(self, options, Some(tell))?;
         watch_told(&runtime.header(), &told, || runtime.ask_to_stop(), watch);
@@ -451,15 +451,15 @@ impl<E: Engine + 'static> Prepared<E> {
 }
 
 /// Calls `watch` with samples and figures until the run is over.
-fn watch_told(header: &RunHeader, told: &Receiver<Told>, stop: impl Fn(), watch: Watch) {
+fn watch_told(header: &RunHeader, told: &Receiver<ControlMessage>, stop: impl Fn(), watch: Watch) {
     if watch(Progress::Started(header)) == ControlFlow::Break(()) {
         stop();
     }
     loop {
         let answer = match told.recv_timeout(PATIENCE.into()) {
-            Ok(Told::Sample(sample)) => watch(Progress::Sample(&sample)),
-            Ok(Told::Tasks(tasks)) => watch(Progress::Tasks(&tasks)),
-            Ok(Told::Standing(_) | Told::Recorded(_)) => continue,
+            Ok(ControlMessage::Sample(sample)) => watch(Progress::Sample(&sample)),
+            Ok(ControlMessage::Tasks(tasks)) => watch(Progress::Tasks(&tasks)),
+            Ok(ControlMessage::Standing(_) | ControlMessage::Recorded(_)) => continue,
             Err(RecvTimeoutError::Timeout) => watch(Progress::Waiting),
             Err(RecvTimeoutError::Disconnected) => return,
         };

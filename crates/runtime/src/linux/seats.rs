@@ -12,14 +12,14 @@ use crate::report::Protection;
 /// A thread of the caller on the core that it was given. Dropping this, or the end of the runtime, restores the
 /// thread's affinity, policy and priority.
 #[derive(Debug)]
-pub struct Seated {
+pub struct CorePin {
     core: CoreId,
     exclusive: bool,
     obtained: Vec<Protection>,
-    place: Arc<Place>,
+    place: Arc<SavedThread>,
 }
 
-impl Seated {
+impl CorePin {
     /// Core on which the thread runs.
     pub fn core(&self) -> CoreId {
         self.core
@@ -36,7 +36,7 @@ impl Seated {
     }
 }
 
-impl Drop for Seated {
+impl Drop for CorePin {
     fn drop(&mut self) {
         self.place.give_back();
     }
@@ -44,15 +44,15 @@ impl Drop for Seated {
 
 /// State of the thread to restore; `None` once it has been restored.
 #[derive(Debug)]
-pub(super) struct Place(Mutex<Option<Held>>);
+pub(super) struct SavedThread(Mutex<Option<ThreadState>>);
 
 #[derive(Debug)]
-struct Held {
+struct ThreadState {
     found: AsFound,
     exclusive: Option<ExclusiveCore>,
 }
 
-impl Place {
+impl SavedThread {
     /// Pins the thread of `found` to `core`, with this SCHED_FIFO priority. A refusal is reported, and the thread runs
     /// without that protection. `told` is an earlier refusal.
     pub(super) fn seat(
@@ -62,7 +62,7 @@ impl Place {
         exclusive: Option<ExclusiveCore>,
         priority: u8,
         told: Option<Protection>,
-    ) -> (Arc<Place>, Seated) {
+    ) -> (Arc<SavedThread>, CorePin) {
         let entered = exclusive.as_ref().map_or(Ok(()), |core| core.enter(found.thread()));
         let pinned = entered.and_then(|()| pin_thread(found.thread(), &[core]));
         let alone = if exclusive.is_some() { ", exclusively" } else { "" };
@@ -71,8 +71,8 @@ impl Place {
         let mut obtained: Vec<Protection> = told.into_iter().collect();
         obtained.push(protection(format!("{name}: on core {core}{alone}"), pinned));
         obtained.push(protection(format!("{name}: SCHED_FIFO {priority}"), fifo));
-        let place = Arc::new(Place(Mutex::new(Some(Held { found, exclusive }))));
-        let seated = Seated {
+        let place = Arc::new(SavedThread(Mutex::new(Some(ThreadState { found, exclusive }))));
+        let seated = CorePin {
             core,
             exclusive: is_exclusive,
             obtained,
@@ -104,7 +104,7 @@ impl Place {
         held.found.put_back();
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Option<Held>> {
+    fn held(&self) -> std::sync::MutexGuard<'_, Option<ThreadState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

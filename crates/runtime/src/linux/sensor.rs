@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use punctual_os::LinuxOs;
 use punctual_store::engine::Engine;
-use punctual_store::updates::Offered;
+use punctual_store::updates::Receipt;
 use punctual_store::{Store, StoreError};
 use punctual_units::{SensorId, Time};
 
-use super::shared::Shared;
+use super::shared::RunState;
 
 /// Why a reading was refused.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub struct Bytes<B>(pub B);
 /// running.
 pub struct Sensor<E: Engine> {
     store: Arc<Store<E, LinuxOs>>,
-    shared: Arc<Shared>,
+    shared: Arc<RunState>,
     id: SensorId,
     stopped: Arc<AtomicBool>,
 }
@@ -81,7 +81,7 @@ impl<E: Engine> Clone for Sensor<E> {
 }
 
 impl<E: Engine> Sensor<E> {
-    pub(super) fn new(store: Arc<Store<E, LinuxOs>>, shared: Arc<Shared>, id: SensorId) -> Self {
+    pub(super) fn new(store: Arc<Store<E, LinuxOs>>, shared: Arc<RunState>, id: SensorId) -> Self {
         Sensor {
             store,
             shared,
@@ -95,7 +95,7 @@ impl<E: Engine> Sensor<E> {
     ///
     /// # Errors
     /// [`SensorError`]; then the reading does not count as offered.
-    pub fn offer(&self, reading: impl Reading) -> Result<Offered, SensorError> {
+    pub fn offer(&self, reading: impl Reading) -> Result<Receipt, SensorError> {
         self.take(None, &reading)
     }
 
@@ -104,7 +104,7 @@ impl<E: Engine> Sensor<E> {
     ///
     /// # Errors
     /// The errors of [`offer`](Sensor::offer).
-    pub fn offer_sampled(&self, reading: impl Reading, sampled_at: Time) -> Result<Offered, SensorError> {
+    pub fn offer_sampled(&self, reading: impl Reading, sampled_at: Time) -> Result<Receipt, SensorError> {
         self.take(Some(sampled_at), &reading)
     }
 
@@ -113,12 +113,12 @@ impl<E: Engine> Sensor<E> {
         self.stopped.store(true, Ordering::Release);
     }
 
-    fn take(&self, sampled_at: Option<Time>, reading: &impl Reading) -> Result<Offered, SensorError> {
+    fn take(&self, sampled_at: Option<Time>, reading: &impl Reading) -> Result<Receipt, SensorError> {
         if self.shared.stopping() || self.stopped.load(Ordering::Acquire) {
             return Err(SensorError::Stopped);
         }
         let verdict = reading.with_bytes(|bytes| self.store.offer_next(self.id, sampled_at, bytes))?;
-        if verdict == Offered::Admitted {
+        if verdict == Receipt::Admitted {
             self.shared.updates.unpark();
         }
         Ok(verdict)

@@ -16,17 +16,17 @@ use punctual_store::updates::UpdateCounts;
 use punctual_units::{Hertz, Nanos, SensorId, Share};
 use punctual_workload::{ControllerKind, Goal, Pace, TaskGoal};
 
-use super::control::Told;
-use super::keeper::{Command, Keeper};
-use super::seats::Seated;
+use super::control::ControlMessage;
+use super::keeper::{Keeper, KeeperCommand};
+use super::seats::CorePin;
 use super::sensor::{Sensor, SensorError};
-use super::shared::Shared;
+use super::shared::RunState;
 use super::task::TaskBuilder;
-use super::tasks::{Ended, TaskState};
-use super::{Prepared, RunOptions, TaskSetup};
+use super::tasks::{TaskEnd, TaskState};
+use super::{RunOptions, RuntimeBuilder, TaskSetup};
 use crate::error::RuntimeError;
 use crate::learn::Learning;
-use crate::report::{Finished, RunHeader, TaskReport};
+use crate::report::{FinishedRun, RunHeader, TaskReport};
 
 /// Commands that may wait for the keeper; further callers block until one is taken.
 const COMMANDS_MAX: usize = 64;
@@ -68,7 +68,7 @@ impl<E: Engine> RuntimeOptions<E> {
         }
     }
 
-    /// Reserves exclusive cores: see [`Prepared::keep_cores`].
+    /// Reserves exclusive cores: see [`RuntimeBuilder::keep_cores`].
     pub fn keep_cores(self, cores: usize) -> Self {
         RuntimeOptions {
             keep_cores: cores,
@@ -76,7 +76,7 @@ impl<E: Engine> RuntimeOptions<E> {
         }
     }
 
-    /// Sets the rights of other programs on exclusive cores: see [`Prepared::neighbours`].
+    /// Sets the rights of other programs on exclusive cores: see [`RuntimeBuilder::neighbours`].
     pub fn neighbours(self, neighbours: Neighbours) -> Self {
         RuntimeOptions { neighbours, ..self }
     }
@@ -146,7 +146,7 @@ pub(super) fn default_goal() -> Goal {
 
 /// State or result of learning a model.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Learnt {
+pub enum LearningState {
     /// Learning was not requested.
     #[default]
     NotAsked,
@@ -160,7 +160,7 @@ pub enum Learnt {
 
 /// State of a runtime at one instant.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Figures {
+pub struct RuntimeFigures {
     /// Time since the start of the run.
     pub running_for: Nanos,
     /// Reports of the tasks with a deadline, in the order in which they were added, ended ones included.
@@ -176,10 +176,10 @@ pub struct Figures {
     /// Counts of sensor readings by outcome, since the store was opened.
     pub updates: UpdateCounts,
     /// State or result of learning a model.
-    pub learnt: Learnt,
+    pub learnt: LearningState,
 }
 
-impl Figures {
+impl RuntimeFigures {
     /// Report of the task `name`; if several had this name, of the latest.
     pub fn task(&self, name: &str) -> Option<&TaskReport> {
         self.tasks.iter().rev().find(|task| task.name == name)
@@ -226,13 +226,13 @@ impl<E: Engine + 'static> Clone for Runtime<E> {
 
 struct Inner<E: Engine + 'static> {
     store: Arc<Store<E, LinuxOs>>,
-    shared: Arc<Shared>,
-    commands: SyncSender<Command<E>>,
+    shared: Arc<RunState>,
+    commands: SyncSender<KeeperCommand<E>>,
     header: RunHeader,
     /// Whether a recording feeds the store.
     recorded: bool,
     /// `None` once a caller has waited for it.
-    keeper: Mutex<Option<JoinHandle<Result<Finished, RuntimeError>>>>,
+    keeper: Mutex<Option<JoinHandle<Result<FinishedRun, RuntimeError>>>>,
 }
 
 impl<E: Engine + 'static> Drop for Inner<E> {
@@ -250,9 +250,9 @@ impl<E: Engine + 'static> Drop for Inner<E> {
 
 /// Starts the keeper, and waits until it has started all other threads.
 pub(super) fn start<E: Engine + 'static>(
-    prepared: Prepared<E>,
+    prepared: RuntimeBuilder<E>,
     mut options: RunOptions,
-    watcher: Option<SyncSender<Told>>,
+    watcher: Option<SyncSender<ControlMessage>>,
 ) -> Result<Runtime<E>, RuntimeError> {
     if options.record.is_some() && options.learning.is_some() {
         return Err(RuntimeError::Unreplayed);
@@ -263,7 +263,7 @@ pub(super) fn start<E: Engine + 'static>(
         let learnt = learning.period * record.progress().1 + SETTLE;
         options.header.settle_s = options.header.settle_s.max(learnt.as_secs_f64());
     }
-    let shared = Arc::new(Shared::new(options.regulator.within)?);
+    let shared = Arc::new(RunState::new(options.regulator.within)?);
     let (commands, commanded) = sync_channel(COMMANDS_MAX);
     let (started, hear) = sync_channel(1);
     let (store, recorded) = (Arc::clone(&prepared.store), prepared.feed.is_some());
@@ -303,7 +303,7 @@ fn prepared_top(options: &RunOptions) -> Option<Hertz> {
 }
 
 /// Result of the keeper. A panic in one of our own threads continues in the caller.
-fn join(keeper: JoinHandle<Result<Finished, RuntimeError>>) -> Result<Finished, RuntimeError> {
+fn join(keeper: JoinHandle<Result<FinishedRun, RuntimeError>>) -> Result<FinishedRun, RuntimeError> {
     keeper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
@@ -325,7 +325,7 @@ impl<E: Engine + 'static> Runtime<E> {
             neighbours,
             keep_cores,
         } = options.into();
-        let mut prepared = Prepared::here(store)?;
+        let mut prepared = RuntimeBuilder::here(store)?;
         prepared.neighbours(neighbours).keep_cores(keep_cores);
         let mut options = RunOptions {
             learning,
@@ -373,12 +373,12 @@ impl<E: Engine + 'static> Runtime<E> {
     /// [`RuntimeError::Task`], [`RuntimeError::Place`] or [`RuntimeError::Thread`] if the task cannot run;
     /// [`RuntimeError::Stopped`] once the runtime has ended.
     pub fn add(&self, task: TaskSetup<E>) -> Result<TaskHandle, RuntimeError> {
-        self.ask(|answer| Command::Add(Box::new(task), answer))?
+        self.ask(|answer| KeeperCommand::Add(Box::new(task), answer))?
     }
 
     /// Runs a thread of this process on a core, beside the tasks.
-    pub(super) fn seat(&self, name: String, request: PlacementRequest, thread: Tid) -> Result<Seated, RuntimeError> {
-        self.ask(|answer| Command::Seat(name, request, thread, answer))?
+    pub(super) fn seat(&self, name: String, request: PlacementRequest, thread: Tid) -> Result<CorePin, RuntimeError> {
+        self.ask(|answer| KeeperCommand::Seat(name, request, thread, answer))?
     }
 
     /// Returns the live sensor of `key`, one of the temporal objects that the store was opened with.
@@ -408,18 +408,18 @@ impl<E: Engine + 'static> Runtime<E> {
     ///
     /// # Errors
     /// [`RuntimeError::Stopped`] once the runtime has ended.
-    pub fn figures(&self) -> Result<Figures, RuntimeError> {
-        self.ask(Command::Tell)
+    pub fn figures(&self) -> Result<RuntimeFigures, RuntimeError> {
+        self.ask(KeeperCommand::Tell)
     }
 
     /// Learns a model of the running tasks, and controls by it from then on: the machine's real knobs visit levels
-    /// within the given bounds, for some seconds. Returns at once; [`Figures::learnt`] has the result. If nothing can
-    /// be learnt, the runtime is controlled as before.
+    /// within the given bounds, for some seconds. Returns at once; [`RuntimeFigures::learnt`] has the result. If
+    /// nothing can be learnt, the runtime is controlled as before.
     ///
     /// # Errors
     /// [`RuntimeError::Learning`] if the bounds leave nothing to learn from, or a model is being learnt already.
     pub fn learn(&self, learning: Learning) -> Result<(), RuntimeError> {
-        self.ask(|answer| Command::Learn(learning, answer))?
+        self.ask(|answer| KeeperCommand::Learn(learning, answer))?
     }
 
     /// Asks all threads to end after their current jobs, and returns at once.
@@ -431,7 +431,7 @@ impl<E: Engine + 'static> Runtime<E> {
     ///
     /// # Errors
     /// The errors of [`wait`](Runtime::wait).
-    pub fn stop(&self) -> Result<Finished, RuntimeError> {
+    pub fn stop(&self) -> Result<FinishedRun, RuntimeError> {
         self.ask_to_stop();
         self.wait()
     }
@@ -441,7 +441,7 @@ impl<E: Engine + 'static> Runtime<E> {
     /// # Errors
     /// [`RuntimeError::Within`] in one of the runtime's own threads, which cannot wait for itself;
     /// [`RuntimeError::Stopped`] if another handle got the report; and the error that ended the run early.
-    pub fn wait(&self) -> Result<Finished, RuntimeError> {
+    pub fn wait(&self) -> Result<FinishedRun, RuntimeError> {
         if self.inner.shared.is_own_thread() {
             return Err(RuntimeError::Within);
         }
@@ -450,7 +450,7 @@ impl<E: Engine + 'static> Runtime<E> {
     }
 
     /// Sends a command to the keeper, and waits for the answer.
-    fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command<E>) -> Result<T, RuntimeError> {
+    fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> KeeperCommand<E>) -> Result<T, RuntimeError> {
         let (answer, answered) = sync_channel(1);
         let sent = self.inner.commands.send(command(answer));
         sent.map_err(|_| RuntimeError::Stopped)?;
@@ -482,12 +482,12 @@ impl TaskHandle {
     }
 
     /// How the task ended, if it has; its closure has been dropped by then.
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<TaskEnd> {
         self.state.ended()
     }
 
     /// Waits at most `at_most` for the task to end; returns how it ended, if it has.
-    pub fn wait(&self, at_most: Nanos) -> Option<Ended> {
+    pub fn wait(&self, at_most: Nanos) -> Option<TaskEnd> {
         self.state.wait(at_most.into())
     }
 }

@@ -16,7 +16,7 @@ use punctual_platform::linux::thread::{self, Tid};
 use punctual_units::{CoreId, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace, TaskGoal};
 
-use super::known::Beside;
+use super::known::JobFacts;
 use super::mailbox::Mailbox;
 use super::tasks::TaskState;
 use crate::error::RuntimeError;
@@ -36,12 +36,12 @@ pub(super) enum JobEvent {
     /// The job has reached a checkpoint.
     Progress(JobProgress),
     /// The job is complete.
-    Outcome(JobOutcome, Beside),
+    Outcome(JobOutcome, JobFacts),
     /// The job ended with an error.
     Failed { task: TaskId, at: Time },
     /// A task has ended while the run continues.
     Ended { task: TaskId },
-    /// Orders wait for the control thread ([`Shared::order`]).
+    /// Orders wait for the control thread ([`RunState::order`]).
     Ordered,
     /// Events came while others were waiting, or too early.
     Events {
@@ -72,7 +72,7 @@ impl JobEvent {
 }
 
 /// State shared by the threads of a run.
-pub(super) struct Shared {
+pub(super) struct RunState {
     stop: AtomicBool,
     unreported: AtomicU64,
     /// Whether jobs report their checkpoints.
@@ -116,11 +116,11 @@ pub(super) enum Order {
     },
 }
 
-impl Shared {
+impl RunState {
     /// # Errors
     /// [`Refusal`] if the process may open no more descriptors.
-    pub(super) fn new(within: bool) -> Result<Shared, Refusal> {
-        Ok(Shared {
+    pub(super) fn new(within: bool) -> Result<RunState, Refusal> {
+        Ok(RunState {
             stop: AtomicBool::new(false),
             unreported: AtomicU64::new(0),
             within,
@@ -207,7 +207,7 @@ impl Shared {
 }
 
 /// Ends the run when one of its threads panics, so that the others do not continue alone.
-pub(super) struct StopOnPanic<'s>(pub(super) &'s Shared);
+pub(super) struct StopOnPanic<'s>(pub(super) &'s RunState);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
@@ -258,7 +258,7 @@ pub(super) struct ThreadStart {
 impl ThreadStart {
     /// Pins and schedules the calling thread, reports what it obtained, and waits for the start of the run. `None` if
     /// the run was cancelled.
-    pub(super) fn start(self) -> Option<Started> {
+    pub(super) fn start(self) -> Option<StartedThread> {
         let ThreadPlace {
             role,
             core,
@@ -295,12 +295,12 @@ impl ThreadStart {
         }
         self.ready.send(Ready { obtained, real_time }).ok()?;
         let at = self.go.recv().ok()?;
-        Some(Started { at, _lendee: lendee })
+        Some(StartedThread { at, _lendee: lendee })
     }
 }
 
 /// A thread that runs on its core.
-pub(super) struct Started {
+pub(super) struct StartedThread {
     /// Start of the run.
     pub(super) at: Time,
     /// Kept for as long as the thread works.

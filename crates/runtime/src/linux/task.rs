@@ -12,7 +12,7 @@ use punctual_workload::{Arrival, Class, TaskGoal};
 
 use super::TaskSetup;
 use super::job::Job;
-use super::seats::Seated;
+use super::seats::CorePin;
 use super::service::{Runtime, TaskHandle};
 use super::tasks::JobResult;
 use crate::error::RuntimeError;
@@ -80,7 +80,7 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
     /// instant reports it ([`Job::happened_at`]). The runtime reads the counter of an eventfd, a timerfd or a UIO
     /// device, and one job serves all events counted there ([`Job::events`]; the report counts them as `merged`). Data
     /// of a socket or pipe must be read by the job, or it is released again at once. When the other side is closed the
-    /// task ends ([`Ended::SourceClosed`](super::Ended::SourceClosed)).
+    /// task ends ([`TaskEnd::SourceClosed`](super::TaskEnd::SourceClosed)).
     pub fn on_event(mut self, fd: impl AsFd) -> Self {
         match EventSource::of(fd) {
             Ok(source) => self.events = Some(source),
@@ -148,7 +148,7 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
     ///
     /// # Errors
     /// The errors of [`seat`](Self::seat).
-    pub fn seat_this_thread(self) -> Result<Seated, RuntimeError> {
+    pub fn seat_this_thread(self) -> Result<CorePin, RuntimeError> {
         self.seat(Tid::current())
     }
 
@@ -171,7 +171,7 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
     /// # Errors
     /// [`RuntimeError::Task`] and [`RuntimeError::Place`] as for a task; [`RuntimeError::Machine`] if this process has
     /// no such thread; [`RuntimeError::Stopped`] once the runtime has ended.
-    pub fn seat(self, thread: Tid) -> Result<Seated, RuntimeError> {
+    pub fn seat(self, thread: Tid) -> Result<CorePin, RuntimeError> {
         let wrong = |why: &str| RuntimeError::Task {
             name: self.name.clone(),
             why: why.into(),

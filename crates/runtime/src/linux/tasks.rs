@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use punctual_os::LinuxOs;
-use punctual_platform::linux::events::{Bell, EventSource, Heard};
+use punctual_platform::linux::events::{Bell, EventSource, EventWait};
 use punctual_platform::linux::thread::Tid;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
@@ -18,9 +18,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::events::EventReleases;
 use super::job::Job;
-use super::known::{Accounts, Beside};
+use super::known::{Accounts, JobFacts};
 use super::releases::Releases;
-use super::shared::{JobEvent, Shared, ThreadStart};
+use super::shared::{JobEvent, RunState, ThreadStart};
 use super::tenancy::Tenancy;
 
 /// Longest sleep of a thread between checks whether it must end.
@@ -55,7 +55,7 @@ impl<F: Into<JobError>> JobResult for Result<(), F> {
 
 /// How a task ended while the runtime continued.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum TaskEnd {
     /// Stopped by a caller, or its part of the run was over.
     Stopped,
     /// The source of its events has ended, for this reason, for example because the other side was closed.
@@ -64,12 +64,12 @@ pub enum Ended {
     Panicked(String),
 }
 
-impl std::fmt::Display for Ended {
+impl std::fmt::Display for TaskEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Ended::Stopped => f.write_str("stopped"),
-            Ended::SourceClosed(why) => write!(f, "no more events: {why}"),
-            Ended::Panicked(words) => write!(f, "a job panicked: {words}"),
+            TaskEnd::Stopped => f.write_str("stopped"),
+            TaskEnd::SourceClosed(why) => write!(f, "no more events: {why}"),
+            TaskEnd::Panicked(words) => write!(f, "a job panicked: {words}"),
         }
     }
 }
@@ -85,7 +85,7 @@ pub(super) struct TaskState {
     first_failure: OnceLock<String>,
     /// Number of jobs that failed.
     failed: AtomicU64,
-    ended: Mutex<Option<Ended>>,
+    ended: Mutex<Option<TaskEnd>>,
     end: Condvar,
 }
 
@@ -117,19 +117,19 @@ impl TaskState {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn ended(&self) -> Option<Ended> {
+    pub(super) fn ended(&self) -> Option<TaskEnd> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How the task ended, as text, if a caller or a panic ended it and not the run.
     pub(super) fn ended_early(&self) -> Option<String> {
         self.ended()
-            .filter(|how| self.stopping() || *how != Ended::Stopped)
+            .filter(|how| self.stopping() || *how != TaskEnd::Stopped)
             .map(|how| how.to_string())
     }
 
     /// Waits at most `at_most` for the thread to end; returns how the task ended, if it has.
-    pub(super) fn wait(&self, at_most: Duration) -> Option<Ended> {
+    pub(super) fn wait(&self, at_most: Duration) -> Option<TaskEnd> {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.end.wait_timeout_while(ended, at_most, |ended| ended.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
@@ -144,14 +144,14 @@ impl TaskState {
         self.stop.load(Ordering::Acquire)
     }
 
-    fn end(&self, how: Ended) {
+    fn end(&self, how: TaskEnd) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(how);
         self.end.notify_all();
     }
 }
 
 /// A task, ready to run in its thread.
-pub(super) struct Running<E: Engine> {
+pub(super) struct ReadyTask<E: Engine> {
     pub(super) id: TaskId,
     pub(super) deadline: Option<Nanos>,
     pub(super) arrival: Arrival,
@@ -167,9 +167,9 @@ pub(super) struct Running<E: Engine> {
     pub(super) accounts: Option<Accounts>,
 }
 
-impl<E: Engine> Running<E> {
+impl<E: Engine> ReadyTask<E> {
     /// Runs the task until it or the run ends.
-    pub(super) fn run(mut self, store: &Store<E, LinuxOs>, shared: &Shared, thread: ThreadStart) {
+    pub(super) fn run(mut self, store: &Store<E, LinuxOs>, shared: &RunState, thread: ThreadStart) {
         self.state.thread.get_or_init(Tid::current);
         shared.enter();
         let syncs = store.durability() != Durability::Volatile;
@@ -179,20 +179,20 @@ impl<E: Engine> Running<E> {
                 Some(events) => self.jobs_on_events(store, shared, started.at, events),
                 None => self.jobs(store, shared, started.at),
             },
-            None => Ended::Stopped,
+            None => TaskEnd::Stopped,
         };
         // The closure's resources are released before a caller that waits for the end is notified.
-        let Running { id, body, state, .. } = self;
+        let ReadyTask { id, body, state, .. } = self;
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(body)));
         state.end(match dropped {
             Ok(()) => how,
-            Err(panic) => Ended::Panicked(words(&*panic)),
+            Err(panic) => TaskEnd::Panicked(words(&*panic)),
         });
         shared.leave();
         shared.report(JobEvent::Ended { task: id });
     }
 
-    fn jobs(&mut self, store: &Store<E, LinuxOs>, shared: &Shared, start: Time) -> Ended {
+    fn jobs(&mut self, store: &Store<E, LinuxOs>, shared: &RunState, start: Time) -> TaskEnd {
         let mut releases = Releases::new(self.arrival, start + self.active.from, &mut self.rng);
         let mut number = 0;
         let mut tenancy = self.tenancy.take();
@@ -217,7 +217,7 @@ impl<E: Engine> Running<E> {
             let missed = releases.ended(at, &mut self.rng);
             self.skipped(shared, missed, at);
         }
-        Ended::Stopped
+        TaskEnd::Stopped
     }
 
     /// Runs the jobs of a task that events release. An exclusive core is lent until the next event may come and taken
@@ -225,24 +225,24 @@ impl<E: Engine> Running<E> {
     fn jobs_on_events(
         &mut self,
         store: &Store<E, LinuxOs>,
-        shared: &Shared,
+        shared: &RunState,
         start: Time,
         (mut events, gap): (EventSource, Nanos),
-    ) -> Ended {
+    ) -> TaskEnd {
         let mut releases = EventReleases::new(gap);
         let mut number = 0;
         let mut tenancy = self.tenancy.take();
         let state = Arc::clone(&self.state);
         let going_on = || !shared.stopping() && !state.stopping();
         if !sleep_until(start + self.active.from, going_on) {
-            return Ended::Stopped;
+            return TaskEnd::Stopped;
         }
         loop {
             let found = events.waiting();
-            let slept = found == Heard::Nothing;
+            let slept = found == EventWait::Nothing;
             let mut heard = found;
             let mut wait = |until: Option<Time>| {
-                while heard == Heard::Nothing && going_on() && until.is_none_or(|until| LinuxOs.now() < until) {
+                while heard == EventWait::Nothing && going_on() && until.is_none_or(|until| LinuxOs.now() < until) {
                     heard = events.wait(Some(&shared.over), until);
                 }
                 going_on()
@@ -253,14 +253,14 @@ impl<E: Engine> Running<E> {
             }
             wait(None);
             let count = match heard {
-                Heard::Event { count } if going_on() => count,
-                Heard::Closed(why) => return Ended::SourceClosed(why),
-                Heard::Event { .. } | Heard::Nothing => return Ended::Stopped,
+                EventWait::Event { count } if going_on() => count,
+                EventWait::Closed(why) => return TaskEnd::SourceClosed(why),
+                EventWait::Event { .. } | EventWait::Nothing => return TaskEnd::Stopped,
             };
             let now = LinuxOs.now();
             let release = releases.seen(now, !slept);
             if self.active.admit(start, release.at).is_none() {
-                return Ended::Stopped;
+                return TaskEnd::Stopped;
             }
             if count > 1 || release.put_off {
                 shared.report(JobEvent::Events {
@@ -271,7 +271,7 @@ impl<E: Engine> Running<E> {
                 });
             }
             if !sleep_until(release.at, going_on) {
-                return Ended::Stopped;
+                return TaskEnd::Stopped;
             }
             let job = Job::begin(store, number, release.at, self.deadline).released_by(count);
             if let Err(how) = self.job(shared, job.telling(shared, self.id, start)) {
@@ -282,7 +282,7 @@ impl<E: Engine> Running<E> {
     }
 
     /// Runs a job and reports its outcome; returns when the job ended, or how it ended the task.
-    fn job(&mut self, shared: &Shared, mut job: Job<'_, E>) -> Result<Time, Ended> {
+    fn job(&mut self, shared: &RunState, mut job: Job<'_, E>) -> Result<Time, TaskEnd> {
         let body = &mut self.body;
         let result = match catch_unwind(AssertUnwindSafe(|| body(&mut job))) {
             Ok(result) => result,
@@ -291,7 +291,7 @@ impl<E: Engine> Running<E> {
         let waited_for = job.waited_for();
         let outcome = job.end(self.id);
         let accounts = self.accounts.as_mut();
-        let beside = accounts.map_or_else(Beside::default, |it| it.ended(&outcome, waited_for));
+        let beside = accounts.map_or_else(JobFacts::default, |it| it.ended(&outcome, waited_for));
         let (task, at) = (self.id, outcome.finished);
         // A job that failed at once was not early: it has no response time.
         match result {
@@ -304,7 +304,7 @@ impl<E: Engine> Running<E> {
         Ok(at)
     }
 
-    fn skipped(&self, shared: &Shared, releases: u64, at: Time) {
+    fn skipped(&self, shared: &RunState, releases: u64, at: Time) {
         let task = self.id;
         if releases > 0 {
             shared.report(JobEvent::Skipped { task, releases, at });
@@ -312,12 +312,12 @@ impl<E: Engine> Running<E> {
     }
 
     /// Counts the job that panicked as failed.
-    fn panicked(&self, shared: &Shared, panic: &(dyn Any + Send)) -> Ended {
+    fn panicked(&self, shared: &RunState, panic: &(dyn Any + Send)) -> TaskEnd {
         let words = words(panic);
         self.state.fail(|| format!("panicked: {words}"));
         let (task, at) = (self.id, LinuxOs.now());
         shared.report(JobEvent::Failed { task, at });
-        Ended::Panicked(words)
+        TaskEnd::Panicked(words)
     }
 }
 

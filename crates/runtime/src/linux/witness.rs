@@ -3,7 +3,7 @@
 
 use punctual_os::{LinuxOs, Scheduling};
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::switches::{ELSEWHERE, IDLE, Switches, Taken, taken};
+use punctual_platform::linux::switches::{ELSEWHERE, IDLE, PreemptingThread, Switches, taken};
 use punctual_platform::linux::thread::{Tid, cpu_time_of, name_of, scheduling};
 use punctual_platform::linux::{KernelTree, busy};
 use punctual_store::permit::WaitedFor;
@@ -11,10 +11,10 @@ use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{JobMeasurements, JobOutcome};
 
 use super::PROBE_PRIORITY;
-use super::known::Beside;
+use super::known::JobFacts;
 use super::shared::protection;
 use crate::causes::{CULPRITS_MAX, Evidence};
-use crate::report::{Culprit, Doing, Protection};
+use crate::report::{Activity, Culprit, Protection};
 
 /// At most one part in this many of the time is spent on finding the threads that took the core from late jobs. If
 /// there are more late jobs, some are not examined.
@@ -121,7 +121,7 @@ impl<'p> Witness<'p> {
     }
 
     /// All evidence about a job that has ended.
-    pub(super) fn evidence(&mut self, job: &JobOutcome, beside: Beside) -> Evidence {
+    pub(super) fn evidence(&mut self, job: &JobOutcome, beside: JobFacts) -> Evidence {
         if job.overrun().is_none() {
             return beside.known.into();
         }
@@ -176,7 +176,7 @@ impl<'p> Witness<'p> {
 
     /// The threads that had the job's core while the job was ready, from `begun` on, the longest first. `None` if
     /// unknown.
-    fn preemptors(&self, job: &JobOutcome, begun: Time, beside: Beside) -> Option<Vec<Preemptor>> {
+    fn preemptors(&self, job: &JobOutcome, begun: Time, beside: JobFacts) -> Option<Vec<Preemptor>> {
         let core = self.core_of(job.task);
         let ring = self.switches.iter().find(|(other, _)| Some(*other) == core);
         let (Some((_, switches)), Some(thread), Some(ready)) = (ring, beside.thread, beside.known.ready) else {
@@ -224,9 +224,9 @@ impl<'p> Witness<'p> {
             name
         });
         let doing = committing.map(|committing| match committing * 2 > held {
-            true if syncs => Doing::Syncing,
-            true => Doing::Committing,
-            false => Doing::Working,
+            true if syncs => Activity::Syncing,
+            true => Activity::Committing,
+            false => Activity::Working,
         });
         Culprit {
             thread: Some(thread.0),
@@ -239,7 +239,7 @@ impl<'p> Witness<'p> {
 
 /// A thread that had the core while a job was ready.
 struct Preemptor {
-    taken: Taken,
+    taken: PreemptingThread,
     /// Whether the thread belongs to this process.
     ours: bool,
     scheduling: Option<Scheduling>,
@@ -249,7 +249,7 @@ struct Preemptor {
 
 impl Preemptor {
     fn named(self) -> Culprit {
-        let Taken { thread, process, took } = self.taken;
+        let PreemptingThread { thread, process, took } = self.taken;
         let name = match thread {
             IDLE => "no thread".into(),
             ELSEWHERE => "a thread of another PID namespace".into(),

@@ -11,7 +11,7 @@ use punctual_engines::Memory;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::events::{Bell, EventSource};
 use punctual_runtime::RuntimeError;
-use punctual_runtime::linux::{Ended, Prepared, Runtime};
+use punctual_runtime::linux::{Runtime, RuntimeBuilder, TaskEnd};
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::{WAIT_MAX, machine, wait_until};
 use punctual_units::{Clock, Nanos};
@@ -67,10 +67,10 @@ fn a_task_that_waits_for_an_event_is_woken_by_its_stop_and_by_the_end_of_the_run
     };
     let (one, other) = (waits("one"), waits("other"));
     one.stop();
-    assert_eq!(one.wait(WAIT_MAX.into()), Some(Ended::Stopped));
+    assert_eq!(one.wait(WAIT_MAX.into()), Some(TaskEnd::Stopped));
     assert_eq!(other.ended(), None);
     runtime.stop().unwrap();
-    assert_eq!(other.wait(WAIT_MAX.into()), Some(Ended::Stopped));
+    assert_eq!(other.wait(WAIT_MAX.into()), Some(TaskEnd::Stopped));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_source_that_is_closed_ends_its_task_with_a_word() {
     let task = task.unwrap();
     there.write_all(b"abc").unwrap();
     drop(there);
-    let closed = Ended::SourceClosed("the other side was closed".into());
+    let closed = TaskEnd::SourceClosed("the other side was closed".into());
     assert_eq!(task.wait(WAIT_MAX.into()), Some(closed.clone()));
     assert_eq!(heard.load(Ordering::Relaxed), 3, "what came before the end is served");
     let report = runtime.stop().unwrap().report;
@@ -152,7 +152,7 @@ fn what_is_said_wrongly_is_refused_in_words() {
 fn an_exclusive_task_is_released_by_events() {
     let _machine = machine();
     let device = Bell::new().unwrap();
-    let mut prepared = Prepared::here(store()).unwrap();
+    let mut prepared = RuntimeBuilder::here(store()).unwrap();
     let (served, class) = (Arc::new(AtomicU64::new(0)), Class::Exclusive { deadline: ms(20) });
     let serve = Arc::clone(&served);
     let events = EventSource::of(&device).unwrap();

@@ -9,7 +9,7 @@ use punctual_engines::Memory;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::thread::{Scheduling, Tid, allowed_cores, scheduling};
 use punctual_runtime::RuntimeError;
-use punctual_runtime::linux::{Runtime, RuntimeOptions, Seated};
+use punctual_runtime::linux::{CorePin, Runtime, RuntimeOptions};
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::{WAIT_MAX, machine};
 use punctual_units::{CoreId, Nanos};
@@ -27,7 +27,7 @@ fn here() -> (Vec<CoreId>, Scheduling) {
     (allowed_cores(), scheduling(Tid::current()).unwrap())
 }
 
-fn refusals(seated: &Seated) -> String {
+fn refusals(seated: &CorePin) -> String {
     let refused = seated.obtained().iter().filter_map(|told| told.refused.as_ref());
     refused
         .map(|refusal| refusal.to_string())

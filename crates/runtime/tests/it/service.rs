@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use punctual_engines::Memory;
 use punctual_os::LinuxOs;
-use punctual_runtime::linux::{Bytes, Ended, Figures, Learnt, Runtime, RuntimeOptions, SensorError};
+use punctual_runtime::linux::{Bytes, LearningState, Runtime, RuntimeFigures, RuntimeOptions, SensorError, TaskEnd};
 use punctual_runtime::{Learning, RuntimeError};
 use punctual_store::temporal::ObjectSpec;
-use punctual_store::updates::Offered;
+use punctual_store::updates::Receipt;
 use punctual_store::{Freshness, Store, StoreOptions};
 use punctual_testing::{WAIT_MAX, machine, wait_ok, wait_until};
 use punctual_units::{Nanos, Share};
@@ -39,7 +39,7 @@ fn store(objects: &[&str]) -> Arc<Store<Memory, LinuxOs>> {
 }
 
 /// Asks for figures until they are as told.
-fn until(runtime: &Here, what: &str, reached: impl Fn(&Figures) -> bool) -> Figures {
+fn until(runtime: &Here, what: &str, reached: impl Fn(&RuntimeFigures) -> bool) -> RuntimeFigures {
     wait_ok(what, || {
         let figures = runtime.figures().unwrap();
         if reached(&figures) {
@@ -50,7 +50,7 @@ fn until(runtime: &Here, what: &str, reached: impl Fn(&Figures) -> bool) -> Figu
     })
 }
 
-fn jobs(figures: &Figures, task: &str) -> u64 {
+fn jobs(figures: &RuntimeFigures, task: &str) -> u64 {
     figures.task(task).map_or(0, |task| task.jobs + task.failed)
 }
 
@@ -76,7 +76,7 @@ fn tasks_come_and_go_from_any_thread_while_others_run() {
                 let task = task.unwrap();
                 until(&runtime, &name, |figures| jobs(figures, &name) >= 3);
                 task.stop();
-                assert_eq!(task.wait(WAIT_MAX.into()), Some(Ended::Stopped));
+                assert_eq!(task.wait(WAIT_MAX.into()), Some(TaskEnd::Stopped));
                 // What the closure held was given back before.
                 assert_eq!(Arc::strong_count(&ran), 1);
                 (name, ran.load(Ordering::Relaxed))
@@ -99,7 +99,7 @@ fn tasks_come_and_go_from_any_thread_while_others_run() {
             "{name}: every job is in the report, and none after the end"
         );
     }
-    assert_eq!(steady.wait(WAIT_MAX.into()), Some(Ended::Stopped));
+    assert_eq!(steady.wait(WAIT_MAX.into()), Some(TaskEnd::Stopped));
     assert!(matches!(runtime.figures(), Err(RuntimeError::Stopped)));
     assert!(
         matches!(runtime.stop(), Err(RuntimeError::Stopped)),
@@ -117,7 +117,7 @@ fn a_panic_ends_its_task_only_and_is_told() {
         Ok::<(), punctual_store::StoreError>(())
     });
     let ended = wrong.unwrap().wait(WAIT_MAX.into());
-    assert_eq!(ended, Some(Ended::Panicked("the wheel came off".into())));
+    assert_eq!(ended, Some(TaskEnd::Panicked("the wheel came off".into())));
     let before = jobs(&runtime.figures().unwrap(), "steady");
     let figures = until(&runtime, "steady goes on", |figures| {
         jobs(figures, "steady") > before + 3
@@ -231,7 +231,7 @@ fn live_readings_are_shed_by_the_knob() {
         store.set_admitted_share(Share::ZERO);
         let verdict = battery.offer(f64::from(offered)).unwrap();
         offered += 1;
-        verdict != Offered::Admitted
+        verdict != Receipt::Admitted
     });
     until(&runtime, "the loop sets the knob", |_| {
         store.admitted_share() == Share::ONE
@@ -260,7 +260,7 @@ fn it_ends_by_its_time_with_its_last_handle_or_when_asked_in_a_job() {
     let task = runtime.task("orphan").every(ms(5)).run(|_| ()).unwrap();
     drop(runtime);
     // The drop has waited for the machine to be put back, and so for the threads.
-    assert_eq!(task.ended(), Some(Ended::Stopped));
+    assert_eq!(task.ended(), Some(TaskEnd::Stopped));
 
     let runtime = Runtime::start(store(&[])).unwrap();
     let handle = runtime.clone();
@@ -283,7 +283,7 @@ fn it_ends_by_its_time_with_its_last_handle_or_when_asked_in_a_job() {
     drop(runtime);
     assert_eq!(task.ended(), None, "the closure's handle keeps it running");
     task.stop();
-    assert_eq!(task.wait(WAIT_MAX.into()), Some(Ended::Stopped));
+    assert_eq!(task.wait(WAIT_MAX.into()), Some(TaskEnd::Stopped));
 }
 
 #[test]
@@ -329,10 +329,12 @@ fn where_nothing_can_be_learnt_it_says_so_and_goes_on() {
         runtime.learn(Learning::default()),
         Err(RuntimeError::Learning { .. })
     ));
-    let figures = until(&runtime, "learning ends", |figures| figures.learnt != Learnt::UnderWay);
+    let figures = until(&runtime, "learning ends", |figures| {
+        figures.learnt != LearningState::UnderWay
+    });
     // A busy machine may make jobs answer to anything.
     eprintln!("{:?}", figures.learnt);
-    if let Learnt::Failed(why) = figures.learnt {
+    if let LearningState::Failed(why) = figures.learnt {
         // The figures that say so may be of the last step of learning.
         until(&runtime, "the admitted share is as before", |figures| {
             figures.admitted == Share::ONE
@@ -377,9 +379,11 @@ fn what_answers_to_the_knob_is_learnt_in_place_and_then_controlled() {
             std::thread::sleep(Duration::from_micros(2500));
         }
     });
-    let figures = until(&runtime, "learning ends", |figures| figures.learnt != Learnt::UnderWay);
+    let figures = until(&runtime, "learning ends", |figures| {
+        figures.learnt != LearningState::UnderWay
+    });
     eprintln!("{:?}", figures.learnt);
-    if let Learnt::Controls(_) = figures.learnt {
+    if let LearningState::Controls(_) = figures.learnt {
         // With all readings jobs end close to their deadline: a law that leaves room to it lets fewer in.
         until(&runtime, "the law turns the knob", |figures| {
             figures.admitted < Share::ONE

@@ -16,7 +16,7 @@ use punctual_os::{LinuxOs, Scheduling};
 use punctual_platform::linux::switches::Switches;
 use punctual_platform::linux::thread::{current_core, pin, real_time, thread_cpu_time};
 use punctual_runtime::linux::{Job, Runtime};
-use punctual_runtime::report::{CauseReport, Culprit, Doing, TaskReport};
+use punctual_runtime::report::{Activity, CauseReport, Culprit, TaskReport};
 use punctual_store::engine::{
     EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, Record, SnapshotId, Space, Table, Write,
 };
@@ -42,7 +42,7 @@ struct SlowWrite<'e> {
     slow: bool,
 }
 
-type Found<'t, 'e> = <<Memory as Engine>::Write<'e> as Read>::Bytes<'t>;
+type RecordBytes<'t, 'e> = <<Memory as Engine>::Write<'e> as Read>::Bytes<'t>;
 
 impl Engine for SlowMedium {
     type Snapshot<'e> = <Memory as Engine>::Snapshot<'e>;
@@ -95,7 +95,7 @@ impl<'e> Read for SlowWrite<'e> {
         Self: 't;
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        let found: Option<Found<'_, 'e>> = self.inner.get(table, key)?;
+        let found: Option<RecordBytes<'_, 'e>> = self.inner.get(table, key)?;
         Ok(found.map(|value| value.to_vec()))
     }
 
@@ -134,7 +134,7 @@ impl Write for SlowWrite<'_> {
 type Here = Store<SlowMedium, LinuxOs>;
 
 /// What a thread beside the task does, until it is over.
-type Beside = Box<dyn Fn(&Here, &AtomicBool) + Send>;
+type SideWork = Box<dyn Fn(&Here, &AtomicBool) + Send>;
 
 fn store() -> Arc<Here> {
     let options = StoreOptions {
@@ -154,7 +154,7 @@ fn work(span: Nanos) {
 fn finds(
     cause: Cause,
     job: impl FnMut(&mut Job<'_, SlowMedium>) -> Result<(), StoreError> + Send + 'static,
-    thread: Option<(&str, Beside)>,
+    thread: Option<(&str, SideWork)>,
     found: impl Fn(&CauseReport) -> bool,
 ) -> TaskReport {
     finds_in(job, thread, |causes| {
@@ -165,7 +165,7 @@ fn finds(
 /// The same, of all its causes. Each injects load that would be another test's cause.
 fn finds_in(
     mut job: impl FnMut(&mut Job<'_, SlowMedium>) -> Result<(), StoreError> + Send + 'static,
-    thread: Option<(&str, Beside)>,
+    thread: Option<(&str, SideWork)>,
     found: impl Fn(&[CauseReport]) -> bool,
 ) -> TaskReport {
     let _machine = machine();
@@ -212,7 +212,7 @@ fn at_times(job: &Job<'_, SlowMedium>) -> bool {
 #[test]
 fn a_lock_is_told_with_the_thread_that_held_it_and_what_that_did() {
     let writes = |job: &mut Job<'_, SlowMedium>| job.write(|store| store.put(b"a", b"1"));
-    let logger: Beside = Box::new(|store, over| {
+    let logger: SideWork = Box::new(|store, over| {
         while !over.load(Ordering::Relaxed) {
             let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
             transaction.put(b"log", b"line").unwrap();
@@ -223,9 +223,9 @@ fn a_lock_is_told_with_the_thread_that_held_it_and_what_that_did() {
         }
     });
     finds(Cause::Lock, writes, Some(("logger", logger)), |it| {
-        by(it, "logger").is_some_and(|it| it.doing == Some(Doing::Working) && it.thread.is_some())
+        by(it, "logger").is_some_and(|it| it.doing == Some(Activity::Working) && it.thread.is_some())
     });
-    let syncer: Beside = Box::new(|store, over| {
+    let syncer: SideWork = Box::new(|store, over| {
         while !over.load(Ordering::Relaxed) {
             store.put(SLOW, b"line").unwrap();
             // Time for jobs without the injected cause.
@@ -233,7 +233,7 @@ fn a_lock_is_told_with_the_thread_that_held_it_and_what_that_did() {
         }
     });
     finds(Cause::Lock, writes, Some(("syncer", syncer)), |it| {
-        by(it, "syncer").is_some_and(|it| it.doing == Some(Doing::Syncing))
+        by(it, "syncer").is_some_and(|it| it.doing == Some(Activity::Syncing))
     });
 }
 
@@ -293,7 +293,7 @@ fn a_slow_call_of_the_store_is_told() {
             })
         })
     };
-    let put: Beside = Box::new(|store, _| store.put(b"a", b"1").unwrap());
+    let put: SideWork = Box::new(|store, _| store.put(b"a", b"1").unwrap());
     finds(Cause::Data, reads, Some(("put", put)), |it| it.us_mean >= 20_000.0);
 }
 
@@ -313,7 +313,7 @@ fn a_thread_that_takes_the_core_is_told_by_its_name() {
         work(ms(2));
         Ok(())
     };
-    let hog: Beside = Box::new(|_, over| {
+    let hog: SideWork = Box::new(|_, over| {
         wait_until("the task runs on a core", || CORE.load(Ordering::Relaxed) != u32::MAX);
         pin(CoreId(CORE.load(Ordering::Relaxed))).unwrap();
         real_time(HOG).unwrap();

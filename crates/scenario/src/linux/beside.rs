@@ -23,11 +23,11 @@ use super::{
 use crate::run::{RunError, RunRequest, setup};
 
 /// Reads a temporal object of the node. It must not wait.
-pub type Read = Arc<dyn Fn() + Send + Sync>;
+pub type ReadCallback = Arc<dyn Fn() + Send + Sync>;
 /// Sets a temporal object of the node to the number of a job, from 0. It must not wait.
 pub type Set = Arc<dyn Fn(u64) -> Result<(), StoreError> + Send + Sync>;
 /// Readings of the node for tasks that read sensors, besides the scenario's own.
-pub(crate) type Reads = Arc<[Read]>;
+pub(crate) type Reads = Arc<[ReadCallback]>;
 /// Objects that a task sets at the end of each of its jobs, by the task's name.
 pub(crate) type Sets = Vec<(String, Set)>;
 
@@ -37,19 +37,19 @@ pub type NodeStore = ScenarioStore;
 pub type NodeEngine = ScenarioEngine;
 
 /// A store that was opened for tasks, with the node's readings and objects for them.
-pub struct Opened {
+pub struct OpenedStore {
     pub store: Arc<NodeStore>,
     /// Whether the scenario's recording feeds its sensors; otherwise they wait for other readings.
     pub is_fed: bool,
     /// Readings of the node for tasks that read sensors, besides the scenario's own.
-    pub reads: Arc<[Read]>,
+    pub reads: Arc<[ReadCallback]>,
     /// Objects that a task sets at the end of each of its jobs, by the task's name.
     pub sets: Vec<(String, Set)>,
 }
 
-impl Opened {
-    pub(super) fn alone(store: Arc<NodeStore>) -> Opened {
-        Opened {
+impl OpenedStore {
+    pub(super) fn alone(store: Arc<NodeStore>) -> OpenedStore {
+        OpenedStore {
             store,
             is_fed: true,
             reads: Reads::default(),
@@ -92,7 +92,7 @@ impl Needs {
 /// [`RunError`]. Whatever was changed on the machine has been restored.
 pub fn beside(
     request: &RunRequest,
-    open: &mut dyn FnMut(&Needs) -> Result<Opened, StoreError>,
+    open: &mut dyn FnMut(&Needs) -> Result<OpenedStore, StoreError>,
     watch: Watch,
 ) -> Result<Runtime<NodeEngine>, RunError> {
     let setup = setup(request)?;

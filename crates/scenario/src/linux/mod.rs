@@ -19,8 +19,8 @@ use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrup
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, thread};
 use punctual_platform::{CoreChoice, KnobId, Machine, Neighbours, Plan, Refusal, Value};
 use punctual_runtime::RuntimeError;
-use punctual_runtime::linux::{Job, Prepared, RunOptions, TASK_PRIORITY, TaskSetup, limits_beside};
-use punctual_runtime::report::{Finished, Progress, Watch};
+use punctual_runtime::linux::{Job, RunOptions, RuntimeBuilder, TASK_PRIORITY, TaskSetup, limits_beside};
+use punctual_runtime::report::{FinishedRun, Progress, Watch};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec};
 use punctual_store::updates::SensorSpec;
 use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
@@ -29,7 +29,7 @@ use punctual_workload::{self as workload, Class, Costs, Problem, Program, Scenar
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use self::beside::{Opened, Reads, Sets};
+use self::beside::{OpenedStore, Reads, Sets};
 pub use self::emulated::Emulated;
 use self::interpret::{Interpreter, object_key, sensor_key};
 use crate::run::{RunError, RunSetup};
@@ -87,7 +87,7 @@ fn check_claims(scenario: &Scenario, machine: &LinuxMachine, neighbours: &Neighb
 }
 
 /// Runs the scenario on this machine.
-pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch<'_>) -> Result<Finished, RunError> {
+pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch<'_>) -> Result<FinishedRun, RunError> {
     if let Some(path) = setup.request.store_path.as_deref() {
         // Reports a store that is in use, damaged, of another version or read-only before real-time work disturbs other
         // programs.
@@ -97,7 +97,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch<'_>) -> Result<Finishe
         let needs = &setup.scenario().store;
         let store = open_store(setup, &place.main(), needs.map_bytes, sensors, emulated)?;
         fill(&store, needs, Fill::Anew, watch)?;
-        Ok(Opened::alone(Arc::new(store)))
+        Ok(OpenedStore::alone(Arc::new(store)))
     };
     let (mut runtime, mut options) = prepare(setup, ClockPreference::default(), open, watch)?;
     options.duration = Some(setup.scenario().duration);
@@ -112,9 +112,9 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch<'_>) -> Result<Finishe
 fn prepare(
     setup: &RunSetup,
     clock: ClockPreference,
-    open: impl FnOnce(&[SensorSpec], &StoreLocation<'_>, &Arc<EmulatedClock>, Watch<'_>) -> Result<Opened, RunError>,
+    open: impl FnOnce(&[SensorSpec], &StoreLocation<'_>, &Arc<EmulatedClock>, Watch<'_>) -> Result<OpenedStore, RunError>,
     watch: Watch,
-) -> Result<(Prepared<ScenarioEngine>, RunOptions), RunError> {
+) -> Result<(RuntimeBuilder<ScenarioEngine>, RunOptions), RunError> {
     let Neighbours {
         lend_to, share_with, ..
     } = &setup.request.neighbours;
@@ -154,7 +154,7 @@ fn prepare(
     let scenario = setup.scenario();
     let sensors = setup.sensor_specs(&stream);
     setup.check_room(sensors.len() as u64)?;
-    let Opened {
+    let OpenedStore {
         store,
         is_fed,
         reads,
@@ -175,7 +175,7 @@ fn prepare(
         record: setup.log_setup(&stream),
         learning: None,
     };
-    let mut runtime = Prepared::new(machine, store);
+    let mut runtime = RuntimeBuilder::new(machine, store);
     let mut placing = Placing {
         setup,
         place: &place,
@@ -252,7 +252,7 @@ struct Placing<'s, 'r> {
 impl Placing<'_, '_> {
     fn add(
         &mut self,
-        runtime: &mut Prepared<ScenarioEngine>,
+        runtime: &mut RuntimeBuilder<ScenarioEngine>,
         task: &TaskSpec,
         program: &Program,
         seat: &Seat,
@@ -292,7 +292,7 @@ impl Placing<'_, '_> {
     /// A best-effort task works on a database of its own, as in the first paper.
     fn add_best_effort(
         &mut self,
-        runtime: &mut Prepared<ScenarioEngine>,
+        runtime: &mut RuntimeBuilder<ScenarioEngine>,
         task: &TaskSpec,
         program: &Program,
         core: CoreId,

@@ -6,7 +6,7 @@ use punctual_pipelines::{Graph, GraphError, StageSpec, WhenFull};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{Problem, TaskGoal};
 
-use super::{Does, EdgeNeeds, StageNeeds, StagesSpec};
+use super::{Body, EdgeNeeds, StageNeeds, StagesSpec};
 
 /// The longest time that a scenario may contain.
 const LONGEST: Nanos = Nanos::from_secs(24 * 3600);
@@ -93,7 +93,7 @@ fn check_name(problems: &mut Problems, name: &str, key: String) {
 fn check_does(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, key: &dyn Fn(&str) -> String) {
     let (inputs, outputs) = (ports(spec, stage, true), ports(spec, stage, false));
     match &stage.does {
-        Does::Program(command) => {
+        Body::Program(command) => {
             let named = command.first().is_some_and(|program| !program.is_empty());
             problems.require(
                 named,
@@ -110,11 +110,11 @@ fn check_does(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, ke
             let what = "a program has one standard output: put a stage that splits behind it";
             problems.require(outputs <= 1, key("makes"), what);
         }
-        Does::File(_) => {
+        Body::File(_) => {
             let what = "a file is read (an edge leads from it) or written (an edge leads to it): connect one end";
             problems.require(inputs + outputs == 1, key("file"), what);
         }
-        Does::Library(_) | Does::Kind(..) => return,
+        Body::Library(_) | Body::Kind(..) => return,
     }
     let rates = stage.takes.iter().chain(&stage.makes).flatten();
     let what = "a program or file takes and makes single frames";
@@ -130,7 +130,7 @@ fn check_does(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, ke
 }
 
 fn check_times(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, key: &dyn Fn(&str) -> String) {
-    let outside = matches!(stage.does, Does::Program(_) | Does::File(_));
+    let outside = matches!(stage.does, Body::Program(_) | Body::File(_));
     let is_source = outside && ports(spec, stage, true) == 0;
     for (time, field) in [(stage.period, "period"), (stage.deadline, "deadline")] {
         let why = "only a source, a program or file without an input, says when its frames come and are due";
@@ -139,7 +139,7 @@ fn check_times(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, k
         let what = "is out of range: write a time above 0 and at most 24 h, such as \"10ms\"";
         problems.require(fits, key(field), format!("{} {what}", time.unwrap_or_default()));
     }
-    let one_end = matches!(stage.does, Does::Program(_)) && ports(spec, stage, true) + ports(spec, stage, false) == 1;
+    let one_end = matches!(stage.does, Body::Program(_)) && ports(spec, stage, true) + ports(spec, stage, false) == 1;
     let why = "only a program at an end is started again: in the middle, what it had read would be missing unseen";
     problems.without(stage.restart && !one_end, key("restart"), why);
 }

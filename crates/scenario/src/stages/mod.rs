@@ -2,7 +2,7 @@
 //!
 //! A stage is a program with pipes, a file, a shared library in C, or code of the program that runs the scenario, named
 //! by its kind. Programs and files stay in the process that runs the scenario; libraries and kinds may move. A program
-//! in the middle is two stages of the graph ([`punctual_pipelines::linux::Piped`] says why).
+//! in the middle is two stages of the graph ([`punctual_pipelines::linux::PipeSpec`] says why).
 
 mod check;
 mod kinds;
@@ -47,7 +47,7 @@ pub struct StageNeeds {
     /// Unique in the scenario.
     pub name: String,
     /// Program, file or code of the stage.
-    pub does: Does,
+    pub does: Body,
     /// Frames that a step takes from each input; `None`: one from each that an edge leads to.
     pub takes: Option<Vec<u32>>,
     /// Frames that a step makes at each output, at most; `None`: one at each that an edge comes from.
@@ -72,7 +72,7 @@ pub struct StageNeeds {
 
 /// Program, file or code of a stage.
 #[derive(Clone, Debug)]
-pub enum Does {
+pub enum Body {
     /// A program with its arguments.
     Program(Vec<String>),
     /// A file that is read, or written.

@@ -6,7 +6,7 @@ use punctual_units::CoreId;
 use punctual_workload::Problem;
 
 use super::check::{self, Problems, READING, ports};
-use super::{Does, StageNeeds, StagesSpec};
+use super::{Body, StageNeeds, StagesSpec};
 
 /// Stages that fit each other.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Parts {
 impl Parts {
     fn of(said: &StageNeeds, stage: &StageSpec) -> Parts {
         let in_the_middle = !stage.takes.is_empty() && !stage.makes.is_empty();
-        let cut = matches!(said.does, Does::Program(_)) && in_the_middle;
+        let cut = matches!(said.does, Body::Program(_)) && in_the_middle;
         Parts {
             takes: stage.name.clone(),
             makes: format!("{}{}", stage.name, if cut { READING } else { "" }),
@@ -125,25 +125,25 @@ fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &St
         migratable: stage.migratable.unwrap_or(true),
     };
     let needed = match &stage.does {
-        Does::Program(_) => {
+        Body::Program(_) => {
             resolved.migratable = false;
             0
         }
-        Does::File(path) => {
+        Body::File(path) => {
             resolved.migratable = false;
             let there = !resolved.takes.is_empty() || path.exists();
             let what = format!("{}: no such file; name one to be read", path.display());
             problems.require(there, key("file"), what);
             0
         }
-        Does::Library(path) => match open(path) {
+        Body::Library(path) => match open(path) {
             Ok(library) => library.state_bytes(),
             Err(why) => {
                 problems.require(false, key("library"), why);
                 0
             }
         },
-        Does::Kind(name, kind) => {
+        Body::Kind(name, kind) => {
             let own = kind.spec.clone();
             for (said, own, field) in [(&stage.takes, &own.takes, "takes"), (&stage.makes, &own.makes, "makes")] {
                 let what = format!("the kind \"{name}\" has {own:?}; remove this key");
@@ -168,7 +168,7 @@ fn open(path: &std::path::Path) -> Result<CStage, String> {
 fn frames_fit(spec: &StagesSpec) -> Vec<Problem> {
     let mut problems = Problems::default();
     for stage in &spec.stages {
-        let Does::Kind(name, kind) = &stage.does else { continue };
+        let Body::Kind(name, kind) = &stage.does else { continue };
         let into = spec.edges.iter().filter(|edge| edge.to.0 == stage.name);
         let taken = into.map(|edge| edge.edge.frame_bytes).max().unwrap_or(0);
         let made = (kind.makes_bytes)(taken);
@@ -191,9 +191,9 @@ fn frames_fit(spec: &StagesSpec) -> Vec<Problem> {
 pub(super) fn body(spec: &StagesSpec, name: &str) -> Option<Box<dyn AnyStage>> {
     let stage = spec.stages.iter().find(|stage| stage.name == name)?;
     match &stage.does {
-        Does::Program(_) | Does::File(_) => None,
-        Does::Kind(_, kind) => Some((kind.make)()),
-        Does::Library(path) => Some(Box::new(open(path).ok()?)),
+        Body::Program(_) | Body::File(_) => None,
+        Body::Kind(_, kind) => Some((kind.make)()),
+        Body::Library(path) => Some(Box::new(open(path).ok()?)),
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::stages::{EdgeNeeds, StageNeeds, kind};
 
-    fn stage(name: &str, does: Does) -> StageNeeds {
+    fn stage(name: &str, does: Body) -> StageNeeds {
         StageNeeds {
             name: name.into(),
             does,
@@ -223,8 +223,8 @@ mod tests {
 
     /// A program, as many copies, a program in the middle, a program.
     fn chain(copies: usize) -> StagesSpec {
-        let program = || Does::Program(vec!["cat".into()]);
-        let copy = || Does::Kind("copy".into(), kind("copy", None).expect("built in"));
+        let program = || Body::Program(vec!["cat".into()]);
+        let copy = || Body::Kind("copy".into(), kind("copy", None).expect("built in"));
         let mut stages = vec![stage("first", program())];
         stages.extend((0..copies).map(|number| stage(&format!("copy-{number}"), copy())));
         stages.extend([stage("middle", program()), stage("last", program())]);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::linux::{
-    Cause, ClockOptions, Panel, Peer, PipeError, PipeReport, Piped, Pipeline, PipelineError, PipelineOptions, Pipes,
+    Cause, ClockOptions, Panel, Peer, PipeError, PipeReport, PipeSpec, Pipeline, PipelineError, PipelineOptions, Pipes,
 };
 use punctual_pipelines::{Failure, TardinessFigures};
 use punctual_platform::linux::{KernelTree, cores};
@@ -19,7 +19,7 @@ use punctual_workload::{Problem, TaskGoal};
 use ruzstd::decoding::StreamingDecoder;
 
 use super::plan::{StagePlan, body};
-use super::{Does, StageNeeds, StagesSpec};
+use super::{Body, StageNeeds, StagesSpec};
 
 /// Time for the frames under way, once sources have ended, until all is ended.
 const DRAINS: Duration = Duration::from_secs(5);
@@ -139,20 +139,20 @@ impl Stages {
             why: why.to_string(),
         };
         Ok(match &stage.does {
-            Does::Program(command) => Some(Peer::Program(command.clone())),
-            Does::File(path) if may_wait(path) => Some(copying(path, reads)),
-            Does::File(path) if reads => Some(Peer::To(write(path).map_err(|why| failed(path, why))?)),
-            Does::File(path) => Some(Peer::From(read(path).map_err(|why| failed(path, why))?)),
-            Does::Library(_) | Does::Kind(..) => None,
+            Body::Program(command) => Some(Peer::Program(command.clone())),
+            Body::File(path) if may_wait(path) => Some(copying(path, reads)),
+            Body::File(path) if reads => Some(Peer::To(write(path).map_err(|why| failed(path, why))?)),
+            Body::File(path) => Some(Peer::From(read(path).map_err(|why| failed(path, why))?)),
+            Body::Library(_) | Body::Kind(..) => None,
         })
     }
 
-    fn piped(&self, number: usize, stage: &StageNeeds, peer: Peer) -> Piped {
+    fn piped(&self, number: usize, stage: &StageNeeds, peer: Peer) -> PipeSpec {
         let parts = &self.plan.parts[number];
         let spec = |name: &String| self.plan.graph.number(name).map(|at| &self.plan.graph.stages()[at]);
         let takes = spec(&parts.takes).is_some_and(|spec| !spec.takes.is_empty());
         let makes = spec(&parts.makes).is_some_and(|spec| !spec.makes.is_empty());
-        Piped {
+        PipeSpec {
             name: stage.name.clone(),
             takes: takes.then(|| parts.takes.clone()),
             makes: makes.then(|| parts.makes.clone()),
@@ -165,7 +165,7 @@ impl Stages {
 
     /// The thread of a stage of code that is to stay here.
     fn thread(&self, stage: &StageNeeds) -> Result<Option<StageThread>, StageError> {
-        if matches!(stage.does, Does::Program(_) | Does::File(_)) {
+        if matches!(stage.does, Body::Program(_) | Body::File(_)) {
             return Ok(None);
         }
         let mut pinned = self.pipeline.pinned(&stage.name)?;

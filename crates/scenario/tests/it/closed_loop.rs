@@ -7,7 +7,7 @@ use crate::learnt;
 use common::{request, unwatched};
 use punctual_loop::{Answer, Decision, Mismatch, ModelDocument, Unfit, replay};
 use punctual_platform::KnobId;
-use punctual_runtime::Finished;
+use punctual_runtime::FinishedRun;
 use punctual_runtime::report::RunReport;
 use punctual_scenario::{ControllerSource, MachineModel, PlatformChoice, RunError, RunRequest, run};
 use punctual_units::{Nanos, Share};
@@ -161,7 +161,7 @@ fn within_jobs_a_surge_of_work_is_met_by_the_first_job() {
             ControllerSource::Model(model.clone()),
         );
         (request.scenario.control.within, request.surge, request.record) = (within, Some(surge), true);
-        let Finished { report, log } = run(&request, &mut unwatched).unwrap();
+        let FinishedRun { report, log } = run(&request, &mut unwatched).unwrap();
         assert_eq!(replay(&log.unwrap()).unwrap(), []);
         assert_eq!(report.summary.controller.clock_changes_within_jobs > 0, within);
         let surged = report.jobs.iter().filter(|job| (20.0..21.0).contains(&job.t_s));
@@ -243,7 +243,7 @@ fn crowded(model: &ModelDocument, least: Option<f64>) -> RunRequest {
 fn the_best_effort_share_is_lowered_where_the_law_has_no_more_to_give() {
     let model = learnt::model();
     let ran = |least| run(&crowded(model, least), &mut unwatched).expect("the run ends in order");
-    let mean = |finished: &Finished| {
+    let mean = |finished: &FinishedRun| {
         let samples = &finished.report.samples;
         let late: Vec<f64> = samples
             .iter()

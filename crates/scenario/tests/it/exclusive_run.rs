@@ -14,7 +14,7 @@ use punctual_engines::Memory;
 use punctual_os::LinuxOs;
 use punctual_platform::Neighbours;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
-use punctual_runtime::linux::Prepared;
+use punctual_runtime::linux::RuntimeBuilder;
 use punctual_runtime::report::{Progress, Protection, RunReport};
 use punctual_scenario::PlatformChoice;
 use punctual_store::{Store, StoreOptions};
@@ -44,7 +44,7 @@ fn run(tasks: &[(&str, u64, Option<Nanos>)]) -> (RunReport, Vec<u64>) {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
     let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap());
     let ran: Vec<Arc<AtomicU64>> = tasks.iter().map(|_| Arc::default()).collect();
-    let mut runtime = Prepared::new(machine, store);
+    let mut runtime = RuntimeBuilder::new(machine, store);
     runtime.neighbours(Neighbours {
         spare: all_programs(),
         ..Neighbours::default()

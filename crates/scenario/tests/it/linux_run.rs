@@ -14,8 +14,8 @@ use punctual_loop::{AdmissionEvent, Answer, Event, EventLog, replay};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_runtime::Finished;
-use punctual_runtime::linux::Prepared;
+use punctual_runtime::FinishedRun;
+use punctual_runtime::linux::RuntimeBuilder;
 use punctual_runtime::report::Progress;
 use punctual_scenario::{ControllerSource, PlatformChoice, run};
 use punctual_store::{Store, StoreOptions};
@@ -35,7 +35,7 @@ fn recorded(within: bool) -> EventLog {
     }
     request.controller = Some(ControllerSource::Model(model));
     request.record = true;
-    let Finished { report, log } = run(&request, &mut unwatched).unwrap();
+    let FinishedRun { report, log } = run(&request, &mut unwatched).unwrap();
     assert_eq!(
         (report.summary.updates.lost, report.summary.updates.sensors_unreconciled),
         (0, 0)
@@ -121,7 +121,7 @@ fn closures_run_as_tasks_and_every_job_is_accounted_for() {
     let machine = LinuxMachine::open(LinuxOptions::default()).unwrap();
     let store = Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap());
     let scenario = request(PlatformChoice::Linux, ControllerKind::Open, 1).scenario;
-    let mut runtime = Prepared::new(machine, Arc::clone(&store));
+    let mut runtime = RuntimeBuilder::new(machine, Arc::clone(&store));
     let ten_ms = Nanos::from_millis(10);
     runtime.task(
         "steer",

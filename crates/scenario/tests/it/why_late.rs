@@ -3,7 +3,7 @@
 use crate::common;
 
 use common::{request, unwatched};
-use punctual_runtime::report::{CauseReport, Doing, TaskReport};
+use punctual_runtime::report::{Activity, CauseReport, TaskReport};
 use punctual_scenario::{PlatformChoice, RunRequest, run};
 use punctual_testing::task_by_hand;
 use punctual_units::{CoreId, Nanos};
@@ -89,7 +89,10 @@ fn the_lock_names_its_holder() {
     ]);
     let steer = report(&request, "steer");
     let lock = cause(&steer, Cause::Lock);
-    assert_eq!((&*lock.by[0].name, lock.by[0].doing), ("logger", Some(Doing::Working)));
+    assert_eq!(
+        (&*lock.by[0].name, lock.by[0].doing),
+        ("logger", Some(Activity::Working))
+    );
     assert_eq!(lock.by.iter().map(|it| it.jobs).sum::<u64>(), lock.jobs);
 }
 

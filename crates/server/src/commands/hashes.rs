@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use super::look::{Edit, Look};
 use super::record::{Fields, Pair, of_hash};
 use super::strings::put;
-use super::{Refused, Verb, integer, reply, wrong_number};
+use super::{Failure, Verb, integer, reply, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
-pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     look.hash(request.argument(1), |encoded| {
         let fields = || Fields(encoded);
         let value = |field: &[u8]| fields().find(|(name, _)| *name == field).map(|(_, value)| value);
@@ -54,7 +54,7 @@ pub(super) fn set<T: Edit>(
     verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), Failure> {
     if !request.len().is_multiple_of(2) {
         return wrong_number("hset");
     }
@@ -80,7 +80,7 @@ pub(super) fn set<T: Edit>(
     Ok(())
 }
 
-pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let (key, field) = (request.argument(1), request.argument(2));
     let by = integer(request.argument(3))?;
     let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
@@ -104,7 +104,7 @@ pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Wri
     Ok(())
 }
 
-pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let key = request.argument(1);
     let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
     let mut fields: Vec<_> = Fields(&encoded).collect();

@@ -5,9 +5,9 @@ use std::ops::{Bound, ControlFlow};
 use punctual_units::Nanos;
 
 use super::look::{Edit, Look};
-use super::record::Stored;
+use super::record::StoredRecord;
 use super::strings::{exists as is_there, term};
-use super::{Refused, SYNTAX, Verb, integer, reply};
+use super::{Failure, SYNTAX, Verb, integer, reply};
 use crate::cursors::Cursors;
 use crate::glob::{PATTERN_MAX, matches};
 use crate::resp::Writer;
@@ -19,7 +19,7 @@ pub const KEYS_MAX: usize = 100_000;
 /// The most records that one SCAN visits.
 const SCANNED_MAX: i64 = 10_000;
 
-pub(super) fn exists(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn exists(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let mut count = 0;
     for key in request.from(1) {
         count += i64::from(is_there(look, key)?);
@@ -28,17 +28,17 @@ pub(super) fn exists(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
     Ok(())
 }
 
-pub(super) fn kind(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn kind(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let kind = kind_of(look, request.argument(1))?;
     out.simple(kind);
     Ok(())
 }
 
-fn kind_of(look: &impl Look, key: &[u8]) -> Result<&'static str, Refused> {
+fn kind_of(look: &impl Look, key: &[u8]) -> Result<&'static str, Failure> {
     if look.is_hidden(key)? {
         return Ok("none");
     }
-    let kind = |bytes: &[u8]| Stored::of(bytes).map(|stored| matches!(stored, Stored::Hash(_)));
+    let kind = |bytes: &[u8]| StoredRecord::of(bytes).map(|stored| matches!(stored, StoredRecord::Hash(_)));
     Ok(match look.bytes(key, kind)?.transpose()? {
         None => "none",
         Some(true) => "hash",
@@ -46,7 +46,7 @@ fn kind_of(look: &impl Look, key: &[u8]) -> Result<&'static str, Refused> {
     })
 }
 
-pub(super) fn ttl(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn ttl(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let key = request.argument(1);
     let left = look.life_left(key)?;
     out.integer(match left {
@@ -60,7 +60,7 @@ pub(super) fn ttl(look: &impl Look, verb: Verb, request: &Request, out: &mut Wri
 }
 
 /// Calls `visit` with all keys from `from` on that clients see.
-fn each(look: &impl Look, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), Refused> {
+fn each(look: &impl Look, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), Failure> {
     let mut failed = Ok(());
     look.keys(from, |key| match look.is_hidden(key) {
         Ok(false) => visit(key),
@@ -73,7 +73,7 @@ fn each(look: &impl Look, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> Co
     Ok(failed?)
 }
 
-pub(super) fn count(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn count(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Failure> {
     let mut count = 0;
     each(look, Bound::Unbounded, |_| {
         count += 1;
@@ -84,14 +84,14 @@ pub(super) fn count(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Refuse
 }
 
 /// Returns the pattern, unless it is too long to be matched with every key.
-fn pattern_of(pattern: &[u8]) -> Result<&[u8], Refused> {
+fn pattern_of(pattern: &[u8]) -> Result<&[u8], Failure> {
     if pattern.len() > PATTERN_MAX {
         return reply(format!("ERR a pattern has at most {PATTERN_MAX} bytes"));
     }
     Ok(pattern)
 }
 
-pub(super) fn matching(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn matching(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let pattern = pattern_of(request.argument(1))?;
     let mut found: Vec<Vec<u8>> = Vec::new();
     each(look, Bound::Unbounded, |key| {
@@ -117,7 +117,7 @@ pub(super) fn scan(
     request: &Request,
     cursors: &Cursors,
     out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), Failure> {
     let last = match cursors.find(request.argument(1)) {
         Ok(last) => last,
         Err(error) => return reply(error),
@@ -174,7 +174,7 @@ pub(super) fn scan(
     Ok(())
 }
 
-pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let mut count = 0;
     for key in request.from(1) {
         let was_hidden = transaction.is_hidden(key)?;
@@ -189,7 +189,7 @@ pub(super) fn expire<T: Edit>(
     verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), Failure> {
     let key = request.argument(1);
     let (name, unit_ms) = if verb == Verb::Expire {
         ("expire", 1_000)
@@ -239,7 +239,7 @@ pub(super) fn expire<T: Edit>(
     Ok(())
 }
 
-pub(super) fn persist<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn persist<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let key = request.argument(1);
     let has_term = transaction.life_left(key)?.is_some_and(|left| left > Nanos::ZERO);
     if has_term {

@@ -7,15 +7,15 @@ use punctual_store::engine::Engine;
 use punctual_store::{Freshness, ReadTransaction, StoreError, WriteTransaction};
 use punctual_units::Nanos;
 
-use super::record::{MARK, Stored};
-use super::{Refused, WRONG_TYPE, reply};
+use super::record::{MARK, StoredRecord};
+use super::{Failure, WRONG_TYPE, reply};
 
 /// A value, and its remaining life: `None` without an expiry, never zero.
 pub type Lasting<T> = (T, Option<Nanos>);
 
 /// Existence of a key, and its remaining life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct KeyInfo {
     /// Whether clients see a record under the key.
     pub is_there: bool,
     /// Remaining life, more than zero; `None` without an expiry or record.
@@ -58,11 +58,11 @@ pub trait Look {
     ///
     /// # Errors
     /// Errors of the store.
-    fn found(&self, key: &[u8]) -> Result<Found, StoreError> {
+    fn found(&self, key: &[u8]) -> Result<KeyInfo, StoreError> {
         let life = self.life_left(key)?;
         let is_hidden = key.starts_with(MARK) || life == Some(Nanos::ZERO);
         let is_there = !is_hidden && self.bytes(key, |_| ())?.is_some();
-        Ok(Found {
+        Ok(KeyInfo {
             is_there,
             life: life.filter(|_| is_there),
         })
@@ -71,23 +71,23 @@ pub trait Look {
     /// Passes the string of `key` to `look`; `None` without such a record.
     ///
     /// # Errors
-    /// [`Refused::Reply`] for a hash.
-    fn text<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Refused> {
+    /// [`Failure::Reply`] for a hash.
+    fn text<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Failure> {
         Ok(self.text_and_life(key, look)?.map(|(text, _)| text))
     }
 
     /// As `text`, with the remaining life of the same instant.
     ///
     /// # Errors
-    /// [`Refused::Reply`] for a hash.
-    fn text_and_life<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<Lasting<T>>, Refused> {
+    /// [`Failure::Reply`] for a hash.
+    fn text_and_life<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<Lasting<T>>, Failure> {
         let life = self.life_left(key)?;
         if key.starts_with(MARK) || life == Some(Nanos::ZERO) {
             return Ok(None);
         }
-        let text = self.bytes(key, |bytes| match Stored::of(bytes) {
-            Ok(Stored::Text(text)) => Ok(look(text)),
-            Ok(Stored::Hash(_)) => reply(WRONG_TYPE),
+        let text = self.bytes(key, |bytes| match StoredRecord::of(bytes) {
+            Ok(StoredRecord::Text(text)) => Ok(look(text)),
+            Ok(StoredRecord::Hash(_)) => reply(WRONG_TYPE),
             Err(refused) => Err(refused),
         })?;
         Ok(text.transpose()?.map(|text| (text, life)))
@@ -96,24 +96,24 @@ pub trait Look {
     /// Passes the encoded fields of `key` to `look`; no bytes if there is no such key.
     ///
     /// # Errors
-    /// [`Refused::Reply`] for a string.
-    fn hash<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<T, Refused> {
+    /// [`Failure::Reply`] for a string.
+    fn hash<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<T, Failure> {
         Ok(self.hash_and_life(key, look)?.0)
     }
 
     /// As `hash`, with the remaining life of the same instant.
     ///
     /// # Errors
-    /// [`Refused::Reply`] for a string.
-    fn hash_and_life<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Lasting<T>, Refused> {
+    /// [`Failure::Reply`] for a string.
+    fn hash_and_life<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Lasting<T>, Failure> {
         let life = self.life_left(key)?;
         if key.starts_with(MARK) || life == Some(Nanos::ZERO) {
             return Ok((look(&[]), None));
         }
         let mut look = Some(look);
-        let found = self.bytes(key, |bytes| match Stored::of(bytes) {
-            Ok(Stored::Hash(fields)) => Ok(look.take().map(|look| look(fields))),
-            Ok(Stored::Text(_)) => reply(WRONG_TYPE),
+        let found = self.bytes(key, |bytes| match StoredRecord::of(bytes) {
+            Ok(StoredRecord::Hash(fields)) => Ok(look.take().map(|look| look(fields))),
+            Ok(StoredRecord::Text(_)) => reply(WRONG_TYPE),
             Err(refused) => Err(refused),
         })?;
         match (found.transpose()?.flatten(), look) {

@@ -31,7 +31,7 @@ pub enum Class {
 
 /// Thread and transaction that carry a command out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Scope {
     /// In a transaction of the store, on the pool.
     Transaction,
     /// On the pool, with the whole store: not within `MULTI`.
@@ -54,7 +54,7 @@ pub struct Command {
     /// Effect of the command on records.
     pub class: Class,
     /// Thread and transaction that carry the command out.
-    pub place: Place,
+    pub place: Scope,
     /// Identifier of the command in code.
     pub verb: Verb,
     /// Summary in one line, for COMMAND DOCS.
@@ -75,7 +75,7 @@ macro_rules! table {
             arity: $arity,
             keys: ($first, $last, $step),
             class: Class::$class,
-            place: Place::$place,
+            place: Scope::$place,
             verb: Verb::$verb,
             summary: $summary,
         }),*];
@@ -210,21 +210,21 @@ impl Command {
 
 /// Reason for which a command did nothing.
 #[derive(Debug)]
-pub enum Refused {
+pub enum Failure {
     /// An error reply to the client; the transaction goes on.
     Reply(String),
     /// An error of the store; all changes of the transaction are undone.
     Store(StoreError),
 }
 
-impl<E: Into<StoreError>> From<E> for Refused {
-    fn from(error: E) -> Refused {
-        Refused::Store(error.into())
+impl<E: Into<StoreError>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Store(error.into())
     }
 }
 
-fn reply<T>(text: impl Into<String>) -> Result<T, Refused> {
-    Err(Refused::Reply(text.into()))
+fn reply<T>(text: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::Reply(text.into()))
 }
 
 /// Error replies in the words of Redis, which clients compare.
@@ -232,7 +232,7 @@ const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong ki
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 const SYNTAX: &str = "ERR syntax error";
 
-fn integer(text: &[u8]) -> Result<i64, Refused> {
+fn integer(text: &[u8]) -> Result<i64, Failure> {
     let plain = || {
         let text = std::str::from_utf8(text).ok()?;
         let number: i64 = text.parse().ok()?;
@@ -251,14 +251,14 @@ pub fn millis(text: &[u8]) -> Option<punctual_units::Nanos> {
 /// Carries out a command that changes nothing.
 ///
 /// # Errors
-/// [`Refused`]; then `out` holds no whole reply.
+/// [`Failure`]; then `out` holds no whole reply.
 pub fn read<L: Look>(
     look: &L,
     command: &Command,
     request: &Request,
     cursors: &Cursors,
     out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), Failure> {
     match command.verb {
         Verb::Get => strings::get(look, request, out),
         Verb::MGet => strings::mget(look, request, out),
@@ -281,14 +281,14 @@ pub fn read<L: Look>(
 /// Carries out a command in a write transaction, even if the command only reads.
 ///
 /// # Errors
-/// [`Refused`]; after [`Refused::Reply`] the command has changed nothing. In either case `out` holds no whole reply.
+/// [`Failure`]; after [`Failure::Reply`] the command has changed nothing. In either case `out` holds no whole reply.
 pub fn change<T: Edit>(
     transaction: &mut T,
     command: &Command,
     request: &Request,
     cursors: &Cursors,
     out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), Failure> {
     match command.verb {
         Verb::Set => strings::set(transaction, request, out),
         Verb::SetNx => strings::set_nx(transaction, request, out),
@@ -311,8 +311,8 @@ pub fn change<T: Edit>(
 /// Carries out a command that needs nothing of the store.
 ///
 /// # Errors
-/// [`Refused::Reply`], for wrong arguments.
-pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+/// [`Failure::Reply`], for wrong arguments.
+pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     match verb {
         Verb::Ping if request.len() > 2 => return wrong_number("ping"),
         Verb::Ping if request.len() == 2 => out.bulk(request.argument(1)),
@@ -336,7 +336,7 @@ pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(
     Ok(())
 }
 
-fn wrong_number<T>(name: &str) -> Result<T, Refused> {
+fn wrong_number<T>(name: &str) -> Result<T, Failure> {
     reply(wrong_number_of_arguments(name))
 }
 

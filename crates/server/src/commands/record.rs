@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use super::{Refused, reply};
+use super::{Failure, reply};
 
 /// Prefix of the bytes of hashes and marked strings, and of the keys that belong to the store.
 pub(crate) const MARK: &[u8] = b"\0punctual/";
@@ -23,19 +23,19 @@ pub const HASH_BYTES_MAX: usize = 1 << 20;
 
 /// A record, decoded for clients.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Stored<'b> {
+pub(crate) enum StoredRecord<'b> {
     Text(&'b [u8]),
     Hash(&'b [u8]),
 }
 
-impl Stored<'_> {
-    pub fn of(bytes: &[u8]) -> Result<Stored<'_>, Refused> {
+impl StoredRecord<'_> {
+    pub fn of(bytes: &[u8]) -> Result<StoredRecord<'_>, Failure> {
         let Some(marked) = bytes.strip_prefix(MARK) else {
-            return Ok(Stored::Text(bytes));
+            return Ok(StoredRecord::Text(bytes));
         };
         match marked.split_first() {
-            Some((&TEXT, text)) => Ok(Stored::Text(text)),
-            Some((&HASH, fields)) => Ok(Stored::Hash(fields)),
+            Some((&TEXT, text)) => Ok(StoredRecord::Text(text)),
+            Some((&HASH, fields)) => Ok(StoredRecord::Hash(fields)),
             _ => reply("ERR this record was written by another version of punctual: use that one"),
         }
     }
@@ -74,7 +74,7 @@ pub(crate) type Pair<'h> = (&'h [u8], &'h [u8]);
 ///
 /// # Errors
 /// The hash would exceed [`HASH_BYTES_MAX`].
-pub(crate) fn of_hash(fields: &[Pair<'_>]) -> Result<Vec<u8>, Refused> {
+pub(crate) fn of_hash(fields: &[Pair<'_>]) -> Result<Vec<u8>, Failure> {
     let mut bytes = [MARK, &[HASH]].concat();
     for (field, value) in fields {
         for part in [field, value] {
@@ -106,10 +106,10 @@ mod tests {
         #[test]
         fn what_is_stored_is_read(text in some_bytes(), pairs in prop::collection::vec((some_bytes(), some_bytes()), 0..9)) {
             let record = of_text(&text);
-            prop_assert_eq!(Stored::of(&record).unwrap(), Stored::Text(&text));
+            prop_assert_eq!(StoredRecord::of(&record).unwrap(), StoredRecord::Text(&text));
             let fields: Vec<_> = pairs.iter().map(|(f, v)| (&f[..], &v[..])).collect();
             let record = of_hash(&fields).unwrap();
-            let Ok(Stored::Hash(encoded)) = Stored::of(&record) else { panic!("a hash") };
+            let Ok(StoredRecord::Hash(encoded)) = StoredRecord::of(&record) else { panic!("a hash") };
             let read: Vec<_> = Fields(encoded).map(|(f, v)| (f.to_vec(), v.to_vec())).collect();
             prop_assert_eq!(read, pairs);
         }
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn an_unknown_mark_is_refused_and_a_long_hash_too() {
-        assert!(Stored::of(b"\0punctual/z").is_err());
-        assert!(Stored::of(b"\0punctual/").is_err());
+        assert!(StoredRecord::of(b"\0punctual/z").is_err());
+        assert!(StoredRecord::of(b"\0punctual/").is_err());
         let long = vec![0; HASH_BYTES_MAX];
         assert!(of_hash(&[(b"f", &long)]).is_err());
     }

@@ -5,38 +5,38 @@ use punctual_units::Nanos;
 
 use super::look::{Edit, Look};
 use super::record::of_text;
-use super::{Command, NOT_AN_INTEGER, Refused, SYNTAX, Verb, integer, reply, wrong_number};
+use super::{Command, Failure, NOT_AN_INTEGER, SYNTAX, Verb, integer, reply, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
 #[inline]
-pub(super) fn get(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn get(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     if look.text(request.argument(1), |text| out.bulk(text))?.is_none() {
         out.null();
     }
     Ok(())
 }
 
-pub(super) fn mget(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn mget(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     out.array(request.len() - 1);
     for key in request.from(1) {
         match look.text(key, |text| out.bulk(text)) {
             Ok(Some(())) => {}
             // A hash counts as null here, as in Redis.
-            Ok(None) | Err(Refused::Reply(_)) => out.null(),
+            Ok(None) | Err(Failure::Reply(_)) => out.null(),
             Err(refused) => return Err(refused),
         }
     }
     Ok(())
 }
 
-pub(super) fn strlen(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn strlen(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     out.integer(look.text(request.argument(1), <[u8]>::len)?.unwrap_or(0) as i64);
     Ok(())
 }
 
 /// GETRANGE: bytes from the first to the last position, both counted from the end where negative.
-pub(super) fn get_range(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn get_range(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let [first_asked, last_asked] = [integer(request.argument(2))?, integer(request.argument(3))?];
     let shown = look.text(request.argument(1), |text| {
         let length = text.len() as i64;
@@ -53,7 +53,7 @@ pub(super) fn get_range(look: &impl Look, request: &Request, out: &mut Writer<'_
     Ok(())
 }
 
-pub(super) fn get_fresh(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn get_fresh(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let max_age = match integer(request.argument(2))? {
         age @ 0.. => Nanos::from_millis(age as u64),
         _ => return reply("ERR an age is not negative"),
@@ -89,7 +89,7 @@ struct SetOptions {
     get: bool,
 }
 
-fn set_options(request: &Request) -> Result<SetOptions, Refused> {
+fn set_options(request: &Request) -> Result<SetOptions, Failure> {
     let mut options = SetOptions::default();
     let mut words = request.from(3);
     while let Some(word) = words.next() {
@@ -132,7 +132,7 @@ fn set_options(request: &Request) -> Result<SetOptions, Refused> {
 const LIFE_MS_MAX: i64 = i64::MAX / 1_000_000;
 
 /// Parses the life of a new value, which must be more than zero.
-fn life(name: &str, amount: i64, unit_ms: i64) -> Result<Nanos, Refused> {
+fn life(name: &str, amount: i64, unit_ms: i64) -> Result<Nanos, Failure> {
     match amount.checked_mul(unit_ms) {
         Some(ms @ 1..=LIFE_MS_MAX) => Ok(Nanos::from_millis(ms as u64)),
         _ => reply(format!("ERR invalid expire time in '{name}' command")),
@@ -140,14 +140,14 @@ fn life(name: &str, amount: i64, unit_ms: i64) -> Result<Nanos, Refused> {
 }
 
 /// Parses a life from now on: `None` if it has ended already.
-pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos>, Refused> {
+pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos>, Failure> {
     match amount.checked_mul(unit_ms) {
         Some(..=0) => Ok(None),
         _ => life(name, amount, unit_ms).map(Some),
     }
 }
 
-pub(super) fn set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let (key, value) = (request.argument(1), request.argument(2));
     if request.len() == 3 {
         transaction.put(key, &of_text(value))?;
@@ -175,13 +175,13 @@ pub(super) fn set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Wri
 }
 
 /// Whether `key` exists, with a value of any type.
-pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Refused> {
+pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Failure> {
     Ok(look.found(key)?.is_there)
 }
 
 /// Sets a record. The caller read `life` together with the old value: a record that has expired since then gets a short
 /// life, not none.
-pub(super) fn put<T: Edit>(transaction: &mut T, key: &[u8], bytes: &[u8], life: Option<Nanos>) -> Result<(), Refused> {
+pub(super) fn put<T: Edit>(transaction: &mut T, key: &[u8], bytes: &[u8], life: Option<Nanos>) -> Result<(), Failure> {
     match life {
         Some(life) => transaction.put_for(key, bytes, life)?,
         None => transaction.put(key, bytes)?,
@@ -189,7 +189,7 @@ pub(super) fn put<T: Edit>(transaction: &mut T, key: &[u8], bytes: &[u8], life: 
     Ok(())
 }
 
-pub(super) fn set_nx<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn set_nx<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let key = request.argument(1);
     let is_there = exists(transaction, key)?;
     if !is_there {
@@ -199,7 +199,7 @@ pub(super) fn set_nx<T: Edit>(transaction: &mut T, request: &Request, out: &mut 
     Ok(())
 }
 
-pub(super) fn get_set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn get_set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let key = request.argument(1);
     let before = transaction.text(key, <[u8]>::to_vec)?;
     transaction.put(key, &of_text(request.argument(2)))?;
@@ -210,7 +210,7 @@ pub(super) fn get_set<T: Edit>(transaction: &mut T, request: &Request, out: &mut
     Ok(())
 }
 
-pub(super) fn get_del<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn get_del<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let key = request.argument(1);
     match transaction.text(key, <[u8]>::to_vec)? {
         Some(before) => {
@@ -222,7 +222,7 @@ pub(super) fn get_del<T: Edit>(transaction: &mut T, request: &Request, out: &mut
     Ok(())
 }
 
-pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Refused> {
+pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let (key, more) = (request.argument(1), request.argument(2));
     let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();
     if text.len() + more.len() > crate::resp::Bounds::ADMITTED.bulk {
@@ -240,7 +240,7 @@ pub(super) fn set_ex<T: Edit>(
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), Failure> {
     let unit_ms = if command.verb == Verb::SetEx { 1_000 } else { 1 };
     let life = life(command.name, integer(request.argument(2))?, unit_ms)?;
     put(
@@ -259,7 +259,7 @@ pub(super) fn mset<T: Edit>(
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), Failure> {
     if request.len().is_multiple_of(2) {
         return wrong_number(command.name);
     }
@@ -288,7 +288,7 @@ pub(super) fn add<T: Edit>(
     verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Refused> {
+) -> Result<(), Failure> {
     let key = request.argument(1);
     let by = match verb {
         Verb::Incr => 1,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::resp::request::{Request, RequestParser};
 use crate::resp::{Bounds, ProtocolError};
-use crate::session::{Asked, Session};
+use crate::session::{Call, Session};
 use crate::stream::Stream;
 
 pub(super) struct Connection {
@@ -26,7 +26,7 @@ pub(super) struct Connection {
     pub waiting: VecDeque<(Request, Time)>,
     pub waiting_bytes: usize,
     /// Commands that the pool has left over of the last job.
-    pub rest: Vec<Asked>,
+    pub rest: Vec<Call>,
     /// Whether the pool or the prover has a job of this connection, and the bytes of that job.
     pub is_away: bool,
     pub away_bytes: usize,
@@ -97,7 +97,7 @@ impl Connection {
     /// Memory of the connection, in bytes.
     pub fn kept(&self) -> usize {
         let read = self.parser.kept() + self.waiting_bytes + self.away_bytes;
-        let rest: usize = self.rest.iter().map(Asked::bytes).sum();
+        let rest: usize = self.rest.iter().map(Call::bytes).sum();
         self.stream.kept() + read + rest + self.session.kept() + self.out.len() + self.behind.len()
     }
 

@@ -17,10 +17,10 @@ use punctual_units::Nanos;
 use super::{BYTES_MAX, EventLoop, LISTENER, Memory, READ_AT_ONCE, Totals, WAKER};
 use crate::info;
 use crate::metrics::{self, Limits, Page};
-use crate::pool::{Pool, PoolOptions, Shared};
+use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::prover::Prover;
 use crate::resp::Bounds;
-use crate::session::Settings;
+use crate::session::ServerSettings;
 use crate::subscribers::Subscribers;
 use crate::tasks::Tasks;
 #[cfg(feature = "tls")]
@@ -169,7 +169,7 @@ impl Listening {
         self.address
     }
 
-    /// Serves `store` on threads of its own, until [`Running::stop`].
+    /// Serves `store` on threads of its own, until [`RunningServer::stop`].
     ///
     /// # Errors
     /// [`ServeError::Io`] if the system refuses a thread, or `ServeError::NotLoopback`.
@@ -177,7 +177,7 @@ impl Listening {
         self,
         store: Arc<Store<E, O>>,
         options: &Options,
-    ) -> Result<Running<E, O>, ServeError> {
+    ) -> Result<RunningServer<E, O>, ServeError> {
         self.serve_with(store, options, None)
     }
 
@@ -190,7 +190,7 @@ impl Listening {
         store: Arc<Store<E, O>>,
         options: &Options,
         page: Option<Page>,
-    ) -> Result<Running<E, O>, ServeError> {
+    ) -> Result<RunningServer<E, O>, ServeError> {
         let address = self.address;
         let (event_loop, pool) = self.event_loop(Arc::clone(&store), options)?;
         let page = page.map(|page| {
@@ -223,7 +223,7 @@ impl Listening {
                 action: "the event loop".into(),
                 source,
             })?;
-        Ok(Running {
+        Ok(RunningServer {
             address,
             store,
             stop,
@@ -267,7 +267,7 @@ impl Listening {
         // If the waker fails, the loop notices the results at its next look.
         let wake = Box::new(move || drop(wakes.wake()));
         let (shared, pool) =
-            Shared::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
+            PoolState::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
         let wakes = Arc::clone(&waker);
         let prover = match options.users.is_empty() {
             true => None,
@@ -313,7 +313,7 @@ impl Listening {
 }
 
 /// Handle of a server that runs.
-pub struct Running<E: Engine, O: Os> {
+pub struct RunningServer<E: Engine, O: Os> {
     address: SocketAddr,
     store: Arc<Store<E, O>>,
     stop: Arc<AtomicBool>,
@@ -323,7 +323,7 @@ pub struct Running<E: Engine, O: Os> {
     page: Option<JoinHandle<()>>,
 }
 
-impl<E: Engine, O: Os> Running<E, O> {
+impl<E: Engine, O: Os> RunningServer<E, O> {
     /// The address, with the port that was taken.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -365,7 +365,7 @@ fn make_room(listener: &TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-fn settings(options: &Options, durability: Durability, address: SocketAddr) -> Settings {
+fn settings(options: &Options, durability: Durability, address: SocketAddr) -> ServerSettings {
     let appends = if durability == Durability::Volatile {
         "no"
     } else {
@@ -386,7 +386,7 @@ fn settings(options: &Options, durability: Durability, address: SocketAddr) -> S
         ("store-threads", options.threads.to_string()),
         ("timeout", "0".into()),
     ];
-    Settings {
+    ServerSettings {
         config: BTreeMap::from(config),
     }
 }

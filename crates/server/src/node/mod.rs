@@ -24,17 +24,17 @@ use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
-use crate::metrics::Figures;
-use crate::pool::{Pool, Shared, Told};
+use crate::metrics::Gauges;
+use crate::pool::{KeyNotice, Pool, PoolState};
 use crate::prover::Prover;
 use crate::resp::ProtocolError;
 use crate::resp::request::RequestParser;
-use crate::session::{Session, Settings};
+use crate::session::{ServerSettings, Session};
 use crate::stream::{Ready, Stream};
 use crate::subscribers::Subscribers;
-use crate::work::{Done, Job};
+use crate::work::{Job, JobReply};
 use connection::{Connection, Times};
-pub use listening::{Listening, Options, Running, ServeError};
+pub use listening::{Listening, Options, RunningServer, ServeError};
 
 /// The most requests of a connection that are read but not begun.
 pub const REQUESTS_WAITING_MAX: usize = 1024;
@@ -83,23 +83,23 @@ struct EventLoop<E: Engine, O: Os> {
     prover: Option<Prover>,
     subscribers: Subscribers,
     /// Changes of keys that are still to be reported.
-    telling: VecDeque<Told>,
+    telling: VecDeque<KeyNotice>,
     /// Bytes matched and copied in this turn, bounded by [`STEPS_TURN`].
     spent: usize,
-    settings: Settings,
+    settings: ServerSettings,
     options: Options,
     address: SocketAddr,
     started: Time,
     looked: Time,
-    figures: Arc<Figures>,
+    figures: Arc<Gauges>,
     /// Connections that go on in the next round without an event.
     again: Vec<usize>,
     jobs: Vec<Job>,
-    done: Vec<Done>,
+    done: Vec<JobReply>,
     scratch: Box<[u8]>,
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
-    shared: Arc<Shared<E, O>>,
+    shared: Arc<PoolState<E, O>>,
 }
 
 /// Connections and attempts to log in, since the start.

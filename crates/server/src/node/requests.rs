@@ -10,13 +10,13 @@ use punctual_units::{Nanos, Time};
 use super::connection::Connection;
 use super::{EventLoop, REPLIES_PAUSE, RUN_MAX, STEPS_TURN};
 use crate::info::{self, About};
-use crate::login::Claimed;
-use crate::prover::{CLAIMS_MAX, Claim, Judged, Prover};
+use crate::login::LoginClaim;
+use crate::prover::{CLAIMS_MAX, PasswordCheck, PasswordClaim, Prover};
 use crate::resp::request::Request;
-use crate::resp::{Value, Version, Writer};
-use crate::session::{Asked, Step, late};
+use crate::resp::{Reply, Resp, Writer};
+use crate::session::{Call, Next, late};
 use crate::subscribers::is_about_keys;
-use crate::work::{Done, Handle, Job, Stage, Work};
+use crate::work::{Handle, Job, JobReply, LateStage, Work};
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// Begins requests, until a job is away or replies wait.
@@ -54,28 +54,28 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    pub(super) fn follow(&mut self, place: usize, connection: &mut Connection, step: Step, now: Time) {
+    pub(super) fn follow(&mut self, place: usize, connection: &mut Connection, step: Next, now: Time) {
         match step {
-            Step::Answered => {}
-            Step::Late(arrived) => self.late(arrived, now, connection.session.version, &mut connection.out),
-            Step::Close => connection.is_closing = true,
-            Step::Reset => {
+            Next::Answered => {}
+            Next::Late(arrived) => self.late(arrived, now, connection.session.version, &mut connection.out),
+            Next::Close => connection.is_closing = true,
+            Next::Reset => {
                 self.forget_subscriptions(place, &connection.session);
                 connection.session.reset();
                 connection.times.stranger_since = now;
             }
-            Step::Ask(first) => {
+            Next::Ask(first) => {
                 let run = self.run_of(first, connection, now);
                 self.give(place, connection, Work::Run(run));
             }
-            Step::Exec(asked, watched, deadline) => {
+            Next::Exec(asked, watched, deadline) => {
                 self.give(place, connection, Work::Exec(asked, watched, deadline));
             }
-            Step::Watch(request, deadline) => {
+            Next::Watch(request, deadline) => {
                 let room = connection.session.watch_room();
                 self.give(place, connection, Work::Watch(request, deadline, room));
             }
-            Step::Subscribe(request, patterns) => {
+            Next::Subscribe(request, patterns) => {
                 if request.from(1).any(|name| is_about_keys(name, patterns)) {
                     // Confirmed once changes are reported, so that none is missed from then on.
                     connection.subscribing = Some((request, patterns));
@@ -84,48 +84,48 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                     self.subscribe(place, connection, &request, patterns);
                 }
             }
-            Step::Unsubscribe(request, patterns) => self.unsubscribe(place, connection, &request, patterns),
-            Step::Publish(request) => {
+            Next::Unsubscribe(request, patterns) => self.unsubscribe(place, connection, &request, patterns),
+            Next::Publish(request) => {
                 let count = self.publish(place, connection, request.argument(1), request.argument(2));
                 Writer::new(&mut connection.out, connection.session.version).integer(count);
             }
-            Step::List => {
+            Next::List => {
                 let others = self.connections.iter().flatten();
                 let mut lines: Vec<_> = others.map(|other| (other.session.id, self.line(other, now))).collect();
                 lines.push((connection.session.id, self.line(connection, now)));
                 lines.sort();
                 let text = lines.into_iter().map(|(_, line)| line).collect();
-                self.say(connection, &Value::Verbatim(text));
+                self.say(connection, &Reply::Verbatim(text));
             }
-            Step::Describe => {
+            Next::Describe => {
                 let line = self.line(connection, now);
-                self.say(connection, &Value::Verbatim(line));
+                self.say(connection, &Reply::Verbatim(line));
             }
-            Step::Claim(claimed, request) => self.claim(place, connection, claimed, request),
-            Step::Info(request) => {
+            Next::Claim(claimed, request) => self.claim(place, connection, claimed, request),
+            Next::Info(request) => {
                 let text = self.info(&request, now);
-                self.say(connection, &Value::Verbatim(text));
+                self.say(connection, &Reply::Verbatim(text));
             }
         }
     }
 
     /// Answers a request whose deadline had passed before it began.
-    fn late(&self, arrived: Time, now: Time, version: Version, out: &mut Vec<u8>) {
+    fn late(&self, arrived: Time, now: Time, version: Resp, out: &mut Vec<u8>) {
         let counts = &self.shared.counts;
         counts.expire(
-            Stage::Before,
+            LateStage::Before,
             [now.since(arrived), Nanos::ZERO, Nanos::ZERO, Nanos::ZERO],
         );
         let waited = Nanos(counts.waited.load(Ordering::Relaxed));
         Writer::new(out, version).error(&late("expired", waited));
     }
 
-    pub(super) fn say(&self, connection: &mut Connection, value: &Value) {
+    pub(super) fn say(&self, connection: &mut Connection, value: &Reply) {
         Writer::new(&mut connection.out, connection.session.version).value(value);
     }
 
     /// Takes the command and those behind it that may go to the pool in one job.
-    pub(super) fn run_of(&self, first: Asked, connection: &mut Connection, now: Time) -> Vec<Asked> {
+    pub(super) fn run_of(&self, first: Call, connection: &mut Connection, now: Time) -> Vec<Call> {
         let mut run = Vec::with_capacity(RUN_MAX.min(1 + connection.waiting.len()));
         run.push(first);
         while run.len() < RUN_MAX
@@ -143,8 +143,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 .session
                 .step(request, arrived, now, &self.settings, &mut connection.behind)
             {
-                Step::Ask(asked) => run.push(asked),
-                Step::Late(arrived) => {
+                Next::Ask(asked) => run.push(asked),
+                Next::Late(arrived) => {
                     self.late(arrived, now, connection.session.version, &mut connection.behind);
                     break;
                 }
@@ -183,7 +183,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let error = late("backlog", retry_after);
             (0..commands).for_each(|_| Writer::new(&mut reply, job.version).error(&error));
             let mut turn = Vec::new();
-            let done = Done {
+            let done = JobReply {
                 connection: job.connection,
                 reply,
                 rest: Vec::new(),
@@ -195,9 +195,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 
     /// Submits a password to be checked; refuses it if too many wait.
-    fn claim(&mut self, place: usize, connection: &mut Connection, claimed: Claimed, request: Request) {
+    fn claim(&mut self, place: usize, connection: &mut Connection, claimed: LoginClaim, request: Request) {
         let id = connection.session.id;
-        let claim = Claim {
+        let claim = PasswordClaim {
             connection: Handle { place, id },
             user: claimed.user,
             password: claimed.password,
@@ -208,7 +208,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             connection.claim = Some(request);
         } else {
             let error = format!("ERR {CLAIMS_MAX} passwords are being checked already: try again");
-            self.say(connection, &Value::Error(error));
+            self.say(connection, &Reply::Error(error));
         }
     }
 
@@ -216,7 +216,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     pub(super) fn take_judged(&mut self, turn: &mut Vec<usize>) {
         let judged = self.prover.as_ref().map(Prover::take).unwrap_or_default();
         let now = self.shared.os.now();
-        for Judged { connection, user } in judged {
+        for PasswordCheck { connection, user } in judged {
             self.totals.wrong_passwords += u64::from(user.is_none());
             let Handle { place, id } = connection;
             if let Some(bytes) = self.memory.orphans.remove(&id) {
@@ -247,8 +247,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.done = done;
     }
 
-    pub(super) fn finish(&mut self, done: Done, turn: &mut Vec<usize>) {
-        let Done {
+    pub(super) fn finish(&mut self, done: JobReply, turn: &mut Vec<usize>) {
+        let JobReply {
             connection: Handle { place, id },
             mut reply,
             rest,

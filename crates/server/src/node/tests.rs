@@ -13,28 +13,28 @@ use punctual_testing::WAIT_MAX;
 use punctual_units::{Clock, Nanos, Time};
 
 use super::{EventLoop, HEARD_MAX, Listening, Options};
-use crate::pool::{Pool, Told};
+use crate::pool::{KeyNotice, Pool};
 use crate::resp::request::Request;
-use crate::session::Watched;
+use crate::session::WatchedKey;
 use crate::tests::{TestOs, store};
-use crate::users::{Hashed, Right, User, Users};
+use crate::users::{PasswordHash, Right, User, Users};
 
 const PATTERN_TOO_LONG: &str = "-ERR a pattern has at most 1024 bytes\r\n";
 
 /// An event loop that a test turns, and its threads.
-struct Turned {
+struct TestLoop {
     inner: EventLoop<Memory, TestOs>,
     events: Events,
     store: Arc<Store<Memory, TestOs>>,
     pool: Option<Pool>,
 }
 
-impl Turned {
-    fn new(options: &Options) -> Turned {
+impl TestLoop {
+    fn new(options: &Options) -> TestLoop {
         let store = Arc::new(store(TestOs::default()));
         let listening = Listening::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let (inner, pool) = listening.event_loop(Arc::clone(&store), options).expect("threads");
-        Turned {
+        TestLoop {
             inner,
             events: Events::with_capacity(64),
             store,
@@ -87,7 +87,7 @@ impl Turned {
     }
 }
 
-impl Drop for Turned {
+impl Drop for TestLoop {
     fn drop(&mut self) {
         self.inner.shared.stop();
         if let Some(pool) = self.pool.take() {
@@ -100,7 +100,7 @@ impl Drop for Turned {
 /// for slow readers before it has sent that.
 #[test]
 fn a_quiet_subscriber_stays() {
-    let mut turned = Turned::new(&Options::default());
+    let mut turned = TestLoop::new(&Options::default());
     let (mut client, place) = turned.client();
     client.write_all(b"SUBSCRIBE news\r\n").expect("it takes bytes");
     turned.told(&mut client, 30);
@@ -123,7 +123,7 @@ fn a_quiet_subscriber_stays() {
 /// Without a turn of its in between, however much is said.
 #[test]
 fn what_a_subscriber_does_not_read_is_bounded_within_a_turn() {
-    let mut turned = Turned::new(&Options::default());
+    let mut turned = TestLoop::new(&Options::default());
     let (mut client, place) = turned.client();
     client.write_all(b"SUBSCRIBE news\r\n").expect("it takes bytes");
     turned.told(&mut client, 30);
@@ -146,7 +146,7 @@ fn what_a_subscriber_does_not_read_is_bounded_within_a_turn() {
 /// Patterns that take long leave others their turn, and nothing is lost.
 #[test]
 fn changes_are_told_in_turns() {
-    let mut turned = Turned::new(&Options::default());
+    let mut turned = TestLoop::new(&Options::default());
     let (mut client, place) = turned.client();
     let costly = format!("*{}", "?".repeat(1000));
     let patterns: String = (0..30).map(|at| format!(" {costly}{at}")).collect();
@@ -155,7 +155,7 @@ fn changes_are_told_in_turns() {
         .expect("it takes bytes");
     turned.until(|inner| inner.subscribers.counts().1 == 31);
     turned.connection(place).out.clear();
-    let changes: Vec<_> = (0..100).map(|key| Told::Set(vec![b'k'; 400 + key % 2])).collect();
+    let changes: Vec<_> = (0..100).map(|key| KeyNotice::Set(vec![b'k'; 400 + key % 2])).collect();
     turned.inner.telling.extend(changes);
     turned.inner.tell();
     assert!(!turned.inner.telling.is_empty(), "all in one turn");
@@ -174,7 +174,7 @@ fn changes_are_told_in_turns() {
 /// Its bytes count until it is done, though its connection has ended.
 #[test]
 fn work_without_a_connection_is_counted() {
-    let mut turned = Turned::new(&Options::default());
+    let mut turned = TestLoop::new(&Options::default());
     let (mut client, place) = turned.client();
     let store = Arc::clone(&turned.store);
     let writer = store.write_transaction(Deadline::NONE).expect("the one writer");
@@ -208,7 +208,7 @@ fn what_has_no_bytes_of_its_own_is_counted() {
     let key = |at: usize| [&[b'k'; 500][..], at.to_string().as_bytes()].concat();
     session.watch(
         (0..100)
-            .map(|at| Watched {
+            .map(|at| WatchedKey {
                 key: key(at),
                 value: None,
             })
@@ -237,7 +237,7 @@ fn a_share_of_the_bytes_is_kept() {
         connections_max: 16,
         ..Options::default()
     };
-    let mut turned = Turned::new(&options);
+    let mut turned = TestLoop::new(&options);
     let (mut small, _) = turned.client();
     let mut large: Vec<_> = (0..4).map(|_| turned.client().0).collect();
     let value = "v".repeat(400_000);
@@ -264,7 +264,7 @@ fn a_share_of_the_bytes_is_kept() {
 /// Told with how long work waits, and counted, as one that is late in the queue is.
 #[test]
 fn what_is_late_before_it_begins_is_counted() {
-    let mut turned = Turned::new(&Options::default());
+    let mut turned = TestLoop::new(&Options::default());
     let (mut client, place) = turned.client();
     let counts = &turned.inner.shared.counts;
     counts.waited.store(7_000_001, Ordering::SeqCst);
@@ -283,7 +283,7 @@ fn what_is_late_before_it_begins_is_counted() {
 /// What the loop matches has bounds.
 #[test]
 fn long_names_are_refused() {
-    let mut turned = Turned::new(&Options::default());
+    let mut turned = TestLoop::new(&Options::default());
     let (mut client, _) = turned.client();
     let long = "x".repeat(1025);
     for (request, expected) in [
@@ -325,11 +325,11 @@ fn long_names_are_refused() {
 fn a_connection_that_is_reset_has_time_for_its_next_auth() {
     let user = User {
         name: "owner".into(),
-        password: Hashed::of(b"secret", [1; 16], 1_000),
+        password: PasswordHash::of(b"secret", [1; 16], 1_000),
         rights: vec![Right::Read],
         prefixes: vec![Vec::new()],
     };
-    let mut turned = Turned::new(&Options {
+    let mut turned = TestLoop::new(&Options {
         users: Arc::new(Users::new(vec![user], [2; 16])),
         ..Options::default()
     });
@@ -359,9 +359,9 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
 #[test]
 fn handshakes_leave_others_their_turn() {
     const CLIENTS: usize = 3 * super::HANDSHAKES_TURN;
-    let shown = crate::tls::tests::Shown::new();
+    let shown = crate::tls::tests::TestCertificate::new();
     let authority = shown.authority.clone();
-    let mut turned = Turned::new(&Options {
+    let mut turned = TestLoop::new(&Options {
         tls: Some(Arc::new(shown.tls)),
         ..Options::default()
     });

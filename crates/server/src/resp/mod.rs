@@ -1,6 +1,6 @@
 //! Which bytes mean which values? RESP2 and RESP3, the protocol of Redis; pure.
 //!
-//! **Requests** are arrays of strings, or words on a line ([`request`]). **Replies** are [`Value`]s, written by
+//! **Requests** are arrays of strings, or words on a line ([`request`]). **Replies** are [`Reply`]s, written by
 //! [`Writer`] and read back by [`reply`]. Both parsers take bytes as they arrive, however they are split, and keep no
 //! more than their [`Bounds`]. Malformed, too long or endless input is a [`ProtocolError`] as soon as that shows.
 //!
@@ -60,7 +60,7 @@ impl ProtocolError {
 
 /// Which protocol a connection speaks; 2 until it says `HELLO 3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
+pub enum Resp {
     /// RESP2, the version before `HELLO`.
     #[default]
     Two,
@@ -70,7 +70,7 @@ pub enum Version {
 
 /// A value of a reply.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum Reply {
     /// A text of one line.
     Simple(String),
     /// An error in one line: a word in capitals, and the reason.
@@ -84,13 +84,13 @@ pub enum Value {
     /// The absence of an array, which RESP2 tells from other nulls.
     NullArray,
     /// Values in their order.
-    Array(Vec<Value>),
+    Array(Vec<Reply>),
     /// Pairs; in RESP2 an array of twice the length.
-    Map(Vec<(Value, Value)>),
+    Map(Vec<(Reply, Reply)>),
     /// Values in no order; an array in RESP2.
-    Set(Vec<Value>),
+    Set(Vec<Reply>),
     /// A message that no request asked for; an array in RESP2.
-    Push(Vec<Value>),
+    Push(Vec<Reply>),
     /// A floating-point number; its text in RESP2.
     Double(f64),
     /// A truth value; 1 or 0 in RESP2.
@@ -99,15 +99,15 @@ pub enum Value {
     Verbatim(String),
 }
 
-impl Value {
+impl Reply {
     /// Makes a string of these bytes.
-    pub fn bulk(bytes: impl AsRef<[u8]>) -> Value {
-        Value::Bulk(bytes.as_ref().to_vec())
+    pub fn bulk(bytes: impl AsRef<[u8]>) -> Reply {
+        Reply::Bulk(bytes.as_ref().to_vec())
     }
 
     /// The reply `OK`, one line.
-    pub fn ok() -> Value {
-        Value::Simple("OK".into())
+    pub fn ok() -> Reply {
+        Reply::Simple("OK".into())
     }
 }
 

@@ -1,16 +1,16 @@
 //! Parses replies from a socket, for programs of this project that ask other nodes, and for tests.
 
-use super::{Bounds, HEADER_MAX, ProtocolError, Value, line, number};
+use super::{Bounds, HEADER_MAX, ProtocolError, Reply, line, number};
 
 /// Parser of replies: takes bytes as they arrive, returns whole replies.
 ///
 /// ```
-/// use punctual_server::resp::{Bounds, Value, reply::ReplyParser};
+/// use punctual_server::resp::{Bounds, Reply, reply::ReplyParser};
 /// let mut parser = ReplyParser::default();
 /// parser.feed(b"*2\r\n:1\r\n$-");
 /// assert_eq!(parser.next(&Bounds::ADMITTED), Ok(None));
 /// parser.feed(b"1\r\n");
-/// assert_eq!(parser.next(&Bounds::ADMITTED), Ok(Some(Value::Array(vec![Value::Integer(1), Value::Null]))));
+/// assert_eq!(parser.next(&Bounds::ADMITTED), Ok(Some(Reply::Array(vec![Reply::Integer(1), Reply::Null]))));
 /// ```
 #[derive(Debug, Default)]
 pub struct ReplyParser {
@@ -27,19 +27,19 @@ pub struct ReplyParser {
 struct Open {
     mark: u8,
     missing: usize,
-    values: Vec<Value>,
+    values: Vec<Reply>,
 }
 
 impl Open {
-    fn end(self) -> Value {
+    fn end(self) -> Reply {
         match self.mark {
-            b'~' => Value::Set(self.values),
-            b'>' => Value::Push(self.values),
+            b'~' => Reply::Set(self.values),
+            b'>' => Reply::Push(self.values),
             b'%' => {
                 let mut values = self.values.into_iter();
-                Value::Map(std::iter::from_fn(|| Some((values.next()?, values.next()?))).collect())
+                Reply::Map(std::iter::from_fn(|| Some((values.next()?, values.next()?))).collect())
             }
-            _ => Value::Array(self.values),
+            _ => Reply::Array(self.values),
         }
     }
 }
@@ -54,7 +54,7 @@ impl ReplyParser {
     ///
     /// # Errors
     /// [`ProtocolError`]; nothing that follows can be read.
-    pub fn next(&mut self, bounds: &Bounds) -> Result<Option<Value>, ProtocolError> {
+    pub fn next(&mut self, bounds: &Bounds) -> Result<Option<Reply>, ProtocolError> {
         loop {
             let Some(mut value) = self.element(bounds)? else {
                 self.buffer.drain(..self.at);
@@ -84,7 +84,7 @@ impl ReplyParser {
     }
 
     /// Parses a value that is no array (`Some(Some(value))`), or the header of an array (`Some(None)`).
-    fn element(&mut self, bounds: &Bounds) -> Result<Option<Option<Value>>, ProtocolError> {
+    fn element(&mut self, bounds: &Bounds) -> Result<Option<Option<Reply>>, ProtocolError> {
         let Some(mark) = self.buffer.get(self.at).copied() else {
             return Ok(None);
         };
@@ -102,11 +102,11 @@ impl ReplyParser {
         };
         let counted = || number(header).ok_or_else(|| ProtocolError::new("a number was expected"));
         let value = match mark {
-            b'+' => Value::Simple(text()?),
-            b'-' => Value::Error(text()?),
-            b':' => Value::Integer(counted()?),
-            b'_' => Value::Null,
-            b'#' => Value::Boolean(match header {
+            b'+' => Reply::Simple(text()?),
+            b'-' => Reply::Error(text()?),
+            b':' => Reply::Integer(counted()?),
+            b'_' => Reply::Null,
+            b'#' => Reply::Boolean(match header {
                 b"t" => true,
                 b"f" => false,
                 _ => return Err(ProtocolError::new("t or f was expected")),
@@ -115,9 +115,9 @@ impl ReplyParser {
                 let number = text()?
                     .parse()
                     .map_err(|_| ProtocolError::new("a fraction was expected"))?;
-                Value::Double(number)
+                Reply::Double(number)
             }
-            b'$' | b'=' if counted()? < 0 => Value::Null,
+            b'$' | b'=' if counted()? < 0 => Reply::Null,
             b'$' | b'=' => {
                 let length = usize::try_from(counted()?).ok().filter(|length| *length <= bounds.bulk);
                 let length = length.ok_or_else(|| ProtocolError::new("invalid bulk length"))?;
@@ -128,10 +128,10 @@ impl ReplyParser {
                     .strip_suffix(b"\r\n")
                     .ok_or_else(|| ProtocolError::new("a string is longer than its header says"))?;
                 let value = if mark == b'$' {
-                    Value::bulk(content)
+                    Reply::bulk(content)
                 } else {
                     let text = std::str::from_utf8(content).ok().and_then(|text| text.get(4..));
-                    Value::Verbatim(
+                    Reply::Verbatim(
                         text.ok_or_else(|| ProtocolError::new("a text without a format"))?
                             .to_owned(),
                     )
@@ -139,7 +139,7 @@ impl ReplyParser {
                 self.at = next + length + 2;
                 return Ok(Some(Some(value)));
             }
-            b'*' if counted()? < 0 => Value::NullArray,
+            b'*' if counted()? < 0 => Reply::NullArray,
             b'*' | b'%' | b'~' | b'>' => {
                 let times = if mark == b'%' { 2 } else { 1 };
                 let count = usize::try_from(counted()?)

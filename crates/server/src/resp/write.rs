@@ -1,19 +1,19 @@
 //! Encodes replies as bytes.
 
-use super::{Value, Version};
+use super::{Reply, Resp};
 
 /// Writes replies in the encoding of one protocol version.
 ///
 /// ```
-/// use punctual_server::resp::{Value, Version, Writer};
+/// use punctual_server::resp::{Reply, Resp, Writer};
 /// let mut out = Vec::new();
-/// Writer::new(&mut out, Version::Two).value(&Value::Map(vec![(Value::bulk("age"), Value::Integer(7))]));
+/// Writer::new(&mut out, Resp::Two).value(&Reply::Map(vec![(Reply::bulk("age"), Reply::Integer(7))]));
 /// assert_eq!(out, b"*2\r\n$3\r\nage\r\n:7\r\n");
 /// ```
 #[derive(Debug)]
 pub struct Writer<'o> {
     out: &'o mut Vec<u8>,
-    version: Version,
+    version: Resp,
     /// The greatest length of `out`; strings beyond it are left out.
     limit: usize,
     over: bool,
@@ -21,7 +21,7 @@ pub struct Writer<'o> {
 
 impl<'o> Writer<'o> {
     /// Makes a writer that appends to `out`.
-    pub fn new(out: &'o mut Vec<u8>, version: Version) -> Writer<'o> {
+    pub fn new(out: &'o mut Vec<u8>, version: Resp) -> Writer<'o> {
         Writer {
             out,
             version,
@@ -31,7 +31,7 @@ impl<'o> Writer<'o> {
     }
 
     /// Makes a writer that appends to `out` at most `limit` bytes of strings, and a little more for headers.
-    pub fn bounded(out: &'o mut Vec<u8>, version: Version, limit: usize) -> Writer<'o> {
+    pub fn bounded(out: &'o mut Vec<u8>, version: Resp, limit: usize) -> Writer<'o> {
         let limit = out.len().saturating_add(limit);
         Writer {
             limit,
@@ -101,16 +101,16 @@ impl<'o> Writer<'o> {
     /// Writes the absence of a value.
     pub fn null(&mut self) {
         match self.version {
-            Version::Two => self.out.extend_from_slice(b"$-1\r\n"),
-            Version::Three => self.out.extend_from_slice(b"_\r\n"),
+            Resp::Two => self.out.extend_from_slice(b"$-1\r\n"),
+            Resp::Three => self.out.extend_from_slice(b"_\r\n"),
         }
     }
 
     /// Writes the absence of an array, which RESP2 tells from other nulls.
     pub fn null_array(&mut self) {
         match self.version {
-            Version::Two => self.out.extend_from_slice(b"*-1\r\n"),
-            Version::Three => self.out.extend_from_slice(b"_\r\n"),
+            Resp::Two => self.out.extend_from_slice(b"*-1\r\n"),
+            Resp::Three => self.out.extend_from_slice(b"_\r\n"),
         }
     }
 
@@ -122,51 +122,51 @@ impl<'o> Writer<'o> {
     /// Writes the header of a map of `count` pairs, which the caller writes next.
     pub fn map(&mut self, count: usize) {
         match self.version {
-            Version::Two => self.header(b'*', count as i64 * 2),
-            Version::Three => self.header(b'%', count as i64),
+            Resp::Two => self.header(b'*', count as i64 * 2),
+            Resp::Three => self.header(b'%', count as i64),
         }
     }
 
-    fn several(&mut self, mark: u8, values: &[Value]) {
+    fn several(&mut self, mark: u8, values: &[Reply]) {
         let mark = match self.version {
-            Version::Two => b'*',
-            Version::Three => mark,
+            Resp::Two => b'*',
+            Resp::Three => mark,
         };
         self.header(mark, values.len() as i64);
         values.iter().for_each(|value| self.value(value));
     }
 
     /// Writes a value with all values inside it.
-    pub fn value(&mut self, value: &Value) {
-        let three = self.version == Version::Three;
+    pub fn value(&mut self, value: &Reply) {
+        let three = self.version == Resp::Three;
         match value {
-            Value::Simple(text) => self.simple(text),
-            Value::Error(text) => self.error(text),
-            Value::Integer(number) => self.integer(*number),
-            Value::Bulk(bytes) => self.bulk(bytes),
-            Value::Null => self.null(),
-            Value::NullArray => self.null_array(),
-            Value::Array(values) => self.several(b'*', values),
-            Value::Set(values) => self.several(b'~', values),
-            Value::Push(values) => self.several(b'>', values),
-            Value::Map(pairs) => {
+            Reply::Simple(text) => self.simple(text),
+            Reply::Error(text) => self.error(text),
+            Reply::Integer(number) => self.integer(*number),
+            Reply::Bulk(bytes) => self.bulk(bytes),
+            Reply::Null => self.null(),
+            Reply::NullArray => self.null_array(),
+            Reply::Array(values) => self.several(b'*', values),
+            Reply::Set(values) => self.several(b'~', values),
+            Reply::Push(values) => self.several(b'>', values),
+            Reply::Map(pairs) => {
                 self.map(pairs.len());
                 for (key, value) in pairs {
                     self.value(key);
                     self.value(value);
                 }
             }
-            Value::Double(number) if three => self.line(b',', &shown(*number)),
-            Value::Double(number) => self.bulk(shown(*number).as_bytes()),
-            Value::Boolean(truth) if three => self.line(b'#', if *truth { "t" } else { "f" }),
-            Value::Boolean(truth) => self.integer(i64::from(*truth)),
-            Value::Verbatim(text) if three => {
+            Reply::Double(number) if three => self.line(b',', &shown(*number)),
+            Reply::Double(number) => self.bulk(shown(*number).as_bytes()),
+            Reply::Boolean(truth) if three => self.line(b'#', if *truth { "t" } else { "f" }),
+            Reply::Boolean(truth) => self.integer(i64::from(*truth)),
+            Reply::Verbatim(text) if three => {
                 self.header(b'=', text.len() as i64 + 4);
                 self.out.extend_from_slice(b"txt:");
                 self.out.extend_from_slice(text.as_bytes());
                 self.out.extend_from_slice(b"\r\n");
             }
-            Value::Verbatim(text) => self.bulk(text.as_bytes()),
+            Reply::Verbatim(text) => self.bulk(text.as_bytes()),
         }
     }
 }

@@ -9,10 +9,10 @@ use punctual_store::temporal::ObjectSpec;
 use punctual_store::{StoreError, Together};
 use punctual_units::{Nanos, ObjectId, Time};
 
-use super::{REPLY_MAX, Running, Temporal, Worker, bounded, firm};
-use crate::commands::{self, Refused, Verb};
+use super::{REPLY_MAX, RunningJob, Temporal, Worker, bounded, firm};
+use crate::commands::{self, Failure, Verb};
 use crate::resp::Writer;
-use crate::session::Asked;
+use crate::session::Call;
 
 /// Records that one step of FLUSHDB visits; other jobs run between two steps.
 const FLUSHED_TOGETHER: usize = 512;
@@ -28,8 +28,8 @@ pub struct Flushing {
 
 impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Carries out TSET, or a step of FLUSHDB, outside of a common transaction; returns whether the command is done.
-    pub(super) fn whole(&self, running: &mut Running) -> bool {
-        let Running {
+    pub(super) fn whole(&self, running: &mut RunningJob) -> bool {
+        let RunningJob {
             queued,
             version,
             asked,
@@ -69,7 +69,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         true
     }
 
-    fn tset(&self, asked: &Asked, out: &mut Writer<'_>) -> Result<(), Refused> {
+    fn tset(&self, asked: &Call, out: &mut Writer<'_>) -> Result<(), Failure> {
         let request = &asked.request;
         let (key, value) = (request.argument(1), request.argument(2));
         let age = match request.len() {
@@ -77,12 +77,12 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             5 if request.argument(3).eq_ignore_ascii_case(b"age") => match commands::millis(request.argument(4)) {
                 Some(age) => age,
                 None => {
-                    return Err(Refused::Reply(
+                    return Err(Failure::Reply(
                         "ERR an age is a number of milliseconds, not negative".into(),
                     ));
                 }
             },
-            _ => return Err(Refused::Reply("ERR syntax error".into())),
+            _ => return Err(Failure::Reply("ERR syntax error".into())),
         };
         let object = match self.store.object(key) {
             Some(object) => object,
@@ -109,10 +109,10 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 
     /// Makes `key` a temporal object.
-    fn register(&self, key: &[u8]) -> Result<ObjectId, Refused> {
+    fn register(&self, key: &[u8]) -> Result<ObjectId, Failure> {
         if self.store.get_with(key, |_| ())?.is_some() {
             let error = "ERR this key holds an ordinary record: remove it first, or give the object another key";
-            return Err(Refused::Reply(error.into()));
+            return Err(Failure::Reply(error.into()));
         }
         let Temporal { validity, max_len } = self.temporal;
         let spec = ObjectSpec {
@@ -126,7 +126,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             // Another thread has made the same object meanwhile.
             Err(StoreError::DuplicateObject { .. }) => {
                 let found = self.store.object(key);
-                found.ok_or_else(|| Refused::Reply("ERR this object is being made: try again".into()))
+                found.ok_or_else(|| Failure::Reply("ERR this object is being made: try again".into()))
             }
             answer => {
                 let object = answer?;
@@ -137,10 +137,10 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 
     /// Carries out one step of FLUSHDB; returns whether it was the last.
-    fn flush(&self, asked: &mut Asked) -> Result<bool, Refused> {
+    fn flush(&self, asked: &mut Call) -> Result<bool, Failure> {
         let is_known = |word: &[u8]| [&b"sync"[..], b"async"].contains(&&*word.to_ascii_lowercase());
         if asked.request.len() > 2 || !asked.request.from(1).all(is_known) {
-            return Err(Refused::Reply("ERR syntax error".into()));
+            return Err(Failure::Reply("ERR syntax error".into()));
         }
         let mut transaction = self.writing(firm(asked.deadline))?;
         let mut flushing = match asked.flushing.take() {

@@ -11,11 +11,11 @@ use super::Worker;
 use crate::commands::Verb;
 use crate::forecast::Costs;
 use crate::resp::Writer;
-use crate::session::{Asked, late};
+use crate::session::{Call, late};
 
 /// Stage that a request had reached when its deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum LateStage {
     /// Read, but not queued: behind others of its connection.
     Before,
     /// In the queue of the pool.
@@ -26,19 +26,19 @@ pub enum Stage {
     Store,
 }
 
-impl Stage {
+impl LateStage {
     /// All stages with their names, in the order in which a request passes them.
-    pub const ALL: [(&'static str, Stage); 4] = [
-        ("before", Stage::Before),
-        ("queue", Stage::Queue),
-        ("lock", Stage::Lock),
-        ("store", Stage::Store),
+    pub const ALL: [(&'static str, LateStage); 4] = [
+        ("before", LateStage::Before),
+        ("queue", LateStage::Queue),
+        ("lock", LateStage::Lock),
+        ("store", LateStage::Store),
     ];
 }
 
 /// Where the time of a thread's present batch went.
 #[derive(Debug, Default)]
-pub struct Spent {
+pub struct BatchTimes {
     /// When the thread took the batch.
     pub(super) taken: Cell<Time>,
     /// Time spent since then waiting for the write lock.
@@ -47,7 +47,7 @@ pub struct Spent {
     pub is_alone: Cell<bool>,
 }
 
-impl Spent {
+impl BatchTimes {
     /// When the thread took its batch.
     pub fn taken(&self) -> Time {
         self.taken.get()
@@ -77,17 +77,17 @@ pub struct Counts {
 
 impl Counts {
     /// Number of commands that were late at this stage.
-    pub fn late_at(&self, stage: Stage) -> &AtomicU64 {
+    pub fn late_at(&self, stage: LateStage) -> &AtomicU64 {
         &self.late_at[stage as usize]
     }
 
     /// Time that late commands spent at this stage in total, in nanoseconds.
-    pub fn late_spent(&self, stage: Stage) -> &AtomicU64 {
+    pub fn late_spent(&self, stage: LateStage) -> &AtomicU64 {
         &self.late_spent[stage as usize]
     }
 
     /// Counts a command as late at `stage`, with its time at each stage.
-    pub(crate) fn expire(&self, stage: Stage, spent: [Nanos; 4]) {
+    pub(crate) fn expire(&self, stage: LateStage, spent: [Nanos; 4]) {
         self.expired.fetch_add(1, Ordering::Relaxed);
         self.late_at(stage).fetch_add(1, Ordering::Relaxed);
         for (sum, spent) in self.late_spent.iter().zip(spent) {
@@ -98,16 +98,16 @@ impl Counts {
 
 /// When a command was read and queued, and its deadline.
 #[derive(Clone, Copy)]
-pub(super) struct Begun {
+pub(super) struct CommandTimes {
     pub(super) verb: Verb,
     pub(super) arrived: Time,
     pub(super) queued: Time,
     pub(super) deadline: Time,
 }
 
-impl Asked {
-    pub(super) fn begun(&self, queued: Time) -> Begun {
-        Begun {
+impl Call {
+    pub(super) fn begun(&self, queued: Time) -> CommandTimes {
+        CommandTimes {
             verb: self.command.verb,
             arrived: self.arrived,
             queued,
@@ -118,7 +118,7 @@ impl Asked {
 
 impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Returns whether a command is late; if so, writes and counts the `LATE` reply.
-    pub(super) fn is_late(&self, begun: Begun, out: &mut Writer<'_>) -> bool {
+    pub(super) fn is_late(&self, begun: CommandTimes, out: &mut Writer<'_>) -> bool {
         let is_late = begun.deadline < Time::MAX && self.is_late_at(begun, self.store.os().now());
         if is_late {
             self.say_late(begun, out);
@@ -127,8 +127,8 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 
     /// Whether a command can no longer end in time if it begins at `now`.
-    pub(super) fn is_late_at(&self, begun: Begun, now: Time) -> bool {
-        let Begun {
+    pub(super) fn is_late_at(&self, begun: CommandTimes, now: Time) -> bool {
+        let CommandTimes {
             verb,
             arrived,
             deadline,
@@ -138,21 +138,21 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         now > self.counts.costs.begin_by(verb, arrived, deadline, is_alone)
     }
 
-    pub(super) fn say_late(&self, begun: Begun, out: &mut Writer<'_>) {
+    pub(super) fn say_late(&self, begun: CommandTimes, out: &mut Writer<'_>) {
         let (stage, spent) = self.spent_on(begun);
         self.counts.expire(stage, spent);
         out.error(&late("expired", self.waited()));
     }
 
     /// The stage of a late command, and its time at each stage. On a thread, the stage that took most of the time.
-    pub(super) fn spent_on(&self, begun: Begun) -> (Stage, [Nanos; 4]) {
+    pub(super) fn spent_on(&self, begun: CommandTimes) -> (LateStage, [Nanos; 4]) {
         let (taken, locked) = (self.spent.taken.get(), self.spent.locked.get());
         let since = self.store.os().now().since(taken);
         let worked = Nanos(since.0.saturating_sub(locked.0));
         let stage = match () {
-            () if self.is_late_at(begun, taken) => Stage::Queue,
-            () if locked > worked => Stage::Lock,
-            () => Stage::Store,
+            () if self.is_late_at(begun, taken) => LateStage::Queue,
+            () if locked > worked => LateStage::Lock,
+            () => LateStage::Store,
         };
         let queued = begun.queued.max(begun.arrived);
         let spent = [

@@ -7,21 +7,21 @@ use punctual_store::engine::Engine;
 use punctual_store::{Deadline, StoreError};
 use punctual_units::Time;
 
-use super::counts::Begun;
+use super::counts::CommandTimes;
 use super::{REPLY_MAX, Worker, bounded, firm};
 use crate::commands::{self, Class, Look};
 use crate::resp::request::Request;
-use crate::resp::{Version, Writer};
-use crate::session::{Asked, Watched};
+use crate::resp::{Resp, Writer};
+use crate::session::{Call, WatchedKey};
 
 impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Carries out MULTI's commands in one transaction.
     pub(super) fn exec(
         &self,
-        asked: &[Asked],
-        watched: &[Watched],
-        begun: Begun,
-        version: Version,
+        asked: &[Call],
+        watched: &[WatchedKey],
+        begun: CommandTimes,
+        version: Resp,
         reply: &mut Vec<u8>,
     ) {
         if self.is_late(begun, &mut Writer::new(reply, version)) {
@@ -44,9 +44,9 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
 
     fn exec_reads(
         &self,
-        asked: &[Asked],
-        watched: &[Watched],
-        version: Version,
+        asked: &[Call],
+        watched: &[WatchedKey],
+        version: Resp,
         reply: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         let transaction = self.store.read_transaction(Deadline::NONE)?;
@@ -55,7 +55,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             return Ok(());
         }
         Writer::new(reply, version).array(asked.len());
-        for Asked { command, request, .. } in asked {
+        for Call { command, request, .. } in asked {
             let failed = bounded(reply, version, REPLY_MAX, |out| {
                 commands::read(&transaction, command, request, self.cursors, out)
             });
@@ -69,10 +69,10 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
 
     fn exec_writes(
         &self,
-        asked: &[Asked],
-        watched: &[Watched],
+        asked: &[Call],
+        watched: &[WatchedKey],
         deadline: Time,
-        version: Version,
+        version: Resp,
         reply: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         let mut transaction = self.writing(firm(deadline))?;
@@ -95,11 +95,11 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     pub(super) fn watch(
         &self,
         request: &Request,
-        begun: Begun,
+        begun: CommandTimes,
         (mut keys, mut bytes): (usize, usize),
-        version: Version,
+        version: Resp,
         reply: &mut Vec<u8>,
-    ) -> Vec<Watched> {
+    ) -> Vec<WatchedKey> {
         let out = &mut Writer::new(reply, version);
         if self.is_late(begun, out) {
             return Vec::new();
@@ -112,7 +112,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             for key in request.from(1) {
                 let value = record(&transaction, key)?;
                 let key = key.to_vec();
-                let read = Watched { key, value };
+                let read = WatchedKey { key, value };
                 if keys == 0 || read.bytes() > bytes {
                     return Ok(None);
                 }
@@ -134,7 +134,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
 }
 
 /// Replaces the replies by an error if those of one transaction exceed `REPLY_MAX`; returns whether it did.
-fn too_long(reply: &mut Vec<u8>, version: Version) -> bool {
+fn too_long(reply: &mut Vec<u8>, version: Resp) -> bool {
     let is_too_long = reply.len() > REPLY_MAX;
     if is_too_long {
         reply.clear();
@@ -153,8 +153,8 @@ fn record(look: &impl Look, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-fn unchanged(look: &impl Look, watched: &[Watched]) -> Result<bool, StoreError> {
-    for Watched { key, value } in watched {
+fn unchanged(look: &impl Look, watched: &[WatchedKey]) -> Result<bool, StoreError> {
+    for WatchedKey { key, value } in watched {
         if record(look, key)? != *value {
             return Ok(false);
         }

@@ -7,13 +7,13 @@ use punctual_store::engine::Engine;
 use punctual_store::{Deadline, StoreError};
 use punctual_units::{Nanos, Time};
 
-use super::{REPLY_MAX, Running, Worker, Writing, bounded, firm};
+use super::{REPLY_MAX, RunningJob, Worker, Writing, bounded, firm};
 use crate::commands;
-use crate::resp::{Version, Writer};
-use crate::session::{Asked, late};
+use crate::resp::{Resp, Writer};
+use crate::session::{Call, late};
 
 /// A common commit that failed; the store is unchanged.
-struct Undone {
+struct FailedCommit {
     error: StoreError,
     /// Number of commands before the one that the store refused; `None` where it refused no single one.
     before: Option<usize>,
@@ -21,12 +21,12 @@ struct Undone {
 
 impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Carries out reading commands in one snapshot, up to number `until` of each job.
-    pub(super) fn reads(&self, group: &mut [Running], until: usize) {
+    pub(super) fn reads(&self, group: &mut [RunningJob], until: usize) {
         let begin = || self.store.read_transaction(Deadline::NONE);
         let mut transaction = begin();
         let mut replies = 0;
         let mut since = self.store.os().now();
-        for Running {
+        for RunningJob {
             queued,
             version,
             asked,
@@ -37,7 +37,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         {
             let (from, length) = (*answered, reply.len());
             for one in &asked[from..until.min(asked.len())] {
-                let Asked { command, request, .. } = one;
+                let Call { command, request, .. } = one;
                 if self.pauses(reply, replies + reply.len() - length) {
                     break;
                 }
@@ -71,7 +71,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 
     /// Learns the cost of one command from the time of several, if all have the same verb.
-    fn learn(&self, asked: &[Asked], taken: Nanos) {
+    fn learn(&self, asked: &[Call], taken: Nanos) {
         if let Some(first) = asked.first()
             && asked.iter().all(|one| one.command.verb == first.command.verb)
         {
@@ -83,9 +83,9 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Carries out writing commands up to number `until` of each job, in one commit if the store accepts all. Where it
     /// refuses one, all are undone: those before it are committed together, it gets the error, and those behind it go
     /// on together. So each refused command costs two commits, however many commands surround it.
-    pub(super) fn writes(&self, group: &mut [Running], until: usize) {
-        let left = |group: &[Running]| -> usize {
-            let left = |running: &Running| until.min(running.asked.len()).saturating_sub(running.answered);
+    pub(super) fn writes(&self, group: &mut [RunningJob], until: usize) {
+        let left = |group: &[RunningJob]| -> usize {
+            let left = |running: &RunningJob| until.min(running.asked.len()).saturating_sub(running.answered);
             group.iter().map(left).sum()
         };
         // Number of commands that the next attempt takes.
@@ -96,7 +96,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 .iter()
                 .map(|running| (running.answered, running.reply.len()))
                 .collect();
-            let Err(Undone { error, before: behind }) = self.writes_together(group, until, most) else {
+            let Err(FailedCommit { error, before: behind }) = self.writes_together(group, until, most) else {
                 if most == usize::MAX || left(group) == 0 {
                     return;
                 }
@@ -145,10 +145,10 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 
     /// Commits at most `most` commands together, or none.
-    fn writes_together(&self, group: &mut [Running], until: usize, most: usize) -> Result<(), Undone> {
-        let whole = |error| Undone { error, before: None };
+    fn writes_together(&self, group: &mut [RunningJob], until: usize, most: usize) -> Result<(), FailedCommit> {
+        let whole = |error| FailedCommit { error, before: None };
         let now = self.store.os().now();
-        let is_late = |asked: &Asked, queued| self.is_late_at(asked.begun(queued), now);
+        let is_late = |asked: &Call, queued| self.is_late_at(asked.begun(queued), now);
         let asked = group.iter().flat_map(|running| {
             let left = &running.asked[running.answered..until.min(running.asked.len())];
             left.iter().map(|asked| (asked, running.queued))
@@ -180,7 +180,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 }
                 timely += u64::from(asked.deadline < Time::MAX);
                 self.change(&mut transaction, asked, running.version, &mut running.reply)
-                    .map_err(|error| Undone {
+                    .map_err(|error| FailedCommit {
                         error,
                         before: Some(taken - 1),
                     })?;
@@ -200,18 +200,18 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     pub(super) fn change(
         &self,
         transaction: &mut Writing<'_, E, O>,
-        asked: &Asked,
-        version: Version,
+        asked: &Call,
+        version: Resp,
         reply: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        let Asked { command, request, .. } = asked;
+        let Call { command, request, .. } = asked;
         let failed = bounded(reply, version, REPLY_MAX, |out| {
             commands::change(transaction, command, request, self.cursors, out)
         });
         failed.map_or(Ok(()), Err)
     }
 
-    fn write_alone(&self, asked: &Asked, version: Version, reply: &mut Vec<u8>) -> Result<(), StoreError> {
+    fn write_alone(&self, asked: &Call, version: Resp, reply: &mut Vec<u8>) -> Result<(), StoreError> {
         let length = reply.len();
         let mut write = || {
             let mut transaction = self.writing(firm(asked.deadline))?;

@@ -3,12 +3,12 @@
 use punctual_units::{Nanos, Time};
 
 use super::TAKEN_MAX;
-use crate::commands::{Class, Place, Verb};
+use crate::commands::{Class, Scope, Verb};
 use crate::forecast::Costs;
 use crate::queue::Lane;
-use crate::resp::Version;
+use crate::resp::Resp;
 use crate::resp::request::Request;
-use crate::session::{Asked, Watched};
+use crate::session::{Call, WatchedKey};
 
 /// Identifies a connection: its index, and its number, because indexes are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Job {
     /// The connection that gets the reply.
     pub connection: Handle,
     /// Protocol version of the reply.
-    pub version: Version,
+    pub version: Resp,
     /// When the job was put into the queue.
     pub queued: Time,
     /// The commands to carry out.
@@ -36,9 +36,9 @@ pub struct Job {
 #[derive(Debug)]
 pub enum Work {
     /// Independent commands, carried out in their order.
-    Run(Vec<Asked>),
+    Run(Vec<Call>),
     /// MULTI's commands in one transaction, carried out if the watched records are unchanged; the deadline of EXEC.
-    Exec(Vec<Asked>, Vec<Watched>, Time),
+    Exec(Vec<Call>, Vec<WatchedKey>, Time),
     /// WATCH: reads keys, until the deadline; at most the given numbers of keys and of bytes.
     Watch(Request, Time, (usize, usize)),
     /// Starts the thread that reports changes of keys. Without reply, unless that fails.
@@ -47,18 +47,18 @@ pub enum Work {
 
 /// The kind of transaction that a job needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum JobKind {
     Read,
     Write,
     /// Reads and writes mixed, or commands that need the whole store.
     Other,
 }
 
-pub(super) fn kind_of(asked: &Asked) -> Kind {
+pub(super) fn kind_of(asked: &Call) -> JobKind {
     match (asked.command.class, asked.command.place) {
-        (_, Place::Store) => Kind::Other,
-        (Class::Write, _) => Kind::Write,
-        _ => Kind::Read,
+        (_, Scope::Store) => JobKind::Other,
+        (Class::Write, _) => JobKind::Write,
+        _ => JobKind::Read,
     }
 }
 
@@ -101,7 +101,7 @@ impl Work {
             Work::Watch(..) => return Lane::Read,
             Work::Listen => return Lane::Write, // waits for the transaction that is open
         };
-        let writes = |asked: &Asked| asked.command.class == Class::Write && asked.command.verb != Verb::TSet;
+        let writes = |asked: &Call| asked.command.class == Class::Write && asked.command.verb != Verb::TSet;
         if asked.iter().any(writes) { Lane::Write } else { others }
     }
 
@@ -123,32 +123,32 @@ impl Work {
     /// Bytes of all arguments.
     pub fn bytes(&self) -> usize {
         match self {
-            Work::Run(asked) | Work::Exec(asked, ..) => asked.iter().map(Asked::bytes).sum(),
+            Work::Run(asked) | Work::Exec(asked, ..) => asked.iter().map(Call::bytes).sum(),
             Work::Watch(request, ..) => request.bytes(),
             Work::Listen => 0,
         }
     }
 
-    pub(super) fn kind(&self) -> Kind {
-        let Work::Run(asked) = self else { return Kind::Other };
-        let first = asked.first().map_or(Kind::Other, kind_of);
+    pub(super) fn kind(&self) -> JobKind {
+        let Work::Run(asked) = self else { return JobKind::Other };
+        let first = asked.first().map_or(JobKind::Other, kind_of);
         if asked.iter().all(|asked| kind_of(asked) == first) {
             first
         } else {
-            Kind::Other
+            JobKind::Other
         }
     }
 }
 
 /// Result of a job.
 #[derive(Debug)]
-pub struct Done {
+pub struct JobReply {
     /// The connection that gets the reply.
     pub connection: Handle,
     /// The replies, RESP-encoded, in the order of the commands.
     pub reply: Vec<u8>,
     /// Commands left over because replies reached `REPLIES_PAUSE`, or because FLUSHDB goes on.
-    pub rest: Vec<Asked>,
+    pub rest: Vec<Call>,
     /// Records that WATCH read, as EXEC will compare them.
-    pub watched: Vec<Watched>,
+    pub watched: Vec<WatchedKey>,
 }

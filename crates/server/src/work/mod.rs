@@ -19,14 +19,14 @@ use punctual_store::{Deadline, Store, StoreError, WriteTransaction};
 use punctual_units::{Nanos, ObjectId, Time};
 
 pub use self::alone::Flushing;
-use self::counts::Begun;
-pub use self::counts::{Counts, Spent, Stage};
-pub use self::job::{Done, Handle, Job, Work};
-use self::job::{Kind, kind_of};
-use crate::commands::{Refused, Verb};
+use self::counts::CommandTimes;
+pub use self::counts::{BatchTimes, Counts, LateStage};
+pub use self::job::{Handle, Job, JobReply, Work};
+use self::job::{JobKind, kind_of};
+use crate::commands::{Failure, Verb};
 use crate::cursors::Cursors;
-use crate::resp::{Version, Writer};
-use crate::session::Asked;
+use crate::resp::{Resp, Writer};
+use crate::session::Call;
 
 /// The longest reply to one request, in bytes.
 pub const REPLY_MAX: usize = 32 << 20;
@@ -65,23 +65,23 @@ pub struct Worker<'s, E: Engine, O: Os> {
     /// Called with the key of each temporal object that TSET has made.
     pub made: &'s dyn Fn(&[u8], ObjectId),
     /// Where the time of the present batch went.
-    pub spent: Spent,
+    pub spent: BatchTimes,
 }
 
 /// A job being carried out.
-struct Running {
+struct RunningJob {
     queued: Time,
     connection: Handle,
-    version: Version,
-    asked: Vec<Asked>,
+    version: Resp,
+    asked: Vec<Call>,
     /// Number of `asked` that have their reply.
     answered: usize,
     reply: Vec<u8>,
 }
 
-impl Running {
-    fn end(mut self) -> Done {
-        Done {
+impl RunningJob {
+    fn end(mut self) -> JobReply {
+        JobReply {
             connection: self.connection,
             rest: self.asked.split_off(self.answered),
             reply: self.reply,
@@ -94,15 +94,15 @@ type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
 
 impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Carries out jobs in their order, and appends their results to `done`.
-    pub fn carry_out(&self, jobs: Vec<Job>, done: &mut Vec<Done>) {
+    pub fn carry_out(&self, jobs: Vec<Job>, done: &mut Vec<JobReply>) {
         let now = self.store.os().now();
         self.spent.taken.set(now);
         self.spent.locked.set(Nanos::ZERO);
         if let Some(first) = jobs.first() {
             self.counts.waited.store(now.since(first.queued).0, Ordering::Relaxed);
         }
-        let mut group: Vec<Running> = Vec::new();
-        let mut group_kind = Kind::Other;
+        let mut group: Vec<RunningJob> = Vec::new();
+        let mut group_kind = JobKind::Other;
         for Job {
             connection,
             version,
@@ -111,12 +111,12 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         } in jobs
         {
             let kind = work.kind();
-            if kind != group_kind || kind == Kind::Other {
+            if kind != group_kind || kind == JobKind::Other {
                 self.run(group_kind, &mut group, done);
                 group_kind = kind;
             }
             match work {
-                Work::Run(asked) => group.push(Running {
+                Work::Run(asked) => group.push(RunningJob {
                     queued,
                     connection,
                     version,
@@ -126,7 +126,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 }),
                 Work::Exec(asked, watched, deadline) => {
                     let mut reply = Vec::new();
-                    let begun = Begun {
+                    let begun = CommandTimes {
                         verb: Verb::Exec,
                         arrived: asked.first().map_or(queued, |asked| asked.arrived),
                         queued,
@@ -138,14 +138,14 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 Work::Watch(request, deadline, room) => {
                     let mut reply = Vec::new();
                     let arrived = queued;
-                    let begun = Begun {
+                    let begun = CommandTimes {
                         verb: Verb::Watch,
                         arrived,
                         queued,
                         deadline,
                     };
                     let watched = self.watch(&request, begun, room, version, &mut reply);
-                    done.push(Done {
+                    done.push(JobReply {
                         watched,
                         ..finished(connection, reply)
                     });
@@ -162,17 +162,17 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         self.run(group_kind, &mut group, done);
     }
 
-    fn run(&self, kind: Kind, group: &mut Vec<Running>, done: &mut Vec<Done>) {
+    fn run(&self, kind: JobKind, group: &mut Vec<RunningJob>, done: &mut Vec<JobReply>) {
         match kind {
-            Kind::Read => self.reads(group, usize::MAX),
-            Kind::Write => self.writes(group, usize::MAX),
-            Kind::Other => group.iter_mut().for_each(|running| self.in_turn(running)),
+            JobKind::Read => self.reads(group, usize::MAX),
+            JobKind::Write => self.writes(group, usize::MAX),
+            JobKind::Other => group.iter_mut().for_each(|running| self.in_turn(running)),
         }
-        done.extend(group.drain(..).map(Running::end));
+        done.extend(group.drain(..).map(RunningJob::end));
     }
 
     /// Carries out a job that mixes reads and writes, one stretch of equal kind after the other.
-    fn in_turn(&self, running: &mut Running) {
+    fn in_turn(&self, running: &mut RunningJob) {
         while let Some(first) = running.asked.get(running.answered)
             && !self.pauses(&running.reply, 0)
         {
@@ -183,10 +183,10 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             let until = running.answered + alike.count();
             let part = std::slice::from_mut(running);
             match kind {
-                Kind::Read => self.reads(part, until),
-                Kind::Write => self.writes(part, until),
-                Kind::Other if self.whole(&mut part[0]) => {}
-                Kind::Other => return, // other jobs have their turn before FLUSHDB goes on
+                JobKind::Read => self.reads(part, until),
+                JobKind::Write => self.writes(part, until),
+                JobKind::Other if self.whole(&mut part[0]) => {}
+                JobKind::Other => return, // other jobs have their turn before FLUSHDB goes on
             }
         }
     }
@@ -206,7 +206,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         reply.len() >= REPLIES_PAUSE || together >= REPLIES_TOGETHER || self.ending.load(Ordering::Relaxed)
     }
 
-    fn say(&self, error: StoreError, begun: Begun, out: &mut Writer<'_>) {
+    fn say(&self, error: StoreError, begun: CommandTimes, out: &mut Writer<'_>) {
         match error {
             StoreError::DeadlinePassed { .. } => self.say_late(begun, out),
             other => out.error(&format!("ERR {other}")),
@@ -214,8 +214,8 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     }
 }
 
-fn finished(connection: Handle, reply: Vec<u8>) -> Done {
-    Done {
+fn finished(connection: Handle, reply: Vec<u8>) -> JobReply {
+    JobReply {
         connection,
         reply,
         rest: Vec::new(),
@@ -234,9 +234,9 @@ fn firm(deadline: Time) -> Deadline {
 /// Writes a command's reply, or its error. An error of the store is returned, and nothing is written.
 pub fn bounded(
     reply: &mut Vec<u8>,
-    version: Version,
+    version: Resp,
     max: usize,
-    command: impl FnOnce(&mut Writer<'_>) -> Result<(), Refused>,
+    command: impl FnOnce(&mut Writer<'_>) -> Result<(), Failure>,
 ) -> Option<StoreError> {
     let length = reply.len();
     let mut out = Writer::bounded(reply, version, max);
@@ -244,8 +244,8 @@ pub fn bounded(
     let error = match (answer, out.is_over()) {
         (Ok(()), false) => return None,
         (Ok(()), true) => format!("ERR the reply would take more than {max} bytes: ask for less"),
-        (Err(Refused::Reply(error)), _) => error,
-        (Err(Refused::Store(error)), _) => {
+        (Err(Failure::Reply(error)), _) => error,
+        (Err(Failure::Store(error)), _) => {
             reply.truncate(length);
             return Some(error);
         }

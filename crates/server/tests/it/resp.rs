@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_server::resp::reply::ReplyParser;
 use punctual_server::resp::request::{Request, RequestParser};
-use punctual_server::resp::{Bounds, ProtocolError, Value, Version, Writer};
+use punctual_server::resp::{Bounds, ProtocolError, Reply, Resp, Writer};
 
 /// Small bounds, so that tests reach them.
 const SMALL: Bounds = Bounds {
@@ -36,8 +36,8 @@ fn pieces<'b>(bytes: &'b [u8], cuts: &[usize]) -> Vec<&'b [u8]> {
 
 fn encoded(arguments: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let values = arguments.iter().map(Value::bulk).collect();
-    Writer::new(&mut bytes, Version::Two).value(&Value::Array(values));
+    let values = arguments.iter().map(Reply::bulk).collect();
+    Writer::new(&mut bytes, Resp::Two).value(&Reply::Array(values));
     bytes
 }
 
@@ -49,47 +49,47 @@ fn text() -> impl Strategy<Value = String> {
     "[ -~]{0,12}"
 }
 
-fn leaf(three: bool) -> BoxedStrategy<Value> {
+fn leaf(three: bool) -> BoxedStrategy<Reply> {
     let both = prop_oneof![
-        text().prop_map(Value::Simple),
-        text().prop_map(Value::Error),
-        any::<i64>().prop_map(Value::Integer),
-        prop::collection::vec(any::<u8>(), 0..12).prop_map(Value::Bulk),
-        Just(Value::Null),
+        text().prop_map(Reply::Simple),
+        text().prop_map(Reply::Error),
+        any::<i64>().prop_map(Reply::Integer),
+        prop::collection::vec(any::<u8>(), 0..12).prop_map(Reply::Bulk),
+        Just(Reply::Null),
     ];
     if three {
         prop_oneof![
             both,
-            any::<bool>().prop_map(Value::Boolean),
-            prop::num::f64::NORMAL.prop_map(Value::Double),
-            Just(Value::Double(f64::INFINITY)),
-            text().prop_map(Value::Verbatim),
+            any::<bool>().prop_map(Reply::Boolean),
+            prop::num::f64::NORMAL.prop_map(Reply::Double),
+            Just(Reply::Double(f64::INFINITY)),
+            text().prop_map(Reply::Verbatim),
         ]
         .boxed()
     } else {
-        prop_oneof![both, Just(Value::NullArray)].boxed()
+        prop_oneof![both, Just(Reply::NullArray)].boxed()
     }
 }
 
-fn value(three: bool) -> impl Strategy<Value = Value> {
+fn value(three: bool) -> impl Strategy<Value = Reply> {
     leaf(three).prop_recursive(3, 40, 5, move |inner| {
         let several = prop::collection::vec(inner.clone(), 0..5);
         let pairs = prop::collection::vec((inner.clone(), inner), 0..4);
         if three {
             prop_oneof![
-                several.clone().prop_map(Value::Array),
-                several.clone().prop_map(Value::Set),
-                several.prop_map(Value::Push),
-                pairs.prop_map(Value::Map),
+                several.clone().prop_map(Reply::Array),
+                several.clone().prop_map(Reply::Set),
+                several.prop_map(Reply::Push),
+                pairs.prop_map(Reply::Map),
             ]
             .boxed()
         } else {
-            several.prop_map(Value::Array).boxed()
+            several.prop_map(Reply::Array).boxed()
         }
     })
 }
 
-fn replies(bytes: &[u8], cuts: &[usize], bounds: &Bounds) -> Result<Vec<Value>, ProtocolError> {
+fn replies(bytes: &[u8], cuts: &[usize], bounds: &Bounds) -> Result<Vec<Reply>, ProtocolError> {
     let mut parser = ReplyParser::default();
     let mut found = Vec::new();
     for piece in pieces(bytes, cuts) {
@@ -117,7 +117,7 @@ proptest! {
         (three, all) in any::<bool>().prop_flat_map(|three| (Just(three), prop::collection::vec(value(three), 0..4))),
         cuts in prop::collection::vec(any::<usize>(), 0..12),
     ) {
-        let version = if three { Version::Three } else { Version::Two };
+        let version = if three { Resp::Three } else { Resp::Two };
         let mut bytes = Vec::new();
         all.iter().for_each(|value| Writer::new(&mut bytes, version).value(value));
         prop_assert_eq!(replies(&bytes, &cuts, &Bounds::ADMITTED), Ok(all));
@@ -217,7 +217,7 @@ fn lines_have_words_and_quotes() {
 #[test]
 fn an_end_of_a_line_in_an_error_does_not_end_the_reply() {
     let mut bytes = Vec::new();
-    Writer::new(&mut bytes, Version::Two).error("ERR unknown command 'a\r\n+OK\r\n'");
+    Writer::new(&mut bytes, Resp::Two).error("ERR unknown command 'a\r\n+OK\r\n'");
     assert_eq!(replies(&bytes, &[], &Bounds::ADMITTED).map(|found| found.len()), Ok(1));
 }
 

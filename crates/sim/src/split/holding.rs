@@ -23,16 +23,16 @@ pub(crate) struct Holding {
 
 /// The split resources, and the programs that run on them.
 #[derive(Clone, Debug)]
-pub(crate) struct Split {
+pub(crate) struct SplitResources {
     pub model: SplitModel,
     pub programs: Vec<RunnableProfile>,
     /// Whether slices were handed out before; the first ways need no filling.
     begun: bool,
 }
 
-impl Split {
-    pub fn new(model: SplitModel, programs: Vec<RunnableProfile>) -> Split {
-        Split {
+impl SplitResources {
+    pub fn new(model: SplitModel, programs: Vec<RunnableProfile>) -> SplitResources {
+        SplitResources {
             model,
             programs,
             begun: false,

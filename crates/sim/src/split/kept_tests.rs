@@ -28,7 +28,7 @@ struct Case {
 }
 
 /// When a job was due, and when it ended under each (s).
-struct Compared {
+struct JobComparison {
     core: usize,
     task: usize,
     released: f64,
@@ -143,7 +143,7 @@ fn kept(keeper: &mut Keeper, compiled: &Programs, instant: &Instant) -> Vec<Opti
 }
 
 /// Runs `case` under its base and under a keeper that believes in these costs and this gap.
-fn compared(case: &Case, cost: Cost, gap: Nanos) -> Vec<Compared> {
+fn compared(case: &Case, cost: Cost, gap: Nanos) -> Vec<JobComparison> {
     let compiled = compiled(&case.programs);
     let mut keeper = Keeper::new(case.base.clone(), case.pool, cost, case.aim, gap);
     let longest = case.tasks.iter().map(|task| task.period).max().unwrap();
@@ -157,7 +157,7 @@ fn compared(case: &Case, cost: Cost, gap: Nanos) -> Vec<Compared> {
     let base = run(&mut |_| Some(slices(&case.base)));
     let kept = run(&mut |instant| Some(self::kept(&mut keeper, &compiled, instant)));
     assert_eq!(base.len(), kept.len());
-    let pair = |(base, kept): (&JobOutcome, &JobOutcome)| Compared {
+    let pair = |(base, kept): (&JobOutcome, &JobOutcome)| JobComparison {
         core: case.tasks[base.task.index()].core,
         task: base.task.index(),
         released: base.released.as_secs_f64(),
@@ -170,14 +170,14 @@ fn compared(case: &Case, cost: Cost, gap: Nanos) -> Vec<Compared> {
 
 /// Seconds by which the job that is delayed most ends later than under the base, jobs with earlier deadlines apart that
 /// were released since it ended there.
-fn delay(case: &Case, jobs: &[Compared]) -> f64 {
-    let of = |job: &Compared| {
-        let before = |other: &&Compared| {
+fn delay(case: &Case, jobs: &[JobComparison]) -> f64 {
+    let of = |job: &JobComparison| {
+        let before = |other: &&JobComparison| {
             other.core == job.core
                 && other.deadline < job.deadline
                 && (job.under_base..job.kept).contains(&other.released)
         };
-        let takes = |other: &Compared| {
+        let takes = |other: &JobComparison| {
             let program = case.programs[case.tasks[other.task].program].profile();
             program.duration(case.base.shares[other.core])
         };
@@ -187,9 +187,9 @@ fn delay(case: &Case, jobs: &[Compared]) -> f64 {
 }
 
 /// Seconds by which the job that is late most is so beyond what is due by then under the base.
-fn lateness(jobs: &[Compared]) -> f64 {
-    let of = |job: &Compared| {
-        let due = |other: &&Compared| other.core == job.core && other.deadline <= job.deadline;
+fn lateness(jobs: &[JobComparison]) -> f64 {
+    let of = |job: &JobComparison| {
+        let due = |other: &&JobComparison| other.core == job.core && other.deadline <= job.deadline;
         let base = jobs.iter().filter(due).map(|other| other.under_base);
         job.kept - base.fold(job.deadline, f64::max)
     };

@@ -31,8 +31,8 @@ mod run;
 mod tests;
 
 pub use error::SplitError;
-pub(crate) use holding::{Holding, Split};
+pub(crate) use holding::{Holding, SplitResources};
 pub use instant::{Instant, slices};
 pub use model::{Refill, Slice, SplitModel};
 pub use program::RunnableProfile;
-pub use run::{Finished, run};
+pub use run::{SplitResult, run};

@@ -24,7 +24,7 @@ const ROUNDING: f64 = 1e-6;
 
 /// Result of a run that ended.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Finished {
+pub struct SplitResult {
     /// Outcomes of all jobs, in the order in which they ended.
     pub jobs: Vec<JobOutcome>,
     /// When the last job ended.
@@ -56,10 +56,10 @@ pub fn run(
     tasks: &[PeriodicTask],
     duration: Nanos,
     mut allocate: impl FnMut(&Instant) -> Option<Vec<Option<Slice>>>,
-) -> Result<Finished, SplitError> {
+) -> Result<SplitResult, SplitError> {
     check(model, programs, tasks, duration)?;
     let mut machine = machine(model, programs, tasks, duration)?;
-    let mut finished = Finished::default();
+    let mut finished = SplitResult::default();
     let mut decided: Option<Time> = None;
     let (mut next, mut seen) = (Time::ZERO, 0);
     loop {
@@ -94,7 +94,7 @@ fn pass(machine: &mut Simulation<'_>, next: Time, mut ended: impl FnMut(JobOutco
     }
 }
 
-fn note(finished: &mut Finished, job: JobOutcome, programs: &[RunnableProfile], tasks: &[PeriodicTask]) {
+fn note(finished: &mut SplitResult, job: JobOutcome, programs: &[RunnableProfile], tasks: &[PeriodicTask]) {
     let program = &programs[tasks[job.task.index()].program];
     let rounding = program.envelope() * ROUNDING + program.phases() as f64 * 1e-9;
     let fast = job.split.computation.as_secs_f64() < program.envelope() - rounding;
@@ -105,7 +105,7 @@ fn note(finished: &mut Finished, job: JobOutcome, programs: &[RunnableProfile], 
 }
 
 /// Ends a run without further events, or with none for very long.
-fn end(machine: &mut Simulation<'_>, finished: Finished) -> Result<Finished, SplitError> {
+fn end(machine: &mut Simulation<'_>, finished: SplitResult) -> Result<SplitResult, SplitError> {
     if let Some(job) = machine.jobs().first() {
         return Err(SplitError::NeverEnds {
             task: job.task.index(),
@@ -114,7 +114,7 @@ fn end(machine: &mut Simulation<'_>, finished: Finished) -> Result<Finished, Spl
         });
     }
     let (refilling, busy) = machine.filling_and_busy();
-    Ok(Finished {
+    Ok(SplitResult {
         busy,
         refilling,
         ..finished

@@ -124,7 +124,7 @@ fn gained_ways_cost_their_size_at_the_cores_bandwidth_and_returned_ones_again() 
     };
     let (free, charged) = (run(Refill::Free), run(Refill::Charged));
     let response =
-        |finished: &Finished, task| response(finished.jobs.iter().find(|job| job.task.index() == task).unwrap());
+        |finished: &SplitResult, task| response(finished.jobs.iter().find(|job| job.task.index() == task).unwrap());
     let cost = 2.0 * 1e6 / (2.0 * 1e8);
     assert!((response(&charged, 0) - response(&free, 0) - cost).abs() < 1e-6);
     assert!((response(&charged, 1) - response(&free, 1)).abs() < 1e-6);

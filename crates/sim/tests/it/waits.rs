@@ -4,7 +4,7 @@ use crate::common;
 
 use common::*;
 use proptest::prelude::*;
-use punctual_sim::{Keeps, MachineModel, Other, Simulation, SimulationEvent, Waits};
+use punctual_sim::{Blocker, MachineModel, Other, Simulation, SimulationEvent, Waits};
 use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, TaskSpec, Trace, UpdateMode};
 
@@ -33,7 +33,7 @@ fn jobs(machine: &mut Simulation, end: Nanos) -> Vec<(JobOutcome, Waits)> {
     }
 }
 
-fn told(waits: &Waits) -> Vec<(Other, Keeps, Nanos)> {
+fn told(waits: &Waits) -> Vec<(Other, Blocker, Nanos)> {
     waits.by.iter().map(|wait| (wait.by, wait.keeps, wait.took)).collect()
 }
 
@@ -50,7 +50,7 @@ fn a_job_names_the_task_that_has_its_core_and_the_job_before() {
         Nanos::from_millis(99),
     );
     let (_, long) = jobs.iter().find(|(job, _)| job.task == TaskId(0)).unwrap();
-    let expected = (Other::Task(TaskId(1)), Keeps::Core, Nanos::from_millis(16));
+    let expected = (Other::Task(TaskId(1)), Blocker::Core, Nanos::from_millis(16));
     assert_eq!((told(long), long.behind), (vec![expected], Nanos::ZERO));
     assert!(
         jobs.iter()
@@ -81,11 +81,11 @@ fn a_job_names_the_holder_of_the_lock_and_what_that_does() {
         .find(|(job, _)| job.task == TaskId(1) && job.job == 1)
         .unwrap();
     let held = told(waits).into_iter().filter(|(by, ..)| *by == Other::Task(TaskId(0)));
-    let held: Vec<(Keeps, Nanos)> = held.map(|(_, keeps, took)| (keeps, took)).collect();
+    let held: Vec<(Blocker, Nanos)> = held.map(|(_, keeps, took)| (keeps, took)).collect();
     assert_eq!(held.iter().map(|(_, took)| *took).sum::<Nanos>(), job.split.lock);
     assert_eq!(
         held.iter().map(|(keeps, _)| *keeps).collect::<Vec<_>>(),
-        [Keeps::Lock, Keeps::Commit]
+        [Blocker::Lock, Blocker::Commit]
     );
 }
 
@@ -114,13 +114,13 @@ proptest! {
         }
         let mut machine = machine(MachineModel::exynos5422_a15(), load);
         for (job, waits) in jobs(&mut machine, Nanos::from_millis(300)) {
-            let sum = |keeps: &[Keeps]| {
+            let sum = |keeps: &[Blocker]| {
                 let kept = waits.by.iter().filter(|wait| keeps.contains(&wait.keeps));
                 kept.map(|wait| wait.took).sum::<Nanos>()
             };
             let off = job.split.released_late - waits.behind + job.split.preempted;
-            prop_assert_eq!(sum(&[Keeps::Lock, Keeps::Commit]), job.split.lock, "{:?} {:?}", job, waits);
-            prop_assert_eq!(sum(&[Keeps::Core]), off, "{:?} {:?}", job, waits);
+            prop_assert_eq!(sum(&[Blocker::Lock, Blocker::Commit]), job.split.lock, "{:?} {:?}", job, waits);
+            prop_assert_eq!(sum(&[Blocker::Core]), off, "{:?} {:?}", job, waits);
             prop_assert!(waits.by.iter().all(|wait| wait.took > Nanos::ZERO));
         }
     }

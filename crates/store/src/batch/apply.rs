@@ -15,7 +15,7 @@ use crate::engine::{Engine, EngineError, KeyRange, Read, Table, Write};
 use crate::store::Store;
 use crate::temporal::Creation;
 use crate::transaction::ReadTransaction;
-use crate::watch::{ChangeKind, Woken};
+use crate::watch::{ChangeKind, WakeMask};
 use crate::{Deadline, StoreError};
 
 /// Prefix of the keys that the store itself uses. They are kept in the table of temporal objects, which is never
@@ -142,7 +142,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             },
             || {
                 if !self.watches.any() {
-                    return Woken::default();
+                    return WakeMask::default();
                 }
                 // The last change of a key wins.
                 let kind = |value: &Option<Vec<u8>>| {
@@ -258,7 +258,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         may_follow: impl FnOnce(Revision, Option<&Vec<u8>>) -> Result<(), StoreError>,
         created: &[&Creation],
         write: impl FnOnce(&mut E::Write<'_>, Option<&Vec<u8>>) -> Result<(), EngineError>,
-        note: impl FnOnce() -> Woken,
+        note: impl FnOnce() -> WakeMask,
     ) -> Result<(), StoreError> {
         self.require_replicated()?;
         // A deadline of now is most urgent: clients wait for the answer, and only group commits write beside it.

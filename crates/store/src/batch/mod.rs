@@ -90,7 +90,7 @@ use writes::change_bytes;
 pub use writes::{BatchBounds, TemporalRead, WriteSet};
 
 /// The value that a read in a batch returns.
-type Found<'t, 's, E> = Value<Layer<'t, <<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>>;
+type BatchValue<'t, 's, E> = Value<Layer<'t, <<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>>;
 
 /// Transactions to be committed together. Bound to its thread as a snapshot of the engine is, and holds no lock.
 /// Dropping it undoes all of them.
@@ -197,7 +197,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::BatchFull`], [`StoreError::Engine`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Found<'_, 's, E>>, StoreError> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<BatchValue<'_, 's, E>>, StoreError> {
         let now = self.aged()?;
         let Some(object) = self.store.objects.find(key) else {
             return Ok(self.view.get(Table::Data, key)?.map(Value::of_record));
@@ -211,7 +211,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
     ///
     /// # Errors
     /// [`StoreError::NotTemporal`], and those of [`get`](BatchTransaction::get).
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Found<'_, 's, E>>, StoreError> {
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<BatchValue<'_, 's, E>>, StoreError> {
         let now = self.aged()?;
         let reading = self.store.reading(&self.view, key)?;
         self.account(&reading, key, now)?;

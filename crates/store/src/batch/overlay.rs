@@ -5,7 +5,7 @@ use std::iter::Peekable;
 use std::ops::Deref;
 
 use super::writes::{Changes, WriteSet};
-use crate::engine::{Directed, EngineError, KeyRange, Read, Record, Table, is_empty_range};
+use crate::engine::{DirectedRange, EngineError, KeyRange, Read, Record, Table, is_empty_range};
 use crate::temporal::Creation;
 
 /// A batch on top of a snapshot.
@@ -94,7 +94,7 @@ impl<R: Read> Overlay<'_, R> {
     ) -> OverlayScan<'t, S> {
         let of_table = |changes| match table {
             Table::Data => within(changes, range, back).peekable(),
-            Table::Temporal => Directed::Ascending(btree_map::Range::default()).peekable(),
+            Table::Temporal => DirectedRange::Ascending(btree_map::Range::default()).peekable(),
         };
         let changes = ChangeScan {
             own: of_table(&self.own),
@@ -109,7 +109,7 @@ impl<R: Read> Overlay<'_, R> {
     }
 }
 
-type ChangesWithin<'t> = Directed<btree_map::Range<'t, Vec<u8>, Option<Vec<u8>>>>;
+type ChangesWithin<'t> = DirectedRange<btree_map::Range<'t, Vec<u8>, Option<Vec<u8>>>>;
 
 fn within<'t>(changes: &'t Changes, range: KeyRange<'_>, back: bool) -> ChangesWithin<'t> {
     let changes = if is_empty_range(range) {
@@ -117,7 +117,7 @@ fn within<'t>(changes: &'t Changes, range: KeyRange<'_>, back: bool) -> ChangesW
     } else {
         changes.range::<[u8], _>(range)
     };
-    Directed::new(changes, back)
+    DirectedRange::new(changes, back)
 }
 
 /// Whether `key` comes before `other` in ascending order, or equals it; in descending order if `back`.

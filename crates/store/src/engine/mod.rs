@@ -161,32 +161,32 @@ pub trait Read {
 
 /// Iterator over a range of a map, forwards or backwards: for engines and views that keep records in maps.
 #[derive(Clone, Debug)]
-pub enum Directed<I> {
+pub enum DirectedRange<I> {
     /// Yields the records from the front of `I`.
     Ascending(I),
     /// Yields the records from the back of `I`.
     Descending(I),
 }
 
-impl<I: DoubleEndedIterator> Iterator for Directed<I> {
+impl<I: DoubleEndedIterator> Iterator for DirectedRange<I> {
     type Item = I::Item;
 
     #[inline]
     fn next(&mut self) -> Option<I::Item> {
         match self {
-            Directed::Ascending(records) => records.next(),
-            Directed::Descending(records) => records.next_back(),
+            DirectedRange::Ascending(records) => records.next(),
+            DirectedRange::Descending(records) => records.next_back(),
         }
     }
 }
 
-impl<I: DoubleEndedIterator> Directed<I> {
+impl<I: DoubleEndedIterator> DirectedRange<I> {
     /// Iterates over `records`, from their end if `back`.
-    pub fn new(records: I, back: bool) -> Directed<I> {
+    pub fn new(records: I, back: bool) -> DirectedRange<I> {
         if back {
-            Directed::Descending(records)
+            DirectedRange::Descending(records)
         } else {
-            Directed::Ascending(records)
+            DirectedRange::Ascending(records)
         }
     }
 }

@@ -14,7 +14,7 @@ use super::objects::{Creation, Object, ObjectSpec};
 
 /// The created and registered objects, by index.
 #[derive(Debug)]
-pub(crate) struct Created {
+pub(crate) struct CreatedObjects {
     len: AtomicUsize,
     places: Box<[OnceLock<CreatedObject>]>,
     /// A key's hash above its index plus one; 0: empty. At most half full, the length is a power of two.
@@ -32,9 +32,9 @@ struct CreatedObject {
     first_seq: AtomicU64,
 }
 
-impl Created {
-    pub fn new(room: usize, values_in_memory: bool) -> Created {
-        Created {
+impl CreatedObjects {
+    pub fn new(room: usize, values_in_memory: bool) -> CreatedObjects {
+        CreatedObjects {
             len: AtomicUsize::new(0),
             places: (0..room).map(|_| OnceLock::new()).collect(),
             table: (0..(2 * room + 1).next_power_of_two())

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use punctual_units::{Nanos, ObjectId, ObjectName, Share, Time};
 use serde::{Deserialize, Serialize};
 
-use super::created::Created;
+use super::created::CreatedObjects;
 use super::index::KeyIndex;
 use super::{Installs, Overwritten, Sample, Slot};
 
@@ -98,7 +98,7 @@ impl Object {
 pub(crate) struct Objects {
     index: KeyIndex,
     objects: Box<[Object]>,
-    created: Created,
+    created: CreatedObjects,
     installs: Installs,
 }
 
@@ -113,7 +113,7 @@ impl Objects {
         Ok(Objects {
             index,
             objects: specs.iter().map(object).collect(),
-            created: Created::new(created_max, values_in_memory),
+            created: CreatedObjects::new(created_max, values_in_memory),
             installs: Installs::default(),
         })
     }
@@ -218,7 +218,7 @@ impl Objects {
         Share::of(all.filter(fresh).count(), self.len())
     }
 
-    pub fn created(&self) -> &Created {
+    pub fn created(&self) -> &CreatedObjects {
         &self.created
     }
 

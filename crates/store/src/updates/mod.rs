@@ -66,7 +66,7 @@ pub struct SensorSpec {
 
 /// The answer to an offered update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Offered {
+pub enum Receipt {
     /// The update waits in the queue to be installed.
     Admitted,
     /// The update was dropped by admission.
@@ -127,7 +127,7 @@ pub enum OfferError {
 /// The updates of all sensors, from their arrival until they are in the store.
 ///
 /// ```
-/// use punctual_store::updates::{AdmissionOptions, SensorSpec, Updates, Offered};
+/// use punctual_store::updates::{AdmissionOptions, SensorSpec, Updates, Receipt};
 /// use punctual_units::{Nanos, SensorId, Seq, Share, Time};
 ///
 /// let spec = SensorSpec { period: Nanos::from_millis(100), avi: Nanos::from_millis(500), value_bytes_max: 8 };
@@ -136,7 +136,7 @@ pub enum OfferError {
 ///
 /// let now = Time::ZERO;
 /// let verdict = updates.offer(SensorId(0), Seq(1), now, &21.5f64.to_le_bytes(), now)?;
-/// assert_eq!(verdict, Offered::Admitted); // nothing was known of the object: the minimum asks for it
+/// assert_eq!(verdict, Receipt::Admitted); // nothing was known of the object: the minimum asks for it
 ///
 /// let mut value = Vec::with_capacity(8);
 /// let pending = updates.next(&mut value).unwrap();
@@ -198,7 +198,7 @@ impl Updates {
         sampled_at: Time,
         value: &[u8],
         now: Time,
-    ) -> Result<Offered, OfferError> {
+    ) -> Result<Receipt, OfferError> {
         let spec = *self.check(sensor, seq, value)?;
         let sampled_at = sampled_at.min(now);
         let reading = Prospect::of(sensor, &spec, self.options.margin, sampled_at, now);
@@ -207,7 +207,7 @@ impl Updates {
         let decision = self.admission.decide(&reading, now);
         if decision == AdmissionDecision::Shed {
             self.ledger.shed(sensor, seq);
-            return Ok(Offered::Shed);
+            return Ok(Receipt::Shed);
         }
         self.ledger.admitted(decision == AdmissionDecision::ForMinimum);
         let expires = reading.expires;
@@ -220,7 +220,7 @@ impl Updates {
         if let Some(older) = self.queue.put(update, value) {
             self.ledger.superseded(sensor, older);
         }
-        Ok(Offered::Admitted)
+        Ok(Receipt::Admitted)
     }
 
     /// Admits the next update of a sensor, whatever the knob says, and returns it as [`next`](Self::next) does. It

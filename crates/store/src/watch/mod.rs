@@ -165,11 +165,11 @@ pub(crate) struct Watches<O: Os> {
 /// Bit mask of the slots whose watches got a note and must be woken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub(crate) struct Woken(u64);
+pub(crate) struct WakeMask(u64);
 
-impl Woken {
-    pub fn and(self, other: Woken) -> Woken {
-        Woken(self.0 | other.0)
+impl WakeMask {
+    pub fn and(self, other: WakeMask) -> WakeMask {
+        WakeMask(self.0 | other.0)
     }
 }
 
@@ -207,23 +207,23 @@ impl<O: Os> Watches<O> {
     }
 
     /// Notes a change of a plain record. Called with the write lock held, after the commit.
-    pub fn note_plain(&self, key: &[u8], kind: ChangeKind) -> Woken {
+    pub fn note_plain(&self, key: &[u8], kind: ChangeKind) -> WakeMask {
         self.note(PLAIN, key, None, kind)
     }
 
     /// Notes every change of a commit, as [`note_plain`](Watches::note_plain) does.
-    pub fn note_all(&self, changes: &BTreeMap<Vec<u8>, ChangeKind>) -> Woken {
+    pub fn note_all(&self, changes: &BTreeMap<Vec<u8>, ChangeKind>) -> WakeMask {
         let notes = changes.iter().map(|(key, kind)| self.note_plain(key, *kind));
-        notes.fold(Woken::default(), Woken::and)
+        notes.fold(WakeMask::default(), WakeMask::and)
     }
 
     /// Notes that a temporal object has got a value. Called with the sensors' mutex held, after the install.
-    pub fn note_temporal(&self, key: &[u8], object: ObjectId, sample: Sample) -> Woken {
+    pub fn note_temporal(&self, key: &[u8], object: ObjectId, sample: Sample) -> WakeMask {
         self.note(TEMPORAL, key, Some(object), ChangeKind::Updated(sample))
     }
 
-    fn note(&self, ring: usize, key: &[u8], object: Option<ObjectId>, kind: ChangeKind) -> Woken {
-        let mut woken = Woken::default();
+    fn note(&self, ring: usize, key: &[u8], object: Option<ObjectId>, kind: ChangeKind) -> WakeMask {
+        let mut woken = WakeMask::default();
         self.each(|at, watcher| {
             if watcher.filter.wants(key, object) {
                 watcher.rings[ring].put(kind, key);
@@ -234,8 +234,8 @@ impl<O: Os> Watches<O> {
     }
 
     /// Counts one missed change on every watch: any plain record may have changed.
-    pub fn note_everything(&self) -> Woken {
-        let mut woken = Woken::default();
+    pub fn note_everything(&self) -> WakeMask {
+        let mut woken = WakeMask::default();
         self.each(|at, watcher| {
             watcher.rings[PLAIN].put(ChangeKind::Missed(1), &[]);
             woken.0 |= 1 << at;
@@ -245,8 +245,8 @@ impl<O: Os> Watches<O> {
 
     /// Wakes the threads whose watches got a note. Called after the locks are released.
     #[inline]
-    pub fn wake(&self, woken: Woken) {
-        if woken != Woken::default() {
+    pub fn wake(&self, woken: WakeMask) {
+        if woken != WakeMask::default() {
             self.each(|at, watcher| {
                 if woken.0 & 1 << at != 0 {
                     watcher.parker.unpark();

@@ -20,7 +20,7 @@ const SENSORS: u32 = 50;
 const PATIENCE: Nanos = Nanos::from_secs(WAIT_MAX.as_secs());
 
 /// An engine that tells `before` the key of each put.
-struct Watched<F> {
+struct ProbedEngine<F> {
     engine: Memory,
     before: F,
 }
@@ -30,7 +30,7 @@ struct WatchedWrite<'e, F> {
     before: &'e F,
 }
 
-impl<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static> Engine for Watched<F> {
+impl<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static> Engine for ProbedEngine<F> {
     type Snapshot<'e> = <Memory as Engine>::Snapshot<'e>;
     type Write<'e> = WatchedWrite<'e, F>;
 
@@ -112,7 +112,7 @@ fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static, O: Os>
     os: O,
     before: F,
     helping: bool,
-) -> Store<Watched<F>, O> {
+) -> Store<ProbedEngine<F>, O> {
     let spec = |sensor| ObjectSpec {
         key: format!("sensor/{sensor:02}").into(),
         avi: Nanos::from_secs(10),
@@ -128,7 +128,7 @@ fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static, O: Os>
         ..StoreOptions::default()
     };
     let engine = Memory::default();
-    let store = Store::open(Watched { engine, before }, os.clone(), options).unwrap();
+    let store = Store::open(ProbedEngine { engine, before }, os.clone(), options).unwrap();
     for sensor in 0..SENSORS {
         store.offer(SensorId(sensor), Seq(1), os.now(), b"reading").unwrap();
     }

@@ -10,8 +10,10 @@ use punctual_engines::lmdb::{Lmdb, LmdbOptions};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, Sample};
-use punctual_store::updates::{AdmissionEvent, Offered, SensorSpec, Shedding, Updates};
-use punctual_store::{Deadline, Flushed, Freshness, GROUP_OBJECTS_MAX, Store, StoreError, StoreOptions, UpdateMode};
+use punctual_store::updates::{AdmissionEvent, Receipt, SensorSpec, Shedding, Updates};
+use punctual_store::{
+    Deadline, FlushResult, Freshness, GROUP_OBJECTS_MAX, Store, StoreError, StoreOptions, UpdateMode,
+};
 use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Share, Time};
 
@@ -329,7 +331,7 @@ fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
                 assert!(now >= latest, "instants do not run backwards");
                 (latest, offered) = (now, offered + 1);
                 let verdict = replayed.offer(sensor, seq, sampled_at, b"", now).unwrap();
-                assert_eq!(verdict == Offered::Admitted, admitted, "{sensor} {seq}");
+                assert_eq!(verdict == Receipt::Admitted, admitted, "{sensor} {seq}");
             }
         }
     }
@@ -355,7 +357,7 @@ fn durability_is_acknowledged_after_the_commit_or_the_sync_and_not_before() {
             let objects = usize::from(mode == UpdateMode::MemoryFirst);
             assert_eq!(
                 store.commit_group().unwrap(),
-                Flushed {
+                FlushResult {
                     objects,
                     durable: durable_at_commit
                 }
@@ -372,7 +374,7 @@ fn durability_is_acknowledged_after_the_commit_or_the_sync_and_not_before() {
                 continue;
             }
             let (objects, durable) = (0, true);
-            assert_eq!(flushed.unwrap(), Flushed { objects, durable });
+            assert_eq!(flushed.unwrap(), FlushResult { objects, durable });
             assert_eq!(store.durable_seq(object).unwrap(), Seq(1));
         }
     }

@@ -19,7 +19,7 @@ const ROUNDS: usize = 6;
 
 /// A thread that has asked and has no answer yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Asking {
+struct WaitingThread {
     thread: u64,
     since: Time,
     until: Time,
@@ -28,10 +28,10 @@ struct Asking {
 }
 
 #[derive(Default)]
-struct Seen {
+struct PermitState {
     /// The contender that holds the permit, its thread, and since when.
     inside: Option<(u64, Tid, Time)>,
-    asking: Vec<Asking>,
+    asking: Vec<WaitingThread>,
     granted: usize,
     denied: usize,
     /// How many of those denied were told of the holder that is known here.
@@ -39,9 +39,9 @@ struct Seen {
 }
 
 /// Contending threads, as `seed` tells; panics at the first thing that must not be.
-fn contend<O: Os>(os: &O, seed: u64) -> Seen {
+fn contend<O: Os>(os: &O, seed: u64) -> PermitState {
     let queue = PermitQueue::new(os.clone());
-    let seen = Mutex::new(Seen::default());
+    let seen = Mutex::new(PermitState::default());
     let contender = |thread: u64| {
         let (queue, seen) = (&queue, &seen);
         let mut choices = ChaCha8Rng::seed_from_u64(seed * THREADS + thread);
@@ -57,7 +57,7 @@ fn contend<O: Os>(os: &O, seed: u64) -> Seen {
                     0 => os.now() + Nanos(choices.random_range(0..100)),
                     _ => Time::MAX,
                 };
-                let asking = Asking {
+                let asking = WaitingThread {
                     thread,
                     since: os.now(),
                     until,
@@ -78,7 +78,7 @@ fn contend<O: Os>(os: &O, seed: u64) -> Seen {
     seen.into_inner().unwrap()
 }
 
-fn hold<O: Os>(os: &O, queue: &PermitQueue<O>, seen: &Mutex<Seen>, asking: Asking, span: Nanos) {
+fn hold<O: Os>(os: &O, queue: &PermitQueue<O>, seen: &Mutex<PermitState>, asking: WaitingThread, span: Nanos) {
     seen.lock().unwrap().asking.push(asking);
     let answer = queue.acquire(asking.deadline, asking.until);
     let now = os.now();
@@ -109,7 +109,8 @@ fn hold<O: Os>(os: &O, queue: &PermitQueue<O>, seen: &Mutex<Seen>, asking: Askin
         seen.granted += 1;
         let inside = seen.inside.replace((asking.thread, os.this_thread(), now));
         assert_eq!(inside, None, "{asking:?} at {now:?}");
-        let earlier = |other: &&Asking| other.since < now && other.until > now && other.deadline < asking.deadline;
+        let earlier =
+            |other: &&WaitingThread| other.since < now && other.until > now && other.deadline < asking.deadline;
         // A thread that asked at this very instant and found the permit free owes nothing to those that line up later.
         let overtaken = seen.asking.iter().find(earlier).filter(|_| asking.since < now);
         assert_eq!(overtaken, None, "{asking:?} at {now:?}");
@@ -244,7 +245,7 @@ fn planted_fault_a_thread_that_is_not_known_to_be_without_a_deadline_starves() {
 fn planted_fault_a_lost_wake_up_ends_in_a_deadlock_that_is_reported() {
     let reported = (0..100).any(|seed| {
         let os = VirtualOs::new(seed);
-        let planted = Planted(os.clone(), Fault::ForgetsEarlyPermits);
+        let planted = FaultyOs(os.clone(), Fault::ForgetsEarlyPermits);
         let outcome = catch_unwind(AssertUnwindSafe(|| contend(&planted, seed)));
         let report = os.deadlock().map(|report| report.to_string());
         outcome.is_err() && report.is_some_and(|report| report.contains("is parked at place"))
@@ -255,7 +256,7 @@ fn planted_fault_a_lost_wake_up_ends_in_a_deadlock_that_is_reported() {
 #[test]
 fn planted_fault_a_holder_that_is_not_boosted_is_caught() {
     let caught = (0..100).any(|seed| {
-        let planted = Planted(VirtualOs::new(seed), Fault::NeverBoosts);
+        let planted = FaultyOs(VirtualOs::new(seed), Fault::NeverBoosts);
         catch_unwind(AssertUnwindSafe(|| contend(&planted, seed))).is_err()
     });
     assert!(caught);
@@ -271,7 +272,7 @@ enum Fault {
 
 /// A virtual system with a fault.
 #[derive(Clone)]
-struct Planted(VirtualOs, Fault);
+struct FaultyOs(VirtualOs, Fault);
 
 struct PlantedParker {
     fault: Fault,
@@ -294,13 +295,13 @@ impl Park for PlantedParker {
     }
 }
 
-impl Clock for Planted {
+impl Clock for FaultyOs {
     fn now(&self) -> Time {
         self.0.now()
     }
 }
 
-impl Os for Planted {
+impl Os for FaultyOs {
     type Lock<T: Send> = VirtualLock<T>;
     type Parker = PlantedParker;
 

@@ -17,7 +17,7 @@ use punctual_store::engine::{
     Write,
 };
 use punctual_store::temporal::ObjectSpec;
-use punctual_store::updates::Offered;
+use punctual_store::updates::Receipt;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_testing::{VirtualOs, explore};
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Time};
@@ -48,7 +48,7 @@ enum Fault {
 }
 
 /// An engine whose calls take virtual time.
-struct Timed<E> {
+struct TimedEngine<E> {
     engine: E,
     os: VirtualOs,
     choices: Mutex<ChaCha8Rng>,
@@ -58,17 +58,17 @@ struct Timed<E> {
 
 struct TimedCalls<'e, E, R> {
     calls: R,
-    engine: &'e Timed<E>,
+    engine: &'e TimedEngine<E>,
 }
 
-impl<E> Timed<E> {
+impl<E> TimedEngine<E> {
     fn takes(&self, micros: Range<u64>) {
         let micros = self.choices.lock().unwrap().random_range(micros);
         self.os.sleep(Nanos::from_micros(micros));
     }
 }
 
-impl<E: Engine> Engine for Timed<E> {
+impl<E: Engine> Engine for TimedEngine<E> {
     type Snapshot<'e>
         = TimedCalls<'e, E, E::Snapshot<'e>>
     where
@@ -182,7 +182,7 @@ const RIGHT: &[u8] = b"right";
 /// One store, and what is known of it.
 struct Subject<'w, E: Engine> {
     name: u64,
-    store: Store<Timed<E>, VirtualOs>,
+    store: Store<TimedEngine<E>, VirtualOs>,
     os: &'w VirtualOs,
     log: &'w Mutex<Vec<String>>,
     seed: u64,
@@ -222,7 +222,7 @@ impl<'w, E: Engine> Subject<'w, E> {
             lock_wait_max: LOCK_WAIT_MAX,
             ..StoreOptions::default()
         };
-        let engine = Timed {
+        let engine = TimedEngine {
             engine,
             os: os.clone(),
             choices: Mutex::new(choices),
@@ -382,7 +382,7 @@ impl<'w, E: Engine> Subject<'w, E> {
                     .offer(SensorId(sensor), Seq(seq), now, &seq.to_le_bytes())
                     .unwrap();
                 self.tell("feeder", &format!("sensor {sensor} {seq} {verdict:?}"));
-                if verdict == Offered::Admitted {
+                if verdict == Receipt::Admitted {
                     self.admitted[at].store(seq, Ordering::Relaxed);
                 }
             }

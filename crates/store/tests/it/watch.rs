@@ -24,20 +24,20 @@ fn options(update_mode: UpdateMode) -> StoreOptions {
 
 /// What a watch tells, owned.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum OwnedChange {
     Put(Vec<u8>),
     Deleted(Vec<u8>),
     Updated(Vec<u8>, Seq),
     Missed(u64),
 }
 
-impl From<Change<'_>> for Told {
-    fn from(change: Change<'_>) -> Told {
+impl From<Change<'_>> for OwnedChange {
+    fn from(change: Change<'_>) -> OwnedChange {
         match change {
-            Change::Put { key } => Told::Put(key.to_vec()),
-            Change::Deleted { key } => Told::Deleted(key.to_vec()),
-            Change::Updated { key, sample } => Told::Updated(key.to_vec(), sample.seq),
-            Change::Missed { changes } => Told::Missed(changes),
+            Change::Put { key } => OwnedChange::Put(key.to_vec()),
+            Change::Deleted { key } => OwnedChange::Deleted(key.to_vec()),
+            Change::Updated { key, sample } => OwnedChange::Updated(key.to_vec(), sample.seq),
+            Change::Missed { changes } => OwnedChange::Missed(changes),
         }
     }
 }
@@ -68,25 +68,25 @@ fn act() -> impl Strategy<Value = Act> {
 /// A queue of one kind, as its rules are written: what does not fit is counted where it is missing.
 #[derive(Default)]
 struct Queue {
-    told: VecDeque<Told>,
+    told: VecDeque<OwnedChange>,
     held: usize,
 }
 
 impl Queue {
-    fn put(&mut self, told: Told, capacity: usize) {
+    fn put(&mut self, told: OwnedChange, capacity: usize) {
         if self.held < capacity {
             self.held += 1;
             self.told.push_back(told);
-        } else if let Some(Told::Missed(count)) = self.told.back_mut() {
+        } else if let Some(OwnedChange::Missed(count)) = self.told.back_mut() {
             *count += 1;
         } else {
-            self.told.push_back(Told::Missed(1));
+            self.told.push_back(OwnedChange::Missed(1));
         }
     }
 
-    fn take(&mut self) -> Option<Told> {
+    fn take(&mut self) -> Option<OwnedChange> {
         let told = self.told.pop_front()?;
-        self.held -= usize::from(!matches!(told, Told::Missed(_)));
+        self.held -= usize::from(!matches!(told, OwnedChange::Missed(_)));
         Some(told)
     }
 }
@@ -109,7 +109,7 @@ proptest! {
         // Plain and temporal apart; the order between them is open.
         let mut watches = watches.map(|(watch, wants)| (watch, wants, [Queue::default(), Queue::default()]));
         let mut records: Keys = BTreeMap::new();
-        let mut open: Option<(_, BTreeMap<Vec<u8>, Told>, Keys)> = None;
+        let mut open: Option<(_, BTreeMap<Vec<u8>, OwnedChange>, Keys)> = None;
         let mut seqs = [0u64; 2];
         let begin = |records: &Keys| {
             (store.write_transaction(Deadline::NONE).unwrap(), BTreeMap::new(), records.clone())
@@ -119,13 +119,13 @@ proptest! {
                 Act::Put(key) => {
                     let (transaction, changes, view) = open.get_or_insert_with(|| begin(&records));
                     transaction.put(&key, b"1").unwrap();
-                    changes.insert(key.clone(), Told::Put(key.clone()));
+                    changes.insert(key.clone(), OwnedChange::Put(key.clone()));
                     view.insert(key, ());
                 }
                 Act::Delete(key) => {
                     let (transaction, changes, view) = open.get_or_insert_with(|| begin(&records));
                     if transaction.delete(&key).unwrap() {
-                        changes.insert(key.clone(), Told::Deleted(key.clone()));
+                        changes.insert(key.clone(), OwnedChange::Deleted(key.clone()));
                     }
                     view.remove(&key);
                 }
@@ -157,7 +157,7 @@ proptest! {
                     let key = [&b"b/object"[..], b"c"][usize::from(object)];
                     for (_, wants, queues) in &mut watches {
                         if wants(key) {
-                            queues[1].put(Told::Updated(key.to_vec(), Seq(*seq)), capacity);
+                            queues[1].put(OwnedChange::Updated(key.to_vec(), Seq(*seq)), capacity);
                         }
                     }
                 }
@@ -186,7 +186,7 @@ fn acts_max(queues: &[Queue; 2]) -> usize {
 
 /// Takes one change, which must be the next of one of the model's queues.
 fn takes_one_of(watch: &mut Watch<VirtualOs>, queues: &mut [Queue; 2]) -> Result<bool, TestCaseError> {
-    let Some(told) = watch.take().map(Told::from) else {
+    let Some(told) = watch.take().map(OwnedChange::from) else {
         return Ok(acts_max(queues) == 0);
     };
     let next = queues.iter().position(|queue| queue.told.front() == Some(&told));
@@ -206,8 +206,8 @@ fn a_watch_is_woken_by_the_install_and_not_before() {
             let mut watch = store.watch(WatchTarget::Object(ObjectId(0)), 4).unwrap();
             assert_eq!(watch.wait(at(5)), None, "nothing has changed");
             assert!(os.now() >= at(5));
-            let told = watch.wait(Time::MAX).map(Told::from);
-            assert_eq!(told, Some(Told::Updated(b"b/object".to_vec(), Seq(1))));
+            let told = watch.wait(Time::MAX).map(OwnedChange::from);
+            assert_eq!(told, Some(OwnedChange::Updated(b"b/object".to_vec(), Seq(1))));
             assert!(os.now() >= at(10));
         };
         let installs = || {

@@ -12,7 +12,7 @@ use super::kernel::CALLS_PER_INSTANT_MAX;
 #[error("{cause} at {at:?}:{}", self.lines())]
 pub struct Deadlock {
     /// Why the run was stopped.
-    pub cause: Stopped,
+    pub cause: DeadlockReason,
     /// The instant at which time stood still.
     pub at: Time,
     /// Each thread that had not ended: its name, and what it waited for.
@@ -21,18 +21,18 @@ pub struct Deadlock {
 
 /// Why a run could not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
+pub enum DeadlockReason {
     /// All threads wait, and none until an instant.
     AllWait,
     /// [`CALLS_PER_INSTANT_MAX`] calls were made, and no thread slept.
     TimeStands,
 }
 
-impl fmt::Display for Stopped {
+impl fmt::Display for DeadlockReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Stopped::AllWait => f.write_str("deadlock: all threads wait, and none until an instant,"),
-            Stopped::TimeStands => write!(
+            DeadlockReason::AllWait => f.write_str("deadlock: all threads wait, and none until an instant,"),
+            DeadlockReason::TimeStands => write!(
                 f,
                 "livelock: {CALLS_PER_INSTANT_MAX} calls without a sleep: let a thread that waits sleep or park,"
             ),

@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 
 use punctual_units::Time;
 
-use super::deadlock::{Deadlock, Stopped};
+use super::deadlock::{Deadlock, DeadlockReason};
 use super::random::{Random, mixed};
 use punctual_os::{REAL_TIME_PRIORITIES, Refusal, Scheduling, Tid, Wake};
 
@@ -118,7 +118,7 @@ impl Kernel {
         let mut state = self.state();
         state.calls = state.calls.saturating_add(1);
         if state.calls > CALLS_PER_INSTANT_MAX && state.stopped.is_none() {
-            state.stop(Stopped::TimeStands);
+            state.stop(DeadlockReason::TimeStands);
             state = self.go_on(state);
         }
         state.now
@@ -324,7 +324,7 @@ impl Kernel {
         let me = state.me();
         state.calls = state.calls.saturating_add(1);
         if state.calls > CALLS_PER_INSTANT_MAX && state.stopped.is_none() {
-            state.stop(Stopped::TimeStands);
+            state.stop(DeadlockReason::TimeStands);
         }
         (state, me)
     }
@@ -494,7 +494,7 @@ impl State {
                 break next;
             }
             if !self.jump() {
-                self.stop(Stopped::AllWait);
+                self.stop(DeadlockReason::AllWait);
             }
         };
         self.running = next;
@@ -520,7 +520,7 @@ impl State {
     }
 
     /// Ends the run: writes the report, and takes every task out of its wait but those that wait for others to end.
-    fn stop(&mut self, cause: Stopped) {
+    fn stop(&mut self, cause: DeadlockReason) {
         let report = self.report(cause);
         if self.stopped.is_some() {
             give_up(&report);
@@ -534,7 +534,7 @@ impl State {
         }
     }
 
-    fn report(&self, cause: Stopped) -> Deadlock {
+    fn report(&self, cause: DeadlockReason) -> Deadlock {
         let alive = self.tasks.iter().filter(|task| task.status != Status::Ended);
         Deadlock {
             cause,

@@ -33,7 +33,7 @@ use std::thread::Builder;
 
 use punctual_units::{Clock, Nanos, Time};
 
-pub use deadlock::{Deadlock, Stopped};
+pub use deadlock::{Deadlock, DeadlockReason};
 use kernel::Kernel;
 pub use kernel::{CALLS_PER_INSTANT_MAX, THREADS_MAX};
 use punctual_os::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use punctual_os::{Lock, Os, Park, Scheduling, Thread, Tid, Wake};
-use punctual_testing::{CALLS_PER_INSTANT_MAX, Deadlock, Stopped, VirtualOs, explore};
+use punctual_testing::{CALLS_PER_INSTANT_MAX, Deadlock, DeadlockReason, VirtualOs, explore};
 use punctual_units::{Clock, Nanos, Time};
 
 const SECOND: Nanos = Nanos::from_secs(1);
@@ -121,7 +121,10 @@ fn a_deadlock_is_reported_with_what_each_thread_waits_for() {
             });
             os.together(vec![crossing("left", 0), crossing("right", 1), parked]);
         });
-        assert_eq!((report.cause, report.at), (Stopped::AllWait, Time::ZERO + SECOND));
+        assert_eq!(
+            (report.cause, report.at),
+            (DeadlockReason::AllWait, Time::ZERO + SECOND)
+        );
         let text = report.to_string();
         for line in [
             "the first thread: waits for the end of 3 threads",
@@ -157,7 +160,7 @@ fn threads_that_are_stopped_drop_what_they_have_even_through_the_locks_of_others
         };
         os.together(vec![crossing(0), crossing(1)]);
     });
-    assert_eq!((report.cause, dropped.into_inner()), (Stopped::AllWait, 2));
+    assert_eq!((report.cause, dropped.into_inner()), (DeadlockReason::AllWait, 2));
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn a_loop_that_asks_the_clock_until_it_moves_is_stopped() {
         };
         os.together(vec![Thread::new("spins", spins)]);
     });
-    assert_eq!(report.cause, Stopped::TimeStands);
+    assert_eq!(report.cause, DeadlockReason::TimeStands);
     assert!(report.to_string().contains(&CALLS_PER_INSTANT_MAX.to_string()));
 }
 

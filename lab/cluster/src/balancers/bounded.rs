@@ -13,7 +13,7 @@ const POINTS: u64 = 128;
 
 /// The policy of bounded loads.
 #[derive(Clone, Debug, Default)]
-pub struct Bounded {
+pub struct BoundedLoads {
     in_flight: NodeTable<u32>,
     all: u64,
     ring: HashRing,
@@ -21,7 +21,7 @@ pub struct Bounded {
     stale: bool,
 }
 
-impl Balancer for Bounded {
+impl Balancer for BoundedLoads {
     fn choose(&mut self, query: &Query, _now: Time) -> Option<NodeId> {
         let nodes = self.in_flight.nodes().len();
         if nodes == 0 {

@@ -8,7 +8,7 @@
 //! | `fc-hash` ([`FcHash`]) | the key's place on a circle of which each node has d_i / sum d | Chronos-C, equation 8 |
 //! | `p2c` ([`PeakEwma`]) | the better of two random ones, by latency and queries in flight | Finagle |
 //! | `prequal` ([`Prequal`]) | the best of a pool of probes: not hot, then least latency | Google, 2024 |
-//! | `bounded` ([`Bounded`]) | the key's node, or the next one on the circle below 1.25 of the mean load | Google, 2018 |
+//! | `bounded` ([`BoundedLoads`]) | the key's node, or the next one on the circle below 1.25 of the mean load | Google, 2018 |
 //! | `ours` ([`Home`]) | the key's node unless it is behind the mean of all by more than a quarter of their wait | here |
 
 mod bounded;
@@ -21,7 +21,7 @@ use punctual_federation::balancer::{Balancer, Home, Query};
 use punctual_federation::ids::NodeId;
 use punctual_units::Time;
 
-pub use bounded::{BOUND, Bounded};
+pub use bounded::{BOUND, BoundedLoads};
 pub use fc_hash::{FcHash, POINTS_MAX};
 pub use p2c::{DECAY, PeakEwma};
 pub use prequal::{Prequal, Probe, ProbeMeter};
@@ -40,7 +40,7 @@ impl ProbingBalancer for RoundRobin {}
 impl ProbingBalancer for Proportional {}
 impl ProbingBalancer for FcHash {}
 impl ProbingBalancer for PeakEwma {}
-impl ProbingBalancer for Bounded {}
+impl ProbingBalancer for BoundedLoads {}
 impl ProbingBalancer for Home {}
 
 /// Maps a number to a share, 0 included, 1 excluded.

@@ -39,7 +39,7 @@ const REMOVED: f64 = 1.0;
 const DELTA: f64 = 1.0;
 
 #[derive(Clone, Copy, Debug)]
-struct Pooled {
+struct PooledProbe {
     node: NodeId,
     probe: Probe,
     at: Time,
@@ -60,7 +60,7 @@ pub struct Probe {
 pub struct Prequal {
     nodes: NodeTable<()>,
     /// Probes, the oldest first.
-    pool: VecDeque<Pooled>,
+    pool: VecDeque<PooledProbe>,
     recent: VecDeque<u32>,
     /// Quantile [`HOT`] of `recent`; recomputed before use if `stale`.
     hot_above: u32,
@@ -87,8 +87,8 @@ impl Prequal {
     }
 
     /// Whether `one` is better than `other`: not hot and faster, or hot and less busy.
-    fn better(&self, one: &Pooled, other: &Pooled) -> bool {
-        let hot = |pooled: &Pooled| pooled.probe.in_flight > self.hot_above;
+    fn better(&self, one: &PooledProbe, other: &PooledProbe) -> bool {
+        let hot = |pooled: &PooledProbe| pooled.probe.in_flight > self.hot_above;
         match (hot(one), hot(other)) {
             (false, true) => true,
             (true, false) => false,
@@ -222,7 +222,7 @@ impl ProbingBalancer for Prequal {
             self.pool.pop_front();
         }
         let uses = self.uses();
-        self.pool.push_back(Pooled {
+        self.pool.push_back(PooledProbe {
             node,
             probe,
             at: now,

@@ -16,7 +16,7 @@ fn all() -> Vec<(&'static str, Box<dyn ProbingBalancer>)> {
         ("fc-hash", Box::new(FcHash::default())),
         ("p2c", Box::new(PeakEwma::default())),
         ("prequal", Box::new(Prequal::default())),
-        ("bounded", Box::new(Bounded::default())),
+        ("bounded", Box::new(BoundedLoads::default())),
         ("ours", Box::new(Home::default())),
     ]
 }
@@ -131,7 +131,7 @@ proptest! {
     /// Never more than 1.25 times the mean, rounded up, at the moment of choice.
     #[test]
     fn bounded_loads_are_bounded(history in prop::collection::vec(any::<u64>(), 1..200), nodes in 1u32..9) {
-        let mut bounded = Bounded::default();
+        let mut bounded = BoundedLoads::default();
         (0..nodes).for_each(|node| bounded.join(NodeId(node), Time(0)).unwrap());
         let mut counts = vec![0u32; nodes as usize];
         for (sent, number) in history.iter().enumerate() {

@@ -11,7 +11,7 @@ use punctual_units::{Nanos, Time};
 
 use super::clients::{Draws, QueryDraw};
 use super::node::{NodeState, Number};
-use super::summary::{Answered, Summary, SummaryBuilder};
+use super::summary::{AnsweredQuery, Summary, SummaryBuilder};
 use super::{
     BalancerKind, ConnectionLimit, GateKind, HEARTBEAT, NodeChange, PERIOD, QueryPolicy, QuerySource, Setup,
     TRANSACTION,
@@ -404,7 +404,7 @@ impl<'s> Engine<'s> {
         self.balancers[flight.balancer as usize].answered(flight.node, &answer, self.now);
         match flight.state {
             State::Answered(at_node) => {
-                let answered = Answered {
+                let answered = AnsweredQuery {
                     items: flight.drawn.items,
                     gone: self.nodes[flight.node.0 as usize].leaving,
                     at_node,

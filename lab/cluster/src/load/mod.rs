@@ -30,7 +30,7 @@ use punctual_loop::backlog::{Backlog, BacklogGround};
 use punctual_platform::Machine;
 use punctual_units::{Nanos, Share, Time};
 
-use crate::balancers::{Bounded, By, FcHash, PeakEwma, Prequal, ProbingBalancer, Proportional, RoundRobin};
+use crate::balancers::{BoundedLoads, By, FcHash, PeakEwma, Prequal, ProbingBalancer, Proportional, RoundRobin};
 
 pub use summary::{NodeSample, Second, Summary};
 
@@ -227,7 +227,7 @@ impl BalancerKind {
             BalancerKind::FcHash => Box::new(FcHash::default()),
             BalancerKind::P2c => Box::new(PeakEwma::default()),
             BalancerKind::Prequal => Box::new(Prequal::default()),
-            BalancerKind::Bounded => Box::new(Bounded::default()),
+            BalancerKind::Bounded => Box::new(BoundedLoads::default()),
             BalancerKind::Home => Box::new(Home::default()),
         }
     }

@@ -141,7 +141,7 @@ impl Summary {
 }
 
 /// A query that was answered.
-pub(super) struct Answered {
+pub(super) struct AnsweredQuery {
     pub(super) items: u32,
     /// Whether its node has announced that it leaves.
     pub(super) gone: bool,
@@ -195,7 +195,7 @@ impl SummaryBuilder {
         }
     }
 
-    pub(super) fn answered(&mut self, now: Time, answered: &Answered) {
+    pub(super) fn answered(&mut self, now: Time, answered: &AnsweredQuery) {
         self.ended += 1;
         let items = answered.items;
         let timely = answered.delay <= self.bound;

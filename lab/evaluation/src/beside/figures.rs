@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Work of the background load during one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counted {
+pub struct Effort {
     /// Time over which the work was counted.
     pub window: Nanos,
     /// Units of work done by the CPU-bound background threads in `window`; `load.rs` says how long a unit is.
@@ -93,12 +93,12 @@ pub struct Interactive {
 impl Interactive {
     /// Takes for each run on `cores` cores: the work of the load, the CPU time of the real-time thread, and the work of
     /// the load alone in the same repetition.
-    pub(crate) fn of<'r>(runs: impl Iterator<Item = (&'r Counted, Nanos, &'r Counted)>, cores: usize) -> Interactive {
+    pub(crate) fn of<'r>(runs: impl Iterator<Item = (&'r Effort, Nanos, &'r Effort)>, cores: usize) -> Interactive {
         let mut all = Interactive::default();
         for (counted, cpu, alone) in runs {
             let left = 1.0 - cpu.ratio(counted.window) / cores as f64;
-            let against = |what: fn(&Counted) -> u64| {
-                let rate = |counted: &Counted| what(counted) as f64 / counted.window.as_secs_f64();
+            let against = |what: fn(&Effort) -> u64| {
+                let rate = |counted: &Effort| what(counted) as f64 / counted.window.as_secs_f64();
                 Some(rate(alone))
                     .filter(|rate| *rate > 0.0)
                     .map(|alone| rate(counted) / alone)
@@ -118,8 +118,8 @@ impl Interactive {
 mod tests {
     use super::*;
 
-    fn counted(units: u64) -> Counted {
-        Counted {
+    fn counted(units: u64) -> Effort {
+        Effort {
             window: Nanos::from_secs(1),
             interactive_units: units,
             disk_bytes: units / 2,

@@ -24,13 +24,13 @@ const WRITES_PER_SYNC: u64 = 4;
 
 /// The CPU-bound threads and the disk's writer. Dropping it ends them.
 pub(crate) struct Load {
-    shared: Arc<Shared>,
+    shared: Arc<LoadState>,
     tids: Vec<Tid>,
     threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct LoadState {
     stop: AtomicBool,
     /// Counters of units, for each CPU-bound thread, on a cache line of its own.
     units: Vec<Counter>,
@@ -45,15 +45,15 @@ struct Counter(AtomicU64);
 
 /// Work done since the start of the load.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct LoadWork {
     pub(crate) units: u64,
     pub(crate) disk_bytes: u64,
 }
 
-impl std::ops::Sub for Done {
-    type Output = Done;
-    fn sub(self, earlier: Done) -> Done {
-        Done {
+impl std::ops::Sub for LoadWork {
+    type Output = LoadWork;
+    fn sub(self, earlier: LoadWork) -> LoadWork {
+        LoadWork {
             units: self.units - earlier.units,
             disk_bytes: self.disk_bytes - earlier.disk_bytes,
         }
@@ -63,9 +63,9 @@ impl std::ops::Sub for Done {
 impl Load {
     /// Starts `hogs` CPU-bound threads, and, where `disk` is given, one thread that writes and syncs that file.
     pub(crate) fn start(hogs: usize, disk: Option<&Path>, clock: &Arc<EmulatedClock>) -> Result<Load, BesideError> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LoadState {
             units: (0..hogs).map(|_| Counter::default()).collect(),
-            ..Shared::default()
+            ..LoadState::default()
         });
         let (tell, told) = channel();
         let mut load = Load {
@@ -108,8 +108,8 @@ impl Load {
     }
 
     /// Work of all threads since their start.
-    pub(crate) fn done(&self) -> Done {
-        Done {
+    pub(crate) fn done(&self) -> LoadWork {
+        LoadWork {
             units: self
                 .shared
                 .units
@@ -131,7 +131,7 @@ impl Drop for Load {
     }
 }
 
-fn hog_on(shared: &Shared, counter: &Counter, clock: &EmulatedClock, tell: &Sender<Tid>) {
+fn hog_on(shared: &LoadState, counter: &Counter, clock: &EmulatedClock, tell: &Sender<Tid>) {
     let _ = tell.send(Tid::current());
     while !shared.stop.load(Ordering::Relaxed) {
         clock.compute(UNIT_CYCLES);
@@ -139,7 +139,7 @@ fn hog_on(shared: &Shared, counter: &Counter, clock: &EmulatedClock, tell: &Send
     }
 }
 
-fn write_on(shared: &Shared, file: &File, tell: &Sender<Tid>) {
+fn write_on(shared: &LoadState, file: &File, tell: &Sender<Tid>) {
     let _ = tell.send(Tid::current());
     let piece = vec![0xA5u8; WRITE_BYTES];
     for n in 0u64.. {

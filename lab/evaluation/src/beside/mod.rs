@@ -22,7 +22,7 @@ use punctual_runtime::linux::{PROBE_PERIOD, PROBE_PRIORITY, TASK_PRIORITY};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 use thiserror::Error;
 
-pub use self::figures::{Counted, Interactive, LendingSummary, Quantiles};
+pub use self::figures::{Effort, Interactive, LendingSummary, Quantiles};
 use self::load::Load;
 pub use self::medium::Medium;
 
@@ -108,7 +108,7 @@ impl Place {
 }
 
 /// The machine under load. Fields drop in declaration order: the load ends before the place is restored.
-pub(crate) struct Beside {
+pub(crate) struct LoadedMachine {
     pub(crate) load: Load,
     probe: Result<GapProbe, Refusal>,
     busy_disk: bool,
@@ -116,7 +116,7 @@ pub(crate) struct Beside {
 }
 
 /// An exclusive core for one run, and the measured costs of lending it.
-pub(crate) struct Kept {
+pub(crate) struct ReservedCore {
     pub(crate) core: ExclusiveCore,
     _lendees: Vec<Lendee>,
     /// `None`: measuring was refused, so the core cannot be lent.
@@ -124,7 +124,7 @@ pub(crate) struct Kept {
     lend: bool,
 }
 
-impl Kept {
+impl ReservedCore {
     /// The lease of the measured thread, which lends the core between jobs; `None`: the core is not lent.
     pub(crate) fn tenancy(&self) -> Option<Tenancy> {
         let costs = self.lending.as_ref().filter(|_| self.lend)?.costs();
@@ -146,12 +146,12 @@ impl Begin {
     }
 }
 
-impl Beside {
+impl LoadedMachine {
     /// Starts `hogs_per_core` CPU-bound threads for each core, the disk's writer if `busy_disk`, and the probe.
-    pub(crate) fn start(place: Place, hogs_per_core: u32, busy_disk: bool) -> Result<Beside, BesideError> {
+    pub(crate) fn start(place: Place, hogs_per_core: u32, busy_disk: bool) -> Result<LoadedMachine, BesideError> {
         let hogs = hogs_per_core as usize * place.cores.len();
         let disk = busy_disk.then(|| place.folder.join("busy"));
-        Ok(Beside {
+        Ok(LoadedMachine {
             probe: GapProbe::start(place.core, PROBE_PRIORITY, PROBE_PERIOD),
             load: Load::start(hogs, disk.as_deref(), &place.clock)?,
             busy_disk,
@@ -203,7 +203,7 @@ impl Beside {
     }
 
     /// Describes the disk for the report: its medium, and whether it was in fact kept busy during this run.
-    pub(crate) fn disk_told(&self, counted: &Counted) -> String {
+    pub(crate) fn disk_told(&self, counted: &Effort) -> String {
         let Medium { name, in_memory } = &self.place.medium;
         let memory = if *in_memory { ", which is memory" } else { "" };
         let busy = match (self.busy_disk, self.load.disk_failed()) {
@@ -220,7 +220,7 @@ impl Beside {
     ///
     /// # Errors
     /// [`Refusal`] where the core cannot be made exclusive.
-    pub(crate) fn keep(&self, neighbours: &Neighbours, told: &mut Vec<String>) -> Result<Kept, Refusal> {
+    pub(crate) fn keep(&self, neighbours: &Neighbours, told: &mut Vec<String>) -> Result<ReservedCore, Refusal> {
         let Place { tree, journal, .. } = &self.place;
         let mut neighbours = neighbours.clone();
         neighbours.spare.extend(spared());
@@ -243,7 +243,7 @@ impl Beside {
         let lending = measure_lending(&core, TASK_PRIORITY, neighbours.lend)
             .map_err(|refusal| told.push(format!("core not lent: {refusal}")))
             .ok();
-        Ok(Kept {
+        Ok(ReservedCore {
             core,
             _lendees: lendees,
             lending,
@@ -257,7 +257,7 @@ impl Beside {
         &self,
         lasts: Nanos,
         work: Option<impl FnOnce(Begin) -> Result<W, BesideError> + Send>,
-    ) -> Result<(Option<W>, Counted), BesideError> {
+    ) -> Result<(Option<W>, Effort), BesideError> {
         let (ready, prepared) = channel();
         let (go, going) = channel();
         std::thread::scope(|scope| {
@@ -274,7 +274,7 @@ impl Beside {
         })
     }
 
-    fn count(&self, start: Time, end: Time) -> Counted {
+    fn count(&self, start: Time, end: Time) -> Effort {
         // The counting thread is real-time to be on time beside many CPU-bound threads; where that is refused, it may
         // be late, but `window` is still the time that passed.
         let first = self.place.cores.first().copied().unwrap_or_default();
@@ -284,7 +284,7 @@ impl Beside {
         LinuxOs.sleep_until(end);
         let (ended, after) = (LinuxOs.now(), self.load.done());
         let done = after - before;
-        Counted {
+        Effort {
             window: ended.since(began),
             interactive_units: done.units,
             disk_bytes: done.disk_bytes,

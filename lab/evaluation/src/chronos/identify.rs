@@ -51,11 +51,11 @@ const TARGET: Nanos = Nanos::from_secs(1);
 
 /// The identified model that the runs with the paper's law use; it explains enough of the delay.
 #[derive(Clone, Debug)]
-pub struct Learned {
+pub struct LearnedModel {
     model: ArxModel,
 }
 
-impl Learned {
+impl LearnedModel {
     /// The paper's gate, with equation 5 read as `reading` says.
     pub fn gate(&self, reading: &str) -> GateKind {
         let integration = READINGS.iter().find(|(name, _)| *name == reading);
@@ -124,10 +124,10 @@ fn some((name, value): (&'static str, f64)) -> (&'static str, Option<f64>) {
 }
 
 /// Identifies a node with this seed for the paper's law. Returns an error message where the model explains too little.
-pub fn learn(seed: u64) -> Result<Learned, String> {
+pub fn learn(seed: u64) -> Result<LearnedModel, String> {
     let model = model(&record("moved", seed)?, 2)?;
     model.check_fit(R2_ACCEPTED).map_err(|poor| poor.to_string())?;
-    Ok(Learned { model })
+    Ok(LearnedModel { model })
 }
 
 /// Simulates one hour with one slave and records delay and input.

@@ -17,7 +17,7 @@ use punctual_cluster_sim::load::{
 use punctual_federation::admission::ServiceOrder;
 use punctual_units::{Nanos, Time};
 
-use super::identify::{Learned, learn};
+use super::identify::{LearnedModel, learn};
 use super::paper::recovered;
 use super::rows::{Capacity, KEYS, row, run};
 use crate::samples::{Labels, Run, labels as labelled};
@@ -174,7 +174,7 @@ pub fn runs(seed: u64) -> Vec<Result<Run, String>> {
     }
 }
 
-fn under(load: Load, learned: &Learned, seed: u64) -> Vec<Result<Run, String>> {
+fn under(load: Load, learned: &LearnedModel, seed: u64) -> Vec<Result<Run, String>> {
     let setup = load.setup();
     let summary = |(balancer, gate): (BalancerKind, &str)| {
         let gate = match gate {

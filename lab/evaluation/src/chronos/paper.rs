@@ -11,7 +11,7 @@ use punctual_cluster_sim::load::{
 use punctual_federation::admission::ServiceOrder;
 use punctual_units::Time;
 
-use super::identify::{Learned, learn};
+use super::identify::{LearnedModel, learn};
 use super::rows::{Capacity, KEYS, row, run};
 use crate::samples::{Labels, Run, labels as labelled};
 
@@ -80,7 +80,7 @@ pub fn setting() -> Vec<(String, String)> {
 }
 
 /// The balancer and the gate of an approach.
-fn policy(name: &str, learned: &Learned, reading: &str) -> QueryPolicy {
+fn policy(name: &str, learned: &LearnedModel, reading: &str) -> QueryPolicy {
     let (balancer, gate) = match name {
         "rr" => (BalancerKind::RoundRobin, GateKind::Open),
         "prop" => (BalancerKind::Prop, GateKind::Open),
@@ -92,7 +92,7 @@ fn policy(name: &str, learned: &Learned, reading: &str) -> QueryPolicy {
 }
 
 /// A planned run: its labels and all that determines it but the seed.
-struct Planned {
+struct PlannedRun {
     labels: Labels,
     policy: &'static str,
     reading: &'static str,
@@ -107,9 +107,9 @@ pub fn scale_runs(seed: u64) -> Vec<Result<Run, String>> {
     by_load(scale().collect(), "slaves", seed, |_, _| Vec::new())
 }
 
-fn scale() -> impl Iterator<Item = Planned> {
+fn scale() -> impl Iterator<Item = PlannedRun> {
     SLAVES.into_iter().flat_map(|slaves| {
-        POLICIES.map(|policy| Planned {
+        POLICIES.map(|policy| PlannedRun {
             labels: labelled([("policy", policy), ("slaves", &slaves.to_string())]),
             policy,
             reading: "once",
@@ -130,15 +130,15 @@ pub fn delay_runs(seed: u64) -> Vec<Result<Run, String>> {
 }
 
 /// Varies where clients wait, how threads are served and how equation 5 is read.
-fn delay() -> Vec<Planned> {
-    let mut plan: Vec<Planned> = POLICIES.map(|policy| with(policy, "places", "random", "once")).into();
+fn delay() -> Vec<PlannedRun> {
+    let mut plan: Vec<PlannedRun> = POLICIES.map(|policy| with(policy, "places", "random", "once")).into();
     plan.extend(["rr", "prop"].map(|policy| with(policy, "taken", "arrival", "once")));
     plan.extend(["fc-prop", "fc-hash"].map(|policy| with(policy, "places", "arrival", "once")));
     plan.extend(["fc-prop", "fc-hash"].map(|policy| with(policy, "places", "random", "twice")));
     plan
 }
 
-fn with(policy: &'static str, clients: &'static str, service: &'static str, reading: &'static str) -> Planned {
+fn with(policy: &'static str, clients: &'static str, service: &'static str, reading: &'static str) -> PlannedRun {
     let mut setup = Setup::paper(5);
     if clients == "taken" {
         setup.waiting = ConnectionLimit::Taken;
@@ -152,7 +152,7 @@ fn with(policy: &'static str, clients: &'static str, service: &'static str, read
         ("service", service),
         ("reading", reading),
     ];
-    Planned {
+    PlannedRun {
         labels: labelled(labels),
         policy,
         reading,
@@ -189,13 +189,13 @@ pub fn failure_runs(seed: u64) -> Vec<Result<Run, String>> {
     })
 }
 
-fn failure() -> impl Iterator<Item = Planned> {
+fn failure() -> impl Iterator<Item = PlannedRun> {
     REMOVED.into_iter().flat_map(|removed| {
         POLICIES.map(|policy| {
             let mut setup = Setup::paper(5);
             let at = Time(REMOVAL as u64 * 1_000_000_000);
             setup.changes = (0..removed).map(|slave| (at, NodeChange::Crash(4 - slave))).collect();
-            Planned {
+            PlannedRun {
                 labels: labelled([("policy", policy), ("removed", &removed.to_string())]),
                 policy,
                 reading: "once",
@@ -225,7 +225,7 @@ type Series = Vec<(&'static str, Vec<Option<f64>>)>;
 /// Carries out the plan; runs with the same value of the label `load` have the same load. `more` adds to the samples of
 /// a run, given all runs under its load.
 fn by_load(
-    plan: Vec<Planned>,
+    plan: Vec<PlannedRun>,
     load: &str,
     seed: u64,
     more: impl Fn(&Summary, &[&Summary]) -> Series,
@@ -234,12 +234,12 @@ fn by_load(
         Ok(learned) => learned,
         Err(why) => return vec![Err(format!("no law: {why}"))],
     };
-    let summary = |planned: &Planned| {
+    let summary = |planned: &PlannedRun| {
         let policy = policy(planned.policy, &learned, planned.reading);
         planned.setup.run(&policy, seed).map_err(|error| error.to_string())
     };
     let summaries: Vec<Result<Summary, String>> = plan.iter().map(summary).collect();
-    let result = |(planned, summary): (&Planned, &Result<Summary, String>)| {
+    let result = |(planned, summary): (&PlannedRun, &Result<Summary, String>)| {
         let summary = summary.as_ref().map_err(String::clone)?;
         let same = plan.iter().zip(&summaries);
         let same = same.filter(|(other, _)| other.labels.get(load) == planned.labels.get(load));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use punctual_cluster_sim::load::Summary;
 
 use super::Part;
-use crate::outcome::Table;
+use crate::outcome::FigureTable;
 use crate::samples::{Labels, Replication, Run};
 use crate::stats::{mean, median};
 
@@ -85,11 +85,11 @@ pub fn run(labels: Labels, values: impl IntoIterator<Item = (&'static str, Optio
 }
 
 /// Tables of the figures, one for each part: medians over the seeds, one row for each run that has any.
-pub fn tables(parts: &[Part], replications: &[Replication]) -> Vec<Table> {
+pub fn tables(parts: &[Part], replications: &[Replication]) -> Vec<FigureTable> {
     parts.iter().filter_map(|part| table(*part, replications)).collect()
 }
 
-fn table(part: Part, replications: &[Replication]) -> Option<Table> {
+fn table(part: Part, replications: &[Replication]) -> Option<FigureTable> {
     let mut rows: Vec<(String, Vec<Option<f64>>)> = Vec::new();
     for labels in part.labels() {
         let values = |key: &&str| median(&values(replications, &labels, key));
@@ -98,7 +98,7 @@ fn table(part: Part, replications: &[Replication]) -> Option<Table> {
             rows.push((name(&labels), row));
         }
     }
-    (!rows.is_empty()).then(|| Table {
+    (!rows.is_empty()).then(|| FigureTable {
         title: format!("{}: medians over the seeds", part.name()),
         columns: KEYS.map(String::from).to_vec(),
         rows,

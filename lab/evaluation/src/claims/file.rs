@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Claim, Formula, FormulaError, Kind, Paper, Role, Rule};
+use super::{Claim, Formula, FormulaError, Nature, Paper, Role, Rule};
 use crate::samples::Labels;
 
 /// An error in a claims file, with its line.
@@ -48,7 +48,7 @@ struct File {
 struct Row {
     id: String,
     experiment: String,
-    kind: Kind,
+    kind: Nature,
     #[serde(default)]
     role: Role,
     source: String,
@@ -149,26 +149,26 @@ fn claim(row: Row, text: &str) -> Result<Claim, ClaimError> {
         ));
     }
     let rule = match (row.kind, row.tolerance.or(row.points), row.bound) {
-        (Kind::Structural, ..) if !formula.is_comparison() => {
+        (Nature::Structural, ..) if !formula.is_comparison() => {
             return Err(refuse("a structural claim compares two sides: with <, <=, > or >="));
         }
-        (Kind::Structural, None, None) => Rule::Comparison,
-        (Kind::Structural, _, _) => return Err(refuse("a structural claim has no `tolerance` and no `bound`")),
-        (Kind::Quantitative, ..) if formula.is_comparison() => {
+        (Nature::Structural, None, None) => Rule::Comparison,
+        (Nature::Structural, _, _) => return Err(refuse("a structural claim has no `tolerance` and no `bound`")),
+        (Nature::Quantitative, ..) if formula.is_comparison() => {
             return Err(refuse(
                 "the formula of a quantitative claim is a number; `bound` and `tolerance` compare it",
             ));
         }
-        (Kind::Quantitative, Some(off), None) if off <= 0.0 || off >= 1.0 => {
+        (Nature::Quantitative, Some(off), None) if off <= 0.0 || off >= 1.0 => {
             return Err(refuse("`tolerance` and `points` lie above 0 and below 1"));
         }
-        (Kind::Quantitative, Some(off), None) if row.points.is_some() => Rule::Points(off),
-        (Kind::Quantitative, Some(off), None) => Rule::Within(off),
-        (Kind::Quantitative, None, Some(Bound::AtMost)) => Rule::AtMost,
-        (Kind::Quantitative, None, Some(Bound::AtLeast)) => Rule::AtLeast,
-        (Kind::Quantitative, ..) => return Err(refuse("a quantitative claim has either a `tolerance` or a `bound`")),
+        (Nature::Quantitative, Some(off), None) if row.points.is_some() => Rule::Points(off),
+        (Nature::Quantitative, Some(off), None) => Rule::Within(off),
+        (Nature::Quantitative, None, Some(Bound::AtMost)) => Rule::AtMost,
+        (Nature::Quantitative, None, Some(Bound::AtLeast)) => Rule::AtLeast,
+        (Nature::Quantitative, ..) => return Err(refuse("a quantitative claim has either a `tolerance` or a `bound`")),
     };
-    if let (Kind::Quantitative, Paper::Finding(_)) = (row.kind, &row.paper) {
+    if let (Nature::Quantitative, Paper::Finding(_)) = (row.kind, &row.paper) {
         return Err(refuse("the `paper` of a quantitative claim is its figure"));
     }
     Ok(Claim {

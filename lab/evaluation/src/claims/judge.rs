@@ -48,7 +48,7 @@ pub struct ByMachine {
 }
 
 /// Evaluation of a claim in one replication.
-struct Seen<'r> {
+struct ClaimEvaluation<'r> {
     machine: &'r str,
     sides: Result<(f64, Option<f64>), String>,
     holds: bool,
@@ -56,7 +56,7 @@ struct Seen<'r> {
 
 /// Judges `claim` by its values in `replications`.
 pub fn judge(claim: &Claim, replications: &[Replication], reasons: &Reasons) -> ClaimResult {
-    let seen: Vec<Seen> = replications.iter().map(|replication| see(claim, replication)).collect();
+    let seen: Vec<ClaimEvaluation> = replications.iter().map(|replication| see(claim, replication)).collect();
     let ours: Vec<f64> = lefts(seen.iter());
     let spread = Spread::of(&ours);
     let rights: Vec<f64> = seen.iter().filter_map(|one| one.sides.as_ref().ok()?.1).collect();
@@ -84,7 +84,7 @@ pub fn judge(claim: &Claim, replications: &[Replication], reasons: &Reasons) -> 
     }
 }
 
-fn see<'r>(claim: &Claim, replication: &'r Replication) -> Seen<'r> {
+fn see<'r>(claim: &Claim, replication: &'r Replication) -> ClaimEvaluation<'r> {
     let sides = claim.formula.sides(&replication.runs);
     let holds = match (&sides, claim.rule) {
         // For a comparison, the formula's own value says whether it holds.
@@ -92,7 +92,7 @@ fn see<'r>(claim: &Claim, replication: &'r Replication) -> Seen<'r> {
         (Ok((ours, _)), rule) => figure(claim).is_some_and(|paper| rule.keeps(*ours, paper)),
         (Err(_), _) => false,
     };
-    Seen {
+    ClaimEvaluation {
         machine: &replication.machine,
         sides: sides.map_err(|missing| match replication.failures.first() {
             Some(failure) => format!("{missing}: {failure}"),
@@ -109,17 +109,17 @@ fn figure(claim: &Claim) -> Option<f64> {
     }
 }
 
-fn lefts<'s, 'r: 's>(seen: impl Iterator<Item = &'s Seen<'r>>) -> Vec<f64> {
+fn lefts<'s, 'r: 's>(seen: impl Iterator<Item = &'s ClaimEvaluation<'r>>) -> Vec<f64> {
     seen.filter_map(|one| one.sides.as_ref().ok().map(|sides| sides.0))
         .filter(|value| value.is_finite())
         .collect()
 }
 
-fn held<'s, 'r: 's>(seen: impl Iterator<Item = &'s Seen<'r>>) -> (usize, usize) {
+fn held<'s, 'r: 's>(seen: impl Iterator<Item = &'s ClaimEvaluation<'r>>) -> (usize, usize) {
     seen.fold((0, 0), |(held, of), one| (held + usize::from(one.holds), of + 1))
 }
 
-fn by_machine(seen: &[Seen]) -> Vec<ByMachine> {
+fn by_machine(seen: &[ClaimEvaluation]) -> Vec<ByMachine> {
     let mut machines: Vec<&str> = Vec::new();
     for one in seen {
         if !machines.contains(&one.machine) {

@@ -32,7 +32,7 @@ pub struct Claim {
     pub id: String,
     /// The experiment whose runs the claim is about.
     pub experiment: String,
-    pub kind: Kind,
+    pub kind: Nature,
     /// Use of the claim before the runs.
     pub role: Role,
     /// Place in the paper, for example a section or a figure.
@@ -53,7 +53,7 @@ pub struct Claim {
 /// The kind of statement that a claim makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum Nature {
     /// A comparison of two quantities.
     Structural,
     /// A figure of the paper.

@@ -37,9 +37,9 @@ use punctual_runtime::linux::tenancy::{Account, Observer, Tenancy, occupy};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 use serde::Serialize;
 
-use crate::beside::{Begin, Beside, BesideError, Counted, Kept, Place, sleep};
+use crate::beside::{Begin, BesideError, Effort, LoadedMachine, Place, ReservedCore, sleep};
 
-pub use self::report::{LoopReport, Run, Tally, WaySummary};
+pub use self::report::{JobCounts, LoopReport, Run, WaySummary};
 
 /// The shortest period: with a shorter one a loop measures little but its own wake-ups.
 const PERIOD_MIN: Nanos = Nanos::from_micros(100);
@@ -180,7 +180,7 @@ impl LoopPlan {
 /// error: its runs have `refused` set.
 pub fn compare(plan: &LoopPlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<LoopReport, BesideError> {
     plan.check()?;
-    let beside = Beside::start(Place::find(&CoreChoice::Any)?, plan.hogs_per_core, plan.busy_disk)?;
+    let beside = LoadedMachine::start(Place::find(&CoreChoice::Any)?, plan.hogs_per_core, plan.busy_disk)?;
     let bench = Bench { plan, beside: &beside };
     let runs = beside.by_turns(&plan.ways, plan.repetitions, Way::name, say, |repetition, way| {
         bench.run(repetition, way)
@@ -197,12 +197,12 @@ pub fn compare(plan: &LoopPlan, say: &mut dyn FnMut(&str) -> ControlFlow<()>) ->
 
 struct Bench<'b> {
     plan: &'b LoopPlan,
-    beside: &'b Beside,
+    beside: &'b LoadedMachine,
 }
 
 /// Instants of one job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Cycle {
     released: Time,
     woken: Time,
     /// `None`: the job was dropped.
@@ -211,8 +211,8 @@ pub(crate) struct Seen {
 
 /// Measurements of one run of the loop.
 #[derive(Default)]
-struct Performed {
-    jobs: Vec<Seen>,
+struct RunMeasurements {
+    jobs: Vec<Cycle>,
     cpu: Nanos,
     lending: Account,
     /// The first error of lending.
@@ -246,7 +246,7 @@ impl Bench<'_> {
         };
         let kept = matches!(way, Way::Exclusive | Way::Lent).then(|| self.beside.keep(&neighbours, told));
         let kept = kept.transpose()?;
-        let tenancy = kept.as_ref().and_then(Kept::tenancy);
+        let tenancy = kept.as_ref().and_then(ReservedCore::tenancy);
         let _observer = Observer::start(tenancy.iter().map(Tenancy::accountant).collect());
         let place = || match (&kept, way) {
             (Some(kept), _) => occupy(&kept.core, TASK_PRIORITY),
@@ -258,7 +258,7 @@ impl Bench<'_> {
         };
         let work = |begin: Begin| {
             place()?;
-            let jobs = vec![Seen::default(); self.plan.jobs() as usize];
+            let jobs = vec![Cycle::default(); self.plan.jobs() as usize];
             Ok(self.looping(jobs, tenancy, begin.at()?))
         };
         let (performed, counted) = self
@@ -270,8 +270,8 @@ impl Bench<'_> {
         Ok(self.told(way, performed, counted, kept))
     }
 
-    fn told(&self, way: Way, performed: Performed, counted: Counted, kept: Option<Kept>) -> Run {
-        let explained = |job: &Seen, overrun: Nanos| {
+    fn told(&self, way: Way, performed: RunMeasurements, counted: Effort, kept: Option<ReservedCore>) -> Run {
+        let explained = |job: &Cycle, overrun: Nanos| {
             let end = job.finished.unwrap_or(job.woken);
             way.is_pinned() && self.beside.explains(overrun, job.released, end)
         };
@@ -286,7 +286,7 @@ impl Bench<'_> {
     }
 
     /// Runs the loop on the calling thread and records into `jobs`, allocated beforehand: the loop allocates nothing.
-    fn looping(&self, mut jobs: Vec<Seen>, mut tenancy: Option<Tenancy>, start: Time) -> Performed {
+    fn looping(&self, mut jobs: Vec<Cycle>, mut tenancy: Option<Tenancy>, start: Time) -> RunMeasurements {
         let LoopPlan { period, compute, .. } = *self.plan;
         let clock: &EmulatedClock = &self.beside.place.clock;
         let cycles = (compute.as_secs_f64() * clock.clock().0 as f64) as u64;
@@ -304,7 +304,7 @@ impl Bench<'_> {
         sleep(&mut tenancy, start + self.plan.lasts);
         let cpu = thread::thread_cpu_time().saturating_sub(before);
         let accountant = tenancy.as_ref().map(Tenancy::accountant);
-        Performed {
+        RunMeasurements {
             jobs,
             cpu,
             lending: accountant.as_ref().map(|it| it.account()).unwrap_or_default(),
@@ -313,7 +313,7 @@ impl Bench<'_> {
     }
 
     /// Keeps the load off the measured core, as `taskset` would, until the result is dropped.
-    fn confine(&self) -> Result<Confined<'_>, Refusal> {
+    fn confine(&self) -> Result<LoadConfinement<'_>, Refusal> {
         let Place { cores, core, .. } = &self.beside.place;
         let others: Vec<CoreId> = cores.iter().copied().filter(|other| other != core).collect();
         if others.is_empty() {
@@ -323,22 +323,22 @@ impl Bench<'_> {
                 remedy: "leave this way out, or allow this process more cores".into(),
             });
         }
-        let confined = Confined(self.beside);
+        let confined = LoadConfinement(self.beside);
         confined.to(&others).map(|()| confined)
     }
 }
 
 /// Guard: while it lives, the load is kept off a core.
-struct Confined<'b>(&'b Beside);
+struct LoadConfinement<'b>(&'b LoadedMachine);
 
-impl Confined<'_> {
+impl LoadConfinement<'_> {
     fn to(&self, cores: &[CoreId]) -> Result<(), Refusal> {
         let mut threads = self.0.load.threads();
         threads.try_for_each(|thread| thread::pin_thread(thread, cores))
     }
 }
 
-impl Drop for Confined<'_> {
+impl Drop for LoadConfinement<'_> {
     fn drop(&mut self) {
         // Errors are ignored: the threads of the load end with this process, so nothing stays confined.
         let _ = self.to(&self.0.place.cores);

@@ -6,8 +6,8 @@ use punctual_runtime::linux::tenancy::LendingMeasured;
 use punctual_units::Nanos;
 use serde::Serialize;
 
-use super::{LoopPlan, Seen, Way};
-use crate::beside::{Counted, Interactive, LendingSummary, Medium, Quantiles};
+use super::{Cycle, LoopPlan, Way};
+use crate::beside::{Effort, Interactive, LendingSummary, Medium, Quantiles};
 use crate::stats::median;
 
 /// The report of a comparison.
@@ -30,7 +30,7 @@ pub struct LoopReport {
 
 /// Counts of jobs by outcome. `jobs` is the sum of the next three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct JobCounts {
     pub jobs: u64,
     /// Jobs done before the next release.
     pub in_time: u64,
@@ -42,16 +42,16 @@ pub struct Tally {
     pub unexplained: u64,
 }
 
-impl Tally {
+impl JobCounts {
     /// Share of jobs that missed their deadline, 0 to 1.
     pub fn missed(&self) -> f64 {
         (self.late + self.dropped) as f64 / self.jobs.max(1) as f64
     }
 }
 
-impl std::iter::Sum for Tally {
-    fn sum<I: Iterator<Item = Tally>>(all: I) -> Tally {
-        all.fold(Tally::default(), |sum, one| Tally {
+impl std::iter::Sum for JobCounts {
+    fn sum<I: Iterator<Item = JobCounts>>(all: I) -> JobCounts {
+        all.fold(JobCounts::default(), |sum, one| JobCounts {
             jobs: sum.jobs + one.jobs,
             in_time: sum.in_time + one.in_time,
             late: sum.late + one.late,
@@ -71,7 +71,7 @@ pub struct Run {
     pub refused: Option<String>,
     /// Counts of the jobs by outcome.
     #[serde(flatten)]
-    pub tally: Tally,
+    pub tally: JobCounts,
     /// Time from the release until the loop ran, of every job.
     #[serde(skip)]
     pub wake: Vec<Nanos>,
@@ -92,7 +92,7 @@ pub struct Run {
     pub lending: Option<LendingMeasured>,
     /// Work of the background load during the run.
     #[serde(flatten)]
-    pub counted: Counted,
+    pub counted: Effort,
     /// Messages about protection: what was obtained and what was refused.
     pub protection: Vec<String>,
 }
@@ -100,7 +100,7 @@ pub struct Run {
 impl Run {
     /// A run that was refused.
     pub(super) fn refused(refusal: &Refusal) -> Run {
-        let nothing = Run::of(&[], Nanos::ZERO, Counted::default(), |_, _| false);
+        let nothing = Run::of(&[], Nanos::ZERO, Effort::default(), |_, _| false);
         Run {
             refused: Some(refusal.to_string()),
             ..nothing
@@ -109,8 +109,8 @@ impl Run {
 
     /// Counts `jobs`, each due a period after its release; `explained` says whether a gap of the probe explains an
     /// overrun of the given length.
-    pub(super) fn of(jobs: &[Seen], period: Nanos, counted: Counted, explained: impl Fn(&Seen, Nanos) -> bool) -> Run {
-        let mut tally = Tally::default();
+    pub(super) fn of(jobs: &[Cycle], period: Nanos, counted: Effort, explained: impl Fn(&Cycle, Nanos) -> bool) -> Run {
+        let mut tally = JobCounts::default();
         for job in jobs {
             let overrun = job
                 .finished
@@ -151,7 +151,7 @@ pub struct WaySummary {
     pub refused: Option<String>,
     /// Counts of the jobs by outcome.
     #[serde(flatten)]
-    pub tally: Tally,
+    pub tally: JobCounts,
     /// Share of the jobs that missed their deadline, 0 to 1...
     pub missed: f64,
     /// ...and that share in each repetition.
@@ -203,7 +203,7 @@ impl WaySummary {
         };
         let beside_alone =
             took_place().filter_map(|run| Some((&run.counted, run.loop_cpu, &alone(run.repetition)?.counted)));
-        let tally: Tally = took_place().map(|run| run.tally).sum();
+        let tally: JobCounts = took_place().map(|run| run.tally).sum();
         WaySummary {
             way,
             refused: ours().find_map(|run| run.refused.clone()),

@@ -23,15 +23,15 @@ proptest! {
         jobs in prop::collection::vec((0u64..3000, 1u64..3000, any::<bool>()), 0..60),
     ) {
         let period = Nanos::from_micros(1000);
-        let seen: Vec<Seen> = jobs.iter().zip(0u64..).map(|((wake, compute, _), number)| {
+        let seen: Vec<Cycle> = jobs.iter().zip(0u64..).map(|((wake, compute, _), number)| {
             let released = Time::ZERO + period * number;
             let woken = released + Nanos::from_micros(*wake);
             let finished = (woken < released + period).then(|| woken + Nanos::from_micros(*compute));
-            Seen { released, woken, finished }
+            Cycle { released, woken, finished }
         }).collect();
-        let number = |job: &Seen| (job.released.0 / period.0) as usize;
-        let run = Run::of(&seen, period, Counted::default(), |job, _| jobs[number(job)].2);
-        let Tally { jobs: all, in_time, late, dropped, unexplained } = run.tally;
+        let number = |job: &Cycle| (job.released.0 / period.0) as usize;
+        let run = Run::of(&seen, period, Effort::default(), |job, _| jobs[number(job)].2);
+        let JobCounts { jobs: all, in_time, late, dropped, unexplained } = run.tally;
         prop_assert_eq!(all, seen.len() as u64);
         prop_assert_eq!(all, in_time + late + dropped);
         prop_assert!(unexplained <= late + dropped);

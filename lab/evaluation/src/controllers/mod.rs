@@ -17,7 +17,7 @@ mod run;
 use crate::claims::judge;
 use crate::outcome::{Bars, Chart, Curve, Figure, Measure};
 use crate::parallel::in_order;
-use crate::qedb::{Place, means, of_first_seed, places};
+use crate::qedb::{SeededSubject, means, of_first_seed, places};
 use crate::samples::{Replication, Run, failures};
 use crate::stats::{Spread, mean};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
@@ -25,7 +25,7 @@ use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 use columns::SERIES;
 use disturbance::Disturbance;
 use fronts::{Point, front, power_ratios};
-use plan::{Planned, plan};
+use plan::{PlannedRun, plan};
 
 pub(crate) use plan::{Case, Law};
 pub(crate) use run::Models;
@@ -50,7 +50,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, ExperimentError> {
     settings.check()?;
     let plan = plan();
-    let labels: Vec<_> = plan.iter().map(Planned::labels).collect();
+    let labels: Vec<_> = plan.iter().map(PlannedRun::labels).collect();
     settings.claims.check_names(EXPERIMENT.name, &SERIES, &labels)?;
     let places = places(settings);
     let replications = carry_out(&plan, &places, settings.workers(), progress);
@@ -76,7 +76,7 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
 }
 
 /// Runs the replications in parallel, each as a whole: its models are learnt once, for all of its runs.
-fn carry_out(plan: &[Planned], places: &[Place], workers: usize, progress: Progress) -> Vec<Replication> {
+fn carry_out(plan: &[PlannedRun], places: &[SeededSubject], workers: usize, progress: Progress) -> Vec<Replication> {
     let done = |count: usize| {
         progress(&format!(
             "{count} of {} replications, {} runs each",
@@ -87,7 +87,7 @@ fn carry_out(plan: &[Planned], places: &[Place], workers: usize, progress: Progr
     in_order(places, workers, |place| replicate(plan, place), &done)
 }
 
-fn replicate(plan: &[Planned], place: &Place) -> Replication {
+fn replicate(plan: &[PlannedRun], place: &SeededSubject) -> Replication {
     let results = match Models::learn(place) {
         Err(failure) => vec![Err(failure)],
         Ok(models) => plan.iter().map(|planned| run::run(place, planned, &models)).collect(),
@@ -101,7 +101,7 @@ fn value(run: &Run, series: &str) -> Option<f64> {
 }
 
 /// The spread of `series` over all replications of one planned run.
-fn spread(replications: &[Replication], planned: &Planned, series: &str) -> Option<Spread> {
+fn spread(replications: &[Replication], planned: &PlannedRun, series: &str) -> Option<Spread> {
     let labels = planned.labels();
     let runs = replications
         .iter()
@@ -109,13 +109,13 @@ fn spread(replications: &[Replication], planned: &Planned, series: &str) -> Opti
     Spread::of(&runs.filter_map(|run| value(run, series)).collect::<Vec<_>>())
 }
 
-fn figures(plan: &[Planned], replications: &[Replication]) -> Vec<Figure> {
+fn figures(plan: &[PlannedRun], replications: &[Replication]) -> Vec<Figure> {
     let bars = |title: &str, series: &str| {
         let of_law = |law: Law| Bars {
             name: law.name().into(),
             values: Disturbance::ALL
                 .map(|disturbance| {
-                    let planned = Planned {
+                    let planned = PlannedRun {
                         law,
                         disturbance,
                         case: Case::Own,
@@ -149,8 +149,8 @@ fn figures(plan: &[Planned], replications: &[Replication]) -> Vec<Figure> {
 }
 
 /// The points of a control law's front in one replication.
-fn points_in(plan: &[Planned], replication: &Replication, law: Law) -> Vec<Point> {
-    let of = |planned: &Planned| {
+fn points_in(plan: &[PlannedRun], replication: &Replication, law: Law) -> Vec<Point> {
+    let of = |planned: &PlannedRun| {
         let labels = planned.labels();
         let run = replication.runs.iter().find(|run| run.labels == labels)?;
         Some(Point {
@@ -164,8 +164,8 @@ fn points_in(plan: &[Planned], replication: &Replication, law: Law) -> Vec<Point
 }
 
 /// The points of a control law's front: medians over all replications of each set point.
-fn points(plan: &[Planned], replications: &[Replication], law: Law) -> Vec<Point> {
-    let of = |planned: &Planned| {
+fn points(plan: &[PlannedRun], replications: &[Replication], law: Law) -> Vec<Point> {
+    let of = |planned: &PlannedRun| {
         let median = |series| Some(spread(replications, planned, series)?.median);
         Some(Point {
             misses: median("misses")?,
@@ -181,7 +181,7 @@ fn points(plan: &[Planned], replications: &[Replication], law: Law) -> Vec<Point
 
 /// Power of the law relative to the baseline's at equal quality, and the share of the baseline's front that it reaches.
 /// The power is the ratio in every replication, averaged over the reached points of the baseline's front there.
-fn at_equal_quality(plan: &[Planned], replications: &[Replication], law: Law) -> [Option<Spread>; 2] {
+fn at_equal_quality(plan: &[PlannedRun], replications: &[Replication], law: Law) -> [Option<Spread>; 2] {
     let ratios = replications.iter().map(|replication| {
         let [baseline, own] = [Law::Paper, law].map(|law| points_in(plan, replication, law));
         power_ratios(&baseline, &own)
@@ -199,7 +199,7 @@ fn at_equal_quality(plan: &[Planned], replications: &[Replication], law: Law) ->
 }
 
 /// Measures without a claim: energy at equal quality, and the worst effects of a wrong model.
-fn measures(plan: &[Planned], replications: &[Replication]) -> Vec<Measure> {
+fn measures(plan: &[PlannedRun], replications: &[Replication]) -> Vec<Measure> {
     let of_law = |law: Law| {
         let [power, reached] = at_equal_quality(plan, replications, law);
         let measure = |what: &str, spread| Measure {
@@ -213,7 +213,7 @@ fn measures(plan: &[Planned], replications: &[Replication]) -> Vec<Measure> {
         ]
     };
     let strange = plan.iter().filter(|run| run.front.is_none() && run.case != Case::Own);
-    let worst = |planned: &Planned| {
+    let worst = |planned: &PlannedRun| {
         let (law, case) = (planned.law.name(), planned.case.name());
         [
             ("worst-job", "largest tardiness of a job"),
@@ -230,7 +230,7 @@ fn measures(plan: &[Planned], replications: &[Replication]) -> Vec<Measure> {
 }
 
 /// Power by late jobs; the curves' names have the law's power relative to the baseline's at equal quality.
-fn fronts_figure(plan: &[Planned], replications: &[Replication]) -> Figure {
+fn fronts_figure(plan: &[PlannedRun], replications: &[Replication]) -> Figure {
     let curve = |law: Law| {
         let own = points(plan, replications, law);
         let [power, _] = at_equal_quality(plan, replications, law);

@@ -250,7 +250,7 @@ mod tests {
     use punctual_workload::TaskGoal;
 
     use super::*;
-    use crate::qedb::{self, Clocking, Place, identify_ask};
+    use crate::qedb::{self, Clocking, SeededSubject, identify_ask};
 
     /// The whole course on a simulated machine: a run of each law in each repetition, the surge is felt, and jobs paced
     /// from within feel it least.
@@ -259,7 +259,7 @@ mod tests {
         let seconds = Nanos::from_secs;
         let subject = Arc::new(qedb::ensemble().into_iter().next().expect("the ensemble is shipped"));
         let trace = punctual_workload::Trace::synthetic(64, seconds(1), seconds(4), seconds(30), 1);
-        let place = Place {
+        let place = SeededSubject {
             seed: 1,
             trace: Arc::new(trace),
             subject,

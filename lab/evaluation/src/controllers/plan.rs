@@ -102,7 +102,7 @@ impl Case {
 
 /// A run of the experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Planned {
+pub struct PlannedRun {
     pub law: Law,
     pub disturbance: Disturbance,
     pub case: Case,
@@ -123,7 +123,7 @@ pub struct SetPoint {
 const FRONT_TARDINESS: [f64; 6] = [0.6, 0.7, 0.8, 0.9, 0.95, 1.0];
 const FRONT_DRR: [f64; 2] = [1.0, 1.43];
 
-impl Planned {
+impl PlannedRun {
     /// Labels that identify the run among all planned runs.
     pub fn labels(&self) -> Labels {
         let mut labels = labels([
@@ -148,8 +148,8 @@ impl Planned {
 
 /// Plans every law under every disturbance with its own model; under a step with wrong models and outside the model's
 /// range; and under the random disturbance with other set points.
-pub fn plan() -> Vec<Planned> {
-    let planned = |law, disturbance, case, front| Planned {
+pub fn plan() -> Vec<PlannedRun> {
+    let planned = |law, disturbance, case, front| PlannedRun {
         law,
         disturbance,
         case,

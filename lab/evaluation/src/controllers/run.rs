@@ -10,8 +10,8 @@ use punctual_workload::{Active, Class, ControllerKind, Pace, TaskGoal};
 
 use super::columns::columns;
 use super::disturbance::{LASTS, SETTLED, tasks};
-use super::plan::{Case, Law, Planned};
-use crate::qedb::{self, Clocking, Place, identify_ask, weights};
+use super::plan::{Case, Law, PlannedRun};
+use crate::qedb::{self, Clocking, SeededSubject, identify_ask, weights};
 use crate::samples::Run;
 
 /// Set point of tardiness: the default of the scenarios. Below 1, so that jobs are late because of a disturbance and
@@ -36,7 +36,7 @@ impl Models {
     ///
     /// # Errors
     /// A message that names the failed steps.
-    pub fn learn(place: &Place) -> Result<Models, String> {
+    pub fn learn(place: &SeededSubject) -> Result<Models, String> {
         let learnt = place.learn();
         let period = learnt.laws.and_then(|laws| laws.model);
         let period = period.ok_or_else(|| learnt.failures.join("; "))?;
@@ -84,7 +84,7 @@ impl Models {
 ///
 /// # Errors
 /// A message that names the run and the failure.
-pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, String> {
+pub fn run(place: &SeededSubject, planned: &PlannedRun, models: &Models) -> Result<Run, String> {
     let says = |error: &dyn std::fmt::Display| failed(place, &format!("{:?}", planned.labels()), error);
     let mut request = asked(place, planned, models.nominal_drr);
     let source = models.source(planned.law, planned.case).map_err(|error| says(&error))?;
@@ -106,7 +106,7 @@ pub fn run(place: &Place, planned: &Planned, models: &Models) -> Result<Run, Str
 }
 
 /// The request of a run, without its controller.
-fn asked(place: &Place, planned: &Planned, nominal_drr: f64) -> RunRequest {
+fn asked(place: &SeededSubject, planned: &PlannedRun, nominal_drr: f64) -> RunRequest {
     let ask = qedb::Ask {
         interference: Some(qedb::Interference {
             mix: planned.case.mix(),
@@ -141,7 +141,7 @@ fn asked(place: &Place, planned: &Planned, nominal_drr: f64) -> RunRequest {
     request
 }
 
-fn failed(place: &Place, what: &str, error: &dyn std::fmt::Display) -> String {
+fn failed(place: &SeededSubject, what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{}, seed {}: {what}: {error}", place.subject.machine.name, place.seed)
 }
 
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn every_run_is_disturbed() {
         let seconds = Nanos::from_secs;
-        let place = Place {
+        let place = SeededSubject {
             subject: Arc::new(qedb::ensemble().into_iter().next().expect("the ensemble is shipped")),
             seed: 1,
             trace: Arc::new(Trace::synthetic(8, seconds(1), seconds(2), seconds(4), 1)),

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use punctual_platform::linux::KernelTree;
-use punctual_platform::linux::cgroup::{Version, locate_controller, mount_point};
+use punctual_platform::linux::cgroup::{CgroupVersion, locate_controller, mount_point};
 
 /// Memory that is free without paging, in bytes; `None` where the kernel does not say.
 pub(super) fn available(tree: &KernelTree) -> Option<u64> {
@@ -27,22 +27,22 @@ fn of_groups(tree: &KernelTree) -> Option<u64> {
     let mountinfo = text("/proc/self/mountinfo");
     let home = locate_controller("memory", &text("/proc/self/cgroup"), &mountinfo)?;
     let top = match home.version {
-        Version::V1 => mount_point(Some("memory"), &mountinfo)?,
-        Version::V2 => mount_point(None, &mountinfo)?,
+        CgroupVersion::V1 => mount_point(Some("memory"), &mountinfo)?,
+        CgroupVersion::V2 => mount_point(None, &mountinfo)?,
     };
     let way = home.folder.ancestors().take_while(|group| group.starts_with(&top));
     way.filter_map(|group| room_in(&tree.path(group), home.version)).min()
 }
 
 /// Room in one group, in bytes; `None` where the group has no limit.
-fn room_in(group: &Path, version: Version) -> Option<u64> {
+fn room_in(group: &Path, version: CgroupVersion) -> Option<u64> {
     let (limit, usage, cached) = match version {
-        Version::V1 => (
+        CgroupVersion::V1 => (
             "memory.limit_in_bytes",
             "memory.usage_in_bytes",
             ["total_inactive_file ", "total_active_file "],
         ),
-        Version::V2 => ("memory.max", "memory.current", ["inactive_file ", "active_file "]),
+        CgroupVersion::V2 => ("memory.max", "memory.current", ["inactive_file ", "active_file "]),
     };
     let text = |file: &str| std::fs::read_to_string(group.join(file));
     let number = |file: &str| text(file).ok()?.trim().parse::<u64>().ok();

@@ -5,8 +5,8 @@ use punctual_sim::split::{Refill, SplitError, SplitModel, run};
 use punctual_units::Nanos;
 
 use super::decide::Decider;
-use super::measured::Measured;
-use super::profiles::Prepared;
+use super::measured::SetFigures;
+use super::profiles::RunSet;
 use super::tasksets;
 use super::variant::{Rule, Variant};
 
@@ -17,7 +17,7 @@ pub const DURATION: Nanos = Nanos::from_secs(120);
 #[derive(Clone, Copy, Debug)]
 pub struct Set<'p> {
     /// Profiles of the programs, and the machine.
-    pub prepared: &'p Prepared,
+    pub prepared: &'p RunSet,
     /// Utilisation of the set by reference WCETs.
     pub utilisation: f64,
     /// Index of the set among those of this utilisation.
@@ -29,7 +29,7 @@ pub struct Set<'p> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetResults {
     /// In the order of [`Variant::all`].
-    results: Vec<(Variant, Measured)>,
+    results: Vec<(Variant, SetFigures)>,
     /// Utilisation of the set by WCETs under an even split.
     pub even_utilisation: f64,
     /// Number of earlier draws that were rejected because they did not fit.
@@ -40,7 +40,7 @@ pub struct SetResults {
 
 impl SetResults {
     /// The result under `variant`; `None`: the run failed.
-    pub fn of(&self, variant: Variant) -> Option<&Measured> {
+    pub fn of(&self, variant: Variant) -> Option<&SetFigures> {
         self.results
             .iter()
             .find(|(other, _)| *other == variant)
@@ -66,7 +66,7 @@ impl Set<'_> {
             refused: set.refused,
             ..SetResults::default()
         };
-        let mut fixed: Option<(Variant, Measured)> = None;
+        let mut fixed: Option<(Variant, SetFigures)> = None;
         for variant in Variant::all() {
             // Under a static policy no resource changes hands, so the price of refilling makes no difference: one run
             // serves all.
@@ -100,7 +100,7 @@ impl Set<'_> {
         tasks: &[PeriodicTask],
         variant: Variant,
         even_utilisation: &mut f64,
-    ) -> Result<Measured, SplitError> {
+    ) -> Result<SetFigures, SplitError> {
         let machine = SplitModel {
             refill: if variant.rule == Rule::Static {
                 Refill::Free
@@ -114,6 +114,6 @@ impl Set<'_> {
         let finished = run(&machine, &self.prepared.programs, tasks, DURATION, |instant| {
             decider.decide(instant)
         })?;
-        Ok(Measured::of(&finished))
+        Ok(SetFigures::of(&finished))
     }
 }

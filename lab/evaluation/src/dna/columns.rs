@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::samples::{Labels, Run};
 
 use super::carry::SetResults;
-use super::measured::{Measured, mean, quantile};
+use super::measured::{SetFigures, mean, quantile};
 use super::variant::{Policy, Variant};
 
 /// The quantile of response times that the paper evaluates.
@@ -85,20 +85,20 @@ pub fn run(profiles: &str, utilisation: f64, variant: Variant, sets: &[&SetResul
 fn row(set: &SetResults, variant: Variant) -> Vec<(&'static str, Option<f64>)> {
     let own = set.of(variant);
     let beside = |policy| set.of(variant.beside(policy));
-    let verdict = |measured: &Measured| f64::from(measured.is_schedulable());
-    let over = |of: fn(&Measured) -> f64, policy| Some(of(own?) - of(beside(policy)?));
-    let latency = |measured: &Measured| mean(&measured.responses);
+    let verdict = |measured: &SetFigures| f64::from(measured.is_schedulable());
+    let over = |of: fn(&SetFigures) -> f64, policy| Some(of(own?) - of(beside(policy)?));
+    let latency = |measured: &SetFigures| mean(&measured.responses);
     let values = [
         own.map(verdict),
-        own.map(Measured::misses),
+        own.map(SetFigures::misses),
         own.map(latency),
         own.map(|own| quantile(&own.responses, TAIL)),
         own.map(|own| quantile(&own.responses, 1.0)),
         own.map(|own| mean(&own.relative)),
-        over(Measured::misses, Policy::StaticBest),
-        over(Measured::misses, Policy::StaticFewest),
-        over(Measured::misses, Policy::Vc2m),
-        over(Measured::misses, Policy::Dna).filter(|_| !variant.policy.is_static()),
+        over(SetFigures::misses, Policy::StaticBest),
+        over(SetFigures::misses, Policy::StaticFewest),
+        over(SetFigures::misses, Policy::Vc2m),
+        over(SetFigures::misses, Policy::Dna).filter(|_| !variant.policy.is_static()),
         own.zip(beside(Policy::StaticBest))
             .map(|(own, other)| latency(own) / latency(other)),
         own.zip(beside(Policy::Vc2m))

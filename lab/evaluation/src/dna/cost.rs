@@ -11,7 +11,7 @@ use punctual_sim::split::{Refill, run};
 use super::carry::DURATION;
 use super::decide::Decider;
 use super::measured::quantile;
-use super::profiles::Prepared;
+use super::profiles::RunSet;
 use super::tasksets;
 use super::variant::{Policy, Rule, Variant};
 use crate::claims::Claim;
@@ -63,8 +63,8 @@ fn labels_of(policy: Policy, rule: Rule) -> Labels {
 }
 
 /// Times every decision for one task set on each set of profiles; costs are in microseconds.
-pub fn runs(prepared: &[Prepared], seed: u64) -> Vec<Replication> {
-    let replication = |prepared: &Prepared| {
+pub fn runs(prepared: &[RunSet], seed: u64) -> Vec<Replication> {
+    let replication = |prepared: &RunSet| {
         let mut replication = Replication {
             machine: prepared.name.clone(),
             seed,
@@ -85,7 +85,7 @@ pub fn runs(prepared: &[Prepared], seed: u64) -> Vec<Replication> {
     prepared.iter().map(replication).collect()
 }
 
-fn timed(prepared: &Prepared, seed: u64, policy: Policy, rule: Rule) -> Result<Run, String> {
+fn timed(prepared: &RunSet, seed: u64, policy: Policy, rule: Rule) -> Result<Run, String> {
     let set = tasksets::draw(&prepared.programs, prepared.machine.cores, UTILISATION, seed, 0)?;
     let variant = Variant {
         policy,

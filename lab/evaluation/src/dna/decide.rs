@@ -6,7 +6,7 @@ use punctual_allocation::{CoreShares, Leftovers, Loads, PeriodicTask, Pool, Refi
 use punctual_sim::split::{Instant, Slice, SplitModel, slices};
 use punctual_units::Time;
 
-use super::profiles::Prepared;
+use super::profiles::RunSet;
 use super::variant::{Policy, Rule, Variant};
 
 /// The resources to allocate, and the minimum per core: 3 ways (section VII), 1 partition (not stated in the paper).
@@ -15,7 +15,7 @@ pub const POOL: Pool = Pool::PAPER;
 /// Decides for one task set under one variant.
 #[derive(Debug)]
 pub struct Decider<'p> {
-    prepared: &'p Prepared,
+    prepared: &'p RunSet,
     means: Means,
     even_utilisation: f64,
     begun: bool,
@@ -34,7 +34,7 @@ enum Means {
 
 impl<'p> Decider<'p> {
     /// A decider of `variant` for `tasks` on `machine`.
-    pub fn new(prepared: &'p Prepared, machine: &SplitModel, tasks: &[PeriodicTask], variant: Variant) -> Decider<'p> {
+    pub fn new(prepared: &'p RunSet, machine: &SplitModel, tasks: &[PeriodicTask], variant: Variant) -> Decider<'p> {
         let loads = Loads::new(&prepared.compiled, tasks, machine.cores);
         let even = equal(POOL, machine.cores);
         let split = CoreShares::side_by_side(match (variant.policy, variant.rule) {

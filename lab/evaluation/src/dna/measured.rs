@@ -1,11 +1,11 @@
 //! Figures of one task set under one variant.
 
-use punctual_sim::split::Finished;
+use punctual_sim::split::SplitResult;
 use punctual_units::percentile_of_rising;
 
 /// Measurements of a run of one task set.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct SetFigures {
     /// Response times of all jobs, in seconds, ascending.
     pub responses: Vec<f32>,
     /// Response time divided by deadline, of all jobs, ascending.
@@ -24,16 +24,16 @@ pub struct Measured {
     pub too_fast: u64,
 }
 
-impl Measured {
+impl SetFigures {
     /// The figures of a run.
-    pub fn of(finished: &Finished) -> Measured {
+    pub fn of(finished: &SplitResult) -> SetFigures {
         let rising = |mut values: Vec<f32>| {
             values.sort_by(f32::total_cmp);
             values
         };
         let jobs = &finished.jobs;
         let per_second = |count: u64| count as f64 / finished.ended.as_secs_f64().max(f64::MIN_POSITIVE);
-        Measured {
+        SetFigures {
             responses: rising(jobs.iter().map(|job| job.response().as_secs_f64() as f32).collect()),
             relative: rising(jobs.iter().filter_map(|job| Some(job.tardiness()? as f32)).collect()),
             late: jobs.iter().filter(|job| job.overrun().is_some()).count(),
@@ -83,13 +83,13 @@ mod tests {
             finished: Time::ZERO + Nanos::from_secs_f64(response),
             split: Split::default(),
         };
-        let finished = Finished {
+        let finished = SplitResult {
             jobs: vec![job(1.5), job(0.5), job(1.0), job(0.2)],
             ended: Time(2_000_000_000),
             changes: 8,
-            ..Finished::default()
+            ..SplitResult::default()
         };
-        let measured = Measured::of(&finished);
+        let measured = SetFigures::of(&finished);
         assert_eq!((measured.late, measured.misses(), measured.changes), (1, 0.25, 4.0));
         assert!(!measured.is_schedulable() && measured.responses[0] == 0.2);
     }

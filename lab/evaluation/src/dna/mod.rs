@@ -33,7 +33,7 @@ use crate::stats::Spread;
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 
 use carry::{Set, SetResults};
-use profiles::Prepared;
+use profiles::RunSet;
 use sets::MEASURED;
 use variant::Variant;
 
@@ -128,8 +128,8 @@ pub fn run(parts: &[Part], settings: &Settings, progress: Progress) -> Result<Ou
         ));
     }
     check_claims(settings)?;
-    let prepared = settings.profiles.iter().map(Prepared::new);
-    let prepared: Vec<Prepared> = prepared.collect::<Result<_, _>>().map_err(ExperimentError::Settings)?;
+    let prepared = settings.profiles.iter().map(RunSet::new);
+    let prepared: Vec<RunSet> = prepared.collect::<Result<_, _>>().map_err(ExperimentError::Settings)?;
     let rows = if parts == [Part::Motivation] {
         Vec::new()
     } else {
@@ -194,7 +194,7 @@ fn check_claims(settings: &Settings) -> Result<(), ExperimentError> {
 }
 
 /// Runs every task set under every variant; the heaviest first, so that no core idles at the end.
-fn rows(prepared: &[Prepared], settings: &Settings, progress: Progress) -> Vec<Row> {
+fn rows(prepared: &[RunSet], settings: &Settings, progress: Progress) -> Vec<Row> {
     let utilisations: Vec<f64> = tasksets::utilisations().collect();
     let mut jobs: Vec<(usize, u64, usize, usize)> = Vec::new();
     for utilisation in (0..utilisations.len()).rev() {
@@ -233,8 +233,8 @@ fn rows(prepared: &[Prepared], settings: &Settings, progress: Progress) -> Vec<R
 }
 
 /// One replication for each set of profiles and seed.
-fn replications(prepared: &[Prepared], rows: &[Row], settings: &Settings) -> Vec<Replication> {
-    let replication = |prepared: &Prepared, seed: u64| {
+fn replications(prepared: &[RunSet], rows: &[Row], settings: &Settings) -> Vec<Replication> {
+    let replication = |prepared: &RunSet, seed: u64| {
         let own = || {
             rows.iter()
                 .filter(move |row| row.profiles == prepared.name && row.seed == seed)
@@ -305,7 +305,7 @@ fn measures(parts: &[Part], settings: &Settings, rows: &[Row], costs: &[Replicat
                             .iter()
                             .filter(|row| row.profiles == set.name && row.utilisation == utilisation);
                         let sets = rows.flat_map(|row| &row.sets).filter_map(|set| set.of(variant));
-                        (utilisation, sets.map(measured::Measured::is_schedulable).collect())
+                        (utilisation, sets.map(measured::SetFigures::is_schedulable).collect())
                     })
                     .collect();
                 let half = half::half(&verdicts, settings.seed);

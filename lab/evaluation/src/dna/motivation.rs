@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use punctual_allocation::Share;
 
-use super::profiles::Prepared;
+use super::profiles::RunSet;
 use crate::samples::{Labels, Run, labels as of};
 
 /// Columns of these runs.
@@ -41,13 +41,13 @@ fn progress_labels(program: &str) -> Labels {
     of([("part", "progress"), ("program", program)])
 }
 
-fn on(prepared: &Prepared, mut labels: Labels) -> Labels {
+fn on(prepared: &RunSet, mut labels: Labels) -> Labels {
     labels.insert("profiles".into(), prepared.name.clone());
     labels
 }
 
 /// Runs each program with 1 to 20 partitions of both resources, and samples its rate with few and with many.
-pub fn runs(prepared: &Prepared) -> Vec<Run> {
+pub fn runs(prepared: &RunSet) -> Vec<Run> {
     let mut runs = Vec::new();
     for (program, phases) in prepared.programs.iter().zip(&prepared.phases_found) {
         let profile = program.profile();

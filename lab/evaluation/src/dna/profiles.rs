@@ -87,7 +87,7 @@ impl ProfileSet {
 
 /// A set of profiles, ready to run and to decide by.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct RunSet {
     /// Name of the set.
     pub name: String,
     /// The machine of the set, with refill charged.
@@ -102,17 +102,17 @@ pub struct Prepared {
     pub exact: Exact,
 }
 
-impl Prepared {
+impl RunSet {
     /// Checks and compiles `set`.
     ///
     /// # Errors
     /// A message that names the profile and the error.
-    pub fn new(set: &ProfileSet) -> Result<Prepared, String> {
+    pub fn new(set: &ProfileSet) -> Result<RunSet, String> {
         let programs = set.profiles.iter().cloned().map(RunnableProfile::new);
         let compiled = Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?;
         let mut exact = Exact::new(&compiled, POOL, SplitModel::PAPER.cores);
         exact.fill(&compiled);
-        Ok(Prepared {
+        Ok(RunSet {
             exact,
             name: set.name.clone(),
             phases_found: set.phases_found.clone(),

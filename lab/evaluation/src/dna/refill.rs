@@ -12,8 +12,8 @@ use punctual_sim::split::{Refill, SplitModel};
 
 use super::carry::DURATION;
 use super::decide::Decider;
-use super::measured::{Measured, mean as mean_of};
-use super::profiles::{Prepared, ProfileSet};
+use super::measured::{SetFigures, mean as mean_of};
+use super::profiles::{ProfileSet, RunSet};
 use super::tasksets;
 use super::variant::{Policy, Rule, Variant};
 use crate::outcome::{Measure, Testbed};
@@ -78,8 +78,8 @@ impl Contender {
 
 /// The programs of one set of profiles, compiled for both objectives.
 struct Ground {
-    by_speed: Prepared,
-    by_instructions: Prepared,
+    by_speed: RunSet,
+    by_instructions: RunSet,
 }
 
 /// A run. `ground` and `share` are indices into the list of grounds and into `SHARES`.
@@ -93,7 +93,7 @@ struct Job {
 }
 
 /// Late jobs (share) and mean latency (s) of one run.
-type Came = Result<(f64, f64), String>;
+type RefillResult = Result<(f64, f64), String>;
 
 /// Runs the sets of every seed with refilling at each share of its cost.
 ///
@@ -113,8 +113,8 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
         .map_err(ExperimentError::Settings)?;
     let jobs = jobs(grounds.len(), settings);
     let done = |count: usize| progress(&format!("{count} of {} runs", jobs.len()));
-    let came: Vec<Came> = in_order(&jobs, settings.workers(), |job| carry_out(&grounds, job), &done);
-    let runs: Vec<(Job, Came)> = jobs.iter().copied().zip(came).collect();
+    let came: Vec<RefillResult> = in_order(&jobs, settings.workers(), |job| carry_out(&grounds, job), &done);
+    let runs: Vec<(Job, RefillResult)> = jobs.iter().copied().zip(came).collect();
     Ok(Outcome {
         name: "dna-refill".into(),
         platform: "sim".into(),
@@ -137,10 +137,10 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
 }
 
 fn ground(set: &ProfileSet) -> Result<Ground, String> {
-    let by_speed = Prepared::new(set)?;
+    let by_speed = RunSet::new(set)?;
     let compiled = Programs::new(&set.profiles, Objective::Instructions).map_err(|error| error.to_string())?;
     Ok(Ground {
-        by_instructions: Prepared {
+        by_instructions: RunSet {
             compiled,
             ..by_speed.clone()
         },
@@ -172,7 +172,7 @@ fn jobs(grounds: usize, settings: &Settings) -> Vec<Job> {
     jobs
 }
 
-fn carry_out(grounds: &[Ground], job: &Job) -> Came {
+fn carry_out(grounds: &[Ground], job: &Job) -> RefillResult {
     let ground = &grounds[job.ground];
     let prepared = match job.contender {
         Contender::Instructions => &ground.by_instructions,
@@ -196,13 +196,13 @@ fn carry_out(grounds: &[Ground], job: &Job) -> Came {
 
 /// Runs set `number` of `utilisation` under `variant`, with a way holding `share` of its bytes.
 pub(super) fn carry(
-    prepared: &Prepared,
+    prepared: &RunSet,
     variant: Variant,
     utilisation: f64,
     share: f64,
     seed: u64,
     number: usize,
-) -> Result<Measured, String> {
+) -> Result<SetFigures, String> {
     let machine = SplitModel {
         way_bytes: prepared.machine.way_bytes * share,
         refill: variant.refill,
@@ -214,12 +214,12 @@ pub(super) fn carry(
         decider.decide(instant)
     });
     finished
-        .map(|finished| Measured::of(&finished))
+        .map(|finished| SetFigures::of(&finished))
         .map_err(|error| error.to_string())
 }
 
 /// Late jobs, and latency divided by that of the static split: means over the task sets, their spread over seeds.
-fn measures(runs: &[(Job, Came)], settings: &Settings) -> Vec<Measure> {
+fn measures(runs: &[(Job, RefillResult)], settings: &Settings) -> Vec<Measure> {
     let of = |ground: usize, seed: u64, share: usize, contender: Contender| {
         let asked = |job: &Job| (job.ground, job.seed, job.share, job.contender) == (ground, seed, share, contender);
         let came: Vec<(f64, f64)> = runs
@@ -269,7 +269,7 @@ mod tests {
     fn no_share_is_free_and_the_whole_is_charged() {
         let sets = shipped().unwrap();
         let scaled = sets.iter().find(|set| set.name == "scaled").unwrap();
-        let prepared = Prepared::new(scaled).unwrap();
+        let prepared = RunSet::new(scaled).unwrap();
         let set = Set {
             prepared: &prepared,
             utilisation: UTILISATION,

@@ -4,7 +4,7 @@
 //! ways ([`Facts`]); facts that it does not state are assumed, and reported as assumed.
 
 use punctual_allocation::Grid;
-use punctual_allocation::profile::{Compiled, ProfileOptions, ProfileRecording, ReadError};
+use punctual_allocation::profile::{Fit, ProfileOptions, ProfileRecording, ReadError};
 
 use super::facts::{Facts, ProfileOrigin, SetError};
 use super::profiles::{PHASES, ProfileSet, WAY_BYTES};
@@ -29,7 +29,7 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, SetError> {
         phases: PHASES,
         ..ProfileOptions::default()
     };
-    let mut sets: Vec<Gathered> = Vec::new();
+    let mut sets: Vec<SetBuilder> = Vec::new();
     for (file, bytes) in files {
         let refused = |problem| ReadError {
             file: file.to_string(),
@@ -52,16 +52,16 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, SetError> {
         };
         let place = sets.iter().position(|other| other.set.name == name);
         let place = place.unwrap_or_else(|| {
-            sets.push(Gathered::new(name, kind));
+            sets.push(SetBuilder::new(name, kind));
             sets.len() - 1
         });
         sets[place].take(file, facts, kind, compiled)?;
     }
-    Ok(sets.into_iter().map(Gathered::whole).collect())
+    Ok(sets.into_iter().map(SetBuilder::whole).collect())
 }
 
 /// A set under construction, while files are read.
-struct Gathered {
+struct SetBuilder {
     set: ProfileSet,
     /// Size of a way, in bytes, once a file has stated it.
     way_bytes: Option<u64>,
@@ -69,9 +69,9 @@ struct Gathered {
     untold: Vec<String>,
 }
 
-impl Gathered {
-    fn new(name: &str, kind: ProfileOrigin) -> Gathered {
-        Gathered {
+impl SetBuilder {
+    fn new(name: &str, kind: ProfileOrigin) -> SetBuilder {
+        SetBuilder {
             set: ProfileSet {
                 name: name.to_string(),
                 kind,
@@ -87,7 +87,7 @@ impl Gathered {
     }
 
     /// Adds the profile of `file` and checks its facts against the set's.
-    fn take(&mut self, file: &str, facts: Facts, kind: ProfileOrigin, compiled: Compiled) -> Result<(), SetError> {
+    fn take(&mut self, file: &str, facts: Facts, kind: ProfileOrigin, compiled: Fit) -> Result<(), SetError> {
         let other = |key, found: String, before: String| SetError::OtherFact {
             place: file.to_string(),
             key,
@@ -123,7 +123,7 @@ impl Gathered {
 
     /// Completes the set after all files have been read.
     fn whole(self) -> ProfileSet {
-        let Gathered {
+        let SetBuilder {
             mut set,
             way_bytes,
             untold,

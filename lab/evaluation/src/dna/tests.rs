@@ -52,7 +52,7 @@ fn the_motivation_is_the_same_twice_and_judges_programs_where_they_are() {
 fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
     let sets = shipped().unwrap();
     let full = sets.iter().find(|set| set.name == "full").unwrap();
-    let prepared = Prepared::new(full).unwrap();
+    let prepared = RunSet::new(full).unwrap();
     let set = Set {
         prepared: &prepared,
         utilisation: 3.4,
@@ -88,7 +88,7 @@ fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
 
     let sets = shipped().unwrap();
     let full = sets.iter().find(|set| set.name == "full").unwrap();
-    let prepared = Prepared::new(full).unwrap();
+    let prepared = RunSet::new(full).unwrap();
     let cores = prepared.machine.cores;
     let even = punctual_allocation::policy::equal(decide::POOL, cores)[0];
     let variant = Variant {
@@ -120,7 +120,7 @@ fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
 #[test]
 fn a_timed_run_that_fails_is_told_and_its_claims_stay_in_the_table() {
     let settings = settings(CLAIMS);
-    let mut prepared = Prepared::new(&settings.profiles[0]).unwrap();
+    let mut prepared = RunSet::new(&settings.profiles[0]).unwrap();
     prepared.machine.way_bytes = -1.0;
     let costs = cost::runs(&[prepared], 1);
     assert_eq!((costs[0].runs.len(), costs[0].failures.len()), (0, 6));

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::completion::{NoFigures, completion};
 use crate::dual::{DualError, DualMachine, Exclusive, Management, computes};
 
-use super::plan::{Approach, Planned};
+use super::plan::{Approach, PlannedRun};
 
 /// The decisions before a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ impl Decision {
 /// # Errors
 /// [`Undecided`] without service times, or if the rehearsal fails.
 pub fn decide(
-    planned: &Planned,
+    planned: &PlannedRun,
     machine: &DualMachine,
     player: &Task,
     rehearse: impl Fn() -> Result<Vec<Nanos>, DualError>,
@@ -179,7 +179,7 @@ mod tests {
         let machine = DualMachine::dps_dual_core();
         let rehearse = || panic!("it was rehearsed");
         for approach in [Approach::Blocking, Approach::Fair, Approach::Fifo, Approach::Dual] {
-            let planned = Planned::of(approach);
+            let planned = PlannedRun::of(approach);
             let decision = decide(&planned, &machine, &player(), rehearse).unwrap();
             assert_eq!(decision.is_granted(), approach == Approach::Dual);
             assert_eq!(decision.demanded, None);

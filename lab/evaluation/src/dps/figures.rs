@@ -1,6 +1,6 @@
 //! Charts of the evaluation: the paper's figures, with our variants.
 
-use super::plan::{Approach, CACHES, Part, Planned, Source, WAITS};
+use super::plan::{Approach, CACHES, Part, PlannedRun, Source, WAITS};
 use super::setting::{FRAMES, Film, READ_AHEAD};
 use crate::outcome::{Bars, Chart, Curve, Figure};
 use crate::samples::{Replication, Run};
@@ -8,7 +8,7 @@ use crate::stats::{Spread, mean, median};
 
 /// The charts of `parts`.
 pub fn figures(parts: &[Part], film: Film, replications: &[Replication]) -> Vec<Figure> {
-    let seen = &Seen { film, replications };
+    let seen = &FilmRuns { film, replications };
     let figure = |part: &Part| {
         let (title, chart) = match part {
             Part::Cache => ("Fig. 3(a): share of frames that miss, by cache size", cache(seen)),
@@ -31,14 +31,14 @@ pub fn figures(parts: &[Part], film: Film, replications: &[Replication]) -> Vec<
     parts.iter().map(figure).collect()
 }
 
-fn cache(seen: &Seen) -> Chart {
+fn cache(seen: &FilmRuns) -> Chart {
     let curve = |approach: Approach| Curve {
         name: approach.name().into(),
         points: CACHES
             .map(|cache| {
-                let run = Planned {
+                let run = PlannedRun {
                     cache,
-                    ..Planned::of(approach)
+                    ..PlannedRun::of(approach)
                 };
                 (f64::from(cache), of_median(seen, &run, "missed"))
             })
@@ -54,12 +54,12 @@ fn cache(seen: &Seen) -> Chart {
     }
 }
 
-fn wait(seen: &Seen) -> Chart {
-    let curve = |name: String, run: Planned| Curve {
+fn wait(seen: &FilmRuns) -> Chart {
+    let curve = |name: String, run: PlannedRun| Curve {
         name: seen.film.named(&name),
         points: WAITS
             .map(|wait| {
-                let run = Planned {
+                let run = PlannedRun {
                     wait: Some(wait),
                     ..run
                 };
@@ -67,15 +67,15 @@ fn wait(seen: &Seen) -> Chart {
             })
             .to_vec(),
     };
-    let blocking = Planned::of(Approach::Blocking);
-    let of_film = |film: Film| curve(format!("blocking, {}", film.name()), Planned { film, ..blocking });
+    let blocking = PlannedRun::of(Approach::Blocking);
+    let of_film = |film: Film| curve(format!("blocking, {}", film.name()), PlannedRun { film, ..blocking });
     let mut curves: Vec<Curve> = Film::ALL.map(of_film).to_vec();
-    let ahead = Planned {
+    let ahead = PlannedRun {
         ahead: READ_AHEAD,
         ..blocking
     };
     curves.push(curve(format!("blocking, bd, read-ahead of {READ_AHEAD} pages"), ahead));
-    curves.push(curve("dual, bd".into(), Planned::of(Approach::Dual)));
+    curves.push(curve("dual, bd".into(), PlannedRun::of(Approach::Dual)));
     Chart::Curves {
         x_unit: "% of the quantum".into(),
         length: 100.0,
@@ -86,12 +86,12 @@ fn wait(seen: &Seen) -> Chart {
 }
 
 /// Completion of each frame, for the first seed.
-fn timeline(seen: &Seen) -> Chart {
+fn timeline(seen: &FilmRuns) -> Chart {
     let curve = |approach: Approach| {
         let samples = seen
             .replications
             .first()
-            .and_then(|one| seen.find(one, &Planned::of(approach)));
+            .and_then(|one| seen.find(one, &PlannedRun::of(approach)));
         let samples = samples.and_then(|run| run.series.get("completion"));
         let points = samples.into_iter().flatten().enumerate();
         Curve {
@@ -108,14 +108,14 @@ fn timeline(seen: &Seen) -> Chart {
     }
 }
 
-fn utilisation(seen: &Seen) -> Chart {
+fn utilisation(seen: &FilmRuns) -> Chart {
     let bars = |approach: Approach| Bars {
         name: approach.name().into(),
         values: Source::ALL
             .map(|source| {
-                let run = Planned {
+                let run = PlannedRun {
                     source,
-                    ..Planned::of(approach)
+                    ..PlannedRun::of(approach)
                 };
                 Spread::of(&means(seen, &run, "utilisation"))
             })
@@ -130,24 +130,24 @@ fn utilisation(seen: &Seen) -> Chart {
 }
 
 /// The film that the claims are about, and the replications.
-struct Seen<'r> {
+struct FilmRuns<'r> {
     film: Film,
     replications: &'r [Replication],
 }
 
-impl<'r> Seen<'r> {
+impl<'r> FilmRuns<'r> {
     /// The run that takes the place of `planned` when the claims are about `film`.
-    fn find(&self, replication: &'r Replication, planned: &Planned) -> Option<&'r Run> {
+    fn find(&self, replication: &'r Replication, planned: &PlannedRun) -> Option<&'r Run> {
         let labels = planned.about(self.film).labels();
         replication.runs.iter().find(|run| run.labels == labels)
     }
 }
 
-fn means(seen: &Seen, planned: &Planned, series: &str) -> Vec<f64> {
+fn means(seen: &FilmRuns, planned: &PlannedRun, series: &str) -> Vec<f64> {
     let runs = seen.replications.iter().filter_map(|one| seen.find(one, planned));
     runs.filter_map(|run| mean(run.window(series, 0, usize::MAX))).collect()
 }
 
-fn of_median(seen: &Seen, planned: &Planned, series: &str) -> Option<f64> {
+fn of_median(seen: &FilmRuns, planned: &PlannedRun, series: &str) -> Option<f64> {
     median(&means(seen, planned, series))
 }

@@ -167,7 +167,7 @@ pub fn measures(parts: &[Part], film: Film, replications: &[Replication]) -> Vec
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Planned, plan};
+    use super::super::plan::{PlannedRun, plan};
     use super::super::replicate::{FRAME_SERIES, RUN_SERIES};
     use super::*;
 
@@ -175,7 +175,7 @@ mod tests {
     fn every_measure_names_what_there_is() {
         let series: Vec<&str> = FRAME_SERIES.into_iter().chain(RUN_SERIES).collect();
         for part in Part::ALL {
-            let labels: Vec<_> = plan(&[part], Film::Bd).iter().map(Planned::labels).collect();
+            let labels: Vec<_> = plan(&[part], Film::Bd).iter().map(PlannedRun::labels).collect();
             for (name, formula) in rows(part) {
                 let parsed = Formula::parse(&formula).unwrap_or_else(|error| panic!("{name}: {error}"));
                 assert_eq!(parsed.check(&series, &labels), Ok(()), "{name}");

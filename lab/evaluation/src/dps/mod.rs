@@ -28,11 +28,11 @@ use crate::samples::{Labels, Replication};
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
 
 use measures::over;
-pub use plan::{Approach, Part, Planned, Source, plan};
+pub use plan::{Approach, Part, PlannedRun, Source, plan};
 pub use replicate::{FRAME_SERIES, RUN_SERIES};
 pub use setting::{FPS, Film, Play};
 
-use replicate::Place;
+use replicate::SeededMachine;
 
 /// The claims of the paper, as written before the first run. Reasons why some do not hold are computed from the runs.
 pub const CLAIMS: &str = include_str!("../../data/dps-claims.toml");
@@ -156,17 +156,17 @@ fn check_claims(film: Film, settings: &Settings) -> Result<(), ExperimentError> 
     settings.claims.check_experiments(&known)?;
     let series: Vec<&str> = FRAME_SERIES.into_iter().chain(RUN_SERIES).collect();
     for part in Part::ALL {
-        let labels: Vec<Labels> = plan(&[part], film).iter().map(Planned::labels).collect();
+        let labels: Vec<Labels> = plan(&[part], film).iter().map(PlannedRun::labels).collect();
         settings.claims.check_names(part.name(), &series, &labels)?;
     }
     Ok(())
 }
 
-fn carry_out(plan: &[Planned], ground: &Ground, settings: &Settings, progress: Progress) -> Vec<Replication> {
+fn carry_out(plan: &[PlannedRun], ground: &Ground, settings: &Settings, progress: Progress) -> Vec<Replication> {
     let seeds: Vec<u64> = settings.seeds().collect();
     let done = |count: usize| progress(&format!("{count} of {} seeds, {} runs each", seeds.len(), plan.len()));
     let replicate = |seed: &u64| {
-        let place = Place::new(ground, *seed);
+        let place = SeededMachine::new(ground, *seed);
         let results = plan.iter().map(|planned| place.run(planned));
         Replication::of(&ground.machine.name, *seed, results)
     };

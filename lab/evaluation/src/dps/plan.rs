@@ -94,7 +94,7 @@ impl Source {
 
 /// A run of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedRun {
     pub approach: Approach,
     /// Medium of the player's file.
     pub source: Source,
@@ -114,14 +114,14 @@ pub const CACHE: u32 = 7;
 /// Waits of Fig. 3(b), in percent of the quantum.
 pub const WAITS: [u32; 6] = [0, 20, 40, 60, 80, 100];
 
-impl Planned {
+impl PlannedRun {
     /// A run with the paper's own setting: the baseline on flash, DPS-NV on PCM.
-    pub const fn of(approach: Approach) -> Planned {
+    pub const fn of(approach: Approach) -> PlannedRun {
         let source = match approach {
             Approach::Blocking | Approach::Fair | Approach::Fifo => Source::Flash,
             Approach::Dual | Approach::Computed => Source::Pcm,
         };
-        Planned {
+        PlannedRun {
             approach,
             source,
             cache: CACHE,
@@ -132,8 +132,8 @@ impl Planned {
     }
 
     /// This run where the claims are about `film`.
-    pub fn about(self, film: Film) -> Planned {
-        Planned {
+    pub fn about(self, film: Film) -> PlannedRun {
+        PlannedRun {
             film: film.in_place_of(self.film),
             ..self
         }
@@ -153,8 +153,8 @@ impl Planned {
 }
 
 /// The runs of `parts`, none twice, in the paper's order; the claims are about `film`.
-pub fn plan(parts: &[Part], film: Film) -> Vec<Planned> {
-    let mut plan: Vec<Planned> = Vec::new();
+pub fn plan(parts: &[Part], film: Film) -> Vec<PlannedRun> {
+    let mut plan: Vec<PlannedRun> = Vec::new();
     for run in parts.iter().flat_map(|part| part.runs()).map(|run| run.about(film)) {
         if !plan.contains(&run) {
             plan.push(run);
@@ -164,33 +164,33 @@ pub fn plan(parts: &[Part], film: Film) -> Vec<Planned> {
 }
 
 impl Part {
-    fn runs(self) -> Vec<Planned> {
-        let of = Planned::of;
+    fn runs(self) -> Vec<PlannedRun> {
+        let of = PlannedRun::of;
         match self {
             Part::Cache => {
                 let approaches = [Approach::Blocking, Approach::Fair, Approach::Fifo, Approach::Dual];
-                let at = |cache: u32| approaches.map(|approach| Planned { cache, ..of(approach) });
+                let at = |cache: u32| approaches.map(|approach| PlannedRun { cache, ..of(approach) });
                 CACHES.into_iter().flat_map(at).collect()
             }
             Part::Wait => {
                 let blocking = of(Approach::Blocking);
-                let ahead = Planned {
+                let ahead = PlannedRun {
                     ahead: READ_AHEAD,
                     ..blocking
                 };
-                let films = Film::ALL.map(|film| Planned { film, ..blocking });
+                let films = Film::ALL.map(|film| PlannedRun { film, ..blocking });
                 let waits = WAITS.into_iter().flat_map(|percent| {
-                    let set = move |run: Planned| Planned {
+                    let set = move |run: PlannedRun| PlannedRun {
                         wait: Some(percent),
                         ..run
                     };
                     films.into_iter().chain([ahead]).map(set)
                 });
-                let dual = Film::ALL.map(|film| Planned {
+                let dual = Film::ALL.map(|film| PlannedRun {
                     film,
                     ..of(Approach::Dual)
                 });
-                let dual_waits = WAITS.map(|percent| Planned {
+                let dual_waits = WAITS.map(|percent| PlannedRun {
                     wait: Some(percent),
                     ..of(Approach::Dual)
                 });
@@ -199,7 +199,7 @@ impl Part {
             Part::Timeline => vec![of(Approach::Blocking), of(Approach::Dual)],
             Part::Utilisation => {
                 let approaches = [Approach::Blocking, Approach::Fifo, Approach::Dual, Approach::Computed];
-                let on = |source: Source| approaches.map(|approach| Planned { source, ..of(approach) });
+                let on = |source: Source| approaches.map(|approach| PlannedRun { source, ..of(approach) });
                 Source::ALL.into_iter().flat_map(on).collect()
             }
         }
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn no_run_is_planned_twice() {
-        let labels: Vec<Labels> = plan(&Part::ALL, Film::Bd).iter().map(Planned::labels).collect();
+        let labels: Vec<Labels> = plan(&Part::ALL, Film::Bd).iter().map(PlannedRun::labels).collect();
         for (i, one) in labels.iter().enumerate() {
             assert!(!labels[..i].contains(one), "{one:?}");
         }

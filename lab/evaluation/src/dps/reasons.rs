@@ -13,7 +13,7 @@ const PAPERS_BLOCKING_LATE: f64 = 0.22;
 const PAPERS_LOSS_ON_FLASH: f64 = 0.38;
 
 /// A text about the runs; `None` where a run that it needs is missing.
-type Why = fn(&Ran) -> Option<String>;
+type Why = fn(&RunResults) -> Option<String>;
 
 /// Texts with the ids of the claims that each explains.
 pub(super) const KNOWN: [(&[&str], Why); 9] = [
@@ -44,7 +44,7 @@ pub(super) const KNOWN: [(&[&str], Why); 9] = [
 
 /// Reasons why claims do not hold, by the claim's id.
 pub fn reasons(ground: &Ground, replications: &[Replication]) -> Reasons {
-    let ran = Ran { ground, replications };
+    let ran = RunResults { ground, replications };
     let of = |(ids, why): (&'static [&str], Why)| {
         let why = why(&ran);
         ids.iter().filter_map(move |id| Some((id.to_string(), why.clone()?)))
@@ -53,12 +53,12 @@ pub fn reasons(ground: &Ground, replications: &[Replication]) -> Reasons {
 }
 
 /// The conditions and the results of all runs.
-pub(super) struct Ran<'r> {
+pub(super) struct RunResults<'r> {
     ground: &'r Ground,
     replications: &'r [Replication],
 }
 
-impl Ran<'_> {
+impl RunResults<'_> {
     /// The median of a formula over all replications; `None` where none can be evaluated.
     fn of(&self, formula: &str) -> Option<f64> {
         median(&over(self.replications, &self.ground.play.film.named(formula)))
@@ -111,7 +111,7 @@ impl Ran<'_> {
     }
 }
 
-fn blocking(ran: &Ran) -> Option<String> {
+fn blocking(ran: &RunResults) -> Option<String> {
     let [waited, io, requests, missed] =
         ran.all(["waited", "io", "requests", "missed"].map(|series| (series, "blocking", "flash")))?;
     let (computes, machine, jobs) = (ran.computes(), &ran.ground.machine, ran.ground.play.jobs);
@@ -130,7 +130,7 @@ fn blocking(ran: &Ran) -> Option<String> {
     ))
 }
 
-fn blocking_late(ran: &Ran) -> Option<String> {
+fn blocking_late(ran: &RunResults) -> Option<String> {
     let [waited, io, completion] =
         ran.all(["waited", "io", "completion"].map(|series| (series, "blocking", "flash")))?;
     let computes = ran.computes();
@@ -142,7 +142,7 @@ fn blocking_late(ran: &Ran) -> Option<String> {
     ))
 }
 
-fn at_a_fifth(ran: &Ran) -> Option<String> {
+fn at_a_fifth(ran: &RunResults) -> Option<String> {
     let missed = ran.at_wait(20)?;
     let requests = ran.of("mean(requests, approach=blocking, wait=20, film=bd, ahead=1)")?;
     let (read, switch) = (ran.flash_read(), ran.ground.machine.switch());
@@ -156,7 +156,7 @@ fn at_a_fifth(ran: &Ran) -> Option<String> {
     ))
 }
 
-fn by_wait(ran: &Ran) -> Option<String> {
+fn by_wait(ran: &RunResults) -> Option<String> {
     let [none, first, second, last] = [ran.at_wait(0)?, ran.at_wait(20)?, ran.at_wait(40)?, ran.at_wait(100)?];
     let saturated = match first - none > 1.0 - first {
         true => " The first adds more than is left, so no later one can add as much.",
@@ -170,7 +170,7 @@ fn by_wait(ran: &Ran) -> Option<String> {
     ))
 }
 
-fn polling_on_pcm(ran: &Ran) -> Option<String> {
+fn polling_on_pcm(ran: &RunResults) -> Option<String> {
     let [polling, requests] = ran.all(["polling", "requests"].map(|series| (series, "dual", "pcm")))?;
     let polled = ran.period(polling * ran.cores());
     let switch = ran.ground.machine.switch();
@@ -186,7 +186,7 @@ fn polling_on_pcm(ran: &Ran) -> Option<String> {
     ))
 }
 
-fn interactive_side(ran: &Ran) -> Option<String> {
+fn interactive_side(ran: &RunResults) -> Option<String> {
     let both = |approach| ran.all(["utilisation", "interactive"].map(|series| (series, approach, "pcm")));
     let ([blocked, blocked_side], [dual, dual_side]) = (both("blocking")?, both("dual")?);
     let [fifo, missed] = ran.all([("interactive", "fifo", "pcm"), ("missed", "blocking", "pcm")])?;
@@ -199,7 +199,7 @@ fn interactive_side(ran: &Ran) -> Option<String> {
     ))
 }
 
-fn polling_on_flash(ran: &Ran) -> Option<String> {
+fn polling_on_flash(ran: &RunResults) -> Option<String> {
     let [polling, requests, collecting] =
         ran.all(["polling", "requests", "collecting"].map(|series| (series, "dual", "flash")))?;
     let asked = PAPERS_LOSS_ON_FLASH * ran.cores();
@@ -225,7 +225,7 @@ fn polling_on_flash(ran: &Ran) -> Option<String> {
     ))
 }
 
-fn polling(ran: &Ran) -> Option<String> {
+fn polling(ran: &RunResults) -> Option<String> {
     let media = ["pcm", "flash", "hdd"];
     let [pcm, flash, disk] = ran.all(media.map(|medium| ("polling", "dual", medium)))?;
     Some(format!(
@@ -237,7 +237,7 @@ fn polling(ran: &Ran) -> Option<String> {
     ))
 }
 
-fn dual(ran: &Ran) -> Option<String> {
+fn dual(ran: &RunResults) -> Option<String> {
     let [completion, io, requests, missed] =
         ran.all(["completion", "io", "requests", "missed"].map(|series| (series, "dual", "pcm")))?;
     let computes = ran.computes();

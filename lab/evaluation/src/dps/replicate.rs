@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use crate::dual::{Report, computes, simulate};
+use crate::dual::{DualReport, computes, simulate};
 use punctual_sim::media::{Device, Medium};
 use punctual_sim::{Jobs, Release, Step, Task};
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, JobOutcome};
 
 use super::decide::{Decision, decide};
-use super::plan::{Planned, Source};
+use super::plan::{PlannedRun, Source};
 use super::rehearsal::rehearse;
 use super::setting::LIMIT;
 use super::{Ground, film, interactive};
@@ -48,7 +48,7 @@ const REHEARSAL: u64 = 1 << 32;
 
 /// A seed on one machine, with everything that its runs share.
 #[derive(Clone, Debug)]
-pub struct Place<'g> {
+pub struct SeededMachine<'g> {
     ground: &'g Ground,
     pub seed: u64,
     /// The flash, aged once and copied for each run.
@@ -57,12 +57,12 @@ pub struct Place<'g> {
     rehearsing: Vec<Task>,
 }
 
-impl<'g> Place<'g> {
+impl<'g> SeededMachine<'g> {
     /// Prepares the load and the flash that all runs with this seed share.
-    pub fn new(ground: &'g Ground, seed: u64) -> Place<'g> {
+    pub fn new(ground: &'g Ground, seed: u64) -> SeededMachine<'g> {
         let (media, jobs) = (&ground.media, ground.play.jobs);
         let pages = media.flash.geometry().logical_pages;
-        Place {
+        SeededMachine {
             ground,
             seed,
             flash: Device::new(&Medium::Flash(media.flash), media.page_bytes, seed),
@@ -75,7 +75,7 @@ impl<'g> Place<'g> {
     ///
     /// # Errors
     /// A message that names the seed, the run and the failure.
-    pub fn run(&self, planned: &Planned) -> Result<Run, String> {
+    pub fn run(&self, planned: &PlannedRun) -> Result<Run, String> {
         let Ground { machine, play, .. } = self.ground;
         let failed = |error: &dyn std::fmt::Display| format!("seed {}: {:?}: {error}", self.seed, planned.labels());
         let player = self.player(planned);
@@ -108,7 +108,7 @@ impl<'g> Place<'g> {
         })
     }
 
-    fn player(&self, planned: &Planned) -> Task {
+    fn player(&self, planned: &PlannedRun) -> Task {
         let pages = planned.cache.saturating_mul(self.ground.machine.cache_step_pages) as usize;
         let cache = NonZeroUsize::new(pages).unwrap_or(NonZeroUsize::MIN);
         let frames = film::frames(&self.ground.play, planned.film, self.ground.media.page_bytes, self.seed);
@@ -172,7 +172,7 @@ fn ask_players(step: &mut Step) {
 }
 
 fn series(
-    report: &Report,
+    report: &DualReport,
     period: Nanos,
     requests: &[usize],
     decision: &Decision,

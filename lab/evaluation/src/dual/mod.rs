@@ -33,7 +33,7 @@ use thiserror::Error;
 
 pub use list::{CoreListError, check_cores};
 pub use machine::DualMachine;
-pub use report::Report;
+pub use report::DualReport;
 
 /// Policy that decides where jobs run and how they wait for their I/O.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,15 +115,15 @@ pub fn simulate(
     tasks: &[Task],
     devices: Vec<Device>,
     limit: Time,
-) -> Result<Report, DualError> {
+) -> Result<DualReport, DualError> {
     machine.check()?;
     check_tasks(tasks, devices.len())?;
     let work = work(machine, management, tasks, devices)?;
     let mut simulation = Simulation::of(MachineModel::bare(&machine.name, machine.cores), work)?;
-    let mut report = Report {
+    let mut report = DualReport {
         interactive_jobs: vec![0; tasks.len()],
         unfinished: real_time(tasks).filter_map(|task| task.jobs.count()).sum(),
-        ..Report::default()
+        ..DualReport::default()
     };
     // Without real-time tasks, the run lasts until the limit.
     let mut until = limit;

@@ -7,7 +7,7 @@ use punctual_workload::JobOutcome;
 
 /// Times and counts of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct DualReport {
     /// End of the run: the end of the last real-time job, or the limit.
     pub ended: Time,
     /// Outcomes of real-time jobs in the order in which they ended.
@@ -34,11 +34,11 @@ pub struct Report {
     pub idle_while_ready: Nanos,
 }
 
-impl Report {
+impl DualReport {
     /// Fills in the figures that `machine` has at its end.
-    pub(super) fn of(self, machine: &Simulation<'_>) -> Report {
+    pub(super) fn of(self, machine: &Simulation<'_>) -> DualReport {
         let now = machine.now();
-        Report {
+        DualReport {
             ended: now,
             cores: machine.core_times(),
             computed: machine.worked(),

@@ -9,11 +9,12 @@
 //! the jobs of all seeds together keep the goal. The baseline is judged on the runs in which it was tuned, which
 //! favours it.
 //!
-//! **How many jobs.** One seed shows little: at 0.1 %, `Asked::judged` jobs have two or three late ones. So the jobs of
-//! all seeds are pooled, machine by machine: 30 seeds give 75 late jobs of 75,000 where exactly 0.1 % are late, and
-//! Wilson's interval at 95 % (E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
+//! **How many jobs.** One seed shows little: at 0.1 %, `LateShareGoal::judged` jobs have two or three late ones. So the
+//! jobs of all seeds are pooled, machine by machine: 30 seeds give 75 late jobs of 75,000 where exactly 0.1 % are late,
+//! and Wilson's interval at 95 % (E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
 //! Journal of the American Statistical Association 22(158), 1927) then reaches from 0.8 to 1.25 of that. The interval
-//! assumes independent jobs. Before the first judged job the estimate has `Asked::learning` jobs to learn the tail.
+//! assumes independent jobs. Before the first judged job the estimate has `LateShareGoal::learning` jobs to learn the
+//! tail.
 //!
 //! **Figures** of each machine and goal: `late`, the share of late jobs; `of-asked`, that share divided by the asked
 //! share, with its interval from `of-asked-low` to `of-asked-high`; `power`, the mean in watts; `power-of-tuned`, that
@@ -31,7 +32,7 @@ use punctual_workload::{Active, ControllerKind, Pace, TaskGoal};
 use crate::claims::judge;
 use crate::outcome::{Bars, Chart, Figure, Measure};
 use crate::parallel::in_order;
-use crate::qedb::{self, Clocking, PERIOD, Place, identify_ask, means, places};
+use crate::qedb::{self, Clocking, PERIOD, SeededSubject, identify_ask, means, places};
 use crate::samples::{Labels, Replication, Run, failures, labels};
 use crate::stats::Spread;
 use crate::{Experiment, ExperimentError, Outcome, Progress, Settings};
@@ -60,7 +61,7 @@ const SERIES: [&str; 8] = [
 ];
 
 /// A goal: the permitted share of late jobs.
-struct Asked {
+struct LateShareGoal {
     /// The share in percent, for labels.
     name: &'static str,
     share: f64,
@@ -70,20 +71,20 @@ struct Asked {
     judged: u64,
 }
 
-const ASKED: [Asked; 3] = [
-    Asked {
+const ASKED: [LateShareGoal; 3] = [
+    LateShareGoal {
         name: "0.1",
         share: 0.001,
         learning: 2500,
         judged: 2500,
     },
-    Asked {
+    LateShareGoal {
         name: "1",
         share: 0.01,
         learning: 500,
         judged: 500,
     },
-    Asked {
+    LateShareGoal {
         name: "5",
         share: 0.05,
         learning: 500,
@@ -111,7 +112,7 @@ const CORES: u32 = 3;
 
 /// Sums over the judged part of one run, or of many.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Seen {
+struct GoalSums {
     late: f64,
     jobs: f64,
     energy_j: f64,
@@ -121,10 +122,10 @@ struct Seen {
     steps: f64,
 }
 
-impl std::ops::Add for Seen {
-    type Output = Seen;
-    fn add(self, other: Seen) -> Seen {
-        Seen {
+impl std::ops::Add for GoalSums {
+    type Output = GoalSums;
+    fn add(self, other: GoalSums) -> GoalSums {
+        GoalSums {
             late: self.late + other.late,
             jobs: self.jobs + other.jobs,
             energy_j: self.energy_j + other.energy_j,
@@ -137,7 +138,7 @@ impl std::ops::Add for Seen {
 
 /// A run of one law with one goal.
 #[derive(Clone, Copy, Debug)]
-struct Planned {
+struct PlannedRun {
     goal: TaskGoal,
     /// Whether the law is the previous version's.
     before: bool,
@@ -146,7 +147,7 @@ struct Planned {
 }
 
 /// Sums of each planned run, of one seed or of all seeds; or an error message.
-type OfMachine = Result<Vec<Seen>, String>;
+type OfMachine = Result<Vec<GoalSums>, String>;
 
 /// Runs the plan on every machine with every seed.
 ///
@@ -190,14 +191,14 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
 }
 
 /// The runs of the goals, then those of the grid.
-fn plan() -> Vec<Planned> {
-    let goal = |asked: &Asked| Planned {
+fn plan() -> Vec<PlannedRun> {
+    let goal = |asked: &LateShareGoal| PlannedRun {
         goal: TaskGoal::Late(Share::clamped(asked.share)),
         before: false,
         learning: asked.learning,
         judged: asked.judged,
     };
-    let by_hand = |set_point: f64| Planned {
+    let by_hand = |set_point: f64| PlannedRun {
         goal: TaskGoal::Tardiness(set_point),
         before: true,
         learning: GRID_LEARNING,
@@ -211,11 +212,11 @@ fn carry_out(settings: &Settings, progress: Progress) -> Vec<OfMachine> {
     let places = places(settings);
     let seeds = settings.seeds().count();
     let plan = plan();
-    let machines: Vec<&Place> = places.iter().step_by(seeds).collect();
+    let machines: Vec<&SeededSubject> = places.iter().step_by(seeds).collect();
     let learnt = in_order(&machines, settings.workers(), |place| learn(place), &|count| {
         progress(&format!("learnt {count} of {} models", machines.len()));
     });
-    let runs: Vec<(usize, &Place)> = places.iter().enumerate().map(|(i, place)| (i / seeds, place)).collect();
+    let runs: Vec<(usize, &SeededSubject)> = places.iter().enumerate().map(|(i, place)| (i / seeds, place)).collect();
     let done = |count: usize| {
         progress(&format!(
             "{count} of {} replications, {} runs each",
@@ -223,7 +224,7 @@ fn carry_out(settings: &Settings, progress: Progress) -> Vec<OfMachine> {
             plan.len()
         ));
     };
-    let replicate = |(machine, place): &(usize, &Place)| -> OfMachine {
+    let replicate = |(machine, place): &(usize, &SeededSubject)| -> OfMachine {
         let model = learnt[*machine].as_ref().map_err(String::clone)?;
         plan.iter().map(|planned| judged(place, model, planned)).collect()
     };
@@ -233,7 +234,7 @@ fn carry_out(settings: &Settings, progress: Progress) -> Vec<OfMachine> {
 
 /// Adds up the runs of all seeds.
 fn pooled(seeds: &[OfMachine]) -> OfMachine {
-    let mut sum = vec![Seen::default(); plan().len()];
+    let mut sum = vec![GoalSums::default(); plan().len()];
     for seed in seeds {
         let seed = seed.as_ref().map_err(String::clone)?;
         sum.iter_mut().zip(seed).for_each(|(sum, seen)| *sum = *sum + *seen);
@@ -241,12 +242,12 @@ fn pooled(seeds: &[OfMachine]) -> OfMachine {
     Ok(sum)
 }
 
-fn failed(place: &Place, what: &str, error: &dyn std::fmt::Display) -> String {
+fn failed(place: &SeededSubject, what: &str, error: &dyn std::fmt::Display) -> String {
     format!("{}, seed {}: {what}: {error}", place.subject.machine.name, place.seed)
 }
 
 /// Learns the model that both laws are designed from: the job alone, every 200 ms.
-fn learn(place: &Place) -> Result<ModelDocument, String> {
+fn learn(place: &SeededSubject) -> Result<ModelDocument, String> {
     let ask = identify_ask(place.subject.job, place.seed);
     let mut request = qedb::request(place, &ask, Clocking::Law);
     request.scenario.control.pace = BEFORE;
@@ -256,7 +257,7 @@ fn learn(place: &Place) -> Result<ModelDocument, String> {
         .map_err(|error| failed(place, "identification", &error))
 }
 
-fn judged(place: &Place, model: &ModelDocument, planned: &Planned) -> Result<Seen, String> {
+fn judged(place: &SeededSubject, model: &ModelDocument, planned: &PlannedRun) -> Result<GoalSums, String> {
     let mut request = request(place, planned);
     request.controller = Some(ControllerSource::Model(model.clone()));
     let finished = punctual_scenario::run(&request, &mut |_| ControlFlow::Continue(()));
@@ -268,12 +269,12 @@ fn judged(place: &Place, model: &ModelDocument, planned: &Planned) -> Result<See
     Ok(seen(&report, (PERIOD * planned.learning).as_secs_f64(), lowest))
 }
 
-fn seen(report: &RunReport, from: f64, lowest_hz: u64) -> Seen {
+fn seen(report: &RunReport, from: f64, lowest_hz: u64) -> GoalSums {
     let jobs = report.jobs.iter().filter(|job| job.t_s > from);
     let late = jobs.clone().filter(|job| job.tardiness > 1.0).count();
     let since: Vec<_> = report.samples.iter().filter(|sample| sample.t_s > from).collect();
     let lowest = since.iter().filter(|sample| sample.clock_hz == Some(lowest_hz)).count();
-    Seen {
+    GoalSums {
         late: late as f64,
         jobs: jobs.count() as f64,
         energy_j: since.iter().filter_map(|sample| sample.energy_j).sum(),
@@ -284,7 +285,7 @@ fn seen(report: &RunReport, from: f64, lowest_hz: u64) -> Seen {
 }
 
 /// The request of a planned run, without a model.
-fn request(place: &Place, planned: &Planned) -> RunRequest {
+fn request(place: &SeededSubject, planned: &PlannedRun) -> RunRequest {
     let ask = qedb::Ask {
         interference: Some(qedb::Interference {
             mix: qedb::Mix(50),
@@ -317,7 +318,7 @@ fn replication(machine: String, seed: u64, seen: OfMachine) -> Replication {
         Err(failure) => replication.failures.push(failure),
         Ok(seen) => {
             let (goals, grid) = seen.split_at(ASKED.len());
-            let run = |(asked, seen): (&Asked, &Seen)| Run {
+            let run = |(asked, seen): (&LateShareGoal, &GoalSums)| Run {
                 labels: labels([("asked", asked.name)]),
                 settled_from: 0,
                 series: columns(asked.share, seen, grid),
@@ -329,10 +330,10 @@ fn replication(machine: String, seed: u64, seen: OfMachine) -> Replication {
 }
 
 /// The values of [`SERIES`] for one goal.
-fn columns(asked: f64, seen: &Seen, grid: &[Seen]) -> BTreeMap<String, Vec<Option<f64>>> {
-    let power = |seen: &Seen| seen.energy_j / seen.seconds;
-    let keeps = |(_, tried): &(&f64, &Seen)| tried.late <= asked * tried.jobs;
-    let by_power = |a: &(&f64, &Seen), b: &(&f64, &Seen)| power(a.1).total_cmp(&power(b.1));
+fn columns(asked: f64, seen: &GoalSums, grid: &[GoalSums]) -> BTreeMap<String, Vec<Option<f64>>> {
+    let power = |seen: &GoalSums| seen.energy_j / seen.seconds;
+    let keeps = |(_, tried): &(&f64, &GoalSums)| tried.late <= asked * tried.jobs;
+    let by_power = |a: &(&f64, &GoalSums), b: &(&f64, &GoalSums)| power(a.1).total_cmp(&power(b.1));
     let tuned = GRID.iter().zip(grid).filter(keeps).min_by(by_power);
     let [low, high] = wilson(seen.late, seen.jobs).map(|share| share / asked);
     let late = seen.late / seen.jobs;
@@ -411,7 +412,7 @@ fn of_run(machine: &str, run: &Run) -> Vec<Measure> {
 }
 
 fn figure(replications: &[Replication]) -> Figure {
-    let of = |asked: &Asked| {
+    let of = |asked: &LateShareGoal| {
         let wanted = labels([("asked", asked.name)]);
         let runs = replications
             .iter()

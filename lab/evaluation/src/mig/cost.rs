@@ -4,7 +4,7 @@
 //! lowest clock. Labels: `mechanism` (`replica`, `recreate`), `kib`.
 
 use punctual_allocation::mapping::{Configuration, Idle, Mapping, Move, MoveCost};
-use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, Simulated, StepCost};
+use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, PipelineSim, StepCost};
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_units::{Nanos, Time};
 
@@ -57,7 +57,7 @@ fn freeze_cycles(machine: &Mpsoc, cost: MoveCost, bytes: u64, seed: u64) -> Resu
         boost: false,
     };
     let ground = (cores, Idle::AlwaysOn, machine.thermal);
-    let mut simulated = Simulated::new(pipeline, ground, mechanism, &start, 10.0, seed);
+    let mut simulated = PipelineSim::new(pipeline, ground, mechanism, &start, 10.0, seed);
     simulated.run_until(Time::ZERO + Nanos::from_millis(50));
     let moved = Move {
         stage: 1,

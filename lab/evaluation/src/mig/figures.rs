@@ -10,7 +10,7 @@ use crate::stats::{Spread, mean};
 
 /// The charts of `parts`.
 pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
-    let seen = &Seen(replications);
+    let seen = &MigrationRuns(replications);
     let of = |part: &Part| -> Vec<(&str, Chart)> {
         match part {
             Part::Cost => vec![(
@@ -66,9 +66,9 @@ pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
     all.collect()
 }
 
-struct Seen<'r>(&'r [Replication]);
+struct MigrationRuns<'r>(&'r [Replication]);
 
-impl Seen<'_> {
+impl MigrationRuns<'_> {
     /// A series of the first replication: curves show a single replication.
     fn series(&self, labels: &Labels, series: &str) -> Vec<Option<f64>> {
         let run = self
@@ -100,7 +100,7 @@ fn curves(unit: &str, length: f64, curves: Vec<Curve>) -> Chart {
     }
 }
 
-fn costs(seen: &Seen) -> Chart {
+fn costs(seen: &MigrationRuns) -> Chart {
     let curve = |mechanism: &str| Curve {
         name: mechanism.into(),
         points: cost::KIB
@@ -114,7 +114,7 @@ fn costs(seen: &Seen) -> Chart {
     )
 }
 
-fn daemons(seen: &Seen, series: &str) -> Chart {
+fn daemons(seen: &MigrationRuns, series: &str) -> Chart {
     let curve = |tasks: u64| Curve {
         name: format!("{tasks} tasks"),
         points: overhead::HERTZ
@@ -129,7 +129,7 @@ fn daemons(seen: &Seen, series: &str) -> Chart {
     curves("Hz", 100.0, overhead::TASKS.map(curve).to_vec())
 }
 
-fn watts(seen: &Seen, idle: Idle) -> Chart {
+fn watts(seen: &MigrationRuns, idle: Idle) -> Chart {
     let curve = |cores: Option<usize>| {
         let watts = seen.series(&map::curve_labels(cores, idle), "watts");
         let points = watts
@@ -148,7 +148,7 @@ fn watts(seen: &Seen, idle: Idle) -> Chart {
     )
 }
 
-fn energy(seen: &Seen) -> Chart {
+fn energy(seen: &MigrationRuns) -> Chart {
     let bars = |transition: (usize, usize)| Bars {
         name: format!("{} to {} cores", transition.0, transition.1),
         values: map::MHZ
@@ -164,7 +164,7 @@ fn energy(seen: &Seen) -> Chart {
     }
 }
 
-fn late(seen: &Seen) -> Chart {
+fn late(seen: &MigrationRuns) -> Chart {
     let curve = |transition: (usize, usize)| Curve {
         name: format!("{} to {} cores", transition.0, transition.1),
         points: queues::SLOTS
@@ -179,7 +179,7 @@ fn late(seen: &Seen) -> Chart {
     curves("frames", 20.0, map::TRANSITIONS.map(curve).to_vec())
 }
 
-fn levels(seen: &Seen) -> Chart {
+fn levels(seen: &MigrationRuns) -> Chart {
     let names = [
         ("q1", "behind the low-pass filter"),
         ("q2", "before a band-pass filter"),
@@ -201,7 +201,7 @@ fn levels(seen: &Seen) -> Chart {
     curves("ms", 150.0, names.map(curve).to_vec())
 }
 
-fn checkpoints(seen: &Seen) -> Chart {
+fn checkpoints(seen: &MigrationRuns) -> Chart {
     Chart::Bars {
         groups: overhead::NAMES.map(String::from).to_vec(),
         bars: vec![Bars {
@@ -213,7 +213,7 @@ fn checkpoints(seen: &Seen) -> Chart {
     }
 }
 
-fn policy_bars(seen: &Seen, stays: &[&str], policies: &[&str], series: &str) -> Chart {
+fn policy_bars(seen: &MigrationRuns, stays: &[&str], policies: &[&str], series: &str) -> Chart {
     let bars = |policy: &&str| Bars {
         name: policy.to_string(),
         values: stays

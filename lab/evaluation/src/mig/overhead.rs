@@ -4,7 +4,7 @@
 //! core at the lowest clock. Labels of checkpoints: `task`. The same frames run with and without a checkpoint.
 
 use punctual_allocation::mapping::{Configuration, Idle};
-use punctual_mpsoc::{Daemon, MigrationModel, Mpsoc, PipelineReport, Simulated};
+use punctual_mpsoc::{Daemon, MigrationModel, Mpsoc, PipelineReport, PipelineSim};
 use punctual_units::{Nanos, Time};
 
 use super::radio::{TASK_BYTES, WORKERS, mapping, radio_of};
@@ -105,7 +105,7 @@ fn simulate(
     };
     let ground = (cores, Idle::AlwaysOn, machine.thermal);
     let pipeline = radio_of(WORKERS, 14, TASK_BYTES, 0.0, more)?;
-    let mut simulated = Simulated::new(pipeline, ground, mechanism, start, 450.0, seed).with_daemons(daemons);
+    let mut simulated = PipelineSim::new(pipeline, ground, mechanism, start, 450.0, seed).with_daemons(daemons);
     simulated.run_until(Time::ZERO + SPAN);
     Ok(simulated.report())
 }

@@ -11,7 +11,7 @@
 use punctual_allocation::mapping::{
     ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, MappingTable, MoveCost, Problem, Search, thermal,
 };
-use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, Simulated, StepCost};
+use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, PipelineSim, StepCost};
 use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
 use punctual_units::{Hertz, Nanos, Time};
 use rand::{RngExt, SeedableRng};
@@ -129,14 +129,14 @@ impl Ground {
         Ok(&row.configuration)
     }
 
-    fn begin(&self, start: &Configuration, idle: Idle, fps: f64) -> Simulated {
+    fn begin(&self, start: &Configuration, idle: Idle, fps: f64) -> PipelineSim {
         let mechanism = MigrationModel {
             cost: COST,
             transfer: Nanos::ZERO,
             boost: true,
         };
         let ground = (self.problem.cores().clone(), idle, self.thermal);
-        let mut simulated = Simulated::new(self.pipeline.clone(), ground, mechanism, start, fps, self.seed);
+        let mut simulated = PipelineSim::new(self.pipeline.clone(), ground, mechanism, start, fps, self.seed);
         // Runs until the queues are full, and discards the statistics of that time.
         simulated.run_until(Time::ZERO + Nanos::from_secs_f64(400.0 / fps));
         simulated.forget();

@@ -6,7 +6,7 @@
 //! a larger state (label `demodulator`: its size in KiB; queues of [`ENOUGH`] frames).
 
 use punctual_allocation::mapping::{Idle, Move};
-use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, Simulated};
+use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, PipelineSim};
 use punctual_units::{Nanos, Time};
 
 use super::Part;
@@ -134,7 +134,7 @@ fn simulate(
     (from, to): (usize, usize),
     pipeline: PipelineModel,
     seed: u64,
-) -> Result<(Simulated, Trace, usize), String> {
+) -> Result<(PipelineSim, Trace, usize), String> {
     let cores = machine.with_clocks(&machine.even_grid(machine.grid_steps[0]));
     let idle = Idle::AlwaysOn;
     let problem = problem(WORKERS, cores.clone(), idle)?;
@@ -146,7 +146,7 @@ fn simulate(
         boost: false,
     };
     let ground = (cores, idle, machine.thermal);
-    let mut simulated = Simulated::new(pipeline, ground, mechanism, &start, fps(from), seed);
+    let mut simulated = PipelineSim::new(pipeline, ground, mechanism, &start, fps(from), seed);
     simulated.run_until(Time::ZERO + BEFORE - SAMPLED * TRACE_BEFORE);
     simulated.forget();
     let mut trace = Trace::default();
@@ -164,7 +164,7 @@ fn simulate(
 struct Trace([Vec<Option<f64>>; 4]);
 
 impl Trace {
-    fn follow(&mut self, simulated: &mut Simulated, samples: u64) {
+    fn follow(&mut self, simulated: &mut PipelineSim, samples: u64) {
         for _ in 0..samples {
             simulated.run_until(simulated.now() + SAMPLED);
             let levels = simulated.levels();

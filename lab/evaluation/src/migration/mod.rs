@@ -11,8 +11,8 @@ use punctual_os::LinuxOs;
 use punctual_pipelines::linux::{
     Handover, Mechanism, MoveError, Pinned, Pipeline, PipelineError, PipelineOptions, Supervisor, told,
 };
-use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
-use punctual_radio::stages::Load;
+use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, TurnResult, WhenFull, erase};
+use punctual_radio::stages::WorkStage;
 use punctual_units::{Clock, Nanos, percentile};
 use serde::Serialize;
 
@@ -152,7 +152,7 @@ fn start(state_bytes: usize) -> Result<Pipeline, MigrationError> {
         tag: state_bytes.to_string(),
         ..PipelineOptions::default()
     };
-    let body = move |name: &str| (name == WORK).then(|| erase(Load::new(state_bytes, 0)));
+    let body = move |name: &str| (name == WORK).then(|| erase(WorkStage::new(state_bytes, 0)));
     Ok(Pipeline::start(graph, &options, Arc::new(body))?)
 }
 
@@ -276,9 +276,9 @@ fn feed(mut source: Pinned, period: Nanos) -> Result<(), Failure> {
         LinuxOs.sleep_until(next);
         next = next + period;
         match source.turn(body.as_mut()) {
-            Turn::Ended | Turn::ShutOut => return Ok(()),
-            Turn::Failed(why) => return Err(why),
-            Turn::Stepped | Turn::Wait => {}
+            TurnResult::Ended | TurnResult::ShutOut => return Ok(()),
+            TurnResult::Failed(why) => return Err(why),
+            TurnResult::Stepped | TurnResult::Wait => {}
         }
     }
 }

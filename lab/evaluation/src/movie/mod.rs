@@ -34,7 +34,7 @@ use serde::Serialize;
 
 use self::player::{Film, Performance, Player, Source};
 pub use self::report::{ArmSummary, MovieReport};
-use crate::beside::{Begin, Beside, BesideError, Counted, Kept, Medium, Place};
+use crate::beside::{Begin, BesideError, Effort, LoadedMachine, Medium, Place, ReservedCore};
 
 /// Parameters of the film, and of the load beside it.
 #[derive(Clone, Debug, Serialize)]
@@ -133,7 +133,7 @@ pub struct Run {
     pub take_back: Vec<Nanos>,
     /// Work of the background load during the run.
     #[serde(flatten)]
-    pub counted: Counted,
+    pub counted: Effort,
     /// Costs of lending, as measured before the run; exclusive arms only.
     pub lending: Option<LendingMeasured>,
     /// Whether the player in fact had an exclusive core.
@@ -165,7 +165,7 @@ struct Stage<'p> {
     film: Film,
     /// Path of the film's copy in shared memory, for mapping.
     memory: PathBuf,
-    beside: Beside,
+    beside: LoadedMachine,
 }
 
 impl<'p> Stage<'p> {
@@ -175,7 +175,7 @@ impl<'p> Stage<'p> {
             plan,
             film: Film::record(&place.folder.join("movie"), plan.frame_bytes, plan.file_bytes)?,
             memory: place.folder_in(Path::new(SHARED_MEMORY)).join("mapped"),
-            beside: Beside::start(place, plan.hogs_per_core, plan.busy_disk)?,
+            beside: LoadedMachine::start(place, plan.hogs_per_core, plan.busy_disk)?,
         })
     }
 
@@ -188,7 +188,7 @@ impl<'p> Stage<'p> {
             kept.map_err(|refusal| told.push(format!("no exclusive core: {refusal}")))
                 .ok()
         });
-        let tenancy = kept.as_ref().and_then(Kept::tenancy);
+        let tenancy = kept.as_ref().and_then(ReservedCore::tenancy);
         let _observer = Observer::start(tenancy.iter().map(Tenancy::accountant).collect());
         let exclusive = kept.as_ref().map(|kept| &kept.core);
         let place = || match (exclusive, arm) {
@@ -216,7 +216,7 @@ impl<'p> Stage<'p> {
         told.extend(obtained);
         told.extend(played.trouble);
         told.push(self.beside.disk_told(&counted));
-        let explained = |frame: &player::Played| {
+        let explained = |frame: &player::FrameInstants| {
             let gap = |overrun| self.beside.explains(overrun, frame.released, frame.finished);
             // In the fair class the player may run on any core, so the probe of one core cannot explain its delays.
             arm != Arm::Fair && frame.overrun.is_some_and(gap)

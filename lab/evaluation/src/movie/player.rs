@@ -245,7 +245,7 @@ pub(super) struct Player<'s> {
 }
 
 /// Instants of one frame.
-pub(super) struct Played {
+pub(super) struct FrameInstants {
     pub(super) released: Time,
     woken: Time,
     read: Option<Time>,
@@ -254,7 +254,7 @@ pub(super) struct Played {
     pub(super) overrun: Option<Nanos>,
 }
 
-impl Played {
+impl FrameInstants {
     pub(super) fn told(&self, explained: bool) -> Frame {
         Frame {
             woken: self.woken.since(self.released),
@@ -269,7 +269,7 @@ impl Played {
 /// Measurements of a performance.
 #[derive(Default)]
 pub(super) struct Performance {
-    pub(super) frames: Vec<Played>,
+    pub(super) frames: Vec<FrameInstants>,
     pub(super) wrong: u32,
     pub(super) cpu: Nanos,
     pub(super) lending: Account,
@@ -306,7 +306,7 @@ impl Player<'_> {
             }
             let finished = LinuxOs.now();
             let overrun = finished.since(released).saturating_sub(self.deadline);
-            played.frames.push(Played {
+            played.frames.push(FrameInstants {
                 released,
                 woken,
                 read,

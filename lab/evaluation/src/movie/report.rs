@@ -127,7 +127,7 @@ fn alone(runs: &[Run], repetition: u32) -> Option<&Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beside::Counted;
+    use crate::beside::Effort;
 
     fn run(arm: Arm, repetition: u32, player_ms: u64, finished_ms: &[u64]) -> Run {
         let frame = |ms: &u64| Frame {
@@ -144,9 +144,9 @@ mod tests {
             wrong: 0,
             player_cpu: Nanos::from_millis(player_ms),
             lent: Nanos::from_millis(500),
-            counted: Counted {
+            counted: Effort {
                 window: Nanos::from_secs(1),
-                ..Counted::default()
+                ..Effort::default()
             },
             lending: None,
             take_back: Vec::new(),

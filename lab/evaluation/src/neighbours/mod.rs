@@ -36,7 +36,7 @@ use serde::Serialize;
 
 pub use snapshot::{Difference, Snapshot};
 pub use strangers::Stranger;
-use strangers::{Crowd, Done, Hog, Looping};
+use strangers::{Crowd, Hog, LoopCounts, Looping};
 
 use crate::stats::median;
 
@@ -47,7 +47,7 @@ const ASKED_EVERY: Duration = Duration::from_millis(100);
 
 /// Configuration of a comparison.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct NeighboursPlan {
     /// The exclusive tasks; their duration must be that of each arm.
     pub request: RunRequest,
     /// Duration of each arm.
@@ -198,7 +198,7 @@ pub enum NeighboursError {
 /// # Errors
 /// [`NeighboursError`]; the machine has been restored.
 pub fn compare(
-    plan: &Plan,
+    plan: &NeighboursPlan,
     watch: &mut dyn FnMut(&str) -> ControlFlow<()>,
 ) -> Result<NeighboursReport, NeighboursError> {
     let folder = tempfile::tempdir()?;
@@ -255,7 +255,7 @@ pub fn compare(
 }
 
 struct Bench<'b> {
-    plan: &'b Plan,
+    plan: &'b NeighboursPlan,
     strangers: Vec<Stranger>,
     folder: &'b Path,
     cores: Vec<CoreId>,
@@ -267,11 +267,11 @@ struct Bench<'b> {
 
 /// Work that was done up to an instant.
 #[derive(Clone, Debug)]
-struct Tally {
+struct WorkTally {
     at: punctual_units::Time,
     own: Nanos,
     hogs: Nanos,
-    loops: Vec<Done>,
+    loops: Vec<LoopCounts>,
 }
 
 impl Bench<'_> {
@@ -305,7 +305,7 @@ impl Bench<'_> {
             loops.iter().try_for_each(|program| group.take(program.pid()))?;
         }
         std::thread::sleep(SETTLE);
-        let tally = || Tally {
+        let tally = || WorkTally {
             at: LinuxOs.now(),
             own: own_core_time(),
             hogs: hogs.iter().map(Hog::used).sum(),
@@ -494,7 +494,7 @@ struct Gathering {
 }
 
 impl Gathering {
-    fn make(plan: &Plan, folder: &Path, journal: &Journal) -> Result<Gathering, NeighboursError> {
+    fn make(plan: &NeighboursPlan, folder: &Path, journal: &Journal) -> Result<Gathering, NeighboursError> {
         let groups = (0..plan.groups).map(|group| Group::make(journal, &group.to_string()));
         let groups: Vec<Group> = groups.collect::<Result<_, _>>()?;
         let folders: Vec<PathBuf> = groups.iter().map(|group| group.folder.clone()).collect();

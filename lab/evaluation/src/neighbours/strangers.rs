@@ -98,7 +98,7 @@ impl Stranger {
 
 /// Counts of a program in a loop, since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct LoopCounts {
     /// Number of successful runs.
     pub runs: u64,
     pub failed: u64,
@@ -106,10 +106,10 @@ pub struct Done {
     pub used: Nanos,
 }
 
-impl std::ops::Sub for Done {
-    type Output = Done;
-    fn sub(self, earlier: Done) -> Done {
-        Done {
+impl std::ops::Sub for LoopCounts {
+    type Output = LoopCounts;
+    fn sub(self, earlier: LoopCounts) -> LoopCounts {
+        LoopCounts {
             runs: self.runs - earlier.runs,
             failed: self.failed - earlier.failed,
             used: self.used.saturating_sub(earlier.used),
@@ -120,13 +120,13 @@ impl std::ops::Sub for Done {
 /// A shell in a session of its own that runs a script until this is dropped. Scripts also end after this process has
 /// ended.
 #[derive(Debug)]
-struct Detached {
+struct DetachedShell {
     pid: i32,
 }
 
-impl Detached {
+impl DetachedShell {
     /// Starts the shell through a parent that ends at once, so that the shell is no child of this process.
-    fn start(script: &str, folder: &Path) -> io::Result<Detached> {
+    fn start(script: &str, folder: &Path) -> io::Result<DetachedShell> {
         let number = folder.join("pid");
         let _ = fs::remove_file(&number);
         let told = format!("echo $$ >pid.new; mv pid.new pid; {script}");
@@ -141,7 +141,7 @@ impl Detached {
         loop {
             let told = fs::read_to_string(&number).unwrap_or_default();
             if let Ok(pid) = told.trim().parse() {
-                return Ok(Detached { pid });
+                return Ok(DetachedShell { pid });
             }
             if since.elapsed() > PATIENCE {
                 return Err(io::Error::other(
@@ -153,7 +153,7 @@ impl Detached {
     }
 }
 
-impl Drop for Detached {
+impl Drop for DetachedShell {
     fn drop(&mut self) {
         // SAFETY: the call takes plain numbers; the shell leads a session, and so a process group, of its own.
         unsafe { libc::kill(-self.pid, libc::SIGKILL) };
@@ -168,7 +168,7 @@ impl Drop for Detached {
 #[derive(Debug)]
 pub struct Looping {
     folder: PathBuf,
-    shell: Detached,
+    shell: DetachedShell,
 }
 
 impl Looping {
@@ -189,7 +189,7 @@ impl Looping {
         }
         Ok(Looping {
             folder: folder.to_owned(),
-            shell: Detached::start(&script, folder)?,
+            shell: DetachedShell::start(&script, folder)?,
         })
     }
 
@@ -199,12 +199,12 @@ impl Looping {
     }
 
     /// Counts since the start.
-    pub fn done(&self) -> Done {
+    pub fn done(&self) -> LoopCounts {
         let lines = |file: &str| {
             let text = fs::read(self.folder.join(file)).unwrap_or_default();
             text.iter().filter(|byte| **byte == b'\n').count() as u64
         };
-        Done {
+        LoopCounts {
             runs: lines("runs"),
             failed: lines("failures"),
             used: core_time(self.pid(), 16),
@@ -222,7 +222,7 @@ impl Looping {
 
 /// A CPU-bound program that never sleeps.
 #[derive(Debug)]
-pub struct Hog(Detached);
+pub struct Hog(DetachedShell);
 
 impl Hog {
     /// Starts a program; the shell executes the commands `first` before.
@@ -232,7 +232,7 @@ impl Hog {
     pub fn start(folder: &Path, first: &str) -> io::Result<Hog> {
         fs::create_dir_all(folder)?;
         let own = std::process::id();
-        Detached::start(&format!("{first}while kill -0 {own}; do :; done"), folder).map(Hog)
+        DetachedShell::start(&format!("{first}while kill -0 {own}; do :; done"), folder).map(Hog)
     }
 
     /// Process id of the shell.
@@ -258,7 +258,7 @@ fn core_time(pid: i32, first: usize) -> Nanos {
 /// Programs that sleep, because a shared machine has thousands of threads, most of which have nothing to do.
 #[derive(Debug)]
 pub struct Crowd {
-    shell: Detached,
+    shell: DetachedShell,
 }
 
 impl Crowd {
@@ -276,7 +276,7 @@ impl Crowd {
             groups.join(" ")
         );
         let crowd = Crowd {
-            shell: Detached::start(&script, folder)?,
+            shell: DetachedShell::start(&script, folder)?,
         };
         let since = Instant::now();
         while !folder.join("started").exists() {
@@ -312,7 +312,7 @@ mod tests {
             return eprintln!("skipped: {why}");
         }
         let looping = Looping::start(Stranger::Link, folder.path(), "").unwrap();
-        let after = |what: &str, condition: &dyn Fn(&Done) -> bool| {
+        let after = |what: &str, condition: &dyn Fn(&LoopCounts) -> bool| {
             punctual_testing::wait_for(
                 || format!("{what}: {:?}", looping.done()),
                 || condition(&looping.done()).then_some(()),

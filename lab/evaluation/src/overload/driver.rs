@@ -14,7 +14,7 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use punctual_os::LinuxOs;
 use punctual_server::resp::reply::ReplyParser;
-use punctual_server::resp::{Bounds, Value, Version, Writer};
+use punctual_server::resp::{Bounds, Reply, Resp, Writer};
 use punctual_units::{Clock, Nanos, Time};
 
 /// Size of the buffer of one read, in bytes.
@@ -33,7 +33,7 @@ pub enum Manner {
 
 /// Parameters of a load.
 #[derive(Clone, Debug)]
-pub struct Load {
+pub struct OfferedLoad {
     /// Words of the command.
     pub command: Vec<Vec<u8>>,
     /// Whether a request states its remaining time: `DEADLINE MS COMMAND ..`.
@@ -52,7 +52,7 @@ pub struct Load {
 
 /// Counts of the requests of a load by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct LoadCounts {
     /// Number of requests that were due.
     pub offered: u64,
     /// Number of requests answered in time.
@@ -71,9 +71,9 @@ pub struct Tally {
     pub error: Option<String>,
 }
 
-impl Tally {
+impl LoadCounts {
     /// Adds the counts of `other`.
-    pub fn add(&mut self, other: Tally) {
+    pub fn add(&mut self, other: LoadCounts) {
         self.offered += other.offered;
         self.timely += other.timely;
         self.late += other.late;
@@ -85,10 +85,10 @@ impl Tally {
     }
 
     /// Counts the answer to a request that was due at `at`.
-    fn answered(&mut self, at: Time, now: Time, deadline: Nanos, reply: &Value) {
+    fn answered(&mut self, at: Time, now: Time, deadline: Nanos, reply: &Reply) {
         match reply {
-            Value::Error(text) if text.starts_with("LATE ") => self.refused += 1,
-            Value::Error(text) => self.fail(text),
+            Reply::Error(text) if text.starts_with("LATE ") => self.refused += 1,
+            Reply::Error(text) => self.fail(text),
             _ => {
                 let delay = now.since(at);
                 self.delays_us.push(u32::try_from(delay.0 / 1_000).unwrap_or(u32::MAX));
@@ -160,8 +160,8 @@ impl Client {
     ///
     /// # Errors
     /// The error of poll.
-    pub fn offer(&mut self, load: &Load) -> io::Result<Tally> {
-        let mut tally = Tally::default();
+    pub fn offer(&mut self, load: &OfferedLoad) -> io::Result<LoadCounts> {
+        let mut tally = LoadCounts::default();
         let mut events = Events::with_capacity(1024);
         let mut waiting: VecDeque<Time> = VecDeque::new();
         let mut random = load.seed;
@@ -219,19 +219,19 @@ impl Client {
         Ok(tally)
     }
 
-    fn ask(&mut self, place: usize, at: Time, load: &Load, tally: &mut Tally) {
+    fn ask(&mut self, place: usize, at: Time, load: &OfferedLoad, tally: &mut LoadCounts) {
         let connection = &mut self.connections[place];
         connection.asked = Some(at);
         self.under_way += 1;
         let left = (at + load.deadline).since(LinuxOs.now()).0 / 1_000_000;
         let told = [b"DEADLINE".to_vec(), left.max(1).to_string().into_bytes()];
         let told = load.tells.then_some(told).into_iter().flatten();
-        let words: Vec<Value> = told.chain(load.command.iter().cloned()).map(Value::Bulk).collect();
-        Writer::new(&mut connection.out, Version::Two).value(&Value::Array(words));
+        let words: Vec<Reply> = told.chain(load.command.iter().cloned()).map(Reply::Bulk).collect();
+        Writer::new(&mut connection.out, Resp::Two).value(&Reply::Array(words));
         self.send(place, tally);
     }
 
-    fn send(&mut self, place: usize, tally: &mut Tally) {
+    fn send(&mut self, place: usize, tally: &mut LoadCounts) {
         let connection = &mut self.connections[place];
         while !connection.out.is_empty() {
             match connection.stream.write(&connection.out) {
@@ -242,7 +242,7 @@ impl Client {
         }
     }
 
-    fn read(&mut self, place: usize, load: &Load, tally: &mut Tally) {
+    fn read(&mut self, place: usize, load: &OfferedLoad, tally: &mut LoadCounts) {
         loop {
             let connection = &mut self.connections[place];
             match connection.stream.read(&mut self.scratch) {
@@ -266,7 +266,7 @@ impl Client {
     }
 
     /// Ends a connection that was closed or failed, and counts its request as failed.
-    fn lose(&mut self, place: usize, why: &str, tally: &mut Tally) {
+    fn lose(&mut self, place: usize, why: &str, tally: &mut LoadCounts) {
         let connection = &mut self.connections[place];
         connection.out.clear();
         if connection.asked.take().is_some() {
@@ -280,7 +280,7 @@ impl Client {
 
 /// Timeout of the next wait for events. The kernel's wait ends at whole milliseconds, so it may miss a request's
 /// instant: a thread with an exclusive core polls instead.
-fn pause(load: &Load, next: Time, end: Time, now: Time) -> Duration {
+fn pause(load: &OfferedLoad, next: Time, end: Time, now: Time) -> Duration {
     const TICK: Nanos = Nanos::from_millis(1);
     let ahead = next.min(end).since(now);
     match () {
@@ -336,8 +336,8 @@ mod tests {
         address
     }
 
-    fn load(manner: Manner, deadline: Nanos) -> Load {
-        Load {
+    fn load(manner: Manner, deadline: Nanos) -> OfferedLoad {
+        OfferedLoad {
             command: vec![b"GET".to_vec(), b"a".to_vec()],
             tells: true,
             manner,
@@ -382,9 +382,9 @@ mod tests {
         let tally = client.offer(&load(Manner::Open(1000.0), Nanos::ZERO)).expect("events");
         assert_eq!((tally.timely, tally.failed, tally.refused), (0, 0, 0), "{tally:?}");
         assert_eq!(tally.offered, tally.late + tally.unsent, "{tally:?}");
-        let mut tally = Tally::default();
+        let mut tally = LoadCounts::default();
         for ended in [1_000, 1_001] {
-            tally.answered(Time(0), Time(ended * 1_000), Nanos::from_millis(1), &Value::Null);
+            tally.answered(Time(0), Time(ended * 1_000), Nanos::from_millis(1), &Reply::Null);
         }
         assert_eq!((tally.timely, tally.late, tally.delays_us), (1, 1, vec![1_000, 1_001]));
     }

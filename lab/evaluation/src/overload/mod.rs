@@ -17,11 +17,11 @@ pub mod servers;
 use std::io;
 use std::path::PathBuf;
 
-use driver::{Client, Load, Manner, Tally};
+use driver::{Client, LoadCounts, Manner, OfferedLoad};
 use punctual_platform::linux::thread::{allowed_cores, pin_to};
 use punctual_units::{Nanos, percentile};
 use serde::Serialize;
-use servers::{Asker, COMMAND, Kind, Server, redis_benchmark, version};
+use servers::{Asker, COMMAND, Server, ServerKind, redis_benchmark, version};
 
 /// Number of clients that wait for their answers, in the measurement of the unloaded throughput.
 const UNLOADED: usize = 16;
@@ -30,7 +30,7 @@ const CHECKED: u32 = 5_000;
 
 /// Configuration of a comparison.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct OverloadPlan {
     /// Path of the `punctual` program.
     pub program: PathBuf,
     /// Number of connections to each server.
@@ -51,7 +51,7 @@ pub struct Plan {
 
 /// Result of a comparison.
 #[derive(Clone, Debug, Serialize)]
-pub struct Measured {
+pub struct OverloadResult {
     /// Number of connections to each server.
     pub connections: usize,
     /// Time within which a request must be answered, in milliseconds.
@@ -128,14 +128,14 @@ pub struct Cell {
 struct Subject {
     server: Server,
     row: Row,
-    tallies: Vec<Tally>,
+    tallies: Vec<LoadCounts>,
 }
 
 /// Runs the comparison; reports progress to `note`.
 ///
 /// # Errors
 /// The error of starting a server, or of a socket.
-pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured> {
+pub fn overload(plan: &OverloadPlan, note: &mut dyn FnMut(&str)) -> io::Result<OverloadResult> {
     let cores = allowed_cores();
     // The driver has a core of its own, so that its cost affects no server.
     let (for_servers, for_driver) = match cores.split_last() {
@@ -148,21 +148,21 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
     // Servers inherit the affinity of this thread.
     pin(&for_servers)?;
     let (mut servers, mut left_out) = (Vec::new(), Vec::new());
-    for kind in Kind::ALL {
+    for kind in ServerKind::ALL {
         let version = match kind.program() {
             None => Some(env!("CARGO_PKG_VERSION").to_owned()),
             Some((program, argument)) => version(program, argument),
         };
         let redis = servers
             .iter()
-            .find(|(server, _): &&(Server, String)| server.kind == Kind::Redis);
+            .find(|(server, _): &&(Server, String)| server.kind == ServerKind::Redis);
         let redis = redis.map(|(server, _)| server.address);
         let server = match (kind, version, redis) {
-            (Kind::Ours, Some(version), _) => {
+            (ServerKind::Ours, Some(version), _) => {
                 Some((Server::ours(&plan.program, folder.path(), plan.connections)?, version))
             }
-            (Kind::Redis, Some(version), _) => Some((Server::redis(folder.path(), plan.connections)?, version)),
-            (Kind::Haproxy, Some(version), Some(redis)) => {
+            (ServerKind::Redis, Some(version), _) => Some((Server::redis(folder.path(), plan.connections)?, version)),
+            (ServerKind::Haproxy, Some(version), Some(redis)) => {
                 Some((Server::haproxy(folder.path(), redis, plan.connections)?, version))
             }
             _ => None,
@@ -180,7 +180,7 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
     for (server, version) in servers {
         note(&format!("{}: records, and what is served unloaded", server.kind.name()));
         // HAProxy forwards to the same Redis, so the records are there already.
-        let before = subjects.last().filter(|_| server.kind == Kind::Haproxy);
+        let before = subjects.last().filter(|_| server.kind == ServerKind::Haproxy);
         let (records, work) = match before.map(|subject| &subject.row) {
             Some(redis) => (redis.records, Nanos((redis.work_us * 1e3) as u64)),
             None => Asker::connect(server.address)?.work(plan.work)?,
@@ -200,7 +200,7 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
                     plan.rounds
                 ));
                 let rate = multiple * subject.row.unloaded_per_s;
-                let load = Load {
+                let load = OfferedLoad {
                     length: plan.length,
                     seed: plan.seed + u64::from(round) * 1_000 + number as u64,
                     ..load(plan, subject.server.kind, Manner::Open(rate), has_own)
@@ -219,7 +219,7 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
             .collect();
         row
     });
-    Ok(Measured {
+    Ok(OverloadResult {
         connections: plan.connections,
         deadline_ms: plan.deadline.as_millis_f64(),
         cores: [for_servers, for_driver].map(|cores| cores.iter().map(|core| core.index()).collect()),
@@ -229,10 +229,10 @@ pub fn overload(plan: &Plan, note: &mut dyn FnMut(&str)) -> io::Result<Measured>
     })
 }
 
-fn load(plan: &Plan, kind: Kind, manner: Manner, spins: bool) -> Load {
-    Load {
+fn load(plan: &OverloadPlan, kind: ServerKind, manner: Manner, spins: bool) -> OfferedLoad {
+    OfferedLoad {
         command: COMMAND.iter().map(|word| word.as_bytes().to_vec()).collect(),
-        tells: kind == Kind::Ours,
+        tells: kind == ServerKind::Ours,
         manner,
         length: Nanos(plan.length.0 / 2),
         deadline: plan.deadline,
@@ -243,14 +243,14 @@ fn load(plan: &Plan, kind: Kind, manner: Manner, spins: bool) -> Load {
 
 /// Measures the unloaded throughput of a server with `records` records, whose requests take `work`.
 fn unloaded(
-    plan: &Plan,
+    plan: &OverloadPlan,
     server: Server,
     version: String,
     (records, work): (usize, Nanos),
     spins: bool,
 ) -> io::Result<Subject> {
     let one = load(plan, server.kind, Manner::Closed(1), spins);
-    let per_s = |tally: &Tally, load: &Load| (tally.timely + tally.late) as f64 / load.length.as_secs_f64();
+    let per_s = |tally: &LoadCounts, load: &OfferedLoad| (tally.timely + tally.late) as f64 / load.length.as_secs_f64();
     let alone = Client::connect(server.address, 1)?.offer(&one)?;
     let benchmark = redis_benchmark(server.address, CHECKED);
     let one_at_a_time = Check {
@@ -259,7 +259,7 @@ fn unloaded(
         redis_benchmark_per_s: benchmark.map(|(per_s, _)| per_s),
         redis_benchmark_p50_ms: benchmark.map(|(_, median)| median),
     };
-    let several = Load {
+    let several = OfferedLoad {
         length: plan.length,
         ..load(plan, server.kind, Manner::Closed(UNLOADED), spins)
     };
@@ -284,15 +284,15 @@ fn unloaded(
     Ok(Subject {
         server,
         row,
-        tallies: vec![Tally::default(); plan.multiples.len()],
+        tallies: vec![LoadCounts::default(); plan.multiples.len()],
     })
 }
 
-fn delay(tally: &Tally, share: f64) -> Option<f64> {
+fn delay(tally: &LoadCounts, share: f64) -> Option<f64> {
     percentile(tally.delays_us.iter().map(|us| f64::from(*us) * 1e-3), share)
 }
 
-fn cell(multiple: f64, tally: Tally, seconds: f64, unloaded_per_s: f64) -> Cell {
+fn cell(multiple: f64, tally: LoadCounts, seconds: f64, unloaded_per_s: f64) -> Cell {
     let per_s = |count: u64| count as f64 / seconds;
     Cell {
         multiple,

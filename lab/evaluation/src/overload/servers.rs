@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use punctual_os::LinuxOs;
 use punctual_server::resp::reply::ReplyParser;
-use punctual_server::resp::{Bounds, Value, Version, Writer};
+use punctual_server::resp::{Bounds, Reply, Resp, Writer};
 use punctual_units::{Clock, Nanos, percentile};
 
 /// Limit of the time until a server listens: far longer than that takes on a busy machine.
@@ -27,31 +27,31 @@ const TIMED: usize = 400;
 const CORRECTIONS: usize = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ServerKind {
     Ours,
     Redis,
     /// `haproxy`, in front of the Redis server.
     Haproxy,
 }
 
-impl Kind {
+impl ServerKind {
     /// All kinds, in the order of the report.
-    pub const ALL: [Kind; 3] = [Kind::Ours, Kind::Redis, Kind::Haproxy];
+    pub const ALL: [ServerKind; 3] = [ServerKind::Ours, ServerKind::Redis, ServerKind::Haproxy];
 
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Ours => "punctual serve",
-            Kind::Redis => "Redis",
-            Kind::Haproxy => "HAProxy before Redis",
+            ServerKind::Ours => "punctual serve",
+            ServerKind::Redis => "Redis",
+            ServerKind::Haproxy => "HAProxy before Redis",
         }
     }
 
     /// The program that must be installed, and the argument with which it prints its version.
     pub fn program(self) -> Option<(&'static str, &'static str)> {
         match self {
-            Kind::Ours => None,
-            Kind::Redis => Some(("redis-server", "--version")),
-            Kind::Haproxy => Some(("haproxy", "-v")),
+            ServerKind::Ours => None,
+            ServerKind::Redis => Some(("redis-server", "--version")),
+            ServerKind::Haproxy => Some(("haproxy", "-v")),
         }
     }
 }
@@ -74,7 +74,7 @@ fn found(program: &str) -> PathBuf {
 
 /// A running server; dropping it ends the process.
 pub struct Server {
-    pub kind: Kind,
+    pub kind: ServerKind,
     pub address: SocketAddr,
     child: Child,
 }
@@ -106,7 +106,7 @@ impl Server {
             line.split(" on ").nth(1)?.split(';').next()?.parse().ok()
         });
         let mut server = Server {
-            kind: Kind::Ours,
+            kind: ServerKind::Ours,
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             child,
         };
@@ -133,7 +133,7 @@ impl Server {
         command
             .args(arguments)
             .args(["--maxclients", &room, "--tcp-backlog", "4096"]);
-        Server::started(Kind::Redis, command.current_dir(folder), address)
+        Server::started(ServerKind::Redis, command.current_dir(folder), address)
     }
 
     /// Starts an HAProxy in front of a Redis. It balances connections, because it does not parse requests of this
@@ -150,10 +150,10 @@ impl Server {
         std::fs::write(&file, text)?;
         let mut command = Command::new(found("haproxy"));
         command.arg("-db").arg("-f").arg(&file);
-        Server::started(Kind::Haproxy, &mut command, address)
+        Server::started(ServerKind::Haproxy, &mut command, address)
     }
 
-    fn started(kind: Kind, command: &mut Command, address: SocketAddr) -> io::Result<Server> {
+    fn started(kind: ServerKind, command: &mut Command, address: SocketAddr) -> io::Result<Server> {
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut server = Server {
             kind,
@@ -163,7 +163,7 @@ impl Server {
         let begin = Instant::now();
         loop {
             let answered = Asker::connect(address).and_then(|mut asker| asker.ask(&["PING"]));
-            if answered.is_ok_and(|answer| answer == Value::Simple("PONG".into())) {
+            if answered.is_ok_and(|answer| answer == Reply::Simple("PONG".into())) {
                 return Ok(server);
             }
             let ended = server.child.try_wait()?;
@@ -205,15 +205,15 @@ impl Asker {
     ///
     /// # Errors
     /// Errors of the socket; an answer that is an error.
-    pub fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> io::Result<Value> {
+    pub fn ask<W: AsRef<[u8]>>(&mut self, words: &[W]) -> io::Result<Reply> {
         let mut out = Vec::new();
-        Writer::new(&mut out, Version::Two).value(&Value::Array(words.iter().map(Value::bulk).collect()));
+        Writer::new(&mut out, Resp::Two).value(&Reply::Array(words.iter().map(Reply::bulk).collect()));
         self.stream.write_all(&out)?;
         let mut bytes = [0; 4096];
         loop {
             let reply = self.parser.next(&Bounds::ADMITTED);
             match reply.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {
-                Some(Value::Error(error)) => return Err(io::Error::other(error)),
+                Some(Reply::Error(error)) => return Err(io::Error::other(error)),
                 Some(reply) => return Ok(reply),
                 None => {}
             }

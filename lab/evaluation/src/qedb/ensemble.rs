@@ -5,7 +5,7 @@ use punctual_sim::MachineModel;
 use punctual_units::Nanos;
 use serde::Deserialize;
 
-use super::setting::Work;
+use super::setting::JobTimes;
 use crate::Subject;
 
 /// Results of the calibration (docs/calibration.md).
@@ -72,7 +72,7 @@ fn subject(Member { name, job }: Member) -> Option<Subject> {
     let millis = |ms: f64| Nanos::from_secs_f64(ms * 1e-3);
     Some(Subject {
         machine: MachineModel::from_toml(text).ok()?,
-        job: Work {
+        job: JobTimes {
             compute: millis(job.compute_ms),
             data: millis(job.data_ms),
         },

@@ -37,9 +37,9 @@ pub fn figures(parts: &[Part], replications: &[Replication]) -> Vec<Figure> {
     parts.iter().copied().flat_map(of_part).collect()
 }
 
-type Titled = (String, Chart);
+type TitledChart = (String, Chart);
 
-fn interference(replications: &[Replication]) -> Vec<Titled> {
+fn interference(replications: &[Replication]) -> Vec<TitledChart> {
     let run = |clock: u64, cores: u32| {
         labels([
             ("part", "interference"),
@@ -69,7 +69,7 @@ fn interference(replications: &[Replication]) -> Vec<Titled> {
     ]
 }
 
-fn qod(replications: &[Replication]) -> Vec<Titled> {
+fn qod(replications: &[Replication]) -> Vec<TitledChart> {
     let curve = |(series, name): (&str, &str)| Curve {
         name: name.into(),
         points: QODS
@@ -89,7 +89,7 @@ fn qod(replications: &[Replication]) -> Vec<Titled> {
     vec![("Fig. 4: time / deadline by QoD, 1000 MHz, three cores".into(), chart)]
 }
 
-fn identify(replications: &[Replication]) -> Vec<Titled> {
+fn identify(replications: &[Replication]) -> Vec<TitledChart> {
     let chart = |series: &str| over_time(replications, &identify_labels(), series, Vec::new(), None);
     vec![
         ("Fig. 6: tardiness while both knobs move".into(), chart("tardiness")),
@@ -97,7 +97,7 @@ fn identify(replications: &[Replication]) -> Vec<Titled> {
     ]
 }
 
-fn average(replications: &[Replication]) -> Vec<Titled> {
+fn average(replications: &[Replication]) -> Vec<TitledChart> {
     let mixes = MIXES.map(|mix| (mix.name(), mix.name(), "1".to_string()));
     let groups: Vec<_> = std::iter::once(idle()).chain(mixes).collect();
     SHOWN
@@ -106,7 +106,7 @@ fn average(replications: &[Replication]) -> Vec<Titled> {
         .collect()
 }
 
-fn cores(replications: &[Replication]) -> Vec<Titled> {
+fn cores(replications: &[Replication]) -> Vec<TitledChart> {
     let of_mix = |(figure, mix): (&str, String)| {
         let some = (1..=3).map(|cores: u32| (format!("{cores}"), mix.clone(), cores.to_string()));
         let groups: Vec<_> = std::iter::once(("0".to_string(), "none".to_string(), "0".to_string()))
@@ -131,7 +131,7 @@ fn idle() -> Group {
     ("none".into(), "none".into(), "0".into())
 }
 
-fn bars(figure: &str, (series, name): &(&str, &str), groups: &[Group], replications: &[Replication]) -> Titled {
+fn bars(figure: &str, (series, name): &(&str, &str), groups: &[Group], replications: &[Replication]) -> TitledChart {
     let of_approach = |(approach, _): (&str, _)| {
         let value = |(_, workload, cores): &Group| {
             let run = labels([
@@ -154,7 +154,7 @@ fn bars(figure: &str, (series, name): &(&str, &str), groups: &[Group], replicati
     (format!("{figure}: {name}"), chart)
 }
 
-fn transient(replications: &[Replication]) -> Vec<Titled> {
+fn transient(replications: &[Replication]) -> Vec<TitledChart> {
     let runs = [
         ("Fig. 10(a), open", labels([("approach", "open")])),
         ("Fig. 10(b), dvfs-only", labels([("approach", "dvfs-only")])),

@@ -27,17 +27,17 @@ pub use approach::{Approach, DrrGoal};
 pub use columns::SERIES;
 pub use disturbed::{CONTROLLERS, Course, disturbed};
 pub use ensemble::{FIRST_MACHINES, ensemble};
-pub use plan::{Part, Planned, plan};
+pub use plan::{Part, PlannedRun, plan};
 pub use replicate::IDENTIFIED;
-pub use setting::{Interference, Mix, Work};
+pub use setting::{Interference, JobTimes, Mix};
 
 pub(crate) use plan::identify_ask;
-pub(crate) use replicate::Place;
+pub(crate) use replicate::SeededSubject;
 pub(crate) use request::{Clocking, request};
 pub(crate) use setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, PERIOD, rows, weights};
 
 use plan::{identify_labels, longest, needs_model};
-use replicate::Learnt;
+use replicate::IdentificationResult;
 
 /// The claims of the paper, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/qedb-claims.toml");
@@ -124,7 +124,7 @@ fn name(parts: &[Part]) -> &'static str {
 }
 
 /// Checks that every formula names existing samples and runs; claims about parts that do not run are checked as well.
-fn check_claims(parts: &[Part], settings: &Settings, planned: &[Planned]) -> Result<(), ExperimentError> {
+fn check_claims(parts: &[Part], settings: &Settings, planned: &[PlannedRun]) -> Result<(), ExperimentError> {
     let known: Vec<&str> = Part::ALL.iter().map(|part| part.name()).collect();
     settings.claims.check_experiments(&known)?;
     let everything = if parts.len() < Part::ALL.len() {
@@ -142,12 +142,12 @@ fn check_claims(parts: &[Part], settings: &Settings, planned: &[Planned]) -> Res
 }
 
 /// Every pair of machine and seed; all machines share the readings of a seed.
-pub(crate) fn places(settings: &Settings) -> Vec<Place> {
+pub(crate) fn places(settings: &Settings) -> Vec<SeededSubject> {
     let traces: BTreeMap<u64, _> = settings
         .seeds()
         .map(|seed| (seed, Arc::new(setting::trace(longest(), seed))))
         .collect();
-    let place = |subject: &Arc<Subject>, (seed, trace): (&u64, &Arc<_>)| Place {
+    let place = |subject: &Arc<Subject>, (seed, trace): (&u64, &Arc<_>)| SeededSubject {
         subject: Arc::clone(subject),
         seed: *seed,
         trace: Arc::clone(trace),
@@ -159,28 +159,28 @@ pub(crate) fn places(settings: &Settings) -> Vec<Place> {
         .collect()
 }
 
-fn learn(parts: &[Part], places: &[Place], workers: usize, progress: Progress) -> Vec<Learnt> {
+fn learn(parts: &[Part], places: &[SeededSubject], workers: usize, progress: Progress) -> Vec<IdentificationResult> {
     if !needs_model(parts) {
-        return places.iter().map(|_| Learnt::nothing()).collect();
+        return places.iter().map(|_| IdentificationResult::nothing()).collect();
     }
     let done = |count: usize| progress(&format!("learnt {count} of {} models", places.len()));
-    in_order(places, workers, Place::learn, &done)
+    in_order(places, workers, SeededSubject::learn, &done)
 }
 
 fn carry_out(
-    plan: &[Planned],
-    places: &[Place],
-    learnt: &[Learnt],
+    plan: &[PlannedRun],
+    places: &[SeededSubject],
+    learnt: &[IdentificationResult],
     workers: usize,
     progress: Progress,
 ) -> Vec<Replication> {
-    let jobs: Vec<(usize, &Planned)> = (0..places.len())
+    let jobs: Vec<(usize, &PlannedRun)> = (0..places.len())
         .flat_map(|i| plan.iter().map(move |run| (i, run)))
         .collect();
     let done = |count: usize| progress(&format!("{count} of {} runs", jobs.len()));
-    let carry_out = |(i, planned): &(usize, &Planned)| places[*i].run(planned, &learnt[*i]);
+    let carry_out = |(i, planned): &(usize, &PlannedRun)| places[*i].run(planned, &learnt[*i]);
     let mut results = in_order(&jobs, workers, carry_out, &done).into_iter();
-    let replication = |place: &Place| {
+    let replication = |place: &SeededSubject| {
         let results = results.by_ref().take(plan.len());
         Replication::of(&place.subject.machine.name, place.seed, results)
     };

@@ -14,7 +14,7 @@ use punctual_units::Nanos;
 use punctual_workload::{Active, ControllerKind};
 
 use super::approach::{APPROACHES, Approach, DrrGoal};
-use super::setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, EVALUATION_JOB, Interference, MIXES, Mix, Work};
+use super::setting::{Ask, CONTROL_PERIOD, CONTROLLERS_JOB, EVALUATION_JOB, Interference, JobTimes, MIXES, Mix};
 use crate::samples::{Labels, labels};
 
 /// A part of the evaluation; each is one experiment.
@@ -59,7 +59,7 @@ impl Part {
 
 /// A run of the plan.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Planned {
+pub struct PlannedRun {
     /// Labels that identify the run among all planned runs.
     pub labels: Labels,
     /// The controller of the run.
@@ -104,8 +104,8 @@ const TRANSIENT_SAMPLES: (u64, usize) = (415, 12);
 const TRANSIENT: (Mix, u32) = (Mix(50), 3);
 
 /// The runs of `parts`, none twice, in the paper's order. Identification is not in the plan: it precedes it.
-pub fn plan(parts: &[Part]) -> Vec<Planned> {
-    let mut plan: Vec<Planned> = Vec::new();
+pub fn plan(parts: &[Part]) -> Vec<PlannedRun> {
+    let mut plan: Vec<PlannedRun> = Vec::new();
     for part in parts {
         let runs = match part {
             Part::Interference => interference(),
@@ -130,7 +130,7 @@ pub fn identify_labels() -> Labels {
 }
 
 /// The run whose drr defines the nominal drr: the clock alone keeps the goal, and nothing interferes.
-pub fn profile() -> Planned {
+pub fn profile() -> PlannedRun {
     steady("dvfs-only", Approach::DvfsOnly, None)
 }
 
@@ -139,7 +139,7 @@ pub fn needs_model(parts: &[Part]) -> bool {
     parts.iter().any(|part| !matches!(part, Part::Interference | Part::Qod))
 }
 
-fn interference() -> Vec<Planned> {
+fn interference() -> Vec<PlannedRun> {
     let run = |clock: u64, cores: u32| {
         microbenchmark(
             labels([
@@ -158,7 +158,7 @@ fn interference() -> Vec<Planned> {
         .collect()
 }
 
-fn qod() -> Vec<Planned> {
+fn qod() -> Vec<PlannedRun> {
     let run = |qod: u32| {
         let labels = labels([("part", "qod"), ("qod", &qod.to_string())]);
         microbenchmark(labels, QOD_CLOCK, 3, f64::from(qod) / 100.0)
@@ -166,7 +166,7 @@ fn qod() -> Vec<Planned> {
     QODS.map(run).to_vec()
 }
 
-fn microbenchmark(labels: Labels, clock_mhz: u64, cores: u32, rate: f64) -> Planned {
+fn microbenchmark(labels: Labels, clock_mhz: u64, cores: u32, rate: f64) -> PlannedRun {
     let beside = Interference {
         mix: MICROBENCHMARK_MIX,
         cores,
@@ -174,7 +174,7 @@ fn microbenchmark(labels: Labels, clock_mhz: u64, cores: u32, rate: f64) -> Plan
         dense: true,
     };
     let (samples, settled_from) = MICROBENCHMARK_SAMPLES;
-    Planned {
+    PlannedRun {
         labels,
         approach: Approach::Pinned(clock_mhz),
         job: 1.0,
@@ -185,12 +185,12 @@ fn microbenchmark(labels: Labels, clock_mhz: u64, cores: u32, rate: f64) -> Plan
     }
 }
 
-fn average() -> Vec<Planned> {
+fn average() -> Vec<PlannedRun> {
     let mixes = std::iter::once(None).chain(MIXES.map(|mix| Some((mix, 1))));
     steady_runs(mixes)
 }
 
-fn cores() -> Vec<Planned> {
+fn cores() -> Vec<PlannedRun> {
     let extremes = [MIXES[0], MIXES[4]];
     let loads = extremes
         .into_iter()
@@ -198,17 +198,17 @@ fn cores() -> Vec<Planned> {
     steady_runs(std::iter::once(None).chain(loads))
 }
 
-fn steady_runs(loads: impl Iterator<Item = Option<(Mix, u32)>>) -> Vec<Planned> {
+fn steady_runs(loads: impl Iterator<Item = Option<(Mix, u32)>>) -> Vec<PlannedRun> {
     loads
         .flat_map(|load| APPROACHES.map(|(name, approach)| steady(name, approach, load)))
         .collect()
 }
 
-fn steady(name: &str, approach: Approach, load: Option<(Mix, u32)>) -> Planned {
+fn steady(name: &str, approach: Approach, load: Option<(Mix, u32)>) -> PlannedRun {
     let workload = load.map_or("none".into(), |(mix, _)| mix.name());
     let cores = load.map_or(0, |(_, cores)| cores).to_string();
     let (samples, settled_from) = STEADY_SAMPLES;
-    Planned {
+    PlannedRun {
         labels: labels([
             ("part", "steady"),
             ("approach", name),
@@ -224,7 +224,7 @@ fn steady(name: &str, approach: Approach, load: Option<(Mix, u32)>) -> Planned {
     }
 }
 
-fn transient() -> Vec<Planned> {
+fn transient() -> Vec<PlannedRun> {
     let [from, until] = DISTURBED.map(|sample| CONTROL_PERIOD * sample);
     let (mix, cores) = TRANSIENT;
     let run = |name: &str, approach: Approach| {
@@ -233,7 +233,7 @@ fn transient() -> Vec<Planned> {
             let drr = if goal == DrrGoal::Nominal { "nominal" } else { "high" };
             labels.insert("drr".into(), drr.into());
         }
-        Planned {
+        PlannedRun {
             labels,
             approach,
             job: EVALUATION_JOB,
@@ -261,9 +261,9 @@ fn beside(mix: Mix, cores: u32, active: Active) -> Interference {
     }
 }
 
-impl Planned {
+impl PlannedRun {
     /// The parameters of the scenario, for the microbenchmark's job `work` and the evaluation's nominal drr.
-    pub fn ask(&self, work: Work, seed: u64, nominal_drr: f64) -> Ask {
+    pub fn ask(&self, work: JobTimes, seed: u64, nominal_drr: f64) -> Ask {
         let (controller, drr) = self.approach.controller(nominal_drr);
         Ask {
             job: work.scaled(self.job),
@@ -278,7 +278,7 @@ impl Planned {
 }
 
 /// Parameters of identification in the comparison of controllers, for the microbenchmark's job `work`.
-pub fn identify_ask(work: Work, seed: u64) -> Ask {
+pub fn identify_ask(work: JobTimes, seed: u64) -> Ask {
     learning(work.scaled(CONTROLLERS_JOB), seed)
 }
 
@@ -287,7 +287,7 @@ pub fn identify_ask(work: Work, seed: u64) -> Ask {
 /// Nothing interferes while a model is learnt, because interference is a disturbance that the law must reject. (Beside
 /// two cores of C50-D50, which come and go at random, R^2 of drr stayed under 0.8 on most machines: by the paper's own
 /// criterion no valid model.)
-pub fn learning(job: Work, seed: u64) -> Ask {
+pub fn learning(job: JobTimes, seed: u64) -> Ask {
     Ask {
         job,
         controller: ControllerKind::Mimo,

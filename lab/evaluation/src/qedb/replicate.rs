@@ -8,7 +8,7 @@ use punctual_scenario::{ControllerSource, RunError};
 use punctual_workload::Trace;
 
 use super::columns::columns;
-use super::plan::{self, NOMINAL_DRR_IN_THE_PAPER, Planned, profile};
+use super::plan::{self, NOMINAL_DRR_IN_THE_PAPER, PlannedRun, profile};
 use super::request;
 use super::setting::{EVALUATION_JOB, weights};
 use crate::Subject;
@@ -28,7 +28,7 @@ pub const IDENTIFIED: [&str; 7] = [
 
 /// A machine and a seed, with the readings that all its runs share.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct SeededSubject {
     pub subject: Arc<Subject>,
     pub seed: u64,
     /// Readings of the sensors.
@@ -37,7 +37,7 @@ pub struct Place {
 
 /// Results of identification, as far as runs need them.
 #[derive(Clone, Debug)]
-pub struct Learnt {
+pub struct IdentificationResult {
     /// The control laws; `None` where runs need none, or where none could be designed.
     pub laws: Option<ControllerDocument>,
     /// The job's nominal data response ratio.
@@ -50,10 +50,10 @@ pub struct Learnt {
     pub failures: Vec<String>,
 }
 
-impl Learnt {
+impl IdentificationResult {
     /// For runs that need no control law: no identification, and the paper's drr.
-    pub fn nothing() -> Learnt {
-        Learnt {
+    pub fn nothing() -> IdentificationResult {
+        IdentificationResult {
             laws: None,
             nominal_drr: NOMINAL_DRR_IN_THE_PAPER,
             run: None,
@@ -63,10 +63,10 @@ impl Learnt {
     }
 }
 
-impl Place {
+impl SeededSubject {
     /// Learns a model by exciting both knobs, designs the laws with [`weights`], and profiles the job.
-    pub fn learn(&self) -> Learnt {
-        let mut learnt = Learnt::nothing();
+    pub fn learn(&self) -> IdentificationResult {
+        let mut learnt = IdentificationResult::nothing();
         match self.identify() {
             Ok((run, laws)) => {
                 learnt.run = Some(run);
@@ -107,7 +107,7 @@ impl Place {
     ///
     /// # Errors
     /// A message that names the machine, the seed, the run and the failure.
-    pub fn run(&self, planned: &Planned, learnt: &Learnt) -> Result<Run, String> {
+    pub fn run(&self, planned: &PlannedRun, learnt: &IdentificationResult) -> Result<Run, String> {
         if let Some(run) = learnt.profiled.as_ref().filter(|run| run.labels == planned.labels) {
             return Ok(run.clone());
         }

@@ -7,7 +7,7 @@ use punctual_sim::governor::Ondemand;
 use punctual_units::Hertz;
 
 use super::approach::Approach;
-use super::replicate::Place;
+use super::replicate::SeededSubject;
 use super::setting::{Ask, scenario};
 
 /// Mechanism that sets the clock.
@@ -42,7 +42,7 @@ impl Clocking {
 }
 
 /// The request of a run, without the gains of its law.
-pub fn request(place: &Place, ask: &Ask, clocking: Clocking) -> RunRequest {
+pub fn request(place: &SeededSubject, ask: &Ask, clocking: Clocking) -> RunRequest {
     RunRequest {
         machine: Some(place.subject.machine.clone()),
         governor: clocking.governor(),

@@ -54,7 +54,7 @@ const INTERFERER_ROUNDS: u32 = 4;
 
 /// Times of the microbenchmark's job, alone at the top clock and without updates.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Work {
+pub struct JobTimes {
     /// Time of computation (c in the paper).
     pub compute: Nanos,
     /// Time of data accesses (d in the paper).
@@ -101,10 +101,10 @@ pub struct Interference {
     pub dense: bool,
 }
 
-impl Work {
+impl JobTimes {
     /// The paper's job by Fig. 3(a): 0.21 of the deadline in all, 0.2 of that for data. A calibrated machine has a job
     /// of its own.
-    pub const PAPER: Work = Work {
+    pub const PAPER: JobTimes = JobTimes {
         compute: Nanos::from_micros(8_400),
         data: Nanos::from_micros(2_100),
     };
@@ -115,8 +115,8 @@ impl Work {
     }
 
     /// Multiplies both parts by `factor`.
-    pub fn scaled(self, factor: f64) -> Work {
-        Work {
+    pub fn scaled(self, factor: f64) -> JobTimes {
+        JobTimes {
             compute: self.compute.scaled(factor),
             data: self.data.scaled(factor),
         }
@@ -161,7 +161,7 @@ pub fn trace(length: Nanos, seed: u64) -> Trace {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ask {
     /// Times of the real-time job.
-    pub job: Work,
+    pub job: JobTimes,
     /// Kind of the controller.
     pub controller: ControllerKind,
     /// Set point of the data response ratio, above 0 and below 1.
@@ -237,7 +237,7 @@ pub fn scenario(ask: &Ask) -> Scenario {
     }
 }
 
-fn demand(work: Work, rounds: u32, reads: ObjectSet) -> Demand {
+fn demand(work: JobTimes, rounds: u32, reads: ObjectSet) -> Demand {
     Demand {
         compute: work.compute,
         data: work.data,
@@ -252,7 +252,7 @@ fn demand(work: Work, rounds: u32, reads: ObjectSet) -> Demand {
 fn interferer(interference: Interference, response: Nanos) -> TaskSpec {
     let Interference { mix, cores, active, .. } = interference;
     let data = response.scaled(f64::from(mix.0) / 100.0);
-    let work = Work {
+    let work = JobTimes {
         compute: response - data,
         data,
     };
@@ -288,7 +288,7 @@ mod tests {
 
     fn ask(interference: Option<Interference>) -> Ask {
         Ask {
-            job: Work::PAPER.scaled(EVALUATION_JOB),
+            job: JobTimes::PAPER.scaled(EVALUATION_JOB),
             controller: ControllerKind::Mimo,
             drr: 0.28,
             rate: 1.0,
@@ -309,8 +309,8 @@ mod tests {
 
     #[test]
     fn the_paper_s_job_is_that_of_its_figure() {
-        assert!((Work::PAPER.response().ratio(DEADLINE) - 0.21).abs() < 1e-9);
-        assert!((Work::PAPER.data.ratio(Work::PAPER.response()) - 0.2).abs() < 1e-9);
+        assert!((JobTimes::PAPER.response().ratio(DEADLINE) - 0.21).abs() < 1e-9);
+        assert!((JobTimes::PAPER.data.ratio(JobTimes::PAPER.response()) - 0.2).abs() < 1e-9);
     }
 
     #[test]

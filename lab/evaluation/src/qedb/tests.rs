@@ -7,7 +7,7 @@ fn settings(claims: &str) -> Settings {
     Settings {
         machines: vec![Subject {
             machine: MachineModel::exynos5422_a15(),
-            job: Work::PAPER,
+            job: JobTimes::PAPER,
         }],
         profiles: Vec::new(),
         seed: 1,
@@ -69,12 +69,12 @@ fn the_same_settings_give_the_same_outcome_on_any_number_of_threads() {
 
 /// The evaluation's own scenario with three interfering cores, on the simulated machine.
 fn request() -> punctual_scenario::RunRequest {
-    let place = Place {
+    let place = SeededSubject {
         subject: Arc::new(settings(CLAIMS).machines.remove(0)),
         seed: 1,
         trace: Arc::new(setting::trace(punctual_units::Nanos::from_secs(20), 1)),
     };
-    let mut ask = plan::identify_ask(Work::PAPER, 1);
+    let mut ask = plan::identify_ask(JobTimes::PAPER, 1);
     ask.interference = Some(Interference {
         mix: Mix(90),
         cores: 3,

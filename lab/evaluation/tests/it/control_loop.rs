@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use punctual_evaluation::control_loop::{LoopPlan, LoopReport, Tally, Way, compare};
+use punctual_evaluation::control_loop::{JobCounts, LoopPlan, LoopReport, Way, compare};
 use punctual_platform::linux::thread::{allowed_cores, pin};
 use punctual_testing::shared_machine;
 use punctual_units::Nanos;
@@ -34,7 +34,7 @@ fn runs_account_for_every_release() {
     let report = run(&plan);
     assert_eq!((report.runs.len(), report.ways.len()), (4, 4));
     for summary in &report.ways {
-        let Tally {
+        let JobCounts {
             jobs,
             in_time,
             late,
@@ -71,7 +71,7 @@ fn a_refused_reservation_is_named_and_the_others_run() {
         refused.contains("SCHED_DEADLINE with 5.00 ms in each 10.00 ms"),
         "{refused}"
     );
-    assert_eq!(deadline.tally, Tally::default());
+    assert_eq!(deadline.tally, JobCounts::default());
     assert!(
         deadline.interactive.work.is_empty(),
         "what did not run is held against nothing"

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
-use punctual_evaluation::dual::{DualError, DualMachine, Exclusive, Management, Report, computes, simulate};
+use punctual_evaluation::dual::{DualError, DualMachine, DualReport, Exclusive, Management, computes, simulate};
 use punctual_sim::media::{Access, Device, Disk, Medium, PageRequest};
 use punctual_sim::{Jobs, Release, Sharing, Step, Task};
 use punctual_units::{CoreId, Nanos, Time};
@@ -102,7 +102,7 @@ fn polling(places: &[u32], devices: usize, switch: Nanos) -> Management {
     })
 }
 
-fn run(machine: &DualMachine, management: &Management, tasks: &[Task], devices: Vec<Device>) -> Report {
+fn run(machine: &DualMachine, management: &Management, tasks: &[Task], devices: Vec<Device>) -> DualReport {
     simulate(machine, management, tasks, devices, Time(2_000_000_000)).unwrap()
 }
 
@@ -341,7 +341,7 @@ fn managements() -> Vec<Management> {
 }
 
 /// What every report must say; words for what does not.
-fn fault(report: &Report, tasks: &[Task]) -> Option<String> {
+fn fault(report: &DualReport, tasks: &[Task]) -> Option<String> {
     let expected: usize = tasks.iter().filter_map(|task| task.jobs.count()).sum();
     if (report.unfinished, report.jobs.len()) != (0, expected) {
         return Some(format!("{} of {expected} jobs ended", report.jobs.len()));
@@ -385,7 +385,7 @@ fn fault(report: &Report, tasks: &[Task]) -> Option<String> {
 }
 
 /// What a task computed is what its ended jobs declare, and of the job that is under way no more than the whole.
-fn computed_fault(report: &Report, tasks: &[Task], id: usize) -> Option<String> {
+fn computed_fault(report: &DualReport, tasks: &[Task], id: usize) -> Option<String> {
     let (task, computed) = (&tasks[id], report.computed[id]);
     let ended = match task.deadline {
         None => report.interactive_jobs[id],
@@ -409,7 +409,7 @@ fn declared(steps: &[Step]) -> Nanos {
     steps.iter().filter_map(computes).sum()
 }
 
-fn idle(report: &Report, core: usize) -> Nanos {
+fn idle(report: &DualReport, core: usize) -> Nanos {
     report.ended.since(Time::ZERO) - report.cores[core].busy()
 }
 
@@ -481,7 +481,7 @@ fn the_checker_sees_planted_faults() {
         vec![disk(50.0)],
     );
     assert_eq!(fault(&good, &tasks), None);
-    let planted = |change: &dyn Fn(&mut Report)| {
+    let planted = |change: &dyn Fn(&mut DualReport)| {
         let mut bad = good.clone();
         change(&mut bad);
         fault(&bad, &tasks).is_some()

@@ -12,7 +12,7 @@ use crate::movie::{IN_MEMORY, lending, under_head};
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::columns::columns;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Default reservation of `SCHED_DEADLINE`, as a share of a period: far more than a job computes, and as much as the
 /// kernel grants on one core beside its fair server (95 % of a core, less 5 %). Time that a job leaves goes to other
@@ -21,7 +21,7 @@ const RESERVED: f64 = 0.8;
 
 /// Carries out `punctual-lab bench loop`.
 pub fn control_loop(arguments: &Loop) -> Result<(), Failure> {
-    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let plan = plan(arguments);
     let wrong = |refusal: punctual_platform::Refusal| Failure::input([format!("{}: {}", refusal.why, refusal.remedy)]);
     plan.check().map_err(wrong)?;
@@ -150,14 +150,14 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Asked {
+    struct TestArguments {
         #[command(flatten)]
         arguments: Loop,
     }
 
     fn asked(arguments: &[&str]) -> Result<LoopPlan, String> {
         let all = std::iter::once("loop").chain(arguments.iter().copied());
-        let asked = Asked::try_parse_from(all).map_err(|error| error.to_string())?;
+        let asked = TestArguments::try_parse_from(all).map_err(|error| error.to_string())?;
         Ok(plan(&asked.arguments))
     }
 

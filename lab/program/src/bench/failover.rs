@@ -13,7 +13,7 @@ use crate::cluster::run::{Disagreements, Outage, TrialSettings, federation};
 use punctual_cli::cluster::run::LocalSettings;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Least time from one fault to the next: the process is back after one second, and has caught up.
 const EVERY: Nanos = Nanos::from_millis(2500);
@@ -46,7 +46,7 @@ struct Row {
 }
 
 #[derive(Debug, Serialize)]
-struct Measured {
+struct FailoverReport {
     log: &'static str,
     replicated: bool,
     nodes: u32,
@@ -65,7 +65,7 @@ struct Measured {
 
 /// Carries out `punctual-lab bench failover`.
 pub fn failover(arguments: &Failover) -> Result<(), Failure> {
-    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let counts = [
         (Fault::Kill, arguments.kills),
         (Fault::Stop, arguments.stops),
@@ -109,7 +109,7 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
     };
     let kinds = Fault::ALL.into_iter().filter(|fault| of(*fault).count() > 0);
     let of_master = |outage: &&Outage| matches!(outage.fault, Fault::Kill | Fault::Stop | Fault::Cut);
-    let measured = Measured {
+    let measured = FailoverReport {
         log: settings.log.name(),
         replicated: settings.log.is_replicated(),
         nodes: settings.cluster.nodes,
@@ -142,7 +142,7 @@ fn gaps<'o>(outages: impl Iterator<Item = &'o Outage>, gap: impl Fn(&Outage) -> 
     }
 }
 
-fn text(measured: &Measured) -> String {
+fn text(measured: &FailoverReport) -> String {
     let line = |gaps: &Gaps| match (gaps.p50, gaps.p95, gaps.max) {
         (Some(half), Some(most), Some(max)) => format!("p50 {half:.1}, p95 {most:.1}, max {max:.1}"),
         _ => "none".into(),

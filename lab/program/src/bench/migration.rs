@@ -8,14 +8,14 @@ use super::series::tell;
 use crate::args::Migration;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Carries out `punctual-lab bench migration`.
 pub fn migration(arguments: &Migration) -> Result<(), Failure> {
     let failed = |why: punctual_evaluation::migration::MigrationError| Failure::input([why.to_string()]);
     // First of all: the processes of the measured pipelines run this command again.
     serve_if_told().map_err(failed)?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let plan = MigrationPlan {
         states: arguments.states.iter().map(|bytes| *bytes as usize).collect(),
         moves: arguments.moves,

@@ -14,7 +14,7 @@ use crate::page;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
-use punctual_report::output::{Output, apart};
+use punctual_report::output::{OutputFile, apart};
 
 /// The scenario played by default, and its path in the project's folder.
 const SHIPPED: &str = "scenarios/movie.toml";
@@ -23,7 +23,7 @@ const DECODE_MAX: f64 = 0.4;
 
 /// The JSON output of the experiment.
 #[derive(Debug, Serialize)]
-struct Written<'r> {
+struct MovieDocument<'r> {
     scenario: String,
     /// Whether the machine was too disturbed: goals about time then get no verdict.
     inconclusive: bool,
@@ -37,8 +37,8 @@ pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
     let [json, html] = [&arguments.json, &arguments.html];
     apart(&[("--json", json.as_deref()), ("--html", html.as_deref())])?;
     let [json, html] = [
-        Output::prepare_some(json.as_ref())?,
-        Output::prepare_some(html.as_ref())?,
+        OutputFile::prepare_some(json.as_ref())?,
+        OutputFile::prepare_some(html.as_ref())?,
     ];
     let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
     let loaded = scenario::load(Some(path), &arguments.set)?;
@@ -50,7 +50,7 @@ pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
     });
     let report = report.map_err(|error| Failure::input([error.to_string()]))?;
     print(&told(&report))?;
-    let written = Written {
+    let written = MovieDocument {
         scenario: loaded.shown(),
         inconclusive: is_inconclusive(&report),
         goals: goals(&report),

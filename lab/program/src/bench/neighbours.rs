@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use punctual_evaluation::neighbours::{NeighboursError, NeighboursReport, Plan, compare};
+use punctual_evaluation::neighbours::{NeighboursError, NeighboursPlan, NeighboursReport, compare};
 use punctual_runtime::report::PlatformChoice;
 use punctual_scenario::RunRequest;
 use punctual_units::Nanos;
@@ -17,20 +17,20 @@ use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_files::trace;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// The scenario that runs by default.
 const SHIPPED: &str = "scenarios/movie.toml";
 
 /// Carries out `punctual-lab bench neighbours`.
 pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
-    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
     let loaded = scenario::load(Some(path), &arguments.set)?;
     let lasts = arguments.duration;
     let mut strangers = arguments.program.clone();
     strangers.dedup();
-    let plan = Plan {
+    let plan = NeighboursPlan {
         request: request(&loaded, lasts)?,
         lasts,
         repetitions: arguments.repetitions,

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use punctual_evaluation::overload::{Cell, Measured, Plan, Row, overload as measure};
+use punctual_evaluation::overload::{Cell, OverloadPlan, OverloadResult, Row, overload as measure};
 
 use crate::args::Overload;
 use punctual_cli::commands::print;
 use punctual_cli::serve::raise_descriptors;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Descriptors that are reserved for other purposes than connections.
 const DESCRIPTORS_KEPT: u64 = 64;
@@ -17,7 +17,7 @@ const TIMELY_MIN: f64 = 0.9;
 
 /// Carries out `punctual-lab bench overload`.
 pub fn overload(arguments: &Overload) -> Result<(), Failure> {
-    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let is_quiet = arguments.json.as_deref() == Some(Path::new("-"));
     // Behind HAProxy each connection takes two descriptors.
     let room = raise_descriptors().map(|all| all.saturating_sub(DESCRIPTORS_KEPT) / 2);
@@ -27,7 +27,7 @@ pub fn overload(arguments: &Overload) -> Result<(), Failure> {
         let words = "because a process may have no more descriptors: raise `ulimit -n`";
         print(&format!("{connections} connections in place of {asked}, {words}\n"))?;
     }
-    let plan = Plan {
+    let plan = OverloadPlan {
         program: "/proc/self/exe".into(),
         connections,
         multiples: arguments.multiples.clone(),
@@ -48,7 +48,7 @@ pub fn overload(arguments: &Overload) -> Result<(), Failure> {
     }
 }
 
-fn text(measured: &Measured) -> String {
+fn text(measured: &OverloadResult) -> String {
     let [servers, driver] = &measured.cores;
     let mut text = format!(
         "{} connections, a deadline of {} ms; the servers on cores {servers:?}, the driver on {driver:?}; rates per \
@@ -100,7 +100,7 @@ fn server(row: &Row) -> String {
     text
 }
 
-fn verdict(measured: &Measured) -> String {
+fn verdict(measured: &OverloadResult) -> String {
     let Some(ours) = measured.servers.first() else {
         return String::new();
     };

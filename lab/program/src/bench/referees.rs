@@ -10,11 +10,11 @@ use crate::page;
 use crate::referees::told;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::{Output, apart};
+use punctual_report::output::{OutputFile, apart};
 
 /// The JSON output of the bench.
 #[derive(Debug, Serialize)]
-struct Written {
+struct RefereesDocument {
     seconds: u32,
     hogs_per_core: u32,
     runs: Vec<RefereeRun>,
@@ -27,8 +27,8 @@ pub fn referees(arguments: &Referees, command: &str) -> Result<(), Failure> {
     let [json, html] = [&arguments.json, &arguments.html];
     apart(&[("--json", json.as_deref()), ("--html", html.as_deref())])?;
     let [json, html] = [
-        Output::prepare_some(json.as_ref())?,
-        Output::prepare_some(html.as_ref())?,
+        OutputFile::prepare_some(json.as_ref())?,
+        OutputFile::prepare_some(html.as_ref())?,
     ];
     let (mut there, mut absent) = (Vec::new(), Vec::new());
     for referee in Referee::ALL {
@@ -55,14 +55,14 @@ pub fn referees(arguments: &Referees, command: &str) -> Result<(), Failure> {
     });
     let runs = heard.map_err(|error: BesideError| Failure::input([error.to_string()]))?;
     print(&told(&runs, &absent))?;
-    let written = Written {
+    let written = RefereesDocument {
         seconds,
         hogs_per_core: hogs,
         runs,
         absent,
     };
     json.map_or(Ok(()), |file| file.json(&written))?;
-    let Written { runs, absent, .. } = &written;
+    let RefereesDocument { runs, absent, .. } = &written;
     let setting = format!("each {repetitions} times for {seconds} s outside and inside, {hogs} hogs on each core");
     html.map_or(Ok(()), |file| {
         file.text(&page::referees(runs, absent, &setting, command))

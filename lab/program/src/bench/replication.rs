@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual_server::resp::reply::ReplyParser;
-use punctual_server::resp::{Bounds, Value, Version, Writer};
+use punctual_server::resp::{Bounds, Reply, Resp, Writer};
 use serde::Serialize;
 
 use crate::args::Replication;
 use punctual_cli::cluster::run::{LocalCluster, LocalSettings};
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 use punctual_report::summary::count;
 
 /// Time between two bundles of readings.
@@ -32,7 +32,7 @@ const SUPERSEDED: &str = "readings_superseded";
 
 /// Results of a federation with one number of peers.
 #[derive(Debug, Serialize)]
-struct Measured {
+struct ReplicationRow {
     peers: u32,
     bytes: u32,
     /// Readings a second: wanted, and acknowledged by the node.
@@ -67,7 +67,7 @@ struct Quantiles {
 
 /// Carries out `punctual-lab bench replication`.
 pub fn replication(arguments: &Replication) -> Result<(), Failure> {
-    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
     let mut all = Vec::new();
     if is_apart {
@@ -90,7 +90,7 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
-fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
+fn measure(arguments: &Replication, peers: u32) -> Outcome<ReplicationRow> {
     let settings = LocalSettings {
         nodes: peers + 1,
         balancers: 0,
@@ -132,7 +132,7 @@ fn measure(arguments: &Replication, peers: u32) -> Outcome<Measured> {
             .map(|figures| figures.get(name).copied().unwrap_or(0));
         found.sum::<i64>()
     };
-    Ok(Measured {
+    Ok(ReplicationRow {
         peers,
         bytes: arguments.bytes,
         rate: arguments.rate,
@@ -173,7 +173,7 @@ impl Client {
         })
     }
 
-    fn reply(&mut self) -> Outcome<Value> {
+    fn reply(&mut self) -> Outcome<Reply> {
         loop {
             if let Some(reply) = self.parser.next(&Bounds::ADMITTED)? {
                 return Ok(reply);
@@ -185,7 +185,7 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, words: &[&str]) -> Outcome<Value> {
+    fn ask(&mut self, words: &[&str]) -> Outcome<Reply> {
         let mut out = Vec::new();
         say(&mut out, words);
         self.stream.write_all(&out)?;
@@ -195,7 +195,7 @@ impl Client {
     /// The figures of the node's INFO answer.
     fn figures(&mut self) -> Outcome<BTreeMap<String, String>> {
         match self.ask(&["INFO"])? {
-            Value::Bulk(text) => {
+            Reply::Bulk(text) => {
                 let text = String::from_utf8_lossy(&text).into_owned();
                 let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
                 Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
@@ -206,8 +206,8 @@ impl Client {
 }
 
 fn say(out: &mut Vec<u8>, words: &[&str]) {
-    let words = Value::Array(words.iter().map(Value::bulk).collect());
-    Writer::new(out, Version::Two).value(&words);
+    let words = Reply::Array(words.iter().map(Reply::bulk).collect());
+    Writer::new(out, Resp::Two).value(&words);
 }
 
 fn object(number: u32) -> String {
@@ -224,7 +224,7 @@ fn make(nodes: &mut [Client], arguments: &Replication) -> Outcome<()> {
             &object(number),
             &"0".repeat(arguments.bytes as usize),
         ])? {
-            Value::Simple(_) => {}
+            Reply::Simple(_) => {}
             other => return Err(format!("TSET: {other:?}").into()),
         }
     }
@@ -251,9 +251,9 @@ fn are_there(nodes: &mut [Client], objects: u32) -> Outcome<bool> {
     Ok(are_there)
 }
 
-type Figures = Vec<BTreeMap<String, String>>;
+type InfoFields = Vec<BTreeMap<String, String>>;
 
-fn figures(nodes: &mut [Client]) -> Outcome<Figures> {
+fn figures(nodes: &mut [Client]) -> Outcome<InfoFields> {
     nodes.iter_mut().map(Client::figures).collect()
 }
 
@@ -271,7 +271,7 @@ fn sum(figures: &BTreeMap<String, String>, name: &str) -> i64 {
 
 /// Waits until no reading is in transit; returns the figures, and their increase since `before`.
 #[allow(clippy::type_complexity)]
-fn settled(nodes: &mut [Client], before: &Figures) -> Outcome<(Figures, Vec<BTreeMap<&'static str, i64>>)> {
+fn settled(nodes: &mut [Client], before: &InfoFields) -> Outcome<(InfoFields, Vec<BTreeMap<&'static str, i64>>)> {
     let until = Instant::now() + SETTLES;
     let names = [OFFERED, DELIVERED, SUPERSEDED, "readings_skipped", "written"];
     loop {
@@ -297,7 +297,7 @@ fn drive(address: &SocketAddr, arguments: &Replication) -> Outcome<(u64, u64)> {
         let (mut taken, mut refused) = (0, 0);
         while taken + refused < total {
             match replies.reply().map_err(|error| error.to_string())? {
-                Value::Simple(_) => taken += 1,
+                Reply::Simple(_) => taken += 1,
                 _ => refused += 1,
             }
         }
@@ -351,7 +351,7 @@ fn spent_all(processes: &[u32]) -> Vec<f64> {
 const HEAD: &str = "peers    set/s  to each/s  superseded  lost  age at most p50, p99 ms  of a core: \
                     source  peer (mean)  peer (most)  client  TCP bytes/reading";
 
-fn row(measured: &Measured) -> String {
+fn row(measured: &ReplicationRow) -> String {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     format!(
         "{:5}  {:>7}  {:>9}  {:>10}  {:4}  {:23}  {:>18}  {:>11}  {:>11}  {:>6}  {:17.0}\n",

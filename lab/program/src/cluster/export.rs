@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use punctual_cluster_sim::history::{Deed, History, is_sensor};
-use punctual_federation::entry::{Body, Logged};
+use punctual_federation::entry::{Body, LoggedTransaction};
 use punctual_federation::ids::RequestId;
 use punctual_federation::message::{Answer, Operation, Output, Refusal, Work};
 use punctual_units::{Nanos, Time};
@@ -32,7 +32,7 @@ enum Ending {
 }
 
 /// Request of a client, which may have sent it several times under the same id.
-struct Asked<'d> {
+struct ClientRequest<'d> {
     id: RequestId,
     client: u32,
     invoked: Time,
@@ -58,8 +58,8 @@ fn ending(deed: &Deed) -> Ending {
 
 /// Transactions and queries, in the order of their first sending. Repetitions under the same id count as one request,
 /// because that is executed at most once.
-fn asked(deeds: &[Deed]) -> Vec<Asked<'_>> {
-    let mut all: Vec<Asked<'_>> = Vec::new();
+fn asked(deeds: &[Deed]) -> Vec<ClientRequest<'_>> {
+    let mut all: Vec<ClientRequest<'_>> = Vec::new();
     let mut named: BTreeMap<RequestId, usize> = BTreeMap::new();
     for deed in deeds {
         let work = &deed.request.work;
@@ -76,7 +76,7 @@ fn asked(deeds: &[Deed]) -> Vec<Asked<'_>> {
                 named.insert(id, at);
                 all[at].ending = together(std::mem::replace(&mut all[at].ending, Ending::Unknown), ending);
             }
-            None => all.push(Asked {
+            None => all.push(ClientRequest {
                 id,
                 client: deed.client,
                 invoked: deed.invoked,
@@ -114,7 +114,7 @@ fn operations(work: &Work) -> Vec<Operation> {
 
 /// Requests in the log. A checker needs this to decide requests without an answer: otherwise it would have to try too
 /// many orders of possible executions.
-fn logged(history: &History) -> BTreeMap<RequestId, &Logged> {
+fn logged(history: &History) -> BTreeMap<RequestId, &LoggedTransaction> {
     let batches = history.log.iter().filter_map(|entry| match &entry.body {
         Body::Batch(transactions) => Some(transactions),
         _ => None,
@@ -169,7 +169,7 @@ pub fn requests(history: &History, seed: u64) -> String {
 fn described(
     operation: &Operation,
     seen: &mut std::slice::Iter<'_, Option<Vec<u8>>>,
-    committed: Option<&Logged>,
+    committed: Option<&LoggedTransaction>,
 ) -> Option<Value> {
     Some(match operation {
         Operation::Get(key) => {
@@ -249,7 +249,7 @@ pub fn list_append(deeds: &[Deed]) -> String {
 }
 
 /// Keys that are appended to and never set.
-fn lists(all: &[Asked<'_>]) -> BTreeSet<Vec<u8>> {
+fn lists(all: &[ClientRequest<'_>]) -> BTreeSet<Vec<u8>> {
     let operations: Vec<Operation> = all.iter().flat_map(|asked| operations(asked.work)).collect();
     let keys_of = |which: fn(&Operation) -> bool| {
         let found = operations.iter().filter(move |operation| which(operation));

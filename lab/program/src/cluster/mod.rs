@@ -17,7 +17,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use punctual_cluster_sim::{ClusterSettings, EventTrace, Keep, Plant, Violation};
+use punctual_cluster_sim::{ClusterSettings, EventTrace, Plant, TraceMode, Violation};
 use punctual_platform::linux::process;
 use punctual_units::{Nanos, Time};
 use serde_json::json;
@@ -25,7 +25,7 @@ use serde_json::json;
 use crate::args::{Cluster, ClusterSim, Export, LabProcess};
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::{Output, apart};
+use punctual_report::output::{OutputFile, apart};
 use punctual_report::summary::count;
 
 /// Seeds simulated between two checks for a failing one.
@@ -104,9 +104,9 @@ fn sim(arguments: &ClusterSim, command: &str) -> Result<(), Failure> {
         ("--html", arguments.html.as_deref()),
         ("--to", exported),
     ])?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
-    let html = Output::prepare_some(arguments.html.as_ref())?;
-    let to = exported.map(Output::prepare).transpose()?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
+    let to = exported.map(OutputFile::prepare).transpose()?;
 
     let last = arguments.seed.saturating_add(arguments.seeds);
     let mut exports = String::new();
@@ -208,7 +208,7 @@ fn parts(
 }
 
 fn part(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, export: Option<Export>) -> Part {
-    let report = punctual_cluster_sim::run(settings, seed, plant, Keep::Nothing);
+    let report = punctual_cluster_sim::run(settings, seed, plant, TraceMode::Nothing);
     Part {
         seed,
         violated_at: report.violation.map(|violation| violation.at),
@@ -243,7 +243,7 @@ impl Sum {
 
 /// Simulates a failing seed again, to trace the events before its violation.
 fn again(settings: &ClusterSettings, seed: u64, at: Time, plant: Option<Plant>) -> Result<Failed, Failure> {
-    let report = punctual_cluster_sim::run(settings, seed, plant, Keep::TraceUntil(at));
+    let report = punctual_cluster_sim::run(settings, seed, plant, TraceMode::TraceUntil(at));
     match (report.violation, report.trace) {
         (Some(violation), Some(trace)) => Ok(Failed { seed, violation, trace }),
         _ => Err(Failure::Internal(format!(

@@ -1,4 +1,4 @@
-use punctual_evaluation::beside::{Counted, Medium};
+use punctual_evaluation::beside::{Effort, Medium};
 use punctual_evaluation::movie::{Frame, MoviePlan};
 use punctual_platform::Neighbours;
 use punctual_runtime::linux::tenancy::LendingMeasured;
@@ -39,7 +39,7 @@ pub(crate) fn report() -> MovieReport {
         wrong: 0,
         player_cpu: ms(30),
         lent: ms(20),
-        counted: Counted {
+        counted: Effort {
             window: ms(82),
             interactive_units: 7,
             disk_bytes: 5,

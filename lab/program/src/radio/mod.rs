@@ -21,17 +21,17 @@ use crate::args::Radio;
 use punctual_cli::decisions::Recorder;
 use punctual_cli::pipeline::display::Display;
 use punctual_files::failure::Failure;
-use punctual_report::output::{Output, apart};
+use punctual_report::output::{OutputFile, apart};
 use punctual_report::terminal;
 
-use plan::Plan;
-use report::Report;
-use seen::Seen;
-use session::Heard;
+use plan::RadioPlan;
+use report::RadioReport;
+use seen::RadioFigures;
+use session::RadioResult;
 
 /// Carries out `punctual-lab radio`; `command` is the command line.
 pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
-    let plan = Plan::new(arguments)?;
+    let plan = RadioPlan::new(arguments)?;
     let graph = punctual_radio::graph(&plan.radio).map_err(|why| Failure::input([why.to_string()]))?;
     let options = PipelineOptions {
         cores: plan.cores.clone(),
@@ -55,14 +55,14 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
         ("--html", arguments.html.as_deref()),
         ("--record", arguments.record.as_deref()),
     ])?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
-    let record = Output::prepare_some(arguments.record.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let record = OutputFile::prepare_some(arguments.record.as_ref())?;
     let recorder = record.map(|output| Recorder::start(&pipeline, output));
-    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
     let mut display = Display::start(is_watched(arguments))?;
     let heard = session::play(&plan, pipeline, &display)?;
     display.leave();
-    let report = Report::new(&plan, &heard)?;
+    let report = RadioReport::new(&plan, &heard)?;
     if let Some(json) = json {
         json.json(&report)?;
     }
@@ -95,8 +95,8 @@ fn is_watched(arguments: &Radio) -> bool {
 }
 
 /// Content of the page besides the report.
-fn shown<'h>(plan: &Plan, heard: &'h Heard, seen: &'h Seen) -> page::Shown<'h> {
-    page::Shown {
+fn shown<'h>(plan: &RadioPlan, heard: &'h RadioResult, seen: &'h RadioFigures) -> page::PageContent<'h> {
+    page::PageContent {
         history: &seen.watched.history,
         queues: heard.queues.iter().map(|queue| (queue.from, queue.to)).collect(),
         slots: plan.radio.slots,

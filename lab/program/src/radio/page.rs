@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use punctual_radio::{AUDIO_RATE, IQ_RATE, sound};
 
-use super::report::Report;
+use super::report::RadioReport;
 use punctual_cli::pipeline::Spans;
 use punctual_cli::pipeline::history::History;
 use punctual_cli::pipeline::page::{Along, along, drawing, figure};
@@ -23,7 +23,7 @@ const WAVES: usize = 460;
 const QUIET: f64 = -100.0;
 
 /// Content of the page besides the report.
-pub struct Shown<'s> {
+pub struct PageContent<'s> {
     pub history: &'s History,
     /// Indices of the stages before and after each queue, in the order of the history's levels.
     pub queues: Vec<(usize, usize)>,
@@ -39,7 +39,7 @@ pub struct Shown<'s> {
 }
 
 /// The page; `command` is the command line that produced it.
-pub fn page(report: &Report, shown: &Shown<'_>, command: &str) -> String {
+pub fn page(report: &RadioReport, shown: &PageContent<'_>, command: &str) -> String {
     let verdict = report.faults();
     let (good, said) = match &verdict {
         None => (
@@ -80,7 +80,7 @@ pub fn page(report: &Report, shown: &Shown<'_>, command: &str) -> String {
 }
 
 /// Figures along the run; the queues of all bands are one curve.
-fn along_of<'s>(report: &Report, shown: &Shown<'s>) -> Along<'s> {
+fn along_of<'s>(report: &RadioReport, shown: &PageContent<'s>) -> Along<'s> {
     let group = |name: &str| if name.starts_with("band-") { "bands" } else { name }.to_string();
     Along {
         history: shown.history,
@@ -96,7 +96,7 @@ fn along_of<'s>(report: &Report, shown: &Shown<'s>) -> Along<'s> {
 }
 
 /// Remarks for the reader besides the verdict.
-fn why(report: &Report) -> Option<String> {
+fn why(report: &RadioReport) -> Option<String> {
     let same = report
         .audio_sha256_one_thread
         .as_ref()
@@ -119,7 +119,7 @@ fn why(report: &Report) -> Option<String> {
     (!said.is_empty()).then(|| said.join(" "))
 }
 
-fn tiles(body: &mut String, report: &Report) {
+fn tiles(body: &mut String, report: &RadioReport) {
     let micros = |spans: &Option<Spans>| spans.map_or("-".into(), |it| format!("{:.1} us", it.p99));
     let tiles = [
         (count(report.frames_lost), "frames lost".to_string()),
@@ -248,7 +248,7 @@ fn sound_spectrum(powers: &[f64], edges: &[f32]) -> String {
     )
 }
 
-fn figures(report: &Report) -> Vec<Vec<String>> {
+fn figures(report: &RadioReport) -> Vec<Vec<String>> {
     let spans = |spans: &Option<Spans>| {
         spans.map_or("none".into(), |Spans { n, p50, p99, max }| {
             format!(
@@ -322,7 +322,7 @@ fn figures(report: &Report) -> Vec<Vec<String>> {
     rows.into_iter().map(|(name, what)| vec![name.into(), what]).collect()
 }
 
-fn stages(report: &Report) -> Vec<Vec<String>> {
+fn stages(report: &RadioReport) -> Vec<Vec<String>> {
     let head = ["stage", "core", "steps", "us a step", "starts after a death"]
         .map(String::from)
         .to_vec();
@@ -346,10 +346,10 @@ mod tests {
 
     use super::super::report::Stage;
     use super::*;
-    use punctual_cli::pipeline::history::Kind;
+    use punctual_cli::pipeline::history::GapCause;
     use punctual_report::fixture::check_nesting;
 
-    fn report(name: &str) -> Report {
+    fn report(name: &str) -> RadioReport {
         let names = ["source", "low-pass", "band-1", "band-2", "sink"];
         let stages = names.into_iter().enumerate().map(|(number, name)| Stage {
             name: name.into(),
@@ -365,7 +365,7 @@ mod tests {
             p99: 20.0,
             max: 30.0,
         };
-        Report {
+        RadioReport {
             recording: name.into(),
             frames_offered: 100,
             frames_delivered: 100,
@@ -375,19 +375,19 @@ mod tests {
             stages: stages.collect(),
             audio_sha256: "ab".into(),
             audio_sha256_one_thread: Some("ab".into()),
-            ..Report::default()
+            ..RadioReport::default()
         }
     }
 
-    fn drawn(report: &Report, looks: u64, seconds: usize) -> String {
+    fn drawn(report: &RadioReport, looks: u64, seconds: usize) -> String {
         let mut history = History::new(2);
         for look in 0..looks {
             let (at, core) = (Nanos::from_millis(2 * look), (look % 3 == 0) as usize);
             history.look(at, &[None, Some(0), Some(core), Some(1), None], &[3, 4, 5]);
-            history.blackout(at, Kind::Moved, Nanos(look * 1000));
-            history.blackout(at, Kind::Died, Nanos(look * 9000));
+            history.blackout(at, GapCause::Moved, Nanos(look * 1000));
+            history.blackout(at, GapCause::Died, Nanos(look * 9000));
         }
-        let shown = Shown {
+        let shown = PageContent {
             history: &history,
             queues: vec![(0, 1), (1, 2), (1, 3)],
             slots: 14,

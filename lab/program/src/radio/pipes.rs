@@ -83,13 +83,13 @@ impl Read for Incoming {
 }
 
 /// A reader that copies its bytes to a tap, and fails once the user asks to stop.
-pub struct Tapped<R> {
+pub struct TappedReader<R> {
     pub reader: R,
     pub tap: Arc<Tap<u8>>,
     pub stop: Arc<AtomicBool>,
 }
 
-impl<R: Read> Read for Tapped<R> {
+impl<R: Read> Read for TappedReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.stop.load(Ordering::Acquire) {
             return Err(stopped());

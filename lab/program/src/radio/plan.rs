@@ -15,7 +15,7 @@ use punctual_workload::TaskGoal;
 
 use super::orders::Orders;
 use super::page::PAGE_SAMPLES;
-use super::pipes::{Incoming, Tap, Tapped};
+use super::pipes::{Incoming, Tap, TappedReader};
 use super::sink::{COMPARED_MAX, LEAD};
 use crate::args::Radio;
 use punctual_cli::pipeline::display::RATE_MAX;
@@ -28,7 +28,7 @@ const SOON: f64 = 0.5;
 
 /// Settings of a run, from the command line.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RadioPlan {
     /// File of the recording; `None`: the shipped one.
     pub recording: Option<PathBuf>,
     pub reference: Option<PathBuf>,
@@ -43,12 +43,12 @@ pub struct Plan {
     pub frames: Option<u64>,
 }
 
-impl Plan {
+impl RadioPlan {
     /// Checks the command line.
     ///
     /// # Errors
     /// [`Failure::Input`] naming the option.
-    pub fn new(arguments: &Radio) -> Result<Plan, Failure> {
+    pub fn new(arguments: &Radio) -> Result<RadioPlan, Failure> {
         let wrong = |option: &str, why: String| Failure::input([format!("{option}: {why}")]);
         let gains = match (&arguments.gains, arguments.bands) {
             (Some(gains), None) => gains.clone(),
@@ -79,7 +79,7 @@ impl Plan {
                 }
             },
         };
-        let plan = Plan {
+        let plan = RadioPlan {
             reference: arguments.reference.clone(),
             recording: arguments.recording.clone(),
             radio,
@@ -159,7 +159,7 @@ impl Plan {
         let limit = self
             .frames
             .map_or(u64::MAX, |frames| frames.saturating_mul(self.frame_bytes()));
-        let reader = Tapped {
+        let reader = TappedReader {
             reader: reader.take(limit),
             tap: Arc::clone(tap),
             stop: Arc::clone(stop),
@@ -177,7 +177,7 @@ impl Plan {
         let recording = Recording::open(path.unwrap_or(Path::new(STATION)));
         let mut recording = recording.map_err(|why| Failure::input([why.to_string()]))?;
         let limit = self.frames.map(|frames| (frames * self.frame_bytes()) as usize);
-        let mut plain = Limited {
+        let mut plain = LimitedBuffer {
             bytes: Vec::new(),
             limit,
         };
@@ -246,18 +246,18 @@ fn is_packed(path: &Path) -> bool {
 }
 
 /// Collects bytes up to a limit.
-struct Limited {
+struct LimitedBuffer {
     bytes: Vec<u8>,
     limit: Option<usize>,
 }
 
-impl Limited {
+impl LimitedBuffer {
     fn is_full(&self) -> bool {
         self.limit.is_some_and(|limit| self.bytes.len() >= limit)
     }
 }
 
-impl Write for Limited {
+impl Write for LimitedBuffer {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.is_full() {
             return Err(std::io::ErrorKind::StorageFull.into());

@@ -10,8 +10,8 @@ use punctual_radio::{Quality, Receiver, quality};
 use serde::Serialize;
 
 use super::pipes::Tap;
-use super::plan::Plan;
-use super::session::Heard;
+use super::plan::RadioPlan;
+use super::session::RadioResult;
 use punctual_cli::pipeline::Spans;
 use punctual_files::failure::Failure;
 
@@ -33,7 +33,7 @@ pub struct Stage {
 
 /// Report of a run, as `--json` writes it.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Report {
+pub struct RadioReport {
     pub recording: String,
     pub frames_offered: u64,
     pub frames_delivered: u64,
@@ -74,12 +74,12 @@ pub struct Report {
     pub refused: Vec<String>,
 }
 
-impl Report {
+impl RadioReport {
     /// Computes the report.
     ///
     /// # Errors
     /// [`Failure`] if the recording or the true sound cannot be read.
-    pub fn new(plan: &Plan, heard: &Heard) -> Result<Report, Failure> {
+    pub fn new(plan: &RadioPlan, heard: &RadioResult) -> Result<RadioReport, Failure> {
         let (delivered, counts) = (&heard.delivered, &heard.delivered.counts);
         let (dropped, under_way) = (dropped(&heard.queues), under_way(&heard.queues));
         let accounted = counts.frames - counts.duplicated + dropped + under_way;
@@ -101,7 +101,7 @@ impl Report {
             memory_bytes: measured.memory_bytes,
             restarts: stage.restarts,
         });
-        Ok(Report {
+        Ok(RadioReport {
             recording: plan.name().display().to_string(),
             frames_offered: heard.offered,
             frames_delivered: counts.frames,
@@ -113,7 +113,7 @@ impl Report {
             frames_excused: counts.excused,
             input_stalls: counts.stalls,
             ended_by: match heard {
-                Heard { stopped: true, .. } => "user",
+                RadioResult { stopped: true, .. } => "user",
                 _ if delivered.reader_gone => "reader",
                 _ => "input",
             },
@@ -189,7 +189,7 @@ pub fn under_way(queues: &[QueueNow]) -> u64 {
 
 /// Fingerprint of the sound of `frames` frames from the same stages in one thread; frame by frame, because a recording
 /// may be longer than memory.
-fn one_thread(plan: &Plan, frames: u64) -> Result<Option<String>, Failure> {
+fn one_thread(plan: &RadioPlan, frames: u64) -> Result<Option<String>, Failure> {
     if !plan.can_be_read_again() {
         return Ok(None);
     }
@@ -207,7 +207,7 @@ fn one_thread(plan: &Plan, frames: u64) -> Result<Option<String>, Failure> {
     Ok(Some(fingerprint.digits()))
 }
 
-impl Report {
+impl RadioReport {
     /// Writes lines on the input and the end of the run, unless both were as usual.
     fn write_input(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (offered, delivered) = (self.frames_offered, self.frames_delivered);
@@ -234,9 +234,9 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RadioReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report {
+        let RadioReport {
             frames_delivered,
             frames_lost,
             frames_duplicated,

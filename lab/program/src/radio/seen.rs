@@ -6,7 +6,7 @@ use punctual_radio::{InputSpectrum, Spectrum};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::sink::Wires;
-use punctual_cli::pipeline::history::{Mean, Watched};
+use punctual_cli::pipeline::history::{Mean, PipelineRecorder};
 
 /// Interval between two spectra.
 const SPECTRUM: Nanos = Nanos::from_millis(100);
@@ -15,8 +15,8 @@ const BANDS: usize = 48;
 const LINES: usize = 256;
 
 /// All figures that are gathered.
-pub struct Seen {
-    pub watched: Watched,
+pub struct RadioFigures {
+    pub watched: PipelineRecorder,
     pub input: Mean,
     pub sound: Mean,
     pub spectrum: Spectrum,
@@ -24,12 +24,12 @@ pub struct Seen {
     measured: Time,
 }
 
-impl Seen {
+impl RadioFigures {
     /// Starts with a pipeline on these cores.
-    pub fn new(cores: &[CoreId]) -> Seen {
+    pub fn new(cores: &[CoreId]) -> RadioFigures {
         let now = LinuxOs.now();
-        Seen {
-            watched: Watched::new(cores),
+        RadioFigures {
+            watched: PipelineRecorder::new(cores),
             input: Mean::default(),
             sound: Mean::default(),
             spectrum: Spectrum::new(BANDS),

@@ -18,12 +18,12 @@ use punctual_radio::{SINK, SOURCE, Spectrum};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Time};
 
 use super::orders::Execution;
-use super::plan::Plan;
-use super::seen::Seen;
-use super::sink::{self, Delivered, LEAD, Pace, Player, Wires};
-use punctual_cli::pipeline::display::{Asked, Display, Rate};
+use super::plan::RadioPlan;
+use super::seen::RadioFigures;
+use super::sink::{self, DeliveredFrames, LEAD, Pace, Player, Wires};
+use punctual_cli::pipeline::display::{Display, Rate, ViewRequest};
 use punctual_cli::pipeline::planted_panic;
-use punctual_cli::pipeline::shown::{Observer, Shown, Tone};
+use punctual_cli::pipeline::shown::{Observer, Tone, ViewContent};
 use punctual_files::failure::Failure;
 use punctual_report::summary::count;
 use punctual_report::terminal::FRAME;
@@ -36,8 +36,8 @@ const BANDS: usize = 32;
 const LOOK: Duration = FRAME;
 
 /// Result of a run.
-pub struct Heard {
-    pub delivered: Delivered,
+pub struct RadioResult {
+    pub delivered: DeliveredFrames,
     pub offered: u64,
     pub queues: Vec<QueueNow>,
     pub handovers: Vec<Handover>,
@@ -52,7 +52,7 @@ pub struct Heard {
     pub measured: Vec<StageStatistics>,
     pub cores: Vec<CoreId>,
     /// Figures for a page, if one was requested.
-    pub seen: Option<Seen>,
+    pub seen: Option<RadioFigures>,
     pub seconds: f64,
     /// Whether the user ended the run.
     pub stopped: bool,
@@ -64,7 +64,7 @@ pub struct Heard {
 ///
 /// # Errors
 /// [`Failure::Input`] if the recording cannot be read or a stage cannot continue.
-pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard, Failure> {
+pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<RadioResult, Failure> {
     let failed = |why: String| Failure::input([why]);
     let wires = Arc::new(Wires::new(plan.period, Spectrum::SAMPLES));
     let sound = sink::open(plan.wav.as_deref(), &wires.stop)?;
@@ -102,7 +102,7 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     });
     let (mut execution, mut observer) = (Execution::new(&plan.orders, supervisor), Observer::default());
     let (mut frames, mut bands) = (0, Spectrum::new(BANDS));
-    let mut seen = plan.records.then(|| Seen::new(&cores));
+    let mut seen = plan.records.then(|| RadioFigures::new(&cores));
     while !played.load(Ordering::Acquire) && supervisor.runs() {
         if display.stop.load(Ordering::Acquire) {
             wires.stop.store(true, Ordering::Release);
@@ -120,7 +120,7 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
                 .frames
                 .saturating_sub(std::mem::replace(&mut frames, counts.frames));
             let spectrum = measured_bands(&mut bands, &wires);
-            display.show(Shown {
+            display.show(ViewContent {
                 spectrum: Some(spectrum),
                 ..with_sound(shown, plan, &wires, played as f64 / seconds)
             });
@@ -131,9 +131,9 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
         let asked = display.wait(due.map_or(LOOK, |due| due.min(LOOK)));
         for asked in asked.into_iter().chain(std::iter::from_fn(|| display.asked())) {
             match asked {
-                Asked::Stage(wish) => execution.meddler.wish(wish),
-                Asked::Rate(rate) => change(rate, plan, supervisor, &wires.pace),
-                Asked::Look => {}
+                ViewRequest::Stage(wish) => execution.meddler.wish(wish),
+                ViewRequest::Rate(rate) => change(rate, plan, supervisor, &wires.pace),
+                ViewRequest::Look => {}
             }
         }
     }
@@ -160,7 +160,7 @@ pub fn play(plan: &Plan, pipeline: Pipeline, display: &Display) -> Result<Heard,
     if let Some(why) = broken_off.filter(|_| !in_order) {
         return Err(failed(why));
     }
-    Ok(Heard {
+    Ok(RadioResult {
         offered,
         queues,
         handovers: execution.handovers,
@@ -187,7 +187,7 @@ fn measured_bands(bands: &mut Spectrum, wires: &Wires) -> Vec<f32> {
 }
 
 /// The live view of a pipeline, with the counts and the rate of the radio added.
-fn with_sound(shown: Shown, plan: &Plan, wires: &Wires, fps: f64) -> Shown {
+fn with_sound(shown: ViewContent, plan: &RadioPlan, wires: &Wires, fps: f64) -> ViewContent {
     let counts = wires.counts();
     let late = counts.late - counts.excused;
     let silences = format!("{} silences of the input", counts.stalls);
@@ -204,7 +204,7 @@ fn with_sound(shown: Shown, plan: &Plan, wires: &Wires, fps: f64) -> Shown {
         Some(rate) if (rate - 1.0).abs() < 1e-3 => "real time".to_string(),
         Some(rate) => format!("{rate:.3} times real time"),
     };
-    Shown {
+    ViewContent {
         title: plan.name().display().to_string(),
         pace: format!("{pace}, {fps:.0} frames/s"),
         counts: told,
@@ -214,7 +214,7 @@ fn with_sound(shown: Shown, plan: &Plan, wires: &Wires, fps: f64) -> Shown {
 }
 
 /// Requests the rate of a key; a rate out of range is refused, and the rate stays.
-fn change(rate: Rate, plan: &Plan, supervisor: &Supervisor, pace: &Pace) {
+fn change(rate: Rate, plan: &RadioPlan, supervisor: &Supervisor, pace: &Pace) {
     let period = rate.of(plan.real_period(), pace.period());
     let _ = supervisor.set_rate(1.0 / period.as_secs_f64());
 }
@@ -246,10 +246,10 @@ fn probes(cores: &[CoreId]) -> (Vec<GapProbe>, Vec<String>) {
 }
 
 /// Number of frames from the source, and the reason why the recording broke off.
-type Fed = Result<(u64, Option<String>), String>;
+type FeedResult = Result<(u64, Option<String>), String>;
 
 /// Starts to read the recording.
-fn feed(plan: &Plan, pipeline: &Pipeline, wires: &Arc<Wires>) -> Result<JoinHandle<Fed>, Failure> {
+fn feed(plan: &RadioPlan, pipeline: &Pipeline, wires: &Arc<Wires>) -> Result<JoinHandle<FeedResult>, Failure> {
     let recording = plan.open(&wires.stop, &wires.input)?;
     let source = pipeline.pinned(SOURCE);
     let mut source = source.map_err(|why| Failure::input([why.to_string()]))?;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_os::LinuxOs;
 use punctual_pipelines::linux::Pinned;
-use punctual_pipelines::{Head, Turn, erase};
+use punctual_pipelines::{Head, TurnResult, erase};
 use punctual_platform::linux::probe::GapProbe;
 use punctual_radio::AUDIO_RATE;
 use punctual_radio::sound::{Fingerprint, Sound, SoundError};
@@ -57,7 +57,7 @@ pub struct Counts {
 
 /// Frames and sound that reached the sink.
 #[derive(Clone, Debug, Default)]
-pub struct Delivered {
+pub struct DeliveredFrames {
     pub counts: Counts,
     /// Beginning of the sound, for the comparison with the true one.
     pub sound: Vec<f32>,
@@ -121,8 +121,8 @@ pub fn open(wav: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Option<Sound>,
 
 /// Sound and counts of the frames so far.
 #[derive(Default)]
-struct Kept {
-    delivered: Delivered,
+struct ReceivedSound {
+    delivered: DeliveredFrames,
     /// Number of the next frame.
     next: u64,
     /// Sound of the last frame, until it is written.
@@ -131,7 +131,7 @@ struct Kept {
     room: usize,
 }
 
-impl Kept {
+impl ReceivedSound {
     fn take(&mut self, head: Head, samples: &[f32]) {
         let counts = &mut self.delivered.counts;
         counts.frames += 1;
@@ -150,7 +150,7 @@ fn locked<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// End of the wait for a frame.
-enum Awaited {
+enum FrameWait {
     /// A frame has come and is due; `late` if it was missing when due.
     Frame { late: bool },
     /// No more frames will come.
@@ -175,12 +175,12 @@ impl Player<'_> {
     ///
     /// # Errors
     /// [`Failure::Input`] if the sound cannot be written, or a stage cannot continue.
-    pub fn play(mut self, mut sound: Option<Sound>) -> Result<Delivered, Failure> {
+    pub fn play(mut self, mut sound: Option<Sound>) -> Result<DeliveredFrames, Failure> {
         let failed = |why: String| Failure::input([why]);
         let room = self.keeps;
-        let kept = Arc::new(Mutex::new(Kept {
+        let kept = Arc::new(Mutex::new(ReceivedSound {
             room,
-            ..Kept::default()
+            ..ReceivedSound::default()
         }));
         let taking = Arc::clone(&kept);
         let mut body = erase(Sink::new(move |head: Head, samples: &[f32]| {
@@ -188,12 +188,12 @@ impl Player<'_> {
             Ok(())
         }));
         let mut counts = Counts::default();
-        while let Awaited::Frame { late } = self.awaited(&mut counts) {
+        while let FrameWait::Frame { late } = self.awaited(&mut counts) {
             match self.sink.turn(body.as_mut()) {
-                Turn::Stepped => {}
-                Turn::Wait => continue,
-                Turn::Ended | Turn::ShutOut => break,
-                Turn::Failed(why) => return Err(failed(why.to_string())),
+                TurnResult::Stepped => {}
+                TurnResult::Wait => continue,
+                TurnResult::Ended | TurnResult::ShutOut => break,
+                TurnResult::Failed(why) => return Err(failed(why.to_string())),
             }
             if late {
                 counts.late += 1;
@@ -222,7 +222,7 @@ impl Player<'_> {
     }
 
     /// Waits until the next frame has come and is due.
-    fn awaited(&mut self, counts: &mut Counts) -> Awaited {
+    fn awaited(&mut self, counts: &mut Counts) -> FrameWait {
         let mut late = false;
         loop {
             self.sleep_until_due();
@@ -230,7 +230,7 @@ impl Player<'_> {
             let level = self.sink.waiting(0);
             let Some(head) = self.sink.next(0) else {
                 if self.sink.is_last(0) || !self.sink.runs() {
-                    return Awaited::End;
+                    return FrameWait::End;
                 }
                 // After a stop request, frames are played before they are due.
                 late |= self.due.is_some() && !self.wires.stopped();
@@ -257,7 +257,7 @@ impl Player<'_> {
                     }
                 }
             }
-            return Awaited::Frame {
+            return FrameWait::Frame {
                 late: late && self.due.is_some(),
             };
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use punctual_platform::linux::recovery;
-use punctual_testing::{CHILD_MAX, Kept, MachineGuard, free_cores, shared_machine, wait_for};
+use punctual_testing::{CHILD_MAX, MachineGuard, TestChild, free_cores, shared_machine, wait_for};
 use serde_json::Value;
 
 const POLICIES: &str = "sys/devices/system/cpu/cpufreq";
@@ -49,15 +49,15 @@ fn written(tree: &Path) -> Vec<String> {
         .collect()
 }
 
-struct Played {
+struct PlayedRadio {
     tree: tempfile::TempDir,
     folder: tempfile::TempDir,
     found: Vec<String>,
-    radio: Kept,
+    radio: TestChild,
     _cores: MachineGuard,
 }
 
-fn play(arguments: &[&str]) -> Option<Played> {
+fn play(arguments: &[&str]) -> Option<PlayedRadio> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores < 2 {
         eprintln!("skipped: the tree has two cores, and this machine one");
@@ -79,7 +79,7 @@ fn play(arguments: &[&str]) -> Option<Played> {
         .stdout(Stdio::piped());
     let found = written(tree.path());
     let radio = punctual_testing::start(&mut command, CHILD_MAX).unwrap();
-    Some(Played {
+    Some(PlayedRadio {
         found,
         tree,
         folder,

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use punctual_testing::Kept;
+use punctual_testing::TestChild;
 
 use crate::common::certificates::Authority;
 use crate::common::{BOUND, lab, refused, told};
@@ -42,7 +42,7 @@ fn nothing_acknowledged_is_lost_and_each_request_has_one_answer_when_the_master_
 }
 
 /// Starts a program, and returns it with its first line that has `part`.
-fn started(command: &mut Command, part: &str) -> (Kept, String) {
+fn started(command: &mut Command, part: &str) -> (TestChild, String) {
     let mut child = punctual_testing::start(command.stdin(Stdio::null()).stdout(Stdio::piped()), BOUND).unwrap();
     let mut lines = BufReader::new(child.stdout().unwrap()).lines().map_while(Result::ok);
     let line = lines.find(|line| line.contains(part)).expect("it runs");

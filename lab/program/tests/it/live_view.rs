@@ -12,14 +12,14 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use punctual_platform::linux::recovery;
-use punctual_testing::{CHILD_MAX, Kept, shared_machine, wait_for};
+use punctual_testing::{CHILD_MAX, TestChild, shared_machine, wait_for};
 
 /// Written by the test when the radio has ended; no view or report has such a line.
 const READ_SO_FAR: &str = "<read so far>";
 
 /// A radio that draws on a terminal of its own.
-struct Watched {
-    radio: Kept,
+struct TerminalRadio {
+    radio: TestChild,
     folder: tempfile::TempDir,
     /// The terminal's other side, and its own, which stays open so that its settings can be asked for.
     sides: (OwnedFd, OwnedFd),
@@ -44,8 +44,8 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     }
 }
 
-impl Watched {
-    fn start(arguments: &[&str], panics: Option<&str>) -> Watched {
+impl TerminalRadio {
+    fn start(arguments: &[&str], panics: Option<&str>) -> TerminalRadio {
         let (folder, (other, own)) = (tempfile::tempdir().unwrap(), terminal());
         let side = || Stdio::from(own.try_clone().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
@@ -76,7 +76,7 @@ impl Watched {
                 kept.lock().unwrap().extend_from_slice(&bytes[..length]);
             }
         });
-        Watched {
+        TerminalRadio {
             radio,
             folder,
             sides: (other, own),
@@ -148,7 +148,7 @@ const LEFT: &str = "\u{1b}[?1049l";
 #[test]
 fn two_terminals_act_on_one_radio_and_the_first_is_given_back() {
     let _cores = shared_machine();
-    let mut watched = Watched::start(&["--rate", "100"], None);
+    let mut watched = TerminalRadio::start(&["--rate", "100"], None);
     watched.wait_for("us/frame");
     watched.wait_for("demodulator");
     assert!(!watched.is_usable(), "the view hears keys");
@@ -175,7 +175,7 @@ fn two_terminals_act_on_one_radio_and_the_first_is_given_back() {
 #[test]
 fn a_panic_gives_the_terminal_back_and_leaves_no_process() {
     for place in ["run", "view"] {
-        let mut watched = Watched::start(&["--rate", "100"], Some(place));
+        let mut watched = TerminalRadio::start(&["--rate", "100"], Some(place));
         let leader = watched.radio.id();
         watched.wait_for("as ordered");
         if place == "view" {

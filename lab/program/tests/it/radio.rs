@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use punctual_platform::linux::recovery;
-use punctual_testing::{CHILD_MAX, Kept, MachineGuard, free_cores, shared_machine, wait_until};
+use punctual_testing::{CHILD_MAX, MachineGuard, TestChild, free_cores, shared_machine, wait_until};
 use serde_json::Value;
 
 /// Waits until a radio may have all cores of the machine; `None` unless there are two to move stages between.
@@ -77,13 +77,13 @@ fn what_cannot_be_played_is_told() {
 }
 
 /// A radio that plays beside, in a folder of run-time data of its own.
-struct Beside {
+struct SideRadio {
     folder: tempfile::TempDir,
-    radio: Kept,
+    radio: TestChild,
 }
 
-impl Beside {
-    fn start(arguments: &[&str]) -> Beside {
+impl SideRadio {
+    fn start(arguments: &[&str]) -> SideRadio {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
         command
@@ -94,7 +94,7 @@ impl Beside {
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
             .stdout(Stdio::piped());
         let radio = punctual_testing::start(&mut command, CHILD_MAX).unwrap();
-        Beside { folder, radio }
+        SideRadio { folder, radio }
     }
 
     fn pipeline(&self, arguments: &[&str]) -> Output {
@@ -114,7 +114,7 @@ impl Beside {
 
 #[test]
 fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
-    let mut beside = Beside::start(&["--rate", "600", "--json", "-"]);
+    let mut beside = SideRadio::start(&["--rate", "600", "--json", "-"]);
     wait_until("the radio plays", || {
         assert_eq!(beside.radio.ended().unwrap(), None, "the radio has ended");
         let stages = beside.stages();
@@ -159,13 +159,13 @@ fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
 }
 
 /// The radio on a pipe or file of its own, with its report in a file.
-struct Piped {
+struct PipedRadio {
     folder: tempfile::TempDir,
-    radio: Kept,
+    radio: TestChild,
 }
 
-impl Piped {
-    fn start(arguments: &[&str], input: Stdio) -> Piped {
+impl PipedRadio {
+    fn start(arguments: &[&str], input: Stdio) -> PipedRadio {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
         command
@@ -180,7 +180,7 @@ impl Piped {
         // As a shell does: the terminal's signals go to all of the group.
         command.process_group(0);
         let radio = punctual_testing::start(&mut command, CHILD_MAX).unwrap();
-        Piped { folder, radio }
+        PipedRadio { folder, radio }
     }
 
     /// Waits until stages play.
@@ -238,7 +238,7 @@ fn ctrl_c_ends_the_radio_in_order() {
         return eprintln!("skipped: stages are moved between two cores");
     };
     let arguments = ["--migrate-every", "5ms", "--kill-every", "50ms", "--wav", "sound.wav"];
-    let mut piped = Piped::start(&arguments, Stdio::null());
+    let mut piped = PipedRadio::start(&arguments, Stdio::null());
     piped.wait_for_sound();
     piped.signal_group(libc::SIGINT);
     let report = piped.report();
@@ -252,7 +252,7 @@ fn ctrl_c_ends_the_radio_in_order() {
 
 #[test]
 fn an_input_that_is_silent_does_not_keep_the_radio_from_its_end() {
-    let mut piped = Piped::start(&["-"], Stdio::piped());
+    let mut piped = PipedRadio::start(&["-"], Stdio::piped());
     let mut input = piped.radio.stdin().unwrap();
     input.write_all(&[127; 100 * 500]).unwrap();
     piped.wait_for_sound();
@@ -265,7 +265,7 @@ fn an_input_that_is_silent_does_not_keep_the_radio_from_its_end() {
 
 #[test]
 fn an_input_that_stalls_is_played_on_afterwards() {
-    let mut piped = Piped::start(&["-"], Stdio::piped());
+    let mut piped = PipedRadio::start(&["-"], Stdio::piped());
     let mut input = piped.radio.stdin().unwrap();
     for piece in 1..=4 {
         input.write_all(&[127; 100 * 500]).unwrap();
@@ -286,7 +286,7 @@ fn an_input_that_stalls_is_played_on_afterwards() {
 
 #[test]
 fn a_reader_of_the_sound_that_goes_away_ends_the_radio() {
-    let mut piped = Piped::start(&["-", "--wav", "-"], Stdio::piped());
+    let mut piped = PipedRadio::start(&["-", "--wav", "-"], Stdio::piped());
     let mut input = piped.radio.stdin().unwrap();
     let feeding = std::thread::spawn(move || while input.write_all(&[127; 5000]).is_ok() {});
     let mut some = vec![0; 10_000];
@@ -300,7 +300,7 @@ fn a_reader_of_the_sound_that_goes_away_ends_the_radio() {
 
 #[test]
 fn a_live_input_may_have_its_oldest_frames_dropped() {
-    let mut piped = Piped::start(&["-", "--when-full", "drop-oldest", "--frames", "5000"], Stdio::piped());
+    let mut piped = PipedRadio::start(&["-", "--when-full", "drop-oldest", "--frames", "5000"], Stdio::piped());
     let mut input = piped.radio.stdin().unwrap();
     let feeding = std::thread::spawn(move || while input.write_all(&[127; 5000]).is_ok() {});
     let report = piped.report();

@@ -16,13 +16,13 @@ pub struct Source<S> {
     /// Length of a frame, in bytes.
     bytes: usize,
     stamp: S,
-    complain: Option<Complain>,
+    complain: Option<ErrorCallback>,
     /// Position in `recording`, in bytes.
     position: u64,
 }
 
 /// Callback that receives the error of a recording.
-type Complain = Box<dyn FnMut(InputError)>;
+type ErrorCallback = Box<dyn FnMut(InputError)>;
 
 /// Position of the source in its stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

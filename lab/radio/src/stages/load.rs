@@ -8,7 +8,7 @@ use crate::saved::Samples;
 
 /// Passes frames on unchanged, with a fixed amount of work for each and a state of a fixed size.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub struct WorkStage {
     values: usize,
     multiply_adds: u64,
 }
@@ -20,18 +20,18 @@ pub struct LoadState {
     values: Samples,
 }
 
-impl Load {
+impl WorkStage {
     /// Greatest length of the state, in bytes: 64 MiB.
     pub const STATE_MAX: usize = 64 << 20;
     /// Greatest number of multiply-adds for a frame: about a second.
     pub const WORK_MAX: u64 = 1 << 30;
 
-    /// A load with a state of `state_bytes`, rounded up to 4 and at most [`Load::STATE_MAX`], and `multiply_adds` for
-    /// each frame, at most [`Load::WORK_MAX`].
-    pub fn new(state_bytes: usize, multiply_adds: u64) -> Load {
-        Load {
-            values: state_bytes.min(Load::STATE_MAX).div_ceil(4).max(1),
-            multiply_adds: multiply_adds.min(Load::WORK_MAX),
+    /// A load with a state of `state_bytes`, rounded up to 4 and at most [`WorkStage::STATE_MAX`], and `multiply_adds`
+    /// for each frame, at most [`WorkStage::WORK_MAX`].
+    pub fn new(state_bytes: usize, multiply_adds: u64) -> WorkStage {
+        WorkStage {
+            values: state_bytes.min(WorkStage::STATE_MAX).div_ceil(4).max(1),
+            multiply_adds: multiply_adds.min(WorkStage::WORK_MAX),
         }
     }
 
@@ -65,7 +65,7 @@ impl State for LoadState {
     const VERSION: u32 = 1;
 }
 
-impl Stage for Load {
+impl Stage for WorkStage {
     type State = LoadState;
 
     fn begin(&self) -> LoadState {

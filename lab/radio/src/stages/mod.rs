@@ -13,7 +13,7 @@ pub use ends::{Sink, SinkState, Source, SourceState};
 pub use filter::{Band, Filter, FilterState};
 pub(crate) use frames::{each_frame, samples_mut};
 pub use join::Sum;
-pub use load::{Load, LoadState};
+pub use load::{LoadState, WorkStage};
 pub use low_pass::{LowPass, LowPassState};
 
 /// Version of a state: that of its format, and the number of taps, because a filter cannot continue from the line of

@@ -26,7 +26,7 @@ use super::watch::{self, Watching};
 use crate::args::ClusterRun;
 use crate::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::{Output, apart};
+use punctual_report::output::{OutputFile, apart};
 use punctual_report::terminal::Live;
 
 /// Interval between looks for signals.
@@ -39,8 +39,8 @@ pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
         ("--json", arguments.json.as_deref()),
         ("--html", arguments.html.as_deref()),
     ])?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
-    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
     let ends = ended_by_signals()?;
     let mut running = LocalCluster::start(&settings, &ends)?;
     let head = format!(

@@ -12,11 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use punctual_federation::ids::{Epoch, FederationId, NodeId};
-use punctual_node::seen::{Seen, What};
+use punctual_node::seen::{TimedNotice, What};
 use punctual_os::LinuxOs;
 use punctual_units::{Clock, Nanos, Time};
 
-use super::super::node::{Begin, Order, Told};
+use super::super::node::{Begin, NodeLine, Order};
 use super::settings::LocalSettings;
 use punctual_files::failure::Failure;
 
@@ -78,10 +78,10 @@ struct Process {
 /// All processes of a run, nodes first.
 pub struct Processes {
     all: Vec<Process>,
-    tell: Sender<(Part, u32, Told)>,
-    told: Receiver<(Part, u32, Told)>,
+    tell: Sender<(Part, u32, NodeLine)>,
+    told: Receiver<(Part, u32, NodeLine)>,
     /// Reports of nodes, in the order of their arrival.
-    pub seen: Vec<(NodeId, Seen)>,
+    pub seen: Vec<(NodeId, TimedNotice)>,
     /// The last node that reported a term as the master, with its epoch.
     pub master: Option<(NodeId, Epoch)>,
     network: Option<Box<dyn NodeNetwork>>,
@@ -280,18 +280,18 @@ impl Processes {
         Ok(())
     }
 
-    fn take(&mut self, part: Part, starts: u32, told: Told) {
+    fn take(&mut self, part: Part, starts: u32, told: NodeLine) {
         let Some(process) = self.all.get_mut(part).filter(|process| process.starts == starts) else {
             return;
         };
         match (told, &mut process.role) {
-            (Told::Listens { clients, .. }, Role::Balancer(listen)) => {
+            (NodeLine::Listens { clients, .. }, Role::Balancer(listen)) => {
                 *listen = clients;
                 process.listens = Some((clients, clients));
                 process.serves = Some(LinuxOs.now());
             }
             (
-                Told::Listens {
+                NodeLine::Listens {
                     clients,
                     peers,
                     metrics,
@@ -306,13 +306,13 @@ impl Processes {
                 }
             }
             (
-                Told::Seen(Seen {
+                NodeLine::Seen(TimedNotice {
                     what: What::Note(text), ..
                 }),
                 _,
             ) => self.note(part, &text),
-            (Told::Seen(_), Role::Balancer(_)) => {}
-            (Told::Seen(seen), Role::Node(begin)) => {
+            (NodeLine::Seen(_), Role::Balancer(_)) => {}
+            (NodeLine::Seen(seen), Role::Node(begin)) => {
                 let node = begin.node;
                 if let What::Reigns(epoch) = seen.what
                     && self.master.is_none_or(|(_, before)| epoch > before)

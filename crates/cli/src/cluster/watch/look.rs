@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use punctual_node::spans::Place;
+use punctual_node::spans::SpanStage;
 
 /// An answer to INFO of a node or a balancer; a balancer has no number, standing and log.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,9 +32,9 @@ pub struct Look {
     /// Requests not executed, in the order of `WHY`: backlog, expired, no master; unknown; refused.
     pub not_done: [u64; 5],
     /// Late requests per stage.
-    pub late_at: [u64; Place::ALL.len()],
+    pub late_at: [u64; SpanStage::ALL.len()],
     /// Time that late requests spent per stage, in microseconds.
-    pub late_us: [u64; Place::ALL.len()],
+    pub late_us: [u64; SpanStage::ALL.len()],
     /// Number of temporal objects.
     pub objects: u64,
     /// Temporal objects with this node as their source.
@@ -93,7 +93,7 @@ impl Look {
             .collect();
         let of_tasks = |name: &str| tasks.iter().filter_map(|task| part(task, name)).sum();
         let of_peers = |name: &str| peers.iter().filter_map(|peer| part(peer, name)).sum();
-        let place = |of: &dyn Fn(&str) -> String| Place::ALL.map(|place| count(&of(place.name())));
+        let place = |of: &dyn Fn(&str) -> String| SpanStage::ALL.map(|place| count(&of(place.name())));
         Some(Look {
             node: word("node"),
             role: word("role"),

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use punctual_server::resp::reply::ReplyParser;
-use punctual_server::resp::{Bounds, Value};
+use punctual_server::resp::{Bounds, Reply};
 use punctual_server::stream::Stream;
 use ratatui::crossterm::event::{KeyCode, KeyModifiers};
 use signal_hook::consts::SIGINT;
@@ -25,10 +25,10 @@ use self::look::Look;
 pub use self::past::Past;
 use super::dial::Dial;
 use crate::args::ClusterWatch;
-use crate::args::Place;
+use crate::args::ServerAddress;
 use crate::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::{Output, apart};
+use punctual_report::output::{OutputFile, apart};
 use punctual_report::terminal::{Live, Stop, TICK};
 
 /// Interval between questions to a node.
@@ -41,7 +41,7 @@ const LINES_EVERY: Duration = Duration::from_secs(1);
 const TOLD_MAX: usize = 1024;
 
 /// Number of a node, and its answer or the error.
-type Told = (usize, Instant, Result<Box<Look>, String>);
+type NodeAnswer = (usize, Instant, Result<Box<Look>, String>);
 
 /// Watch over nodes, until it is ended.
 pub struct Watching {
@@ -56,7 +56,7 @@ impl Watching {
         let over = Arc::new(AtomicBool::new(false));
         let (addresses, ends) = (addresses.to_vec(), Arc::clone(&over));
         let thread = thread::spawn(move || {
-            let places: Vec<Place> = addresses.iter().copied().map(Place::of).collect();
+            let places: Vec<ServerAddress> = addresses.iter().copied().map(ServerAddress::of).collect();
             let told = ask_all(&places, &Dial::default(), &ends);
             let mut past = Past::new(&addresses);
             let mut live = live;
@@ -90,7 +90,7 @@ impl Watching {
 }
 
 /// Asks each node by a separate thread, so that a silent one does not delay the others.
-fn ask_all(places: &[Place], dial: &Dial, over: &Arc<AtomicBool>) -> Receiver<Told> {
+fn ask_all(places: &[ServerAddress], dial: &Dial, over: &Arc<AtomicBool>) -> Receiver<NodeAnswer> {
     let (tell, told) = sync_channel(TOLD_MAX);
     for (number, place) in places.iter().enumerate() {
         let (tell, over, place, dial) = (tell.clone(), Arc::clone(over), place.clone(), dial.clone());
@@ -99,7 +99,7 @@ fn ask_all(places: &[Place], dial: &Dial, over: &Arc<AtomicBool>) -> Receiver<To
     told
 }
 
-fn ask_on(number: usize, place: &Place, dial: &Dial, tell: &SyncSender<Told>, over: &AtomicBool) {
+fn ask_on(number: usize, place: &ServerAddress, dial: &Dial, tell: &SyncSender<NodeAnswer>, over: &AtomicBool) {
     let mut connection = None;
     while !over.load(Ordering::SeqCst) {
         let next = Instant::now() + EVERY;
@@ -114,7 +114,7 @@ fn ask_on(number: usize, place: &Place, dial: &Dial, tell: &SyncSender<Told>, ov
     }
 }
 
-fn look(connection: &mut Option<Stream>, place: &Place, dial: &Dial) -> io::Result<Look> {
+fn look(connection: &mut Option<Stream>, place: &ServerAddress, dial: &Dial) -> io::Result<Look> {
     let stream = match connection {
         Some(stream) => stream,
         None => {
@@ -125,7 +125,7 @@ fn look(connection: &mut Option<Stream>, place: &Place, dial: &Dial) -> io::Resu
             let mut stream = dial.begin(mio::net::TcpStream::from_std(socket), &place.host)?;
             if let Some(login) = dial.login() {
                 match ask(&mut stream, login)? {
-                    Value::Simple(_) => {}
+                    Reply::Simple(_) => {}
                     refused => return Err(no_node(format!("AUTH was answered {refused:?}"))),
                 }
             }
@@ -133,7 +133,7 @@ fn look(connection: &mut Option<Stream>, place: &Place, dial: &Dial) -> io::Resu
         }
     };
     match ask(stream, b"INFO\r\n")? {
-        Value::Bulk(text) => Look::of(&String::from_utf8_lossy(&text))
+        Reply::Bulk(text) => Look::of(&String::from_utf8_lossy(&text))
             .ok_or_else(|| no_node("this is no node of a federation: name its address for clients".into())),
         other => Err(no_node(format!("INFO was answered {other:?}"))),
     }
@@ -143,7 +143,7 @@ fn no_node(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-fn ask(stream: &mut Stream, request: &[u8]) -> io::Result<Value> {
+fn ask(stream: &mut Stream, request: &[u8]) -> io::Result<Reply> {
     stream.write_all(request)?;
     stream.flush()?;
     let (mut parser, mut bytes) = (ReplyParser::default(), [0; 16 << 10]);
@@ -162,7 +162,7 @@ fn ask(stream: &mut Stream, request: &[u8]) -> io::Result<Value> {
 }
 
 /// Takes pending answers; waits up to `TICK` for the first.
-fn take(told: &Receiver<Told>, past: &mut Past) {
+fn take(told: &Receiver<NodeAnswer>, past: &mut Past) {
     match told.recv_timeout(TICK) {
         Ok(first) => [first]
             .into_iter()
@@ -180,8 +180,8 @@ pub fn watch(arguments: &ClusterWatch, command: &str) -> Result<(), Failure> {
         ("--html", arguments.html.as_deref()),
     ])?;
     let dial = Dial::load(&arguments.dialling)?;
-    let json = Output::prepare_some(arguments.json.as_ref())?;
-    let html = Output::prepare_some(arguments.html.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
     let over = Arc::new(AtomicBool::new(false));
     let mut stop = Stop::listen(Arc::clone(&over))?;
     let mut live = is_live(arguments.plain).then(Live::take).transpose()?;

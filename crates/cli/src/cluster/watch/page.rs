@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_node::spans::Place;
+use punctual_node::spans::SpanStage;
 
 use super::look::{Look, part};
 use super::past::{Moment, Node, Past, age, bound, why};
@@ -273,7 +273,7 @@ fn late(body: &mut String, past: &Past) {
     *body += "<h2>Where the time of late requests went</h2>\n";
     let mut rows = vec![vec!["node".to_owned()]];
     rows[0].extend(
-        Place::ALL
+        SpanStage::ALL
             .iter()
             .map(|place| format!("{}: were there, spent", place.name())),
     );
@@ -285,7 +285,7 @@ fn late(body: &mut String, past: &Past) {
     }
     sheet(body, &rows);
     let mut rows = vec![vec!["node".to_owned(), "what".into(), "was".into(), "at".into()]];
-    rows[0].extend(Place::ALL.iter().map(|place| place.name().to_owned()));
+    rows[0].extend(SpanStage::ALL.iter().map(|place| place.name().to_owned()));
     for (node, look) in looks(past) {
         for line in look.late.iter().take(LATE_SHOWN) {
             let word = |name: &str| {
@@ -295,7 +295,7 @@ fn late(body: &mut String, past: &Past) {
                 found.unwrap_or_default().to_owned()
             };
             let mut row = vec![node.name(), word("kind"), word("told"), word("at")];
-            row.extend(Place::ALL.map(|place| ms(part(line, &format!("{}_us", place.name())).unwrap_or(0))));
+            row.extend(SpanStage::ALL.map(|place| ms(part(line, &format!("{}_us", place.name())).unwrap_or(0))));
             rows.push(row);
         }
     }

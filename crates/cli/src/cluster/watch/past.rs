@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::look::{Look, WHY};
-use super::{PATIENCE, Told};
+use super::{NodeAnswer, PATIENCE};
 use punctual_report::summary::count;
 
 /// Most moments kept of a node: beyond, every other one is dropped, and only every second later one is taken.
@@ -85,7 +85,7 @@ impl Past {
     }
 
     /// Takes the answer of a node.
-    pub fn take(&mut self, (number, at, looked): Told) {
+    pub fn take(&mut self, (number, at, looked): NodeAnswer) {
         let began = self.began;
         if let Some(node) = self.nodes.get_mut(number) {
             node.take(at.saturating_duration_since(began).as_secs_f64(), at, looked);

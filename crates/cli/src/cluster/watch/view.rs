@@ -1,6 +1,6 @@
 //! Picture of a federation: a pure function from the nodes' figures to a terminal frame. Laid out for at least 80 x 24.
 
-use punctual_node::spans::Place;
+use punctual_node::spans::SpanStage;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -15,7 +15,7 @@ use punctual_report::view::panel;
 /// Bars of increasing height, in eighths of a character.
 const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// Colours of the stages at which requests were late.
-const PLACES: [Color; Place::ALL.len()] = [
+const PLACES: [Color; SpanStage::ALL.len()] = [
     Color::Gray,
     Color::Yellow,
     Color::Magenta,
@@ -155,7 +155,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
 
 /// Reasons why requests were not done, and the stages at which late ones spent their time, as a bar of coloured parts.
 fn draw_late(frame: &mut Frame<'_>, area: Rect, past: &Past) {
-    let places = Place::ALL.iter().zip(PLACES).flat_map(|(place, color)| {
+    let places = SpanStage::ALL.iter().zip(PLACES).flat_map(|(place, color)| {
         [
             Span::styled("█ ", Style::new().fg(color)),
             format!("{} ", place.name()).dim(),
@@ -188,7 +188,7 @@ fn draw_late(frame: &mut Frame<'_>, area: Rect, past: &Past) {
 }
 
 /// A bar of `width` columns, divided in proportion to `spent`; empty if all are 0.
-fn parts(spent: &[u64; Place::ALL.len()], width: usize) -> Vec<Span<'static>> {
+fn parts(spent: &[u64; SpanStage::ALL.len()], width: usize) -> Vec<Span<'static>> {
     let all: u64 = spent.iter().sum();
     if all == 0 {
         return Vec::new();
@@ -293,7 +293,7 @@ mod tests {
                 live: (2, 2),
                 ..Look::default()
             };
-            look.late_us[Place::Log as usize] = 900;
+            look.late_us[SpanStage::Log as usize] = 900;
             Box::new(look)
         };
         for step in 0..4 {

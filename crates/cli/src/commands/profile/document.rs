@@ -4,7 +4,7 @@ use punctual_allocation::profile::{Accuracy, ProfileRecording, Smoothing, Timing
 use punctual_allocation::{Grid, Profile, Share};
 use serde::Serialize;
 
-use super::show::Shown;
+use super::show::ProfileView;
 
 /// A compiled profile, its source, and the error of the compilation.
 #[derive(Serialize)]
@@ -61,7 +61,7 @@ struct Kinds {
 
 impl Document<'_> {
     /// Document of a profile that was read.
-    pub fn of(shown: &Shown) -> Document<'_> {
+    pub fn of(shown: &ProfileView) -> Document<'_> {
         let choice = shown.compiled.kinds.as_ref().map(|kinds| &kinds.choice);
         let candidates = choice.into_iter().flat_map(|choice| &choice.candidates);
         Document {

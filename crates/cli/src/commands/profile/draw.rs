@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use punctual_allocation::Profile;
 
-use super::show::{Shown, named, ways};
+use super::show::{ProfileView, named, ways};
 use punctual_report::columns::columns;
 use punctual_report::summary::{count, percent};
 
@@ -18,7 +18,7 @@ const WIDTH: std::ops::RangeInclusive<usize> = 32..=240;
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Text of the command, for a terminal of `width` characters.
-pub fn text(shown: &Shown, width: usize) -> String {
+pub fn text(shown: &ProfileView, width: usize) -> String {
     let width = width.saturating_sub(MARGIN + 1).clamp(*WIDTH.start(), *WIDTH.end());
     let mut text = format!("{}\n", shown.title());
     for line in shown.provenance() {
@@ -125,7 +125,7 @@ fn short(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-fn figures(shown: &Shown) -> String {
+fn figures(shown: &ProfileView) -> String {
     let mut text = columns(
         &std::iter::once(
             ["a whole run with", "takes", "of the longest"]

@@ -10,7 +10,7 @@ mod steps;
 mod trace;
 
 pub use follow::tell;
-pub use show::{Shown, named, ways};
+pub use show::{ProfileView, named, ways};
 pub use steps::Steps;
 
 use crate::args::Profile;

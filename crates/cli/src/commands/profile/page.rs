@@ -7,13 +7,13 @@ use punctual_allocation::profile::ProfileRecording;
 use punctual_report::page::chart::{Band, Chart, Curve};
 use punctual_report::page::{STYLE, escape};
 
-use super::{Shown, Steps, named, ways};
+use super::{ProfileView, Steps, named, ways};
 
 /// Classes of curves, by their order in a figure.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// Page of `shown`; `command` is the command line that produced it.
-pub fn profile(shown: &Shown, command: &str) -> String {
+pub fn profile(shown: &ProfileView, command: &str) -> String {
     let (name, badge) = match &shown.recording {
         ProfileRecording::Measured(_) => (shown.recording.name(), "<span class=\"badge\">measured</span>"),
         ProfileRecording::Windows(_) => (
@@ -82,7 +82,7 @@ pub fn profile(shown: &Shown, command: &str) -> String {
 }
 
 /// A chart of curves over percent of a run; with `phases`, alternate phases are shaded.
-fn figure(page: &mut String, shown: &Shown, title: &str, curves: &[(String, Steps)], phases: bool) {
+fn figure(page: &mut String, shown: &ProfileView, title: &str, curves: &[(String, Steps)], phases: bool) {
     if curves.is_empty() {
         return;
     }
@@ -94,7 +94,7 @@ fn figure(page: &mut String, shown: &Shown, title: &str, curves: &[(String, Step
     draw(page, title, curves, bands, 100.0, "%");
 }
 
-fn bands(shown: &Shown) -> Vec<Band> {
+fn bands(shown: &ProfileView) -> Vec<Band> {
     let ends: Vec<f64> = shown.compiled.profile.phases.iter().map(|phase| phase.ends).collect();
     let pairs = ends.chunks_exact(2);
     let band = |pair: &[f64]| Band {
@@ -106,7 +106,7 @@ fn bands(shown: &Shown) -> Vec<Band> {
 }
 
 /// Time of a whole run over equal numbers of both resources (the fifth paper's figure 2).
-fn durations(page: &mut String, shown: &Shown) {
+fn durations(page: &mut String, shown: &ProfileView) {
     let durations = shown.durations();
     let points = durations
         .iter()
@@ -126,7 +126,7 @@ fn durations(page: &mut String, shown: &Shown) {
 }
 
 /// Curves of both cluster indices over the number of kinds, each as a share of its largest value.
-fn indices(page: &mut String, shown: &Shown) {
+fn indices(page: &mut String, shown: &ProfileView) {
     let Some(kinds) = &shown.compiled.kinds else {
         return;
     };
@@ -186,7 +186,7 @@ mod tests {
     use punctual_allocation::profile::ProfileOptions;
 
     fn page_of(file: &str, text: &str) -> String {
-        let shown = Shown::of(file, text.as_bytes(), ProfileOptions::default()).unwrap();
+        let shown = ProfileView::of(file, text.as_bytes(), ProfileOptions::default()).unwrap();
         profile(&shown, "punctual profile x.csv --html 'a<b'")
     }
 

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::path::Path;
 
-use punctual_allocation::profile::{Compiled, Course, ProfileOptions, ProfileRecording, ReadError, Smoothing, Timing};
+use punctual_allocation::profile::{Course, Fit, ProfileOptions, ProfileRecording, ReadError, Smoothing, Timing};
 use punctual_allocation::{Grid, Share};
 use ratatui::crossterm::terminal;
 
@@ -13,7 +13,7 @@ use super::{super::print, draw};
 use crate::args::{Profile, Smooth};
 use punctual_files::failure::Failure;
 use punctual_files::profiles;
-use punctual_report::output::{Output, apart};
+use punctual_report::output::{OutputFile, apart};
 
 use punctual_report::summary::{count, percent};
 
@@ -21,13 +21,13 @@ use punctual_report::summary::{count, percent};
 const WIDTH: usize = 100;
 
 /// A profile, and the parts of it that are shown.
-pub struct Shown {
+pub struct ProfileView {
     pub recording: ProfileRecording,
     pub options: ProfileOptions,
     /// The profile in full detail.
     pub course: Course,
     /// The profile reduced to a few phases.
-    pub compiled: Compiled,
+    pub compiled: Fit,
     /// Shares whose curves are drawn: everything, a quarter, the least.
     pub shares: Vec<Share>,
 }
@@ -39,9 +39,9 @@ pub fn show(file: &Path, arguments: &Profile, command: &str) -> Result<(), Failu
         ("--json", arguments.show.json.as_deref()),
         ("--html", arguments.show.html.as_deref()),
     ])?;
-    let shown = Shown::read(file, options(arguments)?)?;
-    let json = Output::prepare_some(arguments.show.json.as_ref())?;
-    let html = Output::prepare_some(arguments.show.html.as_ref())?;
+    let shown = ProfileView::read(file, options(arguments)?)?;
+    let json = OutputFile::prepare_some(arguments.show.json.as_ref())?;
+    let html = OutputFile::prepare_some(arguments.show.html.as_ref())?;
     print(&draw::text(&shown, width()))?;
     json.map_or(Ok(()), |file| file.json(&Document::of(&shown)))?;
     html.map_or(Ok(()), |file| file.text(&super::page::profile(&shown, command)))
@@ -74,16 +74,16 @@ fn width() -> usize {
         .map_or(WIDTH, |(columns, _)| columns.into())
 }
 
-impl Shown {
+impl ProfileView {
     /// Reads and compiles `file`.
-    pub fn read(file: &Path, options: ProfileOptions) -> Result<Shown, Failure> {
+    pub fn read(file: &Path, options: ProfileOptions) -> Result<ProfileView, Failure> {
         let bytes = profiles::bytes(file).map_err(|line| Failure::Input(vec![line]))?;
         let name = file.display().to_string();
-        Shown::of(&name, &bytes, options).map_err(|error| Failure::input([error.to_string()]))
+        ProfileView::of(&name, &bytes, options).map_err(|error| Failure::input([error.to_string()]))
     }
 
     /// Reads and compiles the profile in `bytes`; messages call it `file`.
-    pub fn of(file: &str, bytes: &[u8], options: ProfileOptions) -> Result<Shown, ReadError> {
+    pub fn of(file: &str, bytes: &[u8], options: ProfileOptions) -> Result<ProfileView, ReadError> {
         let recording = ProfileRecording::read(file, bytes, options.grid)?;
         let failed = |problem| ReadError {
             file: file.to_string(),
@@ -99,7 +99,7 @@ impl Shown {
         };
         let mut shares = vec![part(1), part(4), Share { ways: 1, partitions: 1 }];
         shares.dedup();
-        Ok(Shown {
+        Ok(ProfileView {
             recording,
             options,
             course,
@@ -213,7 +213,7 @@ impl Shown {
 
     /// Names and texts of the figures that the terminal and the page both show.
     pub fn figures(&self) -> Vec<(&'static str, String)> {
-        let Compiled {
+        let Fit {
             profile,
             accuracy,
             kinds,

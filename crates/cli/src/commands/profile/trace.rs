@@ -8,7 +8,7 @@ use super::follow::{follow, signals, tell};
 use super::place::{beside, counted, keep, millions};
 use crate::args::Trace;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Associativity of the private caches (first and second level).
 const PRIVATE_WAYS: u8 = 8;
@@ -25,7 +25,7 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
         .ok_or_else(|| Failure::input(["name the program to profile: punctual profile -- PROGRAM ARGS"]))?;
     let program = Program::find(name, rest, &search).map_err(refused)?;
     let path = arguments.output.clone().unwrap_or_else(|| beside(name));
-    let output = Output::prepare(&path)?;
+    let output = OutputFile::prepare(&path)?;
     let mut signals = signals()?;
     let mut run = ProfilerRun::start(&program, &geometry, &search).map_err(refused)?;
     let begun = Instant::now();

@@ -16,7 +16,7 @@ use punctual_os::LinuxOs;
 use punctual_platform::linux::{recovery, thread};
 use punctual_runtime::linux::Runtime;
 use punctual_runtime::report::{Progress, RunHeader, TaskReport};
-use punctual_scenario::beside::{self, Needs, NodeEngine, NodeStore, Opened};
+use punctual_scenario::beside::{self, Needs, NodeEngine, NodeStore, OpenedStore};
 use punctual_scenario::{PlatformChoice, RunError, RunRequest};
 use punctual_server::tasks::{TaskFigures, Tasks, TasksNow};
 use punctual_store::engine::Engine;
@@ -114,7 +114,7 @@ impl ReadyTasks {
     pub fn start(
         self,
         asked: &AtomicBool,
-        open: &mut dyn FnMut(&TasksFile, &Needs) -> Result<Opened, StoreError>,
+        open: &mut dyn FnMut(&TasksFile, &Needs) -> Result<OpenedStore, StoreError>,
     ) -> Result<Option<RunningTasks>, Failure> {
         let ReadyTasks { file, loaded, request } = self;
         let mut watch = |progress: Progress<'_>| {
@@ -129,7 +129,7 @@ impl ReadyTasks {
         };
         let mut opens = |needs: &Needs| {
             let opened = open(&file, needs)?;
-            Ok(Opened {
+            Ok(OpenedStore {
                 is_fed: !file.from_clients,
                 ..opened
             })
@@ -283,8 +283,8 @@ pub fn beside<E: Engine + 'static>(
     store: Arc<NodeStore>,
     replica: &Arc<Replica<E, LinuxOs>>,
     own: &[Arc<OwnReading>],
-) -> Opened {
-    let read = |key: &String| -> beside::Read {
+) -> OpenedStore {
+    let read = |key: &String| -> beside::ReadCallback {
         let (replica, key) = (Arc::clone(replica), key.clone().into_bytes());
         Arc::new(move || READING.with_borrow_mut(|value| drop(replica.latest(&key, value))))
     };
@@ -297,7 +297,7 @@ pub fn beside<E: Engine + 'static>(
         };
         Some((by.task.clone(), Arc::new(set)))
     };
-    Opened {
+    OpenedStore {
         is_fed: !file.from_clients,
         reads: file.reads.iter().map(read).collect(),
         sets: file.sets.iter().filter_map(set).collect(),
@@ -306,9 +306,9 @@ pub fn beside<E: Engine + 'static>(
 }
 
 /// Access to readings for tasks that share the server's store.
-pub fn shared(file: &TasksFile, store: Arc<NodeStore>) -> Opened {
+pub fn shared(file: &TasksFile, store: Arc<NodeStore>) -> OpenedStore {
     let objects = |key: &String| store.object(key.as_bytes());
-    let read = |object| -> beside::Read {
+    let read = |object| -> beside::ReadCallback {
         let store = Arc::clone(&store);
         Arc::new(move || {
             // The result is ignored: a read of an object without a value costs as much time.
@@ -325,7 +325,7 @@ pub fn shared(file: &TasksFile, store: Arc<NodeStore>) -> Opened {
             }])
         })
     };
-    Opened {
+    OpenedStore {
         is_fed: !file.from_clients,
         reads: file.reads.iter().filter_map(objects).map(read).collect(),
         sets: { file.sets.iter() }

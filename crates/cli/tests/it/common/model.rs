@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use punctual_server::resp::Value;
+use punctual_server::resp::Reply;
 
 use super::serving::{Client, encoded};
 
@@ -28,7 +28,7 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a key holds, in the model.
 #[derive(Clone, Debug, PartialEq)]
-enum Held {
+enum ModelValue {
     Text(Vec<u8>),
     Hash(Fields),
 }
@@ -36,73 +36,74 @@ enum Held {
 /// All keys, and which of them have a term that lies beyond the test.
 #[derive(Clone, Debug, Default)]
 struct Model {
-    keys: BTreeMap<Vec<u8>, (Held, bool)>,
+    keys: BTreeMap<Vec<u8>, (ModelValue, bool)>,
 }
 
 const WRONG: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NO_INTEGER: &str = "ERR value is not an integer or out of range";
 
 impl Model {
-    fn text(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Value> {
+    fn text(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Reply> {
         match self.keys.get(key) {
             None => Ok(None),
-            Some((Held::Text(text), _)) => Ok(Some(text.clone())),
-            Some(_) => Err(Value::Error(WRONG.into())),
+            Some((ModelValue::Text(text), _)) => Ok(Some(text.clone())),
+            Some(_) => Err(Reply::Error(WRONG.into())),
         }
     }
 
-    fn hash(&self, key: &[u8]) -> Result<Fields, Value> {
+    fn hash(&self, key: &[u8]) -> Result<Fields, Reply> {
         match self.keys.get(key) {
             None => Ok(Vec::new()),
-            Some((Held::Hash(fields), _)) => Ok(fields.clone()),
-            Some(_) => Err(Value::Error(WRONG.into())),
+            Some((ModelValue::Hash(fields), _)) => Ok(fields.clone()),
+            Some(_) => Err(Reply::Error(WRONG.into())),
         }
     }
 
     fn put(&mut self, key: &[u8], text: &[u8], keeps: bool) {
         let has_term = keeps && self.keys.get(key).is_some_and(|(_, has_term)| *has_term);
-        self.keys.insert(key.to_vec(), (Held::Text(text.to_vec()), has_term));
+        self.keys
+            .insert(key.to_vec(), (ModelValue::Text(text.to_vec()), has_term));
     }
 
-    fn optional(value: Option<Vec<u8>>) -> Value {
-        value.map_or(Value::Null, Value::Bulk)
+    fn optional(value: Option<Vec<u8>>) -> Reply {
+        value.map_or(Reply::Null, Reply::Bulk)
     }
 
-    fn add(&mut self, key: &[u8], by: i64) -> Result<Value, Value> {
+    fn add(&mut self, key: &[u8], by: i64) -> Result<Reply, Reply> {
         let before = self.text(key)?.unwrap_or_else(|| b"0".to_vec());
         let text = String::from_utf8(before).ok();
         let number = text.as_deref().and_then(|text| text.parse::<i64>().ok());
         let number = number.filter(|number| Some(number.to_string()) == text);
-        let number = number.ok_or(Value::Error(NO_INTEGER.into()))?;
-        let overflow = || Value::Error("ERR increment or decrement would overflow".into());
+        let number = number.ok_or(Reply::Error(NO_INTEGER.into()))?;
+        let overflow = || Reply::Error("ERR increment or decrement would overflow".into());
         let after = number.checked_add(by).ok_or_else(overflow)?;
         self.put(key, after.to_string().as_bytes(), true);
-        Ok(Value::Integer(after))
+        Ok(Reply::Integer(after))
     }
 
-    fn answer(&mut self, request: &[Vec<u8>]) -> Value {
+    fn answer(&mut self, request: &[Vec<u8>]) -> Reply {
         self.carry_out(request).unwrap_or_else(|error| error)
     }
 
-    fn carry_out(&mut self, request: &[Vec<u8>]) -> Result<Value, Value> {
+    fn carry_out(&mut self, request: &[Vec<u8>]) -> Result<Reply, Reply> {
         let name = String::from_utf8_lossy(&request[0]).into_owned();
         let key = request.get(1).map_or(&b""[..], Vec::as_slice);
-        let integer = |count: usize| Value::Integer(count as i64);
+        let integer = |count: usize| Reply::Integer(count as i64);
         Ok(match name.as_str() {
             "GET" => Self::optional(self.text(key)?),
             "STRLEN" => integer(self.text(key)?.map_or(0, |text| text.len())),
             "MGET" => {
                 let one = |key: &Vec<u8>| Self::optional(self.text(key).ok().flatten());
-                Value::Array(request[1..].iter().map(one).collect())
+                Reply::Array(request[1..].iter().map(one).collect())
             }
             "EXISTS" => integer(request[1..].iter().filter(|key| self.keys.contains_key(*key)).count()),
-            "TYPE" => Value::Simple(match self.keys.get(key) {
+            "TYPE" => Reply::Simple(match self.keys.get(key) {
                 None => "none".into(),
-                Some((Held::Text(_), _)) => "string".into(),
-                Some((Held::Hash(_), _)) => "hash".into(),
+                Some((ModelValue::Text(_), _)) => "string".into(),
+                Some((ModelValue::Hash(_), _)) => "hash".into(),
             }),
             "DBSIZE" => integer(self.keys.len()),
-            "KEYS" => Value::Array(self.keys.keys().map(Value::bulk).collect()),
+            "KEYS" => Reply::Array(self.keys.keys().map(Reply::bulk).collect()),
             "SET" => {
                 let options: Vec<_> = request[3..].iter().map(Vec::as_slice).collect();
                 let is = |word: &str| options.contains(&word.as_bytes());
@@ -119,8 +120,8 @@ impl Model {
                 }
                 match (is("GET"), wanted) {
                     (true, _) => Self::optional(before),
-                    (false, true) => Value::ok(),
-                    (false, false) => Value::Null,
+                    (false, true) => Reply::ok(),
+                    (false, false) => Reply::Null,
                 }
             }
             "SETNX" => {
@@ -149,7 +150,7 @@ impl Model {
                 request[1..]
                     .chunks(2)
                     .for_each(|pair| self.put(&pair[0], &pair[1], false));
-                Value::ok()
+                Reply::ok()
             }
             "DEL" | "UNLINK" => integer(
                 request[1..]
@@ -173,9 +174,9 @@ impl Model {
             },
             // The test looks at the sign only.
             "TTL" => match self.keys.get(key) {
-                None => Value::Integer(-2),
-                Some((_, false)) => Value::Integer(-1),
-                Some((_, true)) => Value::Integer(1),
+                None => Reply::Integer(-2),
+                Some((_, false)) => Reply::Integer(-1),
+                Some((_, true)) => Reply::Integer(1),
             },
             "HSET" => {
                 let mut fields = self.hash(key)?;
@@ -188,7 +189,7 @@ impl Model {
                 }
                 let added = fields.len() - before;
                 let has_term = self.keys.get(key).is_some_and(|(_, has_term)| *has_term);
-                self.keys.insert(key.to_vec(), (Held::Hash(fields), has_term));
+                self.keys.insert(key.to_vec(), (ModelValue::Hash(fields), has_term));
                 integer(added)
             }
             "HDEL" => {
@@ -199,7 +200,7 @@ impl Model {
                 if fields.is_empty() {
                     self.keys.remove(key);
                 } else if let Some((held, _)) = self.keys.get_mut(key) {
-                    *held = Held::Hash(fields);
+                    *held = ModelValue::Hash(fields);
                 }
                 integer(removed)
             }
@@ -210,11 +211,11 @@ impl Model {
             "HMGET" => {
                 let fields = self.hash(key)?;
                 let one = |wanted: &Vec<u8>| fields.iter().find(|(name, _)| name == wanted).map(|(_, v)| v.clone());
-                Value::Array(request[2..].iter().map(|wanted| Self::optional(one(wanted))).collect())
+                Reply::Array(request[2..].iter().map(|wanted| Self::optional(one(wanted))).collect())
             }
             "HGETALL" => {
                 let fields = self.hash(key)?.into_iter();
-                Value::Array(fields.flat_map(|(f, v)| [Value::Bulk(f), Value::Bulk(v)]).collect())
+                Reply::Array(fields.flat_map(|(f, v)| [Reply::Bulk(f), Reply::Bulk(v)]).collect())
             }
             "HEXISTS" => integer(self.hash(key)?.iter().filter(|(name, _)| *name == request[2]).count()),
             "HLEN" => integer(self.hash(key)?.len()),
@@ -296,9 +297,9 @@ fn send_split(client: &mut Client, bytes: &[u8], draw: &mut Draw) {
     }
 }
 
-fn same(request: &[Vec<u8>], expected: &Value, found: &Value) -> bool {
+fn same(request: &[Vec<u8>], expected: &Reply, found: &Reply) -> bool {
     match (request[0].as_slice(), expected, found) {
-        (b"TTL", Value::Integer(1), Value::Integer(found)) => (1..=1000).contains(found),
+        (b"TTL", Reply::Integer(1), Reply::Integer(found)) => (1..=1000).contains(found),
         _ => expected == found,
     }
 }
@@ -322,13 +323,13 @@ pub fn answers_as_the_model(client: &mut Client, seed: u64, prefix: &str) -> boo
             .collect();
         if is_transaction {
             bytes.extend(encoded(&[b"MULTI"]));
-            expected.push((vec![b"MULTI".to_vec()], Value::ok()));
+            expected.push((vec![b"MULTI".to_vec()], Reply::ok()));
         }
         for request in &requests {
             let words: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
             bytes.extend(encoded(&words));
             if is_transaction {
-                expected.push((vec![b"QUEUED".to_vec()], Value::Simple("QUEUED".into())));
+                expected.push((vec![b"QUEUED".to_vec()], Reply::Simple("QUEUED".into())));
             }
         }
         if is_transaction {
@@ -336,23 +337,23 @@ pub fn answers_as_the_model(client: &mut Client, seed: u64, prefix: &str) -> boo
             // One by one, because of the terms.
             expected.push((
                 vec![b"EXEC".to_vec()],
-                Value::Array(answers.iter().map(|(_, a)| a.clone()).collect()),
+                Reply::Array(answers.iter().map(|(_, a)| a.clone()).collect()),
             ));
         } else {
             expected.extend(answers);
         }
     }
     send_split(client, &bytes, &mut draw);
-    let found: Vec<Value> = expected.iter().map(|_| client.reply()).collect();
-    let is_out_of_time = |reply: &Value| matches!(reply, Value::Error(text) if text.starts_with("LATE ") || text.starts_with("UNKNOWN "));
+    let found: Vec<Reply> = expected.iter().map(|_| client.reply()).collect();
+    let is_out_of_time = |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with("LATE ") || text.starts_with("UNKNOWN "));
     if found.iter().any(is_out_of_time) {
         return false;
     }
     for (at, ((request, expected), found)) in expected.iter().zip(found).enumerate() {
         let matches = match (&found, expected) {
-            (Value::Array(found), Value::Array(wanted)) if request[0] == b"EXEC" && found.len() == wanted.len() => {
+            (Reply::Array(found), Reply::Array(wanted)) if request[0] == b"EXEC" && found.len() == wanted.len() => {
                 found.iter().zip(wanted).all(|pair| match pair {
-                    (Value::Integer(found), Value::Integer(1)) => *found == 1 || (1..=1000).contains(found),
+                    (Reply::Integer(found), Reply::Integer(1)) => *found == 1 || (1..=1000).contains(found),
                     (found, wanted) => found == wanted,
                 })
             }

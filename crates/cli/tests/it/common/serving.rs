@@ -6,31 +6,31 @@ use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 
 use punctual_server::resp::reply::ReplyParser;
-use punctual_server::resp::{Bounds, Value, Version, Writer};
-use punctual_testing::Kept;
+use punctual_server::resp::{Bounds, Reply, Resp, Writer};
+use punctual_testing::TestChild;
 
 use super::BOUND;
 
 /// A server that runs, and its address.
-pub struct Served {
-    pub child: Kept,
+pub struct TestServer {
+    pub child: TestChild,
     pub address: String,
     /// What it has said.
     pub lines: Vec<String>,
     said: Lines<BufReader<ChildStdout>>,
 }
 
-pub fn serve(folder: &Path, arguments: &[&str]) -> Served {
+pub fn serve(folder: &Path, arguments: &[&str]) -> TestServer {
     serve_telling(folder, arguments, Stdio::inherit())
 }
 
 /// The same, with its errors as `errors` says.
-pub fn serve_telling(folder: &Path, arguments: &[&str], errors: Stdio) -> Served {
+pub fn serve_telling(folder: &Path, arguments: &[&str], errors: Stdio) -> TestServer {
     try_serve(folder, arguments, errors).expect("it serves")
 }
 
 /// The same; none where it ends in place of serving.
-pub fn try_serve(folder: &Path, arguments: &[&str], errors: Stdio) -> Option<Served> {
+pub fn try_serve(folder: &Path, arguments: &[&str], errors: Stdio) -> Option<TestServer> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
     command.arg("serve").args(arguments);
     if !arguments.contains(&"--listen") {
@@ -44,7 +44,7 @@ pub fn try_serve(folder: &Path, arguments: &[&str], errors: Stdio) -> Option<Ser
     let line = line?;
     let address = line.split(" on ").nth(1).and_then(|rest| rest.split(';').next());
     let address = address.unwrap_or_else(|| panic!("it serves: {line:?}")).to_owned();
-    Some(Served {
+    Some(TestServer {
         child,
         address,
         lines: vec![line],
@@ -52,7 +52,7 @@ pub fn try_serve(folder: &Path, arguments: &[&str], errors: Stdio) -> Option<Ser
     })
 }
 
-impl Served {
+impl TestServer {
     /// All that it has printed, and prints until it ends; its errors too, where they are piped.
     pub fn rest(&mut self) -> String {
         let mut all = self.lines.join("\n");
@@ -80,7 +80,7 @@ pub struct Client<S = TcpStream> {
 
 pub fn encoded(request: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Writer::new(&mut bytes, Version::Two).value(&Value::Array(request.iter().map(Value::bulk).collect()));
+    Writer::new(&mut bytes, Resp::Two).value(&Reply::Array(request.iter().map(Reply::bulk).collect()));
     bytes
 }
 
@@ -106,7 +106,7 @@ impl<S: Read + Write> Client<S> {
     }
 
     /// The next reply; none where the server has closed the connection.
-    pub fn try_reply(&mut self) -> Option<Value> {
+    pub fn try_reply(&mut self) -> Option<Reply> {
         loop {
             if let Some(value) = self.parser.next(&Bounds::ADMITTED).expect("RESP") {
                 return Some(value);
@@ -122,11 +122,11 @@ impl<S: Read + Write> Client<S> {
         }
     }
 
-    pub fn reply(&mut self) -> Value {
+    pub fn reply(&mut self) -> Reply {
         self.try_reply().expect("a reply")
     }
 
-    pub fn ask(&mut self, request: &str) -> Value {
+    pub fn ask(&mut self, request: &str) -> Reply {
         self.send(request);
         self.reply()
     }
@@ -134,18 +134,18 @@ impl<S: Read + Write> Client<S> {
     /// The text of an error.
     pub fn error(&mut self, request: &str) -> String {
         match self.ask(request) {
-            Value::Error(error) => error,
+            Reply::Error(error) => error,
             other => panic!("{request}: {other:?}"),
         }
     }
 }
 
 /// As a service manager ends it.
-pub fn end(child: &Kept) {
+pub fn end(child: &TestChild) {
     // SAFETY: a plain number, of a child that has not been waited for.
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGTERM) }, 0);
 }
 
-pub fn bulk(text: &str) -> Value {
-    Value::bulk(text)
+pub fn bulk(text: &str) -> Reply {
+    Reply::bulk(text)
 }

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use punctual_federation::action::{Action, Ask, Event, LogAnswer, Performed, Ticket};
+use punctual_federation::action::{Action, Ask, Event, Execution, LogAnswer, Ticket};
 use punctual_federation::admission::Gate;
 use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{Boot, FederationId, Member, NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Key, Message, Operation, Output, Reply, Request, Value, Work};
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::records::{self, RecordAccess, Undo};
-use punctual_federation::session::Session;
+use punctual_federation::session::ClientSession;
 use punctual_logs::{CommitLog, FORMAT, Identity, LogError, Memory};
 use punctual_store::batch::{Image, WriteSet};
 use punctual_store::temporal::Creation;
@@ -260,13 +260,13 @@ impl Table {
         self.tell(from, Event::Log(ticket, answer));
     }
 
-    fn append(&mut self, last: Revision, entry: &Entry) -> Result<punctual_logs::Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &Entry) -> Result<punctual_logs::AppendResult, LogError> {
         let bytes = entry.encode(FEDERATION);
         if bytes.len() > self.entry_bytes_max {
             return Err(LogError::EntryTooLong { len: bytes.len() });
         }
         let appended = self.log.append(last, &bytes)?;
-        if let punctual_logs::Appended::At(at) = appended {
+        if let punctual_logs::AppendResult::At(at) = appended {
             self.entries.push(Arc::new(entry.clone()));
             for number in (0..self.places.len())
                 .filter(|number| !self.cut_from_log.contains(number))
@@ -392,7 +392,7 @@ impl Table {
 }
 
 impl Place {
-    fn execute(&self, revision: Revision, requests: &[Request]) -> Vec<Performed> {
+    fn execute(&self, revision: Revision, requests: &[Request]) -> Vec<Execution> {
         let mut records = self.records.clone();
         let one = |request: &Request| {
             let mut view = View {
@@ -406,9 +406,9 @@ impl Place {
                         changes: view.changes,
                         ..WriteSet::default()
                     };
-                    Performed::Done { output, set }
+                    Execution::Done { output, set }
                 }
-                Err(Undo::Refused(refusal)) => Performed::Refused(refusal),
+                Err(Undo::Refused(refusal)) => Execution::Refused(refusal),
                 Err(Undo::Failed(never)) => match never {},
             }
         };
@@ -434,7 +434,7 @@ fn decoded(record: &punctual_logs::LogRecord) -> (Revision, Arc<Entry>) {
 /// A client, that asks in a session and waits.
 pub struct Client {
     pub number: u64,
-    pub session: Session,
+    pub session: ClientSession,
 }
 
 impl Client {
@@ -442,7 +442,7 @@ impl Client {
     pub fn open_later(client: u64) -> Client {
         Client {
             number: client,
-            session: Session::default(),
+            session: ClientSession::default(),
         }
     }
 

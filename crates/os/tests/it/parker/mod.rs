@@ -59,17 +59,17 @@ mod torn {
 }
 
 /// A place, and what is handed on there.
-struct Handed<P> {
+struct HandedValue<P> {
     place: P,
     content: UnsafeCell<u64>,
 }
 
 // SAFETY: loom tells of an access to the content that is not ordered.
-unsafe impl<P: Sync> Sync for Handed<P> {}
+unsafe impl<P: Sync> Sync for HandedValue<P> {}
 // SAFETY: as above.
-unsafe impl<P: Send> Send for Handed<P> {}
+unsafe impl<P: Send> Send for HandedValue<P> {}
 
-impl<P> Handed<P> {
+impl<P> HandedValue<P> {
     fn put(&self) {
         // SAFETY: as above.
         self.content.with_mut(|content| unsafe { *content = 1 });
@@ -85,7 +85,7 @@ macro_rules! model {
     ($set:ident, $until:expr) => {{
         use $set::{futex::expire, parker::Parker};
         loom::model(|| {
-            let handed = Arc::new(Handed {
+            let handed = Arc::new(HandedValue {
                 place: Parker::new(),
                 content: UnsafeCell::new(0),
             });

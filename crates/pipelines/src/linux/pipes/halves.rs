@@ -16,23 +16,23 @@ use crate::{AnyStage, Failure, Frames, Head};
 const UNDER_WAY_MAX: usize = 1024;
 
 /// Nanoseconds of the current step in which it waited for the pipe or file.
-pub(super) type Waited = Arc<AtomicU64>;
+pub(super) type WaitTime = Arc<AtomicU64>;
 
 /// A stage that passes on the bytes that it reads.
-pub(super) struct Reading {
+pub(super) struct ReadingStage {
     pub(super) from: Box<dyn Read + Send>,
     pub(super) stamps: Stamps,
     /// Number of frames so far, including those of previous programs.
     pub(super) frames: u64,
-    pub(super) waited: Waited,
+    pub(super) waited: WaitTime,
     /// Whether the end of the stream was reached.
     pub(super) closed: bool,
     pub(super) failure: Option<String>,
 }
 
-impl Reading {
-    pub(super) fn new(from: Box<dyn Read + Send>, stamps: Stamps) -> Reading {
-        Reading {
+impl ReadingStage {
+    pub(super) fn new(from: Box<dyn Read + Send>, stamps: Stamps) -> ReadingStage {
+        ReadingStage {
             from,
             stamps,
             frames: 0,
@@ -58,7 +58,7 @@ pub(super) enum Stamps {
         orders: Arc<Orders>,
     },
     /// The frames that the program was given.
-    Given(Given),
+    Given(UnansweredFrames),
 }
 
 impl Stamps {
@@ -103,11 +103,11 @@ impl Stamps {
 
 /// Times of the frames that a program was given and has not answered.
 #[derive(Clone, Debug)]
-pub(super) struct Given(Arc<Mutex<(VecDeque<Head>, Head)>>);
+pub(super) struct UnansweredFrames(Arc<Mutex<(VecDeque<Head>, Head)>>);
 
-impl Given {
-    pub(super) fn none() -> Given {
-        Given(Arc::new(Mutex::new((
+impl UnansweredFrames {
+    pub(super) fn none() -> UnansweredFrames {
+        UnansweredFrames(Arc::new(Mutex::new((
             VecDeque::with_capacity(UNDER_WAY_MAX),
             Head::default(),
         ))))
@@ -129,7 +129,7 @@ impl Given {
     }
 }
 
-impl AnyStage for Reading {
+impl AnyStage for ReadingStage {
     fn version(&self) -> u32 {
         0
     }
@@ -178,19 +178,19 @@ impl AnyStage for Reading {
 pub(super) struct Feeding {
     pub(super) to: Box<dyn Write + Send>,
     /// Receives the frames' times, for a program that answers.
-    pub(super) given: Option<Given>,
+    pub(super) given: Option<UnansweredFrames>,
     /// Number of frames written.
     pub(super) frames: u64,
     /// Number of frames not written, because the pipe was closed.
     pub(super) refused: u64,
-    pub(super) waited: Waited,
+    pub(super) waited: WaitTime,
     /// Whether the reader has closed the pipe.
     pub(super) closed: bool,
     pub(super) failure: Option<String>,
 }
 
 impl Feeding {
-    pub(super) fn new(to: Box<dyn Write + Send>, given: Option<Given>) -> Feeding {
+    pub(super) fn new(to: Box<dyn Write + Send>, given: Option<UnansweredFrames>) -> Feeding {
         Feeding {
             to,
             given,

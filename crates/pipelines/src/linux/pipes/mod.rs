@@ -23,7 +23,7 @@ use std::thread::JoinHandle;
 use punctual_units::Nanos;
 
 use super::{Pipeline, PipelineError};
-use program::Served;
+use program::PipeRun;
 
 /// Source or destination of a pinned stage's frames.
 pub enum Peer {
@@ -36,7 +36,7 @@ pub enum Peer {
 }
 
 /// A program or a file, with the stages of the graph that it implements.
-pub struct Piped {
+pub struct PipeSpec {
     /// Name in messages and reports.
     pub name: String,
     /// Pinned stage whose frames it receives.
@@ -100,7 +100,7 @@ pub enum PipeError {
 /// Report on one program or file.
 #[derive(Debug)]
 pub struct PipeReport {
-    /// Name given in its [`Piped`].
+    /// Name given in its [`PipeSpec`].
     pub name: String,
     /// Number of times that the program was started again.
     pub restarts: u64,
@@ -145,7 +145,7 @@ impl Pipes {
     ///
     /// # Errors
     /// [`PipeError`] if one of them does not start, or its stages do not exist; none runs then.
-    pub fn start(pipeline: &Pipeline, piped: Vec<Piped>) -> Result<Pipes, PipeError> {
+    pub fn start(pipeline: &Pipeline, piped: Vec<PipeSpec>) -> Result<Pipes, PipeError> {
         let mut pipes = Pipes {
             threads: Vec::new(),
             orders: Arc::default(),
@@ -159,9 +159,9 @@ impl Pipes {
         Ok(pipes)
     }
 
-    fn add(&mut self, pipeline: &Pipeline, piped: Piped) -> Result<(), PipeError> {
+    fn add(&mut self, pipeline: &Pipeline, piped: PipeSpec) -> Result<(), PipeError> {
         let pinned = |name: &Option<String>| name.as_ref().map(|name| pipeline.pinned(name)).transpose();
-        let served = Served {
+        let served = PipeRun {
             feeding: pinned(&piped.takes)?,
             reading: pinned(&piped.makes)?,
             shared: pipeline.shared.clone(),

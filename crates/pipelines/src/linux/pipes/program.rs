@@ -13,21 +13,21 @@ use punctual_platform::linux::pipes::{self, Patient};
 use punctual_platform::linux::process::ProcessId;
 use punctual_units::Nanos;
 
-use super::halves::{Feeding, Given, Reading, Stamps, Waited};
-use super::{LOOK, Orders, Peer, PipeError, PipeReport, Piped, RESTARTS_MAX};
+use super::halves::{Feeding, ReadingStage, Stamps, UnansweredFrames, WaitTime};
+use super::{LOOK, Orders, Peer, PipeError, PipeReport, PipeSpec, RESTARTS_MAX};
 use crate::linux::pinned::Pinned;
-use crate::linux::shared::{End, Shared};
-use crate::{AnyStage, Turn};
+use crate::linux::shared::{End, Segment};
+use crate::{AnyStage, TurnResult};
 
 /// Time for a program that has closed a pipe to end, so that its exit status is known.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A program or file with its stages.
-pub(super) struct Served {
-    pub(super) piped: Piped,
+pub(super) struct PipeRun {
+    pub(super) piped: PipeSpec,
     pub(super) feeding: Option<Pinned>,
     pub(super) reading: Option<Pinned>,
-    pub(super) shared: Shared,
+    pub(super) shared: Segment,
     pub(super) orders: Arc<Orders>,
 }
 
@@ -60,7 +60,7 @@ fn next(well: bool, over: bool, restart: bool, in_vain: u32) -> Next {
     }
 }
 
-impl Served {
+impl PipeRun {
     /// Serves until the stream is over. Sends to `started` whether the program started.
     pub(super) fn serve(mut self, started: &SyncSender<Result<(), PipeError>>) -> PipeReport {
         let mut report = PipeReport {
@@ -120,7 +120,7 @@ impl Served {
     }
 
     fn serve_reader(&self, from: Box<dyn Read + Send>, mut reading: Pinned) -> Result<(), PipeError> {
-        let mut half = Reading::new(from, self.stamps());
+        let mut half = ReadingStage::new(from, self.stamps());
         let over = turns(&mut reading, &mut half, || self.orders.sources_end());
         reading.end(&mut half);
         self.checked(over, half.failure)
@@ -159,7 +159,7 @@ trait Half: AnyStage {
     fn waited(&self) -> Nanos;
 }
 
-impl Half for Reading {
+impl Half for ReadingStage {
     fn closed(&self) -> bool {
         self.closed
     }
@@ -184,19 +184,19 @@ fn turns<H: Half>(pinned: &mut Pinned, half: &mut H, mut gone: impl FnMut() -> b
     loop {
         let heard = pinned.heard();
         match pinned.turn_less(half, H::waited) {
-            Turn::Stepped if half.closed() => return Over::Closed,
-            Turn::Stepped => {}
-            Turn::Wait if gone() => return Over::Closed,
-            Turn::Wait => pinned.wait(heard, Some(LOOK)),
-            Turn::Ended | Turn::ShutOut => return Over::Stage,
-            Turn::Failed(why) => return Over::Failed(why.to_string()),
+            TurnResult::Stepped if half.closed() => return Over::Closed,
+            TurnResult::Stepped => {}
+            TurnResult::Wait if gone() => return Over::Closed,
+            TurnResult::Wait => pinned.wait(heard, Some(LOOK)),
+            TurnResult::Ended | TurnResult::ShutOut => return Over::Stage,
+            TurnResult::Failed(why) => return Over::Failed(why.to_string()),
         }
     }
 }
 
 /// A program that runs, and is started again.
 struct Life<'s> {
-    served: &'s Served,
+    served: &'s PipeRun,
     command: Vec<String>,
     child: Child,
     /// Number of frames that have passed through its pipes, including those of previous programs.
@@ -206,7 +206,7 @@ struct Life<'s> {
 }
 
 impl<'s> Life<'s> {
-    fn begin(served: &'s Served, command: Vec<String>) -> Result<Life<'s>, PipeError> {
+    fn begin(served: &'s PipeRun, command: Vec<String>) -> Result<Life<'s>, PipeError> {
         Ok(Life {
             child: start(served, &command)?,
             served,
@@ -227,7 +227,7 @@ impl<'s> Life<'s> {
 
     fn source(mut self, mut reading: Pinned, report: &mut PipeReport) -> Result<(), PipeError> {
         let orders = Arc::clone(&self.served.orders);
-        let mut half = Reading::new(Box::new(io::empty()), self.served.stamps());
+        let mut half = ReadingStage::new(Box::new(io::empty()), self.served.stamps());
         let ended = loop {
             half.reopen(self.output(&half.waited, |orders| !orders.sources_end())?);
             let over = turns(&mut reading, &mut half, || orders.sources_end());
@@ -272,10 +272,10 @@ impl<'s> Life<'s> {
     }
 
     fn middle(mut self, mut feeding: Pinned, mut reading: Pinned, report: &mut PipeReport) -> Result<(), PipeError> {
-        let (given, orders) = (Given::none(), Arc::clone(&self.served.orders));
+        let (given, orders) = (UnansweredFrames::none(), Arc::clone(&self.served.orders));
         let mut feeder = Feeding::new(Box::new(io::sink()), Some(given.clone()));
         feeder.reopen(self.input(&feeder.waited)?);
-        let mut reader = Reading::new(Box::new(io::empty()), Stamps::Given(given));
+        let mut reader = ReadingStage::new(Box::new(io::empty()), Stamps::Given(given));
         reader.reopen(self.output(&reader.waited, |orders| !orders.stop())?);
         let reads = std::thread::scope(|scope| {
             let reads = scope.spawn(move || {
@@ -375,7 +375,7 @@ impl<'s> Life<'s> {
         }
     }
 
-    fn input(&mut self, waited: &Waited) -> Result<Box<dyn Write + Send>, PipeError> {
+    fn input(&mut self, waited: &WaitTime) -> Result<Box<dyn Write + Send>, PipeError> {
         let shared = self.served.shared.clone();
         let orders = Arc::clone(&self.served.orders);
         let goes_on = move || shared.end() == End::Runs && !orders.stop();
@@ -385,7 +385,7 @@ impl<'s> Life<'s> {
         }
     }
 
-    fn output(&mut self, waited: &Waited, goes_on: fn(&Orders) -> bool) -> Result<Box<dyn Read + Send>, PipeError> {
+    fn output(&mut self, waited: &WaitTime, goes_on: fn(&Orders) -> bool) -> Result<Box<dyn Read + Send>, PipeError> {
         let shared = self.served.shared.clone();
         let orders = Arc::clone(&self.served.orders);
         let goes_on = move || shared.end() == End::Runs && goes_on(&orders);
@@ -395,14 +395,14 @@ impl<'s> Life<'s> {
         }
     }
 
-    fn patient<F: Fn() -> bool>(&self, pipe: OwnedFd, goes_on: F, waited: &Waited) -> Result<Patient<F>, PipeError> {
+    fn patient<F: Fn() -> bool>(&self, pipe: OwnedFd, goes_on: F, waited: &WaitTime) -> Result<Patient<F>, PipeError> {
         Patient::new(pipe, goes_on, Arc::clone(waited)).map_err(|why| self.served.bytes(why.to_string()))
     }
 }
 
 /// Starts the program, with pipes where its stages are. A source gets an empty input; a sink writes to the standard
 /// output of this process.
-fn start(served: &Served, command: &[String]) -> Result<Child, PipeError> {
+fn start(served: &PipeRun, command: &[String]) -> Result<Child, PipeError> {
     let (program, arguments) = command
         .split_first()
         .map_or(("", &[][..]), |(first, rest)| (first, rest));

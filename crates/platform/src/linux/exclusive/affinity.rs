@@ -21,8 +21,8 @@ use punctual_units::CoreId;
 
 use super::super::thread::{self, Tid};
 use super::super::{KernelTree, cores, refused};
-use super::fence::Wanted;
-use super::population::{Identity, Roll, Spared, Status, threads, unmoved};
+use super::fence::FenceRequest;
+use super::population::{Identity, Roll, Status, StayRules, threads, unmoved};
 use super::{CPUS, Census, list};
 use crate::{Refusal, Why};
 
@@ -36,7 +36,7 @@ pub(super) struct Affinity {
     journal: Journal,
     exclusive: Vec<CoreId>,
     others: CoreMask,
-    spared: Spared,
+    spared: StayRules,
     /// Groups that borrow the cores, with the cores that they had: the group's list takes the core from their members.
     groups: Vec<(PathBuf, Vec<CoreId>)>,
     /// Groups that share the cores all the time.
@@ -50,7 +50,7 @@ pub(super) struct Affinity {
 
 #[derive(Debug, Default)]
 struct Threads {
-    confined: HashMap<Identity, Confined>,
+    confined: HashMap<Identity, ConfinedThread>,
     /// Threads that stay, and why: they cannot be moved, or are not to be.
     settled: HashMap<Identity, Why>,
     /// Different masks of all threads that were ever confined, before that.
@@ -58,7 +58,7 @@ struct Threads {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Confined {
+struct ConfinedThread {
     /// The thread's mask before it was confined.
     found: CoreMask,
     process: i32,
@@ -66,7 +66,7 @@ struct Confined {
 
 impl Affinity {
     /// Prepares the method, and shrinks the groups to lend to; confines no thread yet.
-    pub(super) fn new(tree: &KernelTree, journal: &Journal, wanted: &Wanted) -> Result<Affinity, Refusal> {
+    pub(super) fn new(tree: &KernelTree, journal: &Journal, wanted: &FenceRequest) -> Result<Affinity, Refusal> {
         let refusal =
             |why: &str, remedy: &str| Err(refused("moving threads off the exclusive core (affinity)", why, remedy));
         if !tree.is_live() {
@@ -139,7 +139,7 @@ impl Affinity {
             return Ok(());
         }
         self.journal.confine(thread.tid, &found, &self.kept_off(&found))?;
-        threads.confined.insert(thread, Confined { found, process });
+        threads.confined.insert(thread, ConfinedThread { found, process });
         if threads.former.len() < FORMER_MAX && !threads.former.contains(&found) {
             threads.former.push(found);
         }
@@ -214,7 +214,7 @@ impl Threads {
 
 /// Removes the exclusive cores from the groups to lend to (cgroup version 2), and returns the cores that each had.
 /// Groups inside them have no more cores than they have.
-fn shrink_groups(journal: &Journal, wanted: &Wanted) -> Result<Vec<(PathBuf, Vec<CoreId>)>, Refusal> {
+fn shrink_groups(journal: &Journal, wanted: &FenceRequest) -> Result<Vec<(PathBuf, Vec<CoreId>)>, Refusal> {
     let shrink = |group: &PathBuf| {
         let has = |file: &str| cores::parse_list(&read_trimmed(&group.join(file)).unwrap_or_default());
         let cores = has("cpuset.cpus.effective");

@@ -32,11 +32,11 @@ use punctual_custody::journal::Journal;
 use punctual_custody::tree::{read_trimmed, write_existing};
 use punctual_units::CoreId;
 
-use super::super::cgroup::{Version, locate_controller, mount_point};
+use super::super::cgroup::{CgroupVersion, locate_controller, mount_point};
 use super::super::thread::Tid;
 use super::super::{KernelTree, cores, refused};
-use super::fence::Wanted;
-use super::population::{Identity, Roll, Spared, Status, own_threads, unmoved};
+use super::fence::FenceRequest;
+use super::population::{Identity, Roll, Status, StayRules, own_threads, unmoved};
 use super::{CPUS, Census, list};
 use crate::{Refusal, Why};
 
@@ -53,7 +53,7 @@ pub(super) struct Cpuset {
     pens: Vec<Pen>,
     /// Groups that lost the core, with their former cores: outer groups come before those inside them.
     shrunk: Mutex<BTreeMap<PathBuf, Vec<CoreId>>>,
-    spared: Spared,
+    spared: StayRules,
     /// Groups that share the cores all the time.
     shared: Vec<PathBuf>,
     /// Threads that stay, and why: they cannot be moved, or are not to be.
@@ -72,15 +72,15 @@ struct Pen {
 
 impl Cpuset {
     /// Makes the pens, empty; a topmost group without a list of cores has all of the machine.
-    pub(super) fn create(tree: &KernelTree, journal: &Journal, wanted: &Wanted) -> Result<Cpuset, Refusal> {
-        let Wanted { exclusive, others, .. } = *wanted;
+    pub(super) fn create(tree: &KernelTree, journal: &Journal, wanted: &FenceRequest) -> Result<Cpuset, Refusal> {
+        let FenceRequest { exclusive, others, .. } = *wanted;
         let text = |file: &str| tree.read(file).unwrap_or_default();
         let mountinfo = text("/proc/self/mountinfo");
         let root = mount_point(Some("cpuset"), &mountinfo)
             .map(|point| tree.path(point))
             .ok_or_else(|| refuse("no cpuset hierarchy of cgroup version 1 is mounted"))?;
         let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
-            .filter(|location| location.version == Version::V1)
+            .filter(|location| location.version == CgroupVersion::V1)
             .map_or_else(|| root.clone(), |location| tree.path(location.folder));
         // Another process may have put this one into its pen: the home group is the one above.
         let home = match home.parent() {

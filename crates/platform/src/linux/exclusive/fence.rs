@@ -12,17 +12,17 @@ use super::super::{KernelTree, refused};
 use super::affinity::Affinity;
 use super::cpuset::Cpuset;
 use super::partition::{self, Partition};
-use super::population::Spared;
+use super::population::StayRules;
 use super::{Census, Mechanism, likely};
 use crate::{Refusal, Why};
 
 /// The cores to reserve, and the threads and groups that stay.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted<'w> {
+pub(super) struct FenceRequest<'w> {
     pub(super) exclusive: &'w [CoreId],
     /// All other cores of the machine.
     pub(super) others: &'w [CoreId],
-    pub(super) spared: &'w Spared,
+    pub(super) spared: &'w StayRules,
     /// Whether the kernel was booted to keep all of them free.
     pub(super) isolated: bool,
     /// Whether the cores will be lent.
@@ -50,7 +50,7 @@ impl Fence {
     pub(super) fn best(
         tree: &KernelTree,
         journal: &Journal,
-        wanted: &Wanted,
+        wanted: &FenceRequest,
         better: &mut Vec<Refusal>,
     ) -> Result<(Fence, Census), Refusal> {
         let partition = |core: &CoreId| Partition::create(tree, journal, *core).map(|partition| (*core, partition));
@@ -141,7 +141,7 @@ impl Fence {
     }
 
     /// The files `cpuset.cpus` of the groups that borrow the cores, with the cores that each had; the outer ones first.
-    pub(super) fn groups_to_lend_to(&self, wanted: &Wanted) -> Vec<(PathBuf, Vec<CoreId>)> {
+    pub(super) fn groups_to_lend_to(&self, wanted: &FenceRequest) -> Vec<(PathBuf, Vec<CoreId>)> {
         match self {
             Fence::Partition(_) | Fence::Isolated(None) => Vec::new(),
             Fence::Cpuset(cpuset) => {

@@ -35,11 +35,11 @@ pub(super) struct Lendees {
     /// The non-exclusive cores that threads of ours may use.
     others: CoreMask,
     others_len: usize,
-    known: PiMutex<Known>,
+    known: PiMutex<BorrowerList>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct BorrowerList {
     /// In the order in which longer lists are written: outer groups first.
     groups: Vec<Group>,
     threads: Vec<Tid>,
@@ -85,7 +85,7 @@ impl Lendees {
             exclusive: exclusive.to_vec(),
             others: mask,
             others_len: others.len(),
-            known: PiMutex::new(Known {
+            known: PiMutex::new(BorrowerList {
                 groups: groups.into_iter().map(open).collect::<io::Result<_>>()?,
                 threads: Vec::new(),
                 lent: vec![false; exclusive.len()],
@@ -142,7 +142,7 @@ impl Lendees {
 
     /// Sets each thread's affinity for the present leases: residents of a lent core run on that core alone. Ignores
     /// threads that have ended.
-    fn place_threads(&self, known: &Known) {
+    fn place_threads(&self, known: &BorrowerList) {
         let shared = self.shared(known);
         let part = known
             .threads
@@ -167,7 +167,7 @@ impl Lendees {
     }
 
     /// All cores that borrowers may use now.
-    fn shared(&self, known: &Known) -> CoreMask {
+    fn shared(&self, known: &BorrowerList) -> CoreMask {
         let mut mask = self.others.without(&known.elsewhere);
         let cores = self.exclusive.iter().zip(&known.lent);
         cores
@@ -176,7 +176,7 @@ impl Lendees {
         mask
     }
 
-    fn write_cores(&self, group: &Group, known: &Known) -> io::Result<()> {
+    fn write_cores(&self, group: &Group, known: &BorrowerList) -> io::Result<()> {
         let kept = |core: &CoreId| {
             let mut ours = self.exclusive.iter().zip(&known.lent);
             known.elsewhere.has(*core) || ours.any(|(it, lent)| it == core && !lent)

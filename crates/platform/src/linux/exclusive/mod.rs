@@ -47,10 +47,10 @@ use punctual_custody::journal::Journal;
 use punctual_custody::tree::read_trimmed;
 use punctual_units::{CoreId, Nanos};
 
-use self::fence::{Fence, Wanted};
+use self::fence::{Fence, FenceRequest};
 use self::idle::IdleBound;
 use self::lendees::Lendees;
-use self::population::Spared;
+use self::population::StayRules;
 use self::stays::{Present, programs_on};
 use self::sweeper::Sweeper;
 use super::cgroup::{locate_controller, mount_point};
@@ -63,7 +63,7 @@ pub use choice::candidates;
 pub use hints::quieter;
 pub use lendees::Lendee;
 pub use likely::likely;
-pub use obtained::{Census, Mechanism, Obtained, STAYS_MAX};
+pub use obtained::{Census, CoreProtection, Mechanism, STAYS_MAX};
 pub use stays::{staying, told as stays_told};
 
 /// Longest time until a newly started thread is moved away.
@@ -89,7 +89,7 @@ pub fn spared() -> Vec<String> {
 /// A core of this process. Clones refer to the same core. After all are dropped, [`Journal::restore`] releases it.
 #[derive(Clone, Debug)]
 pub struct ExclusiveCore {
-    obtained: Arc<Obtained>,
+    obtained: Arc<CoreProtection>,
     fence: Arc<Fence>,
     lendees: Arc<Lendees>,
     _sweeper: Option<Arc<Sweeper>>,
@@ -141,11 +141,11 @@ impl ExclusiveCore {
         neighbours: &Neighbours,
     ) -> Result<Vec<ExclusiveCore>, Refusal> {
         let others = OtherCores::beside(tree, journal, exclusive, machine)?;
-        let spared = Spared::new(tree, neighbours);
+        let spared = StayRules::new(tree, neighbours);
         let steered = kernel_work::named(tree, &neighbours.interrupts)?;
         let isolated = cores::isolated(tree);
         let mut better = Vec::new();
-        let wanted = Wanted {
+        let wanted = FenceRequest {
             exclusive,
             others: &others.machine,
             spared: &spared,
@@ -176,7 +176,7 @@ impl ExclusiveCore {
             _ => settled.get(&present.thread).copied(),
         };
         let mut steering = kernel_work::steer(tree, journal, exclusive.first(), &steered);
-        let kept = exclusive.iter().zip(&idle).map(|(core, idle)| Obtained {
+        let kept = exclusive.iter().zip(&idle).map(|(core, idle)| CoreProtection {
             core: *core,
             mechanism: fence.mechanism(),
             threads,
@@ -194,7 +194,7 @@ impl ExclusiveCore {
                 .chain(std::mem::take(&mut steering.1))
                 .collect(),
         });
-        let kept: Vec<Obtained> = kept.collect();
+        let kept: Vec<CoreProtection> = kept.collect();
         lendees.leave(others.claimed.into_iter().collect());
         let (fence, lendees) = (Arc::new(fence), Arc::new(lendees));
         let idle = Arc::new(idle.into_iter().flatten().collect());
@@ -210,7 +210,7 @@ impl ExclusiveCore {
     }
 
     /// The protection that the core obtained.
-    pub fn obtained(&self) -> &Obtained {
+    pub fn obtained(&self) -> &CoreProtection {
         &self.obtained
     }
 

@@ -79,7 +79,7 @@ pub const STAYS_MAX: usize = 64;
 
 /// The protection that a core obtained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Obtained {
+pub struct CoreProtection {
     /// Number of the core.
     pub core: CoreId,
     /// Method by which the core is kept.
@@ -105,7 +105,7 @@ pub struct Obtained {
     pub refused: Vec<Refusal>,
 }
 
-impl fmt::Display for Obtained {
+impl fmt::Display for CoreProtection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "core {} kept by {}", self.core, self.mechanism)?;
         if self.threads != Census::default() {

@@ -19,7 +19,7 @@ use punctual_custody::journal::Journal;
 use punctual_custody::tree::{read_trimmed, write_existing};
 use punctual_units::CoreId;
 
-use super::super::cgroup::{Version, enable_below, locate_controller, mount_point};
+use super::super::cgroup::{CgroupVersion, enable_below, locate_controller, mount_point};
 use super::super::thread::Tid;
 use super::super::{KernelTree, cores, refused};
 use super::population::threads;
@@ -102,7 +102,7 @@ pub(super) fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
     let mountinfo = text("/proc/self/mountinfo");
     let top = mount_point(None, &mountinfo).ok_or_else(|| refuse("cgroup version 2 is not mounted"))?;
     let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
-        .filter(|location| location.version == Version::V2)
+        .filter(|location| location.version == CgroupVersion::V2)
         .ok_or_else(|| refuse("the cpuset controller belongs to cgroup version 1"))?;
     Ok((tree.path(top), tree.path(home.folder)))
 }

@@ -79,7 +79,7 @@ pub(super) const INIT: i32 = 1;
 
 /// Rules for the threads that stay although they could be moved.
 #[derive(Clone, Debug)]
-pub(super) struct Spared {
+pub(super) struct StayRules {
     tree: KernelTree,
     /// Process id of this process.
     own: i32,
@@ -87,10 +87,10 @@ pub(super) struct Spared {
     programs: Vec<String>,
 }
 
-impl Spared {
+impl StayRules {
     /// Spares this process, its children, process 1 unless it is to be moved, and the programs that `neighbours` names.
-    pub(super) fn new(tree: &KernelTree, neighbours: &Neighbours) -> Spared {
-        Spared {
+    pub(super) fn new(tree: &KernelTree, neighbours: &Neighbours) -> StayRules {
+        StayRules {
             tree: tree.clone(),
             own: std::process::id() as i32,
             move_init: neighbours.move_init,
@@ -192,7 +192,7 @@ mod tests {
             .map(|(path, text)| (path.as_str(), text.as_str()))
             .collect();
         let (_folder, tree) = testing::tree(&files);
-        let why = |neighbours: &Neighbours, tid| Spared::new(&tree, neighbours).why(Tid(tid));
+        let why = |neighbours: &Neighbours, tid| StayRules::new(&tree, neighbours).why(Tid(tid));
         let neighbours = Neighbours {
             spare: vec!["chronyd".into()],
             ..Neighbours::default()

@@ -48,7 +48,7 @@ impl Drop for Helper {
 }
 
 /// All programs but the helper stay.
-fn all_other_programs(tree: &KernelTree) -> Spared {
+fn all_other_programs(tree: &KernelTree) -> StayRules {
     let name = |tid: Tid| std::fs::read_to_string(format!("/proc/{tid}/comm")).ok();
     let names: BTreeSet<String> = population::threads(&KernelTree::default())
         .into_iter()
@@ -60,7 +60,7 @@ fn all_other_programs(tree: &KernelTree) -> Spared {
         spare: names.into_iter().collect(),
         ..Neighbours::default()
     };
-    Spared::new(tree, &neighbours)
+    StayRules::new(tree, &neighbours)
 }
 
 #[test]
@@ -95,8 +95,8 @@ fn affinity_alone_moves_and_gives_back_what_was_chosen_before() {
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
 }
 
-fn wanted<'w>(exclusive: &'w [CoreId], others: &'w [CoreId], spared: &'w Spared) -> Wanted<'w> {
-    Wanted {
+fn wanted<'w>(exclusive: &'w [CoreId], others: &'w [CoreId], spared: &'w StayRules) -> FenceRequest<'w> {
+    FenceRequest {
         exclusive,
         others,
         spared,

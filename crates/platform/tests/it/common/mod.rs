@@ -6,9 +6,9 @@ use std::process::Child;
 
 /// A program of ours, ended with the test.
 #[allow(dead_code, reason = "not every test starts one by itself")]
-pub struct Ended(pub Child);
+pub struct ScopedChild(pub Child);
 
-impl Drop for Ended {
+impl Drop for ScopedChild {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

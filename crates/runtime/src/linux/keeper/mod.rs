@@ -1,7 +1,8 @@
 //! The keeper: the ordinary thread that starts all others, executes callers' commands, and restores the machine.
 //!
 //! Its threads are scoped: none of them outlives it, so the machine is restored after the last of them, however a run
-//! ends. Callers send [`Command`]s to it; it sends [`Order`]s to the control thread, which never make that thread wait.
+//! ends. Callers send [`KeeperCommand`]s to it; it sends [`Order`]s to the control thread, which never make that thread
+//! wait.
 
 mod run;
 mod task_list;
@@ -21,48 +22,48 @@ use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Share, TaskId};
 
-use self::run::{Run, RunResult};
+use self::run::{RunResult, StartedRun};
 pub use self::task_list::TASKS_MAX;
 use self::task_list::first_core;
-use super::control::Told;
-use super::exclusive::{Exclusive, Placed, limits_beside};
-use super::seats::Seated;
-use super::service::{Figures, TaskHandle};
-use super::shared::{Shared, protection};
+use super::control::ControlMessage;
+use super::exclusive::{Exclusive, TaskPlacement, limits_beside};
+use super::seats::CorePin;
+use super::service::{RuntimeFigures, TaskHandle};
+use super::shared::{RunState, protection};
 use super::witness::Witness;
-use super::{PROBE_PERIOD, PROBE_PRIORITY, Prepared, RunOptions, TOLD_MAX, TaskSetup};
+use super::{PROBE_PERIOD, PROBE_PRIORITY, RunOptions, RuntimeBuilder, TOLD_MAX, TaskSetup};
 use crate::collector::Ending;
 use crate::error::RuntimeError;
 use crate::learn::Learning;
-use crate::report::{Finished, Protection, RunHeader};
+use crate::report::{FinishedRun, Protection, RunHeader};
 
 /// Command from a caller to the keeper.
-pub(super) enum Command<E: Engine> {
+pub(super) enum KeeperCommand<E: Engine> {
     /// Add a task to the run.
     Add(Box<TaskSetup<E>>, SyncSender<Result<TaskHandle, RuntimeError>>),
     /// Run a thread of this process on a core, beside the tasks.
-    Seat(String, PlacementRequest, Tid, SyncSender<Result<Seated, RuntimeError>>),
+    Seat(String, PlacementRequest, Tid, SyncSender<Result<CorePin, RuntimeError>>),
     /// Return the figures so far.
-    Tell(SyncSender<Figures>),
+    Tell(SyncSender<RuntimeFigures>),
     /// Learn a model of the running tasks, and control by it.
     Learn(Learning, SyncSender<Result<(), RuntimeError>>),
 }
 
 /// Input of the keeper's thread.
 pub(super) struct Keeper<E: Engine> {
-    pub(super) prepared: Prepared<E>,
+    pub(super) prepared: RuntimeBuilder<E>,
     pub(super) options: RunOptions,
-    pub(super) shared: Arc<Shared>,
-    pub(super) commands: Receiver<Command<E>>,
+    pub(super) shared: Arc<RunState>,
+    pub(super) commands: Receiver<KeeperCommand<E>>,
     /// Notified when all threads have started.
     pub(super) started: SyncSender<RunHeader>,
     /// Receives the control thread's messages.
-    pub(super) watcher: Option<SyncSender<Told>>,
+    pub(super) watcher: Option<SyncSender<ControlMessage>>,
 }
 
 impl<E: Engine + 'static> Keeper<E> {
     /// Runs to the end, and restores the machine.
-    pub(super) fn run(mut self) -> Result<Finished, RuntimeError> {
+    pub(super) fn run(mut self) -> Result<FinishedRun, RuntimeError> {
         self.shared.enter();
         let result = self.keep();
         let left_over = self.prepared.machine.restore();
@@ -80,7 +81,7 @@ impl<E: Engine + 'static> Keeper<E> {
         Ok(finished)
     }
 
-    fn keep(&mut self) -> Result<Finished, RuntimeError> {
+    fn keep(&mut self) -> Result<FinishedRun, RuntimeError> {
         check_groups(
             &KernelTree::default(),
             &self.prepared.neighbours.lend_to,
@@ -95,7 +96,7 @@ impl<E: Engine + 'static> Keeper<E> {
         let limits = limits_beside(&self.prepared.neighbours)?;
         let obtained = &mut self.options.header.protection;
         let requests = self.prepared.requests();
-        let placed = Placed::take(
+        let placed = TaskPlacement::take(
             &self.prepared.machine,
             &requests,
             &self.prepared.neighbours,
@@ -107,7 +108,7 @@ impl<E: Engine + 'static> Keeper<E> {
             let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
             RuntimeError::Place { name, error }
         })?;
-        let Placed {
+        let TaskPlacement {
             placement, exclusive, ..
         } = &placed;
         let taken = exclusive.iter().flat_map(Exclusive::cores).next();
@@ -173,7 +174,7 @@ impl<E: Engine + 'static> Keeper<E> {
         });
         let mut report = controlled.collector.finish(ending);
         report.lending = lent;
-        Ok(Finished { report, log })
+        Ok(FinishedRun { report, log })
     }
 
     /// Bounds best-effort work for the run, if it has a bound or the loop sets one.
@@ -195,11 +196,11 @@ impl<E: Engine + 'static> Keeper<E> {
     }
 
     /// Starts every thread, executes commands until the run ends, and collects the threads' results.
-    fn run_threads(&mut self, placed: Placed, witness: Witness<'_>) -> Result<RunResult, RuntimeError> {
+    fn run_threads(&mut self, placed: TaskPlacement, witness: Witness<'_>) -> Result<RunResult, RuntimeError> {
         let (prepared, shared, options) = (&mut self.prepared, &*self.shared, self.options.clone());
         let (tell, told) = sync_channel(TOLD_MAX);
         std::thread::scope(|scope| {
-            let (mut run, header) = Run::start(scope, prepared, options, shared, placed, witness, tell)?;
+            let (mut run, header) = StartedRun::start(scope, prepared, options, shared, placed, witness, tell)?;
             // The caller that started the runtime may have gone; the run continues until it is stopped.
             let _ = self.started.send(header);
             run.threads.obey(&self.commands, &told, self.watcher.take());

@@ -20,21 +20,21 @@ use super::task_list::{TaskList, at};
 use super::threads::RunThreads;
 use crate::collector::Collector;
 use crate::error::RuntimeError;
-use crate::figures::Watched;
-use crate::linux::control::{Control, Controlled, Told};
-use crate::linux::exclusive::{Exclusive, Placed};
+use crate::figures::TaskInfo;
+use crate::linux::control::{Control, ControlMessage, ControlResult};
+use crate::linux::exclusive::{Exclusive, TaskPlacement};
 use crate::linux::feeder::{Feed, install};
-use crate::linux::shared::{Shared, ThreadGroup, ThreadStart, join, protection};
+use crate::linux::shared::{RunState, ThreadGroup, ThreadStart, join, protection};
 use crate::linux::tasks::sleep_until;
 use crate::linux::tenancy::{Accountant, Observer};
 use crate::linux::witness::Witness;
-use crate::linux::{CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, Prepared, RunOptions, STEPS_MAX, UPDATER_PRIORITY};
+use crate::linux::{CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, RunOptions, RuntimeBuilder, STEPS_MAX, UPDATER_PRIORITY};
 use crate::report::{LendingReport, Protection, RunHeader};
 use crate::under_way::UnderWay;
 
 /// Results of a run, after all threads have ended.
 pub(super) struct RunResult {
-    pub(super) controlled: Controlled,
+    pub(super) controlled: ControlResult,
     pub(super) regulator: RegulatorOptions,
     pub(super) record: Option<AdmissionSetup>,
     /// Decisions about lending each exclusive core.
@@ -44,11 +44,11 @@ pub(super) struct RunResult {
 }
 
 /// A run whose threads have started.
-pub(super) struct Run<'scope, 'env, E: Engine> {
+pub(super) struct StartedRun<'scope, 'env, E: Engine> {
     /// Threads of the tasks, to which callers may add.
     pub(super) threads: RunThreads<'scope, 'env, E>,
     store_threads: StoreThreads<'scope>,
-    control: ScopedJoinHandle<'scope, Option<Controlled>>,
+    control: ScopedJoinHandle<'scope, Option<ControlResult>>,
     /// Protections of the control thread, which its own report does not list yet.
     control_obtained: Vec<Protection>,
     observer: Observer,
@@ -57,17 +57,17 @@ pub(super) struct Run<'scope, 'env, E: Engine> {
     record: Option<AdmissionSetup>,
 }
 
-impl<'scope, 'env, E: Engine + 'static> Run<'scope, 'env, E> {
+impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
     /// Starts every thread. Returns the run, and its header with what the threads obtained. `tell` takes the control
     /// thread's messages.
     pub(super) fn start(
         scope: &'scope Scope<'scope, 'env>,
-        prepared: &'scope mut Prepared<E>,
+        prepared: &'scope mut RuntimeBuilder<E>,
         mut options: RunOptions,
-        shared: &'scope Shared,
-        placed: Placed,
+        shared: &'scope RunState,
+        placed: TaskPlacement,
         witness: Witness<'scope>,
-        tell: SyncSender<Told>,
+        tell: SyncSender<ControlMessage>,
     ) -> Result<(Self, RunHeader), RuntimeError> {
         let goal = options.regulator.goal;
         options.regulator.goals = prepared.tasks.iter().map(|task| task.asks(goal)).collect();
@@ -84,7 +84,7 @@ impl<'scope, 'env, E: Engine + 'static> Run<'scope, 'env, E> {
         }
         let list = TaskList::new(&prepared.machine, &options, &placed);
         let requests = prepared.requests();
-        let Prepared {
+        let RuntimeBuilder {
             machine, store, tasks, ..
         } = prepared;
         let (store, tasks) = (&**store, std::mem::take(tasks));
@@ -127,7 +127,7 @@ impl<'scope, 'env, E: Engine + 'static> Run<'scope, 'env, E> {
         if let Some(learning) = options.learning {
             threads.learn(learning)?;
         }
-        let run = Run {
+        let run = StartedRun {
             threads,
             store_threads,
             control,
@@ -179,9 +179,9 @@ struct LoopInput<'r> {
     machine: &'r mut LinuxMachine,
     plan: Plan,
     witness: Witness<'r>,
-    tell: SyncSender<Told>,
+    tell: SyncSender<ControlMessage>,
     /// Properties of each task that the report needs.
-    watched: Vec<Watched>,
+    watched: Vec<TaskInfo>,
     under_way: UnderWay,
 }
 
@@ -237,7 +237,7 @@ impl<'scope> StoreThreads<'scope> {
     fn start<E: Engine>(
         group: &mut ThreadGroup<'scope, '_>,
         store: &'scope Store<E, LinuxOs>,
-        shared: &'scope Shared,
+        shared: &'scope RunState,
         placement: &Placement,
         feed: Option<Feed>,
         group_commit: Option<Nanos>,
@@ -281,7 +281,7 @@ impl<'scope> StoreThreads<'scope> {
 /// Commits memory-first updates in groups until the run ends, then once more. Returns the first error.
 fn flush<E: Engine>(
     store: &Store<E, LinuxOs>,
-    shared: &Shared,
+    shared: &RunState,
     thread: ThreadStart,
     interval: Nanos,
 ) -> Option<StoreError> {

@@ -12,8 +12,8 @@ use punctual_workload::{Class, Goal, TaskGoal};
 
 use crate::error::RuntimeError;
 use crate::linux::RunOptions;
-use crate::linux::exclusive::{Exclusive, Placed, kept, priority};
-use crate::linux::seats::Place;
+use crate::linux::exclusive::{Exclusive, TaskPlacement, kept, priority};
+use crate::linux::seats::SavedThread;
 use crate::linux::shared::{Tenure, ThreadPlace, protection};
 use crate::linux::tasks::TaskState;
 use crate::report::Protection;
@@ -45,7 +45,7 @@ pub(super) struct Guest {
     pub(super) name: String,
     pub(super) request: PlacementRequest,
     pub(super) seat: Seat,
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<SavedThread>,
 }
 
 impl Drop for Guest {
@@ -90,7 +90,7 @@ fn settled(request: PlacementRequest, seat: &Seat) -> PlacementRequest {
 
 impl TaskList {
     /// An empty list of a run on these cores.
-    pub(super) fn new(machine: &LinuxMachine, options: &RunOptions, placed: &Placed) -> TaskList {
+    pub(super) fn new(machine: &LinuxMachine, options: &RunOptions, placed: &TaskPlacement) -> TaskList {
         let bounds = options.best_effort_share < Share::ONE || options.regulator.best_effort.is_some();
         TaskList {
             cores: machine.offers().cores.clone(),

@@ -17,17 +17,17 @@ use punctual_workload::{Pace, UpdateMode};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::Command;
+use super::KeeperCommand;
 use super::task_list::{Guest, TaskEntry, TaskList, first_core};
 use crate::error::RuntimeError;
 use crate::figures::TaskFigures;
 use crate::learn::{Learning, Record};
-use crate::linux::control::{Standing, Told};
+use crate::linux::control::{ControlMessage, RunSnapshot};
 use crate::linux::exclusive::{Exclusive, priority};
-use crate::linux::seats::{Place, Seated};
-use crate::linux::service::{Figures, Learnt, TaskHandle};
-use crate::linux::shared::{Order, Shared, ThreadGroup};
-use crate::linux::tasks::{Running, TaskState};
+use crate::linux::seats::{CorePin, SavedThread};
+use crate::linux::service::{LearningState, RuntimeFigures, TaskHandle};
+use crate::linux::shared::{Order, RunState, ThreadGroup};
+use crate::linux::tasks::{ReadyTask, TaskState};
 use crate::linux::tenancy::Tenancy;
 use crate::linux::{LEAD, RunOptions, SILENCE, TaskSetup};
 use crate::report::{Protection, RunHeader};
@@ -38,16 +38,16 @@ const TURN: Nanos = Nanos::from_millis(20);
 /// Threads of the tasks, which callers may add to while the run lasts.
 pub(super) struct RunThreads<'scope, 'env, E: Engine> {
     pub(super) group: ThreadGroup<'scope, 'env>,
-    pub(super) shared: &'scope Shared,
+    pub(super) shared: &'scope RunState,
     pub(super) store: &'scope Store<E, LinuxOs>,
     pub(super) list: TaskList,
     /// Tasks whose threads have not ended.
     pub(super) tasks: Vec<ScopedJoinHandle<'scope, ()>>,
     /// Callers that wait for figures.
-    asking: Vec<SyncSender<Figures>>,
+    asking: Vec<SyncSender<RuntimeFigures>>,
     /// Options of the model being learnt, if any.
     learning: Option<Learning>,
-    learnt: Learnt,
+    learnt: LearningState,
     /// Options of the loop without a learnt model.
     base: RegulatorOptions,
     base_pace: Pace,
@@ -57,7 +57,7 @@ pub(super) struct RunThreads<'scope, 'env, E: Engine> {
 impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     pub(super) fn new(
         group: ThreadGroup<'scope, 'env>,
-        shared: &'scope Shared,
+        shared: &'scope RunState,
         store: &'scope Store<E, LinuxOs>,
         list: TaskList,
         options: &RunOptions,
@@ -70,7 +70,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             tasks: Vec::new(),
             asking: Vec::new(),
             learning: None,
-            learnt: Learnt::NotAsked,
+            learnt: LearningState::NotAsked,
             base: options.regulator.clone(),
             base_pace: options.pace,
             made_for: made_for(&options.header, store, options.pace),
@@ -106,7 +106,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         let state = Arc::clone(&task.state);
         let place = self.list.thread_place(&task.name, &seat);
         let goal = task.asks(self.list.goal);
-        let running = Running {
+        let running = ReadyTask {
             id,
             deadline: task.class.deadline(),
             arrival: task.arrival,
@@ -136,9 +136,9 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     /// Executes commands until the control thread ends.
     pub(super) fn obey(
         &mut self,
-        commands: &Receiver<Command<E>>,
-        told: &Receiver<Told>,
-        watcher: Option<SyncSender<Told>>,
+        commands: &Receiver<KeeperCommand<E>>,
+        told: &Receiver<ControlMessage>,
+        watcher: Option<SyncSender<ControlMessage>>,
     ) {
         loop {
             match commands.recv_timeout(TURN.into()) {
@@ -158,28 +158,28 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         }
     }
 
-    fn carry_out(&mut self, command: Command<E>) {
+    fn carry_out(&mut self, command: KeeperCommand<E>) {
         // A caller that has gone away does not get the answer, but the command is still executed.
         match command {
-            Command::Add(task, answer) => drop(answer.send(self.add(*task))),
-            Command::Seat(name, request, thread, answer) => drop(answer.send(self.seat(name, request, thread))),
-            Command::Learn(learning, answer) => drop(answer.send(self.learn(learning))),
-            Command::Tell(answer) => {
+            KeeperCommand::Add(task, answer) => drop(answer.send(self.add(*task))),
+            KeeperCommand::Seat(name, request, thread, answer) => drop(answer.send(self.seat(name, request, thread))),
+            KeeperCommand::Learn(learning, answer) => drop(answer.send(self.learn(learning))),
+            KeeperCommand::Tell(answer) => {
                 self.asking.push(answer);
                 self.shared.order(Order::Tell);
             }
         }
     }
 
-    fn hear(&mut self, told: Told, watcher: Option<&SyncSender<Told>>) {
+    fn hear(&mut self, told: ControlMessage, watcher: Option<&SyncSender<ControlMessage>>) {
         match told {
-            Told::Standing(standing) => {
+            ControlMessage::Standing(standing) => {
                 let figures = self.figures(*standing);
                 for caller in self.asking.drain(..) {
                     let _ = caller.try_send(figures.clone());
                 }
             }
-            Told::Recorded(record) => self.learnt(record),
+            ControlMessage::Recorded(record) => self.learnt(record),
             told => {
                 if let Some(watcher) = watcher {
                     // A watching caller may be slow; the run does not wait for it.
@@ -189,9 +189,9 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         }
     }
 
-    fn figures(&self, standing: Standing) -> Figures {
-        let Standing { at, tasks, plan, step } = standing;
-        Figures {
+    fn figures(&self, standing: RunSnapshot) -> RuntimeFigures {
+        let RunSnapshot { at, tasks, plan, step } = standing;
+        RuntimeFigures {
             running_for: at.since(self.base.start),
             tasks,
             mode: step.as_ref().map(|step| step.mode).unwrap_or_default(),
@@ -226,7 +226,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     }
 
     /// Runs a thread of this process on a core, beside the tasks.
-    fn seat(&mut self, name: String, request: PlacementRequest, thread: Tid) -> Result<Seated, RuntimeError> {
+    fn seat(&mut self, name: String, request: PlacementRequest, thread: Tid) -> Result<CorePin, RuntimeError> {
         self.list.guests.retain(|guest| guest.place.is_taken());
         let (seat, request, told) = self.list.seat(&name, request)?;
         let found = AsFound::of(thread)?;
@@ -235,7 +235,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             Seat::Exclusive(_) => self.list.taken(chair.core).cloned(),
             Seat::RealTime(_) | Seat::BestEffort(_) => None,
         };
-        let (place, seated) = Place::seat(&name, found, chair.core, core, priority(chair), told);
+        let (place, seated) = SavedThread::seat(&name, found, chair.core, core, priority(chair), told);
         self.list.guests.push(Guest {
             name,
             request,
@@ -251,7 +251,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         let refused = |why: String| RuntimeError::Learning { why };
         if self.learning.is_some() {
             return Err(refused(
-                "a model is being learnt already: wait until Figures::learnt says that it is over".into(),
+                "a model is being learnt already: wait until RuntimeFigures::learnt says that it is over".into(),
             ));
         }
         let top = self.base.offers.clock().map(|clock| clock.top());
@@ -262,7 +262,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         };
         self.switch(options, Pace::Period(learning.period), Some(record))?;
         self.learning = Some(learning);
-        self.learnt = Learnt::UnderWay;
+        self.learnt = LearningState::UnderWay;
         Ok(())
     }
 
@@ -285,11 +285,11 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             switched.map(|()| kind)
         });
         self.learnt = match law {
-            Ok(kind) => Learnt::Controls(kind),
+            Ok(kind) => LearningState::Controls(kind),
             Err(why) => {
                 // Cannot fail: the loop ran with these options before.
                 let _ = self.switch(self.base.clone(), self.base_pace, None);
-                Learnt::Failed(why)
+                LearningState::Failed(why)
             }
         };
     }
@@ -298,7 +298,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     /// store.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Learnt::Failed(why) = &self.learnt {
+        if let LearningState::Failed(why) = &self.learnt {
             notes.push(format!("nothing was learnt, so it went on as before: {why}"));
         }
         let ended = self.store.readers_ended();

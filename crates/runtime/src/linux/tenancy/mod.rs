@@ -83,7 +83,7 @@ struct Ledger {
     useful: bool,
     /// Total time lent and total time idle, at the last observation.
     looked: Option<(Nanos, Nanos)>,
-    lease: Option<Lent>,
+    lease: Option<CurrentLease>,
     /// Whether the kernel has failed to give the core back.
     astray: bool,
     account: Account,
@@ -93,7 +93,7 @@ struct Ledger {
 
 /// The current lease of the core.
 #[derive(Clone, Copy, Debug)]
-struct Lent {
+struct CurrentLease {
     since: Time,
     /// Time that lending took.
     hand_over: Nanos,
@@ -317,7 +317,7 @@ impl Ledger {
             Ok(()) => {
                 let since = LinuxOs.now();
                 self.account.leases += 1;
-                self.lease = Some(Lent {
+                self.lease = Some(CurrentLease {
                     since,
                     hand_over: since.since(now),
                 });

@@ -13,7 +13,7 @@ use super::*;
 const MS: Nanos = Nanos::from_millis(1);
 
 /// Core 1 of two, kept by a cpuset that is ordinary files, and lent to the group at `cpus`.
-struct Emulated {
+struct EmulatedCore {
     _folder: tempfile::TempDir,
     _journal: Journal,
     cpus: PathBuf,
@@ -30,8 +30,8 @@ fn descriptor_of(file: &std::path::Path) -> RawFd {
     numbers.next().expect("the core keeps it open")
 }
 
-impl Emulated {
-    fn new() -> Emulated {
+impl EmulatedCore {
+    fn new() -> EmulatedCore {
         let folder = tempfile::tempdir().unwrap();
         let group = "cpuset/punctual-pen";
         let mount = "30 24 0:27 / /cpuset rw - cgroup cgroup rw,cpuset";
@@ -56,7 +56,7 @@ impl Emulated {
             ..Neighbours::default()
         };
         let core = ExclusiveCore::take(&KernelTree::at(folder.path()), &journal, CoreId(1), &neighbours).unwrap();
-        Emulated {
+        EmulatedCore {
             cpus: folder.path().join("cpuset/render/cpuset.cpus"),
             kept: descriptor_of(&folder.path().join("cpuset/render/cpuset.cpus")),
             _folder: folder,
@@ -99,7 +99,7 @@ fn far() -> Time {
 
 #[test]
 fn a_core_that_lendees_leave_idle_is_lent_no_more_and_tried_again() {
-    let emulated = Emulated::new();
+    let emulated = EmulatedCore::new();
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let accountant = tenancy.accountant();
     accountant.record();
@@ -145,7 +145,7 @@ fn at_once(_: Time) -> bool {
 
 #[test]
 fn the_core_is_lent_while_its_occupant_waits_and_is_back_when_it_works() {
-    let emulated = Emulated::new();
+    let emulated = EmulatedCore::new();
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let accountant = tenancy.accountant();
     assert_eq!(emulated.others(), "0");
@@ -166,7 +166,7 @@ fn the_core_is_lent_while_its_occupant_waits_and_is_back_when_it_works() {
 
 #[test]
 fn a_release_too_soon_is_waited_for_without_lending() {
-    let emulated = Emulated::new();
+    let emulated = EmulatedCore::new();
     let hours = [Nanos::from_secs(7200)];
     let costs = LearntCosts::new(&hours, &hours, Share::clamped(0.99), 200);
     let mut tenancy = Tenancy::new(emulated.core.clone(), costs);
@@ -180,7 +180,7 @@ fn a_release_too_soon_is_waited_for_without_lending() {
 
 #[test]
 fn what_taking_back_takes_in_use_is_reckoned_with_at_the_next_release() {
-    let emulated = Emulated::new();
+    let emulated = EmulatedCore::new();
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let mut calls = Vec::new();
     // The second release is far away, whatever the machine adds to the cost that is learnt first.
@@ -203,7 +203,7 @@ fn what_taking_back_takes_in_use_is_reckoned_with_at_the_next_release() {
 
 #[test]
 fn a_core_that_does_not_come_back_is_asked_for_before_every_job_and_told() {
-    let emulated = Emulated::new();
+    let emulated = EmulatedCore::new();
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let accountant = tenancy.accountant();
     let mut refuse = Some(());
@@ -234,7 +234,7 @@ fn a_core_that_does_not_come_back_is_asked_for_before_every_job_and_told() {
 
 #[test]
 fn a_core_that_is_not_lent_counts_as_not_lent_and_is_asked_for() {
-    let emulated = Emulated::new();
+    let emulated = EmulatedCore::new();
     let mut tenancy = Tenancy::new(emulated.core.clone(), free());
     let accountant = tenancy.accountant();
     emulated.refuse();
@@ -253,7 +253,7 @@ fn a_core_that_is_not_lent_counts_as_not_lent_and_is_asked_for() {
 
 #[test]
 fn of_two_occupants_the_one_that_is_released_first_gets_the_core_back() {
-    let emulated = Emulated::new();
+    let emulated = EmulatedCore::new();
     let mut both = Tenancy::shared(emulated.core.clone(), free(), 2);
     let (mut late, mut early) = (both.pop().unwrap(), both.pop().unwrap());
     let accountant = early.accountant();

@@ -169,7 +169,7 @@ impl Reference {
         }
     }
 
-    fn offer(&mut self, sensor: usize, seq: Seq, sampled_at: Time) -> Offered {
+    fn offer(&mut self, sensor: usize, seq: Seq, sampled_at: Time) -> Receipt {
         let spec = self.sensors[sensor];
         let next_installed_by = self.now.max(sampled_at + spec.period) + self.options.margin;
         self.pass();
@@ -211,9 +211,9 @@ impl Reference {
                 update.place = older.place;
             }
             (update.state, update.for_minimum) = (State::Pending, for_minimum);
-            Offered::Admitted
+            Receipt::Admitted
         } else {
-            Offered::Shed
+            Receipt::Shed
         };
         self.log.push(update);
         verdict

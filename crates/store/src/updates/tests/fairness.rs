@@ -13,7 +13,7 @@ proptest! {
         updates.set_admitted_share(Share::clamped(knob));
         for sensor in 0..sensors {
             let verdicts = (0..rounds).map(|round| offer(&mut updates, sensor, 10 * round));
-            let admitted = verdicts.filter(|verdict| *verdict == Offered::Admitted).count();
+            let admitted = verdicts.filter(|verdict| *verdict == Receipt::Admitted).count();
             // 1e-9: rounding of the credit, n * 2^-53 at the most.
             prop_assert!((admitted as f64 - knob * rounds as f64).abs() <= 1.0 + 1e-9);
         }
@@ -32,7 +32,7 @@ proptest! {
         let tolerance = 2.0 * (1.0 + f64::from(sensors).ln());
         for round in 0..8 {
             let verdicts = (0..sensors).map(|sensor| offer(&mut updates, sensor, 10 * round));
-            let admitted = verdicts.filter(|verdict| *verdict == Offered::Admitted).count();
+            let admitted = verdicts.filter(|verdict| *verdict == Receipt::Admitted).count();
             prop_assert!((admitted as f64 - knob * f64::from(sensors)).abs() <= tolerance, "{} admitted", admitted);
         }
     }
@@ -50,7 +50,7 @@ proptest! {
         let mut admitted_at = vec![0; periods.len()];
         for now in 0..length {
             for (sensor, period) in (0..).zip(&periods) {
-                if now % period == 0 && offer(&mut updates, sensor, now) == Offered::Admitted {
+                if now % period == 0 && offer(&mut updates, sensor, now) == Receipt::Admitted {
                     admitted_at[sensor as usize] = now;
                 }
             }
@@ -75,9 +75,9 @@ proptest! {
             for sensor in (0..objects.len()).filter(|&sensor| now % objects[sensor].0 == 0) {
                 let before = updates.counts().for_minimum;
                 match offer(&mut updates, sensor as u32, now) {
-                    Offered::Shed => shed[sensor] += 1,
-                    Offered::Admitted if updates.counts().for_minimum == before => admitted_by_knob[sensor] += 1,
-                    Offered::Admitted => {}
+                    Receipt::Shed => shed[sensor] += 1,
+                    Receipt::Admitted if updates.counts().for_minimum == before => admitted_by_knob[sensor] += 1,
+                    Receipt::Admitted => {}
                 }
             }
         }
@@ -122,7 +122,7 @@ fn the_coldest_objects_are_the_ones_given_up() {
         updates.set_admitted_share(Share::ZERO);
         updates.rebalance(|sensor| u64::from(if round < 20 { sensor.0 } else { 7 - sensor.0 }));
         for sensor in 0..8 {
-            if offer(&mut updates, sensor, 10 * round) == Offered::Admitted {
+            if offer(&mut updates, sensor, 10 * round) == Receipt::Admitted {
                 admitted_at[sensor as usize] = 10 * round;
             }
         }
@@ -156,7 +156,7 @@ fn sensors_rescued_together_do_not_take_turns_in_step() {
     updates.set_admitted_share(Share::clamped(0.5));
     let outage = 500;
     for now in [0, 10, 20, 30, 30 + outage, 40 + outage, 50 + outage, 60 + outage] {
-        let admitted = (0..1000).filter(|&sensor| offer(&mut updates, sensor, now) == Offered::Admitted);
+        let admitted = (0..1000).filter(|&sensor| offer(&mut updates, sensor, now) == Receipt::Admitted);
         match (admitted.count(), now) {
             (admitted, 0 | 530) => assert_eq!(admitted, 1000, "at {now} nothing is fresh"),
             (admitted, _) => assert!((490..=510).contains(&admitted), "{admitted} at {now}"),

@@ -131,7 +131,7 @@ impl World {
                     Event::Offer { sensor, sampled_at } => {
                         let (sensor, seq) = (SensorId(sensor), Seq(updates.ledger.last(SensorId(sensor)).0 + 1));
                         let verdict = updates.offer(sensor, seq, Time(sampled_at), &[], Time(now));
-                        if verdict == Ok(Offered::Admitted) {
+                        if verdict == Ok(Receipt::Admitted) {
                             *events
                                 .entry((now + draw(self.installation_max), Event::Install))
                                 .or_default() += 1;
@@ -227,7 +227,7 @@ fn fresh_in_rounds(updates: &mut Updates) -> Vec<usize> {
     for round in 0..60 {
         for sensor in 0..10 {
             let silent = round >= 20 && (sensor == 3 || sensor == 4);
-            if !silent && offer(updates, sensor, 10 * round) == Offered::Admitted {
+            if !silent && offer(updates, sensor, 10 * round) == Receipt::Admitted {
                 admitted_at[sensor as usize] = Some(10 * round);
             }
         }
@@ -266,7 +266,7 @@ fn reach(factor: f64, minimum: f64, knob: f64) -> (f64, f64) {
             settled = updates.counts();
         }
         for (sensor, period) in (0..).zip(&periods) {
-            if now % period == 0 && offer(&mut updates, sensor, now) == Offered::Admitted {
+            if now % period == 0 && offer(&mut updates, sensor, now) == Receipt::Admitted {
                 admitted_at[sensor as usize] = Some(Time(now));
             }
         }

@@ -66,7 +66,7 @@ fn an_update_installed_twice_is_reported() {
 fn a_timestamp_of_the_future_is_taken_for_now() {
     let mut updates = two();
     let verdict = updates.offer(SensorId(0), Seq(1), Time::MAX, &[], Time(3));
-    assert_eq!(verdict, Ok(Offered::Admitted));
+    assert_eq!(verdict, Ok(Receipt::Admitted));
     let update = updates.next(&mut Vec::new()).expect("it waits");
     assert_eq!((update.sampled_at, update.expires), (Time(3), Time(23)));
 }
@@ -84,7 +84,7 @@ fn a_minimum_out_of_reach_admits_everything() {
     updates.set_admitted_share(Share::ZERO);
     for round in 0..20 {
         updates.rebalance(|sensor| u64::from(sensor.0));
-        assert!((0..4).all(|sensor| offer(&mut updates, sensor, 10 * round) == Offered::Admitted));
+        assert!((0..4).all(|sensor| offer(&mut updates, sensor, 10 * round) == Receipt::Admitted));
     }
     assert_eq!(updates.counts().for_minimum, 80);
 }

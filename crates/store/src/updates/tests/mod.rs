@@ -32,7 +32,7 @@ fn is_fresh(now: Time, sampled_at: Time, avi: Nanos) -> bool {
 }
 
 /// Offers the next update of `sensor`, sampled `now`.
-fn offer(updates: &mut Updates, sensor: u32, now: u64) -> Offered {
+fn offer(updates: &mut Updates, sensor: u32, now: u64) -> Receipt {
     let sensor = SensorId(sensor);
     let seq = Seq(updates.ledger.last(sensor).0 + 1);
     updates

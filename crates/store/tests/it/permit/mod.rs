@@ -189,17 +189,17 @@ impl Park for Restless {
 }
 
 /// What the permit guards. Loom tells of each access that is not ordered after the one before.
-struct Guarded<Q> {
+struct GuardedCount<Q> {
     permits: Q,
     count: UnsafeCell<u64>,
 }
 
 // SAFETY: loom tells of an access that is not ordered.
-unsafe impl<Q: Sync> Sync for Guarded<Q> {}
+unsafe impl<Q: Sync> Sync for GuardedCount<Q> {}
 // SAFETY: as above.
-unsafe impl<Q: Send> Send for Guarded<Q> {}
+unsafe impl<Q: Send> Send for GuardedCount<Q> {}
 
-impl<Q> Guarded<Q> {
+impl<Q> GuardedCount<Q> {
     fn add(&self) {
         // SAFETY: as above.
         self.count.with_mut(|count| unsafe { *count += 1 });
@@ -213,7 +213,7 @@ macro_rules! model {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(PREEMPTIONS);
         model.check(|| {
-            let guarded = Arc::new(Guarded {
+            let guarded = Arc::new(GuardedCount {
                 permits: PermitQueue::new(Model::<$parker>(PhantomData)),
                 count: UnsafeCell::new(0),
             });

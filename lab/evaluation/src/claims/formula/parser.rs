@@ -37,10 +37,10 @@ struct Parser {
     end: usize,
 }
 
-type Parsed<T = Node> = Result<T, FormulaError>;
+type ParseResult<T = Node> = Result<T, FormulaError>;
 
 impl Parser {
-    fn comparison(&mut self) -> Parsed {
+    fn comparison(&mut self) -> ParseResult {
         const COMPARISONS: [(&str, Operator); 4] = [
             ("<", Operator::Less),
             ("<=", Operator::LessOrEqual),
@@ -54,7 +54,7 @@ impl Parser {
         }
     }
 
-    fn sum(&mut self) -> Parsed {
+    fn sum(&mut self) -> ParseResult {
         let mut left = self.product()?;
         while let Some(operator) = self.take(&[("+", Operator::Add), ("-", Operator::Subtract)]) {
             left = two(operator, left, self.product()?);
@@ -62,7 +62,7 @@ impl Parser {
         Ok(left)
     }
 
-    fn product(&mut self) -> Parsed {
+    fn product(&mut self) -> ParseResult {
         let mut left = self.factor()?;
         while let Some(operator) = self.take(&[("*", Operator::Multiply), ("/", Operator::Divide)]) {
             left = two(operator, left, self.factor()?);
@@ -70,7 +70,7 @@ impl Parser {
         Ok(left)
     }
 
-    fn factor(&mut self) -> Parsed {
+    fn factor(&mut self) -> ParseResult {
         if self.depth == DEPTH_MAX {
             return Err(self.error(format!("more than {DEPTH_MAX} levels deep")));
         }
@@ -80,7 +80,7 @@ impl Parser {
         node
     }
 
-    fn factor_within(&mut self) -> Parsed {
+    fn factor_within(&mut self) -> ParseResult {
         if self.take(&[("-", ())]).is_some() {
             return Ok(Node::Negated(Box::new(self.factor()?)));
         }
@@ -111,7 +111,7 @@ impl Parser {
         }
     }
 
-    fn arguments(&mut self, function: Function, at: usize) -> Parsed<Vec<Node>> {
+    fn arguments(&mut self, function: Function, at: usize) -> ParseResult<Vec<Node>> {
         self.expect("(")?;
         let mut arguments = vec![self.comparison()?];
         while self.take(&[(",", ())]).is_some() {
@@ -125,7 +125,7 @@ impl Parser {
         Ok(arguments)
     }
 
-    fn query(&mut self, aggregate: Aggregate, at: usize) -> Parsed<Query> {
+    fn query(&mut self, aggregate: Aggregate, at: usize) -> ParseResult<Query> {
         self.expect("(")?;
         let mut query = Query {
             aggregate,
@@ -144,7 +144,7 @@ impl Parser {
         query.complete()
     }
 
-    fn key(&mut self, query: &mut Query) -> Parsed<()> {
+    fn key(&mut self, query: &mut Query) -> ParseResult<()> {
         let at = self.place();
         let key = self.word("a label, `from`, `to`, `goal` or `band`")?;
         self.expect("=")?;
@@ -183,14 +183,14 @@ impl Parser {
         Some(found)
     }
 
-    fn expect(&mut self, sign: &str) -> Parsed<()> {
+    fn expect(&mut self, sign: &str) -> ParseResult<()> {
         match self.take(&[(sign, ())]) {
             Some(()) => Ok(()),
             None => Err(self.error(format!("expected `{sign}`, found {}", describe(self.peek())))),
         }
     }
 
-    fn word(&mut self, expected: &str) -> Parsed<String> {
+    fn word(&mut self, expected: &str) -> ParseResult<String> {
         match self.peek() {
             Some(Token::Word(word)) => {
                 let word = word.clone();
@@ -208,7 +208,7 @@ impl Parser {
 
 impl Query {
     /// Refuses a query without the numbers that its aggregate needs.
-    fn complete(self) -> Parsed<Query> {
+    fn complete(self) -> ParseResult<Query> {
         let needs: &[(&str, bool)] = match self.aggregate {
             Aggregate::Off => &[("goal", self.goal.is_some()), ("band", self.band.is_some())],
             Aggregate::Overshoot => &[("goal", self.goal.is_some())],
@@ -237,7 +237,7 @@ fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
 }
 
-fn number(word: &str, at: usize) -> Parsed<f64> {
+fn number(word: &str, at: usize) -> ParseResult<f64> {
     let parsed: Option<f64> = word.parse().ok().filter(|number: &f64| number.is_finite());
     parsed.ok_or_else(|| FormulaError {
         at,
@@ -245,7 +245,7 @@ fn number(word: &str, at: usize) -> Parsed<f64> {
     })
 }
 
-fn index(word: &str, at: usize) -> Parsed<usize> {
+fn index(word: &str, at: usize) -> ParseResult<usize> {
     word.parse().map_err(|_| FormulaError {
         at,
         what: format!("`{word}` is no number of a sample: they count up from 0"),

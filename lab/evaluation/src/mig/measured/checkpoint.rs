@@ -11,7 +11,7 @@ use std::io::{Read, Repeat};
 use std::sync::Arc;
 
 use punctual_pipelines::linux::{Pipeline, PipelineOptions, Supervisor};
-use punctual_pipelines::{AnyStage, Checkpoint, Failure, Graph, Head, Layout, Region, Runner, Turn};
+use punctual_pipelines::{AnyStage, Checkpoint, Failure, Graph, Head, Layout, Region, Runner, TurnResult};
 use punctual_radio::stages::{Sink, Source};
 use punctual_radio::{Options, Recording, SINK, SOURCE, graph, stage};
 use punctual_units::{Nanos, Time};
@@ -141,7 +141,7 @@ fn of_running(task: &str) -> Result<f64, String> {
     let mut sink = pipeline.pinned(SINK).map_err(failed)?;
     let feeding = std::thread::spawn(move || {
         let Some(mut body) = body(SOURCE) else { return };
-        while source.turn(body.as_mut()) != Turn::Ended {
+        while source.turn(body.as_mut()) != TurnResult::Ended {
             std::thread::sleep(PERIOD);
         }
     });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual_pipelines::linux::{Mechanism, Pipeline, PipelineOptions, Supervisor};
-use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
+use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, TurnResult, WhenFull, erase};
 use punctual_platform::linux::process::cpu_time;
 
 use crate::mig::single;
@@ -91,7 +91,7 @@ fn measured(tasks: usize) -> Result<[f64; 3], String> {
     let mut sink = pipeline.pinned("sink").map_err(failed)?;
     let feeding = std::thread::spawn(move || {
         let mut body = erase(Relay { hands_on: true });
-        while source.turn(body.as_mut()) != Turn::Ended {
+        while source.turn(body.as_mut()) != TurnResult::Ended {
             std::thread::sleep(PERIOD);
         }
     });

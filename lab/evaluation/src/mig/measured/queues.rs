@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use punctual_os::LinuxOs;
 use punctual_pipelines::linux::{Mechanism, Pinned, Pipeline, PipelineOptions};
-use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, Turn, WhenFull, erase};
-use punctual_radio::stages::Load;
+use punctual_pipelines::{EdgeSpec, Failure, Frames, Graph, Head, Stage, StageSpec, TurnResult, WhenFull, erase};
+use punctual_radio::stages::WorkStage;
 use punctual_units::{Clock, Nanos};
 
 use crate::mig::single;
@@ -92,19 +92,19 @@ fn start(slots: u32) -> Result<Pipeline, String> {
         tag: format!("{TAG}{slots}"),
         ..PipelineOptions::default()
     };
-    let body = |name: &str| (name == MOVED).then(|| erase(Load::new(STATE_BYTES, WORK)));
+    let body = |name: &str| (name == MOVED).then(|| erase(WorkStage::new(STATE_BYTES, WORK)));
     Pipeline::start(graph, &options, Arc::new(body)).map_err(|why| why.to_string())
 }
 
 /// Results of a run.
 #[derive(Default)]
-struct Played {
+struct QueueResults {
     late: u64,
     least: u64,
     moves: u64,
 }
 
-fn played(slots: u32, mechanism: Option<Mechanism>) -> Result<Played, String> {
+fn played(slots: u32, mechanism: Option<Mechanism>) -> Result<QueueResults, String> {
     let pipeline = start(slots)?;
     let failed = |why: punctual_pipelines::linux::PipelineError| why.to_string();
     let mut source = pipeline.pinned("source").map_err(failed)?;
@@ -119,7 +119,7 @@ fn played(slots: u32, mechanism: Option<Mechanism>) -> Result<Played, String> {
     played
 }
 
-fn taken(pipeline: &Pipeline, sink: &mut Pinned, mechanism: Option<Mechanism>) -> Result<Played, String> {
+fn taken(pipeline: &Pipeline, sink: &mut Pinned, mechanism: Option<Mechanism>) -> Result<QueueResults, String> {
     let supervisor = pipeline.supervisor();
     let cores = supervisor.cores();
     if cores.len() < 2 {
@@ -127,10 +127,10 @@ fn taken(pipeline: &Pipeline, sink: &mut Pinned, mechanism: Option<Mechanism>) -
     }
     // Where real-time priority is not allowed, this thread stays ordinary, like the processes of the stages.
     let _ = punctual_os::linux::thread::real_time(40);
-    let mut body = erase(Taken);
-    let mut played = Played {
+    let mut body = erase(QueueSink);
+    let mut played = QueueResults {
         least: u64::MAX,
-        ..Played::default()
+        ..QueueResults::default()
     };
     supervisor.keep_replicas(false);
     let mut due = LinuxOs.now();
@@ -143,7 +143,7 @@ fn taken(pipeline: &Pipeline, sink: &mut Pinned, mechanism: Option<Mechanism>) -
             played.late += u64::from(waiting == 0);
             played.least = played.least.min(waiting);
         }
-        if let Turn::Failed(why) = sink.turn(body.as_mut()) {
+        if let TurnResult::Failed(why) = sink.turn(body.as_mut()) {
             return Err(why.0);
         }
         if frame >= BEFORE && frame % MOVED_EVERY == 0 {
@@ -177,9 +177,9 @@ impl Stage for Numbers {
     }
 }
 
-struct Taken;
+struct QueueSink;
 
-impl Stage for Taken {
+impl Stage for QueueSink {
     type State = ();
 
     fn begin(&self) {}

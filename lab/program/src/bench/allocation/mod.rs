@@ -23,8 +23,8 @@ use instants::Instants;
 use nearness::{Nearness, nearness};
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
-use runs::{Bench, CONTROL, DECIDERS, Run};
+use punctual_report::output::OutputFile;
+use runs::{Bench, CONTROL, DECIDERS, RecordedRun};
 use timing::Cost;
 
 /// Utilisation of a core, in reference WCETs: the fifth paper's 2.6 on four cores.
@@ -71,7 +71,7 @@ const JUDGED: [&str; 6] = [
 ];
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct AllocationReport {
     seed: u64,
     rounds: u32,
     machines: Vec<Machine>,
@@ -136,7 +136,7 @@ impl Goal {
 
 /// Carries out `punctual-lab bench allocation`.
 pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
-    let output = Output::prepare_some(arguments.json.as_ref())?;
+    let output = OutputFile::prepare_some(arguments.json.as_ref())?;
     let sets = match &arguments.profiles {
         Some(folder) => profiles::folder(folder)?,
         None => shipped().map_err(|error| Failure::Internal(error.to_string()))?,
@@ -150,7 +150,7 @@ pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
             machines.push(measured(setting, set, &programs, arguments, &interrupt)?);
         }
     }
-    let report = Report {
+    let report = AllocationReport {
         seed: arguments.seed,
         rounds: arguments.repetitions,
         machines,
@@ -179,7 +179,7 @@ fn measured(
     let runs = DECIDERS
         .iter()
         .map(|decider| bench.run(*decider))
-        .collect::<Result<Vec<Vec<Run>>, _>>()?;
+        .collect::<Result<Vec<Vec<RecordedRun>>, _>>()?;
     let stopped = "stopped before all was measured; nothing is left behind";
     let costs = timing::measure(programs, &runs, arguments.repetitions, arguments.seed, interrupt)
         .ok_or_else(|| Failure::input([stopped]))?;

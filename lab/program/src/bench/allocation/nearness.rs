@@ -5,7 +5,7 @@ use punctual_allocation::{Pool, Programs};
 use serde::Serialize;
 
 use super::instants::{Cores, Instants};
-use super::policies::{self, Decide};
+use super::policies::{self, NamedPolicy};
 
 /// Speed of one policy relative to the optimum.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,7 +27,7 @@ pub fn nearness(programs: &Programs, pool: Pool, exact: Exact, instants: &Instan
         .collect();
     let exact = policies.iter().position(|policy| policy.name == policies::EXACT);
     let best = exact.map_or(&[][..], |exact| &sums[exact]);
-    let of = |(policy, sums): (&Decide<'_>, &Vec<f64>)| {
+    let of = |(policy, sums): (&NamedPolicy<'_>, &Vec<f64>)| {
         // If every core rests, there is nothing to compare.
         let busy = sums.iter().zip(best).filter(|(_, best)| **best > 0.0);
         let ratios: Vec<f64> = busy.map(|(sum, best)| sum / best).collect();
@@ -40,7 +40,7 @@ pub fn nearness(programs: &Programs, pool: Pool, exact: Exact, instants: &Instan
     policies.iter().zip(&sums).map(of).collect()
 }
 
-fn sums(policy: &mut Decide<'_>, programs: &Programs, instants: &[Cores<'_>]) -> Vec<f64> {
+fn sums(policy: &mut NamedPolicy<'_>, programs: &Programs, instants: &[Cores<'_>]) -> Vec<f64> {
     let sum = |(number, cores): (usize, &Cores<'_>)| summed(programs, cores, &(policy.decide)(number, cores)) as f64;
     instants.iter().enumerate().map(sum).collect()
 }

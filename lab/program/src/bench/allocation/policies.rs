@@ -13,13 +13,13 @@ pub const EXACT: &str = "exact";
 type Policy<'a> = dyn FnMut(usize, &[Option<RunningJob<'_>>]) -> PerCore<Share> + 'a;
 
 /// A named policy under comparison.
-pub struct Decide<'a> {
+pub struct NamedPolicy<'a> {
     pub name: &'static str,
     pub decide: Box<Policy<'a>>,
 }
 
 /// All policies. Static splits were decided before, and are looked up.
-pub fn all<'a>(programs: &'a Programs, pool: Pool, mut exact: Exact, instants: &Instants) -> Vec<Decide<'a>> {
+pub fn all<'a>(programs: &'a Programs, pool: Pool, mut exact: Exact, instants: &Instants) -> Vec<NamedPolicy<'a>> {
     let cores = instants.loads().first().map_or(1, |loads| loads.cores());
     let now = instants.now();
     let fixed = |split: &dyn Fn(usize) -> PerCore<Share>| -> Box<Policy<'a>> {
@@ -39,6 +39,6 @@ pub fn all<'a>(programs: &'a Programs, pool: Pool, mut exact: Exact, instants: &
     ];
     policies
         .into_iter()
-        .map(|(name, decide)| Decide { name, decide })
+        .map(|(name, decide)| NamedPolicy { name, decide })
         .collect()
 }

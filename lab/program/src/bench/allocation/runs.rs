@@ -60,7 +60,7 @@ pub struct Bench<'b> {
 }
 
 /// The recorded run of one task set, for deciding again.
-pub struct Run {
+pub struct RecordedRun {
     /// The allocator before the first instant.
     pub allocator: Allocator,
     pub instants: Vec<Instant>,
@@ -106,7 +106,7 @@ impl<'b> Bench<'b> {
     ///
     /// # Errors
     /// [`Failure`] for an impossible machine or task set.
-    pub fn run(&self, decider: Decider) -> Result<Vec<Run>, Failure> {
+    pub fn run(&self, decider: Decider) -> Result<Vec<RecordedRun>, Failure> {
         self.sets.iter().map(|set| self.run_set(decider, set)).collect()
     }
 
@@ -114,7 +114,7 @@ impl<'b> Bench<'b> {
     ///
     /// # Errors
     /// As [`Bench::run`].
-    pub fn run_set(&self, decider: Decider, set: &TaskSet) -> Result<Run, Failure> {
+    pub fn run_set(&self, decider: Decider, set: &TaskSet) -> Result<RecordedRun, Failure> {
         let machine = SplitModel {
             refill: match decider.hysteresis {
                 true => split::Refill::Charged,
@@ -124,7 +124,7 @@ impl<'b> Bench<'b> {
         };
         let allocator = self.allocator(decider, set)?;
         let mut deciding = allocator.clone();
-        let mut run = Run {
+        let mut run = RecordedRun {
             last: allocator.plan().clone(),
             allocator,
             instants: Vec::new(),

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use super::timing::SWEEP_EVERY;
-use super::{CostOf, Goal, Machine, Nearness, Report};
+use super::{AllocationReport, CostOf, Goal, Machine, Nearness};
 use punctual_report::columns::columns;
 use punctual_report::summary::count;
 
 /// The whole report as text.
-pub fn told(report: &Report) -> String {
+pub fn told(report: &AllocationReport) -> String {
     let mut text = format!("{} rounds\n", report.rounds);
     for machine in &report.machines {
         text.push_str(&told_machine(machine));

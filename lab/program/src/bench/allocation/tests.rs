@@ -47,7 +47,7 @@ fn a_run_decided_again_ends_with_the_same_split_and_one_of_other_instants_does_n
     let (set, programs) = scaled();
     let bench = Bench::new(&set, &programs, (4, Pool::PAPER), 2.6, 1).unwrap();
     for decider in DECIDERS {
-        let Run {
+        let RecordedRun {
             allocator,
             instants,
             changes,

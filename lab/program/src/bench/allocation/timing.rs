@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::super::series::Interrupt;
-use super::runs::{Run, step};
+use super::runs::{RecordedRun, step};
 
 /// Decisions per sweep of the caches: fewer than a hundred, so that the 99th percentile includes swept ones.
 pub const SWEEP_EVERY: usize = 64;
@@ -42,7 +42,7 @@ pub struct Cost {
 }
 
 /// Times of one policy's decisions, in nanoseconds.
-struct Timed {
+struct DecisionTimes {
     all: Histogram<u64>,
     swept: Histogram<u64>,
 }
@@ -50,7 +50,7 @@ struct Timed {
 /// Decides the runs of each policy `rounds` times, after a warm-up round; `None` if the user broke it off.
 pub fn measure(
     programs: &Programs,
-    policies: &[Vec<Run>],
+    policies: &[Vec<RecordedRun>],
     rounds: u32,
     seed: u64,
     interrupt: &Interrupt,
@@ -60,11 +60,11 @@ pub fn measure(
     let mut sweep = vec![0_u8; SWEEP_BYTES];
     // Two significant digits, up to the longest signed 64-bit span: cannot be refused.
     let empty = Histogram::<u64>::new(2).ok()?;
-    let new = || Timed {
+    let new = || DecisionTimes {
         all: empty.clone(),
         swept: empty.clone(),
     };
-    let mut timed: Vec<Timed> = policies.iter().map(|_| new()).collect();
+    let mut timed: Vec<DecisionTimes> = policies.iter().map(|_| new()).collect();
     for round in 0..=rounds {
         order.shuffle(&mut rng);
         for &policy in &order {
@@ -79,7 +79,7 @@ pub fn measure(
         }
     }
     let at = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64;
-    let cost = |Timed { all, swept }: &Timed| Cost {
+    let cost = |DecisionTimes { all, swept }: &DecisionTimes| Cost {
         median_ns: at(all, 0.5),
         p99_ns: at(all, 0.99),
         max_ns: all.max() as f64,
@@ -90,7 +90,7 @@ pub fn measure(
 }
 
 /// Times every decision of `run`, in order.
-fn decide_again(run: &Run, programs: &Programs, sweep: &mut [u8], timed: &mut Timed) {
+fn decide_again(run: &RecordedRun, programs: &Programs, sweep: &mut [u8], timed: &mut DecisionTimes) {
     let mut allocator = run.allocator.clone();
     let instants: Vec<(Time, Vec<Option<RunningJob<'_>>>)> = run
         .instants

@@ -18,8 +18,8 @@ use punctual_cli::args::Controller;
 use punctual_cli::commands::{failures, print, run};
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
-use punctual_report::output::Output;
-use table::{Row, Run};
+use punctual_report::output::OutputFile;
+use table::{ControllerRun, Row};
 
 /// Default duration of a run: means over 23 s with the usual warm-up of 2 s.
 const DURATION: (&str, &str) = ("duration", "30s");
@@ -38,7 +38,7 @@ struct Comparison {
     /// Model learnt on this machine, with `--identify`.
     model: Option<ModelDocument>,
     /// Runs in chronological order.
-    runs: Vec<Run>,
+    runs: Vec<ControllerRun>,
     table: Vec<Row>,
 }
 
@@ -48,7 +48,7 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
     let plain = overrides(&[DURATION], change);
     let loaded = scenario::load(arguments.scenario.as_deref(), &plain)?;
     check_length(&loaded)?;
-    let output = Output::prepare_some(arguments.json.as_ref())?;
+    let output = OutputFile::prepare_some(arguments.json.as_ref())?;
     let kinds: Vec<ControllerKind> = arguments.controllers.iter().copied().map(Controller::kind).collect();
     let columns = columns(arguments, &plain)?;
     let platform = run::request(&loaded, change)?.platform;
@@ -111,7 +111,7 @@ fn told(comparison: &Comparison) -> String {
     text += &table::text(controllers, clock, &comparison.table);
     text.push('\n');
     for (column, kind) in controllers.iter().enumerate() {
-        let runs: Vec<&Run> = runs.iter().filter(|run| run.column == column).collect();
+        let runs: Vec<&ControllerRun> = runs.iter().filter(|run| run.column == column).collect();
         text += &format!("{:<6}{}\n", kind.name(), table::verdict(goal, &runs));
     }
     text
@@ -219,7 +219,7 @@ impl Series<'_> {
     }
 
     /// Adds every complete run to `runs`, until all are done or the user ends the series.
-    fn measure(&self, runs: &mut Vec<Run>) -> Result<(), Failure> {
+    fn measure(&self, runs: &mut Vec<ControllerRun>) -> Result<(), Failure> {
         for repetition in 0..self.arguments.repetitions {
             for column in order(repetition, self.columns.len()) {
                 let loaded = &self.columns[column];
@@ -227,7 +227,7 @@ impl Series<'_> {
                 let Some(report) = perform(&request, loaded, &self.interrupt, |_| false)? else {
                     return Ok(());
                 };
-                let run = Run::new(repetition, column, report);
+                let run = ControllerRun::new(repetition, column, report);
                 tell(&format!(
                     "{} of {}: {}",
                     repetition + 1,

@@ -12,7 +12,7 @@ use punctual_report::verdict::{Standing, Verdict};
 
 /// A complete run of a controller.
 #[derive(Debug, Serialize)]
-pub struct Run {
+pub struct ControllerRun {
     /// Number of the repetition, from 0.
     pub repetition: u32,
     /// Index of the controller among those asked for.
@@ -27,10 +27,10 @@ pub struct Run {
     summary: Summary,
 }
 
-impl Run {
-    pub fn new(repetition: u32, column: usize, report: RunReport) -> Run {
+impl ControllerRun {
+    pub fn new(repetition: u32, column: usize, report: RunReport) -> ControllerRun {
         let verdict = Verdict::of(&report);
-        Run {
+        ControllerRun {
             repetition,
             column,
             goal_held: verdict.held() == verdict.tasks.len() && !verdict.inconclusive,
@@ -106,11 +106,11 @@ struct Figure {
     /// Name in JSON; the value there has the unit of the run's summary.
     key: &'static str,
     label: &'static str,
-    of: fn(&Run) -> Option<f64>,
-    told: Told,
+    of: fn(&ControllerRun) -> Option<f64>,
+    told: CellStyle,
 }
 
-enum Told {
+enum CellStyle {
     /// Prints median and spread.
     Spread {
         /// Factor from the figure's unit to the label's.
@@ -121,11 +121,11 @@ enum Told {
     Sum,
 }
 
-impl Told {
+impl CellStyle {
     fn tell(&self, spread: &Spread) -> String {
         match self {
-            Told::Sum => count(spread.sum as u64),
-            Told::Spread { times, decimals } => {
+            CellStyle::Sum => count(spread.sum as u64),
+            CellStyle::Spread { times, decimals } => {
                 let number = |value: f64| format!("{:.decimals$}", value * times);
                 format!(
                     "{} ({} to {})",
@@ -141,8 +141,8 @@ impl Told {
 /// All figures, in the order in which they are printed.
 fn figures() -> Vec<Figure> {
     let figure = |key, label, told, of| Figure { key, label, of, told };
-    let plain = |decimals| Told::Spread { times: 1.0, decimals };
-    let scaled = |times, decimals| Told::Spread { times, decimals };
+    let plain = |decimals| CellStyle::Spread { times: 1.0, decimals };
+    let scaled = |times, decimals| CellStyle::Spread { times, decimals };
     vec![
         figure("updates_per_s", "updates offered /s", plain(0), |run| {
             Some(run.header.load.updates_per_s)
@@ -157,10 +157,10 @@ fn figures() -> Vec<Figure> {
         figure("misses_share", "late jobs, %", scaled(100.0, 1), |run| {
             Some(run.summary.misses as f64 / run.summary.jobs.max(1) as f64)
         }),
-        figure("excused", "late and excused, in all", Told::Sum, |run| {
+        figure("excused", "late and excused, in all", CellStyle::Sum, |run| {
             Some(run.summary.excused as f64)
         }),
-        figure("skipped", "jobs not released, in all", Told::Sum, |run| {
+        figure("skipped", "jobs not released, in all", CellStyle::Sum, |run| {
             Some(run.summary.skipped as f64)
         }),
         figure("fresh_share_min", "fresh at worst, %", scaled(100.0, 1), |run| {
@@ -172,7 +172,7 @@ fn figures() -> Vec<Figure> {
         figure("clock_hz_mean", "clock, MHz", scaled(1e-6, 0), |run| {
             run.summary.clock_hz_mean
         }),
-        figure("updates_lost", "updates lost, in all", Told::Sum, |run| {
+        figure("updates_lost", "updates lost, in all", CellStyle::Sum, |run| {
             Some(run.summary.updates.lost as f64)
         }),
         figure("energy_j", "energy, J", plain(1), |run| run.summary.energy_j),
@@ -192,7 +192,7 @@ fn figures() -> Vec<Figure> {
 }
 
 /// Every figure under every controller.
-pub fn table(controllers: &[ControllerKind], runs: &[Run]) -> Vec<Row> {
+pub fn table(controllers: &[ControllerKind], runs: &[ControllerRun]) -> Vec<Row> {
     let row = |figure: &Figure| {
         let cell = |column| {
             let mine = runs.iter().filter(|run| run.column == column);
@@ -227,9 +227,9 @@ pub fn text(controllers: &[ControllerKind], clock: Option<Provenance>, table: &[
 }
 
 /// The verdict of one controller's runs on the goals, in words.
-pub fn verdict(goal: &Goal, runs: &[&Run]) -> String {
+pub fn verdict(goal: &Goal, runs: &[&ControllerRun]) -> String {
     let all = runs.len();
-    let how_many = |holds: fn(&Run) -> bool| runs.iter().filter(|run| holds(run)).count();
+    let how_many = |holds: fn(&ControllerRun) -> bool| runs.iter().filter(|run| holds(run)).count();
     let mut text = format!(
         "every task holds its goal in {} of {all}",
         how_many(|run| run.goal_held)
@@ -258,14 +258,14 @@ mod tests {
 
     const KINDS: [ControllerKind; 2] = [ControllerKind::Open, ControllerKind::Qod];
 
-    fn run(repetition: u32, column: usize, change: impl FnOnce(&mut RunReport)) -> Run {
+    fn run(repetition: u32, column: usize, change: impl FnOnce(&mut RunReport)) -> ControllerRun {
         let mut report = fixture::report();
         report.header.controller = KINDS[column];
         change(&mut report);
-        Run::new(repetition, column, report)
+        ControllerRun::new(repetition, column, report)
     }
 
-    fn runs() -> Vec<Run> {
+    fn runs() -> Vec<ControllerRun> {
         vec![
             run(0, 0, |report| report.summary.tardiness_mean = Some(1.3)),
             run(0, 1, |report| report.summary.tardiness_mean = Some(0.88)),

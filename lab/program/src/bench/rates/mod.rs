@@ -20,7 +20,7 @@ use punctual_cli::commands::{print, run};
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_report::columns::columns;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 use punctual_report::summary::{count, figure};
 use search::Search;
 
@@ -38,7 +38,7 @@ const TRIES_MAX: u32 = 2;
 
 /// The JSON output: everything that was measured.
 #[derive(Debug, Serialize)]
-struct Report {
+struct RatesReport {
     scenario: String,
     platform: &'static str,
     duration_s: f64,
@@ -78,7 +78,7 @@ struct Try {
 pub fn rates(arguments: &Rates) -> Result<(), Failure> {
     let loaded = scenario::load(arguments.scenario.as_deref(), &overrides(&DEFAULTS, &arguments.change))?;
     check_length(&loaded)?;
-    let output = Output::prepare_some(arguments.json.as_ref())?;
+    let output = OutputFile::prepare_some(arguments.json.as_ref())?;
     let mut request = run::request(&loaded, &arguments.change)?;
     request.scenario.control.kind = ControllerKind::Open;
     request.store_path = None;
@@ -100,7 +100,7 @@ pub fn rates(arguments: &Rates) -> Result<(), Failure> {
             "stopped before a run was complete; nothing was measured",
         ])));
     }
-    let report = Report {
+    let report = RatesReport {
         scenario: loaded.scenario.name.clone(),
         platform: prober.request.platform.name(),
         duration_s: loaded.scenario.duration.as_secs_f64(),
@@ -282,7 +282,7 @@ fn ratio(modes: &[Mode; 2]) -> Option<f64> {
     Some(memory_first.held_updates_per_s? / transaction.held_updates_per_s?)
 }
 
-fn told(report: &Report) -> String {
+fn told(report: &RatesReport) -> String {
     let machine = report.modes.iter().flat_map(|mode| &mode.tries).next();
     let mut text = format!(
         "\n{} on {} ({}), controller open, runs of {:.1} s\n{}\n\n",
@@ -340,7 +340,7 @@ mod tests {
     }
 
     fn told_of(modes: [Mode; 2]) -> String {
-        let report = Report {
+        let report = RatesReport {
             scenario: "fire-rescue".into(),
             platform: "linux",
             duration_s: 10.0,

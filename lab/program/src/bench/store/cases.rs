@@ -30,18 +30,18 @@ const GETS_BESIDE: usize = 100;
 const PUTS_BESIDE: usize = 20;
 
 /// Keys in the order of their use, and values for puts.
-pub struct Drawn {
+pub struct KeySequence {
     keys: Vec<Vec<u8>>,
     values: Values,
     puts: AtomicUsize,
 }
 
-impl Drawn {
+impl KeySequence {
     /// Draws keys among these records.
-    pub fn of(records: Records) -> Drawn {
+    pub fn of(records: Records) -> KeySequence {
         let mut keys: Vec<Vec<u8>> = drawn(records.objects, 1).into_iter().map(key).collect();
         keys.extend_from_within(..MANY); // so that MANY keys from any position on are consecutive
-        Drawn {
+        KeySequence {
             keys,
             values: records.values(4),
             puts: AtomicUsize::new(0),
@@ -58,8 +58,8 @@ impl Drawn {
 ///
 /// # Errors
 /// [`CaseError`].
-pub fn visible<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Result<Vec<Case<'s>>, CaseError> {
-    type Operation = fn(&mut (dyn Session + '_), &Drawn, usize) -> Result<(), CaseError>;
+pub fn visible<'s>(contender: &'s dyn Contender, drawn: &'s KeySequence) -> Result<Vec<Case<'s>>, CaseError> {
+    type Operation = fn(&mut (dyn Session + '_), &KeySequence, usize) -> Result<(), CaseError>;
     let operations: [(_, usize, usize, Operation); 4] = [
         (GET, 2000, 50, |session, drawn, at| session.gets(&drawn.keys[at..=at])),
         (GETS, 20, 20, |session, drawn, at| {
@@ -83,14 +83,14 @@ pub fn visible<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Result<Vec
 ///
 /// # Errors
 /// [`CaseError`].
-pub fn durable<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Result<Case<'s>, CaseError> {
+pub fn durable<'s>(contender: &'s dyn Contender, drawn: &'s KeySequence) -> Result<Case<'s>, CaseError> {
     let mut session = contender.session()?;
     let one = move |at: usize| session.put(&drawn.keys[at], drawn.value());
     Ok(alone(contender.name(), PUT_DURABLE, 2, 8, one))
 }
 
 /// Cases that only our store has: copies, deadlines, temporal objects.
-pub fn ours<'s, E: Engine>(ours: &'s Ours<E>, drawn: &'s Drawn) -> Vec<Case<'s>> {
+pub fn ours<'s, E: Engine>(ours: &'s Ours<E>, drawn: &'s KeySequence) -> Vec<Case<'s>> {
     let (store, fail, name) = (&ours.store, failed(ours.name()), ours.name());
     let objects = self::drawn(TEMPORAL_OBJECTS, 2);
     let keys: Vec<Vec<u8>> = objects.iter().map(|i| temporal_key(*i)).collect();
@@ -196,7 +196,7 @@ fn alone_boxed<'s>(
 }
 
 /// Eight threads that get, and one thread that puts, each operation timed.
-fn beside<'s>(contender: &'s dyn Contender, drawn: &'s Drawn) -> Case<'s> {
+fn beside<'s>(contender: &'s dyn Contender, drawn: &'s KeySequence) -> Case<'s> {
     let mut began = 0;
     let round = move |sinks: &mut [Sink]| {
         began = (began + GETS_BESIDE) % DRAWN;

@@ -24,9 +24,9 @@ pub use contender::Records;
 use contender::{CaseError, Contender, GoingOn, Nothing, Promise};
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 use punctual_report::summary::count;
-use rounds::{Figures, measure};
+use rounds::{OperationFigures, measure};
 
 /// Upper bound on the bytes of each contender's values: far beyond the caches of any machine, but small enough for a
 /// temporary folder.
@@ -40,12 +40,12 @@ struct BenchReport {
     rounds: u32,
     #[serde(flatten)]
     records: Records,
-    cases: Vec<Figures>,
+    cases: Vec<OperationFigures>,
 }
 
 /// Carries out `punctual-lab bench store`.
 pub fn store(records: Records, rounds: u32, json: Option<&PathBuf>) -> Result<(), Failure> {
-    let output = Output::prepare_some(json)?;
+    let output = OutputFile::prepare_some(json)?;
     if records.bytes() > BYTES_MAX {
         return Err(Failure::input([format!(
             "--objects times --value-bytes is {} bytes: at most {} (for each of the stores, in the temporary folder)",
@@ -76,7 +76,7 @@ fn peers(records: Records, promise: Promise, going_on: GoingOn<'_>) -> Result<Ve
     }
 }
 
-fn compared(records: Records, rounds: u32, going_on: GoingOn<'_>) -> Result<Vec<Figures>, CaseError> {
+fn compared(records: Records, rounds: u32, going_on: GoingOn<'_>) -> Result<Vec<OperationFigures>, CaseError> {
     let synced = Records {
         objects: records.objects.min(DURABLE_MAX),
         ..records
@@ -90,7 +90,7 @@ fn compared(records: Records, rounds: u32, going_on: GoingOn<'_>) -> Result<Vec<
     };
     let (visible, durable) = (all(records, Promise::Visible)?, all(synced, Promise::Durable)?);
     let ours_durable = ours::on_lmdb(synced, Promise::Durable, going_on)?;
-    let (drawn, drawn_synced) = (cases::Drawn::of(records), cases::Drawn::of(synced));
+    let (drawn, drawn_synced) = (cases::KeySequence::of(records), cases::KeySequence::of(synced));
     let mut cases = cases::visible(&ours, &drawn)?;
     cases.extend(cases::ours(&ours, &drawn));
     for contender in &visible {

@@ -55,7 +55,7 @@ impl Sink {
 
 /// Measurements of one operation of a contender.
 #[derive(Clone, Debug, Serialize)]
-pub struct Figures {
+pub struct OperationFigures {
     pub operation: &'static str,
     pub contender: &'static str,
     /// Median over the rounds of the time per operation of a batch; `None` if operations are only timed one by one.
@@ -93,7 +93,7 @@ pub fn measure(
     (reference, otherwise): (&str, &str),
     rounds: u32,
     going_on: GoingOn<'_>,
-) -> Result<Vec<Figures>, CaseError> {
+) -> Result<Vec<OperationFigures>, CaseError> {
     let mut rng = ChaCha8Rng::seed_from_u64(SEED);
     let mut order: Vec<usize> = (0..cases.len()).collect();
     let empty =
@@ -128,7 +128,7 @@ pub fn measure(
     };
     let figures = |(contender, operation, sink): (_, _, &Sink)| {
         let against = batches_of_reference(operation).filter(|_| contender != reference);
-        Figures {
+        OperationFigures {
             operation,
             contender,
             batch_median_ns: (!sink.batches.is_empty()).then(|| quantile(&sink.batches, 0.5)),

@@ -1,7 +1,7 @@
 //! A client of the load: a session of the federation that increments and reads its own counter, and tracks the outcome
 //! of each request. Pure: the driver has the socket and the clock.
 
-use punctual_server::resp::{Value, Version, Writer};
+use punctual_server::resp::{Reply, Resp, Writer};
 use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +67,7 @@ pub enum Fate {
 
 /// Results that a client reports to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Learned {
+pub(super) enum ClientResult {
     /// An arrival that was due at `at` has ended.
     Ended {
         kind: RequestKind,
@@ -126,7 +126,7 @@ pub(super) struct Client {
     stage: Stage,
     /// Instant of its next timeout.
     due: Time,
-    pub learned: Vec<Learned>,
+    pub learned: Vec<ClientResult>,
 }
 
 impl Client {
@@ -181,7 +181,7 @@ impl Client {
     pub fn disconnected(&mut self, now: Time) {
         if let Stage::Asked { kind, at, .. } = self.stage {
             let ending = RequestOutcome::Unknown;
-            self.learned.push(Learned::Ended { kind, at, ending });
+            self.learned.push(ClientResult::Ended { kind, at, ending });
             if kind == RequestKind::Count {
                 self.unresolved = Some(now);
             }
@@ -226,7 +226,7 @@ impl Client {
     }
 
     /// Handles a reply in the client's present state.
-    pub fn hear(&mut self, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
+    pub fn hear(&mut self, reply: &Reply, now: Time, out: &mut Vec<u8>) -> Then {
         match self.stage {
             Stage::Greeting => self.greeted(reply, now, out),
             Stage::Asked { kind, at, deadline } => self.answered(kind, at, deadline, reply, now, out),
@@ -235,11 +235,11 @@ impl Client {
         }
     }
 
-    fn greeted(&mut self, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
-        let Value::Array(numbers) = reply else {
+    fn greeted(&mut self, reply: &Reply, now: Time, out: &mut Vec<u8>) -> Then {
+        let Reply::Array(numbers) = reply else {
             return Then::Move; // there is no master, or the server knows no sessions
         };
-        if let Some(Value::Integer(session)) = numbers.first() {
+        if let Some(Reply::Integer(session)) = numbers.first() {
             self.session = *session as u64;
         }
         self.settle(now, out);
@@ -263,7 +263,7 @@ impl Client {
         kind: RequestKind,
         at: Time,
         deadline: Time,
-        reply: &Value,
+        reply: &Reply,
         now: Time,
         out: &mut Vec<u8>,
     ) -> Then {
@@ -274,22 +274,22 @@ impl Client {
         };
         let mut then = Then::Stay;
         let ending = match (kind, reply) {
-            (RequestKind::Count, Value::Integer(returned)) => {
+            (RequestKind::Count, Reply::Integer(returned)) => {
                 self.count += 1;
                 self.has_seen = true;
                 let (returned, right) = (*returned, self.count);
                 self.fate(Fate::Acknowledged { returned, right });
                 served
             }
-            (RequestKind::Read, Value::Bulk(_) | Value::Null) => {
+            (RequestKind::Read, Reply::Bulk(_) | Reply::Null) => {
                 self.read(reply);
                 served
             }
-            (_, Value::Error(text)) if text.starts_with("UNKNOWN") => {
+            (_, Reply::Error(text)) if text.starts_with("UNKNOWN") => {
                 self.unresolved = Some(now);
                 RequestOutcome::Unknown
             }
-            (_, Value::Error(text)) => {
+            (_, Reply::Error(text)) => {
                 match kind {
                     // The request did not consume its number.
                     RequestKind::Count if text.starts_with("ERR") => self.number -= 1,
@@ -306,33 +306,33 @@ impl Client {
             // The reply does not fit the question.
             _ => return Then::Move,
         };
-        self.learned.push(Learned::Ended { kind, at, ending });
+        self.learned.push(ClientResult::Ended { kind, at, ending });
         self.settle(now, out);
         then
     }
 
     /// Checks that a read returned the count; an earlier value is allowed if the session did not name a revision.
-    fn read(&mut self, reply: &Value) {
+    fn read(&mut self, reply: &Reply) {
         let found = match reply {
-            Value::Bulk(bytes) => std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()),
+            Reply::Bulk(bytes) => std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()),
             _ => Some(0),
         };
         let is_right = found.is_some_and(|found: i64| found == self.count || !self.has_seen && found < self.count);
         if !is_right {
-            self.learned.push(Learned::WrongRead);
+            self.learned.push(ClientResult::WrongRead);
         }
     }
 
-    fn resolved(&mut self, reply: &Value, now: Time, out: &mut Vec<u8>) -> Then {
+    fn resolved(&mut self, reply: &Reply, now: Time, out: &mut Vec<u8>) -> Then {
         let fate = match reply {
-            Value::Simple(text) if text.starts_with("committed") => {
+            Reply::Simple(text) if text.starts_with("committed") => {
                 self.count += 1;
                 self.has_seen = true;
                 Fate::Committed
             }
-            Value::Simple(text) if text == "not-executed" => Fate::NeverExecuted,
-            Value::Simple(_) => Fate::Missing,
-            Value::Error(text) => {
+            Reply::Simple(text) if text == "not-executed" => Fate::NeverExecuted,
+            Reply::Simple(_) => Fate::Missing,
+            Reply::Error(text) => {
                 let word = |word: &str| word.strip_prefix("retry-after-ms=").and_then(|ms| ms.parse().ok());
                 let after = Nanos::from_millis(text.split(' ').find_map(word).unwrap_or(0));
                 (self.stage, self.due) = (Stage::Pausing, now + after.clamp(AGAIN, ASK_MAX));
@@ -347,7 +347,7 @@ impl Client {
 
     fn fate(&mut self, fate: Fate) {
         self.unresolved = None;
-        self.learned.push(Learned::Fate(self.session, self.number, fate));
+        self.learned.push(ClientResult::Fate(self.session, self.number, fate));
     }
 
     /// Abandons an outcome that was asked for longer than `OUTCOME_MAX`.
@@ -375,8 +375,8 @@ fn millis(span: Nanos) -> String {
 }
 
 fn say(out: &mut Vec<u8>, words: &[&str]) {
-    let words = Value::Array(words.iter().map(Value::bulk).collect());
-    Writer::new(out, Version::Two).value(&words);
+    let words = Reply::Array(words.iter().map(Reply::bulk).collect());
+    Writer::new(out, Resp::Two).value(&words);
 }
 
 #[cfg(test)]
@@ -389,7 +389,7 @@ mod tests {
     fn idle() -> (Client, Vec<u8>) {
         let (mut client, mut out) = (Client::new("counter:1".into()), Vec::new());
         client.connected(Time::ZERO, &mut out);
-        let session = Value::Array([3, 0, 0].map(Value::Integer).to_vec());
+        let session = Reply::Array([3, 0, 0].map(Reply::Integer).to_vec());
         assert_eq!(client.hear(&session, Time::ZERO, &mut out), Then::Stay);
         assert!(client.is_idle());
         out.clear();
@@ -400,25 +400,25 @@ mod tests {
         client.ask(RequestKind::Count, Time::ZERO, Time::ZERO + MS * 100, Time::ZERO, out);
     }
 
-    fn ended(kind: RequestKind, ending: RequestOutcome) -> Learned {
+    fn ended(kind: RequestKind, ending: RequestOutcome) -> ClientResult {
         let at = Time::ZERO;
-        Learned::Ended { kind, at, ending }
+        ClientResult::Ended { kind, at, ending }
     }
 
-    fn error(text: &str) -> Value {
-        Value::Error(text.into())
+    fn error(text: &str) -> Reply {
+        Reply::Error(text.into())
     }
 
     #[test]
     fn what_is_told_ends_an_arrival_as_it_says() {
         let (mut client, mut out) = idle();
         counts(&mut client, &mut out);
-        client.hear(&Value::Integer(1), Time::ZERO + MS * 100, &mut out);
+        client.hear(&Reply::Integer(1), Time::ZERO + MS * 100, &mut out);
         let right = Fate::Acknowledged { returned: 1, right: 1 };
         assert_eq!(
             client.learned,
             [
-                Learned::Fate(3, 1, right),
+                ClientResult::Fate(3, 1, right),
                 ended(RequestKind::Count, RequestOutcome::Timely)
             ]
         );
@@ -434,12 +434,12 @@ mod tests {
             client.learned.clear();
             counts(&mut client, &mut out);
             client.hear(&error(text), Time::ZERO, &mut out);
-            let fate = Learned::Fate(3, number as u64 + 2, Fate::NotExecuted);
+            let fate = ClientResult::Fate(3, number as u64 + 2, Fate::NotExecuted);
             assert_eq!(client.learned, [fate, ended(RequestKind::Count, ending)], "{text}");
         }
         client.learned.clear();
         client.ask(RequestKind::Read, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
-        client.hear(&Value::bulk("1"), Time::ZERO + MS * 2, &mut out);
+        client.hear(&Reply::bulk("1"), Time::ZERO + MS * 2, &mut out);
         assert_eq!(client.learned, [ended(RequestKind::Read, RequestOutcome::Overdue)]);
     }
 
@@ -458,10 +458,10 @@ mod tests {
             String::from_utf8_lossy(&out).contains("SESSION\r\n$1\r\n3\r\n$1\r\n1\r\n"),
             "{out:?}"
         );
-        client.hear(&Value::Array(vec![Value::Integer(3)]), Time::ZERO, &mut out);
-        client.hear(&Value::Simple("committed 9".into()), Time::ZERO, &mut out);
+        client.hear(&Reply::Array(vec![Reply::Integer(3)]), Time::ZERO, &mut out);
+        client.hear(&Reply::Simple("committed 9".into()), Time::ZERO, &mut out);
         assert!(client.is_idle());
-        assert_eq!(client.learned.last(), Some(&Learned::Fate(3, 1, Fate::Committed)));
+        assert_eq!(client.learned.last(), Some(&ClientResult::Fate(3, 1, Fate::Committed)));
         assert_eq!(client.counted().1, 1);
     }
 
@@ -479,27 +479,27 @@ mod tests {
         counts(&mut client, &mut out);
         client.disconnected(Time::ZERO);
         client.disconnected(Time::ZERO + OUTCOME_MAX);
-        assert_eq!(client.learned.last(), Some(&Learned::Fate(3, 1, Fate::Missing)));
+        assert_eq!(client.learned.last(), Some(&ClientResult::Fate(3, 1, Fate::Missing)));
     }
 
     #[test]
     fn a_read_of_what_cannot_be_is_told() {
         let (mut client, mut out) = idle();
         counts(&mut client, &mut out);
-        client.hear(&Value::Integer(1), Time::ZERO, &mut out);
-        let mut finds = |client: &mut Client, value: Value| {
+        client.hear(&Reply::Integer(1), Time::ZERO, &mut out);
+        let mut finds = |client: &mut Client, value: Reply| {
             client.learned.clear();
             client.ask(RequestKind::Read, Time::ZERO, Time::ZERO + MS, Time::ZERO, &mut out);
             client.hear(&value, Time::ZERO, &mut out);
-            client.learned.contains(&Learned::WrongRead)
+            client.learned.contains(&ClientResult::WrongRead)
         };
-        assert!(!finds(&mut client, Value::bulk("1")));
-        assert!(finds(&mut client, Value::Null) && finds(&mut client, Value::bulk("2")));
+        assert!(!finds(&mut client, Reply::bulk("1")));
+        assert!(finds(&mut client, Reply::Null) && finds(&mut client, Reply::bulk("2")));
         // By another connection it names no revision, and may read the past.
         client.disconnected(Time::ZERO);
         let mut greeting = Vec::new();
         client.connected(Time::ZERO, &mut greeting);
-        client.hear(&Value::Array(vec![Value::Integer(3)]), Time::ZERO, &mut greeting);
-        assert!(!finds(&mut client, Value::Null) && finds(&mut client, Value::bulk("2")));
+        client.hear(&Reply::Array(vec![Reply::Integer(3)]), Time::ZERO, &mut greeting);
+        assert!(!finds(&mut client, Reply::Null) && finds(&mut client, Reply::bulk("2")));
     }
 }

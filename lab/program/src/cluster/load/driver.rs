@@ -7,11 +7,11 @@ use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
 use punctual_os::LinuxOs;
 use punctual_server::resp::reply::ReplyParser;
-use punctual_server::resp::{Bounds, Value};
+use punctual_server::resp::{Bounds, Reply};
 use punctual_server::stream::Stream;
 use punctual_units::{Clock, Nanos, Time};
 
-use super::client::{AGAIN, Client, Learned, RequestKind, RequestOutcome, Then};
+use super::client::{AGAIN, Client, ClientResult, RequestKind, RequestOutcome, Then};
 use super::{Dial, EndedRequest, LoadMessage, Offer};
 
 /// Most arrivals that wait for a client; those beyond are not sent.
@@ -296,9 +296,9 @@ impl<'t> Driver<'t> {
         }
         for learned in learned {
             match learned {
-                Learned::Ended { kind, at, ending } => self.end(now, kind, at, ending, Some((number, place))),
-                Learned::Fate(session, number, fate) => self.fates.push((session, number, fate)),
-                Learned::WrongRead => self.wrong_reads += 1,
+                ClientResult::Ended { kind, at, ending } => self.end(now, kind, at, ending, Some((number, place))),
+                ClientResult::Fate(session, number, fate) => self.fates.push((session, number, fate)),
+                ClientResult::WrongRead => self.wrong_reads += 1,
             }
         }
         changed
@@ -420,10 +420,10 @@ impl<'t> Driver<'t> {
     }
 
     /// Handles the answer to AUTH: a wrong password ends the load.
-    fn admitted(&mut self, reply: &Value) -> io::Result<()> {
+    fn admitted(&mut self, reply: &Reply) -> io::Result<()> {
         match reply {
-            Value::Simple(_) => return Ok(()),
-            Value::Error(text) if text.starts_with("WRONGPASS") => {
+            Reply::Simple(_) => return Ok(()),
+            Reply::Error(text) if text.starts_with("WRONGPASS") => {
                 self.refused
                     .get_or_insert(format!("AUTH was answered {text}: see --user and --password-file"));
             }

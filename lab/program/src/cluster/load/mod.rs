@@ -27,7 +27,7 @@ use crate::args::ClusterLoad;
 use punctual_cli::cluster::dial::Dial;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::Output;
+use punctual_report::output::OutputFile;
 
 /// Parameters of the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -168,7 +168,7 @@ fn failed(error: &std::io::Error) -> Failure {
 }
 
 fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failure> {
-    let json = Output::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The second signal ends this process as if it had no handler.

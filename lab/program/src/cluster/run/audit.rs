@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{FederationId, RequestId, Revision, SessionId};
 use punctual_federation::message::Reign;
-use punctual_logs::{Appended, CommitLog, Identity, Local, LogError, LogRecord, Stretch};
+use punctual_logs::{AppendResult, CommitLog, Identity, Local, LogError, LogRecord, Stretch};
 
 use super::super::load::Fate;
 
 /// A log that records every append, so that trimming loses nothing for the audit.
 #[derive(Debug)]
-pub(super) struct Audited {
+pub(super) struct AuditedLog {
     log: Local,
     federation: FederationId,
     pub audit: Audit,
@@ -33,9 +33,9 @@ pub(super) struct Audit {
     pub unreadable: u64,
 }
 
-impl Audited {
-    pub fn new(log: Local, federation: FederationId) -> Audited {
-        Audited {
+impl AuditedLog {
+    pub fn new(log: Local, federation: FederationId) -> AuditedLog {
+        AuditedLog {
             log,
             federation,
             audit: Audit::default(),
@@ -48,14 +48,14 @@ impl Audited {
     }
 }
 
-impl CommitLog for Audited {
+impl CommitLog for AuditedLog {
     fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
         self.log.open(identity)
     }
 
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<Appended, LogError> {
+    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
         let appended = self.log.append(last, entry)?;
-        if let Appended::At(at) = appended {
+        if let AppendResult::At(at) = appended {
             self.audit.note(at, entry, self.federation);
         }
         Ok(appended)

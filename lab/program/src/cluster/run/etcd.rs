@@ -35,7 +35,7 @@ const WITNESS_EVERY: Duration = Duration::from_millis(10);
 
 /// Audit of the entries so far, and the error that stopped it.
 #[derive(Default)]
-struct Noted {
+struct AuditState {
     audit: Audit,
     upto: Revision,
     stopped: Option<LogError>,
@@ -48,7 +48,7 @@ struct InEtcd {
     /// Members that this run has started; `None` for an etcd that runs already.
     members: Option<Members>,
     killed: Option<usize>,
-    noted: Arc<Mutex<Noted>>,
+    noted: Arc<Mutex<AuditState>>,
     /// Instants at which the witness's writes were acknowledged.
     beats: Arc<Mutex<Vec<Time>>>,
     ends: Arc<AtomicBool>,
@@ -139,7 +139,7 @@ fn note(
     log: &mut Etcd,
     identity: Identity,
     mut upto: Revision,
-    noted: &Mutex<Noted>,
+    noted: &Mutex<AuditState>,
     ends: &AtomicBool,
 ) -> Result<(), LogError> {
     answered(|| log.open(identity))?;

@@ -7,7 +7,7 @@ use punctual_logs::Local;
 use punctual_logs::socket::{LogServer, SharedLog};
 use punctual_units::{Nanos, Time};
 
-use super::audit::{Audit, Audited};
+use super::audit::{Audit, AuditedLog};
 use crate::args::LogKind;
 use punctual_files::failure::Failure;
 
@@ -71,7 +71,7 @@ pub(super) trait Backing {
 
 /// Log in a file, served at a socket.
 struct File {
-    log: SharedLog<Audited>,
+    log: SharedLog<AuditedLog>,
     _server: LogServer,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn open(
     }
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let log = Local::open(&folder.join("log")).map_err(|error| input(&error))?;
-    let log = SharedLog::new(Audited::new(log, federation));
+    let log = SharedLog::new(AuditedLog::new(log, federation));
     let served = log.clone();
     let server = LogServer::start(socket, move || Some(served.clone())).map_err(|error| input(&error))?;
     Ok(Box::new(File { log, _server: server }))

@@ -26,7 +26,7 @@ use punctual_cli::cluster::watch::{self, Watching};
 use punctual_cli::commands::print;
 use punctual_os::LinuxOs;
 use punctual_server::resp::reply::ReplyParser;
-use punctual_server::resp::{Bounds, Value, Version, Writer};
+use punctual_server::resp::{Bounds, Reply, Resp, Writer};
 use punctual_units::{Clock, Nanos, Time};
 
 pub use self::audit::Disagreements;
@@ -41,7 +41,7 @@ use self::usage::Usage;
 use super::load::{LoadTally, Offer};
 use crate::args::{ClusterTrial, Fault, LogKind};
 use punctual_files::failure::Failure;
-use punctual_report::output::{Output, apart};
+use punctual_report::output::{OutputFile, apart};
 
 /// Interval between looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -84,7 +84,7 @@ pub fn run(arguments: &ClusterTrial, command: &str) -> Result<(), Failure> {
         ("--json", json.map(|file| file.as_path())),
         ("--html", html.map(|file| file.as_path())),
     ])?;
-    let (json, html) = (Output::prepare_some(json)?, Output::prepare_some(html)?);
+    let (json, html) = (OutputFile::prepare_some(json)?, OutputFile::prepare_some(html)?);
     // Refused before anything is started.
     if matches!(arguments.fault, Fault::Leader | Fault::Both) && settings.log == LogKind::Local {
         return Err(Failure::input([log::NO_LEADER]));
@@ -426,10 +426,10 @@ fn differ(processes: &mut Processes, counters: &[(String, i64)], ends: &AtomicBo
             let words: Vec<&str> = ["MGET"].into_iter().chain(names).collect();
             let found = ask(&mut stream, &mut parser, &words, Nanos::from_secs(5))?;
             let right = counters.iter().map(|(_, count)| match count {
-                0 => Value::Null,
-                count => Value::bulk(count.to_string()),
+                0 => Reply::Null,
+                count => Reply::bulk(count.to_string()),
             });
-            if found != Value::Array(right.collect()) {
+            if found != Reply::Array(right.collect()) {
                 return Ok(false);
             }
         }
@@ -449,12 +449,12 @@ fn differ(processes: &mut Processes, counters: &[(String, i64)], ends: &AtomicBo
 }
 
 /// Sends a request, and waits for its reply.
-fn ask(stream: &mut TcpStream, parser: &mut ReplyParser, words: &[&str], patience: Nanos) -> std::io::Result<Value> {
+fn ask(stream: &mut TcpStream, parser: &mut ReplyParser, words: &[&str], patience: Nanos) -> std::io::Result<Reply> {
     use std::io::{Error, ErrorKind, Read};
     let until = LinuxOs.now() + patience;
     let mut out = Vec::new();
-    let words = Value::Array(words.iter().map(Value::bulk).collect());
-    Writer::new(&mut out, Version::Two).value(&words);
+    let words = Reply::Array(words.iter().map(Reply::bulk).collect());
+    Writer::new(&mut out, Resp::Two).value(&words);
     stream.set_write_timeout(Some(patience.into()))?;
     stream.write_all(&out)?;
     let mut bytes = [0; 4096];

@@ -1,7 +1,7 @@
 //! Faults that a run injects into its processes, and their cost for clients.
 
 use punctual_federation::ids::NodeId;
-use punctual_node::seen::{Seen, What};
+use punctual_node::seen::{TimedNotice, What};
 use punctual_units::{Nanos, Time};
 
 use super::load::LoadProcess;
@@ -112,7 +112,7 @@ impl Outage {
     }
 
     /// Fills the figures from the nodes' reports and the clients' answers.
-    pub(super) fn explain(&mut self, seen: &[(NodeId, Seen)], load: &LoadProcess, nodes: usize, now: Time) {
+    pub(super) fn explain(&mut self, seen: &[(NodeId, TimedNotice)], load: &LoadProcess, nodes: usize, now: Time) {
         let until = self.back.unwrap_or(now) + AFTER;
         self.not_served = load.not_served(self.at, until);
         self.reads_gap = gap(&load.served(Some(RequestKind::Read), Time::ZERO), self.at, until);
@@ -137,7 +137,7 @@ impl Outage {
         self.gap = self.acknowledged.and_then(|first| gap(&counts, self.at, first));
     }
 
-    fn explain_takeover(&mut self, seen: &[(NodeId, Seen)]) {
+    fn explain_takeover(&mut self, seen: &[(NodeId, TimedNotice)]) {
         let after = || {
             seen.iter()
                 .filter(|(node, seen)| node.0 as usize != self.part && seen.at >= self.at)

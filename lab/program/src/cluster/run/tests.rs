@@ -1,12 +1,12 @@
 //! The check finds what it is for.
 
-use punctual_federation::entry::{Body, Entry, Logged};
+use punctual_federation::entry::{Body, Entry, LoggedTransaction};
 use punctual_federation::ids::{BatchId, Boot, Epoch, FederationId, Member, NodeId, RequestId, Revision, SessionId};
 use punctual_logs::{CommitLog, Local};
 use punctual_store::batch::WriteSet;
 
 use super::super::load::Fate;
-use super::audit::{Audit, Audited, Clients, Disagreements, compare};
+use super::audit::{Audit, AuditedLog, Clients, Disagreements, compare};
 
 const OURS: FederationId = FederationId(1);
 
@@ -32,7 +32,7 @@ fn entry(node: u32, epoch: u64, body: Body) -> Vec<u8> {
 }
 
 fn batch(node: u32, epoch: u64, numbers: &[u64]) -> Vec<u8> {
-    let logged = |number: &u64| Logged {
+    let logged = |number: &u64| LoggedTransaction {
         id: id(*number),
         set: WriteSet::default(),
     };
@@ -41,7 +41,7 @@ fn batch(node: u32, epoch: u64, numbers: &[u64]) -> Vec<u8> {
 
 fn audit(entries: &[Vec<u8>]) -> Audit {
     let folder = tempfile::tempdir().unwrap();
-    let mut log = Audited::new(Local::open(&folder.path().join("log")).unwrap(), OURS);
+    let mut log = AuditedLog::new(Local::open(&folder.path().join("log")).unwrap(), OURS);
     let identity = punctual_logs::Identity {
         federation: OURS,
         format: punctual_logs::FORMAT,

@@ -7,12 +7,12 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use punctual_pipelines::{AnyStage, Failure, Frames, Graph, Head, Stage, erase, run_serially};
-use punctual_radio::stages::{Load, LoadState, Sink, Source};
+use punctual_radio::stages::{LoadState, Sink, Source, WorkStage};
 use punctual_radio::{InputError, Options, RadioError, Recording, SINK, SOURCE, graph, receive, stage, streamit};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-type Heard = Rc<RefCell<Vec<(u64, Vec<f32>)>>>;
+type SoundFrames = Rc<RefCell<Vec<(u64, Vec<f32>)>>>;
 
 fn source(iq: &[[u8; 2]], options: &Options) -> Box<dyn AnyStage> {
     let reader = std::io::Cursor::new(iq.as_flattened().to_vec());
@@ -24,7 +24,7 @@ fn source(iq: &[[u8; 2]], options: &Options) -> Box<dyn AnyStage> {
     erase(Source::new(recording, options, head))
 }
 
-fn sink(heard: &Heard) -> Box<dyn AnyStage> {
+fn sink(heard: &SoundFrames) -> Box<dyn AnyStage> {
     let heard = Rc::clone(heard);
     erase(Sink::new(move |head: Head, sound: &[f32]| {
         heard.borrow_mut().push((head.sequence, sound.to_vec()));
@@ -62,7 +62,13 @@ impl AnyStage for Moving {
 }
 
 /// Each stage of `graph`, new.
-fn stages(graph: &Graph, options: &Options, iq: &[[u8; 2]], heard: &Heard, moving: bool) -> Vec<Box<dyn AnyStage>> {
+fn stages(
+    graph: &Graph,
+    options: &Options,
+    iq: &[[u8; 2]],
+    heard: &SoundFrames,
+    moving: bool,
+) -> Vec<Box<dyn AnyStage>> {
     let make = |name: &str| -> Box<dyn AnyStage> {
         match name {
             SOURCE => {
@@ -109,7 +115,7 @@ proptest! {
     ) {
         let iq = noise(seed, samples);
         let options = Options { frame: 10 * tenths, gains: vec![1.5; bands], slots, ..Options::default() };
-        let (graph, heard) = (graph(&options).unwrap(), Heard::default());
+        let (graph, heard) = (graph(&options).unwrap(), SoundFrames::default());
         run_serially(&graph, &mut stages(&graph, &options, &iq, &heard, moving)).unwrap();
         let heard = heard.borrow();
         let numbers: Vec<u64> = heard.iter().map(|(number, _)| *number).collect();
@@ -122,7 +128,7 @@ proptest! {
 #[test]
 fn bad_input_ends_the_graph_and_says_why() {
     let options = Options::default();
-    let (graph, heard) = (graph(&options).unwrap(), Heard::default());
+    let (graph, heard) = (graph(&options).unwrap(), SoundFrames::default());
     let mut stages = stages(&graph, &options, &[], &heard, false);
     let why = run_serially(&graph, &mut stages).unwrap_err().to_string();
     assert!(why.starts_with("source: test.cu8: is empty"), "{why}");
@@ -134,7 +140,7 @@ fn a_recording_that_breaks_off_is_heard_up_to_there() {
     let options = Options::default();
     let (graph, heard, told) = (
         graph(&options).unwrap(),
-        Heard::default(),
+        SoundFrames::default(),
         Rc::new(RefCell::new(String::new())),
     );
     let iq = noise(9, 1100);
@@ -217,7 +223,7 @@ fn what_no_graph_can_be_made_of_is_told() {
 fn the_second_graph_computes_what_its_description_says() {
     let (outputs, frames) = (40, 6);
     let graph = streamit::graph(outputs, 3).unwrap();
-    let heard = Heard::default();
+    let heard = SoundFrames::default();
     let make = |name: &str| match name {
         SINK => sink(&heard),
         name => streamit::stage(name, outputs, frames).unwrap(),
@@ -277,7 +283,7 @@ fn plain_streamit(inputs: usize) -> Vec<f64> {
 /// A chain with a stage of any size in it, whose state tells a lost frame.
 #[test]
 fn a_load_hands_frames_on_and_its_state_tells_a_lost_one() {
-    let load = Load::new(4096, 300);
+    let load = WorkStage::new(4096, 300);
     let run = |frames: u64| {
         let mut state = load.begin();
         (0..frames).for_each(|_| load.work(&mut state));

@@ -57,10 +57,10 @@ fn create(
         ..Neighbours::default()
     };
     journal.claim(exclusive, &machine).unwrap();
-    let wanted = Wanted {
+    let wanted = FenceRequest {
         exclusive,
         others,
-        spared: &Spared::new(tree, &neighbours),
+        spared: &StayRules::new(tree, &neighbours),
         isolated: false,
         lend: true,
         lend_to,
