@@ -26,7 +26,7 @@ pub struct TrialSettings {
     pub times: f64,
     /// Share of requests that write, 0 to 1.
     pub writes: f64,
-    /// Number of clients, each with one request at a time; `None`: enough ([`Settings::clients`]).
+    /// Number of clients, each with one request at a time; `None`: enough ([`TrialSettings::clients`]).
     pub clients: Option<usize>,
     /// Deadline of each request, counted from its scheduled instant.
     pub deadline: Nanos,
