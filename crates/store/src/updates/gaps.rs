@@ -6,9 +6,9 @@
 //! **Method.** The ends of all gaps are kept in order of time in a treap (Seidel and Aragon, "Randomized Search Trees",
 //! Algorithmica 16, 1996): a binary search tree by time that is at once a heap by a fixed pseudo-random rank. Walking
 //! the ends in order, the depth rises by 1 at each start and falls by 1 at each end. Every node keeps the sum of these
-//! steps over its subtree and the largest of their prefix sums, so the deepest instant of a span takes two splits and
-//! no walk. All operations cost O(log N) on average over the ranks, which depend on nothing but N. Everything is
-//! allocated at construction.
+//! steps over its subtree and the largest of their prefix sums, so the deepest instant of a span takes one way down for
+//! each end of the span. All operations cost O(log N) on average over the ranks, which depend on nothing but N.
+//! Everything is allocated at construction.
 
 use punctual_units::Time;
 
@@ -92,15 +92,46 @@ impl Gaps {
         self.gaps[sensor] = gap;
     }
 
-    /// The largest depth within `span`, which must not be empty. O(log N).
-    pub fn deepest(&mut self, span: Gap) -> usize {
-        let (before, later) = self.split(self.root, (span.from, NONE));
-        let (within, after) = self.split(later, (span.to, 0));
-        let deepest = self.sum(before) + self.peak(within);
-        let later = self.merge(within, after);
-        self.root = self.merge(before, later);
-        // No prefix of all steps has more ends than starts, so the sum is never negative.
-        deepest.max(0) as usize
+    /// The largest depth within `span`, which must not be empty. O(log N), and changes nothing.
+    pub fn deepest(&self, span: Gap) -> usize {
+        let (first, end) = ((span.from, NONE), (span.to, 0));
+        // Depth before the subtree `tree`; at the end, before the first node of the span.
+        let (mut depth, mut tree, mut deepest) = (0, self.root, 0);
+        // Whether a node to the right of the subtree lies within the span.
+        let mut is_inside = false;
+        while tree != NONE {
+            let Node { left, right, .. } = self.nodes[tree as usize];
+            let through = depth + self.sum(left) + self.step(tree);
+            if self.key(tree) < first {
+                (depth, tree) = (through, right);
+                continue;
+            }
+            if is_inside {
+                deepest = deepest.max(through + self.peak(right));
+            } else if self.key(tree) < end {
+                deepest = deepest.max(self.deepest_before(right, through, end));
+                is_inside = true;
+            }
+            tree = left;
+        }
+        // No prefix of all steps has more ends than starts, so the depth is never negative.
+        deepest.max(depth) as usize
+    }
+
+    /// The largest depth after a node of `tree` that lies before `end`; `depth` is that before the subtree.
+    fn deepest_before(&self, mut tree: u32, mut depth: i32, end: Key) -> i32 {
+        let mut deepest = depth;
+        while tree != NONE {
+            let Node { left, right, .. } = self.nodes[tree as usize];
+            if self.key(tree) < end {
+                deepest = deepest.max(depth + self.peak(left));
+                depth += self.sum(left) + self.step(tree);
+                (deepest, tree) = (deepest.max(depth), right);
+            } else {
+                tree = left;
+            }
+        }
+        deepest
     }
 
     /// The nodes of a sensor's gap: end, start.
