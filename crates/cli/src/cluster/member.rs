@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, sync_channel};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use punctual_federation::admission::{Gate, Timely};
 use punctual_federation::ids::{Boot, Member, NodeId};
 use punctual_federation::node::Setup;
+use punctual_logs::socket::LogServer;
 use punctual_loop::EventLog;
 use punctual_node::conversation::TIME_LEFT;
 use punctual_node::own::OwnReading;
@@ -24,6 +26,7 @@ use punctual_server::users::{User, Users};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
+use tempfile::TempDir;
 
 use super::backlog::Turns;
 use super::etcd::log_in_etcd;
@@ -54,18 +57,7 @@ const RESOLVE_AGAIN: Duration = Duration::from_secs(2);
 pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure> {
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     raise_descriptors();
-    let untaken =
-        |error: std::io::Error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]);
-    let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
-            .and_then(|_| register(signal, Arc::clone(&asked)))
-            .map_err(untaken)?;
-    }
-    // SIGHUP reloads certificates; without certificates it ends the node, as it ends any program.
-    let shows = file.tls.is_some() || membership.tls.is_some();
-    let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(shows.then_some(SIGHUP))).map_err(untaken)?;
-
+    let (asked, signals) = signals(file.tls.is_some() || membership.tls.is_some())?;
     let record = OutputFile::prepare_some(file.record.as_ref())?;
     let mut tasks = file.tasks.as_ref().map(ReadyTasks::load).transpose()?;
     if record.is_some() {
@@ -73,23 +65,9 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     }
     let users = std::mem::take(&mut file.users);
     let access = access(users, file.tls.as_ref(), membership.tls.as_ref())?;
-    let own = &membership.nodes[membership.node.0 as usize];
-    let peers = match membership.listen {
-        Some(listen) => listen,
-        None => resolve(own).ok_or_else(|| {
-            input(&format!(
-                "federation.nodes: {own}, this node's own place, has no address: set federation.listen"
-            ))
-        })?,
-    };
-    let mut listening = Listening::bind(file.listen, peers, access.clone()).map_err(|error| input(&error))?;
-    let page = file.metrics.map(Page::bind).transpose();
-    let taken = "metrics: cannot listen there: name a free port of this machine";
-    listening.page = page.map_err(|error| input(&format!("{taken}: {error}")))?;
-    listening.temporal = temporal();
+    let mut listening = listen(&file, membership, access.clone())?;
     let replica = open(&file.store, membership.store_bytes_max).map_err(|error| input(&error))?;
     let replica = Arc::new(replica);
-    listening.work = membership.work;
     let turns = membership.backlog.as_ref().map(Turns::begin).transpose()?;
     listening.bound = turns.as_ref().map(Turns::asked);
     let tasks = match tasks {
@@ -109,17 +87,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     };
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
     let node = membership.node;
-    // Bridge from a socket to the log in etcd, and the socket's folder, which other users cannot read.
-    let (log, _served) = match &membership.log {
-        LogAddress::Socket(log) => (log.clone(), None),
-        LogAddress::Etcd(address) => {
-            let folder = tempfile::Builder::new().prefix("punctual-node-").tempdir();
-            let folder = folder.map_err(|error| input(&format!("a folder for a socket: {error}")))?;
-            let log = folder.path().join("log.socket");
-            let served = log_in_etcd(address, &log).map_err(|error| input(&format!("federation.log: {error}")))?;
-            (log, Some((served, folder)))
-        }
-    };
+    let (log, _bridge) = log_socket(&membership.log)?;
     print(&format!(
         "node {node}: clients at {clients}, nodes at {peers}, store {}, log {}; Ctrl-C has it leave\n",
         file.store.display(),
@@ -165,19 +133,8 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
             drop(line(node, &seen.what).map(|line| print(&line)));
         }
     });
-    let setup = Setup {
-        me: Member {
-            node,
-            boot: Boot(RandomState::new().hash_one(std::process::id())),
-        },
-        federation: membership.federation,
-        peers: { 0..membership.nodes.len() as u32 }.map(NodeId).collect(),
-        log_entries_max: membership.log_entries_max,
-        executors: EXECUTORS,
-        gate: Gate::Timely(Timely::new(TIME_LEFT).on_linux()),
-    };
     // A line beyond the queue's capacity is dropped: the loop never waits for a reader.
-    let ended = listening.run(&setup, log, replica, LinuxOs, orders, move |seen| {
+    let ended = listening.run(&setup(membership), log, replica, LinuxOs, orders, move |seen| {
         drop(tell.try_send(seen));
     });
     has_ended.store(true, Ordering::SeqCst);
@@ -191,6 +148,71 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let decided = record.map_or(Ok(()), |record| record.json(&LogFile::of(log)));
     let ended = ended.map_err(|error| input(&format!("node {node}: {error}")));
     Failure::all([ended, tasks, decided])
+}
+
+/// Takes SIGINT and SIGTERM: the flag is set by either, and a second one ends the process at once. With `certificates`,
+/// SIGHUP is taken to reload them; without, it ends the node, as it ends any program.
+fn signals(certificates: bool) -> Result<(Arc<AtomicBool>, Signals), Failure> {
+    let untaken =
+        |error: std::io::Error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]);
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
+            .and_then(|_| register(signal, Arc::clone(&asked)))
+            .map_err(untaken)?;
+    }
+    let reload = certificates.then_some(SIGHUP);
+    let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(reload)).map_err(untaken)?;
+    Ok((asked, signals))
+}
+
+/// Binds the addresses for clients, nodes and metrics.
+fn listen(file: &NodeFile, membership: &Membership, access: Access) -> Result<Listening, Failure> {
+    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    let own = &membership.nodes[membership.node.0 as usize];
+    let peers = match membership.listen {
+        Some(listen) => listen,
+        None => resolve(own).ok_or_else(|| {
+            input(&format!(
+                "federation.nodes: {own}, this node's own place, has no address: set federation.listen"
+            ))
+        })?,
+    };
+    let mut listening = Listening::bind(file.listen, peers, access).map_err(|error| input(&error))?;
+    let page = file.metrics.map(Page::bind).transpose();
+    let taken = "metrics: cannot listen there: name a free port of this machine";
+    listening.page = page.map_err(|error| input(&format!("{taken}: {error}")))?;
+    (listening.temporal, listening.work) = (temporal(), membership.work);
+    Ok(listening)
+}
+
+/// Socket of the log; for a log in etcd with its bridge, and the socket's folder, which other users cannot read.
+fn log_socket(log: &LogAddress) -> Result<(PathBuf, Option<(LogServer, TempDir)>), Failure> {
+    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    let address = match log {
+        LogAddress::Socket(log) => return Ok((log.clone(), None)),
+        LogAddress::Etcd(address) => address,
+    };
+    let folder = tempfile::Builder::new().prefix("punctual-node-").tempdir();
+    let folder = folder.map_err(|error| input(&format!("a folder for a socket: {error}")))?;
+    let log = folder.path().join("log.socket");
+    let bridge = log_in_etcd(address, &log).map_err(|error| input(&format!("federation.log: {error}")))?;
+    Ok((log, Some((bridge, folder))))
+}
+
+/// Setup of the node's state machine.
+fn setup(membership: &Membership) -> Setup {
+    Setup {
+        me: Member {
+            node: membership.node,
+            boot: Boot(RandomState::new().hash_one(std::process::id())),
+        },
+        federation: membership.federation,
+        peers: { 0..membership.nodes.len() as u32 }.map(NodeId).collect(),
+        log_entries_max: membership.log_entries_max,
+        executors: EXECUTORS,
+        gate: Gate::Timely(Timely::new(TIME_LEFT).on_linux()),
+    }
 }
 
 /// Objects that the tasks set, each once.

@@ -281,14 +281,7 @@ impl Bench<'_> {
         repetition: u32,
         watch: &mut dyn FnMut(&str) -> ControlFlow<()>,
     ) -> Result<ArmRun, NeighboursError> {
-        let all = &self.cores;
-        let confined = match (arm, all.as_slice()) {
-            (Arm::ByHand, [others @ .., _]) => {
-                let others: Vec<String> = others.iter().map(CoreId::to_string).collect();
-                format!("taskset -p -c {} $$ >/dev/null || exit 1; ", others.join(","))
-            }
-            _ => String::new(),
-        };
+        let confined = self.confined(arm);
         let lends = arm == Arm::Exclusive && self.lends;
         let group = lends.then(|| Group::make(&self.journal, "lent")).transpose()?;
         let hogs = (0..self.plan.hogs).map(|hog| Hog::start(&self.folder.join(format!("hog-{hog}")), &confined));
@@ -355,32 +348,47 @@ impl Bench<'_> {
         let seconds = ended.at.since(began.at).as_secs_f64();
         let done = began.loops.iter().zip(&ended.loops).zip(first_failures);
         let strangers = self.strangers.iter().zip(done);
+        let all = self.cores.len();
         Ok(ArmRun {
             arm,
             repetition,
             left: match arm {
-                Arm::ByHand => all.len().saturating_sub(1) as f64,
-                Arm::Alone | Arm::Exclusive => {
-                    all.len() as f64 - ended.own.saturating_sub(began.own).as_secs_f64() / seconds
-                }
+                Arm::ByHand => all.saturating_sub(1) as f64,
+                Arm::Alone | Arm::Exclusive => all as f64 - ended.own.saturating_sub(began.own).as_secs_f64() / seconds,
             },
             hogs: ended.hogs.saturating_sub(began.hogs).as_secs_f64() / seconds,
             strangers: strangers
-                .map(|(stranger, ((before, after), first_failure))| {
-                    let done = *after - *before;
-                    StrangerRun {
-                        stranger: *stranger,
-                        per_second: done.runs as f64 / seconds,
-                        runs: done.runs,
-                        cores: done.used.as_secs_f64() / seconds,
-                        failed: done.failed,
-                        first_failure,
-                    }
+                .map(|(stranger, ((before, after), failure))| {
+                    StrangerRun::of(*stranger, *after - *before, failure, seconds)
                 })
                 .collect(),
             run: report.as_ref().map(RunFigures::of),
             differences: self.before.differences(&after),
         })
+    }
+
+    /// Shell command with which a program leaves the last core free, in the arm that does this by hand.
+    fn confined(&self, arm: Arm) -> String {
+        match (arm, self.cores.as_slice()) {
+            (Arm::ByHand, [others @ .., _]) => {
+                let others: Vec<String> = others.iter().map(CoreId::to_string).collect();
+                format!("taskset -p -c {} $$ >/dev/null || exit 1; ", others.join(","))
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+impl StrangerRun {
+    fn of(stranger: Stranger, done: LoopCounts, first_failure: Option<String>, seconds: f64) -> StrangerRun {
+        StrangerRun {
+            stranger,
+            per_second: done.runs as f64 / seconds,
+            runs: done.runs,
+            cores: done.used.as_secs_f64() / seconds,
+            failed: done.failed,
+            first_failure,
+        }
     }
 }
 
