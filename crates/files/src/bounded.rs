@@ -112,10 +112,7 @@ impl Read for BoundedFile {
                 (Ok(read), _) => {
                     let left = self.left.checked_sub(read as u64);
                     self.left = left.ok_or_else(|| {
-                        let what = format!(
-                            "it is longer than {}; name the right file",
-                            crate::size::shown(self.max)
-                        );
+                        let what = format!("it exceeds {}; name the right file", crate::size::shown(self.max));
                         io::Error::new(ErrorKind::FileTooLarge, what)
                     })?;
                     return Ok(read);

@@ -174,9 +174,9 @@ pub enum GraphError {
         /// Frames that the consumer takes in the same time.
         takes: u64,
     },
-    /// An edge has too few slots.
-    #[error("the edge {from} -> {to} has {slots} slots, and needs at least {needed}: {why}")]
-    Short {
+    /// An edge has too few slots, or more than `SLOTS_MAX`.
+    #[error("the edge {from} -> {to} has {slots} slots, possible are {needed} to {SLOTS_MAX}: at least {why}")]
+    Slots {
         /// Name of the producing stage.
         from: String,
         /// Name of the consuming stage.
@@ -185,18 +185,8 @@ pub enum GraphError {
         slots: u32,
         /// Least number of slots that the edge needs.
         needed: u64,
-        /// Reason for that least number.
+        /// The frames that the least number holds.
         why: &'static str,
-    },
-    /// An edge has more than `SLOTS_MAX` slots.
-    #[error("the edge {from} -> {to} has {slots} slots, and may have at most {SLOTS_MAX}")]
-    Long {
-        /// Name of the producing stage.
-        from: String,
-        /// Name of the consuming stage.
-        to: String,
-        /// Number of slots that the edge has.
-        slots: u32,
     },
     /// A stage with `save_every` above 1 repeats steps, so it must find the same frames again; an edge that drops
     /// frames cannot promise that.
@@ -493,15 +483,15 @@ impl Graph {
             let kept = takes * u64::from(taker.save_every);
             let both = makes + kept - gcd(makes, kept);
             let needs = [
-                (1, "a frame takes one"),
+                (1, "a frame"),
                 (
                     both,
                     "a step's frames, and those that are kept until the consumer's state is saved",
                 ),
             ];
             for (needed, why) in needs {
-                if u64::from(link.edge.slots) < needed {
-                    return Err(GraphError::Short {
+                if u64::from(link.edge.slots) < needed || link.edge.slots > SLOTS_MAX {
+                    return Err(GraphError::Slots {
                         from: self.label(link.from.0),
                         to: self.label(link.to.0),
                         slots: link.edge.slots,
@@ -509,13 +499,6 @@ impl Graph {
                         why,
                     });
                 }
-            }
-            if link.edge.slots > SLOTS_MAX {
-                return Err(GraphError::Long {
-                    from: self.label(link.from.0),
-                    to: self.label(link.to.0),
-                    slots: link.edge.slots,
-                });
             }
             if link.edge.full != WhenFull::Wait && taker.save_every > 1 {
                 return Err(GraphError::DropsAndRepeats(taker.name.clone(), taker.save_every));
@@ -644,12 +627,12 @@ mod tests {
     fn a_ring_holds_what_its_steps_need() {
         let least = |slots, save_every| match pair(slots, save_every).build() {
             Ok(_) => None,
-            Err(GraphError::Short { needed, .. }) => Some(needed),
+            Err(GraphError::Slots { needed, .. }) => Some(needed),
             Err(other) => panic!("{other}"),
         };
         assert_eq!([least(3, 1), least(4, 1)], [Some(4), None]);
         assert_eq!([least(11, 5), least(12, 5)], [Some(12), None]);
         let long = pair(SLOTS_MAX + 1, 1).build();
-        assert!(matches!(long, Err(GraphError::Long { slots, .. }) if slots == SLOTS_MAX + 1));
+        assert!(matches!(long, Err(GraphError::Slots { slots, .. }) if slots == SLOTS_MAX + 1));
     }
 }

@@ -229,7 +229,7 @@ pub(super) fn told(spec: &StagesSpec, why: &GraphError) -> Problem {
             _ => None,
         },
         GraphError::Rates { from, to, .. } => between(from, to, ""),
-        GraphError::Short { from, to, .. } | GraphError::Long { from, to, .. } => between(from, to, ".slots"),
+        GraphError::Slots { from, to, .. } => between(from, to, ".slots"),
         GraphError::DropsAndRepeats(name, _) => of_stage(name, "save_every"),
     };
     let key = key.unwrap_or_else(|| "stage".into());
