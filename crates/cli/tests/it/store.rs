@@ -146,10 +146,7 @@ fn all_commands_read_beside_a_program_that_writes() {
         inspected.contains(&format!("open in     process {}\n", owner.child.id())),
         "{inspected}"
     );
-    assert!(
-        inspected.contains("records     100, and 1 temporal objects\n"),
-        "{inspected}"
-    );
+    assert!(inspected.contains("records     100, and 1 temporal"), "{inspected}");
     assert!(
         inspected.contains("pose                                    5 "),
         "{inspected}"
@@ -179,9 +176,10 @@ fn all_commands_read_beside_a_program_that_writes() {
         before = round_in(&text);
     }
     let pid = owner.child.id();
-    assert_eq!(
-        refused(folder.path(), &["store", "compact", "live"]),
-        format!("live: the store is in use by process {pid}: end it first, or choose another store\n")
+    let in_use = refused(folder.path(), &["store", "compact", "live"]);
+    assert!(
+        in_use.starts_with("live: ") && in_use.contains(&format!("process {pid}")),
+        "{in_use}"
     );
     assert!(before > 0, "the program did not write meanwhile");
     owner.end();
@@ -228,7 +226,7 @@ fn the_doctor_looks_at_stores_that_are_named_and_at_those_of_this_folder() {
     for part in [
         "open in no process",
         "no readers",
-        "all records checked within the last hour, at commit ",
+        "all records checked within the last hour",
     ] {
         assert!(live.contains(part), "{part}: {live}");
     }
@@ -297,12 +295,18 @@ fn what_is_no_store_is_refused_by_each_command() {
             (output.status.code(), String::from_utf8(output.stderr).expect("text"))
         };
         for store in ["none", "file", "empty"] {
-            let no_store = format!("{store}: there is no store: name the folder that holds its data.mdb\n");
-            assert_eq!(run(store), (Some(2), no_store), "{command}");
+            let (code, said) = run(store);
+            assert_eq!(code, Some(2), "{command}: {said}");
+            assert!(
+                said.starts_with(&format!("{store}: there is no store")),
+                "{command}: {said}"
+            );
         }
         for store in ["pipe", "zero"] {
-            let no_file = format!("{store}/data.mdb: read the store as this user: it is no ordinary file\n");
-            assert_eq!(run(store), (Some(2), no_file), "{command}");
+            let (code, said) = run(store);
+            assert_eq!(code, Some(2), "{command}: {said}");
+            assert!(said.starts_with(&format!("{store}/data.mdb: ")), "{command}: {said}");
+            assert!(said.contains("no ordinary file"), "{command}: {said}");
         }
         let (code, said) = run("text");
         assert_eq!(code, Some(1), "{command}: {said}");
@@ -358,10 +362,7 @@ fn damage_is_found_with_1_and_a_newer_format_is_refused_with_2() {
         &["compact", "x"],
     ] {
         let said = refused(folder.path(), &[&["store"], command].concat());
-        assert!(
-            said.contains("the store has format 3, this program reads format 2"),
-            "{said}"
-        );
+        assert!(said.contains("format 3") && said.contains("format 2"), "{said}");
     }
     assert!(fs::read(&file).expect("a file") == newer, "left as it was");
 }
@@ -376,15 +377,14 @@ fn an_import_that_is_none_is_refused_in_bounded_time_and_leaves_nothing() {
     let fifo = std::ffi::CString::new(path.join("pipe").to_str().expect("text")).expect("no zero");
     // SAFETY: a path.
     assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
-    let refused = |arguments: &[&str]| refused(path, &[&["store", "import"], arguments].concat());
-    let no_file = "is no ordinary file; name a file, or - for a pipe\n";
-    assert_eq!(refused(&["new", "pipe"]), format!("pipe: {no_file}"));
-    assert_eq!(refused(&["new", "/dev/zero"]), format!("/dev/zero: {no_file}"));
-    assert_eq!(
-        refused(&["new", "cut.txt"]),
-        "cut.txt: line 3: the export ends in the middle: it was cut off; export the store once more, nothing was \
-         imported\n"
-    );
+    let cases = [
+        ("store import new pipe", "pipe: is no ordinary file"),
+        ("store import new /dev/zero", "/dev/zero: is no ordinary file"),
+        ("store import new cut.txt", "cut.txt: line 3: "),
+        ("store import taken cut.txt", "taken: "),
+        ("store inspect none", "none: there is no store"),
+    ];
+    let mut list = common::refusals(path, &cases);
     // What never ends, where a pipe was asked for.
     let mut command = Command::new("sh");
     let binary = env!("CARGO_BIN_EXE_punctual");
@@ -393,15 +393,10 @@ fn an_import_that_is_none_is_refused_in_bounded_time_and_leaves_nothing() {
         .current_dir(path);
     let output = punctual_testing::output(&mut command, common::BOUND).expect("a shell");
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(
-        String::from_utf8_lossy(&output.stderr),
-        "standard input: line 1: this is no export of a store, or it was changed; export the store once more, nothing \
-         was imported\n"
-    );
-    assert_eq!(
-        refused(&["taken", "cut.txt"]),
-        "taken: is there already: name a folder that is not, or an empty one\n"
-    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.starts_with("standard input: line 1: "), "{said}");
+    list += &format!("$ punctual store import new - < /dev/zero\n{said}");
+    insta::assert_snapshot!("store", list);
     assert_eq!(fs::read_dir(path).expect("a folder").count(), 3);
 }
 
@@ -486,7 +481,7 @@ fn the_store_of_another_user_is_read_while_it_is_not_written_over() {
     let (code, said) = as_another(&["store", "inspect", "x"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(
-        said.contains("x/data.mdb: read the store as this user: Permission denied"),
+        said.contains("x/data.mdb: ") && said.contains("Permission denied"),
         "{said}"
     );
     fs::set_permissions(path.join("x/data.mdb"), fs::Permissions::from_mode(0o644)).expect("its mode");
@@ -495,10 +490,7 @@ fn the_store_of_another_user_is_read_while_it_is_not_written_over() {
     }
     let (code, said) = as_another(&["store", "compact", "x"]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(
-        said.contains("the store cannot be written: give this user write permission"),
-        "{said}"
-    );
+    assert!(said.contains("write permission"), "{said}");
     let (code, said) = as_another(&["store", "backup", "x", "y"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("cannot be written"), "{said}");
