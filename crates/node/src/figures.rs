@@ -1,20 +1,30 @@
-//! Figures of a node: as INFO for clients, and as a page for Prometheus. Pure: values in, text out.
+//! Figures of a node, for INFO and for Prometheus. Pure: values in, text out.
 
 mod balancer;
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 
 use punctual_federation::ids::{FederationId, NodeId};
 use punctual_federation::message::{Key, Report, Standing};
-use punctual_server::metrics::{figure, label};
+use punctual_server::figures::{
+    Figure, FigureValue, figure, info, object_ages, or_none, prometheus, row, section, word,
+};
 use punctual_server::tasks::TasksNow;
 use punctual_units::{Nanos, Time};
 
 pub use balancer::BalancerFigures;
 
 use crate::sensing::{self, ExchangeCounts};
-use crate::spans::{Account, LateOne, OutcomeCounts, SpanStage};
+use crate::spans::{Account, LateOne, SpanStage};
+
+/// Help of the figures that a watch over nodes explains, too.
+pub mod help {
+    pub const EPOCH: &str = "Number of the master's term";
+    pub const APPLIED: &str = "Revision up to which the log is applied";
+    pub const LAG: &str = "Entries that another node has applied and this one has not";
+    pub const BOUND: &str = "Items of queries up to which the node admits (d)";
+    pub const OLDEST: &str = "Upper bound of the age of the oldest reading";
+}
 
 /// Bytes in and out of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,367 +149,202 @@ fn standing(standing: Standing) -> &'static str {
     }
 }
 
-fn micros(span: Nanos) -> String {
-    (span.0 / 1_000).to_string()
-}
-
-/// Milliseconds, rounded up so that an age is never shown as less than it is.
-fn millis(span: Option<Nanos>) -> String {
-    match span {
-        None => "none".into(),
-        Some(Nanos::MAX) => "unknown".into(),
-        Some(span) => span.0.div_ceil(1_000_000).to_string(),
-    }
-}
-
-/// Joins the wanted sections of INFO; all, if none is named.
-fn sections(all: impl Iterator<Item = (&'static str, Vec<(String, String)>)>, wanted: &[String]) -> String {
-    let mut text = String::new();
-    let words = ["all", "everything", "default"];
-    for (name, lines) in all {
-        let is_it = |word: &String| *word == name.to_lowercase() || words.contains(&word.as_str());
-        if !wanted.is_empty() && !wanted.iter().any(is_it) {
-            continue;
-        }
-        if !text.is_empty() {
-            text.push_str("\r\n");
-        }
-        let _ = write!(text, "# {name}\r\n");
-        for (key, value) in lines {
-            let _ = write!(text, "{key}:{value}\r\n");
-        }
-    }
-    text
-}
-
-fn request_lines(account: &Account) -> Vec<(String, String)> {
-    let kinds = [("queries", &account.queries), ("transactions", &account.transactions)];
-    let lines = kinds.into_iter().flat_map(|(kind, tally)| {
-        let named = tally.named().into_iter();
-        named.map(move |(name, count)| (format!("{kind}_{name}"), count.to_string()))
+/// Outcomes of requests, and the stages at which late ones spent their time.
+fn request_figures(account: &Account, now: Time) -> Vec<Figure> {
+    let kinds = [
+        ("queries", "query", &account.queries),
+        ("transactions", "transaction", &account.transactions),
+    ];
+    let outcomes = kinds.into_iter().flat_map(|(kinds, kind, tally)| {
+        let outcome = move |(outcome, count)| {
+            let figure = figure(
+                format!("{kinds}_{outcome}"),
+                count,
+                "Requests of clients, by their outcome",
+            );
+            figure.named("requests_total").of("kind", kind).of("outcome", outcome)
+        };
+        tally.named().map(outcome)
     });
-    lines.collect()
-}
-
-fn late_lines(account: &Account, now: Time) -> Vec<(String, String)> {
-    let at = SpanStage::ALL.into_iter().zip(account.late_at);
-    let spent = SpanStage::ALL.into_iter().zip(account.late_spent);
-    let at = at.map(|(place, count)| (format!("late_at_{}", place.name()), count.to_string()));
-    let spent = spent.map(|(place, span)| (format!("late_{}_us", place.name()), micros(span)));
+    let late = SpanStage::ALL.into_iter().flat_map(|place| {
+        let name = place.name();
+        let help = "Requests that expired, or were unknown at their deadline, by their stage at that time";
+        let at = figure(format!("late_at_{name}"), account.late_at[place as usize], help);
+        let help = "Time of these requests from when they were read, by stage";
+        let spent = figure(format!("late_{name}_us"), account.late_spent[place as usize], help);
+        let (at, spent) = (
+            at.named("late_requests_total"),
+            spent.named("late_requests_seconds_total"),
+        );
+        [at.of("place", name), spent.of("place", name)]
+    });
     let one = |(number, late): (usize, &LateOne)| {
-        let parts = SpanStage::ALL.into_iter().zip(late.spent);
-        let parts: String = parts
-            .map(|(place, span)| format!(",{}_us={}", place.name(), micros(span)))
-            .collect();
-        let kind = if late.is_transaction { "transaction" } else { "query" };
-        let told = if late.is_unknown { "unknown" } else { "expired" };
-        let ago = now.since(late.at).0 / 1_000_000;
-        let place = late.place.name();
-        (
-            format!("late{number}"),
-            format!("ago_ms={ago},kind={kind},told={told},at={place}{parts}"),
-        )
+        let about = [
+            word("ago_ms", now.since(late.at)),
+            word("kind", if late.is_transaction { "transaction" } else { "query" }),
+            word("told", if late.is_unknown { "unknown" } else { "expired" }),
+            word("at", late.place.name()),
+        ];
+        let spent = SpanStage::ALL.into_iter().zip(late.spent);
+        let spent = spent.map(|(place, span)| word(format!("{}_us", place.name()), span));
+        row("Late", format!("late{number}"), about.into_iter().chain(spent))
     };
-    at.chain(spent).chain(account.late().enumerate().map(one)).collect()
+    let ones = account.late().enumerate().flat_map(one);
+    section("Requests", outcomes)
+        .chain(section("Late", late))
+        .chain(ones)
+        .collect()
 }
 
-/// Appends the figures of requests to the page; names begin with `process`.
-fn request_figures(to: &mut String, process: &str, account: &Account) {
-    let kinds = [("query", &account.queries), ("transaction", &account.transactions)];
-    let of = |(kind, tally): (&str, &OutcomeCounts)| {
-        let named = tally.named();
-        named.map(|(name, count)| (format!("{{kind=\"{kind}\",outcome=\"{name}\"}}"), count as f64))
-    };
-    let samples: Vec<_> = kinds.into_iter().flat_map(of).collect();
-    let help = "Requests of clients, by what they were told.";
-    figure(to, &format!("{process}_requests_total"), "counter", help, &samples);
-    let place = |place: SpanStage| format!("{{place=\"{}\"}}", place.name());
-    let at: Vec<_> = SpanStage::ALL
-        .into_iter()
-        .zip(account.late_at)
-        .map(|(at, count)| (place(at), count as f64))
-        .collect();
-    let help = "Requests that were late by time, or unknown at their deadline, by where they were then.";
-    figure(to, &format!("{process}_late_requests_total"), "counter", help, &at);
-    let spent = SpanStage::ALL.into_iter().zip(account.late_spent);
-    let spent: Vec<_> = spent.map(|(at, span)| (place(at), seconds(span))).collect();
-    let help = "Where the time of these went, from when they were read.";
-    figure(
-        to,
-        &format!("{process}_late_requests_seconds_total"),
-        "counter",
-        help,
-        &spent,
-    );
+/// Clients now, and of all that ever connected; bytes of their connections.
+fn client_figures((now, ever): (usize, u32), bytes: Bytes) -> impl Iterator<Item = Figure> {
+    let counts = [
+        figure("connected_clients", now, "Clients that are connected").named("connections"),
+        figure("total_connections_received", ever, "Connections since the start").named("connections_total"),
+    ];
+    let bytes = byte_figures("client", ["client_bytes_read", "client_bytes_written"], bytes);
+    section("Clients", counts.into_iter().chain(bytes))
+}
+
+fn byte_figures(of: &str, [read, written]: [&'static str; 2], bytes: Bytes) -> [Figure; 2] {
+    [(read, "read", bytes.read), (written, "written", bytes.written)].map(|(key, what, count)| {
+        let figure = figure(key, count, "Bytes of connections").named("bytes_total");
+        figure.of("of", of).of("what", what)
+    })
 }
 
 impl Figures {
     /// The reply to INFO: the wanted sections; all, if none is named.
     pub fn info(&self, wanted: &[String]) -> String {
-        let tasks = self.tasks.iter().map(|tasks| ("Tasks", tasks.lines()));
-        let all = [
-            ("Federation", self.federation_lines()),
-            ("Admission", self.admission_lines()),
-            ("Requests", request_lines(&self.account)),
-            ("Late", late_lines(&self.account, self.at)),
-            ("Temporal", self.temporal_lines()),
-            ("Peers", self.peer_lines()),
-            ("Clients", self.client_lines()),
-        ];
-        sections(all.into_iter().chain(tasks), wanted)
-    }
-
-    fn federation_lines(&self) -> Vec<(String, String)> {
-        let role = if self.is_master { "master" } else { "slave" };
-        let master = self.master.map_or("none".into(), |node| node.to_string());
-        owned([
-            ("node", self.node.to_string()),
-            ("federation", self.federation.to_string()),
-            ("role", role.into()),
-            ("master_node", master),
-            ("epoch", self.epoch.to_string()),
-            ("applied", self.applied.to_string()),
-            ("lag_entries", self.lag.to_string()),
-            ("standing", standing(self.said.standing).into()),
-            ("copied_bytes", self.copied.to_string()),
-            ("serving_for_ms", (self.said.serving_for.0 / 1_000_000).to_string()),
-            ("log_silent", u8::from(self.said.log_silent).to_string()),
-            ("metrics", self.page.map_or("none".into(), |page| page.to_string())),
-            ("uptime_in_seconds", (self.uptime.0 / 1_000_000_000).to_string()),
-        ])
-    }
-
-    fn admission_lines(&self) -> Vec<(String, String)> {
-        let report = &self.said.report;
-        let delay = |span: Option<Nanos>| span.map_or("none".into(), micros);
-        let turned = self.turned;
-        owned([
-            ("bound_law", turned.map_or("none", |turned| turned.mode).into()),
-            ("delay_target_us", delay(turned.map(|turned| turned.target))),
-            ("delay_mean_us", delay(turned.and_then(|turned| turned.delay))),
-            ("bound_law_cpu_us", delay(turned.map(|turned| turned.cpu))),
-            ("bound_items", report.bound.to_string()),
-            ("backlog_items", report.backlog.to_string()),
-            ("item_us", format!("{:.1}", report.cost * 1e6)),
-            ("executors", report.executors.to_string()),
-            ("queries_waiting", self.queries_waiting.to_string()),
-            ("transactions_waiting", self.said.transactions.to_string()),
-        ])
-    }
-
-    fn temporal_lines(&self) -> Vec<(String, String)> {
-        let objects = &self.objects;
-        let [half, most] = objects.came.map(|age| age.map_or("none".into(), micros));
-        owned([
-            ("objects", (objects.ages.len() as u64 + objects.without).to_string()),
-            ("objects_own", objects.own.to_string()),
-            ("objects_without_value", objects.without.to_string()),
-            ("age_ms_max", millis(objects.oldest())),
-            ("readings_set", objects.sets.to_string()),
-            ("readings_unmade", objects.turned.unmade.to_string()),
-            ("readings_refused", objects.turned.refused.to_string()),
-            ("came_age_us_p50", half),
-            ("came_age_us_p99", most),
-        ])
-    }
-
-    fn peer_lines(&self) -> Vec<(String, String)> {
-        let line = |peer: &Peer| {
-            let ((superseded, dropped), ExchangeCounts { sent, came }) = (peer.lost, peer.exchanged);
-            let text = format!(
-                "address={},live={},written={},superseded={superseded},dropped={dropped},readings_offered={},\
-                 readings_delivered={},readings_superseded={},readings_waiting={},readings_under_way={},\
-                 readings_taken={},readings_older={},readings_skipped={}",
-                peer.address,
-                u8::from(peer.is_live),
-                peer.written,
-                sent.offered,
-                sent.installed,
-                sent.superseded,
-                sent.pending,
-                sent.in_flight,
-                came.newer,
-                came.older,
-                came.skipped,
-            );
-            (format!("peer{}", peer.node), text)
-        };
-        self.peers.iter().map(line).collect()
-    }
-
-    fn client_lines(&self) -> Vec<(String, String)> {
-        owned([
-            ("connected_clients", self.clients.0.to_string()),
-            ("total_connections_received", self.clients.1.to_string()),
-            ("reply_bytes_waiting", self.replies.0.to_string()),
-            ("replies_not_kept", self.replies.1.to_string()),
-            ("client_bytes_read", self.client_bytes.read.to_string()),
-            ("client_bytes_written", self.client_bytes.written.to_string()),
-            ("peer_bytes_read", self.peer_bytes.read.to_string()),
-            ("peer_bytes_written", self.peer_bytes.written.to_string()),
-        ])
+        let tasks = self.tasks.iter().flat_map(TasksNow::figures);
+        info(&self.list().into_iter().chain(tasks).collect::<Vec<_>>(), wanted)
     }
 
     /// The page for Prometheus, as text.
     pub fn metrics(&self) -> String {
-        let mut page = String::new();
-        let to = &mut page;
-        let plain = |value: f64| vec![(String::new(), value)];
-        let gauges = self.state_gauges().into_iter().chain(self.admission_gauges());
-        for (name, help, value) in gauges.chain(self.object_gauges()) {
-            figure(to, name, "gauge", help, &plain(value));
-        }
-        if let Some(turned) = self.turned {
-            let help = "The mean delay that the bound of the backlog is turned for.";
-            let target = plain(seconds(turned.target));
-            figure(to, "node_delay_target_seconds", "gauge", help, &target);
-            let help = "The mean delay of queries in the last period in which some ended.";
-            let delay = seconds(turned.delay.unwrap_or_default());
-            figure(to, "node_delay_mean_seconds", "gauge", help, &plain(delay));
-        }
-        if let Some(tasks) = &self.tasks {
-            tasks.metrics(to);
-        }
-        request_figures(to, "node", &self.account);
-        self.exchange_figures(to);
-        let ages = self
-            .objects
-            .ages
-            .iter()
-            .take(punctual_server::metrics::OBJECTS_SHOWN_MAX);
-        let ages: Vec<_> = ages
-            .map(|(key, age)| (format!("{{key=\"{}\"}}", label(key)), seconds(*age)))
-            .collect();
-        let help = "The ages at most of the readings of 100 objects.";
-        figure(to, "node_object_age_seconds", "gauge", help, &ages);
-        page
+        let ages = self.objects.ages.iter().map(|(key, age)| (key.as_slice(), *age));
+        let all: Vec<_> = self.list().into_iter().chain(object_ages(ages)).collect();
+        let tasks = self.tasks.as_ref().map(TasksNow::figures);
+        prometheus("node_", &all) + &prometheus("", &tasks.unwrap_or_default())
     }
 
-    fn state_gauges(&self) -> [Gauge; 6] {
-        let is_serving = self.said.standing == Standing::Serving;
+    fn list(&self) -> Vec<Figure> {
+        let mut all: Vec<Figure> = section("Federation", self.federation()).collect();
+        all.extend(section("Admission", self.admission()));
+        all.extend(request_figures(&self.account, self.at));
+        all.extend(section("Temporal", self.temporal()));
+        all.extend(
+            self.peers
+                .iter()
+                .flat_map(|peer| row("Peers", format!("peer{}", peer.node), peer.figures())),
+        );
+        all.extend(client_figures(self.clients, self.client_bytes));
+        let unkept = figure("replies_not_kept", self.replies.1, "Replies dropped for lack of room");
+        let unsent = figure(
+            "reply_bytes_waiting",
+            self.replies.0,
+            "Unsent bytes of clients' replies",
+        );
+        let replies = [unsent, unkept.named("replies_dropped_total")];
+        let bytes = byte_figures("peer", ["peer_bytes_read", "peer_bytes_written"], self.peer_bytes);
+        all.extend(section("Clients", replies.into_iter().chain(bytes)));
+        all
+    }
+
+    #[rustfmt::skip] // a figure a line
+    fn federation(&self) -> [Figure; 13] {
+        let (said, role) = (&self.said, if self.is_master { "master" } else { "slave" });
+        let standing = (said.standing == Standing::Serving, standing(said.standing));
+        let silent = "Whether the node is the master and the log does not answer";
         [
-            ("node_is_master", "Whether it is the master.", flag(self.is_master)),
-            (
-                "node_epoch",
-                "The number of the reign that it knows of.",
-                self.epoch as f64,
-            ),
-            (
-                "node_applied_revision",
-                "The log is applied up to here.",
-                self.applied as f64,
-            ),
-            (
-                "node_lag_entries",
-                "Entries that another node has applied and this one has not.",
-                self.lag as f64,
-            ),
-            ("node_is_serving", "Whether it takes requests.", flag(is_serving)),
-            (
-                "node_log_is_silent",
-                "It is the master, and the log does not answer it.",
-                flag(self.said.log_silent),
-            ),
+            word("node", self.node.to_string()),
+            word("federation", self.federation.to_string()),
+            figure("role", (self.is_master, role), "Whether the node is the master").named("is_master"),
+            word("master_node", or_none(self.master)),
+            figure("epoch", self.epoch, help::EPOCH),
+            figure("applied", self.applied, help::APPLIED).named("applied_revision"),
+            figure("lag_entries", self.lag, help::LAG),
+            figure("standing", standing, "Whether the node serves requests").named("is_serving"),
+            figure("copied_bytes", self.copied, "Bytes of records received with the last copy from other nodes"),
+            figure("serving_for_ms", said.serving_for, "Time for which the node has served"),
+            figure("log_silent", said.log_silent, silent).named("log_is_silent"),
+            word("metrics", or_none(self.page)),
+            figure("uptime_in_seconds", self.uptime, "Time since the node started").named("uptime_seconds"),
         ]
     }
 
-    fn admission_gauges(&self) -> [Gauge; 6] {
-        let report = &self.said.report;
-        let (queries, transactions) = (self.queries_waiting as f64, f64::from(self.said.transactions));
-        let backlog = report.backlog as f64;
+    #[rustfmt::skip] // a figure a line
+    fn admission(&self) -> [Figure; 10] {
+        let (report, turned) = (&self.said.report, self.turned);
+        let cost = FigureValue::Number(report.cost, format!("{:.1}", report.cost * 1e6));
+        let delay = turned.and_then(|turned| turned.delay);
+        let cpu = turned.map(|turned| turned.cpu);
         [
-            (
-                "node_bound_items",
-                "Items up to which it admits queries (d).",
-                report.bound,
-            ),
-            (
-                "node_backlog_items",
-                "Items of queries admitted and not finished.",
-                backlog,
-            ),
-            (
-                "node_item_seconds",
-                "What an item of a query takes, as learned.",
-                report.cost,
-            ),
-            ("node_queries_waiting", "Queries taken and not answered.", queries),
-            (
-                "node_transactions_waiting",
-                "Transactions taken and not answered.",
-                transactions,
-            ),
-            ("node_connections", "Clients that are connected.", self.clients.0 as f64),
+            word("bound_law", turned.map_or("none", |turned| turned.mode)),
+            figure("delay_target_us", turned.map(|turned| turned.target), "Mean delay for which the bound is set"),
+            figure("delay_mean_us", delay, "Mean delay of queries in the last period in which some ended"),
+            figure("bound_law_cpu_us", cpu, "CPU time of the bound's control law").named("bound_law_cpu_seconds_total"),
+            figure("bound_items", report.bound, help::BOUND),
+            figure("backlog_items", report.backlog, "Items of queries admitted and not finished"),
+            figure("item_us", cost, "Time of an item of a query, as learned"),
+            figure("executors", report.executors, "Threads that execute queries"),
+            figure("queries_waiting", self.queries_waiting, "Queries received and not answered"),
+            figure("transactions_waiting", self.said.transactions, "Transactions received and not answered"),
         ]
     }
 
-    fn object_gauges(&self) -> [Gauge; 3] {
+    #[rustfmt::skip] // a figure a line
+    fn temporal(&self) -> [Figure; 9] {
         let objects = &self.objects;
-        let oldest = seconds(objects.oldest().unwrap_or_default());
-        let (own, without) = (objects.own as f64, objects.without as f64);
+        let [unmade, refused] = [objects.turned.unmade, objects.turned.refused];
+        let came = |key, age, quantile| {
+            let age = figure(key, age, "Ages of peers' reports on arrival").named("report_age_seconds");
+            age.of("quantile", quantile)
+        };
         [
-            ("node_objects_own", "Temporal objects whose source this node is.", own),
-            (
-                "node_objects_without_value",
-                "Temporal objects without a reading.",
-                without,
-            ),
-            (
-                "node_object_age_seconds_max",
-                "The age at most of the oldest reading.",
-                oldest,
-            ),
+            figure("objects", objects.ages.len() as u64 + objects.without, "Temporal objects"),
+            figure("objects_own", objects.own, "Temporal objects whose source is this node"),
+            figure("objects_without_value", objects.without, "Temporal objects without a reading"),
+            figure("age_ms_max", objects.oldest(), help::OLDEST).named("object_age_seconds_max"),
+            figure("readings_set", objects.sets, "Readings that clients have set here").named("readings_set_total"),
+            figure("readings_unmade", unmade, "Reports of objects that do not exist here or have another source")
+                .named("readings_unmade_total"),
+            figure("readings_refused", refused, "Reports of other nodes' objects, of too many, or of too long a value")
+                .named("readings_refused_total"),
+            came("came_age_us_p50", objects.came[0], "0.5"),
+            came("came_age_us_p99", objects.came[1], "0.99"),
         ]
     }
+}
 
-    fn exchange_figures(&self, to: &mut String) {
-        let readings = |peer: &Peer| {
-            let ExchangeCounts { sent, came } = peer.exchanged;
-            let node = peer.node;
-            [
-                ("offered", sent.offered),
-                ("delivered", sent.installed),
-                ("superseded", sent.superseded),
-                ("taken", came.newer),
-                ("older", came.older),
-                ("skipped", came.skipped),
-            ]
-            .map(|(what, count)| (format!("{{peer=\"{node}\",what=\"{what}\"}}"), count as f64))
+impl Peer {
+    #[rustfmt::skip] // a figure a line
+    fn figures(&self) -> [Figure; 13] {
+        let ((superseded, dropped), ExchangeCounts { sent, came }) = (self.lost, self.exchanged);
+        let of = |figure: Figure| figure.of("peer", self.node);
+        let readings = |key, count: u64, what| {
+            let help = "Readings for a peer (offered, delivered, superseded) and from it (taken, older, skipped)";
+            of(figure(key, count, help).named("readings_total")).of("what", what)
         };
-        let samples: Vec<_> = self.peers.iter().flat_map(readings).collect();
-        let help = "Readings for a peer (offered, delivered, superseded) and from it (taken, older, skipped numbers).";
-        figure(to, "node_readings_total", "counter", help, &samples);
-        let live = |peer: &Peer| (format!("{{peer=\"{}\"}}", peer.node), f64::from(u8::from(peer.is_live)));
-        let live: Vec<_> = self.peers.iter().map(live).collect();
-        figure(to, "node_peer_is_live", "gauge", "Whether a peer is counted on.", &live);
-        let lost = |peer: &Peer| (format!("{{peer=\"{}\"}}", peer.node), peer.lost.1 as f64);
-        let lost: Vec<_> = self.peers.iter().map(lost).collect();
-        let help = "Messages for a peer that were dropped.";
-        figure(to, "node_messages_dropped_total", "counter", help, &lost);
-        let bytes = [
-            ("client", "read", self.client_bytes.read),
-            ("client", "written", self.client_bytes.written),
-            ("peer", "read", self.peer_bytes.read),
-            ("peer", "written", self.peer_bytes.written),
-        ];
-        let bytes = bytes.map(|(of, what, count)| (format!("{{of=\"{of}\",what=\"{what}\"}}"), count as f64));
-        figure(to, "node_bytes_total", "counter", "Bytes of connections.", &bytes);
+        let written = figure("written", self.written, "Bytes written to a peer").named("peer_written_bytes_total");
+        let superseded = figure("superseded", superseded, "Heartbeats for a peer that later ones replaced");
+        let dropped = figure("dropped", dropped, "Messages for a peer that were dropped");
+        [
+            word("address", self.address.to_string()),
+            of(figure("live", self.is_live, "Whether the node counts on a peer").named("peer_is_live")),
+            of(written),
+            of(superseded.named("heartbeats_superseded_total")),
+            of(dropped.named("messages_dropped_total")),
+            readings("readings_offered", sent.offered, "offered"),
+            readings("readings_delivered", sent.installed, "delivered"),
+            readings("readings_superseded", sent.superseded, "superseded"),
+            of(figure("readings_waiting", sent.pending, "Readings that wait for a peer")),
+            of(figure("readings_under_way", sent.in_flight, "Readings on their way to a peer")),
+            readings("readings_taken", came.newer, "taken"),
+            readings("readings_older", came.older, "older"),
+            readings("readings_skipped", came.skipped, "skipped"),
+        ]
     }
-}
-
-/// Name, help and value of a gauge without labels.
-type Gauge = (&'static str, &'static str, f64);
-
-fn flag(is: bool) -> f64 {
-    f64::from(u8::from(is))
-}
-
-fn owned<const N: usize>(lines: [(&'static str, String); N]) -> Vec<(String, String)> {
-    lines.map(|(key, value)| (key.to_owned(), value)).into()
-}
-
-fn seconds(span: Nanos) -> f64 {
-    span.0 as f64 / 1e9
 }
 
 #[cfg(test)]

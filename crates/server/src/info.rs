@@ -1,132 +1,143 @@
-//! The texts of INFO and CLIENT LIST.
+//! Figures of a server, and the text of CLIENT LIST.
 
-use std::fmt::Write;
-use std::sync::atomic::Ordering;
+use std::net::SocketAddr;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_store::engine::Durability;
+use punctual_os::Os;
+use punctual_store::engine::{Durability, Engine};
+use punctual_units::Nanos;
 
+use crate::figures::{Figure, figure, object_ages, or_none, section, word};
+use crate::node::{Options, Totals};
+use crate::pool::PoolState;
 use crate::resp::Resp;
 use crate::session::Session;
-use crate::tasks::TasksNow;
 use crate::work::{Counts, LateStage};
 
-/// The server's state, for INFO.
-pub struct About<'a> {
-    pub port: u16,
-    pub threads: usize,
-    pub uptime_s: u64,
+/// State of the event loop, which it leaves a few times a second for the thread that serves the page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LoopState {
+    pub uptime: Nanos,
     pub connections: usize,
-    pub connections_max: usize,
-    pub connections_all: u64,
-    pub refused: u64,
-    pub dropped: u64,
-    pub wrong_passwords: u64,
+    pub totals: Totals,
     pub bytes: usize,
-    pub bytes_max: usize,
-    pub waiting: usize,
-    pub channels: (usize, usize),
-    pub objects: usize,
-    pub durability: Durability,
-    pub trouble: Option<String>,
-    pub counts: &'a Counts,
-    /// State of the tasks beside the server, if there are any.
-    pub tasks: Option<&'a TasksNow>,
+    pub orphans: usize,
+    pub channels: usize,
+    pub patterns: usize,
 }
 
-/// Writes the sections in `wanted`; all if it is empty.
-pub fn text(about: &About<'_>, wanted: &[String]) -> String {
-    let is_wanted = |name: &str| {
-        let all = ["all", "everything", "default"];
-        wanted.is_empty() || wanted.iter().any(|word| word == name || all.contains(&word.as_str()))
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+/// Figures of a server, but for the ages of its objects.
+#[rustfmt::skip] // a figure a line
+pub(crate) fn figures<E: Engine + 'static, O: Os>(
+    shared: &PoolState<E, O>, options: &Options, address: SocketAddr, now: &LoopState,
+) -> Vec<Figure> {
+    let (counts, store, totals) = (&shared.counts, &shared.store, &now.totals);
+    let trouble = shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let waited = Nanos(load(&counts.waited));
+    let mut all: Vec<Figure> = section("Server", [
+        word("punctual_version", env!("CARGO_PKG_VERSION")),
+        // The Redis version whose commands these are; clients check it.
+        word("redis_version", "7.0.0"),
+        word("redis_mode", "standalone"),
+        word("process_id", std::process::id().to_string()),
+        word("tcp_port", address.port().to_string()),
+        figure("uptime_in_seconds", now.uptime, "Time since the server started").named("uptime_seconds"),
+        word("io_threads_active", "0"),
+        figure("store_threads", options.threads, "Threads that call the store"),
+    ]).collect();
+    all.extend(section("Clients", [
+        figure("connected_clients", now.connections, "Connections").named("connections"),
+        figure("maxclients", options.connections_max, "Limit of the connections").named("connections_max"),
+        figure("pubsub_channels", now.channels, "Channels with subscribers").named("channels"),
+        figure("pubsub_patterns", now.patterns, "Patterns with subscribers").named("patterns"),
+    ]));
+    all.extend(section("Persistence", [
+        word("loading", "0"),
+        word("durability", durability(store.durability())),
+        figure("commits", load(&counts.commits), "Commits of the store for requests").named("commits_total"),
+        word("last_trouble", or_none(trouble)),
+    ]));
+    let ended = "Connections that were refused, or ended because their clients did not read, stalled or took too much";
+    let ended = |key, count: u64, why| figure(key, count, ended).named("connections_ended_total").of("why", why);
+    let [carried_out, timely, expired, backlog] = outcomes(counts);
+    all.extend(section("Stats", [
+        figure("total_connections_received", totals.begun, "Connections since the start").named("connections_total"),
+        carried_out,
+        ended("rejected_connections", totals.refused, "too_many"),
+        ended("dropped_connections", totals.dropped, "slow"),
+        figure("wrong_passwords", totals.wrong_passwords, "Wrong passwords").named("wrong_passwords_total"),
+        timely,
+        figure("client_bytes", now.bytes, "Memory of connections: requests, replies, watches, subscriptions")
+            .named("memory_bytes"),
+        figure("client_bytes_max", options.bytes_max, "Limit of that memory").named("memory_bytes_max"),
+        expired,
+        backlog,
+        figure("queue_length", shared.waiting(), "Jobs that wait for a thread"),
+        figure("queue_length_max", options.queue_max, "Limit of the jobs that wait"),
+        figure("queue_wait_us", waited, "Wait of the job that a thread took last"),
+        figure("orphans", now.orphans, "Jobs whose connections have ended"),
+        figure("temporal_objects", store.objects(), "Temporal objects").named("objects"),
+    ]));
+    all.extend(section("Latency", late_requests(counts)));
+    all.extend(options.tasks.iter().flat_map(|tasks| tasks.now().figures()));
+    all.extend(section("Replication", [word("role", "master"), word("connected_slaves", "0")]));
+    all
+}
+
+/// Requests by their outcome: carried out, in time, expired, refused for the backlog.
+pub(crate) fn outcomes(counts: &Counts) -> [Figure; 4] {
+    let help = "Commands that asked the store: carried out (timely: those of them with a deadline), or not because no \
+                time was left (expired) or no room in the queue (backlog)";
+    let outcome = |key, outcome, count| {
+        let figure = figure(key, load(count), help);
+        figure.named("requests_total").of("outcome", outcome)
     };
-    let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let mut text = String::new();
-    let mut section = |name: &str, lines: &[(&str, String)]| {
-        if is_wanted(&name.to_lowercase()) {
-            if !text.is_empty() {
-                text.push_str("\r\n");
-            }
-            let _ = write!(text, "# {name}\r\n");
-            for (key, value) in lines {
-                let _ = write!(text, "{key}:{value}\r\n");
-            }
-        }
+    [
+        outcome("total_commands_processed", "carried_out", &counts.carried_out),
+        outcome("timely_commands", "timely", &counts.timely),
+        outcome("late_expired", "expired", &counts.expired),
+        outcome("late_backlog", "backlog", &counts.backlog),
+    ]
+}
+
+/// Requests that expired: where, and where their time went.
+pub(crate) fn late_requests(counts: &Counts) -> impl Iterator<Item = Figure> {
+    let keys = [
+        ("late_before_queue", "late_before_queue_us"),
+        ("late_in_queue", "late_queue_us"),
+        ("late_at_lock", "late_lock_us"),
+        ("late_in_store", "late_store_us"),
+    ];
+    let of = |((at, spent_key), (name, stage)): ((&'static str, &'static str), (&str, LateStage))| {
+        let help = "Requests that expired, by where the deadline passed: before the queue, in it, at the write lock, \
+                    in the store";
+        let at = figure(at, load(counts.late_at(stage)), help).named("late_requests_total");
+        let spent = Nanos(load(counts.late_spent(stage)));
+        let help = "Time of the requests that expired, from when they were read";
+        let spent = figure(spent_key, spent, help).named("late_requests_seconds_total");
+        [at.of("stage", name), spent.of("stage", name)]
     };
-    let counts = about.counts;
-    section(
-        "Server",
-        &[
-            ("punctual_version", env!("CARGO_PKG_VERSION").into()),
-            // The Redis version whose commands these are; clients check it.
-            ("redis_version", "7.0.0".into()),
-            ("redis_mode", "standalone".into()),
-            ("process_id", std::process::id().to_string()),
-            ("tcp_port", about.port.to_string()),
-            ("uptime_in_seconds", about.uptime_s.to_string()),
-            ("io_threads_active", "0".into()),
-            ("store_threads", about.threads.to_string()),
-        ],
-    );
-    section(
-        "Clients",
-        &[
-            ("connected_clients", about.connections.to_string()),
-            ("maxclients", about.connections_max.to_string()),
-            ("pubsub_channels", about.channels.0.to_string()),
-            ("pubsub_patterns", about.channels.1.to_string()),
-        ],
-    );
-    section(
-        "Persistence",
-        &[
-            ("loading", "0".into()),
-            ("durability", durability(about.durability).into()),
-            ("commits", load(&counts.commits).to_string()),
-            ("last_trouble", about.trouble.clone().unwrap_or_else(|| "none".into())),
-        ],
-    );
-    section(
-        "Stats",
-        &[
-            ("total_connections_received", about.connections_all.to_string()),
-            ("total_commands_processed", load(&counts.carried_out).to_string()),
-            ("rejected_connections", about.refused.to_string()),
-            ("dropped_connections", about.dropped.to_string()),
-            ("wrong_passwords", about.wrong_passwords.to_string()),
-            ("timely_commands", load(&counts.timely).to_string()),
-            ("client_bytes", about.bytes.to_string()),
-            ("client_bytes_max", about.bytes_max.to_string()),
-            ("late_expired", load(&counts.expired).to_string()),
-            ("late_backlog", load(&counts.backlog).to_string()),
-            ("queue_length", about.waiting.to_string()),
-            ("queue_wait_us", (load(&counts.waited) / 1_000).to_string()),
-            ("temporal_objects", about.objects.to_string()),
-        ],
-    );
-    let mut latency = Vec::new();
-    for (at, spent, stage) in [
-        ("late_before_queue", "late_before_queue_us", LateStage::Before),
-        ("late_in_queue", "late_queue_us", LateStage::Queue),
-        ("late_at_lock", "late_lock_us", LateStage::Lock),
-        ("late_in_store", "late_store_us", LateStage::Store),
-    ] {
-        latency.push((at, load(counts.late_at(stage)).to_string()));
-        latency.push((spent, (load(counts.late_spent(stage)) / 1_000).to_string()));
-    }
-    section("Latency", &latency);
-    if let Some(tasks) = about.tasks {
-        let lines = tasks.lines();
-        let lines: Vec<_> = lines
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.clone()))
-            .collect();
-        section("Tasks", &lines);
-    }
-    section(
-        "Replication",
-        &[("role", "master".into()), ("connected_slaves", "0".into())],
-    );
-    text
+    keys.into_iter().zip(LateStage::ALL).flat_map(of)
+}
+
+/// Ages of the temporal objects, for the page alone: all objects are asked.
+pub(crate) fn ages<E: Engine + 'static, O: Os>(shared: &PoolState<E, O>) -> Vec<Figure> {
+    let (objects, now) = (shared.objects(), shared.os.since_boot());
+    let age = |object| Some(shared.store.sample(object).ok()??.age(now)).filter(|age| *age != Nanos::MAX);
+    let ages = objects
+        .iter()
+        .filter_map(|(key, object)| Some((key.as_slice(), age(*object)?)));
+    let ages: Vec<_> = ages.collect();
+    let without = objects.len() - ages.len();
+    let without = figure("", without, "Objects without a value of a known age").named("objects_without_value");
+    let oldest = ages.iter().map(|(_, age)| *age).max().unwrap_or_default();
+    let oldest = figure("", oldest, "Age of the oldest value").named("object_age_seconds_max");
+    [without, oldest].into_iter().chain(object_ages(ages)).collect()
 }
 
 /// Name of a durability for CONFIG and the command line.

@@ -13,6 +13,7 @@
 
 pub mod commands;
 pub mod cursors;
+pub mod figures;
 pub mod forecast;
 pub mod glob;
 mod info;

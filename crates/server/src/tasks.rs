@@ -3,7 +3,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::metrics::{figure, label};
+use punctual_units::Nanos;
+
+use crate::figures::{Figure, figure, or_none, row, section, word};
 
 /// Figures of one task with a deadline, from the end of its start-up.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -56,77 +58,51 @@ impl Tasks {
 }
 
 impl TasksNow {
-    /// Lines of INFO's section `Tasks`.
-    pub fn lines(&self) -> Vec<(String, String)> {
-        let mut lines = vec![
-            ("tasks".to_owned(), self.tasks.len().to_string()),
-            ("loop_mode".to_owned(), self.mode.clone()),
-            ("admitted_share".to_owned(), format!("{:.3}", self.admitted)),
-            (
-                "clock_hz".to_owned(),
-                self.clock_hz.map_or("none".into(), |hz| hz.to_string()),
-            ),
+    /// The figures: INFO's section `Tasks`, and `task_..` on the page.
+    pub fn figures(&self) -> Vec<Figure> {
+        let of_all = [
+            word("tasks", self.tasks.len()),
+            word("loop_mode", self.mode.as_str()),
+            word("admitted_share", format!("{:.3}", self.admitted)),
+            word("clock_hz", or_none(self.clock_hz)),
         ];
-        for (number, task) in self.tasks.iter().enumerate() {
-            let [p50, p99, max] = task.response_us.unwrap_or_default().map(|span| span.ceil() as u64);
-            let cause = task.cause.as_deref().map_or("none".into(), plain);
-            let told = format!(
-                "name={},deadline_us={},jobs={},late={},failed={},skipped={},response_p50_us={p50},response_p99_us={p99},\
-                 response_max_us={max},cause={cause}",
-                plain(&task.name),
-                task.deadline_us.round(),
-                task.jobs,
-                task.late,
-                task.failed,
-                task.skipped,
-            );
-            lines.push((format!("task{number}"), told));
-        }
-        lines
-    }
-
-    /// Appends the figures of the tasks to the page for Prometheus.
-    pub fn metrics(&self, page: &mut String) {
-        let of = |value: &dyn Fn(&TaskFigures) -> f64| -> Vec<(String, f64)> {
-            let tasks = self.tasks.iter();
-            let one = |task: &TaskFigures| (format!("{{task=\"{}\"}}", label(task.name.as_bytes())), value(task));
-            tasks.map(one).collect()
-        };
-        let help = "Jobs of a task of this process that ended, and releases that were skipped.";
-        figure(page, "task_jobs_total", "counter", help, &of(&|task| task.jobs as f64));
-        let help = "Of these, late: ended after the deadline, or skipped.";
-        figure(page, "task_late_total", "counter", help, &of(&|task| task.late as f64));
-        let help = "Jobs that failed.";
-        figure(
-            page,
-            "task_failed_total",
-            "counter",
-            help,
-            &of(&|task| task.failed as f64),
-        );
-        let help = "From a job's release to the instant by which it should end.";
-        let deadlines = of(&|task| task.deadline_us / 1e6);
-        figure(page, "task_deadline_seconds", "gauge", help, &deadlines);
-        let mut responses = Vec::new();
-        for task in &self.tasks {
-            for (quantile, span) in ["0.5", "0.99", "1"].iter().zip(task.response_us.into_iter().flatten()) {
-                let name = label(task.name.as_bytes());
-                responses.push((format!("{{task=\"{name}\",quantile=\"{quantile}\"}}"), span / 1e6));
-            }
-        }
-        let help = "From a job's release to its end.";
-        figure(page, "task_response_seconds", "gauge", help, &responses);
+        let tasks = self.tasks.iter().enumerate();
+        let of_each = tasks.flat_map(|(number, task)| row("Tasks", format!("task{number}"), task.figures()));
+        section("Tasks", of_all).chain(of_each).collect()
     }
 }
 
-/// Makes a text fit into a comma-separated line of INFO.
-fn plain(text: &str) -> String {
-    text.replace([',', '=', '\r', '\n'], "_")
+impl TaskFigures {
+    #[rustfmt::skip] // a figure a line
+    fn figures(&self) -> [Figure; 10] {
+        let span = |us: f64| Nanos((us * 1e3).round() as u64);
+        let response = |key, place: usize, quantile| {
+            let response = self.response_us.map(|responses| span(responses[place]));
+            let response = figure(key, response, "Time from a job's release to its end");
+            response.named("task_response_seconds").of("task", &self.name).of("quantile", quantile)
+        };
+        let of = |figure: Figure, name| figure.named(name).of("task", &self.name);
+        let jobs = "Jobs of a task of this process that ended, and releases that were skipped";
+        let deadline = "Time from a job's release to its deadline";
+        [
+            word("name", self.name.as_str()),
+            of(figure("deadline_us", span(self.deadline_us), deadline), "task_deadline_seconds"),
+            of(figure("jobs", self.jobs, jobs), "task_jobs_total"),
+            of(figure("late", self.late, "Jobs that ended after the deadline or were skipped"), "task_late_total"),
+            of(figure("failed", self.failed, "Jobs that failed"), "task_failed_total"),
+            of(figure("skipped", self.skipped, "Releases without a job"), "task_skipped_total"),
+            response("response_p50_us", 0, "0.5"),
+            response("response_p99_us", 1, "0.99"),
+            response("response_max_us", 2, "1"),
+            word("cause", or_none(self.cause.as_ref())),
+        ]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::{info, prometheus};
 
     #[test]
     fn a_name_stays_within_its_part_and_each_figure_has_its_unit() {
@@ -144,19 +120,17 @@ mod tests {
                 ..TaskFigures::default()
             }],
         };
-        let lines = now.lines();
-        let (name, told) = &lines[4];
-        assert_eq!(name, "task0");
+        let info = info(&now.figures(), &[]);
+        let task = info.lines().last().unwrap();
         assert!(
-            told.starts_with("name=a_b_c__\"d\",deadline_us=15000,jobs=9,late=2,"),
-            "{told}"
+            task.starts_with("task0:name=a_b_c__\"d\",deadline_us=15000,jobs=9,late=2,"),
+            "{task}"
         );
         assert!(
-            told.ends_with("response_p99_us=201,response_max_us=16000,cause=preempted"),
-            "{told}"
+            task.ends_with("response_p99_us=201,response_max_us=16000,cause=preempted"),
+            "{task}"
         );
-        let mut page = String::new();
-        now.metrics(&mut page);
+        let page = prometheus("", &now.figures());
         for line in [
             "punctual_task_late_total{task=\"a,b=c\r\\n\\\"d\\\"\"} 2\n",
             "quantile=\"1\"} 0.016\n",

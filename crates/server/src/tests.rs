@@ -10,6 +10,8 @@ use punctual_units::{Clock, Nanos, Time};
 
 use crate::commands::{self, Verb};
 use crate::cursors::Cursors;
+use crate::figures::prometheus;
+use crate::info::{late_requests, outcomes};
 use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::resp::Resp;
 use crate::resp::request::Request;
@@ -503,8 +505,9 @@ fn a_late_request_says_where_its_time_went() {
     assert_eq!(LateStage::ALL.map(|(_, stage)| count(stage)).iter().sum::<u64>(), 4);
     assert_eq!(bench.counts.expired.load(Ordering::SeqCst), 4);
     assert_eq!(bench.counts.timely.load(Ordering::SeqCst), 0);
-    let mut page = String::new();
-    crate::metrics::requests(&mut page, &bench.counts);
+    let mut figures = outcomes(&bench.counts).to_vec();
+    figures.extend(late_requests(&bench.counts));
+    let page = prometheus("", &figures);
     assert!(
         page.contains("punctual_requests_total{outcome=\"expired\"} 4\n"),
         "{page}"

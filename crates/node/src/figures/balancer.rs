@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use punctual_federation::ids::{FederationId, NodeId};
 use punctual_federation::message::Heartbeat;
-use punctual_server::metrics::figure;
+use punctual_server::figures::{Figure, figure, info, or_none, prometheus, row, section, word};
 use punctual_units::{Nanos, Time};
 
-use super::{Bytes, late_lines, owned, request_figures, request_lines, sections, standing};
+use super::{Bytes, client_figures, request_figures, standing};
 use crate::spans::Account;
 
 /// All figures of a balancer at one instant. The time of late requests at nodes counts as time at the network.
@@ -38,86 +38,46 @@ pub struct BalancerFigures {
 impl BalancerFigures {
     /// The reply to INFO: the wanted sections; all, if none is named.
     pub fn info(&self, wanted: &[String]) -> String {
-        let all = [
-            ("Federation", self.federation_lines()),
-            ("Requests", request_lines(&self.account)),
-            ("Late", late_lines(&self.account, self.at)),
-            ("Nodes", self.nodes.iter().map(node).collect()),
-            ("Clients", self.client_lines()),
-        ];
-        sections(all.into_iter(), wanted)
-    }
-
-    fn federation_lines(&self) -> Vec<(String, String)> {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".into());
-        owned([
-            ("role", "balancer".into()),
-            (
-                "federation",
-                or_none(self.federation.map(|federation| federation.to_string())),
-            ),
-            ("master_node", or_none(self.master.map(|node| node.to_string()))),
-            ("under_way", self.under_way.to_string()),
-            ("metrics", or_none(self.page.map(|page| page.to_string()))),
-            ("uptime_in_seconds", (self.uptime.0 / 1_000_000_000).to_string()),
-        ])
-    }
-
-    fn client_lines(&self) -> Vec<(String, String)> {
-        owned([
-            ("connected_clients", self.clients.0.to_string()),
-            ("total_connections_received", self.clients.1.to_string()),
-            ("client_bytes_read", self.client_bytes.read.to_string()),
-            ("client_bytes_written", self.client_bytes.written.to_string()),
-        ])
+        info(&self.list(), wanted)
     }
 
     /// The page for Prometheus, as text.
     pub fn metrics(&self) -> String {
-        let mut page = String::new();
-        let to = &mut page;
-        let gauges = [
-            (
-                "balancer_knows_a_master",
-                "Whether it knows a node that takes transactions.",
-                f64::from(u8::from(self.master.is_some())),
-            ),
-            (
-                "balancer_nodes",
-                "Nodes that it has heard lately.",
-                self.nodes.len() as f64,
-            ),
-            (
-                "balancer_under_way",
-                "Requests without an answer.",
-                self.under_way as f64,
-            ),
-            (
-                "balancer_connections",
-                "Clients that are connected.",
-                self.clients.0 as f64,
-            ),
-        ];
-        for (name, help, value) in gauges {
-            figure(to, name, "gauge", help, &[(String::new(), value)]);
-        }
-        request_figures(to, "balancer", &self.account);
-        page
+        prometheus("balancer_", &self.list())
+    }
+
+    #[rustfmt::skip] // a figure a line
+    fn list(&self) -> Vec<Figure> {
+        let master = or_none(self.master);
+        let master = (self.master.is_some(), master.as_str());
+        let knows = "Whether the balancer knows a node that takes transactions";
+        let nodes = figure("", self.nodes.len(), "Nodes with a recent heartbeat").named("nodes");
+        let federation = section("Federation", [
+            word("role", "balancer"),
+            word("federation", or_none(self.federation)),
+            figure("master_node", master, knows).named("knows_a_master"),
+            figure("under_way", self.under_way, "Requests without an answer"),
+            word("metrics", or_none(self.page)),
+            figure("uptime_in_seconds", self.uptime, "Time since the balancer started").named("uptime_seconds"),
+        ]);
+        let mut all: Vec<Figure> = federation.chain([nodes]).chain(request_figures(&self.account, self.at)).collect();
+        all.extend(self.nodes.iter().flat_map(node));
+        all.extend(client_figures(self.clients, self.client_bytes));
+        all
     }
 }
 
-fn node((heartbeat, since): &(Heartbeat, Nanos)) -> (String, String) {
+fn node((heartbeat, since): &(Heartbeat, Nanos)) -> impl Iterator<Item = Figure> {
     let said = &heartbeat.said;
-    let text = format!(
-        "standing={},epoch={},applied={},backlog={},bound={:.0},heard_ms_ago={}",
-        standing(said.standing),
-        heartbeat.epoch,
-        heartbeat.applied,
-        said.report.backlog,
-        said.report.bound,
-        since.0 / 1_000_000,
-    );
-    (format!("node{}", heartbeat.from.node), text)
+    let figures = [
+        word("standing", standing(said.standing)),
+        word("epoch", heartbeat.epoch.to_string()),
+        word("applied", heartbeat.applied.to_string()),
+        word("backlog", said.report.backlog),
+        word("bound", format!("{:.0}", said.report.bound)),
+        word("heard_ms_ago", *since),
+    ];
+    row("Nodes", format!("node{}", heartbeat.from.node), figures)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::summary::provenance;
 const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// A chart with its caption.
-pub struct Figure {
+pub struct CaptionedChart {
     /// Title in the caption.
     pub title: &'static str,
     /// Provenance, such as simulated or no knob; `None` if it needs no mention.
@@ -22,7 +22,7 @@ pub struct Figure {
 }
 
 /// Figures of `report`; those without any value are left out.
-pub fn figures(report: &RunReport) -> Vec<Figure> {
+pub fn figures(report: &RunReport) -> Vec<CaptionedChart> {
     let mut figures = vec![
         tardiness(report),
         shares(report),
@@ -34,7 +34,7 @@ pub fn figures(report: &RunReport) -> Vec<Figure> {
     let known = |curve: &Curve| curve.points.iter().any(|(_, value)| value.is_some());
     figures.retain(|figure| figure.chart.curves.iter().any(known));
     let length_s = report.samples.last().map_or(0.0, |last| last.t_s);
-    for Figure { title, chart, .. } in &mut figures {
+    for CaptionedChart { title, chart, .. } in &mut figures {
         let names: Vec<&str> = chart.curves.iter().map(|curve| curve.name.as_str()).collect();
         chart.description = format!("{title} over time: {}", names.join(", "));
         chart.length_s = length_s;
@@ -43,7 +43,7 @@ pub fn figures(report: &RunReport) -> Vec<Figure> {
     figures
 }
 
-fn tardiness(report: &RunReport) -> Figure {
+fn tardiness(report: &RunReport) -> CaptionedChart {
     let samples = &report.samples;
     let goal = match report.header.goal.tasks {
         TaskGoal::Tardiness(goal) => Some(level(&format!("goal {goal:.2}"), "goal", goal)),
@@ -57,14 +57,14 @@ fn tardiness(report: &RunReport) -> Figure {
         at_least: (0.5, 1.2),
         ..Chart::default()
     };
-    Figure {
+    CaptionedChart {
         title: "Tardiness",
         badge: None,
         chart,
     }
 }
 
-fn shares(report: &RunReport) -> Figure {
+fn shares(report: &RunReport) -> CaptionedChart {
     let minimum = report.header.goal.min_fresh.get() * 100.0;
     let picks: [(&str, Pick); 2] = [
         ("updates admitted", &|sample| Some(sample.admitted_share * 100.0)),
@@ -78,14 +78,14 @@ fn shares(report: &RunReport) -> Figure {
         ..Chart::default()
     };
     let badge = provenance(report, KnobId::AdmittedShare).filter(|provenance| provenance != "real");
-    Figure {
+    CaptionedChart {
         title: "Admitted and fresh",
         badge,
         chart,
     }
 }
 
-fn drr(report: &RunReport) -> Figure {
+fn drr(report: &RunReport) -> CaptionedChart {
     let goal = report.header.goal.drr;
     let chart = Chart {
         curves: curves(
@@ -96,14 +96,14 @@ fn drr(report: &RunReport) -> Figure {
         at_least: ((goal - 0.2).max(0.0), (goal + 0.2).min(1.0)),
         ..Chart::default()
     };
-    Figure {
+    CaptionedChart {
         title: "Data response ratio",
         badge: None,
         chart,
     }
 }
 
-fn clock(report: &RunReport) -> Figure {
+fn clock(report: &RunReport) -> CaptionedChart {
     let top = report.header.load.top_clock.as_mhz_f64();
     let chart = Chart {
         curves: curves(
@@ -114,28 +114,28 @@ fn clock(report: &RunReport) -> Figure {
         ..Chart::default()
     };
     let badge = provenance(report, KnobId::CLOCK).unwrap_or("no knob".into());
-    Figure {
+    CaptionedChart {
         title: "Clock",
         badge: Some(badge),
         chart,
     }
 }
 
-fn cores(report: &RunReport) -> Figure {
+fn cores(report: &RunReport) -> CaptionedChart {
     let chart = Chart {
         curves: core_load(&report.samples),
         at_least: (0.0, 100.0),
         unit: " %",
         ..Chart::default()
     };
-    Figure {
+    CaptionedChart {
         title: "Core load",
         badge: None,
         chart,
     }
 }
 
-fn own_time(report: &RunReport) -> Figure {
+fn own_time(report: &RunReport) -> CaptionedChart {
     let picks: [(&str, Pick); 2] = [
         ("deciding, us", &|sample| sample.decision_us),
         ("turning knobs, us", &|sample| sample.actuation_us),
@@ -145,7 +145,7 @@ fn own_time(report: &RunReport) -> Figure {
         at_least: (0.0, 10.0),
         ..Chart::default()
     };
-    Figure {
+    CaptionedChart {
         title: "The loop's own time",
         badge: None,
         chart,

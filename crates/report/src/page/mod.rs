@@ -14,7 +14,7 @@ use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport
 use crate::protection::told;
 use crate::summary::{count, figure as figure_of, percent, rows, share};
 use crate::verdict::Verdict;
-use figures::{Figure, figures};
+use figures::{CaptionedChart, figures};
 
 pub const STYLE: &str = include_str!("style.css");
 
@@ -139,8 +139,8 @@ fn tiles(page: &mut String, report: &RunReport, verdict: &Verdict) {
     *page += "</div>\n";
 }
 
-fn figure(page: &mut String, figure: &Figure) {
-    let Figure { title, badge, chart } = figure;
+fn figure(page: &mut String, figure: &CaptionedChart) {
+    let CaptionedChart { title, badge, chart } = figure;
     let _ = write!(page, "<figure><figcaption><b>{title}</b>");
     if let Some(badge) = badge {
         let class = if badge == "real" { "badge" } else { "badge stand-in" };

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use mio::net::TcpListener;
@@ -15,8 +15,7 @@ use punctual_store::{Store, StoreError};
 use punctual_units::Nanos;
 
 use super::{BYTES_MAX, EventLoop, LISTENER, Memory, READ_AT_ONCE, Totals, WAKER};
-use crate::info;
-use crate::metrics::{self, Limits, Page};
+use crate::metrics::Page;
 use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::prover::Prover;
 use crate::resp::Bounds;
@@ -27,6 +26,7 @@ use crate::tasks::Tasks;
 use crate::tls::Tls;
 use crate::users::Users;
 use crate::work::Temporal;
+use crate::{figures, info};
 
 /// The most clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
 #[cfg(unix)]
@@ -194,19 +194,13 @@ impl Listening {
         let address = self.address;
         let (event_loop, pool) = self.event_loop(Arc::clone(&store), options)?;
         let page = page.map(|page| {
-            let limits = Limits {
-                connections: options.connections_max,
-                queue: options.queue_max,
-                bytes: options.bytes_max,
-            };
-            let (shared, figures) = (Arc::clone(&event_loop.shared), Arc::clone(&event_loop.figures));
-            let tasks = options.tasks.clone();
+            let (shared, left) = (Arc::clone(&event_loop.shared), Arc::clone(&event_loop.left));
+            let options = options.clone();
             let text = move || {
-                let mut page = metrics::text(&shared, &figures, &limits);
-                if let Some(tasks) = &tasks {
-                    tasks.now().metrics(&mut page);
-                }
-                page
+                let state = *left.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut figures = info::figures(&shared, &options, address, &state);
+                figures.extend(info::ages(&shared));
+                figures::prometheus("", &figures)
             };
             page.serve(text, Arc::clone(&event_loop.stop))
                 .map_err(|source| ServeError::Io {
@@ -299,7 +293,7 @@ impl Listening {
             address: self.address,
             started: now,
             looked: now,
-            figures: Arc::default(),
+            left: Arc::default(),
             again: Vec::new(),
             jobs: Vec::new(),
             done: Vec::new(),

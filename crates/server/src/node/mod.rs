@@ -15,8 +15,8 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -24,8 +24,8 @@ use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
-use crate::metrics::Gauges;
-use crate::pool::{KeyNotice, Pool, PoolState};
+use crate::info::LoopState;
+use crate::pool::{Pool, PoolState, KeyNotice};
 use crate::prover::Prover;
 use crate::resp::ProtocolError;
 use crate::resp::request::RequestParser;
@@ -91,7 +91,8 @@ struct EventLoop<E: Engine, O: Os> {
     address: SocketAddr,
     started: Time,
     looked: Time,
-    figures: Arc<Gauges>,
+    /// State of the loop for the thread that serves the page.
+    left: Arc<Mutex<LoopState>>,
     /// Connections that go on in the next round without an event.
     again: Vec<usize>,
     jobs: Vec<Job>,
@@ -103,12 +104,12 @@ struct EventLoop<E: Engine, O: Os> {
 }
 
 /// Connections and attempts to log in, since the start.
-#[derive(Default)]
-struct Totals {
-    begun: u64,
-    refused: u64,
-    dropped: u64,
-    wrong_passwords: u64,
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) begun: u64,
+    pub(crate) refused: u64,
+    pub(crate) dropped: u64,
+    pub(crate) wrong_passwords: u64,
 }
 
 /// Memory of all connections.
@@ -337,28 +338,23 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    /// Stores the values that other threads report.
-    fn leave_figures(&self) {
-        let figures = &self.figures;
+    /// State of the loop, for figures.
+    fn state(&self, now: Time) -> LoopState {
         let (channels, patterns) = self.subscribers.counts();
-        for (figure, value) in [
-            (&figures.connections, self.open as u64),
-            (&figures.begun, self.totals.begun),
-            (&figures.refused, self.totals.refused),
-            (&figures.dropped, self.totals.dropped),
-            (&figures.wrong_passwords, self.totals.wrong_passwords),
-            (&figures.bytes, self.memory.bytes as u64),
-            (&figures.orphans, self.memory.orphans.len() as u64),
-            (&figures.channels, channels as u64),
-            (&figures.patterns, patterns as u64),
-        ] {
-            figure.store(value, Ordering::Relaxed);
+        LoopState {
+            uptime: now.since(self.started),
+            connections: self.open,
+            totals: self.totals,
+            bytes: self.memory.bytes,
+            orphans: self.memory.orphans.len(),
+            channels,
+            patterns,
         }
     }
 
-    /// Ends stalled connections, stores figures, and looks for new clients.
+    /// Ends stalled connections, leaves the state for figures, and looks for new clients.
     fn look(&mut self, now: Time) {
-        self.leave_figures();
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = self.state(now);
         self.accept |= self.listener.is_some();
         for place in 0..self.connections.len() {
             let Some(connection) = self.connections[place].as_mut() else {

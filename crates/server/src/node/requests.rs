@@ -1,6 +1,5 @@
 //! Carries requests to the session and to the pool, and their replies back.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use punctual_os::Os;
@@ -9,7 +8,6 @@ use punctual_units::{Nanos, Time};
 
 use super::connection::Connection;
 use super::{EventLoop, REPLIES_PAUSE, RUN_MAX, STEPS_TURN};
-use crate::info::{self, About};
 use crate::login::LoginClaim;
 use crate::prover::{CLAIMS_MAX, PasswordCheck, PasswordClaim, Prover};
 use crate::resp::request::Request;
@@ -17,6 +15,7 @@ use crate::resp::{Reply, Resp, Writer};
 use crate::session::{Call, Next, late};
 use crate::subscribers::is_about_keys;
 use crate::work::{Handle, Job, JobReply, LateStage, Work};
+use crate::{figures, info};
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// Begins requests, until a job is away or replies wait.
@@ -305,28 +304,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             .from(1)
             .map(|word| String::from_utf8_lossy(word).to_lowercase())
             .collect();
-        let shared = &self.shared;
-        let tasks = self.options.tasks.as_ref().map(|tasks| tasks.now());
-        let about = About {
-            port: self.address.port(),
-            threads: self.options.threads,
-            uptime_s: now.since(self.started).0 / 1_000_000_000,
-            connections: self.open,
-            connections_max: self.options.connections_max,
-            connections_all: self.totals.begun,
-            refused: self.totals.refused,
-            dropped: self.totals.dropped,
-            wrong_passwords: self.totals.wrong_passwords,
-            bytes: self.memory.bytes,
-            bytes_max: self.options.bytes_max,
-            waiting: shared.waiting(),
-            channels: self.subscribers.counts(),
-            objects: shared.store.objects(),
-            durability: shared.store.durability(),
-            trouble: shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            counts: &shared.counts,
-            tasks: tasks.as_ref(),
-        };
-        info::text(&about, &wanted)
+        let state = self.state(now);
+        figures::info(
+            &info::figures(&self.shared, &self.options, self.address, &state),
+            &wanted,
+        )
     }
 }
