@@ -25,7 +25,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use crate::info::LoopState;
-use crate::pool::{Pool, PoolState, KeyNotice};
+use crate::pool::{KeyNotice, Pool, PoolState};
 use crate::prover::Prover;
 use crate::resp::ProtocolError;
 use crate::resp::request::RequestParser;

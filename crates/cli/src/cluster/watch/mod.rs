@@ -1,6 +1,7 @@
 //! `punctual cluster watch`: the nodes' own figures (INFO), four times a second, as a live view, as lines, as a page
 //! and as JSON. `cluster run` shows its nodes by the same means.
 
+mod columns;
 mod look;
 mod page;
 mod past;
@@ -41,7 +42,7 @@ const LINES_EVERY: Duration = Duration::from_secs(1);
 const TOLD_MAX: usize = 1024;
 
 /// Number of a node, and its answer or the error.
-type NodeAnswer = (usize, Instant, Result<Box<Look>, String>);
+type NodeAnswer = (usize, Instant, Result<Look, String>);
 
 /// Watch over nodes, until it is ended.
 pub struct Watching {
@@ -107,7 +108,7 @@ fn ask_on(number: usize, place: &ServerAddress, dial: &Dial, tell: &SyncSender<N
         if looked.is_err() {
             connection = None;
         }
-        let looked = looked.map(Box::new).map_err(|error| error.to_string());
+        let looked = looked.map_err(|error| error.to_string());
         // With a full queue, this answer is dropped.
         drop(tell.try_send((number, Instant::now(), looked)));
         thread::sleep(next.saturating_duration_since(Instant::now()));

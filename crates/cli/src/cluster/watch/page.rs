@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use punctual_node::spans::SpanStage;
 
+use super::columns::{COLUMNS, CURVES, WatchCurve, oldest};
 use super::look::{Look, part};
-use super::past::{Moment, Node, Past, age, bound, why};
+use super::past::{Moment, Node, Past};
 use crate::pipeline::page::{drawing, figure};
 use punctual_report::page::chart::{BOTTOM, Chart, Curve, RIGHT, TOP, WIDTH, label, ticks};
 use punctual_report::page::{escape, framed, sheet};
@@ -45,7 +46,7 @@ pub fn page(past: &Past, command: &str) -> String {
 fn looks(past: &Past) -> impl Iterator<Item = (&Node, &Look)> {
     past.nodes
         .iter()
-        .filter_map(|node| Some((node, node.last.as_ref()?.1.as_ref())))
+        .filter_map(|node| Some((node, &node.last.as_ref()?.1)))
 }
 
 /// Sentence that lists the masters in order.
@@ -78,17 +79,18 @@ fn tiles(body: &mut String, past: &Past) {
         false => "requests done",
     };
     let sum = |of: fn(&Look) -> u64| looks(past).map(|(_, look)| of(look)).sum::<u64>();
-    let oldest = looks(past).filter_map(|(_, look)| look.age_ms).max();
+    let age = looks(past).filter_map(|(_, look)| look.number("age_ms_max")).max();
+    let late = asked(|look| look.not_done()[..3].iter().sum());
     let tiles = [
-        (count(asked(|look| look.done)), done),
+        (count(asked(|look| look.requests("done"))), done),
+        (count(late), "late: not executed"),
+        (count(asked(|look| look.requests("unknown"))), "unknown"),
+        (count(sum(|look| look.count("readings_set"))), "readings set"),
         (
-            count(asked(|look| look.not_done[..3].iter().sum())),
-            "late: not executed",
+            count(sum(|look| look.of_peers("readings_skipped"))),
+            "readings superseded on the way",
         ),
-        (count(asked(|look| look.not_done[3])), "unknown"),
-        (count(sum(|look| look.set)), "readings set"),
-        (count(sum(|look| look.skipped)), "readings superseded on the way"),
-        (oldest.map_or("-".into(), age), "the oldest reading"),
+        (oldest(age), "the oldest reading"),
     ];
     *body += "<div class=\"tiles\">\n";
     for (figure, what) in tiles {
@@ -104,21 +106,7 @@ fn figures(body: &mut String, past: &Past) {
         .into_iter()
         .zip(["c", "f", "late"]);
     figure(body, "Roles", "", &keys.collect::<Vec<_>>(), &roles(past));
-    curves(body, past, true, "Done", "requests a second", "", |moment| {
-        Some(moment.done)
-    });
-    curves(body, past, true, "Late or unknown", "requests a second", "", |moment| {
-        Some(moment.late)
-    });
-    curves(body, past, false, "Lag", "entries of the log", "", |moment| {
-        Some(moment.lag)
-    });
-    curves(body, past, false, "Readings", "set and taken, a second", "", |moment| {
-        Some(moment.readings)
-    });
-    curves(body, past, false, "Oldest reading", "age at most", " s", |moment| {
-        moment.age_ms.map(|ms| ms / 1e3)
-    });
+    CURVES.iter().for_each(|figure| curves(body, past, figure));
     *body += "</div>\n";
 }
 
@@ -126,29 +114,21 @@ fn class(number: usize) -> &'static str {
     CLASSES[number % CLASSES.len()]
 }
 
-fn curves(
-    body: &mut String,
-    past: &Past,
-    with_balancers: bool,
-    title: &str,
-    what: &str,
-    unit: &'static str,
-    of: fn(&Moment) -> Option<f64>,
-) {
+fn curves(body: &mut String, past: &Past, shown: &WatchCurve) {
+    let WatchCurve(_, Some((title, what, unit, scale)), is_of_balancers, value) = shown else {
+        return;
+    };
+    let value = |moment: &Moment| Some(value(moment).filter(|_| moment.is_there)? * scale);
     let curve = |(number, node): (usize, &Node)| Curve {
         name: node.name(),
         class: class(number),
-        points: node
-            .moments
-            .iter()
-            .map(|it| (it.at, of(it).filter(|_| it.is_there)))
-            .collect(),
+        points: node.moments.iter().map(|it| (it.at, value(it))).collect(),
     };
     let nodes = past
         .nodes
         .iter()
         .enumerate()
-        .filter(|(_, node)| with_balancers || !node.is_balancer());
+        .filter(|(_, node)| *is_of_balancers || !node.is_balancer());
     let curves: Vec<Curve> = nodes.map(curve).collect();
     let keys: Vec<(String, &str)> = curves.iter().map(|it| (it.name.clone(), it.class)).collect();
     let chart = Chart {
@@ -214,58 +194,35 @@ fn stretches(node: &Node, end: f64) -> Vec<(&'static str, f64, f64)> {
 
 fn nodes(body: &mut String, past: &Past) {
     *body += "<h2>Nodes</h2>\n";
-    let head = [
-        "node",
-        "address",
-        "role",
-        "standing",
-        "epoch",
-        "applied",
-        "lag",
-        "d",
-        "done",
-        "not done",
-        "readings set, taken, skipped",
-        "oldest",
+    let columns = || COLUMNS.iter().filter(|column| column.2);
+    let head = ["node", "address", "role"].into_iter();
+    let mut rows = vec![
+        head.chain(columns().map(|column| column.0))
+            .map(str::to_owned)
+            .collect(),
     ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
     for node in &past.nodes {
-        let Some((_, look)) = &node.last else {
-            let why = node.trouble.clone().unwrap_or_else(|| "no answer".into());
-            rows.push(vec![node.name(), node.address.to_string(), why]);
-            continue;
-        };
-        let reasons: Vec<String> = why(look)
-            .iter()
-            .map(|(why, number)| format!("{why} {}", count(*number)))
-            .collect();
-        let role = if past.answered_to_the_end(node) {
-            look.role.clone()
-        } else {
-            "silent".into()
-        };
-        rows.push(vec![
-            node.name(),
-            node.address.to_string(),
-            role,
-            look.standing.clone(),
-            look.epoch.to_string(),
-            count(look.applied),
-            count(look.lag),
-            bound(look.bound),
-            count(look.done),
-            if reasons.is_empty() {
-                "0".into()
-            } else {
-                reasons.join(", ")
-            },
-            [look.set, look.taken, look.skipped].map(count).join(", "),
-            look.age_ms.map_or("-".into(), age),
-        ]);
+        let mut row = vec![node.name(), node.address.to_string()];
+        match (&node.last, node.moments.last()) {
+            (Some((_, look)), Some(now)) => {
+                let is_there = past.answered_to_the_end(node);
+                row.push(if is_there { look.word("role") } else { "silent" }.into());
+                row.extend(columns().map(|column| column.cell(look, now)));
+            }
+            _ => row.push(node.trouble.clone().unwrap_or_else(|| "no answer".into())),
+        }
+        rows.push(row);
     }
     sheet(body, &rows);
-    *body += "<p class=\"note\">d: the items of queries up to which a node admits; open where it admits all. Skipped: \
-              readings that a newer one took the place of before they came. Oldest: the age at most.</p>\n";
+    let explained = columns().filter(|column| !column.4.is_empty());
+    let notes: String = explained
+        .map(|column| format!("{}: {}. ", column.0, column.4))
+        .collect();
+    let _ = writeln!(
+        body,
+        "<p class=\"note\">{}d is open where a node admits all.</p>",
+        escape(&notes)
+    );
 }
 
 /// Time of late requests per stage, as sums, and the late requests one by one.
@@ -280,22 +237,18 @@ fn late(body: &mut String, past: &Past) {
     for (node, look) in looks(past) {
         let cell = |(count, us): (&u64, &u64)| format!("{count}, {}", ms(*us));
         let mut row = vec![node.name()];
-        row.extend(look.late_at.iter().zip(&look.late_us).map(cell));
+        row.extend(look.late_at().iter().zip(&look.late_us()).map(cell));
         rows.push(row);
     }
     sheet(body, &rows);
     let mut rows = vec![vec!["node".to_owned(), "what".into(), "was".into(), "at".into()]];
     rows[0].extend(SpanStage::ALL.iter().map(|place| place.name().to_owned()));
     for (node, look) in looks(past) {
-        for line in look.late.iter().take(LATE_SHOWN) {
-            let word = |name: &str| {
-                let found = line
-                    .split(',')
-                    .find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
-                found.unwrap_or_default().to_owned()
-            };
-            let mut row = vec![node.name(), word("kind"), word("told"), word("at")];
-            row.extend(SpanStage::ALL.map(|place| ms(part(line, &format!("{}_us", place.name())).unwrap_or(0))));
+        for line in look.late().take(LATE_SHOWN) {
+            let mut row = vec![node.name()];
+            row.extend(["kind", "told", "at"].map(|name| part(line, name).to_owned()));
+            let us = |place: SpanStage| part(line, &format!("{}_us", place.name())).parse().unwrap_or(0);
+            row.extend(SpanStage::ALL.map(|place| ms(us(place))));
             rows.push(row);
         }
     }
@@ -325,14 +278,14 @@ mod tests {
         punctual_report::fixture::check_nesting(&page(&past, "punctual cluster watch"));
         let began = Instant::now();
         for step in 0..5 {
-            let look = Look {
-                node: "<0>".into(),
-                role: if step < 3 { "slave" } else { "master" }.into(),
-                done: 10 * step,
-                late: vec!["ago_ms=5,kind=query,told=expired,at=log,log_us=2500".into()],
-                ..Look::default()
-            };
-            past.take((0, began + Duration::from_millis(250 * step), Ok(Box::new(look))));
+            let role = if step < 3 { "slave" } else { "master" };
+            let text = format!(
+                "federation:7\nnode:<0>\nrole:{role}\nstanding:serving\nqueries_done:{}\n\
+                 late0:ago_ms=5,kind=query,told=expired,at=log,log_us=2500\n",
+                10 * step
+            );
+            let look = Look::of(&text).unwrap();
+            past.take((0, began + Duration::from_millis(250 * step), Ok(look)));
         }
         past.take((1, began, Err("refused".into())));
         let page = page(&past, "punctual cluster watch");
@@ -344,7 +297,7 @@ mod tests {
         assert_eq!(stretches(&past.nodes[0], 1.0).len(), 2, "a slave, then the master");
         // What a balancer passed on is told once.
         let balancer = Look::of("role:balancer\r\nfederation:7\r\nqueries_done:7777\r\n").unwrap();
-        past.take((1, began + Duration::from_secs(2), Ok(Box::new(balancer))));
+        past.take((1, began + Duration::from_secs(2), Ok(balancer)));
         let page = super::page(&past, "punctual cluster watch");
         punctual_report::fixture::check_nesting(&page);
         for part in [

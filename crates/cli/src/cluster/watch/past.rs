@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::look::{Look, WHY};
+use super::columns::{COLUMNS, CURVES, WatchColumn, WatchCurve};
+use super::look::Look;
 use super::{NodeAnswer, PATIENCE};
-use punctual_report::summary::count;
 
 /// Most moments kept of a node: beyond, every other one is dropped, and only every second later one is taken.
 const KEPT_MAX: usize = 2400;
@@ -44,7 +44,7 @@ pub struct Node {
     /// Address for clients, which is asked.
     pub address: SocketAddr,
     /// Last answer, and its instant.
-    pub last: Option<(Instant, Box<Look>)>,
+    pub last: Option<(Instant, Look)>,
     /// Last error, if that was later.
     pub trouble: Option<String>,
     /// Figures along the watch, oldest first.
@@ -117,42 +117,21 @@ impl Past {
     pub fn lines(&self) -> String {
         let mut text = String::new();
         for node in &self.nodes {
-            let (Some((_, look)), Some(now)) = (&node.last, node.moments.last().filter(|_| node.answers())) else {
+            let Some((look, now)) = node.present() else {
                 let why = node.trouble.as_deref().unwrap_or("no answer yet");
                 let _ = writeln!(text, "{:7.1} s  {}: {why}", self.length(), node.address);
                 continue;
             };
-            if look.is_balancer() {
-                let _ = writeln!(
-                    text,
-                    "{:7.1} s  {} under way {} done {:.0}/s late {:.0}/s",
-                    now.at,
-                    node.name(),
-                    look.waiting,
-                    now.done,
-                    now.late
-                );
-                continue;
+            let _ = write!(text, "{:7.1} s  {}", now.at, node.name());
+            if !look.is_balancer() {
+                let _ = write!(text, " {}", look.word("role"));
             }
-            let age = look.age_ms.map_or("-".into(), age);
-            let tasks = look.jobs;
-            let tasks = tasks.map_or(String::new(), |(jobs, late)| format!(" jobs {jobs} late jobs {late}"));
-            let _ = writeln!(
-                text,
-                "{:7.1} s  node {} {} {} epoch {} applied {} lag {} d {} done {:.0}/s late {:.0}/s readings {:.0}/s \
-                 oldest {age}{tasks}",
-                now.at,
-                look.node,
-                look.role,
-                look.standing,
-                look.epoch,
-                look.applied,
-                look.lag,
-                bound(look.bound),
-                now.done,
-                now.late,
-                now.readings,
-            );
+            for WatchColumn(title, live, _, is_of_balancers, _, value) in &COLUMNS {
+                if live.is_some() && (*is_of_balancers || !look.is_balancer()) {
+                    let _ = write!(text, " {title} {}", value(look, now));
+                }
+            }
+            text.push('\n');
         }
         text
     }
@@ -160,17 +139,11 @@ impl Past {
     /// All figures as a JSON object.
     pub fn document(&self) -> Value {
         let moment = |moment: &Moment| {
-            json!({
-                "at_s": moment.at,
-                "answered": moment.is_there,
-                "master": moment.is_master,
-                "done_per_s": moment.done,
-                "late_per_s": moment.late,
-                "lag_entries": moment.lag,
-                "bound_items": moment.bound,
-                "readings_per_s": moment.readings,
-                "oldest_reading_ms": moment.age_ms,
-            })
+            let mut all = json!({ "at_s": moment.at, "answered": moment.is_there, "master": moment.is_master });
+            for WatchCurve(key, .., value) in &CURVES {
+                all[*key] = value(moment).into();
+            }
+            all
         };
         let node = |node: &Node| {
             json!({
@@ -187,26 +160,16 @@ impl Past {
     }
 }
 
-/// Age in ms or s, for display.
-pub fn age(ms: u64) -> String {
-    match ms {
-        ..10_000 => format!("{} ms", count(ms)),
-        _ => format!("{:.1} s", ms as f64 / 1e3),
-    }
-}
-
-/// Bound d for display.
-pub fn bound(bound: f64) -> String {
-    match bound {
-        bound if bound.is_finite() && bound < 1e9 => count(bound as u64),
-        _ => "open".into(),
-    }
-}
-
 impl Node {
     /// Whether the node answers at present.
     pub fn answers(&self) -> bool {
         self.trouble.is_none() && self.last.as_ref().is_some_and(|(at, _)| at.elapsed() < 2 * PATIENCE)
+    }
+
+    /// Last answer and figures, if the node answers at present.
+    pub fn present(&self) -> Option<(&Look, &Moment)> {
+        let (_, look) = self.last.as_ref().filter(|_| self.answers())?;
+        Some((look, self.moments.last()?))
     }
 
     /// Whether it is a balancer, according to its last answer.
@@ -218,12 +181,12 @@ impl Node {
     pub fn name(&self) -> String {
         match &self.last {
             Some((_, look)) if look.is_balancer() => format!("balancer {}", self.place),
-            Some((_, look)) => format!("node {}", look.node),
+            Some((_, look)) => format!("node {}", look.word("node")),
             None => self.address.to_string(),
         }
     }
 
-    fn take(&mut self, at_s: f64, at: Instant, looked: Result<Box<Look>, String>) {
+    fn take(&mut self, at_s: f64, at: Instant, looked: Result<Look, String>) {
         match looked {
             Ok(look) => {
                 let moment = match self.last.take() {
@@ -269,25 +232,18 @@ impl Node {
 
 /// Figures of a node, from the differences between two answers. A restarted node counts from 0.
 fn moment(look: &Look, before: &Look, at: f64, span: f64) -> Moment {
-    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / span.max(1e-3);
-    let late = |look: &Look| look.not_done[..4].iter().sum::<u64>();
+    let rate = |of: fn(&Look) -> u64| of(look).saturating_sub(of(before)) as f64 / span.max(1e-3);
     Moment {
         at,
         is_there: true,
-        is_master: look.role == "master",
-        done: rate(look.done, before.done),
-        late: rate(late(look), late(before)),
-        lag: look.lag as f64,
-        bound: Some(look.bound).filter(|bound| bound.is_finite()),
-        readings: rate(look.set + look.taken, before.set + before.taken),
-        age_ms: look.age_ms.map(|age| age as f64),
+        is_master: look.is_master(),
+        done: rate(|look| look.requests("done")),
+        late: rate(|look| look.not_done()[..4].iter().sum()),
+        lag: look.count("lag_entries") as f64,
+        bound: Some(look.bound()).filter(|bound| bound.is_finite()),
+        readings: rate(Look::readings),
+        age_ms: look.number("age_ms_max").map(|age| age as f64),
     }
-}
-
-/// Counts of requests not done by reason, from a node's last answer; without zeros.
-pub fn why(look: &Look) -> Vec<(&'static str, u64)> {
-    let all = WHY.iter().zip(look.not_done).map(|((_, name), count)| (*name, count));
-    all.filter(|(_, count)| *count > 0).collect()
 }
 
 #[cfg(test)]
@@ -296,15 +252,12 @@ mod tests {
 
     use super::*;
 
-    fn look(done: u64, late: u64) -> Box<Look> {
-        Box::new(Look {
-            node: "0".into(),
-            role: "master".into(),
-            done,
-            not_done: [late, 0, 0, 0, 9],
-            bound: f64::INFINITY,
-            ..Look::default()
-        })
+    fn look(done: u64, late: u64) -> Look {
+        let text = format!(
+            "federation:7\nnode:0\nrole:master\nstanding:serving\nqueries_done:{done}\nqueries_late_backlog:{late}\n\
+             queries_refused:9\nbound_items:inf\n"
+        );
+        Look::of(&text).unwrap()
     }
 
     fn past() -> Past {
@@ -341,9 +294,9 @@ mod tests {
         assert!(past.lines().contains("127.0.0.1:7: gone"), "{}", past.lines());
         assert_eq!(past.document()["nodes"][0]["moments"][1]["done_per_s"], 100.0);
         let balancer = Look::of("role:balancer\r\nfederation:7\r\nunder_way:3\r\n").unwrap();
-        past.take((0, began + at(1500), Ok(Box::new(balancer))));
+        past.take((0, began + at(1500), Ok(balancer)));
         assert!(
-            past.lines().contains("balancer 0 under way 3 done 0/s"),
+            past.lines().contains("balancer 0 waits 3 done/s 0 late/s 0"),
             "{}",
             past.lines()
         );

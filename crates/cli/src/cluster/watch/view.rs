@@ -7,8 +7,8 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
 
-use super::look::Look;
-use super::past::{Moment, Node, Past, age, bound, why};
+use super::columns::{COLUMNS, WatchColumn, why};
+use super::past::{Moment, Node, Past};
 use punctual_report::summary::count;
 use punctual_report::view::panel;
 
@@ -27,26 +27,6 @@ const PLACES: [Color; SpanStage::ALL.len()] = [
 const NAMES: usize = 11;
 /// Columns of a node's name in the table.
 const NAME: u16 = 7;
-/// A column of the table of nodes: its title, its width, and the narrowest terminal that shows it if all names are as
-/// short as a node's.
-type Column = (&'static str, u16, u16, fn(&Look, &Moment) -> String);
-const COLUMNS: [Column; 12] = [
-    ("standing", 9, 0, |look, _| look.standing.clone()),
-    ("epoch", 5, 0, |look, _| look.epoch.to_string()),
-    ("applied", 8, 0, |look, _| count(look.applied)),
-    ("lag", 4, 0, |look, _| count(look.lag)),
-    ("d", 7, 0, |look, _| bound(look.bound)),
-    ("waits", 5, 91, |look, _| count(look.waiting)),
-    ("done/s", 7, 0, |_, now| count(now.done.round() as u64)),
-    ("late/s", 7, 0, |_, now| count(now.late.round() as u64)),
-    ("readings/s", 10, 102, |_, now| count(now.readings.round() as u64)),
-    ("oldest", 8, 79, |look, _| look.age_ms.map_or("-".into(), age)),
-    ("tasks late", 10, 113, |look, _| {
-        look.jobs.map_or("-".into(), |(_, late)| count(late))
-    }),
-    ("peers", 5, 85, |look, _| format!("{}/{}", look.live.0, look.live.1)),
-];
-
 /// Draws the whole frame; `hint` explains the keys.
 pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
     let nodes = past.nodes.len() as u16;
@@ -63,10 +43,10 @@ pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
     draw_late(frame, late, past);
     let [done, ages] = Layout::horizontal([Constraint::Fill(1); 2]).areas(curves);
     draw_curves(frame, done, past, " done/s, last minute ", Color::Green, |moment| {
-        Some(moment.done)
+        moment.done
     });
     draw_curves(frame, ages, past, " late/s, last minute ", Color::Red, |moment| {
-        Some(moment.late)
+        moment.late
     });
     frame.render_widget(Line::from(format!(" {hint}").dim()), hints);
 }
@@ -99,7 +79,7 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, past: &Past) {
 }
 
 fn reigns(node: &Node) -> bool {
-    node.answers() && node.last.as_ref().is_some_and(|(_, look)| look.role == "master")
+    node.present().is_some_and(|(look, _)| look.is_master())
 }
 
 fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
@@ -107,7 +87,8 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let names = past.nodes.iter().filter(|node| node.last.is_some());
     let names = names.map(|node| node.name().len() as u16).max().unwrap_or(0).max(NAME);
     let room = area.width.saturating_sub(names - NAME);
-    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| room >= column.2).collect();
+    let shown = |column: &&WatchColumn| column.1.is_some_and(|(_, from)| room >= from);
+    let columns: Vec<&WatchColumn> = COLUMNS.iter().filter(shown).collect();
     let right = |text: String| Cell::from(Line::from(text).right_aligned());
     let head = columns.iter().enumerate().map(|(at, column)| match at {
         0 => Cell::from(column.0),
@@ -116,7 +97,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let head = Row::new(["", "role"].map(Cell::from).into_iter().chain(head)).dim();
     let row = |node: &Node| {
         let name = Cell::from(node.name().bold());
-        let (Some((_, look)), Some(now), true) = (&node.last, node.moments.last(), node.answers()) else {
+        let Some((look, now)) = node.present() else {
             let silent = [
                 name,
                 Cell::from("silent".red().bold()),
@@ -124,29 +105,30 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
             ];
             return Row::new(silent);
         };
-        let role = match look.role.as_str() {
+        let role = match look.word("role") {
             "master" => "master".green().bold(),
             // The name of a balancer already says it.
             _ if look.is_balancer() => "".into(),
             role => role.to_owned().into(),
         };
-        let cells = columns.iter().enumerate().map(|(at, column)| {
-            let text = match column.0 {
-                "epoch" | "applied" | "lag" | "d" | "peers" if look.is_balancer() => "-".into(),
-                _ => (column.3)(look, now),
-            };
-            match (at, column.0) {
-                (0, _) if look.is_balancer() => Cell::from(""),
-                (0, _) if text != "serving" => Cell::from(text.yellow()),
-                (0, _) => Cell::from(text),
-                (_, "late/s") if now.late > 0.0 => Cell::from(Line::from(text.red().bold()).right_aligned()),
+        let cells = columns.iter().map(|column| {
+            let text = column.cell(look, now);
+            match column.0 {
+                "standing" if look.is_balancer() => Cell::from(""),
+                "standing" if text != "serving" => Cell::from(text.yellow()),
+                "standing" => Cell::from(text),
+                "late/s" if now.late > 0.0 => Cell::from(Line::from(text.red().bold()).right_aligned()),
                 _ => right(text),
             }
         });
         Row::new([name, Cell::from(role)].into_iter().chain(cells))
     };
     let widths = [Constraint::Length(names), Constraint::Length(6)].into_iter();
-    let widths = widths.chain(columns.iter().map(|column| Constraint::Length(column.1)));
+    let widths = widths.chain(
+        columns
+            .iter()
+            .filter_map(|column| Some(Constraint::Length(column.1?.0))),
+    );
     let table = Table::new(past.nodes.iter().map(row), widths)
         .header(head)
         .column_spacing(1);
@@ -167,20 +149,12 @@ fn draw_late(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     for node in &past.nodes {
         let mut spans = vec![Span::raw(format!("{:NAMES$}", node.name()))];
         if let Some((_, look)) = &node.last {
-            let told: Vec<String> = why(look)
-                .iter()
-                .map(|(why, number)| format!("{why} {}", count(*number)))
-                .collect();
-            let told = if told.is_empty() {
-                "none".into()
-            } else {
-                told.join(", ")
-            };
+            let reasons = why(look, "none");
             let room = (inside.width as usize)
-                .saturating_sub(NAMES + told.chars().count() + 3)
+                .saturating_sub(NAMES + reasons.chars().count() + 3)
                 .min(40);
-            spans.extend(parts(&look.late_us, room));
-            spans.push(Span::raw(format!(" {told}")));
+            spans.extend(parts(&look.late_us(), room));
+            spans.push(Span::raw(format!(" {reasons}")));
         }
         lines.push(Line::from(spans));
     }
@@ -210,7 +184,7 @@ fn draw_curves(
     past: &Past,
     title: &'static str,
     color: Color,
-    of: fn(&Moment) -> Option<f64>,
+    of: fn(&Moment) -> f64,
 ) {
     /// Time on the axis, in seconds.
     const SHOWN: f64 = 60.0;
@@ -231,8 +205,8 @@ fn draw_curves(
                 .iter()
                 .filter(|moment| moment.is_there && column(moment) >= 0.0)
             {
-                if let (Some(value), Some(cell)) = (of(moment), row.get_mut(column(moment) as usize)) {
-                    *cell = Some(cell.map_or(value, |before: f64| before.max(value)));
+                if let Some(cell) = row.get_mut(column(moment) as usize) {
+                    *cell = Some(cell.map_or(of(moment), |before: f64| before.max(of(moment))));
                 }
             }
             row
@@ -264,6 +238,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
+    use super::super::look::Look;
     use super::*;
 
     fn drawn(past: &Past, width: u16, height: u16) -> String {
@@ -280,21 +255,13 @@ mod tests {
         let addresses = [7, 8, 9].map(|port| std::net::SocketAddr::from(([127, 0, 0, 1], port)));
         let mut past = Past::new(&addresses);
         let look = |number: usize, done: u64| {
-            let mut look = Look {
-                node: number.to_string(),
-                role: if number == 0 { "master" } else { "slave" }.into(),
-                standing: "serving".into(),
-                epoch: 3,
-                applied: 1234,
-                bound: 77.0,
-                done,
-                not_done: [5, 4, 0, 0, 0],
-                age_ms: Some(12),
-                live: (2, 2),
-                ..Look::default()
-            };
-            look.late_us[SpanStage::Log as usize] = 900;
-            Box::new(look)
+            let role = if number == 0 { "master" } else { "slave" };
+            let text = format!(
+                "federation:7\nnode:{number}\nrole:{role}\nstanding:serving\nepoch:3\napplied:1234\nbound_items:77\n\
+                 queries_done:{done}\nqueries_late_backlog:5\nqueries_late_expired:4\nage_ms_max:12\nlate_log_us:900\n\
+                 peer2:live=1\npeer3:live=1\n"
+            );
+            Look::of(&text).unwrap()
         };
         for step in 0..4 {
             for number in 0..2 {
@@ -329,7 +296,7 @@ mod tests {
     fn beside_balancers_columns_are_left_out_in_place_of_cut() {
         let mut past = past();
         let text = "role:balancer\r\nfederation:7\r\nunder_way:3\r\nqueries_done:5\r\n";
-        past.take((2, Instant::now(), Ok(Box::new(Look::of(text).unwrap()))));
+        past.take((2, Instant::now(), Ok(Look::of(text).unwrap())));
         for width in 75..130 {
             let shown = drawn(&past, width, 24);
             for title in ["standing", "applied", "done/s", "balancer 2"] {
