@@ -158,17 +158,13 @@ fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> PipelineReco
     let mut seen = PipelineRecorder::new(&panel.cores());
     let (mut meddler, mut observer) = (Meddler::new(&panel), Observer::default());
     let (mut lines, mut frames) = (Lines::new(), 0);
-    // Changes of the rate are ignored, because no source follows it here.
-    let wishes = || {
-        let asked = std::iter::from_fn(|| display.asked());
-        asked.filter_map(|asked| match asked {
-            ViewRequest::Stage(wish) => Some(wish),
-            ViewRequest::Rate(_) | ViewRequest::Look => None,
-        })
-    };
     while run.look() && !display.stop.load(Ordering::Acquire) && begun.elapsed() < duration {
-        std::thread::sleep(LOOK);
-        wishes().for_each(|wish| meddler.wish(wish));
+        let asked = display.wait(LOOK);
+        for asked in asked.into_iter().chain(std::iter::from_fn(|| display.asked())) {
+            if let ViewRequest::Stage(wish) = asked {
+                meddler.wish(wish);
+            }
+        }
         seen.look(&panel, &meddler.fetch(&panel));
         meddler.fulfil(&panel);
         if display.live && observer.last().elapsed() >= FRAME {

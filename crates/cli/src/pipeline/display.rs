@@ -4,11 +4,10 @@
 //! full is dropped. The thread has no real-time priority.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use punctual_units::Nanos;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::meddler::Wish;
@@ -17,57 +16,17 @@ use super::view;
 use punctual_files::failure::Failure;
 use punctual_report::terminal::{Live, STOPPING, Stop, TICK, say};
 
-/// Highest frame rate, in frames per second.
-pub const RATE_MAX: f64 = 100_000.0;
 /// Capacity of the queue of requests by keys.
 const ASKED_MAX: usize = 16;
-/// Lowest frame rate that keys can set, in frames per second.
-const RATE_MIN: f64 = 1.0;
 
 /// Requests to the run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ViewRequest {
     Stage(Wish),
-    Rate(Rate),
+    /// A key without a meaning for stages.
+    Key(char),
     /// A change that the run should look at.
     Look,
-}
-
-/// Guard of a thread: when the thread ends in any way, its drop sets a flag and notifies the run.
-#[derive(Debug)]
-pub struct Ending {
-    ended: Arc<AtomicBool>,
-    asks: SyncSender<ViewRequest>,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Release);
-        // If the queue is full, the run looks anyway.
-        let _ = self.asks.try_send(ViewRequest::Look);
-    }
-}
-
-/// Changes of the frame rate by a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rate {
-    Real,
-    Twice,
-    Half,
-}
-
-impl Rate {
-    /// Time between two frames after this change of `period`; `real` is the time of the recording.
-    pub fn of(self, real: Nanos, period: Option<Nanos>) -> Nanos {
-        let real = real.as_secs_f64();
-        let now = period.map_or(real, Nanos::as_secs_f64);
-        let changed = match self {
-            Rate::Real => real,
-            Rate::Twice => now / 2.0,
-            Rate::Half => now * 2.0,
-        };
-        Nanos::from_secs_f64(changed.clamp(1.0 / RATE_MAX, 1.0 / RATE_MIN))
-    }
 }
 
 enum Notice {
@@ -82,8 +41,9 @@ pub struct Display {
     pub stop: Arc<AtomicBool>,
     /// Whether there is a live view.
     pub live: bool,
+    /// Queue of requests, for threads whose end the run should look at.
+    pub asks: SyncSender<ViewRequest>,
     notices: SyncSender<Notice>,
-    asks: SyncSender<ViewRequest>,
     asked: Receiver<ViewRequest>,
 }
 
@@ -129,17 +89,9 @@ impl Display {
         self.asked.try_recv().ok()
     }
 
-    /// Waits at most `at_most` until a key requests something, the user asks to stop or a thread has ended. Returns the
-    /// request.
+    /// Waits at most `at_most` until there is a request; also when the user asks to stop.
     pub fn wait(&self, at_most: Duration) -> Option<ViewRequest> {
         self.asked.recv_timeout(at_most).ok()
-    }
-
-    /// Guard for a new thread, and the flag that is set when the thread ends.
-    pub fn ending(&self) -> (Ending, Arc<AtomicBool>) {
-        let (ended, asks) = (Arc::new(AtomicBool::new(false)), self.asks.clone());
-        let flag = Arc::clone(&ended);
-        (Ending { ended, asks }, flag)
     }
 
     /// Restores the terminal, so that later output (a report, an error) is readable. Signals are still handled.
@@ -226,9 +178,7 @@ impl Screen {
             KeyCode::Char('m') => ViewRequest::Stage(Wish::Move(name)),
             KeyCode::Char('u') => ViewRequest::Stage(Wish::Upgrade(name)),
             KeyCode::Char('k') => ViewRequest::Stage(Wish::Kill(name)),
-            KeyCode::Char('r') => ViewRequest::Rate(Rate::Real),
-            KeyCode::Char('+' | '=') => ViewRequest::Rate(Rate::Twice),
-            KeyCode::Char('-') => ViewRequest::Rate(Rate::Half),
+            KeyCode::Char(key) => ViewRequest::Key(key),
             _ => return None,
         })
     }

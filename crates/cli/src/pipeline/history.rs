@@ -180,28 +180,6 @@ fn part(span: Nanos) -> u32 {
     ((decades * f64::from(PARTS)) as u32).min(PARTS * DECADES - 1)
 }
 
-/// Mean power of spectra, for each band.
-#[derive(Clone, Debug, Default)]
-pub struct Mean {
-    powers: Vec<f64>,
-    spectra: u64,
-}
-
-impl Mean {
-    /// Adds a spectrum in decibels.
-    pub fn add(&mut self, decibels: &[f32]) {
-        let powers: Vec<f64> = decibels.iter().map(|it| 10f64.powf(f64::from(*it) / 10.0)).collect();
-        add(&mut self.powers, &powers);
-        self.spectra += 1;
-    }
-
-    /// Mean in decibels; empty without a spectrum.
-    pub fn decibels(&self) -> Vec<f64> {
-        let mean = |power: &f64| 10.0 * (power / self.spectra as f64).log10();
-        self.powers.iter().map(mean).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,19 +190,6 @@ mod tests {
         assert_eq!((part(Nanos(0)), part(Nanos(100))), (0, 0));
         assert_eq!(part(Nanos::from_micros(100)), 30);
         assert_eq!(part(Nanos::from_secs(1000)), 79);
-    }
-
-    #[test]
-    fn the_mean_is_of_powers() {
-        let mut mean = Mean::default();
-        assert!(mean.decibels().is_empty());
-        mean.add(&[-10.0, -20.0]);
-        mean.add(&[-10.0, -96.0]);
-        let mean = mean.decibels();
-        assert!(
-            (mean[0] + 10.0).abs() < 1e-6 && (mean[1] + 23.01).abs() < 1e-2,
-            "{mean:?}"
-        );
     }
 
     proptest! {

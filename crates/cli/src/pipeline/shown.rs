@@ -6,6 +6,8 @@ use punctual_pipelines::TardinessFigures;
 use punctual_pipelines::linux::{Cause, Panel, QueueNow, StageNow, StageStatistics};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
+use ratatui::Frame;
+use ratatui::layout::Rect;
 
 use super::Spans;
 use super::meddler::Meddler;
@@ -61,6 +63,13 @@ impl Tone {
     }
 }
 
+/// A panel beside the moves: values, and the function that draws them.
+#[derive(Clone, Debug)]
+pub struct SidePanel {
+    pub values: Vec<f32>,
+    pub draw: fn(&mut Frame<'_>, Rect, &[f32]),
+}
+
 /// Content of the whole view.
 #[derive(Clone, Debug, Default)]
 pub struct ViewContent {
@@ -83,10 +92,10 @@ pub struct ViewContent {
     /// Blackouts of the last moves, and times from a kill until another process had the stage, in microseconds.
     pub moved: Option<Spans>,
     pub died: Option<Spans>,
-    /// Spectrum of its sound in decibels of full scale; `None` without sound.
-    pub spectrum: Option<Vec<f32>>,
-    /// Whether keys change the frame rate.
-    pub rates: bool,
+    /// Panel beside the moves, in place of the goals.
+    pub side: Option<SidePanel>,
+    /// Further keys, and what they do.
+    pub keys: Option<(&'static str, &'static str)>,
     pub answer: Option<String>,
 }
 

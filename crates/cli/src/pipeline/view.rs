@@ -27,13 +27,6 @@ const CORES: [Color; 8] = [
 ];
 /// Width of a queue's gauge, in columns.
 const GAUGE: usize = 5;
-/// Keys that change the frame rate.
-const RATES: &str = "+ - r";
-/// Range of the spectrum in decibels of full scale.
-const QUIET: f32 = -84.0;
-const LOUD: f32 = -12.0;
-/// Bars of increasing height, in eighths of a character.
-const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// Lines of a panel besides its rows: the border, and the head.
 const FRAME: u16 = 3;
@@ -58,10 +51,10 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ViewContent, chosen: usize, stopping:
     draw_title(frame, title, shown);
     draw_counts(frame, counts, shown);
     draw_stages(frame, table, shown, chosen);
-    match &shown.spectrum {
-        Some(spectrum) => {
+    match &shown.side {
+        Some(side) => {
             let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Length(FOOT)]).areas(foot);
-            draw_spectrum(frame, left, spectrum);
+            (side.draw)(frame, left, &side.values);
             draw_moves(frame, right, shown);
         }
         None if shown.goals.is_empty() => draw_moves(frame, foot, shown),
@@ -79,7 +72,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ViewContent, chosen: usize, stopping:
     }
     let told = shown.answer.as_deref().unwrap_or_default();
     frame.render_widget(Line::from(format!(" {told}").yellow()), answer);
-    draw_hints(frame, hints, shown.rates, stopping);
+    draw_hints(frame, hints, shown.keys, stopping);
 }
 
 fn draw_title(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent) {
@@ -254,45 +247,16 @@ fn goal_row(shown: &GoalShown) -> Row<'_> {
     ])
 }
 
-fn draw_spectrum(frame: &mut Frame<'_>, area: Rect, spectrum: &[f32]) {
-    let title = Line::from(vec![" sound ".bold(), "40 Hz to 12.5 kHz, -84 to -12 dB ".dim()]);
-    let block = panel(title);
-    let inner = block.inner(area);
-    frame.render_widget(block, area);
-    let wide = (usize::from(inner.width) / spectrum.len().max(1)).max(1);
-    let lines = (0..inner.height).map(|line| {
-        let above = inner.height - 1 - line;
-        let columns = spectrum
-            .iter()
-            .map(|power| part(*power, above, inner.height).repeat(wide));
-        Line::from(columns.collect::<String>().cyan())
-    });
-    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inner);
-}
-
-/// Character in the line that has `above` lines below it, for a column of that power.
-fn part(power: f32, above: u16, height: u16) -> &'static str {
-    let share = ((power - QUIET) / (LOUD - QUIET)).clamp(0.0, 1.0);
-    let eighths = (share * f32::from(height) * 8.0) as usize;
-    BLOCKS[eighths.saturating_sub(usize::from(above) * 8).min(8)]
-}
-
-fn draw_hints(frame: &mut Frame<'_>, area: Rect, rates: bool, stopping: bool) {
+fn draw_hints(frame: &mut Frame<'_>, area: Rect, keys: Option<(&str, &str)>, stopping: bool) {
     let line = match stopping {
         true => Line::from(format!(" {}", punctual_report::terminal::STOPPING).yellow()),
         false => Line::from(
-            [
-                ("up down", "choose"),
-                ("m", "move"),
-                ("u", "upgrade"),
-                ("k", "kill"),
-                (RATES, "faster, slower, real"),
-                ("q", "stop"),
-            ]
-            .into_iter()
-            .filter(|(key, _)| rates || *key != RATES)
-            .flat_map(|(key, what)| [format!(" {key} ").bold(), format!("{what} ").dim()])
-            .collect::<Vec<_>>(),
+            [("up down", "choose"), ("m", "move"), ("u", "upgrade"), ("k", "kill")]
+                .into_iter()
+                .chain(keys)
+                .chain([("q", "stop")])
+                .flat_map(|(key, what)| [format!(" {key} ").bold(), format!("{what} ").dim()])
+                .collect::<Vec<_>>(),
         ),
     };
     frame.render_widget(line, area);
@@ -300,6 +264,7 @@ fn draw_hints(frame: &mut Frame<'_>, area: Rect, rates: bool, stopping: bool) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shown::SidePanel;
     use super::*;
     use punctual_pipelines::TardinessFigures;
     use punctual_units::Share;
@@ -315,7 +280,7 @@ mod tests {
             title: "station.cu8".into(),
             pace: "real time, 1000 frames/s".into(),
             counts: vec![("0 late".into(), Tone::Plain)],
-            rates: true,
+            keys: Some(("+ - r", "faster, slower, real")),
             mechanism: "announced",
             cores: vec![CoreId(0), CoreId(1)],
             stages: stages
@@ -340,7 +305,10 @@ mod tests {
                 p99: 27.9,
                 max: 317.8,
             }),
-            spectrum: Some((0..32).map(|band| -20.0 - band as f32).collect()),
+            side: Some(SidePanel {
+                values: vec![84.0],
+                draw: |frame, area, values| frame.render_widget(Line::from(format!("panel of {}", values[0])), area),
+            }),
             answer: Some("sum: killed".into()),
             ..ViewContent::default()
         }
@@ -369,7 +337,7 @@ mod tests {
             "2 (1)",
             "━━━── 7 of 14",
             "p50 1.6  p99 27.9  max 317.8 us",
-            "█",
+            "panel of 84",
             "sum: killed",
             " m move",
             " q stop",
@@ -379,18 +347,18 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_terminal_has_all_columns_and_stages_without_sound_no_spectrum() {
+    fn a_wide_terminal_has_all_columns_and_no_side_panel_and_further_keys_where_there_are_none() {
         let text = screen(120, 30, &playing(4), 2);
-        for part in ["4008", "54.5", "kcycles", "40 Hz to"] {
+        for part in ["4008", "54.5", "kcycles", "panel of", "slower"] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
-        let silent = ViewContent {
-            spectrum: None,
-            rates: false,
+        let plain = ViewContent {
+            side: None,
+            keys: None,
             ..playing(4)
         };
-        let text = screen(120, 30, &silent, 2);
-        assert!(!text.contains("40 Hz") && !text.contains("slower"), "{text}");
+        let text = screen(120, 30, &plain, 2);
+        assert!(!text.contains("panel of") && !text.contains("slower"), "{text}");
     }
 
     #[test]
@@ -408,7 +376,7 @@ mod tests {
         };
         let held = TaskGoal::Late(Share::clamped(0.01));
         let shown = ViewContent {
-            spectrum: None,
+            side: None,
             goals: vec![goal("sum", held, 3), goal("sink", TaskGoal::Tardiness(0.5), 0)],
             ..playing(4)
         };
@@ -449,12 +417,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn loud_columns_are_higher() {
-        assert_eq!((part(LOUD, 0, 8), part(LOUD, 7, 8)), ("█", "█"));
-        assert_eq!((part(QUIET, 0, 8), part(f32::NAN, 0, 8)), (" ", " "));
-        assert_eq!((part(-48.0, 3, 8), part(-48.0, 4, 8)), ("█", " "), "half way");
     }
 }

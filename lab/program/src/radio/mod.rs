@@ -4,11 +4,13 @@ mod orders;
 mod page;
 mod pipes;
 mod plan;
+mod rate;
 mod report;
 pub mod scenario;
 mod seen;
 mod session;
 mod sink;
+mod view;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};

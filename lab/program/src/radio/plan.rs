@@ -16,9 +16,9 @@ use punctual_workload::TaskGoal;
 use super::orders::Orders;
 use super::page::PAGE_SAMPLES;
 use super::pipes::{Incoming, Tap, TappedReader};
+use super::rate::RATE_MAX;
 use super::sink::{COMPARED_MAX, LEAD};
 use crate::args::Radio;
-use punctual_cli::pipeline::display::RATE_MAX;
 use punctual_files::failure::Failure;
 
 /// Name of the shipped recording in reports.

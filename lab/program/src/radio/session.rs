@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,11 +20,13 @@ use punctual_units::{Clock, CoreId, Hertz, Nanos, Time};
 
 use super::orders::Execution;
 use super::plan::RadioPlan;
+use super::rate;
 use super::seen::RadioFigures;
 use super::sink::{self, DeliveredFrames, LEAD, Pace, Player, Wires};
-use punctual_cli::pipeline::display::{Display, Rate, ViewRequest};
+use super::view::draw_spectrum;
+use punctual_cli::pipeline::display::{Display, ViewRequest};
 use punctual_cli::pipeline::planted_panic;
-use punctual_cli::pipeline::shown::{Observer, Tone, ViewContent};
+use punctual_cli::pipeline::shown::{Observer, SidePanel, Tone, ViewContent};
 use punctual_files::failure::Failure;
 use punctual_report::summary::count;
 use punctual_report::terminal::FRAME;
@@ -34,6 +37,20 @@ pub const PRIORITY: u8 = 40;
 const BANDS: usize = 32;
 /// Longest interval between looks, for changes of the rate by another process.
 const LOOK: Duration = FRAME;
+
+/// Guard of a thread: when the thread ends in any way, its drop sets a flag and notifies the run.
+struct EndNotice {
+    ended: Arc<AtomicBool>,
+    asks: SyncSender<ViewRequest>,
+}
+
+impl Drop for EndNotice {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        // If the queue is full, the run looks anyway.
+        let _ = self.asks.try_send(ViewRequest::Look);
+    }
+}
 
 /// Result of a run.
 pub struct RadioResult {
@@ -85,7 +102,11 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
     let feeding = feed(plan, &pipeline, &wires)?;
     let player = pipeline.pinned(SINK).map_err(|why| failed(why.to_string()))?;
     let (live, keeps, heard) = (plan.is_live(), plan.keeps(), Arc::clone(&wires));
-    let (ending, played) = display.ending();
+    let played = Arc::new(AtomicBool::new(false));
+    let ending = EndNotice {
+        ended: Arc::clone(&played),
+        asks: display.asks.clone(),
+    };
     let playing = std::thread::spawn(move || {
         let _ending = ending;
         set_up();
@@ -121,7 +142,10 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
                 .saturating_sub(std::mem::replace(&mut frames, counts.frames));
             let spectrum = measured_bands(&mut bands, &wires);
             display.show(ViewContent {
-                spectrum: Some(spectrum),
+                side: Some(SidePanel {
+                    values: spectrum,
+                    draw: draw_spectrum,
+                }),
                 ..with_sound(shown, plan, &wires, played as f64 / seconds)
             });
         }
@@ -132,7 +156,7 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
         for asked in asked.into_iter().chain(std::iter::from_fn(|| display.asked())) {
             match asked {
                 ViewRequest::Stage(wish) => execution.meddler.wish(wish),
-                ViewRequest::Rate(rate) => change(rate, plan, supervisor, &wires.pace),
+                ViewRequest::Key(key) => change(key, plan, supervisor, &wires.pace),
                 ViewRequest::Look => {}
             }
         }
@@ -208,15 +232,16 @@ fn with_sound(shown: ViewContent, plan: &RadioPlan, wires: &Wires, fps: f64) -> 
         title: plan.name().display().to_string(),
         pace: format!("{pace}, {fps:.0} frames/s"),
         counts: told,
-        rates: true,
+        keys: Some(rate::KEYS),
         ..shown
     }
 }
 
 /// Requests the rate of a key; a rate out of range is refused, and the rate stays.
-fn change(rate: Rate, plan: &RadioPlan, supervisor: &Supervisor, pace: &Pace) {
-    let period = rate.of(plan.real_period(), pace.period());
-    let _ = supervisor.set_rate(1.0 / period.as_secs_f64());
+fn change(key: char, plan: &RadioPlan, supervisor: &Supervisor, pace: &Pace) {
+    if let Some(period) = rate::after(key, plan.real_period(), pace.period()) {
+        let _ = supervisor.set_rate(1.0 / period.as_secs_f64());
+    }
 }
 
 /// Adopts the requested rate: of a key, or of another process (`punctual pipeline set rate`).
