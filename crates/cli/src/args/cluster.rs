@@ -18,20 +18,20 @@ pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ip
 pub enum Cluster {
     /// Run balancers and nodes as processes of this machine, to try a cluster
     ///
-    /// Prints the addresses for clients of Redis, and shows the nodes until Ctrl-C. The log is one file of this
-    /// machine, served by this process; it is not replicated. All files are removed at the end.
+    /// Prints the addresses for Redis clients and for `cluster balance`, and shows the nodes until Ctrl-C. The
+    /// replication log is one file of this machine, itself not replicated. Its data is removed at the end.
     Run(ClusterRun),
-    /// Show what nodes report: roles, lag, requests done and late, reasons and stages of lateness, ages of readings
+    /// Show what nodes report: roles, lag, requests done and late, why and where they were late, ages of readings
     ///
     /// Live view on a terminal, otherwise a line for each node every second. Ctrl-C or q ends it. Exits with 2 if no
     /// node answers.
     Watch(ClusterWatch),
-    /// Forward requests of any client of Redis to the nodes of a federation
+    /// Forward requests of any Redis client to the nodes of a cluster
     ///
-    /// Queries go to the node that the balancer chooses, transactions to the master, so a client needs this one
-    /// address. A balancer keeps no state: run several. Ctrl-C ends it.
+    /// Reads go to the node that the balancer chooses, writes to the master, so a client needs this one address. A
+    /// balancer keeps no state: run several. Ctrl-C ends it.
     Balance(ClusterBalance),
-    /// Keep the log in one file, for nodes of this machine that `punctual serve NODE.toml` starts
+    /// Keep the replication log in a file, for local nodes that `punctual serve NODE.toml` starts
     ///
     /// The log is not replicated: if the machine is lost, so is the log.
     Log {
@@ -41,17 +41,17 @@ pub enum Cluster {
         #[arg(long, value_name = "PATH")]
         listen: PathBuf,
     },
-    /// Create a federation's log in etcd, before its first node starts, or start a new log from a backup
+    /// Create a cluster's replication log in etcd, before its first node starts, or begin a new log from a backup
     ///
-    /// Nodes never create a log: to them, an empty one has lost its entries. Repeating the command changes nothing.
-    /// With --from, the log begins where that store ends, in etcd or in a file for `cluster log`.
+    /// Nodes never create a log; they treat an empty one as data loss. Repeating the command changes nothing. --from
+    /// starts the log at that store's end, in etcd or in a file for `cluster log`.
     Found {
-        /// Name of the federation, as in its nodes' configuration
+        /// Name of the cluster: `name` in its nodes' [federation]
         name: String,
         /// Address of the log in etcd, as in the nodes' configuration; or a log file on this machine
-        #[arg(long, value_name = "etcd://HOST:PORT,../NAME|FILE")]
+        #[arg(long, value_name = "etcd://HOSTS/NAME|FILE")]
         log: String,
-        /// A node's store or its backup: start one node with it, and all others with empty folders
+        /// A node's store or its backup to begin from; then start one node with it, all others empty
         #[arg(long, value_name = "STORE")]
         from: Option<PathBuf>,
     },
@@ -99,7 +99,7 @@ pub struct ClusterRun {
 /// Arguments of `punctual cluster watch`.
 #[derive(Debug, Args)]
 pub struct ClusterWatch {
-    /// Client addresses of 1 to 64 nodes, HOST:PORT
+    /// HOST:PORT for clients, of 1 to 64 nodes or balancers
     #[arg(required = true, num_args = 1..=64, value_name = "ADDRESS")]
     pub places: Vec<ServerAddress>,
     #[command(flatten)]
@@ -121,7 +121,7 @@ pub struct ClusterWatch {
 /// TLS and login options of a client of nodes and balancers.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Dialling {
-    /// Use TLS, and trust certificates signed by the authority in FILE (PEM)
+    /// Use TLS, and trust certificates signed by the CA in FILE (PEM)
     #[arg(long, value_name = "FILE")]
     pub authority: Option<PathBuf>,
     /// Client certificate to present (PEM), where servers require one
@@ -144,14 +144,14 @@ pub struct ClusterBalance {
     /// Addresses on which the nodes listen for each other, as `cluster run` prints them
     #[arg(value_name = "NODE", required_unless_present = "file")]
     pub nodes: Vec<SocketAddr>,
-    /// Address to listen on for clients of Redis; port 0 takes a free port
+    /// Address to listen on for Redis clients; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value_t = LISTEN)]
     pub listen: SocketAddr,
-    /// Configuration instead of these arguments: nodes, address, users and certificates; docs/federation.md lists the
-    /// keys
+    /// Configuration in place of NODE, --listen and --metrics: also users and certificates; docs/federation.md lists
+    /// the keys
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "listen", "metrics"])]
     pub file: Option<PathBuf>,
-    /// Serve Prometheus metrics at http://ADDRESS/metrics, on an address of this machine; port 0 takes a free port
+    /// Serve Prometheus metrics at http://ADDRESS/metrics, a loopback address; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", value_parser = of_this_machine)]
     pub metrics: Option<SocketAddr>,
     /// Process id of the parent; the balancer ends with it

@@ -37,11 +37,11 @@ pub fn json_file(name: &str) -> Result<PathBuf, String> {
     Ok(name.into())
 }
 
-/// Keeps soft real-time work on time on multicore Linux.
+/// Keep soft real-time work on time on multicore Linux.
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = "Without a command, `punctual` runs the shipped scenario: `punctual run`."
+    after_help = "Without a command, `punctual` runs the built-in scenario: `punctual run`."
 )]
 pub struct Arguments {
     /// Command; `run` if left out.
@@ -52,41 +52,44 @@ pub struct Arguments {
 /// Commands of the `punctual` program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a scenario and report how well its tasks meet their deadlines
+    /// Run a scenario (a set of tasks with deadlines), and report which jobs were late, and why
+    ///
+    /// Needs no rights; what this user may set (CPU frequency, priorities, cores) is set for the run, and restored at
+    /// its end, also after a kill.
     Run(Run),
-    /// List the built-in scenarios, or write one to a file as a start for your own
+    /// List the built-in scenarios, or write one to a file, to start your own
     New(New),
-    /// Learn a model of this machine, and design a controller for it
+    /// Learn how this machine responds, and design a feedback controller
     #[command(subcommand)]
     Model(Model),
-    /// Repeat the decisions of a recorded run, and compare
+    /// Recompute the decisions of a recorded run, and compare
     ///
-    /// Feeds the events of a log that `punctual run --record` wrote to fresh policies. Exits with 1 if a decision
+    /// Feeds the events of a log from `run --record` to the controllers; no task runs. Exits with 1 if a decision
     /// differs, with 2 if the log is damaged or of another version.
     Replay(Replay),
     /// Report what this machine offers, what is missing, and how to get it
     Doctor(Doctor),
-    /// List running pipelines; move, replace or kill their stages
+    /// List running pipelines of processes; move, upgrade or kill their stages
     Pipeline(Pipeline),
-    /// Inspect, check and copy a store, even while a program has it open
+    /// Inspect, check and copy a store, mostly while a program has it open
     ///
     /// A store is a folder with a file data.mdb. inspect, verify, export and backup read a snapshot and do not disturb
-    /// the program that has the store open; that program may end the snapshot of a reader that pins too many pages
-    /// (docs/store.md). All exit with 2 if there is no store or it cannot be read, with 1 if it is damaged.
+    /// the program that has the store open; that program may end a snapshot that holds back too many pages: run the
+    /// command again. Exit codes: 2 if there is no store or it cannot be read, 1 if it is damaged.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Replicate a store: run, join, watch and balance a cluster of nodes
+    /// Replicate a store: try, watch and balance a cluster of nodes
     #[command(subcommand)]
     Cluster(Cluster),
     /// Part of a run of a cluster, in a process of its own
     #[command(subcommand, hide = true)]
     Process(Process),
-    /// Serve one store to any client of Redis, on this machine
+    /// Serve a store, or a node of a cluster, to any Redis client
     ///
-    /// docs/commands.md lists the commands and the differences from Redis. Ctrl-C ends it in order. Exits with 2 if it
+    /// docs/commands.md lists the commands and the differences from Redis. Ctrl-C ends it cleanly. Exits with 2 if it
     /// cannot start.
     Serve(Serve),
-    /// Measure a program's cache misses for each number of cache ways, phase by phase
+    /// Simulate a program's cache misses for each number of cache ways
     ///
     /// Runs PROGRAM to its end under QEMU's user-mode emulation (qemu-user) and counts, for every window of
     /// instructions, the requests to the last-level cache (LLC) and their misses with 1, 2, ... ways. PROGRAM has the
@@ -97,27 +100,28 @@ pub enum Command {
 /// Arguments of `punctual run`.
 #[derive(Debug, Default, Args)]
 pub struct Run {
-    /// Scenario file, or the name of a built-in scenario [default: scenarios/fire-rescue.toml]
+    /// Scenario file, or the name of a built-in scenario [default: fire-rescue]
     pub scenario: Option<PathBuf>,
     #[command(flatten)]
     pub change: Change,
     /// Controller, in place of the scenario's control.controller
     #[arg(long, value_enum)]
     pub controller: Option<Controller>,
-    /// Model (from `model learn`) or controller (from `model design`), in place of the scenario's
+    /// File from `model learn` or `model design`, in place of the scenario's
     #[arg(long, value_name = "FILE", conflicts_with = "identify")]
     pub model: Option<PathBuf>,
-    /// Learn a model on this machine first and run with it; if none is usable, run with the scenario's model, else
-    /// without control
+    /// First learn a model on this machine, and use it; if it is unusable, use the scenario's; without one, run as with
+    /// --controller open
     #[arg(long)]
     pub identify: bool,
-    /// Run even if the control loop is unstable or a knob of the model acts in the wrong direction; the report says so
+    /// Run even if the control loop is unstable, or the model has the CPU frequency or the admitted updates act in the
+    /// wrong direction; the report says so
     #[arg(long)]
     pub force: bool,
     /// Write the full report as JSON; - is standard output, and the text goes to standard error
     #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
-    /// Write an HTML page with the curves
+    /// Write an HTML page with the report and its curves over time
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Write the log of the run's events, for `punctual replay`
@@ -126,7 +130,7 @@ pub struct Run {
     /// Print one line a second instead of the live view
     #[arg(long)]
     pub plain: bool,
-    /// Exit with 1 unless every task meets its goal
+    /// Exit with 1 unless every task meets its goal (its share of late jobs)
     #[arg(long)]
     pub check: bool,
 }
@@ -138,14 +142,14 @@ pub struct Serve {
     /// Command, in place of serving a store.
     #[command(subcommand)]
     pub command: Option<ServeCommand>,
-    /// Configuration of the node, in TOML; docs/commands.md lists the keys [default: a store in punctual.store]
+    /// Configuration of the node, in TOML; docs/commands.md lists the keys; the options win over it [default: none]
     #[arg(value_name = "NODE.toml")]
     pub file: Option<PathBuf>,
     /// Address to listen on; port 0 takes a free port [default: 127.0.0.1:6379]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "HOST:PORT")]
     pub listen: Option<SocketAddr>,
     /// Folder of the store, created if missing [default: punctual.store]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "STORE")]
     pub store: Option<PathBuf>,
     /// Failure that an acknowledged write survives [default: durable]
     #[arg(long, value_enum)]
@@ -168,9 +172,9 @@ pub enum ServeCommand {
 pub enum StoreDurability {
     /// Power cut: each commit is synced
     Durable,
-    /// Power cut, but the newest commit may be lost
+    /// Power cut, except for the newest commit
     NoMetaSync,
-    /// End of the program, but no power cut
+    /// Kill of the program, but no power cut
     Volatile,
 }
 
@@ -197,9 +201,9 @@ pub struct New {
 /// Commands of `punctual model`.
 #[derive(Debug, Subcommand)]
 pub enum Model {
-    /// Vary the knobs (processor clock, admitted updates) of the running system, and fit a model to the response
+    /// Run a scenario, vary CPU frequency and admitted sensor updates, and fit a model to the response
     Learn(Box<Learn>),
-    /// Compute a controller's gains from a model
+    /// Compute a controller file from a model
     Design(Design),
 }
 
@@ -213,7 +217,7 @@ pub struct Learn {
     pub output: PathBuf,
     #[command(flatten)]
     pub change: Change,
-    /// Write the recorded signals as JSON, even if the model is rejected; - is standard output, and the text goes to
+    /// Write the measured values as JSON, even if the model is rejected; - is standard output, and the text goes to
     /// standard error
     #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,
@@ -230,7 +234,8 @@ pub struct Design {
     /// File to write the controller to
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Write the controller even if a loop is unstable or a knob of the model acts in the wrong direction
+    /// Write the controller even if a loop is unstable, or the model has the CPU frequency or the admitted updates act
+    /// in the wrong direction
     #[arg(long)]
     pub force: bool,
 }
@@ -245,13 +250,12 @@ pub struct Replay {
 /// Arguments of `punctual doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Folder of a store to examine, repeatable; stores named by scenarios and nodes (*.toml) in the current folder are
-    /// examined anyway
-    #[arg(long, value_name = "DIR")]
+    /// Folder of a store to examine, repeatable; those named in *.toml files of the current folder are examined anyway
+    #[arg(long, value_name = "STORE")]
     pub store: Vec<PathBuf>,
-    /// Restore the settings of this machine that dead processes of punctual left changed
+    /// Undo changes to this machine (CPU frequency, cgroups, interrupts) by punctual processes that died
     ///
-    /// Settings that a living process holds stay. Exits with 2 if a setting could not be restored, and prints how to
+    /// Settings of processes that still run stay. Exits with 2 if a setting could not be restored, and prints how to
     /// restore it by hand.
     #[arg(long, conflicts_with = "store")]
     pub restore: bool,
@@ -280,35 +284,35 @@ pub enum PipelineCommand {
         #[arg(long, value_name = "FILE|-", value_parser = json_file)]
         json: Option<PathBuf>,
     },
-    /// Move a stage to another core
+    /// Move a stage to another core, for the time of `set hold`, if a policy places stages
     Move {
         /// Name of the stage
         stage: String,
-        /// Number of the core to move to
+        /// CPU to move to, by its number as for `taskset`
         core: u32,
-        /// Mechanism: affinity (pin the same process), replica (a waiting process takes over), announced (the same,
-        /// woken ahead), recreate (start a new process afterwards), recreate-ahead (start it before)
+        /// Mechanism: affinity (pin the same process), replica (a standby takes over), announced (a standby that is
+        /// woken early), recreate (stop it, then start anew), recreate-ahead (start a new one, then stop it)
         #[arg(long, default_value = "announced", value_parser = mechanism)]
         mechanism: Mechanism,
     },
-    /// Let a process of another program take over a stage; the old one continues until the new one has read the stage's
-    /// state
+    /// Start another program to take over a stage; the old process runs until the new one has read the stage's state
     Upgrade {
         /// Name of the stage
         stage: String,
         /// Program to start, with the arguments of the running one
         program: PathBuf,
     },
-    /// Kill the process that runs a stage; another process takes over
+    /// Kill a stage's process, to test that another takes over without losing a frame
     Kill {
         /// Name of the stage
         stage: String,
     },
     /// Change a setting of the mapping of stages to cores: policy, rate, hold or period
     Set {
-        /// policy (none, balance, table, table-off, thermal, alone), rate (frames per second, for a source that follows
-        /// it), hold (time that a stage stays where a user moved it, such as 10s), or period (interval between
-        /// decisions of the policy, such as 100ms)
+        /// policy: none, balance (level the cores' loads), table (least power for the frame rate), table-off (the same,
+        /// where idle cores are switched off), thermal (cool the hottest core) or alone (each core for itself); rate:
+        /// frames per second of a source that follows it; hold: time that a stage stays where a user moved it, such as
+        /// 10s; period: interval between decisions of the policy, such as 100ms
         key: String,
         /// New value of KEY
         value: String,
@@ -360,13 +364,13 @@ pub struct Change {
     /// Machine: this one, or a simulated one
     #[arg(long, value_enum, default_value_t = Platform::Linux)]
     pub platform: Platform,
-    /// Duration of the run, warm-up included, such as 60s
+    /// Duration, warm-up included, such as 60s [default: the scenario's]
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub duration: Option<String>,
-    /// Seed of all random values
+    /// Seed of all random values [default: the scenario's]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub seed: Option<String>,
-    /// Change a key of the scenario for this run, such as goal.tardiness=0.9 or task.analysis.period=80ms; repeatable
+    /// Change a key of the scenario for this run, such as task.analysis.period=80ms; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
     pub set: Vec<Override>,
     /// Options of the simulated machine, which only `punctual-lab` has.
@@ -448,13 +452,13 @@ pub enum Platform {
 /// Values of the option `--controller`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Controller {
-    /// No control: all updates are admitted, and the clock stays as found
+    /// No control: all sensor updates are admitted, and the CPU frequency stays as found
     Open,
-    /// Controls the admitted share of sensor updates
+    /// Quality of data: controls the admitted share of sensor updates
     Qod,
-    /// Controls the processor clock
+    /// Controls the CPU frequency
     Clock,
-    /// Controls both, by one model with several inputs and outputs
+    /// Controls both together (multi-input, multi-output)
     Mimo,
 }
 

@@ -10,8 +10,8 @@ use super::json_file;
 /// Arguments of `punctual profile`.
 #[derive(Debug, Args)]
 pub struct Profile {
-    /// Profile to show instead of a program: measured (cache_ways,bandwidth_partitions,...) or traced in windows
-    /// (window_index,instr_start,...)
+    /// Profile to show instead of running a program: a CSV file with the columns cache_ways,bandwidth_partitions,...
+    /// or, as -o writes it, window_index,instr_start,...
     #[arg(conflicts_with = "command")]
     pub file: Option<PathBuf>,
     #[command(flatten)]
@@ -23,7 +23,7 @@ pub struct Profile {
 /// Options of `punctual profile -- PROGRAM`.
 #[derive(Debug, Args)]
 pub struct Trace {
-    /// Ways of the last-level cache, 1 to 64 [default: 20, or those of FILE, which must match]
+    /// Ways of the simulated last-level cache, 1 to 64 [default: 20, or FILE's; must match FILE]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub ways: Option<u8>,
     /// Size of each way of the last-level cache
@@ -35,7 +35,7 @@ pub struct Trace {
     /// Size of the second-level cache, 8 ways; 0: none
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse, conflicts_with = "file")]
     pub l2: u64,
-    /// Instructions per window, at least 10000; a window ends with the block of instructions that fills it
+    /// Instructions per window, at least 10000, rounded up to a whole basic block
     #[arg(long, value_name = "N", default_value_t = 1_000_000, conflicts_with = "file", value_parser = clap::value_parser!(u64).range(10_000..))]
     pub window: u64,
     /// File to write the profile to [default: PROGRAM.profile.csv]
@@ -49,10 +49,10 @@ pub struct Trace {
 /// Options of `punctual profile FILE`.
 #[derive(Debug, Args)]
 pub struct Show {
-    /// Number of phases of FILE to keep, 1 to 64, common to all shares of the cache and the memory bandwidth
+    /// Most phases to merge FILE's windows into, 1 to 64, the same ones for each share of cache and bandwidth
     #[arg(long, value_name = "N", default_value_t = 64, requires = "file", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
     pub phases: usize,
-    /// Correct rates of FILE that fall with more of a resource
+    /// Correct speeds of FILE that fall as a resource grows
     #[arg(long, value_enum, default_value_t = Smooth::None, requires = "file")]
     pub smooth: Smooth,
     /// Bandwidth partitions of the machine, 1 to 64 [default: those of FILE; 20 if traced in windows]
@@ -72,8 +72,8 @@ pub enum Smooth {
     /// No correction
     #[default]
     None,
-    /// Best rate within each share: as if cores could leave partitions unused; assumes exact rates
+    /// Best speed with that share or less, as if some could stay unused; assumes exact speeds
     Best,
-    /// Nearest rates that never fall: averages noise
+    /// Nearest speeds that never fall: averages noise
     Nearest,
 }

@@ -10,7 +10,7 @@ use super::json_file;
 /// Commands of `punctual store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Show format, sizes, records, temporal objects with their ages, and readers
+    /// Show format, sizes, records, sensor readings with their ages, and readers
     Inspect(Inspect),
     /// Read and check every page and every record
     ///
@@ -25,9 +25,9 @@ pub enum StoreCommand {
     Import(Import),
     /// Copy the store as it is now
     ///
-    /// The copy has no free pages. It is synced, and gets its name once it is complete.
+    /// The copy has no free pages. It is synced, then renamed to TO once complete.
     Backup(Backup),
-    /// Rewrite the store without its free pages; no program may have it open
+    /// Rewrite the store without its free pages; refused while a program has it open
     Compact(Compact),
 }
 
@@ -56,7 +56,7 @@ pub struct Verify {
 pub struct Export {
     /// Folder of the store
     pub store: PathBuf,
-    /// File to write to; "-" is standard output
+    /// File to write to; - is standard output
     #[arg(default_value = "-")]
     pub to: PathBuf,
 }
@@ -66,7 +66,7 @@ pub struct Export {
 pub struct Import {
     /// Folder of the new store; must be missing or empty
     pub store: PathBuf,
-    /// File that `export` wrote; "-" is standard input
+    /// File that `export` wrote; - is standard input
     #[arg(default_value = "-")]
     pub from: PathBuf,
 }
@@ -78,8 +78,8 @@ pub struct Backup {
     pub store: PathBuf,
     /// Folder of the copy; must be missing or empty
     pub to: PathBuf,
-    /// Share of time spent copying while a program has the store open, in percent, 0.01 to 100; at least 2 MB/s are
-    /// copied; 100: no pauses
+    /// Limit on copying while a program has the store open: percent of elapsed time, 0.01 to 100 (no pauses), but at
+    /// least 2 MB/s
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = percent)]
     pub share: Share,
 }
