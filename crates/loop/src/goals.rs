@@ -104,7 +104,7 @@ enum SetPoint {
     Late { asked: f64, tail: Tail },
 }
 
-/// A window that is not closed yet.
+/// Running sums over the jobs of the current window.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     tardiness: f64,

@@ -119,8 +119,9 @@ pub(crate) struct Input {
     pub(crate) ring: Ring,
     pub(crate) takes: u32,
     pub(crate) full: WhenFull,
-    /// The stage and output that make its frames. `makes`: frames per step of that stage.
+    /// Stage and output that make this edge's frames.
     pub(crate) from: (usize, usize),
+    /// Frames that one step of that stage makes, at most.
     pub(crate) makes: u32,
 }
 

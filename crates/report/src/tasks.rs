@@ -16,7 +16,7 @@ const SPARK_WIDTH: usize = 24;
 /// Parts below this share of a job's time are left out.
 const PART_LEAST: f64 = 0.01;
 
-/// Letters of the parts, where words do not fit.
+/// A letter for each part of a job's time, for columns too narrow for words.
 pub const LETTERS: [(char, Part); 6] = [
     ('w', Part::ReleasedLate),
     ('p', Part::Preempted),

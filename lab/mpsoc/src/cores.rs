@@ -66,7 +66,7 @@ pub(super) struct RunningTask {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PipelineCore {
     pub work: Option<RunningTask>,
-    /// Moves and daemons that wait, with their cycles; at most one for each stage and daemon.
+    /// Migrations of stages and runs of daemons that wait, each with the cycles left; at most one a stage and a daemon.
     pub urgent: VecDeque<(CoreTask, f64)>,
     pub report: CoreReport,
     watts: f64,

@@ -127,7 +127,7 @@ struct Stage {
     life: Life,
     /// Core to which the stage is to be moved.
     target: Option<usize>,
-    /// Number of the stage's latest step among the steps of all stages.
+    /// Sequence number of the stage's latest step, counted over the steps of all stages.
     turn: u64,
     frozen: Time,
 }

@@ -18,7 +18,7 @@ use super::{Address, EtcdError};
 pub const CALL_MAX: Duration = Duration::from_millis(90);
 /// The shortest wait for one answer.
 pub const ANSWER_MIN: Duration = Duration::from_millis(15);
-/// Wait after every member has refused once.
+/// Wait after each member has refused the connection once.
 const AGAIN: Duration = Duration::from_millis(3);
 /// Bound on opening a watch.
 const OPEN_MAX: Duration = Duration::from_millis(100);

@@ -72,7 +72,7 @@ pub struct RegulatorOptions {
     /// Range of the share of best-effort work; `None` leaves it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_effort: Option<BestEffortRange>,
-    /// Inputs of the split of cache ways and bandwidth; `None` leaves them alone.
+    /// Settings for splitting cache ways and memory bandwidth; `None` leaves both alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitOptions>,
     /// Moves the knobs to learn a model, instead of controlling.

@@ -56,7 +56,7 @@ pub struct StageNeeds {
     pub state_bytes: Option<usize>,
     /// Steps from one save of the state to the next.
     pub save_every: u32,
-    /// Whether it may run in another process, and move; `None`: if it can.
+    /// Whether it may run in a process of its own, and so migrate; `None`: it does where its kind allows that.
     pub migratable: Option<bool>,
     /// The core that it begins on; `None`: dealt out in order.
     pub core: Option<CoreId>,

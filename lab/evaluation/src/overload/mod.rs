@@ -72,7 +72,7 @@ pub struct Row {
     pub server: &'static str,
     /// First line of the version that the server's program prints.
     pub version: String,
-    /// Number of records that were stored.
+    /// Number of records in the store during the measurement.
     pub records: usize,
     /// Execution time of a request beyond that with an empty store, in microseconds.
     pub work_us: f64,

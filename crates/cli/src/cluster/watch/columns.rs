@@ -17,7 +17,7 @@ pub struct WatchColumn(
     pub Option<(u16, u16)>,
     /// Whether it is on the page.
     pub bool,
-    /// Whether balancers have it.
+    /// Whether a balancer reports this figure, too.
     pub bool,
     /// Explanation for the page; empty where the name says it all.
     pub &'static str,

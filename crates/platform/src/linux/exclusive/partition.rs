@@ -61,7 +61,7 @@ impl Partition {
         for group in way {
             enable_below(group, "cpuset", journal)?;
             let exclusive = group.join(EXCLUSIVE);
-            // The topmost group has no such file; kernels before 6.7 have no remote partitions.
+            // The root cgroup has no such file; kernels before 6.7 have no remote partitions.
             if exclusive.exists() {
                 journal.add_to_list(&exclusive)?;
             }

@@ -28,7 +28,7 @@ const TRIES: u32 = 3;
 /// Number of leases, from the first, whose time for taking back is kept; a movie has fewer.
 const TOLD: usize = 4096;
 
-/// Greatest number of logged decisions about a core: 10 minutes of 50 jobs a second.
+/// Greatest number of logged decisions about a core: 10 minutes of 50 jobs a second, each lent and taken back.
 const LOGGED_MAX: usize = 1 << 16;
 
 /// An occupant's lease of an exclusive core, which is lent while no occupant has a job.

@@ -6,8 +6,8 @@
 
 /// The number to try first.
 const FIRST: u32 = 4;
-/// Factor between two tries until one fails. Beyond its limit, a machine's load can grow far more than proportionally:
-/// doubling never asks for much more than twice the limit.
+/// Factor between two tries until one fails. Beyond what a machine sustains, its load can grow far more than
+/// proportionally: doubling exceeds that by at most a factor of two.
 const FACTOR: u32 = 2;
 /// Number of tries between the largest held and the smallest failed number.
 const BISECTIONS_MAX: u32 = 4;
