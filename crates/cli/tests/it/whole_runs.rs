@@ -34,7 +34,7 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
     );
 
     let listed = String::from_utf8(punctual(here, &["new"]).stdout).expect("text");
-    assert_eq!(listed.lines().count(), 5, "{listed}");
+    assert_eq!(listed.lines().count(), 4, "{listed}");
     let refused = common::refused(here, &["new", "rowboat"]);
     assert!(
         refused.starts_with("rowboat: ") && refused.contains("fire-rescue, robot, "),
