@@ -148,7 +148,7 @@ pub enum IdentifyError {
     },
     /// Some regressors are a combination of each other, or a single one is constant.
     #[error(
-        "the effects of {} cannot be told from each other, or from a constant, in this record: move the inputs \
+        "the effects of {} cannot be distinguished from each other, or from a constant, in this record: move the inputs \
          independently, or lower the orders", regressors.join(", ")
     )]
     Collinear {

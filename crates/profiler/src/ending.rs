@@ -58,7 +58,7 @@ impl fmt::Display for ProgramEnding {
                  interface 1 to 6, as 7.2 to 10.2 have, takes it; see docs/profiling.md",
             ),
             ProgramEnding::EmulatorFailed => f.write_str(
-                "was given up by the emulator, which may have said why above; of a damaged program it says nothing",
+                "was aborted by the emulator, which may have printed the reason above; of a damaged program it prints none",
             ),
         }
     }

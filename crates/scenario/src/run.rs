@@ -120,7 +120,7 @@ pub enum RunError {
     Problem(#[from] Problem),
     /// The sensors are too slow for the minimum that is asked for.
     #[error(
-        "goal.min_fresh: a goal out of reach: even if every update is let in, only {best} of the objects can be kept fresh, because the others are valid for less than their period and {margin} for installing; ask for at most that"
+        "goal.min_fresh: a goal out of reach: even if every update is admitted, only {best} of the objects can be kept fresh, because the others are valid for less than their period and {margin} for installing; ask for at most that"
     )]
     Freshness {
         /// Largest fresh share that can be promised.
@@ -353,7 +353,7 @@ fn design_for(request: &RunRequest) -> Result<(Option<ControllerDocument>, Vec<S
     };
     let mut notes = Vec::new();
     match document.check_loop(kind) {
-        Err(error) if request.force => notes.push(format!("forced to run all the same: {error}")),
+        Err(error) if request.force => notes.push(format!("forced to run: {error}")),
         checked => checked?,
     }
     let run = request.made_for();

@@ -29,7 +29,7 @@ pub fn design(arguments: &Design) -> Result<(), Failure> {
         .find_map(|(kind, _)| refused(*kind))
         .filter(|_| !arguments.force)
     {
-        let why = format!("{}: {error}; --force writes it all the same", arguments.model.display());
+        let why = format!("{}: {error}; --force writes it anyway", arguments.model.display());
         return Err(Failure::input([why]));
     }
     for (kind, design) in laws {

@@ -98,7 +98,7 @@ fn hand_over(
         std::thread::sleep(LOOK);
     }
     Err(failed(format!(
-        "stage \"{stage}\" has the process that it had: it was there already, or the new one was given up"
+        "stage \"{stage}\" kept its process: it was there already, or the new one was abandoned"
     )))
 }
 

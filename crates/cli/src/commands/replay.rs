@@ -53,7 +53,7 @@ pub fn replay(arguments: &Replay) -> Result<(), Failure> {
                 (log.backlogs(), "are about the bounds of backlogs"),
                 (log.mappings(), "are about where stages run"),
                 (log.clocks(), "are about the clocks beneath them"),
-                (log.gaps(), "cannot be told: earlier ones are missing"),
+                (log.gaps(), "unknown: earlier ones are missing"),
             ];
             let among = among.into_iter().filter(|(count, _)| *count > 0);
             let among: String = among.map(|(count, what)| format!("; {count} of them {what}")).collect();

@@ -148,7 +148,7 @@ fn refuse_without_effect(request: &RunRequest, arguments: &Run) -> Result<(), Fa
 fn check_controller(request: &RunRequest, path: Option<&Path>) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let hint = |error: &RunError| match error {
-        RunError::Unfit(_) => "; --force runs it all the same",
+        RunError::Unfit(_) => "; --force runs it anyway",
         _ => "",
     };
     punctual_scenario::check_controller(request)

@@ -247,7 +247,7 @@ fn blackouts(history: &History) -> String {
         }
     }
     drawing(
-        "time without a process at each hand-over",
+        "time without a process at each handover",
         LEFT,
         HEIGHT,
         &ups,

@@ -93,7 +93,7 @@ fn a_model_of_the_wrong_sign_is_refused_and_its_law_misses_the_goal() {
     request.force = true;
     let report = run(&request, &mut unwatched).unwrap().report;
     assert!(
-        report.summary.notes[0].starts_with("forced to run all the same"),
+        report.summary.notes[0].starts_with("forced to run"),
         "{:?}",
         report.summary.notes
     );

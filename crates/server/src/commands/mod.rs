@@ -90,7 +90,7 @@ table! {
     Cmd "command" -1 (0 0 0) Admin Connection "About commands";
     Config "config" -2 (0 0 0) Admin Connection "Settings, to be read";
     DbSize "dbsize" 1 (0 0 0) Read Transaction "Counts the keys";
-    Deadline "deadline" -3 (0 0 0) Admin Connection "Carries out a command within so many milliseconds, or not at all";
+    Deadline "deadline" -3 (0 0 0) Admin Connection "Carries out a command within N milliseconds, or not at all";
     Decr "decr" 2 (1 1 1) Write Transaction "Takes one from a number";
     DecrBy "decrby" 3 (1 1 1) Write Transaction "Takes from a number";
     Del "del" -2 (1 -1 1) Write Transaction "Removes keys";
@@ -98,7 +98,7 @@ table! {
     Echo "echo" 2 (0 0 0) Admin Anywhere "Says it again";
     Exec "exec" 1 (0 0 0) Admin Connection "Carries out what MULTI has queued, in one transaction";
     Exists "exists" -2 (1 -1 1) Read Transaction "Counts which of the keys are there";
-    Expire "expire" -3 (1 1 1) Write Transaction "Gives a key so many seconds";
+    Expire "expire" -3 (1 1 1) Write Transaction "Lets a key expire after N seconds";
     FlushAll "flushall" -1 (0 0 0) Write Store "Removes all records but temporal objects";
     FlushDb "flushdb" -1 (0 0 0) Write Store "Removes all records but temporal objects";
     Get "get" 2 (1 1 1) Read Transaction "The value of a string";
@@ -127,9 +127,9 @@ table! {
     MSetNx "msetnx" -3 (1 -1 2) Write Transaction "Sets strings, if none of them is there";
     Multi "multi" 1 (0 0 0) Admin Connection "Queues commands for one transaction";
     Persist "persist" 2 (1 1 1) Write Transaction "Takes the term from a key";
-    PExpire "pexpire" -3 (1 1 1) Write Transaction "Gives a key so many milliseconds";
+    PExpire "pexpire" -3 (1 1 1) Write Transaction "Lets a key expire after N milliseconds";
     Ping "ping" -1 (0 0 0) Admin Anywhere "Answers";
-    PSetEx "psetex" 4 (1 1 1) Write Transaction "Sets a string that has so many milliseconds";
+    PSetEx "psetex" 4 (1 1 1) Write Transaction "Sets a string that expires after N milliseconds";
     PSubscribe "psubscribe" -2 (0 0 0) Admin Connection "Hears channels that match patterns";
     PTtl "pttl" 2 (1 1 1) Read Transaction "How many milliseconds a key has";
     Publish "publish" 3 (0 0 0) Admin Connection "Says something on a channel";
@@ -141,7 +141,7 @@ table! {
     Scan "scan" -2 (0 0 0) Read Transaction "Some keys, and where to go on";
     Select "select" 2 (0 0 0) Admin Anywhere "There is database 0";
     Set "set" -3 (1 1 1) Write Transaction "Sets a string";
-    SetEx "setex" 4 (1 1 1) Write Transaction "Sets a string that has so many seconds";
+    SetEx "setex" 4 (1 1 1) Write Transaction "Sets a string that expires after N seconds";
     SetNx "setnx" 3 (1 1 1) Write Transaction "Sets a string that is not there";
     StrLen "strlen" 2 (1 1 1) Read Transaction "The length of a string";
     Subscribe "subscribe" -2 (0 0 0) Admin Connection "Hears channels";

@@ -101,7 +101,7 @@ fn tiles(body: &mut String, past: &Past) {
 
 fn figures(body: &mut String, past: &Past) {
     *body += "<h2>Along the time</h2>\n<div class=\"charts\">\n";
-    let keys = ["master", "slave or balancer", "silent"]
+    let keys = ["master", "replica or balancer", "silent"]
         .map(str::to_owned)
         .into_iter()
         .zip(["c", "f", "late"]);

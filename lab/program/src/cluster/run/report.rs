@@ -45,7 +45,7 @@ pub(super) fn text(report: &TrialReport) -> String {
     );
     if let Ok(Value::Object(faults)) = serde_json::to_value(report.faults) {
         let each: Vec<String> = faults.iter().map(|(name, number)| format!("{name} {number}")).collect();
-        let _ = writeln!(text, "what clients were told, against the log: {}", each.join(", "));
+        let _ = writeln!(text, "answers to clients, against the log: {}", each.join(", "));
     }
     text
 }
