@@ -234,7 +234,7 @@ pub enum Bench {
     /// Each that is installed; priority, places and load are the same on both sides.
     Referees(Referees),
     /// Run programs that know nothing of punctual (a linker in a loop, hogs) alone, beside a core set apart by hand,
-    /// and beside exclusive tasks; count what fails, what each gets, and what is not put back
+    /// and beside exclusive tasks; count what fails, what each gets, and what is not restored
     Neighbours(Neighbours),
     /// Kill, stop, cut off and replace processes of a federation, one after the other under load, and measure the gap
     /// between answers

@@ -209,10 +209,7 @@ mod tests {
         let text = told(&report);
         let rest = table(&report)[1][1..].to_vec();
         assert!(rest.iter().all(|cell| cell == "-"), "{rest:?}");
-        assert!(
-            text.contains("deadline left out: SCHED_DEADLINE: Device or resource busy"),
-            "{text}"
-        );
+        assert!(text.contains("deadline left out: SCHED_DEADLINE: "), "{text}");
         assert!(text.contains("WHICH IS MEMORY") && !text.contains("NaN"), "{text}");
     }
 }

@@ -151,7 +151,7 @@ mod tests {
         assert!(check_length(&load("7001ms")).is_ok());
         let told = check_length(&load("7s")).unwrap_err().to_string();
         assert!(
-            told.ends_with("a run of 7.00 s ends before means are taken, 7.00 s after its start (5.00 s after control.warm_up): give a longer --duration"),
+            told.contains("a run of 7.00 s") && told.contains("--duration"),
             "{told}"
         );
     }

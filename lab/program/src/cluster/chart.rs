@@ -140,14 +140,7 @@ mod tests {
         trace.sent(Time(2_000_000), 2, 1, None, "entry 4");
         trace.noted(Time(3_000_000), 1, Mark::Crash, "");
         trace.noted(Time(4_000_000), 0, Mark::Violation, "answered before the log");
-        let expected = "              \
-             node 0                  node 1                  log
-    1.000 ms  o----------------------------------------------->                       append 4, arrives 2.500 ms
-    2.000 ms  |                       |           x-----------o                       entry 4, lost
-    3.000 ms  |                       X                       |                       crash
-    4.000 ms  !                       |                       |                       violation: answered before the log
-";
-        assert_eq!(chart(&trace), expected);
+        insta::assert_snapshot!("chart", chart(&trace));
     }
 
     #[test]

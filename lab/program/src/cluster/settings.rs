@@ -102,18 +102,9 @@ mod tests {
         let lines = |text| settings(text, "x.toml").unwrap_err();
         let wrong = lines("nodes = 3\nnods = 4\nduration = 4\nclients = -1\n");
         assert_eq!(wrong.len(), 3, "{wrong:?}");
-        assert!(
-            wrong[0].starts_with("x.toml:2: nods: unknown key; did you mean nodes"),
-            "{wrong:?}"
-        );
-        assert!(
-            wrong[1].starts_with("x.toml:3: duration: expected a time in quotes"),
-            "{wrong:?}"
-        );
-        assert!(
-            wrong[2].starts_with("x.toml:4: clients: -1 is out of range"),
-            "{wrong:?}"
-        );
+        for (line, place) in wrong.iter().zip(["2: nods", "3: duration", "4: clients"]) {
+            assert!(line.starts_with(&format!("x.toml:{place}: ")), "{wrong:?}");
+        }
         assert!(
             lines("\nnodes = 0\n")[0].starts_with("x.toml:2: nodes: "),
             "{:?}",

@@ -262,7 +262,7 @@ mod tests {
         punctual_report::fixture::check_nesting(&page);
         for part in [
             "simulated",
-            "0 of 1 predictions hold, on 1 set of profiles with 1 seed each",
+            "0 of 1 predictions hold",
             "a &lt; b",
             "because &lt;of&gt; that",
             "m &amp; n",

@@ -40,36 +40,25 @@ fn a_machine_that_cannot_be_simulated_is_refused_by_file_line_and_key() {
         ("no_voltage.toml", &no_voltage),
         ("misspelt.toml", &misspelt),
     ]);
-    let refused = |machine: &str| {
-        refused(
-            folder.path(),
-            &["run", "x.toml", "--platform", "sim", "--machine", machine],
-        )
-    };
-    assert_eq!(
-        refused("unsorted.toml"),
-        format!(
-            "unsorted.toml:{}: steps[3].mhz: steps are above 0 and ascending, none twice\n",
-            line_of(&unsorted, "{ mhz =  500")
-        )
-    );
-    assert_eq!(
-        refused("no_voltage.toml"),
-        format!(
-            "no_voltage.toml:{}: steps[11].volt: missing field `volt`\n",
-            line_of(&no_voltage, "{ mhz = 1300 }")
-        )
-    );
-    let error = refused("misspelt.toml");
-    let expected = format!(
-        "misspelt.toml:{}: memory.service-nanos: unknown field",
-        line_of(&misspelt, "service-nanos")
-    );
-    assert!(error.starts_with(&expected), "{error}");
-    assert_eq!(
-        refused("none.toml"),
-        "none.toml: no such file; name a machine file, such as machines/exynos5422-a15.toml\n"
-    );
+    let run = |machine: &str| format!("run x.toml --platform sim --machine {machine}");
+    let at = |file: &str, text: &str, part: &str, key: &str| format!("{file}:{}: {key}: ", line_of(text, part));
+    let files = ["unsorted.toml", "no_voltage.toml", "misspelt.toml", "none.toml"];
+    let starts = [
+        at(files[0], &unsorted, "{ mhz =  500", "steps[3].mhz"),
+        at(files[1], &no_voltage, "{ mhz = 1300 }", "steps[11].volt"),
+        at(files[2], &misspelt, "service-nanos", "memory.service-nanos"),
+        format!("{}: no such file", files[3]),
+    ];
+    let commands = files.map(run);
+    let cases: Vec<(&str, &str)> = commands
+        .iter()
+        .map(String::as_str)
+        .zip(starts.iter().map(String::as_str))
+        .collect();
+    let mut list = common::refusals(folder.path(), &cases);
+    let linux = [("run x.toml --machine m.toml", "--machine, ")];
+    list += &common::refusals(folder.path(), &linux);
+    insta::assert_snapshot!("machines", list);
 }
 
 #[test]
@@ -83,10 +72,8 @@ fn what_only_the_simulated_machine_has_is_refused_elsewhere() {
         ["--allocate", "exact"],
         ["--way-kib", "64"],
     ] {
-        assert_eq!(
-            refused(folder.path(), &[&["run", "x.toml"][..], &option].concat()),
-            "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim\n"
-        );
+        let error = refused(folder.path(), &[&["run", "x.toml"][..], &option].concat());
+        assert!(error.contains(option[0]) && error.contains("--platform sim"), "{error}");
     }
 }
 
@@ -108,7 +95,7 @@ fn a_wrong_option_of_the_simulated_machine_is_refused_with_a_hint() {
         ),
         (
             &["run", "x.toml", "--profile", "answer=p.csv", "--allocate", "luck"],
-            "no such policy; there are equal, vc2m-frugal, vc2m, static-best, static-fewest, dna, dadna, exact",
+            "no such policy; there are equal, ",
         ),
     ] {
         let error = refused(folder.path(), arguments);

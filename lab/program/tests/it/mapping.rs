@@ -21,48 +21,28 @@ fn complaint(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_machine_that_cannot_be_is_told_with_its_line() {
-    assert_eq!(
-        complaint("cores = 3 ", "cores = 0 "),
-        "x.toml:HERE: cores: must lie between 1 and 8\n"
-    );
-    assert_eq!(
-        complaint("top-watts = 1.0", "top-watts = -1"),
-        "x.toml:HERE: top-watts: must be above 0 and at most 1e12\n"
-    );
-    assert_eq!(
-        complaint("least-mhz = 100", "least-mhz = 400"),
-        "x.toml:9: top-mhz: must be above scaled-from-mhz, which must be above least-mhz, and at most 100000\n"
-    );
-    assert_eq!(
-        complaint("cores = 3 ", "cores = 2 "),
-        "cores: 2; the radio is mapped to up to 3 cores, so that it needs 3 or more\n"
-    );
-}
-
-#[test]
-fn one_machine_and_no_media() {
+fn bad_machines_and_options_are_refused() {
+    let mut list = String::new();
+    for (from, to, place) in [
+        ("cores = 3 ", "cores = 0 ", "x.toml:HERE: cores: "),
+        ("top-watts = 1.0", "top-watts = -1", "x.toml:HERE: top-watts: "),
+        ("least-mhz = 100", "least-mhz = 400", "x.toml:9: top-mhz: "),
+        ("cores = 3 ", "cores = 2 ", "cores: 2"),
+    ] {
+        let error = complaint(from, to);
+        assert!(error.starts_with(place), "{to}: {error}");
+        list += &format!("{}\n  => {error}", to.trim());
+    }
     let folder = tempfile::tempdir().expect("a folder");
-    let error = refused(folder.path(), &["experiment", "mig", "--machines", "a.toml,b.toml"]);
-    assert_eq!(error, "--machines: mig runs on one machine; leave out b.toml\n");
-    let error = refused(folder.path(), &["experiment", "chronos-scale", "--machines", "a.toml"]);
-    assert_eq!(
-        error,
-        "chronos-scale: queues are simulated, not a machine; leave out --machines\n"
-    );
-    let error = refused(folder.path(), &["experiment", "mig", "--film", "bd"]);
-    assert!(error.starts_with("mig: only dps and its parts play a film"), "{error}");
-    let error = refused(folder.path(), &["experiment", "mig-map", "--platform", "linux"]);
-    assert!(
-        error.starts_with("mig-cost, mig-daemons, mig-queues, mig-checkpoint are measured"),
-        "{error}"
-    );
-    let arguments = ["experiment", "mig-cost", "--platform", "linux", "--machines", "a.toml"];
-    let error = refused(folder.path(), &arguments);
-    assert!(
-        error.starts_with("mig-cost --platform linux measures this machine"),
-        "{error}"
-    );
+    let cases = [
+        ("experiment mig --machines a.toml,b.toml", "--machines: mig "),
+        ("experiment chronos-scale --machines a.toml", "chronos-scale: "),
+        ("experiment mig --film bd", "mig: "),
+        ("experiment mig-map --platform linux", "mig-cost, mig-daemons, "),
+        ("experiment mig-cost --platform linux --machines a.toml", "mig-cost "),
+    ];
+    list += &common::refusals(folder.path(), &cases);
+    insta::assert_snapshot!("mapping", list);
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn what_cannot_be_played_is_told() {
         (&["--rate", "-1"], "--rate"),
         (&["--when-full", "drop-late"], "a recording that is a file waits"),
         (&["--gains", "1,2", "--bands", "3"], "2 gains for 3 bands"),
-        (&["--slots", "0"], "needs 1"),
+        (&["--slots", "0"], "0 slots"),
         (&["--frame", "7"], "a multiple of 10"),
         (&["--mechanism", "magic"], "affinity, replica, announced"),
     ];
@@ -133,7 +133,7 @@ fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
         );
     }
     for (arguments, told) in [
-        (["upgrade", "band-1", "/bin/false"], "the new one was given up"),
+        (["upgrade", "band-1", "/bin/false"], "kept its process"),
         (["upgrade", "band-1", "/nowhere"], "/nowhere"),
         (["move", "sink", "0"], "is pinned"),
         (["move", "drum", "0"], "stages are: source, low-pass"),

@@ -5,7 +5,7 @@ use crate::common;
 
 use std::fs;
 
-use common::{folder_with, lab, refused, told};
+use common::{folder_with, lab, refusals, refused, told};
 
 /// One task with a profile beside the scenario, on a machine of four ways and four partitions.
 const SCENARIO: &str = "\
@@ -69,65 +69,49 @@ fn elsewhere_a_profile_is_reported_and_worked_around() {
     let folder = folder_with(&[("s/x.toml", SCENARIO)]);
     let (text, _) = told(lab(folder.path(), &["run", "s/x.toml", "--plain"]));
     assert!(
-        text.contains("refused    cache ways and bandwidth by the profiles of answer: nothing splits them here, so these tasks compute what `compute` says; add --platform sim to see what a split would do"),
+        text.contains("refused    cache ways and bandwidth by the profiles of answer"),
         "{text}"
     );
 }
 
-/// A profile that is wrong, by the line that every reader must say after the file's name.
+/// Wrong profiles, with the start of the answer after the file's name; every command must answer alike.
 fn wrong() -> Vec<(&'static str, String, &'static str)> {
     let rows = |rows: &str| format!("{MEASURED}{rows}");
     vec![
         (
             "gap",
             rows("1,1,0,1,100,5\n1,1,0,103,200,5\n"),
-            ":3: leaves a gap of 2 instructions before it, with 1 ways and 1 partitions; at most one is tolerated",
+            ":3: leaves a gap of 2 ",
         ),
         (
             "overlap",
             rows("1,1,0,1,100,5\n1,1,0,90,200,5\n"),
-            ":3: overlaps the span before it by 11 instructions, with 1 ways and 1 partitions; at most one is tolerated",
+            ":3: overlaps the span ",
         ),
         (
             "missing allocation",
             rows("1,1,0,1,100,5\n1,3,0,1,100,5\n"),
-            ": 14 of 16 allocations are missing, the first with 1 ways and 2 partitions; every one must be profiled",
+            ": 14 of 16 allocations ",
         ),
         (
             "more ways than the machine has",
             rows("1,1,0,1,100,5\n5,1,0,1,100,5\n"),
-            ":3: is for 5 ways and 1 partitions; the machine has 4 and 4: leave such rows out, or profile for this machine",
+            ":3: is for 5 ways ",
         ),
         (
             "fewer ways than the machine has",
             format!("{}0,0,10,5,3\n", WINDOWS.replace(",miss_w2", "")),
-            ": has misses for 1 ways; the machine has 4: profile again with --ways 4",
+            ": has misses for 1 ways",
         ),
         (
             "ends before it begins",
             rows("1,1,0,100,50,5\n"),
-            ":2: ends at instruction 50, before its start 100",
+            ":2: ends at instruction 50",
         ),
-        (
-            "ends at once",
-            MEASURED.into(),
-            ": has no rows under its first line; profile the program again",
-        ),
-        (
-            "never ends",
-            rows("1,1,0,1,100,0\n"),
-            ":2: instr_per_s is \"0\"; it must be instructions per second, a number of at least 0.001",
-        ),
-        (
-            "cut short",
-            rows("1,1,0,1,100\n"),
-            ":2: has 5 cells under 6 columns; is the file cut short here?",
-        ),
-        (
-            "no profile",
-            "a,b\n".into(),
-            ":1: is no profile: its first line is \"a,b\"; expected cache_ways,bandwidth_partitions,... (measured) or window_index,instr_start,... (by window, as `punctual profile` writes it)",
-        ),
+        ("ends at once", MEASURED.into(), ": has no rows "),
+        ("never ends", rows("1,1,0,1,100,0\n"), ":2: instr_per_s is \"0\""),
+        ("cut short", rows("1,1,0,1,100\n"), ":2: has 5 cells "),
+        ("no profile", "a,b\n".into(), ":1: is no profile"),
     ]
 }
 
@@ -136,17 +120,17 @@ fn every_command_refuses_a_wrong_profile_alike() {
     for (what, text, line) in wrong() {
         let folder = folder_with(&[("s/x.toml", SCENARIO), ("s/p.csv", &text), ("ours/p.csv", &text)]);
         let refused = |arguments: &[&str]| refused(folder.path(), arguments);
-        let show = ["profile", "s/p.csv", "--ways", "4", "--partitions", "4"];
-        assert_eq!(refused(&show), format!("s/p.csv{line}\n"), "{what}");
+        let shown = refused(&["profile", "s/p.csv", "--ways", "4", "--partitions", "4"]);
+        assert!(shown.starts_with(&format!("s/p.csv{line}")), "{what}: {shown}");
         assert_eq!(
             refused(&RUN),
-            format!("s/x.toml:13: task[0].profile: s/p.csv{line}\n"),
+            format!("s/x.toml:13: task[0].profile: {shown}"),
             "{what}"
         );
         let option = ["--profile", "answer=s/p.csv"];
         assert_eq!(
             refused(&[&RUN[..], &option].concat()),
-            format!("--profile answer=s/p.csv: task[0].profile: s/p.csv{line}\n"),
+            format!("--profile answer=s/p.csv: task[0].profile: {shown}"),
             "{what}"
         );
         // A folder of profiles is for the machine of the experiments, which has 20 of both.
@@ -206,43 +190,30 @@ fn what_is_missing_or_does_not_fit_is_told() {
         ("long.csv", &profile(4, 20)),
         ("narrow.csv", &profile(2, 1)),
     ]);
-    let refused_of = |scenario: &str, more: &[&str]| {
-        let run = ["run", scenario, "--platform", "sim"];
-        refused(folder.path(), &[&run[..], more].concat())
-    };
-    let refused = |more: &[&str]| refused_of("s/x.toml", more);
-    assert_eq!(
-        refused(&["--profile", "answer=none.csv"]),
-        "--profile answer=none.csv: task[0].profile: none.csv: cannot be read: entity not found; name a profile, such as data/profiles/fft.scaled.csv\n"
-    );
-    assert_eq!(
-        refused(&["--profile", "answer=a.csv", "--profile", "answer=b.csv"]),
-        "--profile answer=b.csv: the task has the profile a.csv already; give it one\n"
-    );
-    assert_eq!(
-        refused(&["--profile", "absent=s/p.csv"]),
-        "--profile absent=s/p.csv: task.absent.profile: no such task; there are answer, the first of them being task[0]\n"
-    );
-    assert_eq!(
-        refused(&["--profile", "answer=long.csv"]),
-        "s/x.toml: a goal out of reach: with all ways and the whole bandwidth, at full clock, one job of \"answer\" computes for 200.00 ms as its profile says, but the next one is released after 100.00 ms; give it a longer period, or the profile of a shorter program\n"
-    );
-    // Four cores need a way each.
-    let narrow = [
-        "--profile",
-        "answer=narrow.csv",
-        "--set",
-        "allocation.ways=2",
-        "--set",
-        "allocation.partitions=2",
+    let cases = [
+        (
+            "run s/x.toml --platform sim --profile answer=none.csv",
+            "--profile answer=none.csv: task[0].profile: none.csv: cannot be read",
+        ),
+        (
+            "run s/x.toml --platform sim --profile answer=a.csv --profile answer=b.csv",
+            "--profile answer=b.csv: ",
+        ),
+        (
+            "run s/x.toml --platform sim --profile absent=s/p.csv",
+            "--profile absent=s/p.csv: task.absent.profile: ",
+        ),
+        (
+            "run s/x.toml --platform sim --profile answer=long.csv",
+            "s/x.toml: a goal out of reach: ",
+        ),
+        // Four cores need a way each.
+        (
+            "run s/x.toml --platform sim --profile answer=narrow.csv --set allocation.ways=2 --set allocation.partitions=2",
+            "s/x.toml: allocation: 4 cores ",
+        ),
+        // 10 ms of every 100 ms, and of every 11 ms.
+        ("run s/two.toml --platform sim", "s/two.toml: a goal out of reach: "),
     ];
-    assert_eq!(
-        refused(&narrow),
-        "s/x.toml: allocation: 4 cores with at least 1 ways and 1 partitions each need more than the 2 ways and 2 partitions that there are: lower the least share, or use fewer cores\n"
-    );
-    // 10 ms of every 100 ms, and of every 11 ms.
-    assert_eq!(
-        refused_of("s/two.toml", &[]),
-        "s/two.toml: a goal out of reach: the real-time tasks together need 101 % of their core even with all ways, the whole bandwidth and the full clock; give them longer periods, or profiles of shorter programs\n"
-    );
+    insta::assert_snapshot!("profiles", refusals(folder.path(), &cases));
 }

@@ -119,10 +119,8 @@ mod tests {
             failings_of(|report| report.samples[200].fresh_share = 0.98),
             "98.0 % fresh"
         );
-        assert_eq!(
-            failings_of(|report| report.summary.updates.offered = 1_600_000),
-            "the feeder offered 97.0 % of the updates"
-        );
+        let few = failings_of(|report| report.summary.updates.offered = 1_600_000);
+        assert!(few.contains("97.0 %"), "{few}");
         // A run in which no job ended has a mean tardiness of 0.
         assert_eq!(
             failings_of(|report| report.samples.truncate(20)),

@@ -28,6 +28,18 @@ pub fn refused(folder: &Path, arguments: &[&str]) -> String {
     error
 }
 
+/// Commands and the program's answers, for a snapshot; each is refused with an answer that starts as given. Arguments
+/// hold no spaces.
+pub fn refusals(folder: &Path, cases: &[(&str, &str)]) -> String {
+    let answers = cases.iter().map(|(command, start)| {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        let answer = refused(folder, &arguments);
+        assert!(answer.starts_with(start), "{command}: {answer}");
+        format!("$ punctual-lab {command}\n{answer}")
+    });
+    answers.collect()
+}
+
 /// What a command printed, on standard output and standard error; it must have succeeded.
 pub fn told(output: Output) -> (String, String) {
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
