@@ -44,10 +44,10 @@ pub enum BesideError {
         why: std::io::Error,
     },
     /// The user interrupted the measurement; the machine was restored.
-    #[error("interrupted; the machine has been put back")]
+    #[error("interrupted; the machine has been restored")]
     Interrupted,
     /// Restoring the machine failed, so it is not as it was.
-    #[error("not put back: {0}")]
+    #[error("not restored: {0}")]
     NotPutBack(Refusal),
 }
 

@@ -22,7 +22,7 @@ pub enum SetError {
     Read(#[from] ReadError),
     /// Remarks that do not agree, in a file or in those of a set.
     #[error(
-        "{place}: says {key}: {found}, but {before} was said before: profiles of one set are of one machine and of one kind"
+        "{place}: {key} is {found}, and {before} in an earlier remark: profiles of one set are of one machine and kind"
     )]
     OtherFact {
         /// File, and line if one is at fault.
@@ -150,10 +150,6 @@ fn remark(line: &[u8]) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
 
-    fn error(text: &str) -> String {
-        Facts::read("x.csv", text.as_bytes()).expect_err("refused").to_string()
-    }
-
     #[test]
     fn other_remarks_are_passed_over_and_the_same_may_be_said_again() {
         let text = "a,b\n# by hand\n# window: 1000000\n# kind: counted\n1,2\n# kind: counted\r\n";
@@ -162,20 +158,20 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_where_it_stands() {
-        assert_eq!(
-            error("a,b\n# kind: guessed\n"),
-            "x.csv:2: kind is \"guessed\"; it must be modelled or counted"
-        );
-        for bytes in ["0", "-1", "2 MiB", ""] {
-            assert_eq!(
-                error(&format!("# way-bytes: {bytes}\n")),
-                format!("x.csv:1: way-bytes is \"{bytes}\"; it must be a whole number of bytes, at least 1")
-            );
+    fn wrong_remarks_are_refused_with_their_line() {
+        let mut list = String::new();
+        for (text, line) in [
+            ("a,b\n# kind: guessed\n", 2),
+            ("# way-bytes: 0\n", 1),
+            ("# way-bytes: -1\n", 1),
+            ("# way-bytes: 2 MiB\n", 1),
+            ("# way-bytes:\n", 1),
+            ("# way-bytes: 65536\n\n# way-bytes: 2097152\n", 3),
+        ] {
+            let error = Facts::read("x.csv", text.as_bytes()).expect_err(text).to_string();
+            assert!(error.starts_with(&format!("x.csv:{line}: ")), "{text}: {error}");
+            list += &format!("{text}  => {error}\n");
         }
-        assert_eq!(
-            error("# way-bytes: 65536\n\n# way-bytes: 2097152\n"),
-            "x.csv:3: says way-bytes: 2097152, but 65536 was said before: profiles of one set are of one machine and of one kind"
-        );
+        insta::assert_snapshot!("facts", list);
     }
 }

@@ -105,10 +105,7 @@ impl SetBuilder {
             (None, _) => self.untold.push(file.to_string()),
         }
         if facts.kind.is_none() {
-            let assumed = format!(
-                "{file}: does not say `# kind: ...`; by its rows taken for {}",
-                kind.name()
-            );
+            let assumed = format!("{file}: no `# kind: ...`; assumed: {}", kind.name());
             self.set.assumed.push(assumed);
         }
         let mut profile = compiled.profile;
@@ -130,7 +127,7 @@ impl SetBuilder {
         } = self;
         set.way_bytes = way_bytes.map_or(WAY_BYTES, |bytes| bytes as f64);
         let ways = size(set.way_bytes);
-        let assumed = |file| format!("{file}: does not say `# way-bytes: ...`; ways are taken for {ways}");
+        let assumed = |file| format!("{file}: no `# way-bytes: ...`; assumed: {ways}");
         set.assumed.extend(untold.into_iter().map(assumed));
         set
     }

@@ -35,7 +35,7 @@ fn claims_about_unknown_runs_are_refused_before_anything_runs() {
     let error = run(&[Part::Timeline], &Ground::paper(), &settings, &progress)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("no run has wait=25; there are 0, 100, 20"), "{error}");
+    assert!(error.contains("no run has wait=25"), "{error}");
 }
 
 #[test]

@@ -76,12 +76,7 @@ fn a_machine_of_two_cores_is_refused() {
         ..Mpsoc::paper()
     };
     let error = run(&[Part::Map], &machine, &settings(1), &|_| panic!("something ran")).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("cores: 2; the radio is mapped to up to 3 cores"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("cores: 2; "), "{error}");
 }
 
 /// The best of all mappings is never dearer than the best of the paper's three.

@@ -188,7 +188,7 @@ pub enum NeighboursError {
     #[error("{0}")]
     Nothing(String),
     /// The user interrupted the comparison.
-    #[error("interrupted; the machine has been put back")]
+    #[error("interrupted; the machine has been restored")]
     Interrupted,
 }
 

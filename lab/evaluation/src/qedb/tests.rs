@@ -34,10 +34,7 @@ fn claims_about_unknown_runs_are_refused_before_anything_runs() {
     let wrong = CLAIMS.replacen("workload=c90-d10", "workload=c90-d11", 1);
     let progress = |_: &str| panic!("something ran");
     let error = run(&[Part::Qod], &settings(&wrong), &progress).unwrap_err().to_string();
-    assert!(
-        error.contains("no run has workload=c90-d11; there are c10-d90, c30-d70"),
-        "{error}"
-    );
+    assert!(error.contains("no run has workload=c90-d11"), "{error}");
 }
 
 #[test]

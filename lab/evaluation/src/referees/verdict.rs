@@ -262,13 +262,11 @@ mod tests {
     fn a_tool_that_says_something_else_is_not_believed() {
         assert!(cyclictest("cyclictest: unknown option\n").unwrap_err().contains("Min"));
         assert!(oslat("").is_err() && rt_app("").is_err());
-        assert_eq!(
-            rt_app("0 1 2\n").unwrap_err(),
-            "line 1: no line before it names columns slack and wu_lat"
-        );
-        assert_eq!(
-            rt_app("#idx slack wu_lat\n 0 5 x\n").unwrap_err(),
-            "line 2: no slack or no wake-up latency in \" 0 5 x\""
+        assert!(rt_app("0 1 2\n").unwrap_err().starts_with("line 1: "));
+        assert!(
+            rt_app("#idx slack wu_lat\n 0 5 x\n")
+                .unwrap_err()
+                .starts_with("line 2: ")
         );
         assert!(rt_app("#idx slack wu_lat\n 0 -5 0\n").unwrap_err().contains("late"));
     }

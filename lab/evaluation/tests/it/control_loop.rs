@@ -67,10 +67,7 @@ fn a_refused_reservation_is_named_and_the_others_run() {
         panic!("{:?}", report.ways)
     };
     let refused = deadline.refused.as_ref().expect("planted");
-    assert!(
-        refused.contains("SCHED_DEADLINE with 5.00 ms in each 10.00 ms"),
-        "{refused}"
-    );
+    assert!(refused.contains("SCHED_DEADLINE"), "{refused}");
     assert_eq!(deadline.tally, JobCounts::default());
     assert!(
         deadline.interactive.work.is_empty(),
