@@ -98,9 +98,10 @@ fn along_of<'s>(report: &RadioReport, shown: &PageContent<'s>) -> Along<'s> {
 /// Remarks for the reader besides the verdict.
 fn why(report: &RadioReport) -> Option<String> {
     let same = report
+        .sound
         .audio_sha256_one_thread
         .as_ref()
-        .map(|one| *one == report.audio_sha256);
+        .map(|one| *one == report.sound.audio_sha256);
     let mut said = Vec::new();
     if same == Some(true) {
         said.push("The sound is that of one thread, to the last bit.".to_string());
@@ -305,12 +306,13 @@ fn figures(report: &RadioReport) -> Vec<Vec<String>> {
             "against the true sound",
             some(
                 report
+                    .sound
                     .correlation
-                    .zip(report.snr_db)
+                    .zip(report.sound.snr_db)
                     .map(|(correlation, snr)| format!("correlation {correlation:.5}, signal to noise {snr:.1} dB")),
             ),
         ),
-        ("fingerprint", report.audio_sha256.clone()),
+        ("fingerprint", report.sound.audio_sha256.clone()),
         (
             "refused",
             match report.refused.is_empty() {
@@ -346,6 +348,7 @@ mod tests {
 
     use super::super::report::Stage;
     use super::*;
+    use crate::radio::report::SoundReport;
     use punctual_cli::pipeline::history::GapCause;
     use punctual_report::fixture::check_nesting;
 
@@ -373,8 +376,11 @@ mod tests {
             blackout_us: Some(spans),
             cores: vec![0, 1],
             stages: stages.collect(),
-            audio_sha256: "ab".into(),
-            audio_sha256_one_thread: Some("ab".into()),
+            sound: SoundReport {
+                audio_sha256: "ab".into(),
+                audio_sha256_one_thread: Some("ab".into()),
+                ..SoundReport::default()
+            },
             ..RadioReport::default()
         }
     }

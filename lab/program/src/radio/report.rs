@@ -31,6 +31,16 @@ pub struct Stage {
     pub restarts: u64,
 }
 
+/// The sound that was made, compared with that of one thread and with the true one.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SoundReport {
+    pub audio_sha256: String,
+    /// SHA-256 of the sound of the same graph in one thread; `None` if the recording was a pipe.
+    pub audio_sha256_one_thread: Option<String>,
+    pub correlation: Option<f64>,
+    pub snr_db: Option<f64>,
+}
+
 /// Report of a run, as `--json` writes it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RadioReport {
@@ -66,11 +76,8 @@ pub struct RadioReport {
     pub queue_least: Option<u64>,
     pub cores: Vec<u32>,
     pub stages: Vec<Stage>,
-    pub audio_sha256: String,
-    /// SHA-256 of the sound of the same graph in one thread; `None` if the recording was a pipe.
-    pub audio_sha256_one_thread: Option<String>,
-    pub correlation: Option<f64>,
-    pub snr_db: Option<f64>,
+    #[serde(flatten)]
+    pub sound: SoundReport,
     pub refused: Vec<String>,
 }
 
@@ -131,10 +138,12 @@ impl RadioReport {
             queue_least: counts.queue_least,
             cores: heard.cores.iter().map(|core| core.0).collect(),
             stages: stages.collect(),
-            audio_sha256: delivered.fingerprint.digits(),
-            audio_sha256_one_thread: one_thread(plan, heard.offered)?,
-            correlation: quality.map(|it| it.correlation),
-            snr_db: quality.map(|it| it.snr_db),
+            sound: SoundReport {
+                audio_sha256: delivered.fingerprint.digits(),
+                audio_sha256_one_thread: one_thread(plan, heard.offered)?,
+                correlation: quality.map(|it| it.correlation),
+                snr_db: quality.map(|it| it.snr_db),
+            },
             refused: heard.refused.clone(),
         })
     }
@@ -142,8 +151,8 @@ impl RadioReport {
     /// The first fault found: lost, repeated or late frames, or a sound that differs from that of one thread.
     pub fn faults(&self) -> Option<String> {
         let late = self.frames_late > self.frames_excused;
-        let one = self.audio_sha256_one_thread.as_ref();
-        let differs = one.is_some_and(|one| *one != self.audio_sha256);
+        let one = self.sound.audio_sha256_one_thread.as_ref();
+        let differs = one.is_some_and(|one| *one != self.sound.audio_sha256);
         match () {
             () if self.frames_lost > 0 => Some(format!("{} frames lost", self.frames_lost)),
             () if self.frames_duplicated > 0 => Some(format!("{} frames twice", self.frames_duplicated)),
@@ -274,12 +283,14 @@ impl fmt::Display for RadioReport {
                 writeln!(f, "{what}: p50 {p50:.1} us, p99 {p99:.1} us, max {max:.1} us ({n})")?;
             }
         }
-        match &self.audio_sha256_one_thread {
-            Some(one) if *one == self.audio_sha256 => writeln!(f, "the sound is that of one thread, to the last bit")?,
+        match &self.sound.audio_sha256_one_thread {
+            Some(one) if *one == self.sound.audio_sha256 => {
+                writeln!(f, "the sound is that of one thread, to the last bit")?
+            }
             Some(_) => writeln!(f, "the sound DIFFERS from that of one thread")?,
             None => {}
         }
-        if let (Some(correlation), Some(snr)) = (self.correlation, self.snr_db) {
+        if let (Some(correlation), Some(snr)) = (self.sound.correlation, self.sound.snr_db) {
             writeln!(f, "against the true sound: correlation {correlation:.5}, {snr:.1} dB")?;
         }
         writeln!(

@@ -14,6 +14,7 @@ use punctual_pipelines::{Head, erase};
 use punctual_platform::KnobId;
 use punctual_platform::linux::probe::{self, GapProbe};
 use punctual_platform::linux::thread;
+use punctual_radio::sound::Sound;
 use punctual_radio::stages::Source;
 use punctual_radio::{SINK, SOURCE, Spectrum};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Time};
@@ -100,27 +101,12 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
 
     let begin = Instant::now();
     let feeding = feed(plan, &pipeline, &wires)?;
-    let player = pipeline.pinned(SINK).map_err(|why| failed(why.to_string()))?;
-    let (live, keeps, heard) = (plan.is_live(), plan.keeps(), Arc::clone(&wires));
     let played = Arc::new(AtomicBool::new(false));
     let ending = EndNotice {
         ended: Arc::clone(&played),
         asks: display.asks.clone(),
     };
-    let playing = std::thread::spawn(move || {
-        let _ending = ending;
-        set_up();
-        let (wires, probes) = (&*heard, probes.as_slice());
-        Player {
-            sink: player,
-            wires,
-            probes,
-            live,
-            keeps,
-            due: None,
-        }
-        .play(sound)
-    });
+    let playing = start_player(plan, &pipeline, &wires, probes, sound, ending)?;
     let (mut execution, mut observer) = (Execution::new(&plan.orders, supervisor), Observer::default());
     let (mut frames, mut bands) = (0, Spectrum::new(BANDS));
     let mut seen = plan.records.then(|| RadioFigures::new(&cores));
@@ -136,10 +122,8 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
         if display.live && observer.last().elapsed() >= FRAME {
             planted_panic("run");
             let (shown, seconds) = observer.look(supervisor, &execution.meddler);
-            let counts = wires.counts();
-            let played = counts
-                .frames
-                .saturating_sub(std::mem::replace(&mut frames, counts.frames));
+            let all = wires.counts().frames;
+            let played = all.saturating_sub(std::mem::replace(&mut frames, all));
             let spectrum = measured_bands(&mut bands, &wires);
             display.show(ViewContent {
                 side: Some(SidePanel {
@@ -167,11 +151,8 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
     let measured = supervisor.measure().stages;
     let policy_moves = supervisor.coordinator().map_or(0, |coordinator| coordinator.moves);
     let hand = hand.and_then(Result::ok);
-    refused.extend(
-        hand.as_ref()
-            .and_then(ClockHand::refused)
-            .map(|refusal| refusal.to_string()),
-    );
+    let refusal = hand.as_ref().and_then(ClockHand::refused);
+    refused.extend(refusal.map(|refusal| refusal.to_string()));
     let clocks = hand.as_ref().map(ClockHand::set).unwrap_or_default();
     // If a stage cannot continue, the source's thread ends, too.
     let in_order = wires.stop.swap(true, Ordering::AcqRel);
@@ -202,6 +183,32 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
         delivered,
         refused,
     })
+}
+
+/// Starts the sink's thread; `ending` reports its end.
+fn start_player(
+    plan: &RadioPlan,
+    pipeline: &Pipeline,
+    wires: &Arc<Wires>,
+    probes: Vec<GapProbe>,
+    sound: Option<Sound>,
+    ending: EndNotice,
+) -> Result<JoinHandle<Result<DeliveredFrames, Failure>>, Failure> {
+    let sink = pipeline.pinned(SINK).map_err(|why| Failure::input([why.to_string()]))?;
+    let (live, keeps, wires) = (plan.is_live(), plan.keeps(), Arc::clone(wires));
+    Ok(std::thread::spawn(move || {
+        let _ending = ending;
+        set_up();
+        let player = Player {
+            sink,
+            wires: &wires,
+            probes: &probes,
+            live,
+            keeps,
+            due: None,
+        };
+        player.play(sound)
+    }))
 }
 
 fn measured_bands(bands: &mut Spectrum, wires: &Wires) -> Vec<f32> {
