@@ -2,8 +2,7 @@
 
 use punctual_platform::MeterId;
 use punctual_scenario::{Failing, Fault};
-
-use crate::scenario::parse_time;
+use punctual_toml::parse_time;
 
 const FORM: &str = "write KIND:METER@FROM..UNTIL[=VALUE], such as stuck:clock@10s..20s, late:response@10s..20s=500ms or \
                     lose:clock@10s..20s=0.3";

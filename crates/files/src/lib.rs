@@ -1,5 +1,5 @@
-//! What does a TOML file say, and where is it wrong? Scenarios, the files that they name, and values of the command
-//! line in the same forms.
+//! What does each kind of file say? Scenarios, the files that they name, and values of the command line in the same
+//! forms.
 
 pub mod bounded;
 pub mod builtin;
@@ -9,3 +9,5 @@ pub mod profiles;
 pub mod scenario;
 pub mod size;
 pub mod trace;
+
+pub use punctual_toml as toml;

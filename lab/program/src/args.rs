@@ -12,7 +12,7 @@ use punctual_cli::args::{
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
 use punctual_evaluation::{dna, dps};
-use punctual_files::scenario::{Override, parse_time};
+use punctual_files::toml::{Override, parse_time};
 use punctual_pipelines::WhenFull;
 use punctual_pipelines::linux::Mechanism;
 use punctual_units::{CoreId, Nanos};

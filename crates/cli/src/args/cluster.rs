@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use punctual_files::scenario::parse_time;
+use punctual_files::toml::parse_time;
 use punctual_units::Nanos;
 
 use super::json_file;

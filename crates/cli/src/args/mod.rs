@@ -17,8 +17,8 @@ use punctual_store::engine::Durability;
 use punctual_units::Nanos;
 use punctual_workload::ControllerKind;
 
-use punctual_files::fault;
-use punctual_files::scenario::{Override, WAY_KIB_MAX, parse_policy, parse_time};
+use punctual_files::toml::{Override, parse_time};
+use punctual_files::{fault, scenario};
 
 pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, Process, ServerAddress};
 pub use profile::{Profile, Show, Smooth, Trace};
@@ -399,11 +399,11 @@ pub struct SimulationOptions {
     pub profile: Vec<(String, String)>,
     /// Policy that splits cache ways and bandwidth among tasks with profiles, in place of the scenario's
     /// allocation.policy
-    #[arg(long, value_name = "POLICY", value_parser = parse_policy)]
+    #[arg(long, value_name = "POLICY", value_parser = scenario::parse_policy)]
     pub allocate: Option<Policy>,
     /// Size of a cache way in KiB, 0 to 1048576, in place of the scenario's allocation.way_kib: a core that gains a way
     /// fills it first, at 72 MB/s per bandwidth partition; 0: gained ways are full at once
-    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(0..=i64::from(WAY_KIB_MAX)))]
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(0..=i64::from(scenario::WAY_KIB_MAX)))]
     pub way_kib: Option<u32>,
 }
 

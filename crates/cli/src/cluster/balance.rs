@@ -31,7 +31,7 @@ use crate::commands::print;
 use crate::serve::file::{self, TlsPaths};
 use crate::serve::raise_descriptors;
 use punctual_files::failure::Failure;
-use punctual_files::scenario::{Section, read_document};
+use punctual_files::toml::{Section, read_document};
 
 /// Settings of a balancer, from its arguments or its file.
 #[derive(Clone, Debug)]

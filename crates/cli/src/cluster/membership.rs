@@ -9,7 +9,7 @@ use punctual_federation::ids::{FederationId, NodeId};
 use punctual_units::Nanos;
 
 use crate::serve::file::{TlsPaths, tls, within};
-use punctual_files::scenario::Section;
+use punctual_files::toml::Section;
 
 /// Most nodes of a federation: each has a connection to every other.
 const NODES_MAX: usize = 64;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::print;
 use crate::args::{Pipeline, PipelineCommand, mapping_policy};
 use punctual_files::failure::Failure;
-use punctual_files::scenario::parse_time;
+use punctual_files::toml::parse_time;
 use punctual_report::output::OutputFile;
 use punctual_report::terminal::say;
 

@@ -14,7 +14,7 @@ use super::tasks::file::{self as tasks, TasksFile};
 use crate::args::cluster::of_this_machine;
 use crate::cluster::membership::{self, LogAddress, Membership};
 use punctual_files::failure::Failure;
-use punctual_files::scenario::{Section, read_document};
+use punctual_files::toml::{Section, read_document};
 
 /// Settings of a node, from its file.
 #[derive(Clone, Debug)]

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use punctual_allocation::{Grid, Policy};
 use punctual_scenario::Changes;
+use punctual_toml::Section;
 use punctual_workload::TaskSpec;
-
-use super::section::Section;
 
 /// Most cache ways, and most bandwidth partitions: the limits of a profile.
 const PARTS_MAX: u8 = 64;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use punctual_platform::Neighbours;
 use punctual_scenario::stages::{AddedKinds, StagesSpec};
+use punctual_toml::Section;
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{
     Active, Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Goal, ObjectSet, Pace,
@@ -13,7 +14,6 @@ use punctual_workload::{
 };
 
 use super::allocation::{Allocation, allocation};
-use super::section::Section;
 use super::stages::{alone, stages};
 
 const CONTROLLERS: [(&str, ControllerKind); 4] = [

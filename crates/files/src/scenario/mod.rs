@@ -1,18 +1,12 @@
 //! Scenario files: from TOML and overrides to a checked [`Scenario`], or to all problems at once.
 //!
-//! The document becomes a tree that knows where each value was written (`tree`), overrides are inserted (`set`),
-//! the tree is read key by key (`section`, `build`), and the scenario checks itself. Problems of all steps have one
-//! form: `scenarios/x.toml:12: task[0].period: what is wrong; what to do`.
+//! Overrides are inserted into the document (`set`), the document is read key by key (`build`), and the scenario checks
+//! itself. Problems of all steps have one form: `scenarios/x.toml:12: task[0].period: what is wrong; what to do`.
 
 mod allocation;
 mod build;
-mod nearest;
-mod report;
-mod section;
 mod set;
 mod stages;
-mod time;
-mod tree;
 
 use std::io::Write;
 use std::os::fd::IntoRawFd;
@@ -21,17 +15,14 @@ use std::path::{Path, PathBuf};
 use punctual_pipelines::linux::told;
 use punctual_platform::Neighbours;
 use punctual_scenario::stages::{AddedKinds, StagePlan, StagesSpec};
+use punctual_toml::tree::{Entries, Origin};
+use punctual_toml::{Override, ProblemList, Section, origin_of, place};
 use punctual_workload::{Problem, Scenario, TaskSpec};
 
 pub use allocation::{Allocation, ProfileFile, WAY_KIB_MAX, parse_policy};
 pub use build::MovieFile;
-pub use set::Override;
-pub use time::parse_time;
 
 use build::draft;
-use report::{ProblemList, origin_of, place};
-pub use section::Section;
-use tree::{Entries, Origin, Toml};
 
 use crate::builtin;
 use crate::failure::Failure;
@@ -156,28 +147,6 @@ fn kept() -> Option<PathBuf> {
     told().filter(|tag| tag.starts_with(KEPT)).map(PathBuf::from)
 }
 
-/// Reads a document other than a scenario with `read`; the error has one line per problem, with its place in `shown`.
-pub fn read_document<T>(
-    text: &str,
-    shown: &str,
-    read: impl FnOnce(&mut Section<'_, '_>) -> T,
-) -> Result<T, Vec<String>> {
-    let mut report = ProblemList::default();
-    let node = tree::parse(text).map_err(|errors| {
-        let mut report = ProblemList::default();
-        errors.iter().for_each(|error| report.syntax(error.line, &error.what));
-        report.lines(shown, &[])
-    })?;
-    let Toml::Table(document) = node.value else {
-        unreachable!("a document is a table");
-    };
-    let mut top = Section::top(&document, &mut report);
-    let value = read(&mut top);
-    top.finish();
-    let lines = report.lines(shown, &[]);
-    if lines.is_empty() { Ok(value) } else { Err(lines) }
-}
-
 fn read(path: &Path) -> Result<String, Failure> {
     crate::bounded::text(path).map_err(|error| {
         let what = match error.kind() {
@@ -202,15 +171,8 @@ fn check(
     kinds: AddedKinds<'_>,
 ) -> Result<(build::Draft, Vec<ProfileFile>, Entries), Vec<String>> {
     let mut report = ProblemList::default();
-    let mut document = match tree::parse(text) {
-        Ok(node) => match node.value {
-            Toml::Table(entries) => entries,
-            _ => Default::default(),
-        },
-        Err(errors) => {
-            errors.iter().for_each(|error| report.syntax(error.line, &error.what));
-            return Err(report.lines(shown, overrides));
-        }
+    let Some(mut document) = report.document(text) else {
+        return Err(report.lines(shown, overrides));
     };
     set::apply(&mut document, overrides, &mut report);
     let mut draft = draft(Section::top(&document, &mut report), name, kinds);

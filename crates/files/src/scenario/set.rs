@@ -3,8 +3,8 @@
 //! A key is spelt as in the scenario file, its parts joined by dots. Tasks, stages and edges are addressed by their
 //! index, as in `task[0]`; tasks and stages also by their name, as in `task.analysis`.
 
-use super::report::ProblemList;
-use super::tree::{self, Entries, Origin, Toml, TreeNode};
+use punctual_toml::tree::{self, Entries, Origin, Toml, TreeNode};
+use punctual_toml::{Override, ProblemList};
 
 /// Keys that an override of another key removes, because they say the same in another way: `--set trace.replicas=4`
 /// works where the file has `utilisation`. Each entry: table, key, keys to remove.
@@ -22,44 +22,6 @@ const REPLACES: [(&str, &str, &[&str]); 12] = [
     ("trace", "dir", &["sensors", "period"]),
     ("trace", "sensors", &["dir"]),
 ];
-
-/// A value from the command line that replaces the scenario file's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Override {
-    /// The option as typed, e.g. `--set goal.tardiness=0.9`.
-    pub written: String,
-    /// The key, e.g. `goal.tardiness`.
-    pub key: String,
-    /// The value, in TOML or as plain text.
-    pub value: String,
-}
-
-impl Override {
-    /// Override from a dedicated option, such as `--duration 10s`.
-    pub fn of_option(option: &str, key: &str, value: &str) -> Override {
-        Override {
-            written: format!("{option} {value}"),
-            key: key.into(),
-            value: value.into(),
-        }
-    }
-
-    /// Parses the argument of `--set`.
-    pub fn parse(argument: &str) -> Result<Override, String> {
-        let (key, value) = argument
-            .split_once('=')
-            .ok_or("write key=value, such as goal.tardiness=0.9")?;
-        let key = key.trim();
-        if key.is_empty() {
-            return Err("the key is missing: write key=value, such as goal.tardiness=0.9".into());
-        }
-        Ok(Override {
-            written: format!("--set {argument}"),
-            key: key.into(),
-            value: value.trim().into(),
-        })
-    }
-}
 
 /// Applies `overrides` to the document, in order; reports those that cannot be placed.
 pub fn apply(document: &mut Entries, overrides: &[Override], report: &mut ProblemList) {

@@ -6,10 +6,10 @@ use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::{EdgeSpec, WhenFull};
 use punctual_platform::CoreChoice;
 use punctual_scenario::stages::{self, AddedKinds, Body, EdgeNeeds, StageNeeds, StagesSpec};
+use punctual_toml::Section;
 use punctual_units::CoreId;
 
 use super::build::task_goal;
-use super::section::Section;
 
 /// Default capacity of an edge in frames: the paper's.
 const SLOTS: u32 = 14;

@@ -122,6 +122,7 @@ fn plan(loaded: &Loaded, asked: &Play, repetitions: u32) -> Result<MoviePlan, Fa
 mod tests {
     use super::*;
     use punctual_evaluation::dps::Film;
+    use punctual_files::toml::Override;
 
     fn shipped(set: &[&str]) -> Result<MoviePlan, Failure> {
         played(set, &Play::default())
@@ -129,10 +130,7 @@ mod tests {
 
     fn played(set: &[&str], asked: &Play) -> Result<MoviePlan, Failure> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(SHIPPED);
-        let set: Vec<_> = set
-            .iter()
-            .map(|text| scenario::Override::parse(text).unwrap())
-            .collect();
+        let set: Vec<_> = set.iter().map(|text| Override::parse(text).unwrap()).collect();
         plan(&scenario::load(Some(&path), &set)?, asked, 5)
     }
 

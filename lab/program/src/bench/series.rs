@@ -14,7 +14,8 @@ use signal_hook::flag;
 use punctual_cli::args::Change;
 use punctual_cli::commands::failures;
 use punctual_files::failure::Failure;
-use punctual_files::scenario::{Loaded, Override};
+use punctual_files::scenario::Loaded;
+use punctual_files::toml::Override;
 
 /// Exit code that a shell reports for a program ended by Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;

@@ -7,7 +7,7 @@ use punctual_units::Nanos;
 use serde_json::{Value, json};
 
 use punctual_files::failure::Failure;
-use punctual_files::scenario::{Section, read_document};
+use punctual_files::toml::{Section, read_document};
 
 /// Reads a file; missing keys keep their defaults.
 ///

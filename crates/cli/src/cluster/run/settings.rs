@@ -7,7 +7,7 @@ use punctual_units::Nanos;
 use crate::args::ClusterRun;
 use crate::cluster::membership::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
 use punctual_files::failure::Failure;
-use punctual_files::scenario::{Section, read_document};
+use punctual_files::toml::{Section, read_document};
 
 /// Most nodes of a cluster on one machine.
 const NODES_MAX: u32 = 16;

@@ -18,6 +18,7 @@ use punctual_cli::args::Controller;
 use punctual_cli::commands::{failures, print, run};
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
+use punctual_files::toml::Override;
 use punctual_report::output::OutputFile;
 use table::{ControllerRun, Row};
 
@@ -123,15 +124,11 @@ fn is_controlled(kinds: &[ControllerKind]) -> bool {
 
 /// The scenario under each controller, loaded as by `run --controller`: settings that the file leaves open, such as the
 /// pace, follow the controller.
-fn columns(arguments: &Controllers, plain: &[scenario::Override]) -> Result<Vec<Loaded>, Failure> {
+fn columns(arguments: &Controllers, plain: &[Override]) -> Result<Vec<Loaded>, Failure> {
     let under = |controller: &Controller| {
         let name = controller.kind().name();
         let mut overrides = plain.to_vec();
-        overrides.push(scenario::Override::of_option(
-            "--controllers",
-            "control.controller",
-            name,
-        ));
+        overrides.push(Override::of_option("--controllers", "control.controller", name));
         scenario::load(arguments.scenario.as_deref(), &overrides)
     };
     arguments.controllers.iter().map(under).collect()
@@ -141,11 +138,7 @@ fn columns(arguments: &Controllers, plain: &[scenario::Override]) -> Result<Vec<
 fn learn(arguments: &Controllers, interrupt: &Interrupt) -> Result<ModelDocument, Failure> {
     let mut overrides = arguments.change.overrides(Some(Controller::Mimo));
     let duration = &arguments.identify_duration;
-    overrides.push(scenario::Override::of_option(
-        "--identify-duration",
-        "duration",
-        duration,
-    ));
+    overrides.push(Override::of_option("--identify-duration", "duration", duration));
     let loaded = scenario::load(arguments.scenario.as_deref(), &overrides)?;
     let request = RunRequest {
         store_path: None,

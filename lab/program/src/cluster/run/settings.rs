@@ -6,7 +6,7 @@ use punctual_units::Nanos;
 
 use crate::args::{ClusterTrial, LogKind};
 use punctual_files::failure::Failure;
-use punctual_files::scenario::Section;
+use punctual_files::toml::Section;
 
 /// Most requests a second: as many as the process of the load can send.
 pub const RATE_MAX: f64 = 50_000.0;

@@ -31,7 +31,7 @@ pub struct TreeNode {
 /// Entries of a table by key.
 pub type Entries = BTreeMap<String, TreeNode>;
 
-/// Values of TOML, as far as scenarios use them.
+/// Values of TOML, as far as files use them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Toml {
     Text(String),
@@ -40,7 +40,7 @@ pub enum Toml {
     Flag(bool),
     List(Vec<TreeNode>),
     Table(Entries),
-    /// A value of a type that no scenario accepts, described in words.
+    /// A value of a type that no file accepts, described in words.
     Foreign(&'static str),
 }
 

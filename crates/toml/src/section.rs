@@ -1,4 +1,4 @@
-//! Reads one table of a scenario, key by key, and records every problem.
+//! Reads one table of a document, key by key, and records every problem.
 //!
 //! Not serde: its first error ends the reading, and it does not know whether a value came from the file or from the
 //! command line. Every reader returns a placeholder after a problem, so that the rest can be read; the caller must
@@ -7,9 +7,9 @@
 use punctual_platform::CoreChoice;
 use punctual_units::{CoreId, Nanos, Share};
 
-use super::report::ProblemList;
-use super::time::parse_time;
-use super::tree::{Entries, Origin, Toml, TreeNode};
+use crate::report::ProblemList;
+use crate::time::parse_time;
+use crate::tree::{Entries, Origin, Toml, TreeNode};
 
 /// More cores than any machine that Linux is built for; limits the size of ranges.
 const CORES_MAX: u32 = 8_192;
@@ -54,10 +54,8 @@ impl<'r, 't> Section<'r, 't> {
                 .map(|(i, item)| self.inner(Some(item), &format!("{path}[{i}]"), &mut read))
                 .collect(),
             other => {
-                let what = format!(
-                    "expected a list of tables, each under [[{key}]], found {}",
-                    other.describe()
-                );
+                let found = other.describe();
+                let what = format!("expected a list of tables, each under [[{key}]], found {found}");
                 self.report.problem(node.origin, &path, what);
                 Vec::new()
             }

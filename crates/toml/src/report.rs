@@ -1,10 +1,10 @@
-//! Problems of a scenario, collected so that the user sees all at once.
+//! Problems of a file, collected so that the user sees all at once.
 
-use super::nearest::nearest;
-use super::set::Override;
-use super::tree::{Entries, Origin, Toml};
+use crate::nearest::nearest;
+use crate::overrides::Override;
+use crate::tree::{self, Entries, NotToml, Origin, Toml};
 
-/// Problems and known keys, collected while a scenario is read.
+/// Problems and known keys, collected while a file is read.
 #[derive(Debug, Default)]
 pub struct ProblemList {
     problems: Vec<(Origin, String)>,
@@ -19,9 +19,16 @@ impl ProblemList {
         self.problems.push((origin, format!("{key}: {}", what.as_ref())));
     }
 
-    /// Records a syntax error of the document at this line.
-    pub fn syntax(&mut self, line: usize, what: &str) {
-        self.problems.push((Origin::Line(line), format!("not TOML: {what}")));
+    /// Parses a document; `None` after syntax errors, which are recorded.
+    pub fn document(&mut self, text: &str) -> Option<Entries> {
+        let errors = match tree::parse(text).map(|node| node.value) {
+            Ok(Toml::Table(document)) => return Some(document),
+            Ok(_) => Vec::new(),
+            Err(errors) => errors,
+        };
+        let problem = |error: NotToml| (Origin::Line(error.line), format!("not TOML: {}", error.what));
+        self.problems.extend(errors.into_iter().map(problem));
+        None
     }
 
     /// Records a key that no reader asked for.
@@ -35,7 +42,6 @@ impl ProblemList {
     }
 
     /// Keys that the reader asked for.
-    #[cfg(test)]
     pub fn known_keys(&self) -> &[String] {
         &self.known
     }
