@@ -1,21 +1,18 @@
 //! Files of nodes: read and checked, or refused with one line for each problem; no password is repeated.
-//!
-//! The crate that includes this file has the command's module `serve` at its root.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use punctual_files::failure::Failure;
-
-use crate::serve::file;
+use punctual_files::server;
 
 /// A case is a file.
 pub fn check(case: &[u8]) -> &'static str {
     let mut made = tempfile::tempfile_in("/dev/shm").expect("a file in memory");
     made.write_all(case).expect("room in memory");
     let path = format!("/proc/self/fd/{}", made.as_raw_fd());
-    match file::load(Path::new(&path)) {
+    match server::load(Path::new(&path)) {
         Ok(node) => {
             assert!((1..=64).contains(&node.options.threads) && node.options.queue_max >= 1);
             assert!(node.users.iter().all(|user| !user.name.is_empty()));

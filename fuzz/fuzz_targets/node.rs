@@ -1,8 +1,7 @@
-//! `checks/node.rs`, with the modules of the command that read files of nodes.
+//! `checks/node.rs` on any bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use punctual_cli::serve;
 
 #[path = "../checks/node.rs"]
 mod check;

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use punctual_files::balancer::LISTEN;
+use punctual_files::server::of_this_machine;
 use punctual_files::toml::parse_time;
 use punctual_units::Nanos;
 
 use super::json_file;
-
-/// Default address to listen on.
-pub const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7400);
 
 /// Commands of `punctual cluster`.
 #[derive(Debug, Subcommand)]
@@ -193,11 +192,4 @@ impl FromStr for ServerAddress {
             Err(error) => Err(format!("expected HOST:PORT: {error}")),
         }
     }
-}
-
-/// Parses an address that no other machine can reach.
-pub fn of_this_machine(text: &str) -> Result<SocketAddr, String> {
-    let address = text.parse::<SocketAddr>().ok();
-    let address = address.filter(|address| address.ip().is_loopback());
-    address.ok_or_else(|| "expected an address of this machine alone, such as \"127.0.0.1:9121\"".into())
 }

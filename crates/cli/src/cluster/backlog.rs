@@ -8,8 +8,8 @@ use punctual_loop::backlog::BacklogLog;
 use punctual_node::bound::{DelayTarget, Outcome};
 use serde::{Deserialize, Serialize};
 
-use super::membership::BacklogFile;
 use punctual_files::failure::Failure;
+use punctual_files::node::BacklogFile;
 use punctual_report::output::OutputFile;
 
 /// Value of `kind` in a model's file.

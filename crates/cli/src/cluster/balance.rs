@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -17,74 +15,29 @@ use punctual_node::seen::{TimedNotice, What};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
 use punctual_server::metrics::Page;
-use punctual_server::users::User;
 use punctual_units::Clock;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::member::{self, CERTIFICATES_EVERY, LOOK_EVERY, find_peers};
-use super::membership;
 use super::node::NodeLine;
 use crate::args::ClusterBalance;
-use crate::args::cluster::LISTEN;
 use crate::commands::print;
-use crate::serve::file::{self, TlsPaths};
 use crate::serve::raise_descriptors;
+use punctual_files::balancer::{self, BalancerFile};
 use punctual_files::failure::Failure;
-use punctual_files::toml::{Section, read_document};
 
-/// Settings of a balancer, from its arguments or its file.
-#[derive(Clone, Debug)]
-struct BalancerSettings {
-    listen: SocketAddr,
-    /// Address of the metrics for Prometheus.
-    metrics: Option<SocketAddr>,
-    /// Addresses on which nodes listen for each other, as host and port.
-    nodes: Vec<String>,
-    users: Vec<User>,
-    /// Certificate to present to clients.
-    tls: Option<TlsPaths>,
-    /// Certificate to present to nodes, and the authority of theirs in [`TlsPaths::clients`].
-    of_nodes: Option<TlsPaths>,
-}
-
-fn settings(arguments: &ClusterBalance) -> Result<BalancerSettings, Failure> {
+/// Settings of the arguments, or of their file.
+fn settings(arguments: &ClusterBalance) -> Result<BalancerFile, Failure> {
     let Some(file) = &arguments.file else {
-        return Ok(BalancerSettings {
+        return Ok(BalancerFile {
             listen: arguments.listen,
             metrics: arguments.metrics,
             nodes: arguments.nodes.iter().map(ToString::to_string).collect(),
-            users: Vec::new(),
-            tls: None,
-            of_nodes: None,
+            ..BalancerFile::default()
         });
     };
-    let shown = file.display();
-    let text = punctual_files::bounded::text(file)
-        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name the file of a balancer")]))?;
-    let mut settings = read_document(&text, &shown.to_string(), read).map_err(Failure::input)?;
-    let folder = file.parent().unwrap_or(Path::new(""));
-    for tls in [&mut settings.tls, &mut settings.of_nodes].into_iter().flatten() {
-        tls.lie_in(folder);
-    }
-    Ok(settings)
-}
-
-/// Reads the keys that a balancer shares with a node's file, in the same sections.
-fn read(top: &mut Section<'_, '_>) -> BalancerSettings {
-    let tls = top.has("tls").then(|| top.table("tls", file::tls));
-    let (nodes, of_nodes) = top.table("federation", |section| {
-        (membership::nodes(section), membership::of_nodes(section))
-    });
-    let (listen, metrics) = top.table("server", |section| (file::listen(section), file::metrics(section)));
-    BalancerSettings {
-        listen: listen.unwrap_or(LISTEN),
-        metrics,
-        nodes,
-        users: file::users(top),
-        tls,
-        of_nodes,
-    }
+    balancer::load(file)
 }
 
 /// Carries out `punctual cluster balance`.

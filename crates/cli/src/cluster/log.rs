@@ -20,9 +20,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag::register;
 
 use super::etcd;
-use super::membership::number_of;
 use crate::commands::print;
 use punctual_files::failure::Failure;
+use punctual_files::node::number_of;
 
 /// Interval between looks for the end signal.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -30,14 +30,14 @@ use tempfile::TempDir;
 
 use super::backlog::Turns;
 use super::etcd::log_in_etcd;
-use super::membership::{LogAddress, Membership};
 use super::node::{EXECUTORS, open, temporal};
 use crate::commands::print;
 use crate::commands::replay::LogFile;
-use crate::serve::file::{NodeFile, TlsPaths};
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
 use crate::serve::{password, raise_descriptors};
 use punctual_files::failure::Failure;
+use punctual_files::node::{LogAddress, Membership};
+use punctual_files::server::{NodeFile, TlsPaths};
 use punctual_report::output::OutputFile;
 
 /// Capacity of the queue of lines to print; lines beyond it are dropped.

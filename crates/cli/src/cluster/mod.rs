@@ -11,7 +11,6 @@ pub mod etcd;
 pub mod etcd;
 mod log;
 pub mod member;
-pub mod membership;
 pub mod node;
 pub mod run;
 pub mod watch;

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use punctual_server::tls::{Tls, TlsFiles};
 
-use super::file::TlsPaths;
 use crate::commands::print;
 use punctual_files::failure::Failure;
+use punctual_files::server::TlsPaths;
 
 /// Reads the files that a node's file names.
 pub fn load(paths: &TlsPaths) -> Result<Arc<Tls>, Failure> {

@@ -2,7 +2,6 @@
 
 #[cfg(feature = "tls")]
 pub mod certificates;
-pub mod file;
 pub mod password;
 pub mod tasks;
 
@@ -10,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use file::NodeFile;
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
@@ -32,6 +30,7 @@ use crate::cluster::member;
 use crate::commands::print;
 use crate::commands::replay::LogFile;
 use punctual_files::failure::Failure;
+use punctual_files::server::{self, NodeFile};
 use punctual_report::output::OutputFile;
 
 /// Descriptors that are not connections: those of the store and the event loop.
@@ -48,7 +47,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         return password::hash(*rounds);
     }
     let mut node = match &arguments.file {
-        Some(file) => file::load(file)?,
+        Some(file) => server::load(file)?,
         None => NodeFile::default(),
     };
     node.listen = arguments.listen.unwrap_or(node.listen);

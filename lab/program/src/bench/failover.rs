@@ -10,9 +10,9 @@ use serde::Serialize;
 use crate::args::Failover;
 use crate::args::{Fault, LogKind};
 use crate::cluster::run::{Disagreements, Outage, TrialSettings, federation};
-use punctual_cli::cluster::run::LocalSettings;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
+use punctual_files::local::LocalSettings;
 use punctual_report::output::OutputFile;
 
 /// Least time from one fault to the next: the process is back after one second, and has caught up.

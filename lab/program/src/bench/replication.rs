@@ -13,9 +13,10 @@ use punctual_server::resp::{Bounds, Reply, Resp, Writer};
 use serde::Serialize;
 
 use crate::args::Replication;
-use punctual_cli::cluster::run::{LocalCluster, LocalSettings};
+use punctual_cli::cluster::run::LocalCluster;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
+use punctual_files::local::LocalSettings;
 use punctual_report::output::OutputFile;
 use punctual_report::summary::count;
 

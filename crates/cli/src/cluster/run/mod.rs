@@ -20,12 +20,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use self::processes::Processes;
-pub use self::settings::LocalSettings;
 use super::node::FOLDER_PREFIX;
 use super::watch::{self, Watching};
 use crate::args::ClusterRun;
 use crate::commands::print;
 use punctual_files::failure::Failure;
+use punctual_files::local::LocalSettings;
 use punctual_report::output::{OutputFile, apart};
 use punctual_report::terminal::Live;
 
@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Carries out `punctual cluster run`; `command` is the command line as typed.
 pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
-    let settings = LocalSettings::of(arguments)?;
+    let settings = settings::of(arguments)?;
     apart(&[
         ("--json", arguments.json.as_deref()),
         ("--html", arguments.html.as_deref()),

@@ -17,8 +17,8 @@ use punctual_os::LinuxOs;
 use punctual_units::{Clock, Nanos, Time};
 
 use super::super::node::{Begin, NodeLine, Order};
-use super::settings::LocalSettings;
 use punctual_files::failure::Failure;
+use punctual_files::local::LocalSettings;
 
 /// Time limit for nodes to listen and to elect a master: far longer than a busy machine takes.
 const START_MAX: Duration = Duration::from_secs(60);

@@ -1,14 +1,11 @@
 //! The section `[tasks]` of a node's file: tasks of a scenario in the server's process (decision 46).
 
-pub mod file;
-
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use file::{SetBy, TasksFile};
 use punctual_federation::replica::Replica;
 use punctual_loop::EventLog;
 use punctual_node::own::OwnReading;
@@ -27,6 +24,7 @@ use punctual_workload::ControllerKind;
 use crate::commands::{failures, print, run};
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
+use punctual_files::tasks::{SetBy, TasksFile};
 use punctual_files::trace;
 use punctual_report::{protection, summary};
 

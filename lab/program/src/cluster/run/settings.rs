@@ -1,11 +1,11 @@
 //! Settings of a run under load, from a file and the command line.
 
-use punctual_cli::cluster::run::LocalSettings;
-use punctual_cli::cluster::run::settings::{load, refused};
+use punctual_cli::cluster::run::settings;
 use punctual_units::Nanos;
 
 use crate::args::{ClusterTrial, LogKind};
 use punctual_files::failure::Failure;
+use punctual_files::local::{LocalSettings, load, refused};
 use punctual_files::toml::Section;
 
 /// Most requests a second: as many as the process of the load can send.
@@ -67,7 +67,7 @@ impl TrialSettings {
             })?,
             None => TrialSettings::default(),
         };
-        settings.cluster.take(&arguments.run);
+        settings::take(&mut settings.cluster, &arguments.run);
         settings.cluster.work = arguments.work.unwrap_or(settings.cluster.work);
         settings.rate = arguments.rate.or(settings.rate);
         settings.log = arguments.log.clone();

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use punctual_federation::ids::{FederationId, NodeId};
+use punctual_toml::Section;
 use punctual_units::Nanos;
 
-use crate::serve::file::{TlsPaths, tls, within};
-use punctual_files::toml::Section;
+use crate::server::{TlsPaths, tls, within};
 
 /// Most nodes of a federation: each has a connection to every other.
 const NODES_MAX: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use punctual_files::toml::Section;
+use punctual_toml::Section;
 
 /// Longest number of a job, in decimal digits.
 const NUMBER_BYTES: usize = 20;

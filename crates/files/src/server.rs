@@ -8,13 +8,12 @@ use punctual_server::Options;
 use punctual_server::users::{NoHash, PREFIXES_MAX, PasswordHash, Right, USER_NAME_MAX, USERS_MAX, User};
 use punctual_store::engine::Durability;
 use punctual_store::temporal::ObjectSpec;
+use punctual_toml::{Section, read_document};
 use punctual_units::Nanos;
 
-use super::tasks::file::{self as tasks, TasksFile};
-use crate::args::cluster::of_this_machine;
-use crate::cluster::membership::{self, LogAddress, Membership};
-use punctual_files::failure::Failure;
-use punctual_files::toml::{Section, read_document};
+use crate::failure::Failure;
+use crate::node::{self as membership, LogAddress, Membership};
+use crate::tasks::{self, TasksFile};
 
 /// Settings of a node, from its file.
 #[derive(Clone, Debug)]
@@ -96,7 +95,7 @@ const OBJECTS_MAX: usize = 1 << 20;
 /// [`Failure::Input`] with one line per problem: file, line, key, remedy.
 pub fn load(file: &Path) -> Result<NodeFile, Failure> {
     let shown = file.display();
-    let text = punctual_files::bounded::text(file)
+    let text = crate::bounded::text(file)
         .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name the file of a node")]))?;
     let mut node = read(&text, &shown.to_string()).map_err(Failure::input)?;
     // Relative paths start at the file's folder, not at the current one.
@@ -247,6 +246,13 @@ pub fn metrics(section: &mut Section<'_, '_>) -> Option<SocketAddr> {
         section.complain("metrics", what);
     }
     address.ok()
+}
+
+/// Parses an address that no other machine can reach.
+pub fn of_this_machine(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse::<SocketAddr>().ok();
+    let address = address.filter(|address| address.ip().is_loopback());
+    address.ok_or_else(|| "expected an address of this machine alone, such as \"127.0.0.1:9121\"".into())
 }
 
 fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {

@@ -1,0 +1,72 @@
+//! Configuration file of a balancer: keys that it shares with a server's file, in the same sections.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use punctual_server::users::User;
+use punctual_toml::{Section, read_document};
+
+use crate::failure::Failure;
+use crate::node;
+use crate::server::{self, TlsPaths};
+
+/// Default address to listen on.
+pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7400);
+
+/// Settings of a balancer.
+#[derive(Clone, Debug)]
+pub struct BalancerFile {
+    pub listen: SocketAddr,
+    /// Address of the metrics for Prometheus.
+    pub metrics: Option<SocketAddr>,
+    /// Addresses on which nodes listen for each other, as host and port.
+    pub nodes: Vec<String>,
+    pub users: Vec<User>,
+    /// Certificate to present to clients.
+    pub tls: Option<TlsPaths>,
+    /// Certificate to present to nodes, and the authority of theirs in [`TlsPaths::clients`].
+    pub of_nodes: Option<TlsPaths>,
+}
+
+impl Default for BalancerFile {
+    fn default() -> Self {
+        BalancerFile {
+            listen: LISTEN,
+            metrics: None,
+            nodes: Vec::new(),
+            users: Vec::new(),
+            tls: None,
+            of_nodes: None,
+        }
+    }
+}
+
+/// Reads a balancer's file; missing keys keep their defaults.
+///
+/// # Errors
+/// [`Failure::Input`] with one line per problem: file, line, key, remedy.
+pub fn load(file: &Path) -> Result<BalancerFile, Failure> {
+    let shown = file.display();
+    let text = crate::bounded::text(file)
+        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name the file of a balancer")]))?;
+    let mut settings = read_document(&text, &shown.to_string(), read).map_err(Failure::input)?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    for tls in [&mut settings.tls, &mut settings.of_nodes].into_iter().flatten() {
+        tls.lie_in(folder);
+    }
+    Ok(settings)
+}
+
+fn read(top: &mut Section<'_, '_>) -> BalancerFile {
+    let tls = top.has("tls").then(|| top.table("tls", server::tls));
+    let (nodes, of_nodes) = top.table("federation", |section| (node::nodes(section), node::of_nodes(section)));
+    let (listen, metrics) = top.table("server", |section| (server::listen(section), server::metrics(section)));
+    BalancerFile {
+        listen: listen.unwrap_or(LISTEN),
+        metrics,
+        nodes,
+        users: server::users(top),
+        tls,
+        of_nodes,
+    }
+}

@@ -1,0 +1,119 @@
+//! Settings of a local cluster.
+
+use std::path::Path;
+
+use punctual_toml::{Section, read_document};
+use punctual_units::Nanos;
+
+use crate::failure::Failure;
+use crate::node::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
+
+/// Most nodes of a cluster on one machine.
+const NODES_MAX: u32 = 16;
+/// Most balancers of a cluster on one machine.
+const BALANCERS_MAX: u32 = 8;
+/// Allowed durations of a run.
+const DURATIONS: std::ops::RangeInclusive<Nanos> = Nanos::from_secs(1)..=Nanos::from_secs(86_400);
+
+/// Settings of a local cluster; the default is two balancers and three nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalSettings {
+    /// Number of nodes, 1 to 16.
+    pub nodes: u32,
+    /// Number of balancers between nodes and clients, 1 to 8.
+    pub balancers: u32,
+    /// Time until the cluster ends, 1 s to 24 h; `None`: until Ctrl-C.
+    pub duration: Option<Nanos>,
+    /// Processor time that a node spends on each request, in addition to its own cost.
+    pub work: Nanos,
+    /// Most entries that the log keeps for nodes that are behind.
+    pub log_entries_max: u64,
+    /// Size limit of each node's store, in bytes.
+    pub store_bytes_max: u64,
+}
+
+impl Default for LocalSettings {
+    fn default() -> LocalSettings {
+        LocalSettings {
+            nodes: 3,
+            balancers: 2,
+            duration: None,
+            work: Nanos::ZERO,
+            log_entries_max: LOG_ENTRIES_MAX,
+            store_bytes_max: STORE_BYTES_USUAL,
+        }
+    }
+}
+
+impl LocalSettings {
+    /// Takes the keys of a file; what it leaves out stays.
+    #[must_use]
+    pub fn or_of(self, top: &mut Section<'_, '_>) -> LocalSettings {
+        LocalSettings {
+            nodes: top.count("nodes").unwrap_or(self.nodes),
+            balancers: top.count("balancers").unwrap_or(self.balancers),
+            duration: top.time("duration").or(self.duration),
+            work: top.time("work").unwrap_or(self.work),
+            log_entries_max: top.count("log_entries_max").unwrap_or(self.log_entries_max),
+            store_bytes_max: top.count("store_bytes_max").unwrap_or(self.store_bytes_max),
+        }
+    }
+
+    /// Checks all ranges.
+    ///
+    /// # Errors
+    /// The key, and what it allows.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
+        if !(1..=NODES_MAX).contains(&self.nodes) {
+            return Err(("nodes", format!("1 to {NODES_MAX} nodes run on one machine")));
+        }
+        if !(1..=BALANCERS_MAX).contains(&self.balancers) {
+            return Err((
+                "balancers",
+                format!("1 to {BALANCERS_MAX} balancers run on one machine"),
+            ));
+        }
+        if self.duration.is_some_and(|duration| !DURATIONS.contains(&duration)) {
+            return Err(("duration", "a run takes 1 s to 24 h".into()));
+        }
+        if self.work > WORK_MAX {
+            return Err(("work", format!("a request costs a node at most {WORK_MAX}")));
+        }
+        if self.log_entries_max == 0 {
+            return Err(("log_entries_max", "the log keeps at least 1 entry".into()));
+        }
+        if !STORE_BYTES.contains(&self.store_bytes_max) {
+            return Err((
+                "store_bytes_max",
+                "a store has 16777216 (16 MiB) to 1099511627776 (1 TiB) bytes".into(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Failure for a key and its allowed values.
+pub fn refused((key, what): (&str, String)) -> Failure {
+    Failure::input([format!("{key}: {what}")])
+}
+
+/// Reads a file of settings by `read`, which also returns the first value that is out of range.
+///
+/// # Errors
+/// [`Failure::Input`] with all problems of the file.
+pub fn load<T>(
+    file: &Path,
+    read: impl FnOnce(&mut Section<'_, '_>) -> (Result<(), (&'static str, String)>, T),
+) -> Result<T, Failure> {
+    let shown = file.display();
+    let text = crate::bounded::text(file)
+        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name a file of settings")]))?;
+    let settings = read_document(&text, &shown.to_string(), |top| {
+        let (checked, settings) = read(top);
+        if let Err((key, what)) = checked {
+            top.complain(key, what);
+        }
+        settings
+    });
+    settings.map_err(Failure::input)
+}
