@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use punctual_server::users::User;
-use punctual_toml::{Section, read_document};
+use punctual_toml::Section;
 
 use crate::failure::Failure;
-use crate::node;
 use crate::server::{self, TlsPaths};
+use crate::{document, node};
 
 /// Default address to listen on.
 pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7400);
@@ -46,10 +46,9 @@ impl Default for BalancerFile {
 /// # Errors
 /// [`Failure::Input`] with one line per problem: file, line, key, remedy.
 pub fn load(file: &Path) -> Result<BalancerFile, Failure> {
-    let shown = file.display();
-    let text = crate::bounded::text(file)
-        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name the file of a balancer")]))?;
-    let mut settings = read_document(&text, &shown.to_string(), read).map_err(Failure::input)?;
+    let mut settings = document::load(file, "the file of a balancer", |text, shown| {
+        punctual_toml::read(text, shown, read)
+    })?;
     let folder = file.parent().unwrap_or(Path::new(""));
     for tls in [&mut settings.tls, &mut settings.of_nodes].into_iter().flatten() {
         tls.lie_in(folder);
@@ -58,7 +57,7 @@ pub fn load(file: &Path) -> Result<BalancerFile, Failure> {
 }
 
 fn read(top: &mut Section<'_, '_>) -> BalancerFile {
-    let tls = top.has("tls").then(|| top.table("tls", server::tls));
+    let tls = top.table_if("tls", server::tls);
     let (nodes, of_nodes) = top.table("federation", |section| (node::nodes(section), node::of_nodes(section)));
     let (listen, metrics) = top.table("server", |section| (server::listen(section), server::metrics(section)));
     BalancerFile {

@@ -4,6 +4,7 @@
 pub mod balancer;
 pub mod bounded;
 pub mod builtin;
+pub mod document;
 pub mod failure;
 pub mod fault;
 pub mod local;

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use punctual_toml::{Section, read_document};
+use punctual_toml::{Section, read_checked};
 use punctual_units::Nanos;
 
+use crate::document;
 use crate::failure::Failure;
 use crate::node::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
 
@@ -97,23 +98,16 @@ pub fn refused((key, what): (&str, String)) -> Failure {
     Failure::input([format!("{key}: {what}")])
 }
 
-/// Reads a file of settings by `read`, which also returns the first value that is out of range.
+/// Reads a file of settings by `read`, and checks them.
 ///
 /// # Errors
 /// [`Failure::Input`] with all problems of the file.
 pub fn load<T>(
     file: &Path,
-    read: impl FnOnce(&mut Section<'_, '_>) -> (Result<(), (&'static str, String)>, T),
+    read: impl FnOnce(&mut Section<'_, '_>) -> T,
+    check: impl FnOnce(&T) -> Result<(), (&'static str, String)>,
 ) -> Result<T, Failure> {
-    let shown = file.display();
-    let text = crate::bounded::text(file)
-        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name a file of settings")]))?;
-    let settings = read_document(&text, &shown.to_string(), |top| {
-        let (checked, settings) = read(top);
-        if let Err((key, what)) = checked {
-            top.complain(key, what);
-        }
-        settings
-    });
-    settings.map_err(Failure::input)
+    document::load(file, "a file of settings", |text, shown| {
+        read_checked(text, shown, read, |settings| check(settings).err())
+    })
 }

@@ -9,7 +9,7 @@ use punctual_federation::ids::{FederationId, NodeId};
 use punctual_toml::Section;
 use punctual_units::Nanos;
 
-use crate::server::{TlsPaths, tls, within};
+use crate::server::{TlsPaths, tls};
 
 /// Most nodes of a federation: each has a connection to every other.
 const NODES_MAX: usize = 64;
@@ -56,7 +56,7 @@ pub struct BacklogFile {
 /// Reads the table `backlog`.
 fn backlog(section: &mut Section<'_, '_>) -> BacklogFile {
     let targets = Nanos::from_millis(1)..=Nanos::from_secs(60);
-    let target = within(section, "target", targets);
+    let target = section.within("target", targets);
     if target.is_none() {
         section.complain(
             "target",
@@ -66,7 +66,7 @@ fn backlog(section: &mut Section<'_, '_>) -> BacklogFile {
     let periods = Nanos::from_millis(100)..=Nanos::from_secs(60);
     BacklogFile {
         target: target.unwrap_or_default(),
-        period: within(section, "period", periods).unwrap_or(Nanos::from_secs(1)),
+        period: section.within("period", periods).unwrap_or(Nanos::from_secs(1)),
         model: section.text("model").map(PathBuf::from),
     }
 }
@@ -121,10 +121,7 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
             "expected this node's number: its place among `nodes`, from 0 on",
         );
     }
-    let listen = section.text("listen").map(|listen| listen.parse());
-    if let Some(Err(_)) = &listen {
-        section.complain("listen", "expected an address and a port such as \"0.0.0.0:7400\"");
-    }
+    let listen = section.parsed("listen", "an address and a port such as \"0.0.0.0:7400\"");
     let log = match section.text("log").unwrap_or_default().parse() {
         Ok(log) => log,
         Err(what) => {
@@ -139,17 +136,21 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
             section.complain(key, what);
         }
     }
-    let turned = section.has("backlog").then(|| section.table("backlog", backlog));
+    let turned = section.table_if("backlog", backlog);
     Membership {
-        work: within(section, "work", Nanos::ZERO..=WORK_MAX).unwrap_or(Nanos::ZERO),
+        work: section.within("work", Nanos::ZERO..=WORK_MAX).unwrap_or(Nanos::ZERO),
         backlog: turned,
         federation: FederationId(number_of(&name)),
         node: NodeId(number.unwrap_or_default() as u32),
         nodes,
-        listen: listen.and_then(Result::ok),
+        listen,
         log,
-        log_entries_max: within(section, "log_entries_max", 1..=u64::MAX).unwrap_or(LOG_ENTRIES_MAX),
-        store_bytes_max: within(section, "store_bytes_max", STORE_BYTES).unwrap_or(STORE_BYTES_USUAL),
+        log_entries_max: section
+            .within("log_entries_max", 1..=u64::MAX)
+            .unwrap_or(LOG_ENTRIES_MAX),
+        store_bytes_max: section
+            .within("store_bytes_max", STORE_BYTES)
+            .unwrap_or(STORE_BYTES_USUAL),
         tls: of_nodes(section),
     }
 }
@@ -176,7 +177,7 @@ pub fn nodes(section: &mut Section<'_, '_>) -> Vec<String> {
 
 /// Certificates of nodes and balancers, which present one to each other.
 pub fn of_nodes(section: &mut Section<'_, '_>) -> Option<TlsPaths> {
-    let certificates = section.has("tls").then(|| section.table("tls", tls));
+    let certificates = section.table_if("tls", tls);
     if certificates.as_ref().is_some_and(|tls| tls.clients.is_none()) {
         let what = "tls needs `clients`, the authority of all nodes' certificates: each shows one to each";
         section.complain("tls", what);

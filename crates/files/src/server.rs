@@ -8,9 +8,10 @@ use punctual_server::Options;
 use punctual_server::users::{NoHash, PREFIXES_MAX, PasswordHash, Right, USER_NAME_MAX, USERS_MAX, User};
 use punctual_store::engine::Durability;
 use punctual_store::temporal::ObjectSpec;
-use punctual_toml::{Section, read_document};
+use punctual_toml::Section;
 use punctual_units::Nanos;
 
+use crate::document;
 use crate::failure::Failure;
 use crate::node::{self as membership, LogAddress, Membership};
 use crate::tasks::{self, TasksFile};
@@ -94,10 +95,7 @@ const OBJECTS_MAX: usize = 1 << 20;
 /// # Errors
 /// [`Failure::Input`] with one line per problem: file, line, key, remedy.
 pub fn load(file: &Path) -> Result<NodeFile, Failure> {
-    let shown = file.display();
-    let text = crate::bounded::text(file)
-        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name the file of a node")]))?;
-    let mut node = read(&text, &shown.to_string()).map_err(Failure::input)?;
+    let mut node = document::load(file, "the file of a node", read)?;
     // Relative paths start at the file's folder, not at the current one.
     if let Some(folder) = file.parent() {
         node.store = folder.join(node.store);
@@ -124,7 +122,7 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
 }
 
 fn read(text: &str, shown: &str) -> Result<NodeFile, Vec<String>> {
-    read_document(text, shown, node)
+    punctual_toml::read(text, shown, node)
 }
 
 fn node(top: &mut Section<'_, '_>) -> NodeFile {
@@ -133,17 +131,12 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
     top.table("store", |section| store(section, &mut node));
     top.table("temporal", |section| {
         let options = &mut node.options;
-        options.validity = within(section, "validity", Nanos(1)..=Nanos::from_secs(86_400)).unwrap_or(options.validity);
-        options.temporal_len_max =
-            within(section, "max_bytes", 1..=TEMPORAL_LEN_MAX).unwrap_or(options.temporal_len_max);
-        node.objects_max = within(section, "objects_max", 0..=OBJECTS_MAX).unwrap_or(node.objects_max);
+        section.update("validity", Nanos(1)..=Nanos::from_secs(86_400), &mut options.validity);
+        section.update("max_bytes", 1..=TEMPORAL_LEN_MAX, &mut options.temporal_len_max);
+        section.update("objects_max", 0..=OBJECTS_MAX, &mut node.objects_max);
     });
-    if top.has("tls") {
-        node.tls = Some(top.table("tls", tls));
-    }
-    if top.has("tasks") {
-        node.tasks = Some(top.table("tasks", tasks::read));
-    }
+    node.tls = top.table_if("tls", tls);
+    node.tasks = top.table_if("tasks", tasks::read);
     for key in ["zenoh", "zenoh_session"] {
         if top.has(key) {
             let what = "removed, because Zenoh brings 175 crates: leave it out, and run `punctual-zenoh-bridge` \
@@ -151,36 +144,36 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
             top.complain(key, what);
         }
     }
-    if top.has("federation") {
-        node.federation = Some(top.table("federation", membership::read));
+    node.federation = top.table_if("federation", membership::read);
+    if node.federation.is_some() {
         for key in ["object", "temporal"] {
             if top.has(key) {
                 top.complain(key, "a node of a federation has no temporal objects yet: leave it out");
             }
         }
         if node.durability == Durability::Volatile {
-            top.complain(
-                "store",
-                "a node of a federation writes to the medium: leave durability out",
-            );
+            let what = "a node of a federation writes to the medium: leave durability out";
+            top.complain("store.durability", what);
         }
     }
     node.users = users(top);
     node.objects = top.tables("object", object);
     for (at, spec) in node.objects.iter().enumerate() {
         if node.objects[..at].iter().any(|other| other.key == spec.key) {
-            let key = spec.key.escape_ascii();
-            top.complain("object", format!("{key} is there twice: give each object its own key"));
+            let what = format!(
+                "{} is there twice: give each object its own key",
+                spec.key.escape_ascii()
+            );
+            top.complain(&format!("object[{at}].key"), what);
         }
     }
-    let turns = { &node.federation }
+    let backlog = node
+        .federation
         .as_ref()
-        .is_some_and(|federation| federation.backlog.is_some());
-    if node.record.is_some() && node.tasks.is_none() && !turns {
-        top.complain(
-            "server",
-            "record: nothing is decided without [tasks] or [federation.backlog]: leave it out",
-        );
+        .and_then(|federation| federation.backlog.as_ref());
+    if node.record.is_some() && node.tasks.is_none() && backlog.is_none() {
+        let what = "nothing is decided without [tasks] or [federation.backlog]: leave it out";
+        top.complain("server.record", what);
     }
     if let Some(tasks) = &node.tasks {
         check_objects(top, &node.objects, tasks, node.federation.is_some());
@@ -190,28 +183,24 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
 
 /// Reports objects that tasks and clients cannot share.
 fn check_objects(top: &mut Section<'_, '_>, objects: &[ObjectSpec], tasks: &TasksFile, is_member: bool) {
-    for spec in objects.iter().filter(|spec| tasks::is_taken(&spec.key)) {
+    for (at, spec) in objects.iter().enumerate() {
         let key = spec.key.escape_ascii();
-        let what = format!("{key} is a key of the scenario's own objects: give the object another key");
-        top.complain("object", what);
+        if tasks::is_taken(&spec.key) {
+            let what = format!("{key} is a key of the scenario's own objects: give the object another key");
+            top.complain(&format!("object[{at}].key"), what);
+        }
+        let is_set = tasks.sets.iter().any(|set| set.object.as_bytes() == spec.key);
+        if is_set && !tasks::takes_numbers(spec.max_len) {
+            let what = format!("{key}: a task sets it to the number of its job, of up to 20 bytes: raise it");
+            top.complain(&format!("object[{at}].max_bytes"), what);
+        }
     }
     // Objects of a federation are created while it runs, so their keys are not known here.
-    let known = |key: &str| objects.iter().find(|spec| spec.key == key.as_bytes());
+    let is_known = |key: &str| is_member || objects.iter().any(|spec| spec.key == key.as_bytes());
     let sets = tasks.sets.iter().map(|set| &set.object);
-    for key in tasks.reads.iter().chain(sets.clone()) {
-        if !is_member && known(key).is_none() {
-            top.complain(
-                "tasks",
-                format!("there is no object {key}: add an [[object]] with this key"),
-            );
-        }
-    }
-    for key in sets {
-        if known(key).is_some_and(|spec| !tasks::takes_numbers(spec.max_len)) {
-            let what =
-                format!("{key}: a task sets it to the number of its job, of up to 20 bytes: raise its max_bytes");
-            top.complain("object", what);
-        }
+    for key in tasks.reads.iter().chain(sets).filter(|key| !is_known(key)) {
+        let what = format!("there is no object {key}: add an [[object]] with this key");
+        top.complain("tasks", what);
     }
 }
 
@@ -220,23 +209,18 @@ fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     node.record = section.text("record").map(PathBuf::from);
     node.metrics = metrics(section);
     let options = &mut node.options;
-    options.threads = within(section, "threads", 1..=THREADS_MAX).unwrap_or(options.threads);
-    options.connections_max =
-        within(section, "connections_max", 1..=CONNECTIONS_MAX).unwrap_or(options.connections_max);
-    options.bytes_max = within(section, "bytes_max", BYTES_MIN..=1 << 40).unwrap_or(options.bytes_max);
-    options.queue_max = within(section, "queue_max", 1..=CONNECTIONS_MAX).unwrap_or(options.queue_max);
+    section.update("threads", 1..=THREADS_MAX, &mut options.threads);
+    section.update("connections_max", 1..=CONNECTIONS_MAX, &mut options.connections_max);
+    section.update("bytes_max", BYTES_MIN..=1 << 40, &mut options.bytes_max);
+    section.update("queue_max", 1..=CONNECTIONS_MAX, &mut options.queue_max);
     let spans = Nanos::from_millis(100)..=Nanos::from_secs(3_600);
-    options.stalled_max = within(section, "stalled_max", spans.clone()).unwrap_or(options.stalled_max);
-    options.drain_max = within(section, "drain_max", spans).unwrap_or(options.drain_max);
+    section.update("stalled_max", spans.clone(), &mut options.stalled_max);
+    section.update("drain_max", spans, &mut options.drain_max);
 }
 
 /// Address to listen on for clients.
 pub fn listen(section: &mut Section<'_, '_>) -> Option<SocketAddr> {
-    let listen = section.text("listen")?.parse();
-    if listen.is_err() {
-        section.complain("listen", "expected an address and a port such as \"127.0.0.1:6379\"");
-    }
-    listen.ok()
+    section.parsed("listen", "an address and a port such as \"127.0.0.1:6379\"")
 }
 
 /// Address of the metrics for Prometheus.
@@ -265,7 +249,7 @@ fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {
         ("volatile", Durability::Volatile),
     ];
     node.durability = section.choice("durability", &durabilities).unwrap_or(node.durability);
-    node.quota = within(section, "map_bytes", 1 << 20..=1 << 46).unwrap_or(node.quota);
+    section.update("map_bytes", 1 << 20..=1 << 46, &mut node.quota);
     let verifications = [
         ("full", Verify::Full),
         ("structure", Verify::Structure),
@@ -296,7 +280,8 @@ pub fn users(top: &mut Section<'_, '_>) -> Vec<User> {
     let users = top.tables("user", user);
     for (at, user) in users.iter().enumerate() {
         if users[..at].iter().any(|other| other.name == user.name) {
-            top.complain("user", format!("{} is there twice: give each user a name", user.name));
+            let what = format!("{} is there twice: give each user a name", user.name);
+            top.complain(&format!("user[{at}].name"), what);
         }
     }
     if users.len() > USERS_MAX {
@@ -347,51 +332,15 @@ fn object(section: &mut Section<'_, '_>) -> ObjectSpec {
         section.complain("key", "each object has a key of 1 to 511 bytes");
     }
     let spans = Nanos(1)..=Nanos::from_secs(86_400);
-    let period = within(section, "period", spans.clone()).unwrap_or(Nanos::from_millis(500));
+    let period = section
+        .within("period", spans.clone())
+        .unwrap_or(Nanos::from_millis(500));
     ObjectSpec {
         key: key.into_bytes(),
-        avi: within(section, "validity", spans).unwrap_or(period * 2),
+        avi: section.within("validity", spans).unwrap_or(period * 2),
         period,
-        max_len: within(section, "max_bytes", 1..=TEMPORAL_LEN_MAX).unwrap_or(256),
+        max_len: section.within("max_bytes", 1..=TEMPORAL_LEN_MAX).unwrap_or(256),
         history: 1,
-    }
-}
-
-/// Value of a key that must lie in `range`.
-pub fn within<T: Setting>(
-    section: &mut Section<'_, '_>,
-    key: &'static str,
-    range: std::ops::RangeInclusive<T>,
-) -> Option<T> {
-    let value = T::read(section, key)?;
-    if range.contains(&value) {
-        return Some(value);
-    }
-    let (low, high) = (range.start(), range.end());
-    section.complain(key, format!("{value} is out of range: {low} to {high}"));
-    None
-}
-
-/// Types of values that `within` can read.
-pub trait Setting: PartialOrd + std::fmt::Display + Sized {
-    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<Self>;
-}
-
-impl Setting for usize {
-    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<usize> {
-        section.count(key)
-    }
-}
-
-impl Setting for u64 {
-    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<u64> {
-        section.count(key)
-    }
-}
-
-impl Setting for Nanos {
-    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<Nanos> {
-        section.time(key)
     }
 }
 
@@ -452,7 +401,7 @@ mod tests {
             "x.toml:3: user[0].password: ",
             "x.toml:4: user[0].may: fly ",
             "user[0].keys: ",
-            "user: a b ",
+            "user[1].name: a b ",
         ] {
             assert!(wrong.iter().any(|found| found.contains(place)), "{place}: {wrong:#?}");
         }
@@ -487,7 +436,7 @@ mod tests {
             "x.toml:6: store.map_bytes: ",
             "x.toml:12: tls.key: ",
             "x.toml:7: store.vrify: ",
-            "object: a ",
+            "x.toml:11: object[1].key: a ",
         ] {
             assert!(wrong.iter().any(|found| found.contains(place)), "{place}: {wrong:#?}");
         }

@@ -13,15 +13,14 @@ pub mod tree;
 
 pub use overrides::Override;
 pub use report::{ProblemList, origin_of, place};
-pub use section::Section;
+pub use section::{Section, Setting};
 pub use time::parse_time;
 
-/// Reads a document other than a scenario with `read`; the error has one line per problem, with its place in `shown`.
-pub fn read_document<T>(
-    text: &str,
-    shown: &str,
-    read: impl FnOnce(&mut Section<'_, '_>) -> T,
-) -> Result<T, Vec<String>> {
+/// Reads a document with `read`; the error has one line per problem, with its place in `shown`, the file's name.
+///
+/// # Errors
+/// All problems, one line each, in the order of the file.
+pub fn read<T>(text: &str, shown: &str, read: impl FnOnce(&mut Section<'_, '_>) -> T) -> Result<T, Vec<String>> {
     let mut report = ProblemList::default();
     let value = report.document(text).map(|document| {
         let mut top = Section::top(&document, &mut report);
@@ -31,4 +30,30 @@ pub fn read_document<T>(
     });
     let lines = report.lines(shown, &[]);
     value.filter(|_| lines.is_empty()).ok_or(lines)
+}
+
+/// Reads a document as [`read`]; once all values could be read, `faults` are the keys whose values make no sense, and
+/// why.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_checked<T, F, K, W>(
+    text: &str,
+    shown: &str,
+    read: impl FnOnce(&mut Section<'_, '_>) -> T,
+    faults: impl FnOnce(&T) -> F,
+) -> Result<T, Vec<String>>
+where
+    F: IntoIterator<Item = (K, W)>,
+    K: AsRef<str>,
+    W: AsRef<str>,
+{
+    self::read(text, shown, |top| {
+        let value = read(top);
+        let faults = top.is_readable().then(|| faults(&value));
+        for (key, what) in faults.into_iter().flatten() {
+            top.complain(key.as_ref(), what);
+        }
+        value
+    })
 }

@@ -21,6 +21,12 @@ impl Override {
         }
     }
 
+    /// Override by a text that may look like a number, such as the name of a file.
+    pub fn of_text(written: String, key: String, text: &str) -> Override {
+        let value = toml::Value::from(text).to_string();
+        Override { written, key, value }
+    }
+
     /// Parses the argument of `--set`.
     pub fn parse(argument: &str) -> Result<Override, String> {
         let (key, value) = argument

@@ -1,5 +1,7 @@
 //! Problems of a file, collected so that the user sees all at once.
 
+use std::collections::BTreeSet;
+
 use crate::nearest::nearest;
 use crate::overrides::Override;
 use crate::tree::{self, Entries, NotToml, Origin, Toml};
@@ -9,14 +11,18 @@ use crate::tree::{self, Entries, NotToml, Origin, Toml};
 pub struct ProblemList {
     problems: Vec<(Origin, String)>,
     unknown: Vec<(Origin, String)>,
-    /// Keys that the reader asked for, present or not.
+    /// Keys that the reader asked for, present or not, in this order.
     known: Vec<String>,
+    sorted: BTreeSet<String>,
 }
 
 impl ProblemList {
-    /// Records that the value of `key` is wrong.
+    /// Records that the value of `key` is wrong, once.
     pub fn problem(&mut self, origin: Origin, key: &str, what: impl AsRef<str>) {
-        self.problems.push((origin, format!("{key}: {}", what.as_ref())));
+        let problem = (origin, format!("{key}: {}", what.as_ref()));
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
     }
 
     /// Parses a document; `None` after syntax errors, which are recorded.
@@ -31,14 +37,35 @@ impl ProblemList {
         None
     }
 
-    /// Records a key that no reader asked for.
-    pub fn unknown(&mut self, origin: Origin, key: String) {
-        self.unknown.push((origin, key));
+    /// Records the keys of a table that no reader asked for, and those of tables within it that were read. `prefix` is
+    /// its key path with the final dot.
+    pub fn find_unknown(&mut self, entries: &Entries, prefix: &str) {
+        let first = self.sorted.range(prefix.to_string()..).next();
+        if !first.is_some_and(|known| known.starts_with(prefix)) {
+            return;
+        }
+        for (key, node) in entries {
+            let path = format!("{prefix}{key}");
+            match &node.value {
+                _ if !self.sorted.contains(&path) => self.unknown.push((node.origin, path)),
+                Toml::Table(inner) => self.find_unknown(inner, &format!("{path}.")),
+                Toml::List(items) => {
+                    for (i, item) in items.iter().enumerate() {
+                        if let Toml::Table(inner) = &item.value {
+                            self.find_unknown(inner, &format!("{path}[{i}]."));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Records a valid key.
     pub fn known(&mut self, key: String) {
-        self.known.push(key);
+        if self.sorted.insert(key.clone()) {
+            self.known.push(key);
+        }
     }
 
     /// Keys that the reader asked for.

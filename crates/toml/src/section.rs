@@ -4,10 +4,15 @@
 //! command line. Every reader returns a placeholder after a problem, so that the rest can be read; the caller must
 //! check the report before using the values.
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
 use punctual_platform::CoreChoice;
 use punctual_units::{CoreId, Nanos, Share};
 
-use crate::report::ProblemList;
+use crate::report::{ProblemList, origin_of, place};
 use crate::time::parse_time;
 use crate::tree::{Entries, Origin, Toml, TreeNode};
 
@@ -21,7 +26,6 @@ pub struct Section<'r, 't> {
     origin: Origin,
     /// Key path of the table with its final dot, or empty for the top.
     prefix: String,
-    asked: Vec<&'static str>,
 }
 
 impl<'r, 't> Section<'r, 't> {
@@ -32,7 +36,6 @@ impl<'r, 't> Section<'r, 't> {
             entries: Some(entries),
             origin: Origin::Document,
             prefix: String::new(),
-            asked: Vec::new(),
         }
     }
 
@@ -41,6 +44,11 @@ impl<'r, 't> Section<'r, 't> {
         let node = self.find(key);
         let path = self.path(key);
         self.inner(node, &path, read)
+    }
+
+    /// Reads the table at `key` with `read`, if it is there.
+    pub fn table_if<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'_, 't>) -> T) -> Option<T> {
+        self.has(key).then(|| self.table(key, read))
     }
 
     /// Reads each table of the list at `key`.
@@ -72,35 +80,83 @@ impl<'r, 't> Section<'r, 't> {
             }
             None => None,
         };
-        let mut section = Section {
+        read(&mut Section {
             report: self.report,
             entries,
             origin: node.map_or(self.origin, |node| node.origin),
             prefix: format!("{path}."),
-            asked: Vec::new(),
-        };
-        let value = read(&mut section);
-        section.finish();
-        value
+        })
     }
 
-    /// Reports the keys that no reader asked for. Called after everything was read.
+    /// Reports the keys of the document that no reader asked for. Called after everything was read.
     pub fn finish(self) {
-        for (key, node) in self.entries.into_iter().flatten() {
-            if !self.asked.contains(&key.as_str()) {
-                self.report.unknown(node.origin, format!("{}{key}", self.prefix));
-            }
+        if let Some(entries) = self.entries {
+            self.report.find_unknown(entries, &self.prefix);
         }
     }
 
-    /// Records a problem of `key`, at its place if present, else at the table's.
+    /// Records a problem of `key`, at its place if present, else at the table's. A key of an inner table is written
+    /// with its path, such as `steps[3].volt`.
     pub fn complain(&mut self, key: &str, what: impl AsRef<str>) {
-        let origin = self
-            .entries
-            .and_then(|entries| entries.get(key))
-            .map_or(self.origin, |node| node.origin);
-        let path = self.path(key);
+        let (origin, path) = (self.origin_of(key), self.path(key));
         self.report.problem(origin, &path, what);
+    }
+
+    /// Reports a missing `key` with a hint. Not in a table that is missing itself.
+    pub fn require(&mut self, key: &'static str, hint: &str) {
+        if !self.has(key) && self.entries.is_some() {
+            self.complain(key, format!("missing: {hint}"));
+        }
+    }
+
+    /// Value of a key that must be there, else a placeholder.
+    pub fn needed<T: Default>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut Self, &'static str) -> Option<T>,
+    ) -> T {
+        self.require(key, "give it a value");
+        read(self, key).unwrap_or_default()
+    }
+
+    /// Pair of values in a list that must be there, else placeholders.
+    pub fn pair<T: Copy + Default>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut Self, &'static str) -> Option<Vec<T>>,
+    ) -> [T; 2] {
+        self.needed(key, |section, key| {
+            let pair = read(section, key)?
+                .try_into()
+                .map_err(|_| "expected two numbers".to_string());
+            section.checked(key, pair)
+        })
+    }
+
+    /// Number at a path through tables that must be there, such as `power.core.static-mw-per-v2`; `usual` stands in for
+    /// a missing one.
+    pub fn number_at(&mut self, path: &'static str, usual: Option<f64>) -> f64 {
+        match (path.split_once('.'), usual) {
+            (Some((table, rest)), _) => self.needed_table(table, |inner| inner.number_at(rest, usual)),
+            (None, Some(usual)) => self.number(path).unwrap_or(usual),
+            (None, None) => self.needed(path, Self::number),
+        }
+    }
+
+    /// Reads the table at `key`, which must be there, with `read`.
+    pub fn needed_table<T>(&mut self, key: &'static str, read: impl FnOnce(&mut Section<'_, 't>) -> T) -> T {
+        self.require(key, "add this table");
+        self.table(key, read)
+    }
+
+    /// Place of `key` in the file `shown`, and its path, for problems that only show later.
+    pub fn place_of(&self, key: &str, shown: &str) -> String {
+        format!("{}: {}", place(self.origin_of(key), shown, &[]), self.path(key))
+    }
+
+    /// Whether every value so far could be read.
+    pub fn is_readable(&self) -> bool {
+        self.report.readable()
     }
 
     /// Whether `key` is present.
@@ -110,153 +166,149 @@ impl<'r, 't> Section<'r, 't> {
 
     /// Text of a key.
     pub fn text(&mut self, key: &'static str) -> Option<String> {
-        match self.find(key).map(|node| &node.value) {
-            None => None,
-            Some(Toml::Text(text)) => Some(text.clone()),
-            Some(other) => {
-                let what = format!("expected a text in quotes, found {}", other.describe());
-                self.complain(key, what);
-                None
-            }
-        }
+        self.value(key, text)
+    }
+
+    /// Text of a key, parsed; `expected` says how to write it.
+    pub fn parsed<T: FromStr>(&mut self, key: &'static str, expected: &str) -> Option<T> {
+        let value = self.text(key)?.parse().map_err(|_| format!("expected {expected}"));
+        self.checked(key, value)
     }
 
     /// Text that may be a secret: `None` for another type, without a problem that would print the value.
     pub fn secret(&mut self, key: &'static str) -> Option<String> {
-        match &self.find(key)?.value {
-            Toml::Text(text) => Some(text.clone()),
-            _ => None,
-        }
+        text(&self.find(key)?.value).ok()
     }
 
     /// Texts in a list, such as program names.
     pub fn texts(&mut self, key: &'static str) -> Option<Vec<String>> {
-        let expected = "expected a list of texts such as [\"chronyd\"]";
-        let text = |item: &TreeNode| match &item.value {
-            Toml::Text(text) => Ok(text.clone()),
-            other => Err(format!("{expected}, found {} in it", other.describe())),
-        };
-        let texts = match &self.find(key)?.value {
-            Toml::List(items) => items.iter().map(text).collect(),
-            other => Err(format!("{expected}, found {}", other.describe())),
-        };
-        self.checked(key, texts)
+        let expected = "a list of texts such as [\"chronyd\"]";
+        let item = |item: &Toml| text(item).or_else(|_| unexpected(expected, item).map_err(|what| what + " in it"));
+        self.value(key, |value| list(value, expected, item))
+    }
+
+    /// Texts of all keys of the table, which has no others.
+    pub fn all_texts(&mut self) -> BTreeMap<String, String> {
+        let mut texts = BTreeMap::new();
+        for (key, node) in self.entries.into_iter().flatten() {
+            self.report.known(self.path(key));
+            match text(&node.value) {
+                Ok(text) => drop(texts.insert(key.clone(), text)),
+                Err(what) => self.complain(key, what),
+            }
+        }
+        texts
     }
 
     /// Choice among a few words.
     pub fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&str, T)]) -> Option<T> {
-        let value = &self.find(key)?.value;
-        let found = match value {
-            Toml::Text(text) => choices.iter().find(|(name, _)| name == text),
-            _ => None,
-        };
-        if found.is_none() {
-            let names: Vec<String> = choices.iter().map(|(name, _)| format!("\"{name}\"")).collect();
-            let what = format!("expected {}, found {}", names.join(" or "), value.describe());
-            self.complain(key, what);
-        }
-        found.map(|(_, value)| *value)
+        self.value(key, |value| {
+            let is_it = |(name, _): &&(&str, T)| matches!(value, Toml::Text(text) if text == name);
+            let names = || {
+                choices
+                    .iter()
+                    .map(|(name, _)| format!("\"{name}\""))
+                    .collect::<Vec<_>>()
+            };
+            let found = choices.iter().find(is_it).map(|(_, choice)| *choice);
+            found.map_or_else(|| unexpected(&names().join(" or "), value), Ok)
+        })
     }
 
     /// Cores: a list, a range as text, or those isolated by the kernel's boot options.
     pub fn cores(&mut self, key: &'static str) -> Option<CoreChoice> {
-        let value = &self.find(key)?.value;
-        self.checked(key, cores(value))
+        self.value(key, cores)
     }
 
     /// Number of a key, with or without fraction.
     pub fn number(&mut self, key: &'static str) -> Option<f64> {
-        let value = &self.find(key)?.value;
-        self.checked(key, number(value))
+        self.value(key, number)
     }
 
     /// Share of a whole, 0 to 1.
     pub fn share(&mut self, key: &'static str) -> Option<Share> {
-        let value = &self.find(key)?.value;
-        let share = number(value).and_then(|x| Share::new(x).map_err(|error| error.to_string()));
-        self.checked(key, share)
+        let share = |x| Share::new(x).map_err(|error| error.to_string());
+        self.value(key, |value| number(value).and_then(share))
     }
 
     /// Share in percent, such as `"1 %"`, or as a number from 0 to 1.
     pub fn percent(&mut self, key: &'static str) -> Option<Share> {
-        let value = &self.find(key)?.value;
-        self.checked(key, percent(value))
+        self.value(key, percent)
     }
 
     /// Numbers in a list, with or without fraction.
     pub fn numbers(&mut self, key: &'static str) -> Option<Vec<f64>> {
-        let value = &self.find(key)?.value;
-        let numbers = match value {
-            Toml::List(items) => items.iter().map(|item| number(&item.value)).collect(),
-            other => Err(format!(
-                "expected a list of numbers such as [0.5, 1.0], found {}",
-                other.describe()
-            )),
-        };
-        self.checked(key, numbers)
+        self.value(key, |value| list(value, "a list of numbers such as [0.5, 1.0]", number))
     }
 
     /// Flag: true or false.
     pub fn flag(&mut self, key: &'static str) -> Option<bool> {
-        let flag = match &self.find(key)?.value {
+        self.value(key, |value| match value {
             Toml::Flag(flag) => Ok(*flag),
-            other => Err(format!("expected true or false, found {}", other.describe())),
-        };
-        self.checked(key, flag)
+            other => unexpected("true or false", other),
+        })
     }
 
     /// Whole number within the range of `N`.
     pub fn count<N: TryFrom<i64>>(&mut self, key: &'static str) -> Option<N> {
-        let value = &self.find(key)?.value;
-        let count = match value {
-            Toml::Integer(n) => N::try_from(*n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
-            other => Err(format!("expected a whole number, found {}", other.describe())),
-        };
-        self.checked(key, count)
+        self.value(key, |value| count(value, "a whole number"))
     }
 
     /// List of whole numbers from 0 on.
     pub fn counts(&mut self, key: &'static str) -> Option<Vec<u32>> {
-        let expected = "expected a list of whole numbers such as [1, 1]";
-        let count = |item: &TreeNode| match item.value {
-            Toml::Integer(n) => u32::try_from(n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
-            ref other => Err(format!("{expected}, found {} in it", other.describe())),
+        let expected = "a list of whole numbers such as [1, 1]";
+        let item = |item: &Toml| match item {
+            Toml::Integer(_) => count(item, expected),
+            other => unexpected(expected, other).map_err(|what| what + " in it"),
         };
-        let counts = match &self.find(key)?.value {
-            Toml::List(items) => items.iter().map(count).collect(),
-            other => Err(format!("{expected}, found {}", other.describe())),
+        self.value(key, |value| list(value, expected, item))
+    }
+
+    /// Value of a key that must lie in `range`.
+    pub fn within<T: Setting>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T> {
+        let (value, low, high) = (T::read(self, key)?, range.start(), range.end());
+        let checked = match range.contains(&value) {
+            true => Ok(value),
+            false => Err(format!("{value} is out of range: {low} to {high}")),
         };
-        self.checked(key, counts)
+        self.checked(key, checked)
+    }
+
+    /// Takes the value of a key that must lie in `range`; without the key, `value` stays.
+    pub fn update<T: Setting>(&mut self, key: &'static str, range: RangeInclusive<T>, value: &mut T) {
+        if let Some(given) = self.within(key, range) {
+            *value = given;
+        }
     }
 
     /// Time with its unit, such as `"100ms"`.
     pub fn time(&mut self, key: &'static str) -> Option<Nanos> {
-        let value = &self.find(key)?.value;
-        self.checked(key, time(value))
+        self.value(key, time)
     }
 
     /// Time with its unit, or `"none"`.
     pub fn time_or_none(&mut self, key: &'static str) -> Option<Option<Nanos>> {
-        let value = &self.find(key)?.value;
-        let time = match value {
+        self.value(key, |value| match value {
             Toml::Text(text) if text == "none" => Ok(None),
             other => time(other).map(Some).map_err(|what| format!("{what}, or \"none\"")),
-        };
-        self.checked(key, time)
+        })
     }
 
     /// Pair of times, the shorter one first.
     pub fn times(&mut self, key: &'static str) -> Option<(Nanos, Nanos)> {
-        let value = &self.find(key)?.value;
-        let expected = "expected two times, the shorter one first, such as [\"50ms\", \"150ms\"]";
-        let pair = match value {
+        let expected = "two times, the shorter one first, such as [\"50ms\", \"150ms\"]";
+        self.value(key, |value| match value {
             Toml::List(items) => match items.as_slice() {
-                [low, high] => time(&low.value).and_then(|low| Ok((low, time(&high.value)?))),
-                _ => Err(format!("{expected}, found {} of them", items.len())),
+                [low, high] => Ok((time(&low.value)?, time(&high.value)?)),
+                _ => Err(format!("expected {expected}, found {} of them", items.len())),
             },
-            other => Err(format!("{expected}, found {}", other.describe())),
-        };
-        self.checked(key, pair)
+            other => unexpected(expected, other),
+        })
+    }
+
+    fn value<T>(&mut self, key: &'static str, read: impl FnOnce(&Toml) -> Result<T, String>) -> Option<T> {
+        let value = read(&self.find(key)?.value);
+        self.checked(key, value)
     }
 
     fn checked<T>(&mut self, key: &str, value: Result<T, String>) -> Option<T> {
@@ -264,12 +316,16 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     fn find(&mut self, key: &'static str) -> Option<&'t TreeNode> {
-        if !self.asked.contains(&key) {
-            self.asked.push(key);
-            let path = self.path(key);
-            self.report.known(path);
-        }
+        let path = self.path(key);
+        self.report.known(path);
         self.entries?.get(key)
+    }
+
+    fn origin_of(&self, key: &str) -> Origin {
+        match self.entries.map(|entries| origin_of(entries, key)) {
+            None | Some(Origin::Document) => self.origin,
+            Some(found) => found,
+        }
     }
 
     fn path(&self, key: &str) -> String {
@@ -277,11 +333,60 @@ impl<'r, 't> Section<'r, 't> {
     }
 }
 
+/// Types of values that have a range.
+pub trait Setting: PartialOrd + Display + Sized {
+    /// Reads the value of `key`.
+    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<Self>;
+}
+
+impl Setting for usize {
+    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<usize> {
+        section.count(key)
+    }
+}
+
+impl Setting for u64 {
+    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<u64> {
+        section.count(key)
+    }
+}
+
+impl Setting for Nanos {
+    fn read(section: &mut Section<'_, '_>, key: &'static str) -> Option<Nanos> {
+        section.time(key)
+    }
+}
+
+fn unexpected<T>(expected: &str, found: &Toml) -> Result<T, String> {
+    Err(format!("expected {expected}, found {}", found.describe()))
+}
+
+fn list<T>(value: &Toml, expected: &str, item: impl Fn(&Toml) -> Result<T, String>) -> Result<Vec<T>, String> {
+    match value {
+        Toml::List(items) => items.iter().map(|node| item(&node.value)).collect(),
+        other => unexpected(expected, other),
+    }
+}
+
+fn text(value: &Toml) -> Result<String, String> {
+    match value {
+        Toml::Text(text) => Ok(text.clone()),
+        other => unexpected("a text in quotes", other),
+    }
+}
+
+fn count<N: TryFrom<i64>>(value: &Toml, expected: &str) -> Result<N, String> {
+    match value {
+        Toml::Integer(n) => N::try_from(*n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
+        other => unexpected(expected, other),
+    }
+}
+
 fn number(value: &Toml) -> Result<f64, String> {
     match value {
         Toml::Float(x) => Ok(*x),
         Toml::Integer(n) => Ok(*n as f64),
-        other => Err(format!("expected a number, found {}", other.describe())),
+        other => unexpected("a number", other),
     }
 }
 
@@ -296,10 +401,9 @@ fn cores(value: &Toml) -> Result<CoreChoice, String> {
         Toml::List(items) => items.iter().map(core).collect(),
         _ => None,
     };
-    let expected = "expected cores such as [2, 3] or \"2-3\", or \"isolated\"";
     match cores {
         Some(cores) if !cores.is_empty() => Ok(CoreChoice::These(cores)),
-        _ => Err(format!("{expected}, found {}", value.describe())),
+        _ => unexpected("cores such as [2, 3] or \"2-3\", or \"isolated\"", value),
     }
 }
 
@@ -332,9 +436,6 @@ fn percent(value: &Toml) -> Result<Share, String> {
 fn time(value: &Toml) -> Result<Nanos, String> {
     match value {
         Toml::Text(text) => parse_time(text),
-        other => Err(format!(
-            "expected a time in quotes, such as \"100ms\", found {}",
-            other.describe()
-        )),
+        other => unexpected("a time in quotes, such as \"100ms\"", other),
     }
 }

@@ -423,11 +423,8 @@ impl SimulationOptions {
 
     /// Overrides of the scenario's keys by these options.
     fn overrides(&self) -> Vec<Override> {
-        let profile = |(task, file): &(String, String)| Override {
-            written: format!("--profile {task}={file}"),
-            key: format!("task.{task}.profile"),
-            // Quoted: a file may be called 1.5.
-            value: toml::Value::from(file.as_str()).to_string(),
+        let profile = |(task, file): &(String, String)| {
+            Override::of_text(format!("--profile {task}={file}"), format!("task.{task}.profile"), file)
         };
         let policy = |policy: Policy| Override::of_option("--allocate", "allocation.policy", policy.name());
         let way = |kib: u32| Override::of_option("--way-kib", "allocation.way_kib", &kib.to_string());

@@ -11,6 +11,7 @@ use punctual_profiler::{Emulator, ProfilerError};
 use crate::args::Doctor;
 use crate::store::health;
 use punctual_files::failure::Failure;
+use punctual_files::toml::{ProblemList, Section};
 use punctual_report::output::OutputFile;
 
 /// Most files in this folder that are searched for stores, and their greatest length in bytes.
@@ -45,17 +46,18 @@ fn named_here() -> Vec<PathBuf> {
     stores
 }
 
-/// Store of a file: `[store] path` of a scenario, or `store` of a node; `None` for other files. Errors in a file are
-/// left to the command that uses it.
+/// Store of a file: `[store] path` of a scenario or a node; `None` for other files. Errors in a file are left to the
+/// command that uses it.
 fn named_by(file: &Path) -> Option<PathBuf> {
     let about = fs::metadata(file).ok()?;
     if !about.is_file() || about.len() > FILE_MAX {
         return None;
     }
-    let table: toml::Table = fs::read_to_string(file).ok()?.parse().ok()?;
-    let store = table.get("store")?;
-    let folder = store.get("path").unwrap_or(store).as_str()?;
-    Some(PathBuf::from(folder)).filter(|folder| folder.join("data.mdb").exists())
+    let mut report = ProblemList::default();
+    let document = report.document(&fs::read_to_string(file).ok()?)?;
+    let path = Section::top(&document, &mut report).table("store", |store| store.text("path"));
+    path.map(PathBuf::from)
+        .filter(|folder| folder.join("data.mdb").exists())
 }
 
 /// Finding on whether `punctual profile` can run, and in which emulator.

@@ -195,8 +195,8 @@ fn all_commands_read_beside_a_program_that_writes() {
 #[test]
 fn the_doctor_looks_at_stores_that_are_named_and_at_those_of_this_folder() {
     let folder = folder_with(&[
-        ("node.toml", "store = \"live\"\n"),
-        ("other.toml", "store = \"nowhere\"\n"),
+        ("node.toml", "[store]\npath = \"live\"\n"),
+        ("other.toml", "[store]\npath = \"nowhere\"\n"),
     ]);
     let owner = Owner::of(&folder.path().join("live"));
     fs::create_dir(folder.path().join("empty")).expect("a folder");

@@ -334,12 +334,9 @@ fn volume(section: &mut Section<'_, '_>) -> Volume {
 }
 
 fn task(section: &mut Section<'_, '_>) -> TaskSpec {
-    let name = section.text("name");
-    if name.is_none() && !section.has("name") {
-        section.complain("name", "missing: give the task a name");
-    }
+    section.require("name", "give the task a name");
     TaskSpec {
-        name: name.unwrap_or_default(),
+        name: section.text("name").unwrap_or_default(),
         class: class(section),
         arrival: arrival(section),
         demand: demand(section),

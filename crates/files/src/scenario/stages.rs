@@ -64,12 +64,9 @@ fn priority(section: &mut Section<'_, '_>) -> Option<u8> {
 }
 
 fn stage(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> StageNeeds {
-    let name = section.text("name");
-    if name.is_none() && !section.has("name") {
-        section.complain("name", "missing: give the stage a name");
-    }
+    section.require("name", "give the stage a name");
     StageNeeds {
-        name: name.unwrap_or_default(),
+        name: section.text("name").unwrap_or_default(),
         does: does(section, kinds),
         takes: section.counts("takes"),
         makes: section.counts("makes"),
@@ -125,10 +122,7 @@ fn does(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> Body {
 fn edge(section: &mut Section<'_, '_>) -> EdgeNeeds {
     let from = end(section, "from");
     let to = end(section, "to");
-    let frame_bytes = section.count("frame_bytes");
-    if frame_bytes.is_none() && !section.has("frame_bytes") {
-        section.complain("frame_bytes", "missing: how long is a frame, at most, in bytes?");
-    }
+    section.require("frame_bytes", "how long is a frame, at most, in bytes?");
     let full = [
         ("wait", WhenFull::Wait),
         ("drop-oldest", WhenFull::DropOldest),
@@ -139,7 +133,7 @@ fn edge(section: &mut Section<'_, '_>) -> EdgeNeeds {
         to,
         edge: EdgeSpec {
             slots: section.count("slots").unwrap_or(SLOTS),
-            frame_bytes: frame_bytes.unwrap_or(1),
+            frame_bytes: section.count("frame_bytes").unwrap_or(1),
             full: section.choice("full", &full).unwrap_or_default(),
         },
     }
@@ -147,13 +141,11 @@ fn edge(section: &mut Section<'_, '_>) -> EdgeNeeds {
 
 /// End of an edge: the name of a stage, and a port other than the first.
 fn end(section: &mut Section<'_, '_>, key: &'static str) -> (String, usize) {
+    section.require(
+        key,
+        "name a stage, such as \"sum\", or one of its ports, such as \"sum:1\"",
+    );
     let Some(text) = section.text(key) else {
-        if !section.has(key) {
-            section.complain(
-                key,
-                "missing: name a stage, such as \"sum\", or one of its ports, such as \"sum:1\"",
-            );
-        }
         return Default::default();
     };
     let (name, port) = text.split_once(':').unwrap_or((&text, "0"));

@@ -6,28 +6,20 @@ use punctual_cluster_sim::ClusterSettings;
 use punctual_units::Nanos;
 use serde_json::{Value, json};
 
+use punctual_files::document;
 use punctual_files::failure::Failure;
-use punctual_files::toml::{Section, read_document};
+use punctual_files::toml::{Section, read_checked};
 
 /// Reads a file; missing keys keep their defaults.
 ///
 /// # Errors
 /// [`Failure::Input`] with one line per problem: file, line, key, remedy.
 pub fn load(file: &Path) -> Result<ClusterSettings, Failure> {
-    let shown = file.display();
-    let text = punctual_files::bounded::text(file)
-        .map_err(|error| Failure::input([format!("{shown}: cannot be read: {error}; name a file of settings")]))?;
-    settings(&text, &shown.to_string()).map_err(Failure::input)
+    document::load(file, "a file of settings", settings)
 }
 
 fn settings(text: &str, shown: &str) -> Result<ClusterSettings, Vec<String>> {
-    read_document(text, shown, |top| {
-        let settings = settings_of(top);
-        if let Err((key, what)) = settings.check() {
-            top.complain(key, what);
-        }
-        settings
-    })
+    read_checked(text, shown, settings_of, |settings| settings.check().err())
 }
 
 fn settings_of(top: &mut Section<'_, '_>) -> ClusterSettings {

@@ -66,7 +66,7 @@ fn bad_input_ends_with_2_and_says_where() {
     let file = file.to_str().unwrap();
     for (arguments, said) in [
         (vec![file], format!("{file}:2: clints: unknown key")),
-        (vec!["absent.toml"], "absent.toml: cannot be read: ".to_owned()),
+        (vec!["absent.toml"], "absent.toml: no such file; ".to_owned()),
         (vec!["--plant", "gremlin"], "--plant gremlin: no such fault".to_owned()),
         (vec!["--export", "list-append"], "--export list-append: ".to_owned()),
         (vec!["--seeds", "0"], "error: invalid value '0' for ".to_owned()),

@@ -10,10 +10,7 @@ use punctual_files::local::{LocalSettings, load, refused};
 /// [`Failure::Input`] for an unusable file or value.
 pub fn of(arguments: &ClusterRun) -> Result<LocalSettings, Failure> {
     let mut settings = match &arguments.file {
-        Some(file) => load(file, |top| {
-            let settings = LocalSettings::default().or_of(top);
-            (settings.check(), settings)
-        })?,
+        Some(file) => load(file, |top| LocalSettings::default().or_of(top), LocalSettings::check)?,
         None => LocalSettings::default(),
     };
     take(&mut settings, arguments);

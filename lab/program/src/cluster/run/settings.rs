@@ -61,10 +61,7 @@ impl TrialSettings {
     /// [`Failure::Input`] for an unusable file or value.
     pub fn of(arguments: &ClusterTrial) -> Result<TrialSettings, Failure> {
         let mut settings = match &arguments.run.file {
-            Some(file) => load(file, |top| {
-                let settings = settings_of(top);
-                (settings.check(), settings)
-            })?,
+            Some(file) => load(file, settings_of, TrialSettings::check)?,
             None => TrialSettings::default(),
         };
         settings::take(&mut settings.cluster, &arguments.run);
