@@ -7,7 +7,7 @@ use punctual_sim::media::Media;
 use punctual_mpsoc::Mpsoc;
 
 fuzz_target!(|text: &str| {
-    let _ = MachineModel::from_toml(text);
-    let _ = Media::from_toml(text);
-    let _ = Mpsoc::from_toml(text);
+    let _ = MachineModel::from_toml(text, "x");
+    let _ = Media::from_toml(text, "x");
+    let _ = Mpsoc::from_toml(text, "x");
 });

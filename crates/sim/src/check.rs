@@ -18,112 +18,106 @@ impl MachineModel {
     /// # Errors
     /// [`ModelError`] names the first key that is out of range.
     pub fn check(&self) -> Result<(), ModelError> {
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// All keys that are out of range.
+    pub fn faults(&self) -> Vec<ModelError> {
+        let mut faults = Vec::new();
+        let mut require = |holds, key: &str, what: &str| require(&mut faults, holds, key, what);
         let cores = (1..=CORES_MAX).contains(&self.cores);
-        require(cores, "cores", &format!("must lie between 1 and {CORES_MAX}"))?;
-        self.check_steps()?;
-        for (key, value) in self.quantities() {
-            require(value.is_finite() && value >= 0.0, key, "must be a number of at least 0")?;
-        }
-        self.check_cache()?;
-        let service = self.memory.service_ns + self.memory.service_cycles;
-        require(
-            service > 0.0,
-            "memory.service-ns",
-            "an access takes some time: raise service-ns or service-cycles",
-        )
-    }
-
-    fn check_steps(&self) -> Result<(), ModelError> {
-        require(!self.steps.is_empty(), "steps", "a clock has at least one step")?;
+        require(cores, "cores", &format!("must lie between 1 and {CORES_MAX}"));
+        require(!self.steps.is_empty(), "steps", "a clock has at least one step");
         for (i, step) in self.steps.iter().enumerate() {
-            let ascending = i == 0 || self.steps[i - 1].clock < step.clock;
+            let ascending = step.clock.0 > 0 && (i == 0 || self.steps[i - 1].clock < step.clock);
             let key = |field: &str| format!("steps[{i}].{field}");
-            require(
-                step.clock.0 > 0 && ascending,
-                &key("mhz"),
-                "steps are above 0 and ascending, none twice",
-            )?;
+            require(ascending, &key("mhz"), "steps are above 0 and ascending, none twice");
             let sound = step.volt.is_finite() && step.volt > 0.0;
-            require(sound, &key("volt"), "every step needs a voltage above 0")?;
+            require(sound, &key("volt"), "every step needs a voltage above 0");
         }
-        Ok(())
-    }
-
-    fn check_cache(&self) -> Result<(), ModelError> {
+        for (key, value) in self.clone().quantities() {
+            require(
+                value.is_finite() && *value >= 0.0,
+                key,
+                "must be a number of at least 0",
+            );
+        }
         let cache = &self.cache;
         let ways = (1..=WAYS_MAX).contains(&cache.ways);
-        require(ways, "cache.ways", &format!("must lie between 1 and {WAYS_MAX}"))?;
-        require(cache.line_bytes > 0.0, "cache.line-bytes", "must be above 0")?;
-        require(cache.lines_per_miss > 0.0, "cache.lines-per-miss", "must be above 0")?;
-        require(cache.locality > 0.0, "cache.locality", "must be above 0")?;
+        require(ways, "cache.ways", &format!("must lie between 1 and {WAYS_MAX}"));
+        for (key, value) in [
+            ("cache.line-bytes", cache.line_bytes),
+            ("cache.lines-per-miss", cache.lines_per_miss),
+            ("cache.locality", cache.locality),
+        ] {
+            require(value != 0.0, key, "must be above 0");
+        }
         let one_each = cache.masks.is_empty() || cache.masks.len() == self.cores as usize;
-        require(one_each, "cache.masks", "one mask of ways per core, or none at all")?;
+        require(one_each, "cache.masks", "one mask of ways per core, or none at all");
         for (core, mask) in cache.masks.iter().enumerate() {
             let within = *mask != 0 && mask & !cache.all_ways() == 0;
             let what = format!("at least one way, of the {} that there are", cache.ways);
-            require(within, &format!("cache.masks[{core}]"), &what)?;
+            require(within, &format!("cache.masks[{core}]"), &what);
         }
-        Ok(())
+        let service = self.memory.service_ns != 0.0 || self.memory.service_cycles != 0.0;
+        let what = "an access takes some time: raise service-ns or service-cycles";
+        require(service, "memory.service-ns", what);
+        faults
     }
 
     /// Every coefficient with its key in the file.
-    fn quantities(&self) -> [(&'static str, f64); 37] {
-        let MachineModel {
-            power,
-            cache,
-            memory,
-            store,
-            ..
-        } = self;
+    pub(crate) fn quantities(&mut self) -> [(&'static str, &mut f64); 37] {
+        let (cache, memory, store) = (&mut self.cache, &mut self.memory, &mut self.store);
+        let (core, uncore, power) = (&mut self.power.core, &mut self.power.uncore, &mut self.power.memory);
         [
-            ("transition-us", self.transition_us),
-            ("clock-change-us", self.clock_change_us),
-            ("power.core.dynamic-uw-per-mhz-v2", power.core.dynamic_uw_per_mhz_v2),
-            ("power.core.static-mw-per-v2", power.core.static_mw_per_v2),
-            ("power.uncore.dynamic-uw-per-mhz-v2", power.uncore.dynamic_uw_per_mhz_v2),
-            ("power.uncore.static-mw-per-v2", power.uncore.static_mw_per_v2),
-            ("power.uncore.access-nj", power.uncore.access_nj),
-            ("power.memory.static-mw", power.memory.static_mw),
-            ("power.memory.access-nj", power.memory.access_nj),
-            ("cache.size-kib", cache.size_kib),
-            ("cache.line-bytes", cache.line_bytes),
-            ("cache.hit-cycles", cache.hit_cycles),
-            ("cache.lines-per-miss", cache.lines_per_miss),
-            ("cache.locality", cache.locality),
-            ("memory.latency-ns", memory.latency_ns),
-            ("memory.service-ns", memory.service_ns),
-            ("memory.service-cycles", memory.service_cycles),
-            ("store.working-set-kib", store.working_set_kib),
-            ("store.others-working-set-kib", store.others_working_set_kib),
-            ("store.read-txn.cycles", store.read_txn.cycles),
-            ("store.read-txn.accesses", store.read_txn.accesses),
-            ("store.read-txn.uncached", store.read_txn.uncached),
-            ("store.get.cycles", store.get.cycles),
-            ("store.get.accesses", store.get.accesses),
-            ("store.get.uncached", store.get.uncached),
-            ("store.write-begin.cycles", store.write_begin.cycles),
-            ("store.write-begin.accesses", store.write_begin.accesses),
-            ("store.write-begin.uncached", store.write_begin.uncached),
-            ("store.put.cycles", store.put.cycles),
-            ("store.put.accesses", store.put.accesses),
-            ("store.put.uncached", store.put.uncached),
-            ("store.commit.cycles", store.commit.cycles),
-            ("store.commit.accesses", store.commit.accesses),
-            ("store.commit.uncached", store.commit.uncached),
-            ("store.slot-write.cycles", store.slot_write.cycles),
-            ("store.slot-write.accesses", store.slot_write.accesses),
-            ("store.slot-write.uncached", store.slot_write.uncached),
+            ("transition-us", &mut self.transition_us),
+            ("clock-change-us", &mut self.clock_change_us),
+            ("power.core.dynamic-uw-per-mhz-v2", &mut core.dynamic_uw_per_mhz_v2),
+            ("power.core.static-mw-per-v2", &mut core.static_mw_per_v2),
+            ("power.uncore.dynamic-uw-per-mhz-v2", &mut uncore.dynamic_uw_per_mhz_v2),
+            ("power.uncore.static-mw-per-v2", &mut uncore.static_mw_per_v2),
+            ("power.uncore.access-nj", &mut uncore.access_nj),
+            ("power.memory.static-mw", &mut power.static_mw),
+            ("power.memory.access-nj", &mut power.access_nj),
+            ("cache.size-kib", &mut cache.size_kib),
+            ("cache.line-bytes", &mut cache.line_bytes),
+            ("cache.hit-cycles", &mut cache.hit_cycles),
+            ("cache.lines-per-miss", &mut cache.lines_per_miss),
+            ("cache.locality", &mut cache.locality),
+            ("memory.latency-ns", &mut memory.latency_ns),
+            ("memory.service-ns", &mut memory.service_ns),
+            ("memory.service-cycles", &mut memory.service_cycles),
+            ("store.working-set-kib", &mut store.working_set_kib),
+            ("store.others-working-set-kib", &mut store.others_working_set_kib),
+            ("store.read-txn.cycles", &mut store.read_txn.cycles),
+            ("store.read-txn.accesses", &mut store.read_txn.accesses),
+            ("store.read-txn.uncached", &mut store.read_txn.uncached),
+            ("store.get.cycles", &mut store.get.cycles),
+            ("store.get.accesses", &mut store.get.accesses),
+            ("store.get.uncached", &mut store.get.uncached),
+            ("store.write-begin.cycles", &mut store.write_begin.cycles),
+            ("store.write-begin.accesses", &mut store.write_begin.accesses),
+            ("store.write-begin.uncached", &mut store.write_begin.uncached),
+            ("store.put.cycles", &mut store.put.cycles),
+            ("store.put.accesses", &mut store.put.accesses),
+            ("store.put.uncached", &mut store.put.uncached),
+            ("store.commit.cycles", &mut store.commit.cycles),
+            ("store.commit.accesses", &mut store.commit.accesses),
+            ("store.commit.uncached", &mut store.commit.uncached),
+            ("store.slot-write.cycles", &mut store.slot_write.cycles),
+            ("store.slot-write.accesses", &mut store.slot_write.accesses),
+            ("store.slot-write.uncached", &mut store.slot_write.uncached),
         ]
     }
 }
 
-fn require(holds: bool, key: &str, what: &str) -> Result<(), ModelError> {
-    match holds {
-        true => Ok(()),
-        false => Err(ModelError {
+/// Adds a fault of `key` unless the value is right; `what` says which ones are.
+pub fn require(faults: &mut Vec<ModelError>, holds: bool, key: &str, what: &str) {
+    if !holds {
+        faults.push(ModelError {
             key: key.into(),
             what: what.into(),
-        }),
+        });
     }
 }
 

@@ -1,181 +1,85 @@
-//! Machine files: read TOML and return a sound [`MachineModel`], or the line and key of the first fault.
+//! Machine files: read TOML and return a sound [`MachineModel`], or all faults with their lines and keys.
 //!
 //! The shipped machines are files, too (`machines/` in the project's folder); their text is part of the program.
 
-use std::ops::Range;
-
-use serde::de::DeserializeOwned;
-use toml::de::{DeTable, DeValue};
+use punctual_toml::{Section, read_checked};
+use punctual_units::Hertz;
 
 use crate::check::ModelError;
-use crate::model::MachineModel;
+use crate::model::{ClockStep, MachineModel};
 
 const EXYNOS5422_A15: &str = include_str!("../../../machines/exynos5422-a15.toml");
 const EXYNOS5422_DUO: &str = include_str!("../../../machines/exynos5422-duo.toml");
 
-/// First fault of a machine or media file: its place, and a correct value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{line}: {key}: {what}")]
-pub struct MachineFileError {
-    /// The line, from 1.
-    pub line: usize,
-    /// The key, e.g. `steps[3].volt`; `machine` for the file as a whole.
-    pub key: String,
-    /// The fault, and the values expected.
-    pub what: String,
-}
+/// Highest clock of a step, in megahertz.
+const MHZ_MAX: u64 = 1_000_000;
 
 impl MachineModel {
     /// Four Cortex-A15 cores of the Exynos 5422 (Odroid-XU3), the first paper's board with its A7 cores off:
     /// `machines/exynos5422-a15.toml`, which names the source of each number.
     pub fn exynos5422_a15() -> MachineModel {
-        shipped(EXYNOS5422_A15)
+        shipped(MachineModel::from_toml(EXYNOS5422_A15, "exynos5422-a15.toml"))
     }
 
     /// Two cores of that machine: one real-time core and one neighbour.
     pub fn duo() -> MachineModel {
-        shipped(EXYNOS5422_DUO)
+        shipped(MachineModel::from_toml(EXYNOS5422_DUO, "exynos5422-duo.toml"))
     }
 
-    /// Reads a machine from the text of its file, and checks it.
+    /// Reads a machine from the text of its file, and checks it; `shown` is the file's name.
     ///
     /// # Errors
-    /// [`MachineFileError`] for the first fault; put the file's name and a colon before the message.
+    /// One line per fault: file, line, key, remedy.
     ///
     /// ```
     /// use punctual_sim::MachineModel;
     /// let text = include_str!("../../../machines/exynos5422-a15.toml");
-    /// assert_eq!(MachineModel::from_toml(text)?, MachineModel::exynos5422_a15());
+    /// assert_eq!(MachineModel::from_toml(text, "x.toml")?, MachineModel::exynos5422_a15());
     ///
-    /// let misspelt = text.replace("service-ns", "service-nanos");
-    /// let error = MachineModel::from_toml(&misspelt).unwrap_err();
-    /// assert_eq!(error.key, "memory.service-nanos");
-    /// # Ok::<(), punctual_sim::MachineFileError>(())
+    /// let misspelt = text.replace("lines-per-miss", "lines-per-mis");
+    /// let errors = MachineModel::from_toml(&misspelt, "x.toml").unwrap_err();
+    /// assert!(errors[1].ends_with("cache.lines-per-mis: unknown key; did you mean cache.lines-per-miss?"));
+    /// # Ok::<(), Vec<String>>(())
     /// ```
-    pub fn from_toml(text: &str) -> Result<MachineModel, MachineFileError> {
-        read(text, "machine", MachineModel::check)
+    pub fn from_toml(text: &str, shown: &str) -> Result<MachineModel, Vec<String>> {
+        read(text, shown, machine, MachineModel::faults)
     }
 }
 
-/// Reads a file of the project from its text and checks it; `whole` is the key in errors about the file as a whole.
+/// Reads a file of the project from its text, and checks it; `shown` is its name.
 ///
 /// # Errors
-/// [`MachineFileError`] for the first fault.
-pub fn read<T: DeserializeOwned>(
+/// One line per fault: file, line, key, remedy.
+pub fn read<T>(
     text: &str,
-    whole: &str,
-    check: impl Fn(&T) -> Result<(), ModelError>,
-) -> Result<T, MachineFileError> {
-    let table = DeTable::parse(text).map_err(|error| syntax(text, whole, &error))?;
-    let model: T = toml::from_str(text).map_err(|error| typed(text, whole, table.get_ref(), &error))?;
-    check(&model).map_err(|error| unsound(text, table.get_ref(), error))?;
-    Ok(model)
+    shown: &str,
+    read: impl FnOnce(&mut Section<'_, '_>) -> T,
+    faults: impl FnOnce(&T) -> Vec<ModelError>,
+) -> Result<T, Vec<String>> {
+    let pair = |fault: ModelError| (fault.key, fault.what);
+    read_checked(text, shown, read, |model| faults(model).into_iter().map(pair))
 }
 
-/// Reads a file that came with the program; a fault in it is the program's, so a test reads them all.
-fn shipped(text: &str) -> MachineModel {
-    match MachineModel::from_toml(text) {
-        Ok(model) => model,
-        Err(error) => unreachable!("a shipped machine file is unsound: {error}"),
-    }
+/// Result of reading a file that came with the program; a fault in it is the program's, so a test reads them all.
+pub fn shipped<T>(read: Result<T, Vec<String>>) -> T {
+    read.unwrap_or_else(|faults| unreachable!("a shipped file is unsound: {}", faults.join("; ")))
 }
 
-fn syntax(text: &str, whole: &str, error: &toml::de::Error) -> MachineFileError {
-    MachineFileError {
-        line: line_of(text, error.span().map_or(0, |span| span.start)),
-        key: whole.into(),
-        what: format!("not TOML: {}", error.message().trim_end()),
+fn machine(top: &mut Section<'_, '_>) -> MachineModel {
+    let mut model = MachineModel::bare(&top.needed("name", Section::text), top.needed("cores", Section::count));
+    model.steps = top.tables("steps", |step| ClockStep {
+        clock: Hertz::from_mhz(step.needed("mhz", |step, key| step.within(key, 0..=MHZ_MAX))),
+        volt: step.needed("volt", Section::number),
+    });
+    top.table("cache", |cache| {
+        model.cache.ways = cache.needed("ways", Section::count);
+        model.cache.masks = cache.counts("masks").unwrap_or_default();
+    });
+    for (key, value) in model.quantities() {
+        let is_optional = key == "clock-change-us" || key.ends_with(".uncached");
+        *value = top.number_at(key, is_optional.then_some(0.0));
     }
-}
-
-/// Converts serde's error about a key that is unknown, missing, or of another type.
-fn typed(text: &str, whole: &str, table: &DeTable<'_>, error: &toml::de::Error) -> MachineFileError {
-    let at = error.span().map_or(0, |span| span.start);
-    let mut path = path_at(table, at);
-    // A missing key is reported at its table.
-    if let Some(missing) = error.message().strip_prefix("missing field `") {
-        path.extend(missing.split('`').next().map(String::from));
-    }
-    let key = if path.is_empty() {
-        whole.into()
-    } else {
-        path.join(".").replace(".[", "[")
-    };
-    MachineFileError {
-        line: line_of(text, at),
-        key,
-        what: error.message().trim_end().replace('\n', ": "),
-    }
-}
-
-/// Converts an error of [`MachineModel::check`].
-fn unsound(text: &str, table: &DeTable<'_>, error: ModelError) -> MachineFileError {
-    MachineFileError {
-        line: line_of(text, offset_of(table, &error.key)),
-        key: error.key,
-        what: error.what,
-    }
-}
-
-fn line_of(text: &str, at: usize) -> usize {
-    1 + text.as_bytes()[..at.min(text.len())]
-        .iter()
-        .filter(|byte| **byte == b'\n')
-        .count()
-}
-
-/// The keys, outermost first, around this offset in the text; `[3]` for an item of a list.
-fn path_at(table: &DeTable<'_>, at: usize) -> Vec<String> {
-    let holds = |span: Range<usize>| span.contains(&at);
-    for (key, value) in table.iter() {
-        let inner = match value.get_ref() {
-            DeValue::Table(inner) => path_at(inner, at),
-            DeValue::Array(items) => path_in(items, at),
-            _ => Vec::new(),
-        };
-        if !inner.is_empty() || holds(key.span()) || holds(value.span()) {
-            return [vec![key.get_ref().to_string()], inner].concat();
-        }
-    }
-    Vec::new()
-}
-
-fn path_in(items: &[toml::Spanned<DeValue<'_>>], at: usize) -> Vec<String> {
-    for (i, item) in items.iter().enumerate() {
-        if item.span().contains(&at) {
-            let inner = match item.get_ref() {
-                DeValue::Table(inner) => path_at(inner, at),
-                _ => Vec::new(),
-            };
-            return [vec![format!("[{i}]")], inner].concat();
-        }
-    }
-    Vec::new()
-}
-
-/// Offset of `key` (such as `steps[3].volt`), or else of the innermost table or list around it that is in the text.
-fn offset_of(table: &DeTable<'_>, key: &str) -> usize {
-    let (first, rest) = key.split_once('.').unwrap_or((key, ""));
-    let (name, index) = match first.split_once('[') {
-        Some((name, index)) => (name, index.trim_end_matches(']').parse::<usize>().ok()),
-        None => (first, None),
-    };
-    let Some((found, value)) = table.iter().find(|(key, _)| key.get_ref().as_ref() == name) else {
-        return 0;
-    };
-    let inside = |value: &toml::Spanned<DeValue<'_>>, at: usize| match value.get_ref() {
-        DeValue::Table(inner) if !rest.is_empty() => match offset_of(inner, rest) {
-            0 => at,
-            offset => offset,
-        },
-        _ => at,
-    };
-    match (index, value.get_ref()) {
-        (Some(i), DeValue::Array(items)) => items
-            .get(i)
-            .map_or(found.span().start, |item| inside(item, item.span().start)),
-        _ => inside(value, found.span().start),
-    }
+    model
 }
 
 #[cfg(test)]
@@ -186,7 +90,7 @@ mod tests {
     #[test]
     fn the_shipped_machines_are_sound() {
         for (text, cores) in [(EXYNOS5422_A15, 4), (EXYNOS5422_DUO, 2)] {
-            let model = MachineModel::from_toml(text).unwrap();
+            let model = MachineModel::from_toml(text, "x").unwrap();
             assert_eq!((model.steps.len(), model.cores), (19, cores));
         }
         let of_two = MachineModel {
@@ -197,17 +101,17 @@ mod tests {
         assert_eq!(MachineModel::duo(), of_two, "the two files differ in nothing else");
     }
 
-    /// The message for the duo's file with one text replaced by another.
+    /// The messages for the duo's file with one text replaced by another.
     fn complaint(from: &str, to: &str) -> String {
         assert!(EXYNOS5422_DUO.contains(from), "{from}");
         let text = EXYNOS5422_DUO.replacen(from, to, 1);
-        let error = MachineModel::from_toml(&text).unwrap_err();
+        let errors = MachineModel::from_toml(&text, "x").unwrap_err().join("\n");
         let written = text
             .lines()
             .position(|line| line.contains(to))
             .map_or(0, |line| line + 1);
         // The line is checked against where the fault was put, so that the file may change.
-        error.to_string().replacen(&format!("{written}:"), "HERE:", 1)
+        errors.replace(&format!("x:{written}:"), "HERE:")
     }
 
     #[test]
@@ -231,9 +135,9 @@ mod tests {
             (
                 "hit-cycles = 21",
                 "hit-cycle = 21",
-                "HERE: cache.hit-cycle: unknown field `hit-cycle`",
+                "HERE: cache.hit-cycle: unknown key; did you mean cache.hit-cycles?",
             ),
-            ("cores = 2", "cores = \"two\"", "HERE: cores: invalid type"),
+            ("cores = 2", "cores = \"two\"", "HERE: cores: expected a whole number"),
             ("cores = 2", "cores = 0", "HERE: cores: must lie between 1 and 64"),
             (
                 "locality = 0.5",
@@ -243,23 +147,48 @@ mod tests {
             (
                 "get = { cycles = 500, accesses = 8 }",
                 "get = { cycles = 500, access = 8 }",
-                "HERE: store.get.access: unknown field `access`",
+                "HERE: store.get.access: unknown key; did you mean store.get.accesses?",
             ),
-            ("[memory]", "[memorie]", "HERE: memorie: unknown field `memorie`"),
-            ("latency-ns = 40", "", "memory.latency-ns: missing field `latency-ns`"),
-            ("cores = 2", "cores = ", "HERE: machine: not TOML"),
+            (
+                "[memory]",
+                "[memorie]",
+                "HERE: memorie: unknown key; did you mean memory?",
+            ),
+            ("latency-ns = 40", "", "memory.latency-ns: missing: give it a value"),
+            ("cores = 2", "cores = ", "HERE: not TOML"),
         ] {
             let found = complaint(from, to);
             assert!(found.contains(expected), "{from} -> {to}: {found}");
         }
     }
 
+    #[test]
+    fn all_faults_are_reported_at_once() {
+        let text = EXYNOS5422_DUO
+            .replace("cores = 2", "cores = 0")
+            .replace("ways = 16", "ways = 0");
+        let errors = MachineModel::from_toml(&text, "x").unwrap_err();
+        assert!(
+            errors[0].contains(": cores: must lie") && errors[1].contains(": cache.ways: must lie"),
+            "{errors:?}"
+        );
+        let without = EXYNOS5422_DUO.split("[memory]").next().unwrap();
+        let errors = MachineModel::from_toml(without, "x").unwrap_err();
+        assert_eq!(
+            errors,
+            [
+                "x: memory: missing: add this table",
+                "x: store: missing: add this table"
+            ]
+        );
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_the_reader_panic(text in ".{0,200}", cut in 0usize..3000) {
-            let _ = MachineModel::from_toml(&text);
+            let _ = MachineModel::from_toml(&text, "x");
             let cut = EXYNOS5422_A15.char_indices().map(|(at, _)| at).nth(cut).unwrap_or(0);
-            let _ = MachineModel::from_toml(&EXYNOS5422_A15[..cut]);
+            let _ = MachineModel::from_toml(&EXYNOS5422_A15[..cut], "x");
         }
     }
 }

@@ -51,12 +51,12 @@ mod traffic;
 mod under_way;
 mod waits;
 
-pub use check::ModelError;
+pub use check::{ModelError, require};
 pub use cores::CoreTimes;
 pub use costs::costs;
 pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty};
-pub use file::{MachineFileError, read as read_file};
+pub use file::{read as read_file, shipped};
 pub use governor::{Governor, UnknownGovernor};
 pub use leases::LENDING_COSTS;
 pub use load::{SimulationError, SimulationEvent, SimulationLoad, SplitLoad, placed};

@@ -11,7 +11,6 @@
 use std::ops::{Add, Mul};
 
 use punctual_units::Hertz;
-use serde::{Deserialize, Serialize};
 
 /// Bound on the cores of a model; it bounds the work of one scheduling decision.
 pub const CORES_MAX: u32 = 64;
@@ -20,8 +19,7 @@ pub const CORES_MAX: u32 = 64;
 pub const WAYS_MAX: u32 = 32;
 
 /// A machine to simulate. All cores are alike and share one clock.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MachineModel {
     /// Name for messages and reports.
     pub name: String,
@@ -32,7 +30,6 @@ pub struct MachineModel {
     pub transition_us: f64,
     /// Delay from setting the clock to its change, in microseconds; until then all cores go on at the old clock. The
     /// papers' machines leave it at 0.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub clock_change_us: f64,
     /// Clock steps, ascending. The machine starts at the highest.
     pub steps: Vec<ClockStep>,
@@ -47,19 +44,16 @@ pub struct MachineModel {
 }
 
 /// A step of the clock and its voltage.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockStep {
     /// The frequency of every core; whole megahertz in files.
-    #[serde(rename = "mhz", with = "megahertz")]
     pub clock: Hertz,
     /// Supply voltage in volts, above 0.
     pub volt: f64,
 }
 
 /// Coefficients of the power drawn; each part has a meter of its own. See `power.rs` for the formulas.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerModel {
     /// Coefficients of each core.
     pub core: CorePower,
@@ -70,8 +64,7 @@ pub struct PowerModel {
 }
 
 /// Power of one core.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CorePower {
     /// Dynamic power of one busy core, in microwatts per megahertz and square volt (the kernel's
     /// `dynamic-power-coefficient`).
@@ -81,8 +74,7 @@ pub struct CorePower {
 }
 
 /// Power of the uncore, which runs at the cores' clock and voltage.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UncorePower {
     /// Dynamic power while any core is busy, in microwatts per megahertz and square volt.
     pub dynamic_uw_per_mhz_v2: f64,
@@ -93,8 +85,7 @@ pub struct UncorePower {
 }
 
 /// Power of the memory, which has a clock and voltage of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryPower {
     /// Refresh and standby, in milliwatts.
     pub static_mw: f64,
@@ -103,8 +94,7 @@ pub struct MemoryPower {
 }
 
 /// The last-level cache, shared by all cores: random replacement within the ways that a core may fill.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CacheModel {
     /// Size in KiB; with 0 every access goes to memory.
     pub size_kib: f64,
@@ -122,14 +112,12 @@ pub struct CacheModel {
     pub locality: f64,
     /// Ways that each core may fill, one mask of bits per core; empty: all may fill all. Hits count anywhere, as with
     /// the kernel's resctrl.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub masks: Vec<u32>,
 }
 
 /// Path to memory, shared by all cores: a single access is served at a time, the others queue, and a core waits for
 /// each of its accesses.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MemoryModel {
     /// The part of an access for which no other core waits, in nanoseconds.
     pub latency_ns: f64,
@@ -141,8 +129,7 @@ pub struct MemoryModel {
 }
 
 /// Work in core cycles and accesses, the accesses spread evenly among the cycles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Effort {
     /// Cycles of the core's clock.
     pub cycles: f64,
@@ -150,13 +137,11 @@ pub struct Effort {
     pub accesses: f64,
     /// Accesses to lines that are used once, such as a log's or a new value's: they always go to memory, and leave dead
     /// lines in the cache.
-    #[serde(default)]
     pub uncached: f64,
 }
 
 /// Work of store calls. The size of a value makes no difference: values are a few cache lines.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StoreModel {
     /// Working set of store accesses by the real-time core and by updates, in KiB.
     pub working_set_kib: f64,
@@ -298,44 +283,5 @@ impl MachineModel {
     /// Step with the highest clock.
     pub(crate) fn top(&self) -> ClockStep {
         self.steps[self.steps.len() - 1]
-    }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
-fn is_zero(number: &f64) -> bool {
-    *number == 0.0
-}
-
-/// Reads and writes clocks as whole megahertz.
-mod megahertz {
-    use punctual_units::Hertz;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub fn serialize<S: Serializer>(clock: &Hertz, to: S) -> Result<S::Ok, S::Error> {
-        (clock.0 / 1_000_000).serialize(to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Hertz, D::Error> {
-        const HIGHEST: u64 = 1_000_000;
-        let mhz = u64::deserialize(from)?;
-        if mhz > HIGHEST {
-            return Err(serde::de::Error::custom(format!("{mhz} MHz: write at most {HIGHEST}")));
-        }
-        Ok(Hertz::from_mhz(mhz))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_survives_being_written_and_read() {
-        let model = MachineModel::exynos5422_a15();
-        let text = serde_json::to_string(&model).unwrap();
-        assert_eq!(serde_json::from_str::<MachineModel>(&text).unwrap(), model);
-        let misspelt = text.replace("service-cycles", "service-cycle");
-        let error = serde_json::from_str::<MachineModel>(&misspelt).unwrap_err();
-        assert!(error.to_string().contains("unknown field `service-cycle`"), "{error}");
     }
 }

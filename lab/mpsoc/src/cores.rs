@@ -3,11 +3,9 @@
 use std::collections::VecDeque;
 
 use punctual_units::{Hertz, Nanos, Time};
-use serde::{Deserialize, Serialize};
 
 /// Thermal model of a core.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Thermal {
     /// Temperature around the machine, in degrees Celsius.
     pub ambient_celsius: f64,

@@ -3,10 +3,10 @@
 use punctual_allocation::mapping::{ClockStep, Cores, Domain, MoveCost};
 use punctual_units::Hertz;
 use rand::RngExt;
-use serde::{Deserialize, Serialize};
 
 use super::cores::Thermal;
-use punctual_sim::{MachineFileError, ModelError, read_file};
+use punctual_sim::{ModelError, read_file, require, shipped};
+use punctual_toml::Section;
 
 const MPSOC: &str = include_str!("../../../machines/mpsoc.toml");
 
@@ -14,8 +14,7 @@ const MPSOC: &str = include_str!("../../../machines/mpsoc.toml");
 const GRID_STEPS_MAX: u32 = 32;
 
 /// A machine whose cores have clocks of their own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Mpsoc {
     /// Name for messages and reports.
     pub name: String,
@@ -44,8 +43,7 @@ pub struct Mpsoc {
 }
 
 /// Additional cost of moving a task by recreation, beyond that with a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Recreation {
     /// Cycles for each move.
     pub offset_cycles: f64,
@@ -54,8 +52,7 @@ pub struct Recreation {
 }
 
 /// Work of each run of the paper's slave and master daemons.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DaemonModel {
     /// Cycles of the slave daemon of each core.
     pub slave_cycles: f64,
@@ -68,8 +65,7 @@ pub struct DaemonModel {
 }
 
 /// Work of a checkpoint at the end of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Checkpoint {
     /// Cycles if no move was ordered.
     pub cycles: f64,
@@ -78,19 +74,33 @@ pub struct Checkpoint {
 impl Mpsoc {
     /// The fourth paper's machine: `machines/mpsoc.toml`.
     pub fn paper() -> Mpsoc {
-        match Mpsoc::from_toml(MPSOC) {
-            Ok(machine) => machine,
-            // A file that came with the program; a test reads it.
-            Err(error) => unreachable!("a shipped machine file is unsound: {error}"),
-        }
+        shipped(Mpsoc::from_toml(MPSOC, "mpsoc.toml"))
     }
 
-    /// Reads a machine from the text of its file, and checks it.
+    /// Reads a machine from the text of its file, and checks it; `shown` is the file's name.
     ///
     /// # Errors
-    /// [`MachineFileError`] for the first fault; put the file's name and a colon before the message.
-    pub fn from_toml(text: &str) -> Result<Mpsoc, MachineFileError> {
-        read_file(text, "machine", Mpsoc::check)
+    /// One line per fault: file, line, key, remedy.
+    pub fn from_toml(text: &str, shown: &str) -> Result<Mpsoc, Vec<String>> {
+        read_file(text, shown, Mpsoc::read, Mpsoc::faults)
+    }
+
+    fn read(top: &mut Section<'_, '_>) -> Mpsoc {
+        let mut machine = Mpsoc {
+            name: top.needed("name", Section::text),
+            cores: top.needed("cores", Section::count),
+            least_mhz: top.needed("least-mhz", Section::count),
+            scaled_from_mhz: top.needed("scaled-from-mhz", Section::count),
+            top_mhz: top.needed("top-mhz", Section::count),
+            grid_steps: top.pair("grid-steps", Section::counts),
+            ..Mpsoc::default()
+        };
+        machine.replication.bytes_min = top.table("replication", |it| it.needed("bytes-min", Section::count));
+        machine.thermal.ambient_celsius = top.number_at("thermal.ambient-celsius", None);
+        for (key, value) in machine.quantities() {
+            *value = top.number_at(key, None);
+        }
+        machine
     }
 
     /// Checks that the machine can be simulated.
@@ -98,63 +108,56 @@ impl Mpsoc {
     /// # Errors
     /// [`ModelError`] names the first key that is out of range.
     pub fn check(&self) -> Result<(), ModelError> {
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// All keys that are out of range.
+    fn faults(&self) -> Vec<ModelError> {
+        let mut faults = Vec::new();
+        let mut require = |holds, key: &str, what: &str| require(&mut faults, holds, key, what);
         let most = punctual_allocation::mapping::CORES_MAX;
-        require(
-            (1..=most).contains(&self.cores),
-            "cores",
-            &format!("must lie between 1 and {most}"),
-        )?;
+        let what = format!("must lie between 1 and {most}");
+        require((1..=most).contains(&self.cores), "cores", &what);
         let ordered =
             0 < self.least_mhz && self.least_mhz < self.scaled_from_mhz && self.scaled_from_mhz < self.top_mhz;
-        require(
-            ordered && self.top_mhz <= 100_000,
-            "top-mhz",
-            "must be above scaled-from-mhz, which must be above least-mhz, and at most 100000",
-        )?;
+        let what = "must be above scaled-from-mhz, which must be above least-mhz, and at most 100000";
+        require(ordered && self.top_mhz <= 100_000, "top-mhz", what);
         let [fewest, many] = self.grid_steps;
-        require(
-            2 <= fewest && fewest <= many && many <= GRID_STEPS_MAX,
-            "grid-steps",
-            &format!("the fewest and the most steps, from 2 to {GRID_STEPS_MAX}"),
-        )?;
-        let apart = self.top_mhz - self.least_mhz > u64::from(many);
+        let is_range = 2 <= fewest && fewest <= many && many <= GRID_STEPS_MAX;
+        let what = format!("the fewest and the most steps, from 2 to {GRID_STEPS_MAX}");
+        require(is_range, "grid-steps", &what);
+        let apart = !ordered || !is_range || self.top_mhz - self.least_mhz > u64::from(many);
         require(
             apart,
             "grid-steps",
             "there are not as many whole megahertz in the range",
-        )?;
-        for (key, value) in self.positive() {
-            require(value > 0.0 && value <= 1e12, key, "must be above 0 and at most 1e12")?;
+        );
+        for (key, value) in self.clone().quantities() {
+            let is_positive = *value > 0.0 || !(key == "top-watts" || key.starts_with("thermal."));
+            require(is_positive, key, "must be above 0 and at most 1e12");
+            require(*value >= 0.0 && *value <= 1e12, key, "must lie between 0 and 1e12");
         }
-        for (key, value) in self.amounts() {
-            require((0.0..=1e12).contains(&value), key, "must lie between 0 and 1e12")?;
-        }
-        require(
-            (-273.0..=1000.0).contains(&self.thermal.ambient_celsius),
-            "thermal.ambient-celsius",
-            "must lie between -273 and 1000",
-        )
+        let is_ambient = (-273.0..=1000.0).contains(&self.thermal.ambient_celsius);
+        require(is_ambient, "thermal.ambient-celsius", "must lie between -273 and 1000");
+        faults
     }
 
-    fn positive(&self) -> [(&'static str, f64); 3] {
+    /// Every coefficient with its key in the file, except for the temperature around the machine.
+    fn quantities(&mut self) -> [(&'static str, &mut f64); 12] {
+        let (copied, anew, daemon) = (&mut self.replication, &mut self.recreation, &mut self.daemon);
         [
-            ("top-watts", self.top_watts),
-            ("thermal.kelvin-per-watt", self.thermal.kelvin_per_watt),
-            ("thermal.tau-seconds", self.thermal.tau_seconds),
-        ]
-    }
-
-    fn amounts(&self) -> [(&'static str, f64); 9] {
-        [
-            ("replication.constant-cycles", self.replication.constant_cycles),
-            ("replication.cycles-per-byte", self.replication.cycles_per_byte),
-            ("recreation.offset-cycles", self.recreation.offset_cycles),
-            ("recreation.cycles-per-byte", self.recreation.cycles_per_byte),
-            ("daemon.slave-cycles", self.daemon.slave_cycles),
-            ("daemon.slave-cycles-per-task", self.daemon.slave_cycles_per_task),
-            ("daemon.master-cycles", self.daemon.master_cycles),
-            ("daemon.master-cycles-per-task", self.daemon.master_cycles_per_task),
-            ("checkpoint.cycles", self.checkpoint.cycles),
+            ("top-watts", &mut self.top_watts),
+            ("thermal.kelvin-per-watt", &mut self.thermal.kelvin_per_watt),
+            ("thermal.tau-seconds", &mut self.thermal.tau_seconds),
+            ("replication.constant-cycles", &mut copied.constant_cycles),
+            ("replication.cycles-per-byte", &mut copied.cycles_per_byte),
+            ("recreation.offset-cycles", &mut anew.offset_cycles),
+            ("recreation.cycles-per-byte", &mut anew.cycles_per_byte),
+            ("daemon.slave-cycles", &mut daemon.slave_cycles),
+            ("daemon.slave-cycles-per-task", &mut daemon.slave_cycles_per_task),
+            ("daemon.master-cycles", &mut daemon.master_cycles),
+            ("daemon.master-cycles-per-task", &mut daemon.master_cycles_per_task),
+            ("checkpoint.cycles", &mut self.checkpoint.cycles),
         ]
     }
 
@@ -218,16 +221,6 @@ impl Mpsoc {
     }
 }
 
-fn require(sound: bool, key: &str, what: &str) -> Result<(), ModelError> {
-    match sound {
-        true => Ok(()),
-        false => Err(ModelError {
-            key: key.into(),
-            what: what.into(),
-        }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_papers_two_powers_lie_on_the_curve() {
-        let machine = Mpsoc::from_toml(MPSOC).unwrap();
+        let machine = Mpsoc::from_toml(MPSOC, "x").unwrap();
         assert_eq!(machine, Mpsoc::paper());
         assert_eq!(machine.watts(496), 1.0);
         assert!((machine.watts(100) - 0.084).abs() < 0.0005, "{}", machine.watts(100));
@@ -259,11 +252,7 @@ mod tests {
                 "tau-seconds = 0",
                 "thermal.tau-seconds: must be above 0",
             ),
-            (
-                "bytes-min = 65536",
-                "bytes = 1",
-                "replication.bytes: unknown field `bytes`",
-            ),
+            ("bytes-min = 65536", "bytes = 1", "replication.bytes: unknown key"),
             (
                 "slave-cycles = 500",
                 "slave-cycles = -1",
@@ -273,8 +262,9 @@ mod tests {
             assert!(MPSOC.contains(from), "{from}");
             let text = MPSOC.replacen(from, to, 1);
             let line = text.lines().position(|line| line.starts_with(to)).unwrap() + 1;
-            let error = Mpsoc::from_toml(&text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{line}: {expected}")), "{error}");
+            let errors = Mpsoc::from_toml(&text, "x").unwrap_err();
+            let expected = format!("x:{line}: {expected}");
+            assert!(errors.iter().any(|error| error.starts_with(&expected)), "{errors:?}");
         }
     }
 

@@ -1,15 +1,15 @@
 //! Inputs of `punctual-lab experiment dps`: a machine under dual management, and media, from files.
 
-use std::path::Path;
-
 use punctual_evaluation::dps::{Ground, Part, Play, parts};
 use punctual_evaluation::dual::DualMachine;
-use punctual_sim::MachineFileError;
 use punctual_sim::media::Media;
 
-use super::experiment::read;
 use crate::args::Experiment;
+use punctual_files::document;
 use punctual_files::failure::Failure;
+
+/// Description of a file for `--machines`.
+const MACHINE: &str = "a machine file, such as machines/dps-dual-core.toml";
 
 /// The wanted parts of the second paper's evaluation, and their machine and media; `None` for any other experiment.
 pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure> {
@@ -34,7 +34,7 @@ pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure
     ground.play.check().map_err(|what| Failure::input([what]))?;
     match arguments.machines.as_slice() {
         [] => {}
-        [path] => ground.machine = file(path, DualMachine::from_toml)?,
+        [path] => ground.machine = document::load(path, MACHINE, DualMachine::from_toml)?,
         [_, another, ..] => {
             return refuse(format!(
                 "--machines: {} runs on one machine; leave out {}",
@@ -44,11 +44,7 @@ pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure
         }
     }
     if let Some(path) = &arguments.media {
-        ground.media = file(path, Media::from_toml)?;
+        ground.media = document::load(path, "a media file, such as media/dps-table-1.toml", Media::from_toml)?;
     }
     Ok(Some((parts, ground)))
-}
-
-pub(super) fn file<T>(path: &Path, parse: impl Fn(&str) -> Result<T, MachineFileError>) -> Result<T, Failure> {
-    parse(&read(path)?).map_err(|error| Failure::input([format!("{}:{error}", path.display())]))
 }

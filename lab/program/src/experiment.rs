@@ -9,14 +9,13 @@ use punctual_evaluation::claims::{Claims, Reasons};
 use punctual_evaluation::{
     ExperimentError, Outcome, Settings, Subject, chronos, controllers, dna, dps, experiments, find, mig, qedb,
 };
-use punctual_sim::MachineModel;
 
 use super::{claims, dual, mpsoc, page};
 use crate::args::Experiment;
 use punctual_cli::args::{Change, Platform};
 use punctual_cli::commands::{failures, print, run};
 use punctual_files::failure::Failure;
-use punctual_files::scenario;
+use punctual_files::{machine, scenario};
 use punctual_report::output::OutputFile;
 
 /// Time between two lines of progress.
@@ -231,8 +230,7 @@ fn machines(arguments: &Experiment, experiment: &punctual_evaluation::Experiment
 /// Reads a machine file. A machine of the ensemble keeps the job that it was calibrated with; any other runs the
 /// paper's.
 fn machine(path: &Path) -> Result<Subject, Failure> {
-    let machine = MachineModel::from_toml(&read(path)?)
-        .map_err(|error| Failure::input([format!("{}:{error}", path.display())]))?;
+    let machine = machine::load(path)?;
     let known = qedb::ensemble().into_iter().find(|subject| subject.machine == machine);
     Ok(known.unwrap_or(Subject {
         machine,

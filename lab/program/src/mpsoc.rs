@@ -3,8 +3,8 @@
 use punctual_evaluation::mig::{Part, parts};
 use punctual_mpsoc::Mpsoc;
 
-use super::dual::file;
 use crate::args::Experiment;
+use punctual_files::document;
 use punctual_files::failure::Failure;
 
 /// The wanted parts of the fourth paper's evaluation, and their machine; `None` for any other experiment.
@@ -14,7 +14,7 @@ pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Mpsoc)>, Failure>
     };
     let machine = match arguments.machines.as_slice() {
         [] => Mpsoc::paper(),
-        [path] => file(path, Mpsoc::from_toml)?,
+        [path] => document::load(path, "a machine file, such as machines/mpsoc.toml", Mpsoc::from_toml)?,
         [_, another, ..] => {
             return Err(Failure::input([format!(
                 "--machines: {} runs on one machine; leave out {}",

@@ -4,7 +4,7 @@ use super::model::{Configuration, Move, Problem};
 use serde::{Deserialize, Serialize};
 
 /// Cost of moving a stage: a constant, and cycles for each byte that is copied (the paper's Figs. 2 and 7).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MoveCost {
     /// Cycles of each move, whatever its size.

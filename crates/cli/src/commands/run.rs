@@ -9,9 +9,7 @@ use punctual_loop::ModelDocument;
 use punctual_runtime::FinishedRun;
 use punctual_runtime::report::RunReport;
 use punctual_scenario::stages::AddedKinds;
-use punctual_scenario::{
-    AllocationRequest, ControllerSource, Faults, MachineModel, PlatformChoice, RunError, RunRequest,
-};
+use punctual_scenario::{AllocationRequest, ControllerSource, Faults, PlatformChoice, RunError, RunRequest};
 use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices, replay, stages};
@@ -19,7 +17,7 @@ use crate::args::{Change, Platform, Run};
 use punctual_files::builtin;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Allocation, Loaded};
-use punctual_files::{profiles, trace};
+use punctual_files::{machine, profiles, trace};
 use punctual_report::output::{self, OutputFile};
 use punctual_report::verdict::Verdict;
 use punctual_report::watch::Watcher;
@@ -107,7 +105,7 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
     Ok(RunRequest {
         store_path: loaded.store_path.clone(),
         neighbours: loaded.neighbours.clone(),
-        machine: simulated.machine.as_deref().map(machine).transpose()?,
+        machine: simulated.machine.as_deref().map(machine::load).transpose()?,
         governor: simulated.governor,
         faults: Faults {
             seed: loaded.scenario.seed,
@@ -246,18 +244,6 @@ fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
         profiles: read,
         refill: (way_kib > 0).then_some(refill),
     }))
-}
-
-/// Reads a machine file.
-fn machine(path: &Path) -> Result<MachineModel, Failure> {
-    let refused = |what: String| Failure::input([format!("{}:{what}", path.display())]);
-    let text = punctual_files::bounded::text(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            refused(" no such file; name a machine file, such as machines/exynos5422-a15.toml".into())
-        }
-        _ => refused(format!(" cannot be read: {error}")),
-    })?;
-    MachineModel::from_toml(&text).map_err(|error| refused(error.to_string()))
 }
 
 /// Controller of `--model`, else of the scenario; `None` if neither names one, which the runtime refuses with a

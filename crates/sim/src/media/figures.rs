@@ -1,12 +1,12 @@
 //! The figures of media, read from files (`media/`, explained in `media/README.md`).
 
+use punctual_toml::Section;
 use punctual_units::Nanos;
-use serde::{Deserialize, Serialize};
 
 use super::device::Access;
 use super::ftl::{FlashOperations, Geometry};
-use crate::check::ModelError;
-use crate::file::{MachineFileError, read};
+use crate::check::{ModelError, require};
+use crate::file::{read, shipped};
 
 const DPS_TABLE_1: &str = include_str!("../../../../media/dps-table-1.toml");
 
@@ -19,8 +19,7 @@ const FLASH_PAGES_MAX: u64 = 1 << 20;
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 512..=1 << 20;
 
 /// A disk, a flash device and a byte-addressable memory: the figures of one media file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Media {
     /// Name for messages and reports.
     pub name: String,
@@ -46,8 +45,7 @@ pub enum Medium {
 }
 
 /// A disk, on which every request of a kind takes the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disk {
     /// Time of a read, in microseconds, above 0.
     pub read_us: f64,
@@ -56,8 +54,7 @@ pub struct Disk {
 }
 
 /// Byte-addressable memory: a page is fetched line by line.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineMemory {
     /// Size of a line in bytes, above 0 and at most a page.
     pub line_bytes: u32,
@@ -68,8 +65,7 @@ pub struct LineMemory {
 }
 
 /// NAND flash behind a page-mapped translation layer.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flash {
     /// Time to read a page, in microseconds, above 0.
     pub read_us: f64,
@@ -90,22 +86,15 @@ pub struct Flash {
 impl Media {
     /// Table 1 of the second paper: `media/dps-table-1.toml`.
     pub fn dps_table_1() -> Media {
-        shipped(DPS_TABLE_1)
+        shipped(Media::from_toml(DPS_TABLE_1, "dps-table-1.toml"))
     }
 
-    /// Reads media from the text of their file, and checks them.
+    /// Reads media from the text of their file, and checks them; `shown` is the file's name.
     ///
     /// # Errors
-    /// [`MachineFileError`] for the first fault; put the file's name and a colon before the message.
-    ///
-    /// ```
-    /// use punctual_sim::media::Media;
-    /// let text = include_str!("../../../../media/dps-table-1.toml").replace("erase-us", "erase-ms");
-    /// let error = Media::from_toml(&text).unwrap_err();
-    /// assert_eq!(error.key, "flash.erase-ms");
-    /// ```
-    pub fn from_toml(text: &str) -> Result<Media, MachineFileError> {
-        read(text, "media", Media::check)
+    /// One line per fault: file, line, key, remedy.
+    pub fn from_toml(text: &str, shown: &str) -> Result<Media, Vec<String>> {
+        read(text, shown, media, Media::faults)
     }
 
     /// Checks that the figures can be simulated.
@@ -113,70 +102,86 @@ impl Media {
     /// # Errors
     /// [`ModelError`] names the first key that is out of range.
     pub fn check(&self) -> Result<(), ModelError> {
-        let refuse = |key: &str, what: &str| {
-            Err(ModelError {
-                key: key.into(),
-                what: what.into(),
-            })
-        };
-        let times = [
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// All keys that are out of range.
+    fn faults(&self) -> Vec<ModelError> {
+        let mut faults = Vec::new();
+        let mut require = |holds, key: &str, what: &str| require(&mut faults, holds, key, what);
+        for (key, time) in [
             ("hdd.read-us", self.hdd.read_us),
             ("hdd.write-us", self.hdd.write_us),
             ("flash.read-us", self.flash.read_us),
             ("flash.program-us", self.flash.program_us),
             ("flash.erase-us", self.flash.erase_us),
-        ];
-        if let Some((key, _)) = times.iter().find(|(_, time)| !(*time > 0.0 && *time <= 1e7)) {
-            return refuse(key, "a time above 0 and at most ten seconds is needed");
+        ] {
+            let what = "a time above 0 and at most ten seconds is needed";
+            require(time > 0.0 && time <= 1e7, key, what);
         }
         for (key, [least, most]) in [("pcm.read-ns", self.pcm.read_ns), ("pcm.write-ns", self.pcm.write_ns)] {
-            if !(least > 0.0 && least <= most && most <= 1e9) {
-                return refuse(key, "needs the least and the most, above 0, the least first");
-            }
+            let what = "needs the least and the most, above 0, the least first";
+            require(least > 0.0 && least <= most && most <= 1e9, key, what);
         }
-        if !PAGE_BYTES.contains(&self.page_bytes) {
-            let (least, most) = (PAGE_BYTES.start(), PAGE_BYTES.end());
-            return refuse("page-bytes", &format!("must lie between {least} and {most}"));
+        let flash = &self.flash;
+        for (key, count, range) in [
+            ("page-bytes", self.page_bytes, PAGE_BYTES),
+            ("flash.blocks", flash.blocks, 1..=BLOCKS_MAX),
+            ("flash.pages-per-block", flash.pages_per_block, 1..=PAGES_PER_BLOCK_MAX),
+        ] {
+            let what = format!("must lie between {} and {}", range.start(), range.end());
+            require(range.contains(&count), key, &what);
         }
-        if !(1..=self.page_bytes).contains(&self.pcm.line_bytes) {
-            return refuse("pcm.line-bytes", "must be above 0, and at most `page-bytes`");
-        }
-        let Flash {
-            blocks,
-            pages_per_block,
-            ..
-        } = self.flash;
-        if !(1..=BLOCKS_MAX).contains(&blocks) {
-            return refuse("flash.blocks", &format!("must lie between 1 and {BLOCKS_MAX}"));
-        }
-        if !(1..=PAGES_PER_BLOCK_MAX).contains(&pages_per_block) {
-            return refuse(
-                "flash.pages-per-block",
-                &format!("must lie between 1 and {PAGES_PER_BLOCK_MAX}"),
-            );
-        }
-        let pages = u64::from(blocks) * u64::from(pages_per_block);
-        if pages > FLASH_PAGES_MAX {
-            return refuse(
-                "flash.pages-per-block",
-                &format!(
-                    "{blocks} blocks of {pages_per_block} are {pages} pages, more than {FLASH_PAGES_MAX}: write less, or fewer blocks"
-                ),
-            );
-        }
-        if !(self.flash.collect_below > 0.0 && self.flash.collect_below < 1.0) {
-            return refuse("flash.collect-below", "a share of the blocks: above 0 and below 1");
-        }
-        if !(self.flash.over_provisioning > 0.0 && self.flash.over_provisioning <= 100.0) {
-            return refuse("flash.over-provisioning", "must be above 0 and at most 100");
-        }
-        if !self.flash.geometry().is_sound() {
-            return refuse(
-                "flash.over-provisioning",
-                "there is no room for garbage beside the free blocks: write more, or lower flash.collect-below",
-            );
-        }
-        Ok(())
+        let line = self.pcm.line_bytes;
+        let is_part = line > 0 && line <= self.page_bytes.max(*PAGE_BYTES.start());
+        require(is_part, "pcm.line-bytes", "must be above 0, and at most `page-bytes`");
+        let pages = u64::from(flash.blocks) * u64::from(flash.pages_per_block);
+        let what = format!(
+            "{} blocks of {} are {pages} pages, more than {FLASH_PAGES_MAX}: write less, or fewer blocks",
+            flash.blocks, flash.pages_per_block
+        );
+        require(pages <= FLASH_PAGES_MAX, "flash.pages-per-block", &what);
+        let is_share = flash.collect_below > 0.0 && flash.collect_below < 1.0;
+        require(
+            is_share,
+            "flash.collect-below",
+            "a share of the blocks: above 0 and below 1",
+        );
+        let is_positive = flash.over_provisioning > 0.0 && flash.over_provisioning <= 100.0;
+        require(
+            is_positive,
+            "flash.over-provisioning",
+            "must be above 0 and at most 100",
+        );
+        let what = "there is no room for garbage beside the free blocks: write more, or lower flash.collect-below";
+        let is_sound = !is_share || !is_positive || flash.geometry().is_sound();
+        require(is_sound, "flash.over-provisioning", what);
+        faults
+    }
+}
+
+fn media(top: &mut Section<'_, '_>) -> Media {
+    Media {
+        name: top.needed("name", Section::text),
+        page_bytes: top.needed("page-bytes", Section::count),
+        hdd: top.needed_table("hdd", |hdd| Disk {
+            read_us: hdd.needed("read-us", Section::number),
+            write_us: hdd.needed("write-us", Section::number),
+        }),
+        pcm: top.needed_table("pcm", |pcm| LineMemory {
+            line_bytes: pcm.needed("line-bytes", Section::count),
+            read_ns: pcm.pair("read-ns", Section::numbers),
+            write_ns: pcm.pair("write-ns", Section::numbers),
+        }),
+        flash: top.needed_table("flash", |flash| Flash {
+            read_us: flash.needed("read-us", Section::number),
+            program_us: flash.needed("program-us", Section::number),
+            erase_us: flash.needed("erase-us", Section::number),
+            blocks: flash.needed("blocks", Section::count),
+            pages_per_block: flash.needed("pages-per-block", Section::count),
+            over_provisioning: flash.needed("over-provisioning", Section::number),
+            collect_below: flash.needed("collect-below", Section::number),
+        }),
     }
 }
 
@@ -223,29 +228,21 @@ fn micros(us: f64) -> Nanos {
     Nanos((us * 1e3).round() as u64)
 }
 
-/// Reads a file that came with the program; a fault in it is the program's, so a test reads them all.
-fn shipped(text: &str) -> Media {
-    match Media::from_toml(text) {
-        Ok(media) => media,
-        Err(error) => unreachable!("a shipped media file is unsound: {error}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_shipped_media_are_sound() {
-        assert_eq!(Media::from_toml(DPS_TABLE_1), Ok(Media::dps_table_1()));
-        Media::from_toml(include_str!("../../../../media/mqsim-mlc.toml")).unwrap();
+        assert_eq!(Media::from_toml(DPS_TABLE_1, "x"), Ok(Media::dps_table_1()));
+        Media::from_toml(include_str!("../../../../media/mqsim-mlc.toml"), "x").unwrap();
     }
 
     #[test]
     fn each_fault_names_line_and_key() {
         let line = |needle: &str| DPS_TABLE_1.lines().position(|line| line.starts_with(needle)).unwrap() + 1;
         for (from, to, key, what) in [
-            ("erase-us = 1500", "", "flash.erase-us", "missing field `erase-us`"),
+            ("erase-us = 1500", "", "flash.erase-us", "missing"),
             ("erase-us = 1500", "erase-us = 0", "flash.erase-us", "a time above 0"),
             ("line-bytes = 64", "line-bytes = 0", "pcm.line-bytes", "must be above 0"),
             (
@@ -286,14 +283,17 @@ mod tests {
             ),
         ] {
             assert!(DPS_TABLE_1.contains(from), "{from}");
-            let error = Media::from_toml(&DPS_TABLE_1.replacen(from, to, 1)).unwrap_err();
-            assert_eq!(error.key, key);
-            assert!(error.what.contains(what), "{error}");
+            let errors = Media::from_toml(&DPS_TABLE_1.replacen(from, to, 1), "x").unwrap_err();
+            let [error] = &errors[..] else { panic!("{errors:?}") };
+            assert!(error.contains(&format!(": {key}: ")) && error.contains(what), "{error}");
             if !to.is_empty() {
-                assert_eq!(error.line, line(from), "{error}");
+                assert!(error.starts_with(&format!("x:{}: ", line(from))), "{error}");
             }
         }
         let without = DPS_TABLE_1.split("[flash]").next().unwrap();
-        assert_eq!(Media::from_toml(without).unwrap_err().key, "flash");
+        assert_eq!(
+            Media::from_toml(without, "x").unwrap_err(),
+            ["x: flash: missing: add this table"]
+        );
     }
 }

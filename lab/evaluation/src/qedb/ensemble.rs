@@ -68,10 +68,10 @@ fn calibrated() -> Vec<Member> {
 }
 
 fn subject(Member { name, job }: Member) -> Option<Subject> {
-    let (_, text) = MACHINES.into_iter().find(|(known, _)| *known == name)?;
+    let (shown, text) = MACHINES.into_iter().find(|(known, _)| *known == name)?;
     let millis = |ms: f64| Nanos::from_secs_f64(ms * 1e-3);
     Some(Subject {
-        machine: MachineModel::from_toml(text).ok()?,
+        machine: MachineModel::from_toml(text, shown).ok()?,
         job: JobTimes {
             compute: millis(job.compute_ms),
             data: millis(job.data_ms),

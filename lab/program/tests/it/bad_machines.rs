@@ -46,7 +46,7 @@ fn a_machine_that_cannot_be_simulated_is_refused_by_file_line_and_key() {
     let starts = [
         at(files[0], &unsorted, "{ mhz =  500", "steps[3].mhz"),
         at(files[1], &no_voltage, "{ mhz = 1300 }", "steps[11].volt"),
-        at(files[2], &misspelt, "service-nanos", "memory.service-nanos"),
+        at(files[2], &misspelt, "[memory]", "memory.service-ns"),
         format!("{}: no such file", files[3]),
     ];
     let commands = files.map(run);

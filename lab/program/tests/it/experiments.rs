@@ -58,7 +58,7 @@ fn a_file_that_is_missing_is_named() {
     let error = refused(folder.path(), &["experiment", "qedb", "--claims", "none.toml"]);
     assert!(error.starts_with("none.toml: cannot be read: "), "{error}");
     let error = refused(folder.path(), &["experiment", "qedb", "--machines", "none.toml"]);
-    assert!(error.starts_with("none.toml: cannot be read: "), "{error}");
+    assert!(error.starts_with("none.toml: no such file; "), "{error}");
 }
 
 #[test]
