@@ -2,6 +2,7 @@
 
 pub mod causes;
 pub mod columns;
+mod curves;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixture;
 pub mod output;

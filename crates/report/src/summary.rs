@@ -213,16 +213,11 @@ fn updates(report: &RunReport) -> Vec<String> {
 
 fn clock(report: &RunReport) -> String {
     let top = report.header.load.top_clock;
-    match (report.summary.clock_hz_mean, provenance(report, KnobId::CLOCK)) {
+    match (report.summary.clock_hz_mean, report.header.offered(KnobId::CLOCK)) {
         (Some(mean), Some(provenance)) => format!("{} on average, {provenance}; top {top}", Hertz(mean as u64)),
         (Some(mean), None) => format!("{} on average, not ours to set; top {top}", Hertz(mean as u64)),
         (None, _) => "nothing to read it from on this machine".into(),
     }
-}
-
-/// Provenance of a knob in a word (such as simulated); `None` if the machine has no such knob.
-pub fn provenance(report: &RunReport, knob: KnobId) -> Option<String> {
-    Some(report.header.offered(knob)?.to_string())
 }
 
 fn knob(knob: &KnobReport) -> String {

@@ -1,7 +1,7 @@
 //! Results of each task, as the summary, the plain lines, the live view and the page show them: pure, without colours
 //! and layout.
 
-use punctual_runtime::report::{Bin, TaskReport, WhereTimeWent};
+use punctual_runtime::report::{Bin, ResponseTimes, TaskReport, WhereTimeWent};
 use punctual_workload::Part;
 
 use crate::causes;
@@ -56,12 +56,29 @@ pub fn late(task: &TaskReport) -> String {
     format!("{} of {}{share}{failed}", count(task.late), count(task.jobs))
 }
 
-/// Median, 99th percentile and maximum of the response time, each as a cell.
-pub fn responses(task: &TaskReport) -> [String; 3] {
-    match task.response_us {
-        Some(response) => [response.p50, response.p99, response.max].map(time),
-        None => ["-", "-", "-"].map(String::from),
-    }
+/// A figure of a task: its name, and its text.
+pub type TaskColumn = (&'static str, fn(&TaskReport) -> String);
+
+/// Figures of each task. Text leaves out `p99.9`, the live view the deadline as well.
+pub static COLUMNS: [TaskColumn; 7] = [
+    ("goal", |task| task.goal().to_string()),
+    ("late", late),
+    ("p50", |task| response(task, |response| response.p50)),
+    ("p99", |task| response(task, |response| response.p99)),
+    ("p99.9", |task| response(task, |response| response.p999)),
+    ("max", |task| response(task, |response| response.max)),
+    ("deadline", |task| time(task.deadline_us)),
+];
+
+fn response(task: &TaskReport, of: fn(&ResponseTimes) -> f64) -> String {
+    task.response_us
+        .as_ref()
+        .map_or("-".into(), |response| time(of(response)))
+}
+
+/// The columns but for some.
+pub fn columns_without(left_out: &[&str]) -> impl Iterator<Item = &'static TaskColumn> {
+    COLUMNS.iter().filter(move |(title, _)| !left_out.contains(title))
 }
 
 /// Share of each part of the job's time, 0 to 1, in the order of a job's life.
@@ -104,21 +121,13 @@ pub fn letters(task: &TaskReport, width: usize) -> Vec<(char, Part, usize)> {
 /// Lines of a table: a head, then per task a line of figures, a line with histogram and parts of the time, and a line
 /// for each cause of lateness.
 pub fn table(tasks: &[TaskReport]) -> Vec<String> {
-    let head = ["task", "goal", "late", "p50", "p99", "max", "deadline"].map(String::from);
+    let columns = || columns_without(&["p99.9"]);
+    let head = std::iter::once("task".into()).chain(columns().map(|(title, _)| (*title).into()));
     let row = |task: &TaskReport| {
-        let [p50, p99, max] = responses(task);
-        let deadline = time(task.deadline_us);
-        [
-            task.name.clone(),
-            task.goal().to_string(),
-            late(task),
-            p50,
-            p99,
-            max,
-            deadline,
-        ]
+        let cells = columns().map(|(_, text)| text(task));
+        std::iter::once(task.name.clone()).chain(cells).collect()
     };
-    let rows: Vec<[String; 7]> = std::iter::once(head).chain(tasks.iter().map(row)).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(head.collect()).chain(tasks.iter().map(row)).collect();
     let mut lines = aligned(&rows).into_iter();
     let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
     let mut table: Vec<String> = lines.next().into_iter().collect();
@@ -136,10 +145,10 @@ pub fn table(tasks: &[TaskReport]) -> Vec<String> {
 }
 
 /// Pads columns to their widest cell; the last three columns are right-aligned.
-fn aligned(rows: &[[String; 7]]) -> Vec<String> {
+fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     const FIGURES_FROM: usize = 3;
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let line = |row: &[String; 7]| {
+    let line = |row: &Vec<String>| {
         let cell = |(column, cell): (usize, &String)| match column < FIGURES_FROM {
             true => format!("{cell:<width$}", width = width(column)),
             false => format!("{cell:>width$}", width = width(column)),
@@ -246,7 +255,11 @@ mod tests {
             panic!("two tasks")
         };
         assert_eq!(late(analysis), "4 of 530 (0.8 %)");
-        assert_eq!(responses(steer), ["1.20 ms", "2.61 ms", "4.40 ms"]);
+        let responses: Vec<String> = COLUMNS[2..6].iter().map(|(_, text)| text(steer)).collect();
+        assert_eq!(
+            [&responses[0], &responses[1], &responses[3]],
+            ["1.20 ms", "2.61 ms", "4.40 ms"]
+        );
         assert!(where_time_goes(analysis).starts_with("store access 59 %, "));
         let letters: String = letters(analysis, 20)
             .iter()

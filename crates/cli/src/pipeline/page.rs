@@ -3,12 +3,13 @@
 
 use std::fmt::Write;
 
+use maud::{Markup, html};
 use punctual_runtime::report::StageReport;
 use punctual_units::Nanos;
 
 use super::history::{DECADES, GapCause, History, PARTS};
-use punctual_report::page::chart::{BOTTOM, Chart, Curve, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, ticks};
-use punctual_report::page::{escape, framed, stages};
+use punctual_report::page::chart::{BOTTOM, Chart, Curve, HEIGHT, LEFT, RIGHT, TOP, WIDTH, grid, label, px, ticks};
+use punctual_report::page::{figure, framed, stages, what};
 use punctual_report::stages::{is_good, notes, sentence};
 
 /// Classes of the style sheet, by the core's index among the pipeline's, and by curve.
@@ -34,42 +35,34 @@ pub struct Along<'h> {
 /// Page of a scenario with stages only; `command` is the command line that produced it.
 pub fn page(scenario: &str, seconds: f64, rows: &[StageReport], shown: &Along<'_>, command: &str) -> String {
     let good = if is_good(rows) { " good" } else { "" };
-    let mut body = format!("<p class=\"verdict{good}\">{}</p>\n", escape(&sentence(rows)));
-    for note in notes(rows) {
-        let _ = writeln!(body, "<p class=\"why\">{}</p>", escape(&note));
-    }
-    stages(&mut body, rows);
-    along(&mut body, shown);
-    let head = format!("<b>{}</b> · stages on linux, {seconds:.1} s", escape(scenario));
+    let head = html! { b { (scenario) } " · stages on linux, " (format!("{seconds:.1}")) " s" };
+    let body = html! {
+        p class={ "verdict" (good) } { (sentence(rows)) }
+        @for note in notes(rows) { p class="why" { (note) } }
+        (stages(rows))
+        (along(shown))
+    };
     framed(scenario, &head, &body, command)
 }
 
 /// Three figures: the cores of stages, the queues, and the handovers.
-pub fn along(body: &mut String, along: &Along<'_>) {
-    *body += "<h2>Along the run</h2>\n<div class=\"charts\">\n";
+pub fn along(along: &Along<'_>) -> Markup {
     let cores = along.cores.iter().zip(CLASSES.iter().cycle());
-    let keys: Vec<(String, &str)> = cores.map(|(core, class)| (format!("core {core}"), *class)).collect();
-    figure(body, "Stages on cores", "", &keys, &lanes(along));
+    let cores: Vec<(String, &str)> = cores.map(|(core, class)| (format!("core {core}"), *class)).collect();
     let queues = queues(along);
-    let keys: Vec<(String, &str)> = queues.curves.iter().map(|it| (it.name.clone(), it.class)).collect();
-    figure(body, "Frames in queues", "mean", &keys, &queues.svg());
-    let keys = [("moved".to_string(), "a"), ("died".to_string(), "late")];
-    let what = "each hand-over";
-    figure(body, "Time without a process", what, &keys, &blackouts(along.history));
-    *body += "</div>\n<p class=\"note\">Pinned stages have no core of their own. A stage that moved within a column is \
-              drawn as a part of its lane for each core. The larger a dot, the more hand-overs.</p>\n";
-}
-
-/// A figure with title and legend.
-pub fn figure(body: &mut String, title: &str, what: &str, keys: &[(String, &str)], svg: &str) {
-    let _ = write!(body, "<figure><figcaption><b>{title}</b>");
-    if !what.is_empty() {
-        let _ = write!(body, "<span class=\"what\">{what}</span>");
+    let ends = [("moved".to_string(), "a"), ("died".to_string(), "late")];
+    html! {
+        h2 { "Along the run" }
+        div class="charts" {
+            (figure("Stages on cores", &what(""), &cores, &lanes(along)))
+            (figure("Frames in queues", &what("mean"), &queues.keys(), &queues.svg()))
+            (figure("Time without a process", &what("each handover"), &ends, &blackouts(along.history)))
+        }
+        p class="note" {
+            "Pinned stages have no core of their own. A stage that moved within a column is drawn as a part of its "
+            "lane for each core. The larger a dot, the more handovers."
+        }
     }
-    for (name, class) in keys {
-        let _ = write!(body, "<span class=\"key {class}\">{}</span>", escape(name));
-    }
-    let _ = writeln!(body, "</figcaption>\n{svg}\n</figure>");
 }
 
 /// A drawing with axes; labels lie at shares of an axis.
@@ -79,32 +72,18 @@ pub fn drawing(
     height: f64,
     ups: &[(f64, String)],
     alongs: &[(f64, String)],
-    inner: &str,
-) -> String {
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\n",
-        escape(what)
-    );
+    inner: &Markup,
+) -> Markup {
     let (foot, end) = (height - BOTTOM, WIDTH - RIGHT);
-    for (share, text) in ups {
-        let y = foot - (foot - TOP) * share;
-        let _ = writeln!(
-            svg,
-            "<line class=\"grid\" x1=\"{left}\" x2=\"{end}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text class=\"tick\" \
-             x=\"{:.1}\" y=\"{:.1}\">{text}</text>",
-            left - 5.0,
-            y + 4.0
-        );
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(what) {
+            @for (share, text) in ups { (grid(left, foot - (foot - TOP) * share, text)) }
+            @for (share, text) in alongs {
+                text class="second" x=(px(left + (end - left) * share)) y=(px(foot + 15.0)) { (text) }
+            }
+            (inner)
+        }
     }
-    for (share, text) in alongs {
-        let x = left + (end - left) * share;
-        let _ = writeln!(
-            svg,
-            "<text class=\"second\" x=\"{x:.1}\" y=\"{:.1}\">{text}</text>",
-            foot + 15.0
-        );
-    }
-    svg + inner + "</svg>"
 }
 
 /// Labels in seconds for an axis of `length` seconds.
@@ -116,37 +95,19 @@ fn seconds(length: f64) -> Vec<(f64, String)> {
 }
 
 /// A lane for each stage, coloured by its core.
-fn lanes(along: &Along<'_>) -> String {
+fn lanes(along: &Along<'_>) -> Markup {
     let history = along.history;
     let moving: Vec<usize> = (0..along.stages.len()).filter(|it| along.stages[*it].1).collect();
     let (height, length) = (TOP + BOTTOM + LANE * moving.len() as f64, length(history));
-    let mut inner = String::new();
-    for (lane, stage) in moving.iter().enumerate() {
-        let top = TOP + LANE * lane as f64;
-        let _ = writeln!(
-            inner,
-            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            NAMES - 6.0,
-            top + LANE - 5.0,
-            escape(&along.stages[*stage].0)
-        );
-        for core in 0..along.cores.len() {
-            let class = CLASSES[core % CLASSES.len()];
-            let _ = writeln!(
-                inner,
-                "<path class=\"bar {class}\" d=\"{}\"/>",
-                lane_path(history, *stage, core, top)
-            );
+    let inner = html! { @for (lane, stage) in moving.iter().enumerate() {
+        @let top = TOP + LANE * lane as f64;
+        text class="tick" x=(px(NAMES - 6.0)) y=(px(top + LANE - 5.0)) { (along.stages[*stage].0) }
+        @for core in 0..along.cores.len() {
+            path class={ "bar " (CLASSES[core % CLASSES.len()]) } d=(lane_path(history, *stage, core, top)) {}
         }
-    }
-    drawing(
-        "the core of each stage over time",
-        NAMES,
-        height,
-        &[],
-        &seconds(length),
-        &inner,
-    )
+    } };
+    let what = "the core of each stage over time";
+    drawing(what, NAMES, height, &[], &seconds(length), &inner)
 }
 
 /// Path of one core in a stage's lane: in each column as high as the core's share of the time.
@@ -217,7 +178,7 @@ fn levels(history: &History, queues: &[usize]) -> Vec<(f64, Option<f64>)> {
 }
 
 /// Handovers by their instant and the time without a process, on a logarithmic scale.
-fn blackouts(history: &History) -> String {
+fn blackouts(history: &History) -> Markup {
     let (foot, end, length) = (HEIGHT - BOTTOM, WIDTH - RIGHT, length(history));
     let texts = [
         "0.1 us", "1 us", "10 us", "100 us", "1 ms", "10 ms", "100 ms", "1 s", "10 s",
@@ -229,29 +190,18 @@ fn blackouts(history: &History) -> String {
     let ups: Vec<(f64, String)> = ups
         .map(|(decade, text)| (f64::from(decade) / decades, text.into()))
         .collect();
-    let mut inner = String::new();
-    for (number, column) in history.columns.iter().enumerate() {
-        let x = LEFT + (end - LEFT) * (number as f64 + 0.5) / history.columns.len() as f64;
-        for ((kind, part), times) in &column.blackouts {
-            let up = (f64::from(*part) + 0.5) / f64::from(PARTS) / decades;
-            let (y, radius) = (foot - (foot - TOP) * up, 1.1 + 0.45 * f64::from(*times).ln());
-            let class = match kind {
-                GapCause::Moved => "a",
-                GapCause::Died => "late",
-            };
-            let radius = radius.min(4.0);
-            let _ = write!(
-                inner,
-                "<circle class=\"dot {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>"
-            );
+    let class = |kind: &GapCause| match kind {
+        GapCause::Moved => "a",
+        GapCause::Died => "late",
+    };
+    let inner = html! { @for (number, column) in history.columns.iter().enumerate() {
+        @let x = LEFT + (end - LEFT) * (number as f64 + 0.5) / history.columns.len() as f64;
+        @for ((kind, part), times) in &column.blackouts {
+            @let up = (f64::from(*part) + 0.5) / f64::from(PARTS) / decades;
+            @let radius = (1.1 + 0.45 * f64::from(*times).ln()).min(4.0);
+            circle class={ "dot " (class(kind)) } cx=(px(x)) cy=(px(foot - (foot - TOP) * up)) r=(px(radius)) {}
         }
-    }
-    drawing(
-        "time without a process at each handover",
-        LEFT,
-        HEIGHT,
-        &ups,
-        &seconds(length),
-        &inner,
-    )
+    } };
+    let what = "time without a process at each handover";
+    drawing(what, LEFT, HEIGHT, &ups, &seconds(length), &inner)
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use maud::{Markup, html};
+
 /// Size in units of the drawing, which the browser scales to the available width. Small, so that text stays legible on
 /// a phone.
 pub const WIDTH: f64 = 520.0;
@@ -73,72 +75,40 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// The chart as an `svg` element.
-    pub fn svg(&self) -> String {
-        let axes = self.axes();
-        let mut svg = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-            super::escape(&self.description)
-        );
-        for band in &self.bands {
-            let (x, width) = (axes.x(band.from), axes.x(band.to) - axes.x(band.from));
-            let height = HEIGHT - TOP - BOTTOM;
-            let _ = writeln!(
-                svg,
-                "<rect class=\"{}\" x=\"{x:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height}\"/>",
-                band.class
-            );
-        }
-        self.draw_axes(&axes, &mut svg);
-        for mark in &self.marks {
-            let (x, y) = (axes.x(*mark), HEIGHT - BOTTOM);
-            let _ = writeln!(
-                svg,
-                "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y}\" y2=\"{:.1}\"/>",
-                y - 8.0
-            );
-        }
-        for curve in &self.curves {
-            let _ = writeln!(
-                svg,
-                "<path class=\"curve {}\" d=\"{}\"/>",
-                curve.class,
-                path(curve, &axes)
-            );
-        }
-        for level in &self.levels {
-            let (y, end) = (axes.y(level.value), WIDTH - RIGHT);
-            let _ = writeln!(
-                svg,
-                "<line class=\"level {}\" x1=\"{LEFT}\" x2=\"{end}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>",
-                level.class
-            );
-        }
-        svg + "</svg>"
+    /// Name and class of all that has a colour.
+    pub fn keys(&self) -> Vec<(String, &'static str)> {
+        let curves = self.curves.iter().map(|curve| (curve.name.clone(), curve.class));
+        let levels = self.levels.iter().map(|level| (level.name.clone(), level.class));
+        curves.chain(levels).collect()
     }
 
-    fn draw_axes(&self, axes: &Axes, svg: &mut String) {
-        let foot = HEIGHT - BOTTOM;
-        for value in ticks(axes.low, axes.high) {
-            let (y, label) = (axes.y(value), label(value, axes.high - axes.low));
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{label}{}</text>",
-                WIDTH - RIGHT,
-                LEFT - 5.0,
-                y + 4.0,
-                self.unit
-            );
-        }
-        let unit = super::escape(self.x_unit.as_deref().unwrap_or("s"));
-        for place in ticks(0.0, axes.length) {
-            let _ = writeln!(
-                svg,
-                "<text class=\"second\" x=\"{:.1}\" y=\"{:.1}\">{} {unit}</text>",
-                axes.x(place),
-                foot + 15.0,
-                label(place, axes.length)
-            );
+    /// The chart as an `svg` element.
+    pub fn svg(&self) -> Markup {
+        let (axes, foot, end) = (self.axes(), HEIGHT - BOTTOM, WIDTH - RIGHT);
+        html! {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(self.description) {
+                @for band in &self.bands {
+                    @let (from, to) = (axes.x(band.from), axes.x(band.to));
+                    rect class=(band.class) x=(px(from)) y=(TOP) width=(px(to - from)) height=(foot - TOP) {}
+                }
+                @for value in ticks(axes.low, axes.high) {
+                    (grid(LEFT, axes.y(value), &(label(value, axes.high - axes.low) + self.unit)))
+                }
+                @for at in ticks(0.0, axes.length) {
+                    text class="second" x=(px(axes.x(at))) y=(px(foot + 15.0)) {
+                        (label(at, axes.length)) " " (self.x_unit.as_deref().unwrap_or("s"))
+                    }
+                }
+                @for mark in &self.marks {
+                    @let x = px(axes.x(*mark));
+                    line class="mark" x1=(x) x2=(x) y1=(foot) y2=(px(foot - 8.0)) {}
+                }
+                @for curve in &self.curves { path class={ "curve " (curve.class) } d=(path(curve, &axes)) {} }
+                @for level in &self.levels {
+                    @let y = px(axes.y(level.value));
+                    line class={ "level " (level.class) } x1=(LEFT) x2=(end) y1=(y) y2=(y) {}
+                }
+            }
         }
     }
 
@@ -147,15 +117,25 @@ impl Chart {
             .curves
             .iter()
             .flat_map(|curve| curve.points.iter().filter_map(|(_, value)| *value));
-        let (low, high) = values
-            .filter(|value| value.is_finite())
-            .fold(self.at_least, |(low, high), value| (low.min(value), high.max(value)));
-        let step = step(high - low);
+        let (low, high) = range(self.at_least, values);
         Axes {
-            low: (low / step).floor() * step,
-            high: (high / step - 1e-9).ceil() * step,
+            low,
+            high,
             length: self.length_s.max(1.0),
         }
+    }
+}
+
+/// A coordinate, to a tenth of a unit of the drawing.
+pub fn px(coordinate: f64) -> String {
+    format!("{coordinate:.1}")
+}
+
+/// A line across the drawing, from `left`, with its label.
+pub fn grid(left: f64, y: f64, label: &str) -> Markup {
+    html! {
+        line class="grid" x1=(left) x2=(px(WIDTH - RIGHT)) y1=(px(y)) y2=(px(y)) {}
+        text class="tick" x=(px(left - 5.0)) y=(px(y + 4.0)) { (label) }
     }
 }
 
@@ -211,6 +191,15 @@ fn thinned(points: &[(f64, Option<f64>)]) -> Vec<(f64, Option<f64>)> {
         .chunks(points.len().div_ceil(COLUMNS))
         .flat_map(extremes)
         .collect()
+}
+
+/// Range of an axis in whole steps: `at_least`, and all values.
+pub fn range(at_least: (f64, f64), values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = values
+        .filter(|value| value.is_finite())
+        .fold(at_least, |(low, high), value| (low.min(value), high.max(value)));
+    let step = step(high - low);
+    ((low / step).floor() * step, (high / step - 1e-9).ceil() * step)
 }
 
 /// Step of 1, 2 or 5 times a power of ten that divides `range` into about `TICKS` parts.
@@ -300,7 +289,7 @@ mod tests {
         fn any_samples_can_be_drawn(values in prop::collection::vec(any::<f64>(), 0..40), length_s in any::<f64>()) {
             let points = values.into_iter().enumerate().map(|(i, value)| (i as f64, Some(value))).collect();
             let chart = Chart { curves: vec![curve(points)], at_least: (0.0, 1.0), length_s, ..Chart::default() };
-            prop_assert!(chart.svg().ends_with("</svg>"));
+            prop_assert!(chart.svg().into_string().ends_with("</svg>"));
         }
     }
 }

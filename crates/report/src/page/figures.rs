@@ -1,197 +1,108 @@
-//! Figures of the page: curves along a run.
+//! Charts of the page: curves along a run.
 
+use maud::{Markup, html};
 use punctual_loop::ModeName;
-use punctual_platform::KnobId;
 use punctual_runtime::report::{RunReport, Sample};
-use punctual_workload::TaskGoal;
 
 use super::chart::{Band, Chart, Curve, Level};
-use crate::summary::provenance;
+use super::figure;
+use crate::curves::{ChartLevel, RunChart, charts};
 
 /// Classes of curves, by their order in a chart.
 const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// A chart with its caption.
-pub struct CaptionedChart {
-    /// Title in the caption.
-    pub title: &'static str,
-    /// Provenance, such as simulated or no knob; `None` if it needs no mention.
-    pub badge: Option<String>,
-    /// Chart with its curves.
-    pub chart: Chart,
-}
-
-/// Figures of `report`; those without any value are left out.
-pub fn figures(report: &RunReport) -> Vec<CaptionedChart> {
-    let mut figures = vec![
-        tardiness(report),
-        shares(report),
-        drr(report),
-        clock(report),
-        cores(report),
-        own_time(report),
-    ];
+/// Charts of `report` with their captions; those without any value are left out.
+pub fn figures(report: &RunReport) -> Vec<Markup> {
+    let [mut tardiness, shares, drr, clock, own_time] = charts(&report.header).map(|chart| drawn(report, chart));
+    let late = report.samples.iter().filter(|sample| sample.misses > 0);
+    tardiness.2.marks = late.map(|sample| sample.t_s).collect();
+    let cores = ("Core load", None, cores(&report.samples));
+    let all = [tardiness, shares, drr, clock, cores, own_time];
     let known = |curve: &Curve| curve.points.iter().any(|(_, value)| value.is_some());
-    figures.retain(|figure| figure.chart.curves.iter().any(known));
+    let known = all.into_iter().filter(|(.., chart)| chart.curves.iter().any(known));
     let length_s = report.samples.last().map_or(0.0, |last| last.t_s);
-    for CaptionedChart { title, chart, .. } in &mut figures {
+    let shown = known.map(|(title, badge, chart)| {
         let names: Vec<&str> = chart.curves.iter().map(|curve| curve.name.as_str()).collect();
-        chart.description = format!("{title} over time: {}", names.join(", "));
-        chart.length_s = length_s;
-        chart.bands = bands(report);
-    }
-    figures
+        let chart = Chart {
+            description: format!("{title} over time: {}", names.join(", ")),
+            length_s,
+            bands: bands(report),
+            ..chart
+        };
+        let mut keys = chart.keys();
+        keys.extend((!chart.marks.is_empty()).then(|| ("late jobs".to_owned(), "mark")));
+        let badge = html! { @if let Some(badge) = badge {
+            @let stand_in = if badge == "real" { "" } else { " stand-in" };
+            span class={ "badge" (stand_in) } { (badge) }
+        } };
+        figure(title, &badge, &keys, &chart.svg())
+    });
+    shown.collect()
 }
 
-fn tardiness(report: &RunReport) -> CaptionedChart {
-    let samples = &report.samples;
-    let goal = match report.header.goal.tasks {
-        TaskGoal::Tardiness(goal) => Some(level(&format!("goal {goal:.2}"), "goal", goal)),
-        TaskGoal::Late(_) => None,
-    };
-    let late = samples.iter().filter(|sample| sample.misses > 0);
+/// Title, badge and drawing of a chart.
+type Drawn = (&'static str, Option<String>, Chart);
+
+fn drawn(report: &RunReport, shown: RunChart) -> Drawn {
+    let curves = shown
+        .figures
+        .iter()
+        .map(|figure| (figure.names[1].to_owned(), figure.of));
+    let level = |ChartLevel {
+                     names: [_, name],
+                     class,
+                     value,
+                 }| Level { name, class, value };
     let chart = Chart {
-        curves: curves(samples, &[("response time / deadline", &|sample| sample.tardiness)]),
-        levels: std::iter::once(level("deadline", "late", 1.0)).chain(goal).collect(),
-        marks: late.map(|sample| sample.t_s).collect(),
-        at_least: (0.5, 1.2),
+        curves: curves_of(&report.samples, curves),
+        levels: shown.levels.into_iter().map(level).collect(),
+        at_least: shown.at_least,
+        unit: shown.unit,
         ..Chart::default()
     };
-    CaptionedChart {
-        title: "Tardiness",
-        badge: None,
-        chart,
-    }
-}
-
-fn shares(report: &RunReport) -> CaptionedChart {
-    let minimum = report.header.goal.min_fresh.get() * 100.0;
-    let picks: [(&str, Pick); 2] = [
-        ("updates admitted", &|sample| Some(sample.admitted_share * 100.0)),
-        ("data fresh", &|sample| Some(sample.fresh_share * 100.0)),
-    ];
-    let chart = Chart {
-        curves: curves(&report.samples, &picks),
-        levels: vec![level(&format!("minimum {minimum:.0} %"), "goal", minimum)],
-        at_least: (0.0, 100.0),
-        unit: " %",
-        ..Chart::default()
-    };
-    let badge = provenance(report, KnobId::AdmittedShare).filter(|provenance| provenance != "real");
-    CaptionedChart {
-        title: "Admitted and fresh",
-        badge,
-        chart,
-    }
-}
-
-fn drr(report: &RunReport) -> CaptionedChart {
-    let goal = report.header.goal.drr;
-    let chart = Chart {
-        curves: curves(
-            &report.samples,
-            &[("time in the store / response time", &|sample| sample.drr)],
-        ),
-        levels: vec![level(&format!("goal {goal:.2}"), "goal", goal)],
-        at_least: ((goal - 0.2).max(0.0), (goal + 0.2).min(1.0)),
-        ..Chart::default()
-    };
-    CaptionedChart {
-        title: "Data response ratio",
-        badge: None,
-        chart,
-    }
-}
-
-fn clock(report: &RunReport) -> CaptionedChart {
-    let top = report.header.load.top_clock.as_mhz_f64();
-    let chart = Chart {
-        curves: curves(
-            &report.samples,
-            &[("MHz", &|sample| sample.clock_hz.map(|hz| hz as f64 * 1e-6))],
-        ),
-        at_least: (0.5 * top, top),
-        ..Chart::default()
-    };
-    let badge = provenance(report, KnobId::CLOCK).unwrap_or("no knob".into());
-    CaptionedChart {
-        title: "Clock",
-        badge: Some(badge),
-        chart,
-    }
-}
-
-fn cores(report: &RunReport) -> CaptionedChart {
-    let chart = Chart {
-        curves: core_load(&report.samples),
-        at_least: (0.0, 100.0),
-        unit: " %",
-        ..Chart::default()
-    };
-    CaptionedChart {
-        title: "Core load",
-        badge: None,
-        chart,
-    }
-}
-
-fn own_time(report: &RunReport) -> CaptionedChart {
-    let picks: [(&str, Pick); 2] = [
-        ("deciding, us", &|sample| sample.decision_us),
-        ("turning knobs, us", &|sample| sample.actuation_us),
-    ];
-    let chart = Chart {
-        curves: curves(&report.samples, &picks),
-        at_least: (0.0, 10.0),
-        ..Chart::default()
-    };
-    CaptionedChart {
-        title: "The loop's own time",
-        badge: None,
-        chart,
-    }
-}
-
-fn level(name: &str, class: &'static str, value: f64) -> Level {
-    Level {
-        name: name.into(),
-        class,
-        value,
-    }
-}
-
-/// Function that picks one figure of a sample.
-type Pick<'f> = &'f dyn Fn(&Sample) -> Option<f64>;
-
-fn curves(samples: &[Sample], figures: &[(&str, Pick<'_>)]) -> Vec<Curve> {
-    let curve = |((name, figure), class): (&(&str, Pick<'_>), &&'static str)| Curve {
-        name: (*name).into(),
-        class,
-        points: samples.iter().map(|sample| (sample.t_s, figure(sample))).collect(),
-    };
-    figures.iter().zip(&CLASSES).map(curve).collect()
+    (shown.title, shown.badge, chart)
 }
 
 /// A curve per core; for many cores, only the most and the least loaded.
-fn core_load(samples: &[Sample]) -> Vec<Curve> {
+fn cores(samples: &[Sample]) -> Chart {
     let cores = samples.iter().map(|sample| sample.busy.len()).max().unwrap_or(0);
-    if cores > CLASSES.len() {
-        let of = |pick: fn(f64, f64) -> f64| {
-            move |sample: &Sample| sample.busy.iter().copied().reduce(pick).map(|busy| busy * 100.0)
-        };
-        return curves(
-            samples,
-            &[("busiest core", &of(f64::max)), ("idlest core", &of(f64::min))],
-        );
+    let percent = |busy: &f64| busy * 100.0;
+    let curves = match cores > CLASSES.len() {
+        true => {
+            let of = |pick: fn(f64, f64) -> f64| move |it: &Sample| it.busy.iter().map(percent).reduce(pick);
+            let named = [
+                ("busiest core".to_owned(), of(f64::max)),
+                ("idlest core".to_owned(), of(f64::min)),
+            ];
+            curves_of(samples, named)
+        }
+        false => {
+            let of = |core| {
+                (format!("core {core}"), move |it: &Sample| {
+                    it.busy.get(core).map(percent)
+                })
+            };
+            curves_of(samples, (0..cores).map(of))
+        }
+    };
+    Chart {
+        curves,
+        at_least: (0.0, 100.0),
+        unit: " %",
+        ..Chart::default()
     }
-    (0..cores)
-        .flat_map(|core| {
-            let busy = move |sample: &Sample| sample.busy.get(core).map(|busy| busy * 100.0);
-            let mut curve = curves(samples, &[(&format!("core {core}"), &busy)]);
-            curve.iter_mut().for_each(|curve| curve.class = CLASSES[core]);
-            curve
-        })
-        .collect()
+}
+
+fn curves_of<F: Fn(&Sample) -> Option<f64>>(
+    samples: &[Sample],
+    figures: impl IntoIterator<Item = (String, F)>,
+) -> Vec<Curve> {
+    let curve = |((name, of), class): ((String, F), &&'static str)| Curve {
+        name,
+        class,
+        points: samples.iter().map(|sample| (sample.t_s, of(sample))).collect(),
+    };
+    figures.into_iter().zip(&CLASSES).map(curve).collect()
 }
 
 /// Bands for the start-up, and for every stretch of fallback.

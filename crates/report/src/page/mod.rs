@@ -7,16 +7,15 @@ pub mod chart;
 mod figures;
 mod tasks;
 
-use std::fmt::Write;
-
+use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport, StageReport};
 
 use crate::protection::told;
 use crate::summary::{count, figure as figure_of, percent, rows, share};
 use crate::verdict::Verdict;
-use figures::{CaptionedChart, figures};
+use figures::figures;
 
-pub const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("style.css");
 
 /// Page of `report`; `command` is the command line that produced it.
 pub fn page(report: &RunReport, command: &str) -> String {
@@ -27,227 +26,193 @@ pub fn page(report: &RunReport, command: &str) -> String {
         false if verdict.is_open() => " open",
         false => "",
     };
-    let scenario = escape(&header.scenario);
     let sentences = verdict.sentences(report);
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{scenario} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-    );
-    let _ = writeln!(
-        page,
-        "<h1><b>{scenario}</b> · {} on {}{}</h1>\n<p class=\"verdict{good}\">{}</p>",
-        header.controller.name(),
-        escape(&header.machine),
-        if header.platform == PlatformChoice::Sim {
-            " · <span class=\"badge stand-in\">simulated</span>"
-        } else {
-            ""
-        },
-        escape(&sentences[0])
-    );
-    if let Some(more) = sentences.get(1..).filter(|more| !more.is_empty()) {
-        let _ = writeln!(page, "<p class=\"why\">{}</p>", escape(&more.join(" ")));
-    }
-    tiles(&mut page, report, &verdict);
-    tasks::tasks(&mut page, &report.tasks);
-    stages(&mut page, &report.stages);
-    page += "<h2>Curves</h2>\n<div class=\"charts\">\n";
-    figures(report).iter().for_each(|shown| figure(&mut page, shown));
-    let _ = writeln!(
-        page,
-        "</div>\n<p class=\"note\">Shaded: the start-up of {:.0} s, which the figures leave out. Red shade: fallback. Red strokes: windows with late jobs.</p>",
-        header.settle_s
-    );
-    page += "<h2>Figures</h2>\n<div class=\"sheet\"><table>\n";
-    for (name, cells) in rows(report) {
-        let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
-        let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", cells.join("<br>"));
-    }
-    page += "</table></div>\n";
-    knobs(&mut page, &header.knobs);
-    protections(&mut page, &header.protection);
-    if !report.summary.notes.is_empty() {
-        let notes: Vec<String> = report.summary.notes.iter().map(|note| escape(note)).collect();
-        let _ = writeln!(
-            page,
-            "<h2>Notes</h2>\n<div class=\"sheet\"><pre>{}</pre></div>",
-            notes.join("\n")
-        );
-    }
-    let _ = writeln!(
-        page,
-        "<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}, seed {}, on {} ({}).</p>\n</main>\n</body>\n</html>",
-        escape(command),
-        env!("CARGO_PKG_VERSION"),
-        header.seed,
-        escape(&header.machine),
-        header.platform.name()
-    );
-    page
+    let head = html! {
+        b { (header.scenario) } " · " (header.controller.name()) " on " (header.machine)
+        @if header.platform == PlatformChoice::Sim { " · " span class="badge stand-in" { "simulated" } }
+    };
+    let body = html! {
+        p class={ "verdict" (good) } { (sentences[0]) }
+        @if sentences.len() > 1 { p class="why" { (sentences[1..].join(" ")) } }
+        (tiles(&run_tiles(report, &verdict)))
+        (tasks::tasks(&report.tasks))
+        (stages(&report.stages))
+        h2 { "Curves" }
+        div class="charts" { @for shown in figures(report) { (shown) } }
+        p class="note" {
+            "Shaded: the start-up of " (format!("{:.0}", header.settle_s)) " s, which the figures leave out. Red shade: "
+            "fallback. Red strokes: windows with late jobs."
+        }
+        h2 { "Figures" }
+        (table(rows(report).iter().map(|(name, cells)| (*name, lines(cells)))))
+        (knobs(&header.knobs))
+        (protections(&header.protection))
+        @if !report.summary.notes.is_empty() {
+            h2 { "Notes" }
+            div class="sheet" { pre { (report.summary.notes.join("\n")) } }
+        }
+        (again("Run it again", command))
+        p class="note" {
+            "punctual " (env!("CARGO_PKG_VERSION")) ", seed " (header.seed) ", on " (header.machine) " ("
+            (header.platform.name()) ")."
+        }
+    };
+    document(&header.scenario, &head, &body)
 }
 
 /// Table of the scenario's stages; nothing without stages.
-pub fn stages(page: &mut String, stages: &[StageReport]) {
-    if stages.is_empty() {
-        return;
+pub fn stages(stages: &[StageReport]) -> Markup {
+    html! {
+        @if !stages.is_empty() {
+            h2 { "Stages" }
+            div class="sheet" { table {
+                thead { tr { @for head in crate::stages::heads() { th { (head) } } } }
+                tbody { @for stage in stages {
+                    @let [name, rest @ ..] = crate::stages::cells(stage);
+                    tr { th { (name) } @for cell in rest { td class="figure" { (cell) } } }
+                } }
+            } }
+            p class="note" { (crate::stages::sentence(stages)) }
+        }
     }
-    let heads = crate::stages::heads().map(|head| format!("<th>{head}</th>")).concat();
-    let _ = write!(
-        page,
-        "<h2>Stages</h2>\n<div class=\"sheet\"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n"
-    );
-    for stage in stages {
-        let [name, rest @ ..] = crate::stages::cells(stage);
-        let rest = rest
-            .map(|cell| format!("<td class=\"figure\">{}</td>", escape(&cell)))
-            .concat();
-        let _ = writeln!(page, "<tr><th>{}</th>{rest}</tr>", escape(&name));
-    }
-    *page += "</tbody></table></div>\n";
-    let _ = writeln!(
-        page,
-        "<p class=\"note\">{}</p>",
-        escape(&crate::stages::sentence(stages))
-    );
 }
 
-fn tiles(page: &mut String, report: &RunReport, verdict: &Verdict) {
+fn run_tiles(report: &RunReport, verdict: &Verdict) -> [(String, String); 5] {
     let summary = &report.summary;
     let shed = summary.updates.shed as f64 / summary.updates.offered.max(1) as f64;
-    let tiles = [
-        (
-            format!("{} of {}", verdict.held(), verdict.tasks.len()),
-            "tasks hold their goal".to_string(),
-        ),
+    let held = format!("{} of {}", verdict.held(), verdict.tasks.len());
+    let offered = count(summary.updates.offered);
+    let minimum = report.header.goal.min_fresh;
+    [
+        (held, "tasks hold their goal".into()),
         (
             figure_of(summary.tardiness_mean),
-            "mean tardiness over all tasks".to_string(),
+            "mean tardiness over all tasks".into(),
         ),
         (
             share(summary.fresh_share_min),
-            format!("fresh at worst, minimum {}", report.header.goal.min_fresh),
+            format!("fresh at worst, minimum {minimum}"),
         ),
-        (
-            percent(shed),
-            format!("of {} updates shed", count(summary.updates.offered)),
-        ),
-        (count(summary.updates.lost), "updates lost".to_string()),
-    ];
-    *page += "<div class=\"tiles\">\n";
-    for (figure, what) in tiles {
-        let _ = writeln!(page, "<div class=\"tile\"><b>{figure}</b><span>{what}</span></div>");
-    }
-    *page += "</div>\n";
+        (percent(shed), format!("of {offered} updates shed")),
+        (count(summary.updates.lost), "updates lost".into()),
+    ]
 }
 
-fn figure(page: &mut String, figure: &CaptionedChart) {
-    let CaptionedChart { title, badge, chart } = figure;
-    let _ = write!(page, "<figure><figcaption><b>{title}</b>");
-    if let Some(badge) = badge {
-        let class = if badge == "real" { "badge" } else { "badge stand-in" };
-        let _ = write!(page, "<span class=\"{class}\">{}</span>", escape(badge));
-    }
-    for curve in &chart.curves {
-        let _ = write!(
-            page,
-            "<span class=\"key {}\">{}</span>",
-            curve.class,
-            escape(&curve.name)
-        );
-    }
-    for level in &chart.levels {
-        let _ = write!(
-            page,
-            "<span class=\"key {}\">{}</span>",
-            level.class,
-            escape(&level.name)
-        );
-    }
-    if !chart.marks.is_empty() {
-        *page += "<span class=\"key mark\">late jobs</span>";
-    }
-    let _ = writeln!(page, "</figcaption>\n{}\n</figure>", chart.svg());
-}
-
-fn knobs(page: &mut String, knobs: &[KnobReport]) {
-    *page += "<h2>Knobs</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th>knob</th><th>how real</th><th>in this run</th><th>range</th></tr></thead>\n<tbody>\n";
-    for knob in knobs {
-        let (provenance, used, range) = match knob.offered {
-            Some(provenance) => (
-                provenance.to_string(),
-                if knob.used { "turned" } else { "left alone" },
-                escape(&knob.range),
-            ),
-            None => ("not offered".into(), "-", "see <code>punctual doctor</code>".into()),
+fn knobs(knobs: &[KnobReport]) -> Markup {
+    let row = |knob: &KnobReport| {
+        let used = if knob.used { "turned" } else { "left alone" };
+        let [offered, used, range] = match knob.offered {
+            Some(provenance) => [provenance.to_string(), used.into(), knob.range.clone()].map(|cell| html! { (cell) }),
+            None => [
+                html! { "not offered" },
+                html! { "-" },
+                html! { "see " code { "punctual doctor" } },
+            ],
         };
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td>{provenance}</td><td>{used}</td><td>{range}</td></tr>",
-            escape(&knob.knob.to_string())
-        );
-    }
-    *page += "</tbody></table></div>\n";
-}
-
-fn protections(page: &mut String, protections: &[Protection]) {
-    if protections.is_empty() {
-        return;
-    }
-    *page += "<h2>Protection</h2>\n<div class=\"sheet\"><table>\n";
-    for told in told(protections) {
-        let (class, state, why) = match told.refused {
-            None => ("yes", "obtained", String::new()),
-            Some((why, remedy)) => ("no", "refused", format!("<br>{}; {}", escape(why), escape(remedy))),
-        };
-        let what = escape(&told.what.join(", "));
-        let _ = writeln!(page, "<tr><th class=\"{class}\">{state}</th><td>{what}{why}</td></tr>");
-    }
-    *page += "</table></div>\n";
-}
-
-/// A page around `body`, with `head` as its headline; `command` is the command line that produced it.
-pub fn framed(title: &str, head: &str, body: &str, command: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{head}</h1>\n{body}<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}</p>\n</main>\n</body>\n</html>",
-        escape(title),
-        escape(command),
-        env!("CARGO_PKG_VERSION")
-    )
-}
-
-/// Rows of text as a table; the first row is its head.
-pub fn sheet(page: &mut String, rows: &[Vec<String>]) {
-    let cells = |row: &[String], tag: &str| {
-        let cell = |(at, cell): (usize, &String)| {
-            let tag = if at == 0 { "th" } else { tag };
-            format!("<{tag}>{}</{tag}>", escape(cell))
-        };
-        row.iter().enumerate().map(cell).collect::<String>()
+        vec![html! { (knob.knob.to_string()) }, offered, used, range]
     };
-    let [head, rows @ ..] = rows else { return };
-    let _ = writeln!(
-        page,
-        "<div class=\"sheet\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>",
-        cells(head, "th")
-    );
-    for row in rows {
-        let _ = writeln!(page, "<tr>{}</tr>", cells(row, "td"));
-    }
-    *page += "</tbody></table></div>\n";
+    let head = ["knob", "how real", "in this run", "range"].map(|name| html! { (name) });
+    let rows: Vec<Vec<Markup>> = std::iter::once(head.to_vec()).chain(knobs.iter().map(row)).collect();
+    html! { h2 { "Knobs" } (sheet(&rows)) }
 }
 
-/// Escapes text for HTML, also inside attributes.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            c => escaped.push(c),
+fn protections(protections: &[Protection]) -> Markup {
+    html! {
+        @if !protections.is_empty() {
+            h2 { "Protection" }
+            div class="sheet" { table { @for told in told(protections) {
+                tr {
+                    @match told.refused {
+                        None => th class="yes" { "obtained" },
+                        Some(_) => th class="no" { "refused" },
+                    }
+                    td { (told.what.join(", ")) @if let Some((why, remedy)) = told.refused { br; (why) "; " (remedy) } }
+                }
+            } } }
         }
     }
-    escaped
+}
+
+/// A page around `body`, with `head` as its headline.
+pub fn document(title: &str, head: &Markup, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) " · punctual" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main { h1 { (head) } (body) } }
+        }
+    };
+    page.into_string()
+}
+
+/// A page around `body` that ends with the command line that produced it.
+pub fn framed(title: &str, head: &Markup, body: &Markup, command: &str) -> String {
+    let version = html! { p class="note" { "punctual " (env!("CARGO_PKG_VERSION")) } };
+    let body = html! { (body) (again("Run it again", command)) (version) };
+    document(title, head, &body)
+}
+
+/// The command line that produced a page.
+pub fn again(title: &str, command: &str) -> Markup {
+    html! { h2 { (title) } div class="sheet" { pre { (command) } } }
+}
+
+/// Figures in large type: value and name of each.
+pub fn tiles<N: Render>(tiles: &[(String, N)]) -> Markup {
+    html! {
+        div class="tiles" { @for (figure, name) in tiles { div class="tile" { b { (figure) } span { (name) } } } }
+    }
+}
+
+/// A drawing with its caption: title, what follows it, and the keys of its classes.
+pub fn figure(title: &str, caption: &Markup, keys: &[(String, &str)], svg: &Markup) -> Markup {
+    html! {
+        figure {
+            figcaption {
+                b { (title) } (caption) @for (name, class) in keys { span class={ "key " (class) } { (name) } }
+            }
+            (svg)
+        }
+    }
+}
+
+/// Caption after a title.
+pub fn what(what: &str) -> Markup {
+    html! { @if !what.is_empty() { span class="what" { (what) } } }
+}
+
+/// Lines of text, one below the other.
+pub fn lines(lines: &[String]) -> Markup {
+    html! { @for (number, line) in lines.iter().enumerate() { @if number > 0 { br; } (line) } }
+}
+
+/// A table of names and values, without a head.
+pub fn table<N: Render, C: Render>(rows: impl IntoIterator<Item = (N, C)>) -> Markup {
+    html! {
+        div class="sheet" { table { @for (name, cell) in rows { tr { th { (name) } td { (cell) } } } } }
+    }
+}
+
+/// Rows of cells as a table; the first row is its head.
+pub fn sheet<C: Render>(rows: &[Vec<C>]) -> Markup {
+    let [head, rows @ ..] = rows else {
+        return Markup::default();
+    };
+    html! {
+        div class="sheet" { table {
+            thead { tr { @for cell in head { th { (cell) } } } }
+            tbody { @for row in rows {
+                tr { @for (at, cell) in row.iter().enumerate() {
+                    @if at == 0 { th { (cell) } } @else { td { (cell) } }
+                } }
+            } }
+        } }
+    }
 }
 
 #[cfg(test)]

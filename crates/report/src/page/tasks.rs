@@ -1,76 +1,68 @@
 //! Tasks on the page: a table of figures, and for each task a histogram of its response times and the parts of its
 //! time.
 
-use std::fmt::Write;
-
+use maud::{Markup, html};
 use punctual_runtime::report::{TaskReport, WhereTimeWent};
 use punctual_workload::Part;
 
-use super::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
-use super::escape;
+use super::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, grid, px};
+use super::{figure, lines};
 use crate::causes;
 use crate::summary::count;
-use crate::tasks::{is_late, late, responses, shares, time};
+use crate::tasks::{COLUMNS, is_late, late, shares, time};
 use crate::verdict::Standing;
 
-/// Adds the section, unless there is no task.
-pub fn tasks(page: &mut String, tasks: &[TaskReport]) {
-    if tasks.is_empty() {
-        return;
+/// The section; empty without tasks.
+pub fn tasks(tasks: &[TaskReport]) -> Markup {
+    html! {
+        @if !tasks.is_empty() {
+            h2 { "Tasks" }
+            div class="sheet" { table {
+                thead { tr {
+                    th { "task" } @for (title, _) in COLUMNS { th { (title) } }
+                    th { "where a job's time goes" } th { "why late" }
+                } }
+                tbody { @for task in tasks { (row(task)) } }
+            } }
+            p class="note legend" {
+                @for part in Part::ALL { span class={ "key " (class(part)) } { (part.words()) } " " }
+            }
+            div class="charts" { @for task in tasks.iter().filter(|task| !task.histogram.is_empty()) {
+                @let deadline = format!("deadline {}", time(task.deadline_us));
+                @let keys = [("jobs by response time".to_owned(), "a"), (deadline, "late")];
+                (figure(&task.name, &html! {}, &keys, &svg(task)))
+            } }
+        }
     }
-    *page += "<h2>Tasks</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th>task</th><th>goal</th><th>late</th><th>deadline</th><th>p50</th><th>p99</th><th>p99.9</th><th>max</th><th>where a job's time goes</th><th>why late</th></tr></thead>\n<tbody>\n";
-    tasks.iter().for_each(|task| row(page, task));
-    *page += "</tbody></table></div>\n<p class=\"note legend\">";
-    for part in Part::ALL {
-        let _ = write!(page, "<span class=\"key {}\">{}</span> ", class(part), part.words());
-    }
-    *page += "</p>\n<div class=\"charts\">\n";
-    tasks.iter().for_each(|task| figure(page, task));
-    *page += "</div>\n";
 }
 
-fn row(page: &mut String, task: &TaskReport) {
+fn row(task: &TaskReport) -> Markup {
     let standing = match Standing::of(task) {
-        Standing::Held => "held",
-        Standing::Missed => "missed",
-        Standing::NoJob | Standing::TooFew { .. } => "untold",
+        Standing::Held => " held",
+        Standing::Missed => " missed",
+        Standing::NoJob | Standing::TooFew { .. } => " untold",
     };
-    let [p50, p99, max] = responses(task);
-    let p999 = task.response_us.map_or("-".into(), |response| time(response.p999));
-    let figures = [time(task.deadline_us), p50, p99, p999, max];
-    let figures: String = figures.map(|cell| format!("<td class=\"figure\">{cell}</td>")).concat();
-    let _ = writeln!(
-        page,
-        "<tr><th>{}</th><td class=\"figure\">{}</td><td class=\"figure {standing}\">{}</td>{figures}<td>{}</td><td>{}</td></tr>",
-        escape(&task.name),
-        task.goal(),
-        late(task),
-        task.where_us.as_ref().map_or("-".into(), parts),
-        why(task)
-    );
-}
-
-fn why(task: &TaskReport) -> String {
-    let causes: Vec<String> = causes::told(task).map(|cause| escape(&cause)).collect();
-    if causes.is_empty() {
-        "-".into()
-    } else {
-        causes.join("<br>")
+    let causes: Vec<String> = causes::told(task).collect();
+    html! {
+        tr {
+            th { (task.name) }
+            @for (title, text) in COLUMNS {
+                td class={ "figure" @if title == "late" { (standing) } } { (text(task)) }
+            }
+            td { @match &task.where_us { Some(parts) => (bar(parts)), None => "-" } }
+            td { @if causes.is_empty() { "-" } @else { (lines(&causes)) } }
+        }
     }
 }
 
 /// Parts of a job's time as one bar.
-fn parts(parts: &WhereTimeWent) -> String {
-    let told = |(part, share): (Part, f64)| {
-        let words = format!("{} {:.0} %, {}", part.words(), share * 100.0, time(parts.part(part)));
-        format!(
-            "<i class=\"{}\" style=\"width:{:.1}%\" title=\"{words}\"></i>",
-            class(part),
-            share * 100.0
-        )
-    };
-    let all: String = shares(parts).map(told).concat();
-    format!("<div class=\"parts\">{all}</div>")
+fn bar(parts: &WhereTimeWent) -> Markup {
+    html! {
+        div class="parts" { @for (part, share) in shares(parts) {
+            @let words = format!("{} {:.0} %, {}", part.words(), share * 100.0, time(parts.part(part)));
+            i class=(class(part)) style={ "width:" (px(share * 100.0)) "%" } title=(words) {}
+        } }
+    }
 }
 
 /// Class of a part in the style sheet.
@@ -85,48 +77,34 @@ const fn class(part: Part) -> &'static str {
     }
 }
 
-fn figure(page: &mut String, task: &TaskReport) {
-    if task.histogram.is_empty() {
-        return;
-    }
-    let _ = writeln!(
-        page,
-        "<figure><figcaption><b>{}</b><span class=\"key a\">jobs by response time</span><span class=\"key late\">deadline {}</span></figcaption>\n{}\n</figure>",
-        escape(&task.name),
-        time(task.deadline_us),
-        svg(task)
-    );
-}
-
 /// Histogram of `task`, both axes logarithmic, so that one late job in a thousand is visible.
-fn svg(task: &TaskReport) -> String {
-    let axes = Axes::of(task);
-    let name = escape(&task.name);
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"response times of {name}, {}\">\n",
-        late(task)
-    );
-    axes.draw(&mut svg);
-    for bin in &task.histogram {
-        let (left, right, top) = (axes.x(bin.from_us), axes.x(bin.to_us), axes.y(bin.jobs as f64));
-        let class = if is_late(bin, task) { "late" } else { "a" };
-        let _ = writeln!(
-            svg,
-            "<rect class=\"bar {class}\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{} to {}: {} jobs</title></rect>",
-            (right - left - 1.0).max(0.5),
-            HEIGHT - BOTTOM - top,
-            time(bin.from_us),
-            time(bin.to_us),
-            count(bin.jobs)
-        );
+fn svg(task: &TaskReport) -> Markup {
+    let (axes, foot) = (Axes::of(task), HEIGHT - BOTTOM);
+    let powers = std::iter::successors(Some(1.0), |jobs| Some(jobs * 10.0));
+    let deadline = px(axes.x(task.deadline_us));
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img"
+            aria-label={ "response times of " (task.name) ", " (late(task)) }
+        {
+            @for jobs in powers.take_while(|jobs| *jobs <= axes.most) {
+                (grid(LEFT, axes.y(jobs), &count(jobs as u64)))
+            }
+            @for us in axes.times() {
+                @let x = px(axes.x(us));
+                line class="grid" x1=(x) x2=(x) y1=(TOP) y2=(px(foot)) {}
+                text class="second" x=(x) y=(px(foot + 15.0)) { (time_label(us)) }
+            }
+            @for bin in &task.histogram {
+                @let (left, right, top) = (axes.x(bin.from_us), axes.x(bin.to_us), axes.y(bin.jobs as f64));
+                @let class = if is_late(bin, task) { "late" } else { "a" };
+                @let width = (right - left - 1.0).max(0.5);
+                rect class={ "bar " (class) } x=(px(left)) y=(px(top)) width=(px(width)) height=(px(foot - top)) {
+                    title { (time(bin.from_us)) " to " (time(bin.to_us)) ": " (count(bin.jobs)) " jobs" }
+                }
+            }
+            line class="level late" x1=(deadline) x2=(deadline) y1=(TOP) y2=(px(foot)) {}
+        }
     }
-    let x = axes.x(task.deadline_us);
-    let _ = writeln!(
-        svg,
-        "<line class=\"level late\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>",
-        HEIGHT - BOTTOM
-    );
-    svg + "</svg>"
 }
 
 /// Axes: microseconds from `low` to `high` across, jobs from below one to `most` upwards.
@@ -158,32 +136,6 @@ impl Axes {
     fn y(&self, jobs: f64) -> f64 {
         let share = (jobs.max(1.0).log10() + Axes::ONE_JOB) / (self.most.log10() + Axes::ONE_JOB);
         HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share.clamp(0.0, 1.0)
-    }
-
-    fn draw(&self, svg: &mut String) {
-        let mut jobs = 1.0;
-        while jobs <= self.most {
-            let y = self.y(jobs);
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                WIDTH - RIGHT,
-                LEFT - 5.0,
-                y + 4.0,
-                count(jobs as u64)
-            );
-            jobs *= 10.0;
-        }
-        for us in self.times() {
-            let x = self.x(us);
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/><text class=\"second\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-                HEIGHT - BOTTOM,
-                HEIGHT - BOTTOM + 15.0,
-                time_label(us)
-            );
-        }
     }
 
     /// Round times within the axis: 1, 2 and 5 of each power of ten, or only 1 if those are too many.
@@ -220,9 +172,8 @@ mod tests {
 
     #[test]
     fn every_task_has_its_row_its_parts_and_its_histogram() {
-        let mut page = "<html><head><style></style></head><body>".to_string();
-        tasks(&mut page, &fixture::report().tasks);
-        check_nesting(&format!("{page}</body></html>"));
+        let page = tasks(&fixture::report().tasks).into_string();
+        check_nesting(&format!("<html><head><style></style></head><body>{page}</body></html>"));
         for part in [
             "<th>analysis</th><td class=\"figure\">late 1 %</td>",
             "<td class=\"figure held\">4 of 530 (0.8 %)</td>",
@@ -244,8 +195,7 @@ mod tests {
         task.histogram.clear();
         (task.jobs, task.late, task.late_share) = (0, 0, None);
         (task.response_us, task.where_us, task.causes) = (None, None, Vec::new());
-        let mut page = String::new();
-        tasks(&mut page, &[task]);
+        let page = tasks(&[task]).into_string();
         assert!(page.contains("untold") && !page.contains("<svg"), "{page}");
     }
 
@@ -261,7 +211,7 @@ mod tests {
             let bin =
                 |(number, jobs): (&i32, &u64)| Bin { from_us: edge(*number), to_us: edge(number + 1), jobs: *jobs };
             task.histogram = bins.iter().map(bin).collect();
-            let svg = svg(&task);
+            let svg = svg(&task).into_string();
             prop_assert!(
                 svg.ends_with("</svg>") && !svg.contains("NaN") && !svg.contains("inf") && !svg.contains("=\"-"),
                 "{}",

@@ -16,6 +16,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Paragraph};
 
+use crate::curves::charts;
 pub use panels::panel;
 pub use state::{News, ViewState};
 
@@ -38,30 +39,27 @@ pub fn draw(frame: &mut Frame, state: &ViewState) {
     draw_title(frame, title, state);
     draw_progress(frame, progress, state);
     draw_hints(frame, hints, state);
-    match &state.header {
-        None => draw_stages(frame, body, state),
-        Some(_) if frame.area().width < CURVES_FIT.0 || frame.area().height < CURVES_FIT.1 => {
-            panels::figures(frame, body, state);
-        }
-        Some(header) => {
-            let (tasks, foot) = (tasks::height(body, state), panels::foot_height(body, state));
-            let [tasks, upper, lower, foot] = Layout::vertical([
-                Constraint::Length(tasks),
-                Constraint::Fill(1),
-                Constraint::Fill(1),
-                Constraint::Length(foot),
-            ])
-            .areas(body);
-            let halves = |row: Rect| -> [Rect; 2] { Layout::horizontal([Constraint::Fill(1); 2]).areas(row) };
-            let ([tardiness, shares], [drr, clock]) = (halves(upper), halves(lower));
-            tasks::tasks(frame, tasks, state);
-            panels::tardiness(frame, tardiness, state, header);
-            panels::shares(frame, shares, state, header);
-            panels::drr(frame, drr, state, header);
-            panels::clock(frame, clock, state, header);
-            panels::foot(frame, foot, state, header);
-        }
+    let Some(header) = &state.header else {
+        return draw_stages(frame, body, state);
+    };
+    let [charts @ .., own_time] = charts(header);
+    if frame.area().width < CURVES_FIT.0 || frame.area().height < CURVES_FIT.1 {
+        return panels::figures(frame, body, state, &charts);
     }
+    let (tasks, foot) = (tasks::height(body, state), panels::foot_height(body, state));
+    let [tasks, upper, lower, foot] = Layout::vertical([
+        Constraint::Length(tasks),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+        Constraint::Length(foot),
+    ])
+    .areas(body);
+    tasks::tasks(frame, tasks, state);
+    let halves = |row: Rect| -> [Rect; 2] { Layout::horizontal([Constraint::Fill(1); 2]).areas(row) };
+    for (area, chart) in [upper, lower].into_iter().flat_map(halves).zip(&charts) {
+        panels::curves(frame, area, state, chart);
+    }
+    panels::foot(frame, foot, state, header, &own_time);
 }
 
 fn draw_title(frame: &mut Frame, area: Rect, state: &ViewState) {

@@ -1,8 +1,6 @@
 //! Panels of the live view: curves, jobs, cores.
 
-use punctual_platform::Provenance;
 use punctual_runtime::report::RunHeader;
-use punctual_workload::TaskGoal;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
@@ -12,147 +10,108 @@ use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, LegendPo
 
 use super::state::ViewState;
 use super::{FILLED, UNFILLED};
-use crate::summary::{count, figure, update_mode};
+use crate::curves::{ChartLevel, RunChart, SampleFigure};
+use crate::page::chart::{label, range};
+use crate::summary::{count, update_mode};
 
 /// Least height of a chart with a time axis, in lines.
 const TIMES_FIT: u16 = 10;
-const LATE: Color = Color::Red;
-const GOAL: Color = Color::Yellow;
-const CURVE: Color = Color::Cyan;
-const SECOND_CURVE: Color = Color::Magenta;
+/// Colours of curves, by their order in a chart.
+const CURVES: [Color; 2] = [Color::Cyan, Color::Magenta];
 /// Width of one core's gauge, in columns.
 const CORE_WIDTH: u16 = 24;
 /// Lines of the jobs panel inside its border.
 const JOB_LINES: u16 = 3;
 
-/// Content of a chart of curves.
-struct Curves<'a> {
-    title: Line<'a>,
-    curves: Vec<(Color, Vec<(f64, f64)>)>,
-    /// Set points and limits, drawn across.
-    levels: Vec<(Color, f64)>,
-    bounds: [f64; 2],
-    /// Formats a value as an axis label.
-    label: fn(f64) -> String,
-}
-
-/// Panel of tardiness (response time / deadline), with its set point.
-pub fn tardiness(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
-    let points = state.curve(|sample| sample.tardiness);
-    let goal = match header.goal.tasks {
-        TaskGoal::Tardiness(mean) => Some(mean),
-        TaskGoal::Late(_) => None,
-    };
-    let levels: Vec<_> = goal.map(|goal| (GOAL, goal)).into_iter().chain([(LATE, 1.0)]).collect();
-    let now = state.last().and_then(|last| last.tardiness);
-    let color = match now {
-        Some(value) if value > 1.0 => Color::Red,
-        Some(value) if goal.is_some_and(|goal| value > goal + crate::verdict::TOLERANCE) => Color::Yellow,
-        _ => Color::Green,
-    };
-    let title = Line::from(vec![
-        " tardiness ".bold(),
-        Span::styled(figure(now), Style::new().fg(color).bold()),
-        Span::styled(goal.map_or(String::new(), |goal| format!("  goal {goal:.2}")), GOAL),
-        Span::styled("  late > 1 ", LATE),
-    ]);
-    let curves = Curves {
-        title,
-        bounds: bounds(&points, &levels, 0.25),
-        curves: vec![(CURVE, points)],
-        levels,
-        label: |y| format!("{y:.2}"),
-    };
-    draw_curves(frame, area, state, curves);
-}
-
-/// Panel of the data response ratio (time in the store / response time), with its set point.
-pub fn drr(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
-    let points = state.curve(|sample| sample.drr);
-    let levels = vec![(GOAL, header.goal.drr)];
-    let title = Line::from(vec![
-        " data response ratio ".bold(),
-        figure(state.last().and_then(|last| last.drr)).bold(),
-        Span::styled(format!("  goal {:.2} ", header.goal.drr), GOAL),
-    ]);
-    let curves = Curves {
-        title,
-        bounds: bounds(&points, &levels, 0.1),
-        curves: vec![(CURVE, points)],
-        levels,
-        label: |y| format!("{y:.2}"),
-    };
-    draw_curves(frame, area, state, curves);
-}
-
-/// Panel of admitted updates and fresh data, with the minimum.
-pub fn shares(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
-    let share = |value: Option<f64>| value.map_or("-".into(), |value| format!("{:.0} %", value * 100.0));
-    let title = Line::from(vec![
-        Span::styled(" admitted ", Style::new().fg(CURVE).bold()),
-        share(state.last().map(|last| last.admitted_share)).bold(),
-        Span::styled("  fresh ", Style::new().fg(SECOND_CURVE).bold()),
-        share(state.last().map(|last| last.fresh_share)).bold(),
-        Span::styled(format!("  min {:.0} % ", header.goal.min_fresh.get() * 100.0), GOAL),
-    ]);
-    let curves = Curves {
-        title,
-        curves: vec![
-            (CURVE, state.curve(|sample| Some(sample.admitted_share))),
-            (SECOND_CURVE, state.curve(|sample| Some(sample.fresh_share))),
-        ],
-        levels: vec![(GOAL, header.goal.min_fresh.get())],
-        bounds: [0.0, 1.0],
-        label: |y| format!("{:.0} %", y * 100.0),
-    };
-    draw_curves(frame, area, state, curves);
-}
-
-/// Panel of the clock, with its provenance.
-pub fn clock(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
-    let points = state.curve(|sample| sample.clock_hz.map(|hz| hz as f64 * 1e-9));
-    let (provenance, color) = match state.clock_provenance() {
-        Some(Provenance::Real) => (" real ".into(), Color::DarkGray),
-        Some(stand_in) => (format!(" {stand_in} "), Color::Yellow),
-        None => (" no knob ".to_string(), Color::DarkGray),
-    };
-    let now = state.last().and_then(|last| last.clock_hz);
-    let now = now.map_or("-".into(), |hz| format!("{:.2} GHz ", hz as f64 * 1e-9));
-    let title = Line::from(vec![
-        " clock ".bold(),
-        now.bold(),
-        Span::styled(provenance, Style::new().fg(Color::Black).bg(color)),
-        Span::raw(" "),
-    ]);
-    let block = panel(title.clone());
-    if points.is_empty() {
-        let text = "this machine shows no clock; `punctual doctor` says why".dim();
-        return frame.render_widget(Paragraph::new(text).block(block), area);
+/// Panel of a chart: values of the last sample and levels in the title, curves below.
+pub fn curves(frame: &mut Frame, area: Rect, state: &ViewState, chart: &RunChart) {
+    let mut title = Vec::new();
+    for (figure, color) in chart.figures.iter().zip(CURVES) {
+        let named = if chart.figures.len() > 1 {
+            Style::new().fg(color)
+        } else {
+            Style::new()
+        };
+        let value = state.last().and_then(figure.of);
+        title.push(Span::styled(format!(" {} ", figure.names[0]), named.bold()));
+        title.push(Span::styled(figure.shown(state.last()), judged(chart, value).bold()));
     }
-    let top = header.load.top_clock.0 as f64 * 1e-9;
-    let lowest = points.iter().map(|(_, y)| *y).fold(0.5 * top, f64::min);
-    let curves = Curves {
-        title,
-        curves: vec![(CURVE, points)],
-        levels: vec![],
-        bounds: [(lowest * 10.0).floor() / 10.0, (top * 10.0).ceil() / 10.0],
-        label: |y| format!("{y:.1}"),
+    let name = |level: &ChartLevel| Span::styled(format!("  {}", level.names[0]), color(level));
+    title.extend(chart.levels.iter().rev().map(name));
+    if let Some(badge) = &chart.badge {
+        let color = match badge.as_str() {
+            "real" | "no knob" => Color::DarkGray,
+            _ => Color::Yellow,
+        };
+        title.push(Span::raw(" "));
+        title.push(Span::styled(
+            format!(" {badge} "),
+            Style::new().fg(Color::Black).bg(color),
+        ));
+    }
+    title.push(Span::raw(" "));
+    let curves = chart
+        .figures
+        .iter()
+        .zip(CURVES)
+        .map(|(figure, color)| (color, state.curve(figure.of)));
+    let curves: Vec<_> = curves.collect();
+    if !chart.without.is_empty() && curves.iter().all(|(_, points)| points.is_empty()) {
+        let text = Paragraph::new(chart.without.dim());
+        return frame.render_widget(text.block(panel(title.into())), area);
+    }
+    let levels = || chart.levels.iter().map(|level| level.value);
+    let values = curves
+        .iter()
+        .flat_map(|(_, points)| points.iter().map(|(_, value)| *value));
+    let (low, high) = range(chart.at_least, values.chain(levels()));
+    let span = state.span();
+    let across = |level: &ChartLevel| (color(level), span.map(|at| (at, level.value)).to_vec());
+    let lines: Vec<_> = chart.levels.iter().map(across).chain(curves).collect();
+    let axis = Axis::default().style(Style::new().fg(Color::DarkGray));
+    let labels = |values: &[f64], text: &dyn Fn(f64) -> String| -> Vec<Line<'static>> {
+        let label = |value: &f64| Line::from(text(*value).dark_gray());
+        values.iter().map(label).collect()
     };
-    draw_curves(frame, area, state, curves);
+    // A low panel needs every row for the curve; the progress line shows the time.
+    let times = [span[0], (span[0] + span[1]) / 2.0, span[1]];
+    let times = if area.height < TIMES_FIT { &[][..] } else { &times };
+    let text = |value| label(value, high - low) + chart.unit;
+    let chart = Chart::new(lines.iter().map(|(color, points)| dataset(*color, points)).collect())
+        .block(panel(title.into()))
+        .legend_position(None::<LegendPosition>)
+        .x_axis(
+            axis.clone()
+                .bounds(span)
+                .labels(labels(times, &|x| format!("{x:.0} s"))),
+        )
+        .y_axis(
+            axis.bounds([low, high])
+                .labels(labels(&[low, (low + high) / 2.0, high], &text)),
+        );
+    frame.render_widget(chart, area);
 }
 
-/// Range of whole steps around all points and levels; an even number of steps, so that the middle is one too.
-fn bounds(points: &[(f64, f64)], levels: &[(Color, f64)], step: f64) -> [f64; 2] {
-    let values = || {
-        points
-            .iter()
-            .map(|(_, y)| *y)
-            .chain(levels.iter().map(|(_, level)| *level))
+fn color(level: &ChartLevel) -> Color {
+    if level.class == "late" {
+        Color::Red
+    } else {
+        Color::Yellow
+    }
+}
+
+/// Style of a value: where there is a limit, green up to the set point, then yellow, and red beyond the limit.
+fn judged(chart: &RunChart, value: Option<f64>) -> Style {
+    let over = |class, by| {
+        let mut levels = chart.levels.iter().filter(|level| level.class == class);
+        levels.any(|level| value.is_some_and(|value| value > level.value + by))
     };
-    let low = (values().fold(f64::INFINITY, f64::min) / step - 0.2).floor().max(0.0);
-    let high = (values().fold(0.0, f64::max) / step + 0.2).ceil();
-    let pairs = ((high - low) / 2.0).ceil().max(1.0);
-    [low * step, (low + 2.0 * pairs) * step]
+    match chart.levels.iter().any(|level| level.class == "late") {
+        false => Style::new(),
+        true if over("late", 0.0) => Style::new().fg(Color::Red),
+        true if over("goal", crate::verdict::TOLERANCE) => Style::new().fg(Color::Yellow),
+        true => Style::new().fg(Color::Green),
+    }
 }
 
 fn dataset(color: Color, points: &[(f64, f64)]) -> Dataset<'_> {
@@ -162,39 +121,6 @@ fn dataset(color: Color, points: &[(f64, f64)]) -> Dataset<'_> {
         .style(style)
         .marker(Marker::Braille)
         .graph_type(GraphType::Line)
-}
-
-fn draw_curves(frame: &mut Frame, area: Rect, state: &ViewState, curves: Curves) {
-    let span = state.span();
-    let [low, high] = curves.bounds;
-    let across = |(color, level): &(Color, f64)| (*color, vec![(span[0], *level), (span[1], *level)]);
-    let lines: Vec<(Color, Vec<(f64, f64)>)> = curves.levels.iter().map(across).chain(curves.curves).collect();
-    let axis = Style::new().fg(Color::DarkGray);
-    let labels = |values: &[f64], label: fn(f64) -> String| -> Vec<Line<'static>> {
-        values
-            .iter()
-            .map(|value| Line::from(label(*value).dark_gray()))
-            .collect()
-    };
-    // A low panel needs every row for the curve; the progress line shows the time.
-    let times = [span[0], (span[0] + span[1]) / 2.0, span[1]];
-    let times = if area.height < TIMES_FIT { &[][..] } else { &times };
-    let chart = Chart::new(lines.iter().map(|(color, points)| dataset(*color, points)).collect())
-        .block(panel(curves.title))
-        .legend_position(None::<LegendPosition>)
-        .x_axis(
-            Axis::default()
-                .style(axis)
-                .bounds(span)
-                .labels(labels(times, |x| format!("{x:.0} s"))),
-        )
-        .y_axis(
-            Axis::default()
-                .style(axis)
-                .bounds([low, high])
-                .labels(labels(&[low, (low + high) / 2.0, high], curves.label)),
-        );
-    frame.render_widget(chart, area);
 }
 
 /// Lines of the foot: for all cores, if they fit into a third of `body`.
@@ -208,18 +134,20 @@ pub fn foot_height(body: Rect, state: &ViewState) -> u16 {
 }
 
 /// Foot with jobs on the left, cores on the right.
-pub fn foot(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
+pub fn foot(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader, own_time: &RunChart) {
     let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).areas(area);
-    jobs(frame, left, state, header);
+    jobs(frame, left, state, header, own_time);
     cores(frame, right, state);
 }
 
-fn jobs(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
+fn jobs(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader, own_time: &RunChart) {
     let share = 100.0 * state.misses as f64 / state.jobs.max(1) as f64;
     let late = format!("{} late ({share:.1} %)", count(state.misses));
     let late = if state.misses == 0 { late.green() } else { late.red() };
-    let micros = |value: Option<f64>| value.map_or("-".into(), |us| format!("{us:.1} us"));
-    let last = state.last();
+    let took = |figure: &SampleFigure| {
+        let value = figure.shown(state.last());
+        [format!(" {} ", figure.names[0]).dim(), (value + " ").into()]
+    };
     let lines = vec![
         Line::from(vec![
             format!(" {} jobs  ", count(state.jobs)).into(),
@@ -230,12 +158,7 @@ fn jobs(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader) {
             format!(" {} updates/s  ", count(header.load.updates_per_s.round() as u64)).into(),
             update_mode(header.load.update_mode).dim(),
         ]),
-        Line::from(vec![
-            " decision ".dim(),
-            micros(last.and_then(|last| last.decision_us)).into(),
-            "  knobs ".dim(),
-            micros(last.and_then(|last| last.actuation_us)).into(),
-        ]),
+        Line::from_iter(own_time.figures.iter().flat_map(took)),
     ];
     frame.render_widget(Paragraph::new(lines).block(panel(Line::from(" work ".bold()))), area);
 }
@@ -255,7 +178,7 @@ fn cores(frame: &mut Frame, area: Rect, state: &ViewState) {
             frame.render_widget(Line::from(" and more cores".dim()), cell);
             break;
         }
-        let color = if *busy > 0.95 { Color::Yellow } else { CURVE };
+        let color = if *busy > 0.95 { Color::Yellow } else { CURVES[0] };
         let gauge = LineGauge::default()
             .ratio(busy.clamp(0.0, 1.0))
             .label(format!(" {core:>2} {:>3.0} %", busy * 100.0))
@@ -268,30 +191,15 @@ fn cores(frame: &mut Frame, area: Rect, state: &ViewState) {
 }
 
 /// Figures of the last sample, for a terminal too small for curves.
-pub fn figures(frame: &mut Frame, area: Rect, state: &ViewState) {
-    let Some(last) = state.last() else { return };
-    let share = |value: f64| format!("{:.0} %", value * 100.0);
-    let clock = last
-        .clock_hz
-        .map_or("-".into(), |hz| format!("{:.2} GHz", hz as f64 * 1e-9));
-    let provenance = state
-        .clock_provenance()
-        .map_or(String::new(), |provenance| format!(" ({provenance})"));
-    let lines = vec![
-        Line::from(format!(
-            " tardiness {}  drr {}",
-            figure(last.tardiness),
-            figure(last.drr)
-        )),
-        Line::from(format!(
-            " admitted {}  fresh {}",
-            share(last.admitted_share),
-            share(last.fresh_share)
-        )),
-        Line::from(format!(" clock {clock}{provenance}")),
-        Line::from(format!(" {} jobs, {} late", state.jobs, state.misses)),
-        Line::from(" 60 x 18 or more shows curves".dim()),
-    ];
+pub fn figures(frame: &mut Frame, area: Rect, state: &ViewState, charts: &[RunChart]) {
+    let line = |chart: &RunChart| {
+        let figure = |figure: &SampleFigure| format!(" {} {}", figure.names[0], figure.shown(state.last()));
+        let badge = chart.badge.as_ref().map(|badge| format!(" ({badge})"));
+        Line::from_iter(chart.figures.iter().map(figure).chain(badge))
+    };
+    let jobs = format!(" {} jobs, {} late", state.jobs, state.misses);
+    let more = [jobs.into(), " 60 x 18 or more shows curves".dim().into()];
+    let lines: Vec<Line> = charts.iter().map(line).chain(more).collect();
     frame.render_widget(Paragraph::new(lines), area);
 }
 

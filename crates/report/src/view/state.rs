@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use punctual_platform::{KnobId, Provenance};
 use punctual_runtime::report::{Progress, RunHeader, Sample, TaskReport};
 
 /// Most samples kept for the curves: more than a wide terminal has columns of dots.
@@ -120,11 +119,6 @@ impl ViewState {
         within
             .filter_map(|sample| Some((sample.t_s, figure(sample)?)))
             .collect()
-    }
-
-    /// Provenance of the clock knob; `None` without one.
-    pub fn clock_provenance(&self) -> Option<Provenance> {
-        self.header.as_ref()?.offered(KnobId::CLOCK)
     }
 }
 

@@ -11,7 +11,7 @@ use ratatui::widgets::{Cell, Row, Table};
 use super::panels::panel;
 use super::state::ViewState;
 use crate::causes;
-use crate::tasks::{self, Column};
+use crate::tasks::{self, Column, TaskColumn};
 use crate::verdict::Standing;
 
 /// Lines of the panel besides its tasks: the border, and the head.
@@ -39,6 +39,10 @@ pub fn height(body: Rect, state: &ViewState) -> u16 {
     }
 }
 
+fn columns() -> impl Iterator<Item = &'static TaskColumn> {
+    tasks::columns_without(&["p99.9", "deadline"])
+}
+
 /// Draws the tasks that fit.
 pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
     if state.tasks.is_empty() {
@@ -63,17 +67,17 @@ pub fn tasks(frame: &mut Frame, area: Rect, state: &ViewState) {
     if let more @ 1.. = state.tasks.len().saturating_sub(shown) {
         rows.push(Row::new([Cell::from(format!(" and {more} more").dim())]));
     }
-    let mut head = vec![" task", "goal", "late", "p50", "p99", "max"];
-    let widest = |of: fn(&TaskReport) -> String| {
-        let widths = state.tasks.iter().map(|task| of(task).chars().count() as u16);
-        widths.max().unwrap_or(0).max(4)
+    let mut head = vec![" task"];
+    head.extend(columns().map(|(title, _)| title));
+    let width = |(title, text): &TaskColumn| match *title {
+        "goal" | "late" => {
+            let widths = state.tasks.iter().map(|task| text(task).chars().count() as u16);
+            widths.max().unwrap_or(0).max(4)
+        }
+        _ => TIME_WIDTH,
     };
-    let mut widths = vec![
-        Constraint::Min(NAME_WIDTH),
-        Constraint::Length(widest(|task| task.goal().to_string())),
-        Constraint::Length(widest(tasks::late)),
-    ];
-    widths.extend([Constraint::Length(TIME_WIDTH); 3]);
+    let mut widths = vec![Constraint::Min(NAME_WIDTH)];
+    widths.extend(columns().map(|column| Constraint::Length(width(column))));
     if pictures {
         head.extend(["response times", "where the time goes"]);
         widths.extend([Constraint::Length(PICTURE_WIDTH); 2]);
@@ -93,14 +97,11 @@ fn why(tasks: &[TaskReport]) -> Option<String> {
 }
 
 fn row(task: &TaskReport, pictures: bool) -> Row<'_> {
-    let color = Standing::of(task).color();
-    let late = tasks::late(task);
-    let mut cells = vec![
-        Cell::from(format!(" {}", task.name).bold()),
-        Cell::from(task.goal().to_string()),
-        Cell::from(Span::styled(late, color)),
-    ];
-    cells.extend(tasks::responses(task).map(Cell::from));
+    let mut cells = vec![Cell::from(format!(" {}", task.name).bold())];
+    cells.extend(columns().map(|(title, text)| match *title {
+        "late" => Cell::from(Span::styled(text(task), Standing::of(task).color())),
+        _ => Cell::from(text(task)),
+    }));
     if pictures {
         cells.push(Cell::from(histogram(task)));
         cells.push(Cell::from(parts(task)));

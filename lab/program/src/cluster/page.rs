@@ -1,12 +1,11 @@
 //! The result of a simulation as one HTML page, with the message chart of a failing seed.
 
-use std::fmt::Write;
-
+use maud::html;
 use punctual_cluster_sim::{ClusterSettings, Plant};
 
 use super::drawing::drawing;
 use super::{Failed, Sum, rows, settings, verdict};
-use punctual_report::page::{escape, framed, sheet};
+use punctual_report::page::{framed, sheet, tiles};
 use punctual_report::summary::count;
 
 /// The page; `command` is the command line that produced it.
@@ -19,40 +18,33 @@ pub fn page(
     command: &str,
 ) -> String {
     let good = if failed.is_none() { " good" } else { "" };
-    let mut body = format!(
-        "<p class=\"verdict{good}\">{}</p>\n",
-        escape(&verdict(sum, first, plant, failed))
-    );
-    if let Some(failed) = failed {
-        let _ = writeln!(body, "<p class=\"why\">{}</p>", escape(&failed.violation.what));
-    }
-    let tiles = [
+    let sums = [
         (count(sum.seeds), "seeds"),
         (count(sum.faults.values().sum()), "faults"),
         (count(sum.requests.values().sum()), "requests"),
         (count(sum.takeovers), "takeovers"),
         (sum.longest_without_master.to_string(), "without a master at most"),
     ];
-    body += "<div class=\"tiles\">\n";
-    for (figure, what) in tiles {
-        let _ = writeln!(body, "<div class=\"tile\"><b>{figure}</b><span>{what}</span></div>");
-    }
-    body += "</div>\n";
-    if let Some(failed) = failed {
-        let _ = writeln!(body, "<h2>What led to it</h2>\n{}", drawing(&failed.trace));
-    }
-    let pair = |(name, value): (&str, String)| vec![name.to_owned(), value];
-    body += "<h2>Figures</h2>\n";
-    let head = std::iter::once(vec!["figure".to_owned(), "value".to_owned()]);
-    sheet(&mut body, &head.chain(rows(sum).map(pair)).collect::<Vec<_>>());
-    body += "<h2>Settings</h2>\n";
-    let head = std::iter::once(vec!["setting".to_owned(), "value".to_owned()]);
     let document = settings::document(settings);
     let entries = document.as_object().into_iter().flatten();
-    let values = entries.map(|(key, value)| vec![key.clone(), value.to_string()]);
-    sheet(&mut body, &head.chain(values).collect::<Vec<_>>());
-    let head = "<b>federation</b> · <span class=\"badge stand-in\">simulated</span>";
-    framed("federation", head, &body, command)
+    let values = entries.map(|(key, value)| [key.clone(), value.to_string()]);
+    let figures = rows(sum).map(|(name, value)| [name.to_owned(), value]);
+    let table = |name: &str, rows: &mut dyn Iterator<Item = [String; 2]>| {
+        let head = [name, "value"].map(str::to_owned);
+        sheet(&{ [head].into_iter() }.chain(rows).map(Vec::from).collect::<Vec<_>>())
+    };
+    let body = html! {
+        p class={ "verdict" (good) } { (verdict(sum, first, plant, failed)) }
+        @if let Some(failed) = failed { p class="why" { (failed.violation.what) } }
+        (tiles(&sums))
+        @if let Some(failed) = failed { h2 { "What led to it" } (drawing(&failed.trace)) }
+        h2 { "Figures" }
+        (table("figure", &mut figures.into_iter()))
+        h2 { "Settings" }
+        (table("setting", &mut { values }))
+    };
+    let head = html! { b { "federation" } " · " span class="badge stand-in" { "simulated" } };
+    framed("federation", &head, &body, command)
 }
 
 #[cfg(test)]

@@ -1,67 +1,42 @@
 //! Medians with their ranges as inline SVG: groups of bars, coloured by class like the curves.
 
-use std::fmt::Write;
-
+use maud::{Markup, html};
 use punctual_evaluation::Bars;
 use punctual_evaluation::stats::Spread;
 
-use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, label, step, ticks};
+use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, grid, label, px, step, ticks};
 
 /// Part of a group's width that its bars fill.
 const FILLED: f64 = 0.8;
 
 /// The bars as an `svg` element; series take the classes in their order.
-pub fn svg(description: &str, groups: &[String], bars: &[Bars], classes: &[&str]) -> String {
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-        punctual_report::page::escape(description)
-    );
-    let top = top(bars);
-    let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value / top).clamp(0.0, 1.0);
-    for value in ticks(0.0, top) {
-        let _ = writeln!(
-            svg,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            WIDTH - RIGHT,
-            y(value),
-            y(value),
-            LEFT - 5.0,
-            y(value) + 4.0,
-            label(value, top)
-        );
-    }
+pub fn svg(description: &str, groups: &[String], bars: &[Bars], classes: &[&str]) -> Markup {
+    let (top, foot) = (top(bars), HEIGHT - BOTTOM);
+    let y = |value: f64| foot - (foot - TOP) * (value / top).clamp(0.0, 1.0);
     let group_width = (WIDTH - LEFT - RIGHT) / groups.len().max(1) as f64;
-    let bar_width = FILLED * group_width / bars.len().max(1) as f64;
-    for (g, name) in groups.iter().enumerate() {
-        let left = LEFT + g as f64 * group_width;
-        let _ = writeln!(
-            svg,
-            "<text class=\"second\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            left + group_width / 2.0,
-            HEIGHT - BOTTOM + 15.0,
-            punctual_report::page::escape(name)
-        );
-        for (b, (series, class)) in bars.iter().zip(classes.iter().cycle()).enumerate() {
-            let x = left + group_width * (1.0 - FILLED) / 2.0 + b as f64 * bar_width;
-            if let Some(Some(spread)) = series.values.get(g) {
-                draw(&mut svg, spread, class, x, bar_width, &y);
+    let width = FILLED * group_width / bars.len().max(1) as f64;
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(description) {
+            @for value in ticks(0.0, top) { (grid(LEFT, y(value), &label(value, top))) }
+            @for (g, name) in groups.iter().enumerate() {
+                @let left = LEFT + g as f64 * group_width;
+                text class="second" x=(px(left + group_width / 2.0)) y=(px(foot + 15.0)) { (name) }
+                @for (b, (series, class)) in bars.iter().zip(classes.iter().cycle()).enumerate() {
+                    @if let Some(Some(spread)) = series.values.get(g) {
+                        (bar(spread, class, left + group_width * (1.0 - FILLED) / 2.0 + b as f64 * width, width, &y))
+                    }
+                }
             }
         }
     }
-    svg + "</svg>"
 }
 
-fn draw(svg: &mut String, spread: &Spread, class: &str, x: f64, width: f64, y: &dyn Fn(f64) -> f64) {
-    let middle = x + width / 2.0;
-    let _ = writeln!(
-        svg,
-        "<rect class=\"bar {class}\" x=\"{x:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/><line class=\"range\" x1=\"{middle:.1}\" x2=\"{middle:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>",
-        y(spread.median),
-        width * 0.9,
-        y(0.0) - y(spread.median),
-        y(spread.low),
-        y(spread.high)
-    );
+fn bar(spread: &Spread, class: &str, x: f64, width: f64, y: &dyn Fn(f64) -> f64) -> Markup {
+    let (middle, high) = (px(x + width / 2.0), y(0.0) - y(spread.median));
+    html! {
+        rect class={ "bar " (class) } x=(px(x)) y=(px(y(spread.median))) width=(px(width * 0.9)) height=(px(high)) {}
+        line class="range" x1=(middle) x2=(middle) y1=(px(y(spread.low))) y2=(px(y(spread.high))) {}
+    }
 }
 
 /// The top of the axis: a round number of at least the largest value.
@@ -99,7 +74,7 @@ mod tests {
                 values: vec![spread(0.5), None],
             },
         ];
-        let svg = svg("x & y", &["none".into(), "c90-d10".into()], &bars, &["a", "b"]);
+        let svg = svg("x & y", &["none".into(), "c90-d10".into()], &bars, &["a", "b"]).into_string();
         assert_eq!(svg.matches("<rect").count(), 3);
         assert_eq!(svg.matches("class=\"range\"").count(), 3);
         assert!(svg.contains("x &amp; y") && svg.contains("c90-d10"));

@@ -1,64 +1,49 @@
 //! The page of an experiment: its settings, every claim beside the measured figure, and the figures.
 
-use std::fmt::Write;
-
+use maud::{Markup, html};
+use punctual_evaluation::stats::Spread;
 use punctual_evaluation::{Chart as Shape, Figure, Measure, Outcome};
 
 use super::bars;
 use crate::claims::{apart, figure, held, paper, predictions, range};
 use punctual_report::page::chart::{Band, Chart, Curve, Level};
-use punctual_report::page::{STYLE, escape};
+use punctual_report::page::{self, framed, lines, table};
 
 /// CSS classes of curves and bars, by their order in a figure.
 const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// The page of `outcome`; `command` is the command line that produced it.
 pub fn experiment(outcome: &Outcome, command: &str) -> String {
-    let (name, platform) = (escape(&outcome.name), badge(outcome));
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{name} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1><b>{name}</b> · {platform}</h1>\n"
-    );
-    if !outcome.claims.is_empty() {
-        verdict(&mut page, outcome);
-        claims(&mut page, outcome);
-    }
-    measures(&mut page, &outcome.measures);
-    if !outcome.figures.is_empty() {
-        figures(&mut page, outcome);
-    }
-    page += "<h2>Setting</h2>\n<div class=\"sheet\"><table>\n";
+    let head = html! {
+        b { (outcome.name) } " · "
+        @match outcome.platform.as_str() {
+            "sim" => span class="badge stand-in" { "simulated" },
+            _ => span class="badge" { "measured on Linux" },
+        }
+    };
     let machines = (outcome.testbed.many().to_string(), outcome.machines.join("; "));
-    for (name, value) in outcome.setting.iter().chain([&machines]) {
-        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(name), escape(value));
-    }
-    page += "</table></div>\n";
-    if !outcome.failures.is_empty() {
-        let _ = writeln!(
-            page,
-            "<h2>What could not be run</h2>\n<div class=\"sheet\"><pre>{}</pre></div>",
-            escape(&outcome.failures.join("\n"))
-        );
-    }
-    let _ = writeln!(
-        page,
-        "<h2>Run it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}</p>\n</main>\n</body>\n</html>",
-        escape(command),
-        env!("CARGO_PKG_VERSION")
-    );
-    page
+    let body = html! {
+        @if !outcome.claims.is_empty() { (verdict(outcome)) (claims(outcome)) }
+        @if !outcome.measures.is_empty() { (measures(&outcome.measures)) }
+        @if !outcome.figures.is_empty() {
+            h2 { "Figures" }
+            p class="note" {
+                "Bars are medians over " (outcome.testbed.many()) " and seeds, strokes their ranges; curves over time are "
+                "those of the first seed. Shaded: the disturbance."
+            }
+            div class="charts" { @for figure in &outcome.figures { (draw(figure)) } }
+        }
+        h2 { "Setting" }
+        (table(outcome.setting.iter().chain([&machines]).map(|(name, value)| (name, value))))
+        @if !outcome.failures.is_empty() {
+            h2 { "What could not be run" }
+            div class="sheet" { pre { (outcome.failures.join("\n")) } }
+        }
+    };
+    framed(&outcome.name, &head, &body, command)
 }
 
-fn figures(page: &mut String, outcome: &Outcome) {
-    let _ = writeln!(
-        page,
-        "<h2>Figures</h2>\n<p class=\"note\">Bars are medians over {} and seeds, strokes their ranges; curves over time are those of the first seed. Shaded: the disturbance.</p>\n<div class=\"charts\">",
-        outcome.testbed.many()
-    );
-    outcome.figures.iter().for_each(|figure| draw(page, figure));
-    *page += "</div>\n";
-}
-
-fn verdict(page: &mut String, outcome: &Outcome) {
+fn verdict(outcome: &Outcome) -> Markup {
     let (held, all) = predictions(outcome);
     let good = if outcome.claims.iter().all(|claim| claim.holds) {
         " good"
@@ -66,85 +51,69 @@ fn verdict(page: &mut String, outcome: &Outcome) {
         ""
     };
     let (testbeds, seeds) = outcome.extent();
-    let _ = writeln!(
-        page,
-        "<p class=\"verdict{good}\">{held} of {all} predictions hold, on {testbeds} with {seeds} each{}</p>",
-        apart(outcome)
-    );
-}
-
-fn measures(page: &mut String, measures: &[Measure]) {
-    if measures.is_empty() {
-        return;
-    }
-    *page += "<h2>Measured</h2>\n<div class=\"sheet\"><table>\n<thead><tr><th>what</th><th>median</th><th>range</th></tr></thead>\n<tbody>\n";
-    for measure in measures {
-        let cell = |value: Option<f64>| figure(value);
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td class=\"figure\">{}</td><td class=\"figure\">{} .. {}</td></tr>",
-            escape(&measure.name),
-            cell(measure.spread.map(|spread| spread.median)),
-            cell(measure.spread.map(|spread| spread.low)),
-            cell(measure.spread.map(|spread| spread.high))
-        );
-    }
-    *page += "</tbody></table></div>\n";
-}
-
-fn badge(outcome: &Outcome) -> &'static str {
-    match outcome.platform.as_str() {
-        "sim" => "<span class=\"badge stand-in\">simulated</span>",
-        _ => "<span class=\"badge\">measured on Linux</span>",
+    html! {
+        p class={ "verdict" (good) } {
+            (held) " of " (all) " predictions hold, on " (testbeds) " with " (seeds) " each" (apart(outcome))
+        }
     }
 }
 
-fn claims(page: &mut String, outcome: &Outcome) {
-    let _ = writeln!(
-        page,
-        "<h2>Claims</h2>\n<p class=\"note\">Quantitative: the median over all {} and seeds keeps the tolerance, and half of them or more do. Structural: holds on every {} with every seed.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>claim</th><th>paper</th><th>ours</th><th>range</th><th>runs</th></tr></thead>\n<tbody>",
-        outcome.testbed.many(),
-        outcome.testbed.one()
-    );
-    for row in &outcome.claims {
-        let (class, holds) = if row.holds { ("yes", "yes") } else { ("no", "no") };
-        let mut notes = vec![format!("{} · {}", escape(&row.claim.id), escape(&row.claim.source))];
-        notes.extend(
-            row.note
-                .iter()
-                .chain(&row.why)
-                .chain(&row.missing)
-                .map(|note| escape(note)),
-        );
-        let _ = writeln!(
-            page,
-            "<tr><th class=\"{class}\">{holds}</th><td class=\"text\">{}<br><span class=\"key\" style=\"white-space:normal\">{}</span></td><td>{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td><td class=\"figure\">{}</td></tr>",
-            escape(&row.claim.text),
-            notes.join("<br>"),
-            escape(&paper(row)),
-            figure(row.ours),
-            range(row),
-            held(row)
-        );
+fn measures(measures: &[Measure]) -> Markup {
+    html! {
+        h2 { "Measured" }
+        div class="sheet" { table {
+            thead { tr { th { "what" } th { "median" } th { "range" } } }
+            tbody { @for Measure { name, spread, .. } in measures {
+                @let [median, low, high] = [|it: &Spread| it.median, |it: &Spread| it.low, |it: &Spread| it.high];
+                tr {
+                    th { (name) }
+                    td class="figure" { (figure(spread.as_ref().map(median))) }
+                    td class="figure" { (figure(spread.as_ref().map(low))) " .. " (figure(spread.as_ref().map(high))) }
+                }
+            } }
+        } }
     }
-    *page += "</tbody></table></div>\n";
 }
 
-fn draw(page: &mut String, figure: &Figure) {
-    let _ = write!(page, "<figure><figcaption><b>{}</b>", escape(&figure.title));
+fn claims(outcome: &Outcome) -> Markup {
+    html! {
+        h2 { "Claims" }
+        p class="note" {
+            "Quantitative: the median over all " (outcome.testbed.many()) " and seeds keeps the tolerance, and half of them "
+            "or more do. Structural: holds on every " (outcome.testbed.one()) " with every seed."
+        }
+        div class="sheet" { table {
+            thead { tr { @for head in ["holds", "claim", "paper", "ours", "range", "runs"] { th { (head) } } } }
+            tbody { @for row in &outcome.claims {
+                @let holds = if row.holds { "yes" } else { "no" };
+                @let mut notes = vec![format!("{} · {}", row.claim.id, row.claim.source)];
+                @let () = notes.extend(row.note.iter().chain(&row.why).chain(&row.missing).cloned());
+                tr {
+                    th class=(holds) { (holds) }
+                    td class="text" {
+                        (row.claim.text) br; span class="key" style="white-space:normal" { (lines(&notes)) }
+                    }
+                    td { (paper(row)) }
+                    @for cell in [figure(row.ours), range(row), held(row)] { td class="figure" { (cell) } }
+                }
+            } }
+        } }
+    }
+}
+
+fn draw(figure: &Figure) -> Markup {
     let names: Vec<&str> = match &figure.chart {
         Shape::Curves { curves, .. } => curves.iter().map(|curve| curve.name.as_str()).collect(),
         Shape::Bars { bars, .. } => bars.iter().map(|bar| bar.name.as_str()).collect(),
     };
-    for (name, class) in names.iter().zip(CLASSES.iter().cycle()) {
-        let _ = write!(page, "<span class=\"key {class}\">{}</span>", escape(name));
-    }
+    let keys = names.iter().zip(CLASSES.iter().cycle());
+    let keys: Vec<(String, &str)> = keys.map(|(name, class)| ((*name).to_owned(), *class)).collect();
     let description = format!("{}: {}", figure.title, names.join(", "));
     let svg = match &figure.chart {
         Shape::Bars { groups, bars } => bars::svg(&description, groups, bars, &CLASSES),
         Shape::Curves { .. } => curves(description, &figure.chart).svg(),
     };
-    let _ = writeln!(page, "</figcaption>\n{svg}\n</figure>");
+    page::figure(&figure.title, &Markup::default(), &keys, &svg)
 }
 
 fn curves(description: String, shape: &Shape) -> Chart {

@@ -6,8 +6,6 @@ mod movie;
 mod referees;
 mod tail;
 
-use punctual_report::page::{framed, sheet};
-
 pub use experiment::experiment;
 pub use movie::movie;
 pub use referees::referees;

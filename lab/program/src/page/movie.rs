@@ -2,57 +2,57 @@
 //! protection that each way obtained.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
+use maud::{Markup, html};
 use punctual_evaluation::Bars;
 use punctual_evaluation::movie::{Arm, ArmSummary, Frame, MovieReport};
 use punctual_evaluation::stats::Spread;
 use punctual_units::Nanos;
 
+use super::bars;
 use super::tail::{Tail, Tails};
-use super::{bars, framed, sheet};
 use crate::movie::{Goal, INCONCLUSIVE, Judgement, is_inconclusive, median, protections, setting, table};
-use punctual_report::page::escape;
+use punctual_report::page::{self, figure, framed, lines, sheet, tiles};
 
 /// The page of `report`; `command` is the command line that produced it.
 pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str) -> String {
     let held = goals.iter().filter(|goal| goal.judgement == Judgement::Holds).count();
     let good = held == goals.len() && !is_inconclusive(report);
-    let mut body = format!(
-        "<p class=\"verdict{}\">{held} of {} goals hold{}</p>\n<p class=\"note\">{}</p>\n",
-        if good { " good" } else { "" },
-        goals.len(),
-        if is_inconclusive(report) {
-            ", but the machine was too disturbed"
-        } else {
-            ""
-        },
-        escape(&setting(report))
-    );
-    tiles(&mut body, report);
-    judged(&mut body, report, goals);
-    body += "<h2>Distributions</h2>\n<div class=\"charts\">\n";
-    tails(&mut body, report);
-    body += "</div>\n<p class=\"note\">The share of frames that took longer than so long, over all repetitions; both axes logarithmic. A dropped frame is never displayed: its way stays level to the right edge. Dashed: the deadline.</p>\n<h2>By repetition</h2>\n<div class=\"charts\">\n";
-    spreads(&mut body, report);
-    body += "</div>\n<p class=\"note\">Bars are medians over the repetitions, strokes their ranges.</p>\n<h2>Each way</h2>\n";
-    sheet(&mut body, &transposed(table(report)));
-    body += "<p class=\"note\">unexplained: late, and no gap of the probe on the player's core is as long as the overrun. player: CPU time of the player's thread. hogs' work: what the hogs do against what they do alone; disk written: what the disk's writer writes, likewise; of equal share: against what they would do in the share of the machine that the player left.</p>\n";
-    probe(&mut body, report);
-    body += "<h2>What each way obtained</h2>\n<div class=\"sheet\"><table>\n";
-    for (arm, lines) in protections(report) {
-        let lines: Vec<String> = lines.iter().map(|line| escape(line)).collect();
-        let _ = writeln!(body, "<tr><th>{arm}</th><td>{}</td></tr>", lines.join("<br>"));
-    }
-    body += "</table></div>\n";
-    let head = format!(
-        "<b>{}</b> · movie · <span class=\"badge\">measured on Linux</span>",
-        escape(scenario)
-    );
+    let good = if good { " good" } else { "" };
+    let head = html! { b { (scenario) } " · movie · " span class="badge" { "measured on Linux" } };
+    let body = html! {
+        p class={ "verdict" (good) } {
+            (held) " of " (goals.len()) " goals hold"
+            @if is_inconclusive(report) { ", but the machine was too disturbed" }
+        }
+        p class="note" { (setting(report)) }
+        (tiles(&sums(report)))
+        (judged(report, goals))
+        h2 { "Distributions" }
+        div class="charts" { @for drawn in tails(report) { (drawn) } }
+        p class="note" {
+            "The share of frames that took longer than so long, over all repetitions; both axes logarithmic. A dropped "
+            "frame is never displayed: its way stays level to the right edge. Dashed: the deadline."
+        }
+        h2 { "By repetition" }
+        div class="charts" { (spreads(report)) }
+        p class="note" { "Bars are medians over the repetitions, strokes their ranges." }
+        h2 { "Each way" }
+        (sheet(&transposed(table(report))))
+        p class="note" {
+            "unexplained: late, and no gap of the probe on the player's core is as long as the overrun. player: CPU "
+            "time of the player's thread. hogs' work: what the hogs do against what they do alone; disk written: what "
+            "the disk's writer writes, likewise; of equal share: against what they would do in the share of the "
+            "machine that the player left."
+        }
+        (probe(report))
+        h2 { "What each way obtained" }
+        (page::table(protections(report).into_iter().map(|(arm, told)| (arm.to_string(), lines(&told)))))
+    };
     framed("movie", &head, &body, command)
 }
 
-fn tiles(page: &mut String, report: &MovieReport) {
+fn sums(report: &MovieReport) -> [(String, &'static str); 6] {
     let late = |arm: Arm| {
         let late = |of: &ArmSummary| of.late as f64 / of.frames.max(1) as f64;
         report
@@ -60,7 +60,7 @@ fn tiles(page: &mut String, report: &MovieReport) {
             .map_or("-".into(), |of| format!("{:.1} %", late(of) * 100.0))
     };
     let dual = report.arm(Arm::Dual);
-    let tiles = [
+    [
         (late(Arm::Fair), "late under the fair class"),
         (late(Arm::Fifo), "late as SCHED_FIFO"),
         (late(Arm::Dual), "late with a core of its own"),
@@ -85,32 +85,29 @@ fn tiles(page: &mut String, report: &MovieReport) {
                 .map_or("-".into(), |lending| lending.above_control_p99.to_string()),
             "to take the core back, p99 above the control",
         ),
-    ];
-    *page += "<div class=\"tiles\">\n";
-    for (figure, what) in tiles {
-        let _ = writeln!(page, "<div class=\"tile\"><b>{figure}</b><span>{what}</span></div>");
-    }
-    *page += "</div>\n";
+    ]
 }
 
-fn judged(page: &mut String, report: &MovieReport, goals: &[Goal]) {
-    *page += "<h2>Goals</h2>\n<p class=\"note\">Written down before the first run; that hogs and the disk's writer are judged each, and taking back in the runs as well, came later and is stricter.</p>\n<div class=\"sheet\"><table>\n<thead><tr><th>holds</th><th>goal</th><th>measured</th></tr></thead>\n<tbody>\n";
-    for goal in goals {
+fn judged(report: &MovieReport, goals: &[Goal]) -> Markup {
+    let row = |goal: &Goal| {
         let (class, holds) = match goal.judgement {
             Judgement::Holds => ("yes", "yes"),
             Judgement::DoesNotHold => ("no", "no"),
             judgement => ("", judgement.word()),
         };
-        let _ = writeln!(
-            page,
-            "<tr><th class=\"{class}\">{holds}</th><td class=\"text\">{}</td><td>{}</td></tr>",
-            escape(&goal.what),
-            escape(&goal.measured)
-        );
-    }
-    *page += "</tbody></table></div>\n";
-    if is_inconclusive(report) {
-        let _ = writeln!(page, "<p class=\"note\">{INCONCLUSIVE}</p>");
+        html! { tr { th class=(class) { (holds) } td class="text" { (goal.what) } td { (goal.measured) } } }
+    };
+    html! {
+        h2 { "Goals" }
+        p class="note" {
+            "Written down before the first run; that hogs and the disk's writer are judged each, and taking back in "
+            "the runs as well, came later and is stricter."
+        }
+        div class="sheet" { table {
+            thead { tr { th { "holds" } th { "goal" } th { "measured" } } }
+            tbody { @for goal in goals { (row(goal)) } }
+        } }
+        @if is_inconclusive(report) { p class="note" { (INCONCLUSIVE) } }
     }
 }
 
@@ -136,7 +133,7 @@ const fn class(arm: Arm) -> &'static str {
     }
 }
 
-fn tails(page: &mut String, report: &MovieReport) {
+fn tails(report: &MovieReport) -> Vec<Markup> {
     let arms = || report.arms.iter().map(|arm| arm.arm).filter(|arm| *arm != Arm::Alone);
     let frames = |arm: Arm| {
         let runs = report.runs.iter().filter(move |run| run.arm == arm);
@@ -146,20 +143,11 @@ fn tails(page: &mut String, report: &MovieReport) {
     let shown = |frame: &Frame| frame.read.map(|_| frame.finished);
     let done = |arm| tail(arm, frames(arm).map(shown));
     let deadline = report.plan.deadline;
-    draw(
-        page,
-        "Wake-up",
-        "from a frame's release",
-        arms().map(wake).collect(),
-        Some(deadline),
-    );
-    draw(
-        page,
-        "Displayed",
-        "from a frame's release",
-        arms().map(done).collect(),
-        Some(deadline),
-    );
+    let from = "from a frame's release";
+    let mut drawn = vec![
+        draw("Wake-up", from, arms().map(wake).collect(), Some(deadline)),
+        draw("Displayed", from, arms().map(done).collect(), Some(deadline)),
+    ];
     let lending = || report.runs.iter().filter_map(|run| run.lending.as_ref());
     let of = |name: &str, class, pick: fn(&punctual_runtime::linux::tenancy::LendingMeasured) -> &Vec<Nanos>| {
         named(name, class, lending().flat_map(pick).map(|it| Some(*it)))
@@ -172,8 +160,9 @@ fn tails(page: &mut String, report: &MovieReport) {
             named("taking back between frames", "b", played),
             of("no-op control", "f", |it| &it.control),
         ];
-        draw(page, "Lending the core", "from the instant asked for", tails, None);
+        drawn.push(draw("Lending the core", "from the instant asked for", tails, None));
     }
+    drawn
 }
 
 fn tail(arm: Arm, times: impl Iterator<Item = Option<Nanos>>) -> Tail {
@@ -201,24 +190,20 @@ fn named(name: &str, class: &'static str, times: impl Iterator<Item = Option<Nan
     }
 }
 
-fn draw(page: &mut String, title: &str, what: &str, tails: Vec<Tail>, mark: Option<Nanos>) {
-    let _ = write!(page, "<figure><figcaption><b>{title}</b><span>{what}</span>");
-    for tail in &tails {
-        let _ = write!(page, "<span class=\"key {}\">{}</span>", tail.class, tail.name);
-    }
+fn draw(title: &str, what: &str, tails: Vec<Tail>, mark: Option<Nanos>) -> Markup {
     let names: Vec<&str> = tails.iter().map(|tail| tail.name.as_str()).collect();
     let tails = Tails {
         description: format!("{title}, {what}: {}", names.join(", ")),
         mark_us: mark.map(Nanos::as_micros_f64),
         tails,
     };
-    let _ = writeln!(page, "</figcaption>\n{}\n</figure>", tails.svg());
+    figure(title, &html! { span { (what) } }, &tails.keys(), &tails.svg())
 }
 
 /// Selects a share for each repetition.
 type Pick = fn(&ArmSummary) -> &[f64];
 
-fn spreads(page: &mut String, report: &MovieReport) {
+fn spreads(report: &MovieReport) -> Markup {
     let arms: Vec<&ArmSummary> = report.arms.iter().filter(|arm| arm.arm != Arm::Alone).collect();
     let groups: Vec<String> = arms.iter().map(|arm| arm.arm.name().to_owned()).collect();
     let figures: [(&str, Pick); 3] = [
@@ -230,18 +215,16 @@ fn spreads(page: &mut String, report: &MovieReport) {
             &arm.interactive.disk_of_equal_share
         }),
     ];
-    for (title, pick) in figures {
+    let drawn = |(title, pick): (&str, Pick)| {
         let bar = Bars {
             name: title.into(),
             values: arms.iter().map(|arm| spread(pick(arm))).collect(),
         };
         let description = format!("{title}: {}", groups.join(", "));
-        let _ = writeln!(
-            page,
-            "<figure><figcaption><b>{title}</b></figcaption>\n{}\n</figure>",
-            bars::svg(&description, &groups, &[bar], &["a"])
-        );
-    }
+        let svg = bars::svg(&description, &groups, &[bar], &["a"]);
+        figure(title, &Markup::default(), &[], &svg)
+    };
+    html! { @for shown in figures { (drawn(shown)) } }
 }
 
 /// Spread of shares, in percent; `None` for an empty list.
@@ -249,8 +232,10 @@ fn spread(shares: &[f64]) -> Option<Spread> {
     Spread::of(&shares.iter().map(|share| share * 100.0).collect::<Vec<_>>())
 }
 
-fn probe(page: &mut String, report: &MovieReport) {
-    let Some(probe) = report.probe else { return };
+fn probe(report: &MovieReport) -> Markup {
+    let Some(probe) = report.probe else {
+        return Markup::default();
+    };
     let rows = [
         ["probe on the player's core", "p50", "p99", "longest gap"].map(String::from),
         [
@@ -260,9 +245,14 @@ fn probe(page: &mut String, report: &MovieReport) {
             probe.max.to_string(),
         ],
     ];
-    *page += "<h2>Probe</h2>\n";
-    sheet(page, &rows.map(Vec::from));
-    *page += "<p class=\"note\">What no task can be blamed for: a thread above all others that sleeps for 1 ms at a time, in all runs together.</p>\n";
+    html! {
+        h2 { "Probe" }
+        (sheet(&rows.map(Vec::from)))
+        p class="note" {
+            "What no task can be blamed for: a thread above all others that sleeps for 1 ms at a time, in all runs "
+            "together."
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,54 +1,45 @@
 //! The page of the referees: their distributions outside and inside of the protection, and the runs.
 
-use std::fmt::Write;
-
+use maud::{Markup, html};
 use punctual_evaluation::referees::{Referee, RefereeRun};
 
 use super::tail::{Tail, Tails};
-use super::{framed, sheet};
 use crate::referees::{THROTTLED, of, protection, side, table, together};
-use punctual_report::page::escape;
+use punctual_report::page::{figure, framed, sheet};
 
 /// The page of `runs`; `command` is the command line that produced it.
 pub fn referees(runs: &[RefereeRun], absent: &[String], setting: &str, command: &str) -> String {
-    let mut body = String::new();
-    let heard: Vec<Referee> = Referee::ALL
-        .into_iter()
-        .filter(|referee| {
-            of(runs, *referee, false)
-                .chain(of(runs, *referee, true))
-                .next()
-                .is_some()
-        })
-        .collect();
-    let _ = writeln!(
-        body,
-        "<p class=\"verdict plain\">{}</p>\n<p class=\"note\">{}</p>",
-        escape(&sentence(runs, &heard)),
-        escape(setting)
-    );
-    body += "<h2>Distributions</h2>\n<div class=\"charts\">\n";
-    heard.iter().for_each(|referee| figure(&mut body, runs, *referee));
-    body += "</div>\n<p class=\"note\">The share that took longer than so long, of all repetitions together; both axes logarithmic. Level to its end: beyond the tool's histogram only the longest is known.</p>\n<h2>Runs</h2>\n";
-    sheet(&mut body, &table(runs));
-    body += "<p class=\"note\">late: loops of rt-app that were not done by the end of their period. Outside and inside differ in the protection only: core, priority, places of the tools' other threads and hogs are the same.</p>\n";
-    let _ = writeln!(body, "<p class=\"note\">{THROTTLED}.</p>");
-    if let Some(obtained) = protection(runs) {
-        let _ = writeln!(
-            body,
-            "<h2>Protection inside</h2>\n<div class=\"sheet\"><pre>{}</pre></div>",
-            escape(&obtained.replace("; ", "\n"))
-        );
-    }
-    if !absent.is_empty() {
-        let _ = writeln!(
-            body,
-            "<h2>Not heard</h2>\n<div class=\"sheet\"><pre>{}</pre></div>",
-            escape(&absent.join("\n"))
-        );
-    }
-    let head = "<b>referees</b> · <span class=\"badge\">measured on Linux</span>";
-    framed("referees", head, &body, command)
+    let is_heard = |referee: &Referee| {
+        of(runs, *referee, false)
+            .chain(of(runs, *referee, true))
+            .next()
+            .is_some()
+    };
+    let heard: Vec<Referee> = Referee::ALL.into_iter().filter(is_heard).collect();
+    let head = html! { b { "referees" } " · " span class="badge" { "measured on Linux" } };
+    let body = html! {
+        p class="verdict plain" { (sentence(runs, &heard)) }
+        p class="note" { (setting) }
+        h2 { "Distributions" }
+        div class="charts" { @for referee in &heard { (drawn(runs, *referee)) } }
+        p class="note" {
+            "The share that took longer than so long, of all repetitions together; both axes logarithmic. Level to its "
+            "end: beyond the tool's histogram only the longest is known."
+        }
+        h2 { "Runs" }
+        (sheet(&table(runs)))
+        p class="note" {
+            "late: loops of rt-app that were not done by the end of their period. Outside and inside differ in the "
+            "protection only: core, priority, places of the tools' other threads and hogs are the same."
+        }
+        p class="note" { (THROTTLED) "." }
+        @if let Some(obtained) = protection(runs) {
+            h2 { "Protection inside" }
+            div class="sheet" { pre { (obtained.replace("; ", "\n")) } }
+        }
+        @if !absent.is_empty() { h2 { "Not heard" } div class="sheet" { pre { (absent.join("\n")) } } }
+    };
+    framed("referees", &head, &body, command)
 }
 
 /// A sentence with the longest time of each side.
@@ -72,7 +63,7 @@ fn time(us: f64) -> String {
     }
 }
 
-fn figure(page: &mut String, runs: &[RefereeRun], referee: Referee) {
+fn drawn(runs: &[RefereeRun], referee: Referee) -> Markup {
     let tail = |(protected, class): (bool, &'static str)| {
         let (histogram, max_us) = together(runs, referee, protected);
         Tail {
@@ -88,16 +79,8 @@ fn figure(page: &mut String, runs: &[RefereeRun], referee: Referee) {
         tails: [(false, "d"), (true, "a")].map(tail).to_vec(),
         mark_us: None,
     };
-    let _ = write!(
-        page,
-        "<figure><figcaption><b>{}</b><span>{}</span>",
-        referee.program(),
-        referee.measures()
-    );
-    for tail in &tails.tails {
-        let _ = write!(page, "<span class=\"key {}\">{}</span>", tail.class, tail.name);
-    }
-    let _ = writeln!(page, "</figcaption>\n{}\n</figure>", tails.svg());
+    let measures = html! { span { (referee.measures()) } };
+    figure(referee.program(), &measures, &tails.keys(), &tails.svg())
 }
 
 #[cfg(test)]

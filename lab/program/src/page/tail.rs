@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 
-use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
+use maud::{Markup, html};
+use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, grid, px};
 
 /// Upper bound on powers of ten of the vertical axis: the least share drawn is one in a thousand million.
 const DECADES_MAX: i32 = 9;
@@ -59,31 +60,24 @@ impl Tail {
 }
 
 impl Tails {
+    /// Name and class of each distribution.
+    pub fn keys(&self) -> Vec<(String, &'static str)> {
+        self.tails.iter().map(|tail| (tail.name.clone(), tail.class)).collect()
+    }
+
     /// The chart as an `svg` element.
-    pub fn svg(&self) -> String {
+    pub fn svg(&self) -> Markup {
         let axes = self.axes();
-        let mut svg = format!(
-            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
-            punctual_report::page::escape(&self.description)
-        );
-        axes.draw(&mut svg);
-        for tail in &self.tails {
-            let _ = writeln!(
-                svg,
-                "<path class=\"curve {}\" d=\"{}\"/>",
-                tail.class,
-                axes.path(&tail.steps())
-            );
+        html! {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(self.description) {
+                (axes.draw())
+                @for tail in &self.tails { path class={ "curve " (tail.class) } d=(axes.path(&tail.steps())) {} }
+                @if let Some(us) = self.mark_us {
+                    @let x = px(axes.x(us));
+                    line class="level late" x1=(x) x2=(x) y1=(TOP) y2=(px(HEIGHT - BOTTOM)) {}
+                }
+            }
         }
-        if let Some(us) = self.mark_us {
-            let x = axes.x(us);
-            let _ = writeln!(
-                svg,
-                "<line class=\"level late\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>",
-                HEIGHT - BOTTOM
-            );
-        }
-        svg + "</svg>"
     }
 
     fn axes(&self) -> Axes {
@@ -126,33 +120,20 @@ impl Axes {
         TOP + (HEIGHT - TOP - BOTTOM) * depth.clamp(0.0, 1.0)
     }
 
-    fn draw(&self, svg: &mut String) {
+    fn draw(&self) -> Markup {
         let foot = HEIGHT - BOTTOM;
         let every = if self.decades > 5 { 2 } else { 1 };
-        for decade in (0..=self.decades).step_by(every) {
-            let y = self.y(10f64.powi(-decade));
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/><text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                WIDTH - RIGHT,
-                LEFT - 5.0,
-                y + 4.0,
-                share_label(decade)
-            );
-        }
-        for power in self.low as i32..=self.high as i32 {
-            let x = self.x(10f64.powi(power));
-            // The last line ends at the edge of the drawing.
-            let (class, at) = match f64::from(power) >= self.high {
-                true => ("tick", WIDTH),
-                false => ("second", x),
-            };
-            let _ = writeln!(
-                svg,
-                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{foot:.1}\"/><text class=\"{class}\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
-                foot + 15.0,
-                time_label(power)
-            );
+        html! {
+            @for decade in (0..=self.decades).step_by(every) {
+                (grid(LEFT, self.y(10f64.powi(-decade)), &share_label(decade)))
+            }
+            @for power in self.low as i32..=self.high as i32 {
+                @let x = self.x(10f64.powi(power));
+                // The last line ends at the edge of the drawing.
+                @let (class, at) = if f64::from(power) >= self.high { ("tick", WIDTH) } else { ("second", x) };
+                line class="grid" x1=(px(x)) x2=(px(x)) y1=(TOP) y2=(px(foot)) {}
+                text class=(class) x=(px(at)) y=(px(foot + 15.0)) { (time_label(power)) }
+            }
         }
     }
 
@@ -237,7 +218,7 @@ mod tests {
             let mut bins = bins;
             bins.sort_by(|a, b| a.0.total_cmp(&b.0));
             let tails = Tails { description: "x".into(), tails: vec![tail(bins, beyond, max)], mark_us: Some(41_666.0) };
-            let svg = tails.svg();
+            let svg = tails.svg().into_string();
             prop_assert!(svg.ends_with("</svg>") && !svg.contains("NaN") && !svg.contains("inf"), "{}", svg);
             let steps = tails.tails[0].steps();
             prop_assert!(steps.windows(2).all(|pair| pair[0].1 >= pair[1].1), "shares never grow");

@@ -5,14 +5,15 @@ use std::fmt::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use maud::{Markup, html};
 use punctual_radio::{AUDIO_RATE, IQ_RATE, sound};
 
 use super::report::RadioReport;
 use punctual_cli::pipeline::Spans;
 use punctual_cli::pipeline::history::History;
-use punctual_cli::pipeline::page::{Along, along, drawing, figure};
+use punctual_cli::pipeline::page::{Along, along, drawing};
 use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
-use punctual_report::page::{escape, framed, sheet};
+use punctual_report::page::{figure, framed, sheet, tiles, what};
 use punctual_report::summary::count;
 
 /// Most samples of sound in the page: a minute, 4 MB.
@@ -48,34 +49,25 @@ pub fn page(report: &RadioReport, shown: &PageContent<'_>, command: &str) -> Str
         ),
         Some(why) => ("", why.clone()),
     };
-    let mut body = format!("<p class=\"verdict{good}\">{}</p>\n", escape(&said));
-    if let Some(why) = why(report) {
-        let _ = writeln!(body, "<p class=\"why\">{}</p>", escape(&why));
-    }
-    tiles(&mut body, report);
-    listen(&mut body, shown.samples);
-    body += "<h2>Spectra</h2>\n<div class=\"charts\">\n";
-    figure(
-        &mut body,
-        "Input",
-        "mean power, dB of full scale, around the station",
-        &[],
-        &input_spectrum(&shown.input),
-    );
-    figure(
-        &mut body,
-        "Sound",
-        "mean power in bands, dB of full scale",
-        &[],
-        &sound_spectrum(&shown.sound, &shown.edges),
-    );
-    body += "</div>\n";
-    along(&mut body, &along_of(report, shown));
-    body += "<h2>Figures</h2>\n";
-    sheet(&mut body, &figures(report));
-    body += "<h2>Stages at the end</h2>\n";
-    sheet(&mut body, &stages(report));
-    let head = format!("<b>{}</b> · an FM radio in processes", escape(&report.recording));
+    let head = html! { b { (report.recording) } " · an FM radio in processes" };
+    let input = input_spectrum(&shown.input);
+    let sound = sound_spectrum(&shown.sound, &shown.edges);
+    let body = html! {
+        p class={ "verdict" (good) } { (said) }
+        @if let Some(why) = why(report) { p class="why" { (why) } }
+        (tiles(&sums(report)))
+        (listen(shown.samples))
+        h2 { "Spectra" }
+        div class="charts" {
+            (figure("Input", &what("mean power, dB of full scale, around the station"), &[], &input))
+            (figure("Sound", &what("mean power in bands, dB of full scale"), &[], &sound))
+        }
+        (along(&along_of(report, shown)))
+        h2 { "Figures" }
+        (sheet(&figures(report)))
+        h2 { "Stages at the end" }
+        (sheet(&stages(report)))
+    };
     framed(&format!("{} · radio", report.recording), &head, &body, command)
 }
 
@@ -120,9 +112,9 @@ fn why(report: &RadioReport) -> Option<String> {
     (!said.is_empty()).then(|| said.join(" "))
 }
 
-fn tiles(body: &mut String, report: &RadioReport) {
+fn sums(report: &RadioReport) -> [(String, String); 6] {
     let micros = |spans: &Option<Spans>| spans.map_or("-".into(), |it| format!("{:.1} us", it.p99));
-    let tiles = [
+    [
         (count(report.frames_lost), "frames lost".to_string()),
         (
             count(report.frames_late),
@@ -132,36 +124,33 @@ fn tiles(body: &mut String, report: &RadioReport) {
         (micros(&report.blackout_us), "blackout of a move, p99".into()),
         (count(report.kills), "kills".into()),
         (micros(&report.restart_us), "from a kill until it goes on, p99".into()),
-    ];
-    *body += "<div class=\"tiles\">\n";
-    for (figure, what) in tiles {
-        let _ = writeln!(body, "<div class=\"tile\"><b>{figure}</b><span>{what}</span></div>");
-    }
-    *body += "</div>\n";
+    ]
 }
 
 /// Player for the sound, and its waveform.
-fn listen(body: &mut String, samples: &[f32]) {
+fn listen(samples: &[f32]) -> Markup {
     let heard = &samples[..samples.len().min(PAGE_SAMPLES)];
     if heard.is_empty() {
-        return;
+        return Markup::default();
     }
     let seconds = heard.len() as f64 / f64::from(AUDIO_RATE);
     let said = match heard.len() < samples.len() {
         true => format!("the first {seconds:.0} s"),
         false => format!("all {seconds:.1} s"),
     };
-    let _ = writeln!(
-        body,
-        "<h2>Sound</h2>\n<figure class=\"sound\"><figcaption><b>What the sink got</b><span class=\"key\">{said}</span>\
-         </figcaption>\n{}\n<audio controls=\"\" preload=\"metadata\" src=\"data:audio/wav;base64,{}\"></audio></figure>",
-        waves(heard),
-        STANDARD.encode(sound::wav(heard))
-    );
+    let source = format!("data:audio/wav;base64,{}", STANDARD.encode(sound::wav(heard)));
+    html! {
+        h2 { "Sound" }
+        figure class="sound" {
+            figcaption { b { "What the sink got" } span class="key" { (said) } }
+            (waves(heard))
+            audio controls="" preload="metadata" src=(source) {}
+        }
+    }
 }
 
 /// Path through the smallest and the largest sample of each column.
-fn waves(samples: &[f32]) -> String {
+fn waves(samples: &[f32]) -> Markup {
     let (width, middle) = (WIDTH * 2.0, 40.0);
     let mut path = String::new();
     let every = samples.len().div_ceil(WAVES).max(1);
@@ -173,10 +162,11 @@ fn waves(samples: &[f32]) -> String {
         let y = |value: f32| middle - 38.0 * f64::from(value.clamp(-1.0, 1.0));
         let _ = write!(path, "M{x:.1} {:.1}V{:.1}", y(high) - 0.3, y(low) + 0.3);
     }
-    format!(
-        "<svg viewBox=\"0 0 {width} 80\" role=\"img\" aria-label=\"the sound over time\">\n<path class=\"curve a\" \
-         d=\"{path}\"/></svg>"
-    )
+    html! {
+        svg viewBox={ "0 0 " (width) " 80" } role="img" aria-label="the sound over time" {
+            path class="curve a" d=(path) {}
+        }
+    }
 }
 
 /// Labels of an axis in decibels, from [`QUIET`] to 0.
@@ -187,7 +177,7 @@ fn decibels() -> Vec<(f64, String)> {
 }
 
 /// A curve through shares of both axes.
-fn curve(points: impl Iterator<Item = (f64, f64)>) -> String {
+fn curve(points: impl Iterator<Item = (f64, f64)>) -> Markup {
     let (foot, end) = (HEIGHT - BOTTOM, WIDTH - RIGHT);
     let mut path = String::new();
     for (along, up) in points {
@@ -195,14 +185,14 @@ fn curve(points: impl Iterator<Item = (f64, f64)>) -> String {
         let (x, y) = (LEFT + (end - LEFT) * along, foot - (foot - TOP) * up.clamp(0.0, 1.0));
         let _ = write!(path, "{command}{x:.1} {y:.1}");
     }
-    format!("<path class=\"curve a\" d=\"{path}\"/>\n")
+    html! { path class="curve a" d=(path) {} }
 }
 
 fn loudness(decibels: f64) -> f64 {
     (decibels - QUIET) / -QUIET
 }
 
-fn input_spectrum(powers: &[f64]) -> String {
+fn input_spectrum(powers: &[f64]) -> Markup {
     let half = f64::from(IQ_RATE) / 2000.0;
     let alongs: Vec<(f64, String)> = [-100.0, -50.0, 0.0, 50.0, 100.0]
         .into_iter()
@@ -220,7 +210,7 @@ fn input_spectrum(powers: &[f64]) -> String {
     )
 }
 
-fn sound_spectrum(powers: &[f64], edges: &[f32]) -> String {
+fn sound_spectrum(powers: &[f64], edges: &[f32]) -> Markup {
     let (from, upto) = (40f64, f64::from(AUDIO_RATE) / 2.0);
     let along = |hertz: f64| ((hertz / from).ln() / (upto / from).ln()).clamp(0.0, 1.0);
     let alongs = [

@@ -1,15 +1,14 @@
 //! Figures of watched nodes as one HTML page.
 
-use std::fmt::Write;
-
+use maud::{Markup, html};
 use punctual_node::spans::SpanStage;
 
-use super::columns::{COLUMNS, CURVES, WatchCurve, oldest};
+use super::columns::{COLUMNS, CURVES, WatchColumn, WatchCurve, oldest};
 use super::look::{Look, part};
 use super::past::{Moment, Node, Past};
-use crate::pipeline::page::{drawing, figure};
-use punctual_report::page::chart::{BOTTOM, Chart, Curve, RIGHT, TOP, WIDTH, label, ticks};
-use punctual_report::page::{escape, framed, sheet};
+use crate::pipeline::page::drawing;
+use punctual_report::page::chart::{BOTTOM, Chart, Curve, RIGHT, TOP, WIDTH, label, px, ticks};
+use punctual_report::page::{figure, framed, sheet, tiles, what};
 use punctual_report::summary::count;
 
 /// Classes of the style sheet, by node.
@@ -24,22 +23,19 @@ const LATE_SHOWN: usize = 8;
 
 /// The page; `command` is the command line that produced it.
 pub fn page(past: &Past, command: &str) -> String {
-    let mut body = String::new();
-    let _ = writeln!(body, "<p class=\"verdict plain\">{}</p>", escape(&sentence(past)));
-    tiles(&mut body, past);
-    figures(&mut body, past);
-    nodes(&mut body, past);
-    late(&mut body, past);
     let balancers = past.nodes.iter().filter(|node| node.is_balancer()).count();
-    let also = match balancers {
-        0 => String::new(),
-        _ => format!(", {balancers} balancers"),
+    let head = html! {
+        b { "federation" } " · " (past.nodes.len() - balancers) " nodes"
+        @if balancers > 0 { ", " (balancers) " balancers" }
+        " · " (format!("{:.1}", past.length())) " s"
     };
-    let head = format!(
-        "<b>federation</b> · {} nodes{also} · {:.1} s",
-        past.nodes.len() - balancers,
-        past.length()
-    );
+    let body = html! {
+        p class="verdict plain" { (sentence(past)) }
+        (tiles(&sums(past)))
+        (figures(past))
+        (nodes(past))
+        (late(past))
+    };
     framed("federation", &head, &body, command)
 }
 
@@ -67,7 +63,8 @@ fn sentence(past: &Past) -> String {
     }
 }
 
-fn tiles(body: &mut String, past: &Past) {
+/// Sums over all nodes, each with its name.
+fn sums(past: &Past) -> [(String, &'static str); 6] {
     // Requests through balancers are counted by balancers and by nodes; and a restarted node counts from 0.
     let has_balancers = looks(past).any(|(_, look)| look.is_balancer());
     let asked = |of: fn(&Look) -> u64| {
@@ -81,7 +78,7 @@ fn tiles(body: &mut String, past: &Past) {
     let sum = |of: fn(&Look) -> u64| looks(past).map(|(_, look)| of(look)).sum::<u64>();
     let age = looks(past).filter_map(|(_, look)| look.number("age_ms_max")).max();
     let late = asked(|look| look.not_done()[..3].iter().sum());
-    let tiles = [
+    [
         (count(asked(|look| look.requests("done"))), done),
         (count(late), "late: not executed"),
         (count(asked(|look| look.requests("unknown"))), "unknown"),
@@ -91,32 +88,28 @@ fn tiles(body: &mut String, past: &Past) {
             "readings superseded on the way",
         ),
         (oldest(age), "the oldest reading"),
-    ];
-    *body += "<div class=\"tiles\">\n";
-    for (figure, what) in tiles {
-        let _ = writeln!(body, "<div class=\"tile\"><b>{figure}</b><span>{what}</span></div>");
-    }
-    *body += "</div>\n";
+    ]
 }
 
-fn figures(body: &mut String, past: &Past) {
-    *body += "<h2>Along the time</h2>\n<div class=\"charts\">\n";
-    let keys = ["master", "replica or balancer", "silent"]
-        .map(str::to_owned)
-        .into_iter()
-        .zip(["c", "f", "late"]);
-    figure(body, "Roles", "", &keys.collect::<Vec<_>>(), &roles(past));
-    CURVES.iter().for_each(|figure| curves(body, past, figure));
-    *body += "</div>\n";
+fn figures(past: &Past) -> Markup {
+    let keys = ["master", "replica or balancer", "silent"].map(str::to_owned);
+    let keys: Vec<(String, &str)> = keys.into_iter().zip(["c", "f", "late"]).collect();
+    html! {
+        h2 { "Along the time" }
+        div class="charts" {
+            (figure("Roles", &what(""), &keys, &roles(past)))
+            @for shown in &CURVES { (curves(past, shown)) }
+        }
+    }
 }
 
 fn class(number: usize) -> &'static str {
     CLASSES[number % CLASSES.len()]
 }
 
-fn curves(body: &mut String, past: &Past, shown: &WatchCurve) {
-    let WatchCurve(_, Some((title, what, unit, scale)), is_of_balancers, value) = shown else {
-        return;
+fn curves(past: &Past, shown: &WatchCurve) -> Markup {
+    let WatchCurve(_, Some((title, about, unit, scale)), is_of_balancers, value) = shown else {
+        return Markup::default();
     };
     let value = |moment: &Moment| Some(value(moment).filter(|_| moment.is_there)? * scale);
     let curve = |(number, node): (usize, &Node)| Curve {
@@ -129,48 +122,32 @@ fn curves(body: &mut String, past: &Past, shown: &WatchCurve) {
         .iter()
         .enumerate()
         .filter(|(_, node)| *is_of_balancers || !node.is_balancer());
-    let curves: Vec<Curve> = nodes.map(curve).collect();
-    let keys: Vec<(String, &str)> = curves.iter().map(|it| (it.name.clone(), it.class)).collect();
     let chart = Chart {
-        description: format!("{title}: {what}, of each node"),
-        curves,
+        description: format!("{title}: {about}, of each node"),
+        curves: nodes.map(curve).collect(),
         at_least: (0.0, 1.0),
         unit,
         length_s: past.length(),
         ..Chart::default()
     };
-    figure(body, title, what, &keys, &chart.svg());
+    figure(title, &what(about), &chart.keys(), &chart.svg())
 }
 
 /// A lane for each node, with its role at each moment.
-fn roles(past: &Past) -> String {
+fn roles(past: &Past) -> Markup {
     let (length, height) = (past.length().max(1.0), TOP + BOTTOM + LANE * past.nodes.len() as f64);
     let x = |at: f64| NAMES + (WIDTH - RIGHT - NAMES) * (at / length).clamp(0.0, 1.0);
-    let mut inner = String::new();
-    for (lane, node) in past.nodes.iter().enumerate() {
-        let top = TOP + LANE * lane as f64;
-        let _ = writeln!(
-            inner,
-            "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            NAMES - 6.0,
-            top + LANE - 5.0,
-            escape(&node.name())
-        );
-        for (class, from, to) in stretches(node, length) {
-            let _ = writeln!(
-                inner,
-                "<rect class=\"bar {class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
-                x(from),
-                top + 2.0,
-                (x(to) - x(from)).max(0.5),
-                LANE - 5.0
-            );
+    let inner = html! { @for (lane, node) in past.nodes.iter().enumerate() {
+        @let top = TOP + LANE * lane as f64;
+        text class="tick" x=(px(NAMES - 6.0)) y=(px(top + LANE - 5.0)) { (node.name()) }
+        @for (class, from, to) in stretches(node, length) {
+            @let width = px((x(to) - x(from)).max(0.5));
+            rect class={ "bar " (class) } x=(px(x(from))) y=(px(top + 2.0)) width=(width) height=(px(LANE - 5.0)) {}
         }
-    }
-    let along: Vec<(f64, String)> = ticks(0.0, length)
-        .into_iter()
-        .map(|at| (at / length, format!("{} s", label(at, length))))
-        .collect();
+    } };
+    let along = ticks(0.0, length).into_iter();
+    let along = along.map(|at| (at / length, format!("{} s", label(at, length))));
+    let along: Vec<(f64, String)> = along.collect();
     drawing("what each node was over time", NAMES, height, &[], &along, &inner)
 }
 
@@ -192,8 +169,7 @@ fn stretches(node: &Node, end: f64) -> Vec<(&'static str, f64, f64)> {
     stretches
 }
 
-fn nodes(body: &mut String, past: &Past) {
-    *body += "<h2>Nodes</h2>\n";
+fn nodes(past: &Past) -> Markup {
     let columns = || COLUMNS.iter().filter(|column| column.2);
     let head = ["node", "address", "role"].into_iter();
     let mut rows = vec![
@@ -213,52 +189,44 @@ fn nodes(body: &mut String, past: &Past) {
         }
         rows.push(row);
     }
-    sheet(body, &rows);
     let explained = columns().filter(|column| !column.4.is_empty());
-    let notes: String = explained
-        .map(|column| format!("{}: {}. ", column.0, column.4))
-        .collect();
-    let _ = writeln!(
-        body,
-        "<p class=\"note\">{}d is open where a node admits all.</p>",
-        escape(&notes)
-    );
+    html! {
+        h2 { "Nodes" }
+        (sheet(&rows))
+        p class="note" {
+            @for WatchColumn(title, .., help, _) in explained { (title) ": " (help) ". " }
+            "d is open where a node admits all."
+        }
+    }
 }
 
 /// Time of late requests per stage, as sums, and the late requests one by one.
-fn late(body: &mut String, past: &Past) {
-    *body += "<h2>Where the time of late requests went</h2>\n";
-    let mut rows = vec![vec!["node".to_owned()]];
-    rows[0].extend(
-        SpanStage::ALL
-            .iter()
-            .map(|place| format!("{}: were there, spent", place.name())),
-    );
+fn late(past: &Past) -> Markup {
+    let places = SpanStage::ALL.map(SpanStage::name);
+    let head = places.map(|name| format!("{name}: were there, spent"));
+    let mut sums: Vec<Vec<String>> = vec![std::iter::once("node".to_owned()).chain(head).collect()];
+    let head = ["node", "what", "was", "at"].into_iter().chain(places);
+    let mut ones: Vec<Vec<String>> = vec![head.map(str::to_owned).collect()];
     for (node, look) in looks(past) {
-        let cell = |(count, us): (&u64, &u64)| format!("{count}, {}", ms(*us));
-        let mut row = vec![node.name()];
-        row.extend(look.late_at().iter().zip(&look.late_us()).map(cell));
-        rows.push(row);
-    }
-    sheet(body, &rows);
-    let mut rows = vec![vec!["node".to_owned(), "what".into(), "was".into(), "at".into()]];
-    rows[0].extend(SpanStage::ALL.iter().map(|place| place.name().to_owned()));
-    for (node, look) in looks(past) {
+        let spent = look.late_at().into_iter().zip(look.late_us());
+        let spent = spent.map(|(count, us)| format!("{count}, {}", ms(us)));
+        sums.push(std::iter::once(node.name()).chain(spent).collect());
         for line in look.late().take(LATE_SHOWN) {
-            let mut row = vec![node.name()];
-            row.extend(["kind", "told", "at"].map(|name| part(line, name).to_owned()));
-            let us = |place: SpanStage| part(line, &format!("{}_us", place.name())).parse().unwrap_or(0);
-            row.extend(SpanStage::ALL.map(|place| ms(us(place))));
-            rows.push(row);
+            let words = ["kind", "told", "at"].map(|name| part(line, name).to_owned());
+            let spent = places.map(|name| ms(part(line, &format!("{name}_us")).parse().unwrap_or(0)));
+            ones.push({ [node.name()].into_iter() }.chain(words).chain(spent).collect());
         }
     }
-    if rows.len() > 1 {
-        *body += "<h2>The last late requests</h2>\n";
-        sheet(body, &rows);
+    html! {
+        h2 { "Where the time of late requests went" }
+        (sheet(&sums))
+        @if ones.len() > 1 { h2 { "The last late requests" } (sheet(&ones)) }
+        p class="note" {
+            "Queue: behind others, or waiting for a revision. Lock: before the store's writer or an executor was free. "
+            "Network: passed on to another node. What a balancer took, only that balancer knows: to it, all that nodes "
+            "took is the network."
+        }
     }
-    *body += "<p class=\"note\">Queue: behind others, or waiting for a revision. Lock: before the store's writer or an \
-              executor was free. Network: passed on to another node. What a balancer took, only that balancer knows: to it, all that \
-              nodes took is the network.</p>\n";
 }
 
 fn ms(us: u64) -> String {

@@ -1,11 +1,12 @@
 //! Page of a program's profile: rate and misses along a run, phases, and their error.
 
-use std::fmt::Write;
-
+use maud::{Markup, html};
+use punctual_allocation::Share;
+use punctual_allocation::cluster::Candidate;
 use punctual_allocation::profile::ProfileRecording;
 
 use punctual_report::page::chart::{Band, Chart, Curve};
-use punctual_report::page::{STYLE, escape};
+use punctual_report::page::{again, document, figure, table};
 
 use super::{ProfileView, Steps, named, ways};
 
@@ -14,86 +15,50 @@ const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// Page of `shown`; `command` is the command line that produced it.
 pub fn profile(shown: &ProfileView, command: &str) -> String {
-    let (name, badge) = match &shown.recording {
-        ProfileRecording::Measured(_) => (shown.recording.name(), "<span class=\"badge\">measured</span>"),
-        ProfileRecording::Windows(_) => (
-            shown.recording.name(),
-            "<span class=\"badge stand-in\">traced, timed by a model</span>",
-        ),
+    let name = shown.recording.name();
+    let head = html! {
+        b { (name) } " · "
+        @match &shown.recording {
+            ProfileRecording::Measured(_) => span class="badge" { "measured" },
+            ProfileRecording::Windows(_) => span class="badge stand-in" { "traced, timed by a model" },
+        }
     };
-    let name = escape(name);
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{name} · punctual</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1><b>{name}</b> · {badge}</h1>\n<p class=\"note\">{}</p>\n",
-        escape(&shown.title())
-    );
-    for line in shown.provenance() {
-        let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&line));
-    }
-    page += "<h2>Along a run</h2>\n<div class=\"charts\">\n";
     let rates = shown.shares.iter().map(|share| (named(*share), shown.rate(*share)));
-    figure(
-        &mut page,
-        shown,
-        "Rate, million instructions per second",
-        &rates.collect::<Vec<_>>(),
-        false,
-    );
-    let kept = shown
-        .shares
-        .iter()
-        .map(|share| (named(*share), shown.phase_rate(*share)));
-    figure(
-        &mut page,
-        shown,
-        "The same of the phases that are kept",
-        &kept.collect::<Vec<_>>(),
-        true,
-    );
+    let kept = { shown.shares.iter() }.map(|share| (named(*share), shown.phase_rate(*share)));
     let misses = shown.misses().into_iter().map(|(of, steps)| (ways(of), steps));
-    figure(
-        &mut page,
-        shown,
-        "Misses per 1000 instructions",
-        &misses.collect::<Vec<_>>(),
-        true,
-    );
-    page += "</div>\n<p class=\"note\">Shaded and not: phases, in turn; they are the same for all shares.</p>\n";
-    page += "<h2>A whole run</h2>\n<div class=\"charts\">\n";
-    durations(&mut page, shown);
-    indices(&mut page, shown);
-    page += "</div>\n<h2>Figures</h2>\n<div class=\"sheet\"><table>\n";
-    for (name, what) in shown.figures() {
-        let _ = writeln!(page, "<tr><th>{name}</th><td>{}</td></tr>", escape(&what));
-    }
-    for (share, seconds, _) in shown.durations() {
-        let _ = writeln!(
-            page,
-            "<tr><th>{}</th><td>{seconds:.3} s</td></tr>",
-            escape(&named(share))
-        );
-    }
-    let _ = writeln!(
-        page,
-        "</table></div>\n<h2>Show it again</h2>\n<div class=\"sheet\"><pre>{}</pre></div>\n<p class=\"note\">punctual {}</p>\n</main>\n</body>\n</html>",
-        escape(command),
-        env!("CARGO_PKG_VERSION")
-    );
-    page
+    let durations = shown.durations().into_iter();
+    let durations = durations.map(|(share, seconds, _)| (named(share), format!("{seconds:.3} s")));
+    let figures = shown.figures().into_iter().map(|(name, what)| (name.to_owned(), what));
+    let body = html! {
+        p class="note" { (shown.title()) }
+        @for line in shown.provenance() { p class="note" { (line) } }
+        h2 { "Along a run" }
+        div class="charts" {
+            (steps("Rate, million instructions per second", rates, Vec::new()))
+            (steps("The same of the phases that are kept", kept, bands(shown)))
+            (steps("Misses per 1000 instructions", misses, bands(shown)))
+        }
+        p class="note" { "Shaded and not: phases, in turn; they are the same for all shares." }
+        h2 { "A whole run" }
+        div class="charts" { (times(shown)) (indices(shown)) }
+        h2 { "Figures" }
+        (table(figures.chain(durations)))
+        (again("Show it again", command))
+        p class="note" { "punctual " (env!("CARGO_PKG_VERSION")) }
+    };
+    document(name, &head, &body)
 }
 
-/// A chart of curves over percent of a run; with `phases`, alternate phases are shaded.
-fn figure(page: &mut String, shown: &ProfileView, title: &str, curves: &[(String, Steps)], phases: bool) {
-    if curves.is_empty() {
-        return;
+/// A chart of curves over percent of a run; empty without curves.
+fn steps(title: &str, curves: impl Iterator<Item = (String, Steps)>, bands: Vec<Band>) -> Markup {
+    let curves: Vec<Line> = curves.map(|(name, steps)| (name, steps.corners())).collect();
+    match curves.is_empty() {
+        true => Markup::default(),
+        false => draw(title, curves, bands, 100.0, "%"),
     }
-    let curves = curves
-        .iter()
-        .map(|(name, steps)| (name.clone(), steps.corners()))
-        .collect();
-    let bands = if phases { bands(shown) } else { Vec::new() };
-    draw(page, title, curves, bands, 100.0, "%");
 }
 
+/// Alternate phases, which are shaded.
 fn bands(shown: &ProfileView) -> Vec<Band> {
     let ends: Vec<f64> = shown.compiled.profile.phases.iter().map(|phase| phase.ends).collect();
     let pairs = ends.chunks_exact(2);
@@ -106,78 +71,58 @@ fn bands(shown: &ProfileView) -> Vec<Band> {
 }
 
 /// Time of a whole run over equal numbers of both resources (the fifth paper's figure 2).
-fn durations(page: &mut String, shown: &ProfileView) {
+fn times(shown: &ProfileView) -> Markup {
+    let number = |share: &Share| f64::from(share.ways.max(share.partitions));
     let durations = shown.durations();
     let points = durations
         .iter()
-        .map(|(share, _, part)| (f64::from(share.ways.max(share.partitions)), Some(100.0 * part)));
-    let most = durations
-        .last()
-        .map_or(1.0, |(share, _, _)| f64::from(share.ways.max(share.partitions)));
+        .map(|(share, _, part)| (number(share), Some(100.0 * part)));
     let curves = vec![("of the longest, percent".to_string(), points.collect())];
-    draw(
-        page,
-        "Time, by the number of ways and of partitions",
-        curves,
-        Vec::new(),
-        most,
-        "of each",
-    );
+    let most = durations.last().map_or(1.0, |(share, ..)| number(share));
+    let title = "Time, by the number of ways and of partitions";
+    draw(title, curves, Vec::new(), most, "of each")
 }
 
 /// Curves of both cluster indices over the number of kinds, each as a share of its largest value.
-fn indices(page: &mut String, shown: &ProfileView) {
+fn indices(shown: &ProfileView) -> Markup {
     let Some(kinds) = &shown.compiled.kinds else {
-        return;
+        return Markup::default();
     };
     let candidates = &kinds.choice.candidates;
-    let curve = |name: &str, of: fn(&punctual_allocation::cluster::Candidate) -> f64| {
-        let most = candidates
-            .iter()
-            .map(of)
-            .filter(|value| value.is_finite())
-            .fold(0.0, f64::max);
-        let points = candidates
-            .iter()
-            .map(|candidate| (candidate.kinds as f64, Some(100.0 * of(candidate) / most)));
-        (name.to_string(), points.collect())
+    let curve = |name: &str, of: fn(&Candidate) -> f64| {
+        let finite = candidates.iter().map(of).filter(|value| value.is_finite());
+        let most = finite.fold(0.0, f64::max);
+        let point = |candidate: &Candidate| (candidate.kinds as f64, Some(100.0 * of(candidate) / most));
+        (name.to_string(), candidates.iter().map(point).collect())
     };
     let curves = vec![
-        curve("Davies-Bouldin (lower is better)", |candidate| candidate.davies_bouldin),
-        curve("Calinski-Harabasz (higher is better)", |candidate| {
-            candidate.calinski_harabasz
-        }),
+        curve("Davies-Bouldin (lower is better)", |it| it.davies_bouldin),
+        curve("Calinski-Harabasz (higher is better)", |it| it.calinski_harabasz),
     ];
     let most = candidates.last().map_or(1.0, |candidate| candidate.kinds as f64);
     let title = format!(
         "Indices by the number of kinds, percent of their largest; {} were taken",
         kinds.choice.best().kinds
     );
-    draw(page, &title, curves, Vec::new(), most, "");
+    draw(&title, curves, Vec::new(), most, "")
 }
 
 type Line = (String, Vec<(f64, Option<f64>)>);
 
-fn draw(page: &mut String, title: &str, curves: Vec<Line>, bands: Vec<Band>, length: f64, unit: &str) {
-    let _ = write!(page, "<figure><figcaption><b>{}</b>", escape(title));
-    for ((name, _), class) in curves.iter().zip(CLASSES) {
-        let _ = write!(page, "<span class=\"key {class}\">{}</span>", escape(name));
-    }
+fn draw(title: &str, curves: Vec<Line>, bands: Vec<Band>, length_s: f64, unit: &str) -> Markup {
     let names: Vec<&str> = curves.iter().map(|(name, _)| name.as_str()).collect();
+    let description = format!("{title}: {}", names.join(", "));
+    let curves = curves.into_iter().zip(CLASSES);
+    let curves = curves.map(|((name, points), class)| Curve { name, class, points });
     let chart = Chart {
-        description: format!("{title}: {}", names.join(", ")),
-        curves: curves
-            .into_iter()
-            .zip(CLASSES)
-            .map(|((name, points), class)| Curve { name, class, points })
-            .collect(),
+        description,
+        curves: curves.collect(),
         bands,
-        at_least: (0.0, 0.0),
-        length_s: length,
+        length_s,
         x_unit: Some(unit.to_string()),
         ..Chart::default()
     };
-    let _ = writeln!(page, "</figcaption>\n{}\n</figure>", chart.svg());
+    figure(title, &Markup::default(), &chart.keys(), &chart.svg())
 }
 
 #[cfg(test)]
