@@ -310,9 +310,13 @@ impl Clients {
         }
         for told in told {
             let is_full = self.telling.len() >= TELLING_MAX;
+            let lost = match &told {
+                KeyNotice::Missed(missed) => *missed,
+                _ => 1,
+            };
             match self.telling.back_mut() {
-                Some(KeyNotice::Missed(missed)) if is_full => *missed += 1,
-                _ if is_full => self.telling.push_back(KeyNotice::Missed(1)),
+                Some(KeyNotice::Missed(missed)) if is_full => *missed += lost,
+                _ if is_full => self.telling.push_back(KeyNotice::Missed(lost)),
                 _ => self.telling.push_back(told),
             }
         }

@@ -145,7 +145,7 @@ impl ReplyParser {
                 let count = usize::try_from(counted()?)
                     .ok()
                     .and_then(|count| count.checked_mul(times));
-                let count = count.filter(|count| self.elements + count <= bounds.arguments);
+                let count = count.filter(|count| self.elements.saturating_add(*count) <= bounds.arguments);
                 let count = count.ok_or_else(|| ProtocolError::new("too many elements"))?;
                 if self.open.len() >= bounds.depth {
                     return Err(ProtocolError::new("too many arrays within arrays"));

@@ -101,6 +101,12 @@ fn replies(bytes: &[u8], cuts: &[usize], bounds: &Bounds) -> Result<Vec<Reply>, 
     Ok(found)
 }
 
+#[test]
+fn a_count_that_overflows_is_refused() {
+    let refused = replies(b"*2\r\n%9223372036854775807\r\n", &[], &Bounds::ADMITTED);
+    assert!(refused.is_err(), "{refused:?}");
+}
+
 proptest! {
     #[test]
     fn requests_are_read_as_they_were_written(
