@@ -125,7 +125,7 @@ mod tests {
             (
                 "{ mhz =  400, volt = 0.9 }",
                 "{ mhz = 400 }",
-                "HERE: steps[2].volt: missing ",
+                "HERE: steps[2].volt: missing: ",
             ),
             (
                 "{ mhz =  400, volt = 0.9 }",
