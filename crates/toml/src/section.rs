@@ -164,6 +164,11 @@ impl<'r, 't> Section<'r, 't> {
         self.find(key).is_some()
     }
 
+    /// Whether `key` holds a text.
+    pub fn is_text(&mut self, key: &'static str) -> bool {
+        self.find(key).is_some_and(|node| matches!(node.value, Toml::Text(_)))
+    }
+
     /// Text of a key.
     pub fn text(&mut self, key: &'static str) -> Option<String> {
         self.value(key, text)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use punctual_evaluation::claims::{Claims, Reasons};
+use punctual_evaluation::claims::{Claims, Reasons, reasons};
 use punctual_evaluation::{
     ExperimentError, Outcome, Settings, Subject, chronos, controllers, dna, dps, experiments, find, mig, qedb,
 };
@@ -15,7 +15,7 @@ use crate::args::Experiment;
 use punctual_cli::args::{Change, Platform};
 use punctual_cli::commands::{failures, print, run};
 use punctual_files::failure::Failure;
-use punctual_files::{machine, scenario};
+use punctual_files::{document, machine, scenario};
 use punctual_report::output::OutputFile;
 
 /// Time between two lines of progress.
@@ -60,11 +60,7 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_evaluation::Exper
     let film = dual.as_ref().map(|(_, ground)| ground.play.film);
     let shipped = experiment.shipped()[0];
     let shipped = film.map_or(shipped.to_string(), |film| film.named(shipped));
-    let (file, text) = match &arguments.claims {
-        Some(path) => (path.display().to_string(), read(path)?),
-        None => ("claims".into(), shipped),
-    };
-    let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    let claims = given_claims(arguments, &shipped)?;
     let settings = Settings {
         machines: if dual.is_some() || mpsoc.is_some() {
             Vec::new()
@@ -77,8 +73,8 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_evaluation::Exper
             .seeds
             .unwrap_or(if runs_profiles(experiment) { 1 } else { SEEDS }),
         sets: arguments.sets,
-        claims: Claims::parse(&text).map_err(|error| at(&error))?,
-        reasons: reasons(experiment)?,
+        claims,
+        reasons: shipped_reasons(experiment.shipped()[1])?,
         workers: None,
     };
     let teller = Teller::new();
@@ -88,10 +84,7 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_evaluation::Exper
         (None, Some((parts, machine))) => mig::run(&parts, &machine, &settings, &told),
         (None, None) => (experiment.run)(&settings, &told),
     };
-    let outcome = outcome.map_err(|error| match error {
-        ExperimentError::Claims(error) => at(&error),
-        error => refused(error),
-    })?;
+    let outcome = outcome.map_err(refused)?;
     teller.done();
     Ok(outcome)
 }
@@ -99,11 +92,7 @@ fn with_machines(arguments: &Experiment, experiment: &punctual_evaluation::Exper
 /// Measures moving stages on this machine.
 fn of_pipelines(arguments: &Experiment) -> Result<Outcome, Failure> {
     let parts = mig::parts(&arguments.name).unwrap_or_default();
-    let (file, text) = match &arguments.claims {
-        Some(path) => (path.display().to_string(), read(path)?),
-        None => ("claims".into(), mig::measured::CLAIMS.into()),
-    };
-    let at = |error: &dyn std::fmt::Display| Failure::input([format!("{file}: {error}")]);
+    let claims = given_claims(arguments, mig::measured::CLAIMS)?;
     if arguments.scenario.is_some() || !arguments.machines.is_empty() {
         let name = &arguments.name;
         let why = format!("{name} --platform linux measures this machine; leave out --scenario and --machines");
@@ -115,16 +104,13 @@ fn of_pipelines(arguments: &Experiment) -> Result<Outcome, Failure> {
         seed: arguments.seed,
         seeds: arguments.seeds.unwrap_or(1),
         sets: arguments.sets,
-        claims: Claims::parse(&text).map_err(|error| at(&error))?,
-        reasons: toml::from_str(mig::measured::REASONS).map_err(|error| Failure::Internal(error.to_string()))?,
+        claims,
+        reasons: shipped_reasons(mig::measured::REASONS)?,
         workers: None,
     };
     let teller = Teller::new();
     let outcome = mig::measured::run(&parts, &settings, &|what: &str| teller.tell(what));
-    let outcome = outcome.map_err(|error| match error {
-        ExperimentError::Claims(error) => at(&error),
-        error => refused(error),
-    })?;
+    let outcome = outcome.map_err(refused)?;
     teller.done();
     Ok(outcome)
 }
@@ -169,18 +155,16 @@ fn refused(error: ExperimentError) -> Failure {
     Failure::input([error.to_string()])
 }
 
-pub(super) fn read(path: &Path) -> Result<String, Failure> {
-    punctual_files::bounded::text(path).map_err(|error| {
-        Failure::input([format!(
-            "{}: cannot be read: {}",
-            path.display(),
-            punctual_files::bounded::why(&error)
-        )])
-    })
+/// The claims of the command line, else the shipped ones.
+fn given_claims(arguments: &Experiment, shipped: &str) -> Result<Claims, Failure> {
+    match &arguments.claims {
+        Some(path) => document::load(path, "a claims file", Claims::parse),
+        None => Claims::parse(shipped, "claims").map_err(Failure::input),
+    }
 }
 
-fn reasons(experiment: &punctual_evaluation::Experiment) -> Result<Reasons, Failure> {
-    toml::from_str(experiment.shipped()[1]).map_err(|error| Failure::Internal(error.to_string()))
+fn shipped_reasons(text: &str) -> Result<Reasons, Failure> {
+    reasons(text, "reasons").map_err(|faults| Failure::Internal(faults.join("; ")))
 }
 
 /// Whether the experiment runs programs with profiles: its task sets then serve as replications.

@@ -4,7 +4,7 @@ use punctual_cluster_sim::load::{BalancerKind, GateKind, QueryPolicy, Setup};
 use punctual_units::Time;
 
 use super::*;
-use crate::claims::{Claims, Reasons};
+use crate::claims::{Claims, reasons};
 
 fn settings(seeds: u32) -> Settings {
     Settings {
@@ -13,8 +13,8 @@ fn settings(seeds: u32) -> Settings {
         seed: 1,
         seeds,
         sets: 1,
-        claims: Claims::parse(CLAIMS).unwrap(),
-        reasons: toml::from_str(REASONS).unwrap(),
+        claims: Claims::parse(CLAIMS, "x").unwrap(),
+        reasons: reasons(REASONS, "x").unwrap(),
         workers: None,
     }
 }
@@ -23,7 +23,7 @@ fn settings(seeds: u32) -> Settings {
 fn claims_and_reasons_are_about_what_there_is() {
     let settings = settings(1);
     assert_eq!(check_claims(&settings), Ok(()));
-    let reasons: Reasons = toml::from_str(REASONS).unwrap();
+    let reasons = reasons(REASONS, "x").unwrap();
     let known: Vec<&str> = settings.claims.iter().map(|claim| claim.id.as_str()).collect();
     let orphan = reasons.keys().find(|id| !known.contains(&id.as_str()));
     assert_eq!(orphan, None, "a reason for no claim");

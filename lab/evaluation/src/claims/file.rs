@@ -2,32 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
-use toml::Spanned;
+use punctual_toml::Section;
 
-use super::{Claim, Formula, FormulaError, Nature, Paper, Role, Rule};
+use super::{Claim, Formula, Nature, Paper, Role, Rule};
 use crate::samples::Labels;
 
-/// An error in a claims file, with its line.
+/// A claim that cannot be compared with the runs: file, line, key, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ClaimError {
-    /// The file is not TOML, or has unknown keys.
-    #[error("line {line}: {what}")]
-    File {
-        /// The line, from 1.
-        line: usize,
-        what: String,
-    },
-    /// A claim cannot be used.
-    #[error("line {line}: claim \"{id}\": {what}")]
-    Claim {
-        /// The line, from 1.
-        line: usize,
-        id: String,
-        /// The error, and what to write instead.
-        what: String,
-    },
-}
+#[error("{0}")]
+pub struct ClaimError(String);
 
 /// The claims of a file, in its order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,62 +19,31 @@ pub struct Claims(Vec<Claim>);
 /// Reasons why claims do not hold, by the claim's id: written after the runs, apart from the claims.
 pub type Reasons = BTreeMap<String, String>;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    claim: Vec<Spanned<Row>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Row {
-    id: String,
-    experiment: String,
-    kind: Nature,
-    #[serde(default)]
-    role: Role,
-    source: String,
-    text: String,
-    paper: Paper,
-    formula: Spanned<String>,
-    tolerance: Option<f64>,
-    points: Option<f64>,
-    bound: Option<Bound>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Bound {
-    AtMost,
-    AtLeast,
+/// Reads a file of reasons; `shown` is its name.
+///
+/// # Errors
+/// One line per fault: file, line, key, remedy.
+pub fn reasons(text: &str, shown: &str) -> Result<Reasons, Vec<String>> {
+    punctual_toml::read(text, shown, |top| top.all_texts())
 }
 
 impl Claims {
-    /// Reads a claims file.
+    /// Reads a claims file; `shown` is its name.
     ///
     /// # Errors
-    /// [`ClaimError`] names the line and the claim at fault.
-    pub fn parse(text: &str) -> Result<Claims, ClaimError> {
-        let file: File = toml::from_str(text).map_err(|error| ClaimError::File {
-            line: line_of(text, error.span().map_or(0, |span| span.start)),
-            what: error.message().to_string(),
-        })?;
-        let mut claims: Vec<Claim> = Vec::new();
-        for row in file.claim {
-            let line = line_of(text, row.span().start);
-            let claim = claim(row.into_inner(), text)?;
-            if claims.iter().any(|other| other.id == claim.id) {
-                let what = "an earlier claim has this id; give it one of its own".into();
-                return Err(ClaimError::Claim {
-                    line,
-                    id: claim.id,
-                    what,
-                });
+    /// One line per fault: file, line, key, remedy.
+    pub fn parse(text: &str, shown: &str) -> Result<Claims, Vec<String>> {
+        let mut ids: Vec<String> = Vec::new();
+        let read = |section: &mut Section<'_, '_>| {
+            let id = section.needed("id", Section::text);
+            if ids.contains(&id) {
+                section.complain("id", "an earlier claim has this id; give it one of its own");
             }
-            claims.push(claim);
-        }
-        Ok(Claims(claims))
+            ids.push(id.clone());
+            claim(section, shown, id)
+        };
+        let claims = punctual_toml::read(text, shown, |top| top.tables("claim", read))?;
+        Ok(Claims(claims.into_iter().flatten().collect()))
     }
 
     /// The claims about one experiment.
@@ -106,96 +58,115 @@ impl Claims {
     /// Refuses a claim about an unknown experiment.
     ///
     /// # Errors
-    /// [`ClaimError::Claim`] with the list of known experiments.
+    /// [`ClaimError`] with the list of known experiments.
     pub fn check_experiments(&self, known: &[&str]) -> Result<(), ClaimError> {
         match self.0.iter().find(|claim| !known.contains(&claim.experiment.as_str())) {
             None => Ok(()),
-            Some(claim) => Err(ClaimError::Claim {
-                line: claim.line,
-                id: claim.id.clone(),
-                what: format!(
-                    "there is no experiment \"{}\"; there are {}",
-                    claim.experiment,
-                    known.join(", ")
-                ),
-            }),
+            Some(claim) => {
+                let (place, name, known) = (&claim.experiment_place, &claim.experiment, known.join(", "));
+                let what = format!("{place}: there is no experiment \"{name}\"; there are {known}");
+                Err(ClaimError(what))
+            }
         }
     }
 
     /// Refuses a formula of `experiment` that names samples or labels that its runs do not have.
     ///
     /// # Errors
-    /// [`ClaimError::Claim`] with the name, and the known names.
+    /// [`ClaimError`] with the name, and the known names.
     pub fn check_names(&self, experiment: &str, series: &[&str], planned: &[Labels]) -> Result<(), ClaimError> {
         self.of(experiment).try_for_each(|claim| {
             let named = claim.formula.check(series, planned);
-            named.map_err(|error| refused(&claim.id, claim.line, &error))
+            named.map_err(|error| ClaimError(format!("{}: {error}", claim.formula_place)))
         })
     }
 }
 
-fn claim(row: Row, text: &str) -> Result<Claim, ClaimError> {
-    let line = line_of(text, row.formula.span().start);
-    let id = row.id.clone();
-    let refuse = |what: &str| ClaimError::Claim {
-        line,
-        id: id.clone(),
-        what: what.into(),
+fn claim(section: &mut Section<'_, '_>, shown: &str, id: String) -> Option<Claim> {
+    let kinds = [
+        ("structural", Nature::Structural),
+        ("quantitative", Nature::Quantitative),
+    ];
+    let roles = [
+        ("prediction", Role::Prediction),
+        ("calibration", Role::Calibration),
+        ("setting", Role::Setting),
+        ("added", Role::Added),
+    ];
+    section.require("kind", "write \"structural\" or \"quantitative\"");
+    let kind = section.choice("kind", &kinds);
+    section.require("paper", "write the paper's figure, or its finding");
+    let paper = match section.is_text("paper") {
+        true => section.text("paper").map(Paper::Finding),
+        false => section.number("paper").map(Paper::Figure),
     };
-    let formula = Formula::parse(row.formula.get_ref()).map_err(|error| refused(&id, line, &error))?;
-    if row.points.is_some() && (row.tolerance.is_some() || row.bound.is_some()) {
-        return Err(refuse(
-            "`points` stands in place of `tolerance` and `bound`; remove one of them",
-        ));
-    }
-    let rule = match (row.kind, row.tolerance.or(row.points), row.bound) {
-        (Nature::Structural, ..) if !formula.is_comparison() => {
-            return Err(refuse("a structural claim compares two sides: with <, <=, > or >="));
+    let formula = Formula::parse(&section.needed("formula", Section::text));
+    let formula = match formula {
+        Err(error) if section.has("formula") => {
+            section.complain("formula", error.to_string());
+            None
         }
-        (Nature::Structural, None, None) => Rule::Comparison,
-        (Nature::Structural, _, _) => return Err(refuse("a structural claim has no `tolerance` and no `bound`")),
-        (Nature::Quantitative, ..) if formula.is_comparison() => {
-            return Err(refuse(
-                "the formula of a quantitative claim is a number; `bound` and `tolerance` compare it",
-            ));
-        }
-        (Nature::Quantitative, Some(off), None) if off <= 0.0 || off >= 1.0 => {
-            return Err(refuse("`tolerance` and `points` lie above 0 and below 1"));
-        }
-        (Nature::Quantitative, Some(off), None) if row.points.is_some() => Rule::Points(off),
-        (Nature::Quantitative, Some(off), None) => Rule::Within(off),
-        (Nature::Quantitative, None, Some(Bound::AtMost)) => Rule::AtMost,
-        (Nature::Quantitative, None, Some(Bound::AtLeast)) => Rule::AtLeast,
-        (Nature::Quantitative, ..) => return Err(refuse("a quantitative claim has either a `tolerance` or a `bound`")),
+        formula => formula.ok(),
     };
-    if let (Nature::Quantitative, Paper::Finding(_)) = (row.kind, &row.paper) {
-        return Err(refuse("the `paper` of a quantitative claim is its figure"));
-    }
-    Ok(Claim {
-        id: row.id,
-        experiment: row.experiment,
-        kind: row.kind,
-        role: row.role,
-        source: row.source,
-        text: row.text,
-        paper: row.paper,
-        formula,
-        rule,
-        line,
+    let role = section.choice("role", &roles).unwrap_or_default();
+    let (experiment, source) = (
+        section.needed("experiment", Section::text),
+        section.needed("source", Section::text),
+    );
+    let text = section.needed("text", Section::text);
+    let (tolerance, points) = (section.number("tolerance"), section.number("points"));
+    let bound = section.choice("bound", &[("at-most", Rule::AtMost), ("at-least", Rule::AtLeast)]);
+    let rule = rule(kind?, formula.as_ref()?, paper.as_ref()?, (tolerance, points, bound));
+    Some(Claim {
+        id,
+        experiment,
+        kind: kind?,
+        role,
+        source,
+        text,
+        paper: paper?,
+        formula: formula?,
+        rule: rule.map_err(|(key, what)| section.complain(key, what)).ok()?,
+        experiment_place: section.place_of("experiment", shown),
+        formula_place: section.place_of("formula", shown),
     })
 }
 
-fn refused(id: &str, line: usize, error: &FormulaError) -> ClaimError {
-    ClaimError::Claim {
-        line,
-        id: id.into(),
-        what: format!("formula: {error}"),
+/// Rule of a claim; the error is a key, and what is wrong with it.
+fn rule(
+    kind: Nature,
+    formula: &Formula,
+    paper: &Paper,
+    (tolerance, points, bound): (Option<f64>, Option<f64>, Option<Rule>),
+) -> Result<Rule, (&'static str, &'static str)> {
+    let is_comparison = formula.is_comparison();
+    match (kind, paper) {
+        (Nature::Quantitative, Paper::Finding(_)) => {
+            return Err(("paper", "the `paper` of a quantitative claim is its figure"));
+        }
+        (Nature::Structural, _) if !is_comparison => {
+            return Err(("formula", "a structural claim compares two sides: with <, <=, > or >="));
+        }
+        (Nature::Quantitative, _) if is_comparison => {
+            let what = "the formula of a quantitative claim is a number; `bound` and `tolerance` compare it";
+            return Err(("formula", what));
+        }
+        _ => {}
     }
-}
-
-/// The line of a byte of `text`, from 1.
-fn line_of(text: &str, at: usize) -> usize {
-    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+    match (kind, tolerance, points, bound) {
+        (Nature::Structural, None, None, None) => Ok(Rule::Comparison),
+        (Nature::Structural, ..) => Err(("kind", "a structural claim has no `tolerance` and no `bound`")),
+        (_, None, Some(off), None) if 0.0 < off && off < 1.0 => Ok(Rule::Points(off)),
+        (_, Some(off), None, None) if 0.0 < off && off < 1.0 => Ok(Rule::Within(off)),
+        (_, None, None, Some(bound)) => Ok(bound),
+        (_, None, Some(_), None) => Err(("points", "`tolerance` and `points` lie above 0 and below 1")),
+        (_, Some(_), None, None) => Err(("tolerance", "`tolerance` and `points` lie above 0 and below 1")),
+        (_, _, Some(_), _) => {
+            let what = "`points` stands in place of `tolerance` and `bound`; remove one of them";
+            Err(("points", what))
+        }
+        _ => Err(("kind", "a quantitative claim has either a `tolerance` or a `bound`")),
+    }
 }
 
 #[cfg(test)]
@@ -221,16 +192,16 @@ tolerance = 0.25
             assert!(text.contains(from), "{from}");
             text.replace(from, to)
         });
-        Claims::parse(&text).unwrap_err().to_string()
+        Claims::parse(&text, "x").unwrap_err().join("\n")
     }
 
     #[test]
     fn a_claim_is_read_as_written() {
-        let claims = Claims::parse(SOUND).unwrap();
+        let claims = Claims::parse(SOUND, "x").unwrap();
         let claim = claims.of("one").next().unwrap();
         assert_eq!(
-            (claim.rule, claim.line, claim.role),
-            (Rule::Within(0.25), 9, Role::Prediction)
+            (claim.rule, &claim.formula_place[..], claim.role),
+            (Rule::Within(0.25), "x:9: claim[0].formula", Role::Prediction)
         );
         assert_eq!(claim.paper, Paper::Figure(2.0));
         assert_eq!(claims.of("two").count(), 0);
@@ -240,7 +211,7 @@ tolerance = 0.25
     fn each_fault_names_its_line_and_its_claim() {
         let open_bracket = refused(&[("cores=0)", "cores=0")]);
         assert!(
-            open_bracket.starts_with("line 9: claim \"ratio\": formula: at character 43: "),
+            open_bracket.starts_with("x:9: claim[0].formula: at character 43: "),
             "{open_bracket}"
         );
         assert!(refused(&[("tolerance = 0.25\n", "")]).contains("either a `tolerance` or a `bound`"));
@@ -249,23 +220,22 @@ tolerance = 0.25
         assert!(points.contains("in place of `tolerance`"), "{points}");
         assert!(refused(&[("quantitative", "structural")]).contains("compares two sides"));
         assert!(refused(&[("paper = 2", "paper = \"twice\"")]).contains("is its figure"));
-        assert!(refused(&[("tolerance", "tolerence")]).starts_with("line 10: unknown field `tolerence`"));
-        assert!(refused(&[("[[claim]]", "[[claim]")]).starts_with("line 2: "));
-        let twice = Claims::parse(&format!("{SOUND}{SOUND}")).unwrap_err().to_string();
-        assert!(
-            twice.starts_with("line 12: claim \"ratio\": an earlier claim"),
-            "{twice}"
-        );
+        let misspelt = refused(&[("tolerance", "tolerence")]);
+        let hint = "x:10: claim[0].tolerence: unknown key; did you mean claim[0].tolerance?";
+        assert!(misspelt.ends_with(hint), "{misspelt}");
+        assert!(refused(&[("[[claim]]", "[[claim]")]).starts_with("x:2: "));
+        let twice = Claims::parse(&format!("{SOUND}{SOUND}"), "x").unwrap_err().join("\n");
+        assert!(twice.starts_with("x:13: claim[1].id: an earlier claim"), "{twice}");
     }
 
     #[test]
     fn unknown_samples_and_experiments_are_named() {
-        let claims = Claims::parse(SOUND).unwrap();
+        let claims = Claims::parse(SOUND, "x").unwrap();
         let planned = [labels([("cores", "0")]), labels([("cores", "1")])];
         assert_eq!(claims.check_names("one", &["power"], &planned), Ok(()));
         let unknown = claims.check_names("one", &["clock"], &planned).unwrap_err().to_string();
         assert!(
-            unknown.starts_with("line 9: claim \"ratio\": formula: at character 1: "),
+            unknown.starts_with("x:9: claim[0].formula: at character 1: "),
             "{unknown}"
         );
         assert!(unknown.contains("`power`"), "{unknown}");
@@ -280,10 +250,10 @@ tolerance = 0.25
     proptest! {
         #[test]
         fn no_text_makes_the_reader_panic(text in ".{0,300}", at in 0usize..SOUND.len()) {
-            let _ = Claims::parse(&text);
+            let _ = Claims::parse(&text, "x");
             let mut changed = SOUND.to_string();
             changed.insert_str(at, &text);
-            let _ = Claims::parse(&changed);
+            let _ = Claims::parse(&changed, "x");
         }
     }
 }

@@ -163,7 +163,7 @@ mod tests {
         let text = format!(
             "[[claim]]\nid = \"c\"\nexperiment = \"e\"\nkind = \"{kind}\"\nsource = \"s\"\ntext = \"t\"\npaper = {paper}\nformula = \"{formula}\"\n{rule}\n"
         );
-        Claims::parse(&text).unwrap()
+        Claims::parse(&text, "x").unwrap()
     }
 
     fn judged(claims: &Claims, powers: &[Option<f64>]) -> ClaimResult {

@@ -19,9 +19,9 @@ mod file;
 mod formula;
 mod judge;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-pub use file::{ClaimError, Claims, Reasons};
+pub use file::{ClaimError, Claims, Reasons, reasons};
 pub use formula::{Aggregate, Formula, FormulaError, Missing, Query, STEADY};
 pub use judge::{ByMachine, ClaimResult, judge};
 
@@ -45,13 +45,16 @@ pub struct Claim {
     pub formula: Formula,
     /// Rule by which our value is compared with the paper's.
     pub rule: Rule,
-    /// The line of the formula in its file, from 1.
+    /// Place of the experiment's name: file, line and key.
     #[serde(skip)]
-    pub line: usize,
+    pub experiment_place: String,
+    /// Place of the formula: file, line and key.
+    #[serde(skip)]
+    pub formula_place: String,
 }
 
 /// The kind of statement that a claim makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Nature {
     /// A comparison of two quantities.
@@ -61,7 +64,7 @@ pub enum Nature {
 }
 
 /// Use of a claim before the runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// No use: the claim is a prediction.
@@ -76,7 +79,7 @@ pub enum Role {
 }
 
 /// The paper's result to compare with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Paper {
     Figure(f64),
@@ -85,7 +88,7 @@ pub enum Paper {
 }
 
 /// Rule by which a value, of one replication or the median, satisfies a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
     /// The comparison in the formula holds.

@@ -1,6 +1,6 @@
 //! The experiments as a whole, on a small scale.
 
-use crate::claims::Claims;
+use crate::claims::{Claims, reasons};
 
 use super::*;
 
@@ -11,8 +11,8 @@ fn settings(claims: &str) -> Settings {
         seed: 1,
         seeds: 1,
         sets: 1,
-        claims: Claims::parse(claims).unwrap(),
-        reasons: toml::from_str(REASONS).unwrap(),
+        claims: Claims::parse(claims, "x").unwrap(),
+        reasons: reasons(REASONS, "x").unwrap(),
         workers: None,
     }
 }

@@ -9,7 +9,7 @@ fn settings(seeds: u32) -> Settings {
         seeds,
         profiles: Vec::new(),
         sets: 1,
-        claims: Claims::parse(CLAIMS).unwrap(),
+        claims: Claims::parse(CLAIMS, "x").unwrap(),
         reasons: Reasons::new(),
         workers: None,
     }
@@ -30,7 +30,7 @@ fn the_shipped_claims_name_what_there_is() {
 #[test]
 fn claims_about_unknown_runs_are_refused_before_anything_runs() {
     let mut settings = settings(1);
-    settings.claims = Claims::parse(&CLAIMS.replacen("wait=20", "wait=25", 1)).unwrap();
+    settings.claims = Claims::parse(&CLAIMS.replacen("wait=20", "wait=25", 1), "x").unwrap();
     let progress = |_: &str| panic!("something ran");
     let error = run(&[Part::Timeline], &Ground::paper(), &settings, &progress)
         .unwrap_err()
@@ -141,7 +141,7 @@ fn another_film_stands_in_place_of_the_first_one() {
     for film in Film::ALL {
         assert_eq!(film.named(&film.named(CLAIMS)), CLAIMS, "an exchange");
         let mut settings = settings(1);
-        settings.claims = Claims::parse(&film.named(CLAIMS)).unwrap();
+        settings.claims = Claims::parse(&film.named(CLAIMS), "x").unwrap();
         assert_eq!(check_claims(film, &settings), Ok(()));
     }
     assert_eq!(

@@ -1,5 +1,5 @@
 use super::*;
-use crate::claims::{Claims, Reasons};
+use crate::claims::{Claims, Reasons, reasons};
 use punctual_allocation::mapping::{Idle, MappingTable, Search};
 
 fn settings(seeds: u32) -> Settings {
@@ -9,7 +9,7 @@ fn settings(seeds: u32) -> Settings {
         seeds,
         profiles: Vec::new(),
         sets: 1,
-        claims: Claims::parse(CLAIMS).unwrap(),
+        claims: Claims::parse(CLAIMS, "x").unwrap(),
         reasons: Reasons::new(),
         workers: None,
     }
@@ -19,7 +19,7 @@ fn settings(seeds: u32) -> Settings {
 fn the_shipped_claims_name_what_there_is() {
     let settings = settings(1);
     assert_eq!(check_claims(&settings), Ok(()));
-    let reasons: Reasons = toml::from_str(REASONS).unwrap();
+    let reasons = reasons(REASONS, "x").unwrap();
     let known: Vec<&str> = settings.claims.iter().map(|claim| claim.id.as_str()).collect();
     let orphan = reasons.keys().find(|id| !known.contains(&id.as_str()));
     assert_eq!(orphan, None, "a reason for no claim");

@@ -1,7 +1,7 @@
 use punctual_sim::MachineModel;
 
 use super::*;
-use crate::claims::{Claims, Reasons};
+use crate::claims::{Claims, reasons};
 
 fn settings(claims: &str) -> Settings {
     Settings {
@@ -13,8 +13,8 @@ fn settings(claims: &str) -> Settings {
         seed: 1,
         seeds: 2,
         sets: 1,
-        claims: Claims::parse(claims).unwrap(),
-        reasons: toml::from_str(REASONS).unwrap(),
+        claims: Claims::parse(claims, "x").unwrap(),
+        reasons: reasons(REASONS, "x").unwrap(),
         workers: None,
     }
 }
@@ -24,7 +24,7 @@ fn the_shipped_claims_name_what_there_is() {
     let settings = settings(CLAIMS);
     assert_eq!(check_claims(&[Part::Qod], &settings, &plan(&[Part::Qod])), Ok(()));
     let known: Vec<&str> = settings.claims.iter().map(|claim| claim.id.as_str()).collect();
-    let reasons: Reasons = toml::from_str(REASONS).unwrap();
+    let reasons = reasons(REASONS, "x").unwrap();
     let orphan = reasons.keys().find(|id| !known.contains(&id.as_str()));
     assert_eq!(orphan, None, "a reason for no claim");
 }

@@ -164,7 +164,7 @@ mod tests {
 
     fn outcome() -> Outcome {
         let claim = "[[claim]]\nid = \"c\"\nexperiment = \"e\"\nkind = \"structural\"\nsource = \"Fig. 1\"\ntext = \"a < b\"\npaper = \"less\"\nformula = \"mean(power) < 1\"\n";
-        let claims = Claims::parse(claim).unwrap();
+        let claims = Claims::parse(claim, "x").unwrap();
         let run = Run {
             labels: labels([("approach", "mimo")]),
             settled_from: 0,
