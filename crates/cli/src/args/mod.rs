@@ -259,6 +259,12 @@ pub struct Doctor {
     /// restore it by hand.
     #[arg(long, conflicts_with = "store")]
     pub restore: bool,
+    /// Take the steps of remedies that a program can take: write kernel files, mount, load modules, restore
+    ///
+    /// Prints each step before it is taken, then the remedies that take a person. Steps last until the next boot. Exits
+    /// with 1 if a step failed or did not help.
+    #[arg(long, conflicts_with = "restore")]
+    pub fix: bool,
     /// Write the result as JSON; - is standard output, and the text goes to standard error
     #[arg(long, value_name = "FILE|-", value_parser = json_file)]
     pub json: Option<PathBuf>,

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::doctor::{Facility, Finding, Status, examine};
+use punctual_platform::linux::fix::{StepOutcome, fix};
 use punctual_profiler::{Emulator, ProfilerError};
+use serde_json::json;
 
 use crate::args::Doctor;
 use crate::store::health;
@@ -24,12 +26,49 @@ pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
         return super::restore::restore(arguments.json.as_deref());
     }
     let json = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let mut findings = examine(&KernelTree::default());
+    let tree = KernelTree::default();
+    let (steps, mut findings) = match arguments.fix {
+        true => fix(&tree, &mut |line| drop(super::print(&format!("{line}\n")))),
+        false => (Vec::new(), examine(&tree)),
+    };
     findings.push(cache_profiles());
     let stores = arguments.store.iter().cloned().chain(named_here());
     findings.extend(stores.map(|folder| health::examine(&folder)));
+    if arguments.fix {
+        return fixed(&steps, &findings, json);
+    }
     super::print(&told(&findings))?;
     json.map_or(Ok(()), |file| file.json(&findings))
+}
+
+/// Reports the outcome of `--fix`, and the findings that remain.
+fn fixed(steps: &[StepOutcome], findings: &[Finding], json: Option<OutputFile>) -> Result<(), Failure> {
+    let left: Vec<&Finding> = findings.iter().filter(|finding| !finding.remedy.is_empty()).collect();
+    let (taken, failed): (Vec<&StepOutcome>, Vec<&StepOutcome>) = steps.iter().partition(|step| step.refused.is_none());
+    super::print(&outcome(&taken, &failed, &left))?;
+    json.map_or(Ok(()), |file| file.json(&json!({"steps": steps, "left": left})))?;
+    let helpless = left.iter().filter(|finding| !finding.steps.is_empty()).count();
+    match (failed.len(), helpless) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(Failure::Refuted(format!(
+            "{helpless} facilities are as before: the steps did not help"
+        ))),
+        (failed, _) => Err(Failure::Refuted(format!("{failed} of {} steps failed", steps.len()))),
+    }
+}
+
+fn outcome(taken: &[&StepOutcome], failed: &[&StepOutcome], left: &[&Finding]) -> String {
+    let mut text = match taken.len() + failed.len() {
+        0 => "nothing that a program can mend\n".into(),
+        steps => format!("{} of {steps} steps taken, until the next boot\n", taken.len()),
+    };
+    if !left.is_empty() {
+        text += "\nleft to a person:\n";
+    }
+    for finding in left {
+        let _ = writeln!(text, "{:<31} -> {}", finding.facility, finding.remedy);
+    }
+    text
 }
 
 /// Existing stores that scenarios and nodes in this folder name.
@@ -83,6 +122,7 @@ fn finding(facility: Facility, status: Status, detail: String, remedy: &str) -> 
         status,
         detail,
         remedy: remedy.into(),
+        steps: Vec::new(),
     }
 }
 
@@ -107,6 +147,13 @@ fn told(findings: &[Finding]) -> String {
         wanting,
         findings.len()
     );
+    let mendable = findings.iter().filter(|finding| !finding.steps.is_empty()).count();
+    if mendable > 0 {
+        let _ = writeln!(
+            text,
+            "`punctual doctor --fix` does what a program can: {mendable} of them."
+        );
+    }
     text
 }
 
@@ -116,15 +163,14 @@ mod tests {
 
     #[test]
     fn findings_are_told_with_their_remedy() {
-        let finding = |facility, status, detail: &str, remedy: &str| Finding {
-            facility,
-            status,
-            detail: detail.into(),
-            remedy: remedy.into(),
-        };
         let findings = [
-            finding(Facility::BusyTime, Status::Offered, "/proc/stat", ""),
-            finding(Facility::RealTime, Status::Refused, "not permitted", "ulimit -r 99"),
+            finding(Facility::BusyTime, Status::Offered, "/proc/stat".into(), ""),
+            finding(
+                Facility::RealTime,
+                Status::Refused,
+                "not permitted".into(),
+                "ulimit -r 99",
+            ),
         ];
         let text = told(&findings);
         let lines: Vec<&str> = text.lines().collect();
@@ -132,5 +178,44 @@ mod tests {
         assert!(lines[1].starts_with("refused   real-time scheduling"), "{text}");
         assert!(lines[2].ends_with("-> ulimit -r 99"), "{text}");
         assert!(lines[4].starts_with("1 of 2 facilities"), "{text}");
+    }
+
+    #[test]
+    fn the_outcome_of_a_fix_is_told_and_its_exit_code_says_whether_it_helped() {
+        let files = [
+            ("/proc/sys/kernel/osrelease", "6.1.0"),
+            ("/proc/sys/kernel/sched_rt_runtime_us", "950000"),
+            ("/proc/sys/kernel/sched_rt_period_us", "1000000"),
+        ];
+        let folder = punctual_testing::kernel_files(&files);
+        let tree = KernelTree::at(folder.path());
+        let (steps, findings) = fix(&tree, &mut |_| {});
+        assert!(matches!(fixed(&steps, &findings, None), Ok(())));
+        let left = finding(
+            Facility::RealTime,
+            Status::Refused,
+            "not permitted".into(),
+            "ulimit -r 99",
+        );
+        assert_eq!(
+            outcome(&steps.iter().collect::<Vec<_>>(), &[], &[&left]),
+            "\
+1 of 1 steps taken, until the next boot
+
+left to a person:
+real-time scheduling            -> ulimit -r 99
+"
+        );
+        assert!(matches!(fix(&tree, &mut |_| {}), (steps, _) if steps.is_empty()));
+        assert_eq!(outcome(&[], &[], &[]), "nothing that a program can mend\n");
+        let refused = StepOutcome {
+            refused: Some("read-only".into()),
+            ..steps[0].clone()
+        };
+        let failure = fixed(&[refused], &findings, None).unwrap_err();
+        assert_eq!(
+            (failure.exit_code(), failure.to_string().as_str()),
+            (1, "1 of 1 steps failed")
+        );
     }
 }

@@ -41,6 +41,7 @@ pub fn examine(folder: &Path) -> Finding {
         status,
         detail,
         remedy,
+        steps: Vec::new(),
     }
 }
 

@@ -18,6 +18,7 @@ use super::cgroup::{self, CgroupVersion, CpuGroup};
 use super::cpufreq::CpuFreq;
 use super::emulated::nominal_frequency;
 use super::exclusive::{self, Mechanism};
+use super::fix::{self, RemedyStep};
 use super::flush::{Flush, flush_instruction};
 use super::powercap::EnergyMeter;
 use super::real_time::{FairServer, RealTimeLimits, Throttling};
@@ -133,11 +134,14 @@ pub struct Finding {
     pub detail: String,
     /// Remedy in words; empty if nothing is wanted.
     pub remedy: String,
+    /// Steps by which a program carries the remedy out, in order; empty if it takes a person.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<RemedyStep>,
 }
 
 /// Examines every facility up to [`Facility::AsFound`], in the order of [`Facility`]. Undoes every trial that it makes.
 pub fn examine(tree: &KernelTree) -> Vec<Finding> {
-    vec![
+    let mut findings = vec![
         clock(tree),
         emulated_clock(tree),
         cpu_share(tree),
@@ -159,7 +163,11 @@ pub fn examine(tree: &KernelTree) -> Vec<Finding> {
         bare_metal(tree),
         steal(tree),
         as_found(tree),
-    ]
+    ];
+    { &mut findings }
+        .iter_mut()
+        .for_each(|finding| finding.steps = fix::steps(tree, finding));
+    findings
 }
 
 impl Facility {
@@ -181,6 +189,7 @@ impl Facility {
             status,
             detail: detail.into(),
             remedy: remedy.into(),
+            steps: Vec::new(),
         }
     }
 

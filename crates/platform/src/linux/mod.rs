@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod emulated;
 pub mod events;
 pub mod exclusive;
+pub mod fix;
 pub mod flush;
 pub mod futex;
 mod held;
