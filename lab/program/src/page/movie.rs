@@ -47,7 +47,7 @@ pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str
         }
         (probe(report))
         h2 { "What each way obtained" }
-        (page::table(protections(report).into_iter().map(|(arm, told)| (arm.to_string(), lines(&told)))))
+        (page::table(protections(report).into_iter().map(|(arm, told)| (arm.to_string(), lines(told)))))
     };
     framed("movie", &head, &body, command)
 }
