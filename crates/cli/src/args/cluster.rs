@@ -45,7 +45,7 @@ pub enum Cluster {
     /// Nodes never create a log; they treat an empty one as data loss. Repeating the command changes nothing. --from
     /// starts the log at that store's end, in etcd or in a file for `cluster log`.
     Found {
-        /// Name of the cluster: `name` in its nodes' [federation]
+        /// Name of the cluster, as in its nodes' configuration
         name: String,
         /// Address of the log in etcd, as in the nodes' configuration; or a log file on this machine
         #[arg(long, value_name = "etcd://HOSTS/NAME|FILE")]
