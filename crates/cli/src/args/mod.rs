@@ -261,8 +261,8 @@ pub struct Doctor {
     pub restore: bool,
     /// Take the steps of remedies that a program can take: write kernel files, mount, load modules, restore
     ///
-    /// Prints each step before it is taken, then the remedies that take a person. Steps last until the next boot. Exits
-    /// with 1 if a step failed or did not help.
+    /// Prints each step before it is taken, then the remedies that take a person, such as those that switch a
+    /// protection off. Steps last until the next boot. Exits with 1 if a step failed or did not help.
     #[arg(long, conflicts_with = "restore")]
     pub fix: bool,
     /// Write the result as JSON; - is standard output, and the text goes to standard error

@@ -184,8 +184,8 @@ mod tests {
     fn the_outcome_of_a_fix_is_told_and_its_exit_code_says_whether_it_helped() {
         let files = [
             ("/proc/sys/kernel/osrelease", "6.1.0"),
-            ("/proc/sys/kernel/sched_rt_runtime_us", "950000"),
-            ("/proc/sys/kernel/sched_rt_period_us", "1000000"),
+            ("/proc/sys/kernel/sched_util_clamp_min", "1024"),
+            ("/proc/sys/kernel/sched_util_clamp_min_rt_default", "1024"),
         ];
         let folder = punctual_testing::kernel_files(&files);
         let tree = KernelTree::at(folder.path());

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use super::KernelTree;
 use super::cgroup::{CgroupVersion, Location, locate};
 use super::doctor::{Facility, Finding, Status, examine};
-use super::real_time::FAIR_SERVERS;
 
 /// Step of a remedy that a program can take.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -72,21 +71,17 @@ pub fn fix(tree: &KernelTree, tell: &mut dyn FnMut(&str)) -> (Vec<StepOutcome>, 
     }
 }
 
-/// Steps that carry the remedy of a finding out; none if it takes a person, or nothing is wanted.
+/// Steps that carry the remedy of a finding out; none if it takes a person, or nothing is wanted. What protects the
+/// machine (throttling of real-time threads, the fair server, a disabled io_uring) is switched off by a person alone.
 pub(super) fn steps(tree: &KernelTree, finding: &Finding) -> Vec<RemedyStep> {
-    let sysctl = |name: &str, value| switch(tree, Path::new("/proc/sys/kernel").join(name), value);
     let debugfs = || mount_of(tree, "debugfs", "/sys/kernel/debug");
     let preempt = "/sys/kernel/debug/sched/preempt";
     let step = match finding.facility {
         _ if finding.remedy.is_empty() => None,
         Facility::CpuShare => cpu_controller(tree),
-        Facility::UnthrottledRealTime => sysctl("sched_rt_runtime_us", "-1"),
-        Facility::NoFairServer if tree.path(FAIR_SERVERS).is_dir() => return fair_servers_off(tree),
-        Facility::NoFairServer => debugfs(),
-        Facility::PolledCompletion => sysctl("io_uring_disabled", "0"),
         Facility::Preemption => switch(tree, preempt.into(), "full").or_else(debugfs),
         Facility::CachePartitions => mount_of(tree, "resctrl", "/sys/fs/resctrl"),
-        Facility::UtilClamp => sysctl("sched_util_clamp_min_rt_default", "0"),
+        Facility::UtilClamp => switch(tree, "/proc/sys/kernel/sched_util_clamp_min_rt_default".into(), "0"),
         Facility::Energy => rapl(tree).filter(|_| finding.status == Status::Missing),
         Facility::AsFound => Some(RemedyStep::Restore).filter(|_| finding.status == Status::Missing),
         _ => None,
@@ -109,16 +104,6 @@ fn mount_of(tree: &KernelTree, kind: &str, at: &str) -> Option<RemedyStep> {
     let is_mounted = mounts.lines().any(|mount| mount.split(' ').nth(4) == Some(at));
     let (kind, path) = (kind.to_owned(), PathBuf::from(at));
     (is_known && !is_mounted && tree.path(at).is_dir()).then_some(RemedyStep::Mount { kind, at: path })
-}
-
-fn fair_servers_off(tree: &KernelTree) -> Vec<RemedyStep> {
-    let servers = std::fs::read_dir(tree.path(FAIR_SERVERS))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let files = servers.map(|server| Path::new(FAIR_SERVERS).join(server.file_name()).join("runtime"));
-    let steps: BTreeSet<RemedyStep> = files.filter_map(|file| switch(tree, file, "0")).collect();
-    steps.into_iter().collect()
 }
 
 /// Step by which the group above offers the cpu controller (version 2) to the group of this process.
@@ -230,17 +215,12 @@ mod tests {
     fn faults_are_mended_and_each_step_is_told_with_the_former_value() {
         let (_folder, tree) = testing::tree(&WANTING);
         let (steps, findings, told) = fixed(&tree);
-        assert_eq!(
-            told,
-            [
-                format!("write -1 to {RUNTIME} (was 950000)"),
-                format!("write 0 to {LEAST} (was 1024)")
-            ]
-        );
+        assert_eq!(told, [format!("write 0 to {LEAST} (was 1024)")]);
         assert!(steps.iter().all(|step| step.refused.is_none()), "{steps:?}");
         assert_eq!(
             (tree.read(RUNTIME).unwrap(), tree.read(LEAST).unwrap()),
-            ("-1".into(), "0".into())
+            ("950000".into(), "0".into()),
+            "a protection stays"
         );
         assert!(findings.iter().all(|finding| finding.steps.is_empty()), "{findings:?}");
         assert_eq!(fixed(&tree).0, [], "nothing is left to do");
@@ -250,7 +230,6 @@ mod tests {
     fn a_refused_write_changes_nothing_and_is_told_once() {
         let (folder, tree) = testing::tree(&WANTING);
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::set_permissions(tree.path(RUNTIME), fs::Permissions::from_mode(0o444)).unwrap();
         fs::set_permissions(tree.path(LEAST), fs::Permissions::from_mode(0o444)).unwrap();
         let other = tree.clone();
         let without_rights = testing::as_user_without_rights(move || fixed(&other));
@@ -260,8 +239,8 @@ mod tests {
             steps.iter().all(|step| step.refused.as_deref() == Some(refused)),
             "{steps:?}"
         );
-        assert_eq!((steps.len(), told.len()), (2, 4), "{told:?}");
-        assert_eq!(tree.read(RUNTIME).unwrap(), "950000");
+        assert_eq!((steps.len(), told.len()), (1, 2), "{told:?}");
+        assert_eq!(tree.read(LEAST).unwrap(), "1024");
         assert!(findings.iter().any(|finding| !finding.steps.is_empty()));
     }
 
@@ -272,7 +251,6 @@ mod tests {
             ("/proc/filesystems", "nodev\tresctrl"),
             ("/sys/fs/resctrl/.keep", ""),
             ("/sys/kernel/debug/sched/fair_server/cpu0/runtime", "50000000"),
-            ("/sys/kernel/debug/sched/fair_server/cpu1/runtime", "50000000"),
             ("/sys/kernel/debug/sched/preempt", "none (voluntary) full lazy"),
             ("/proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC"),
         ]);
@@ -282,9 +260,7 @@ mod tests {
             of.map(|step| (step.step.clone(), step.refused.clone()))
                 .collect::<Vec<_>>()
         };
-        let fair_server = of(Facility::NoFairServer);
-        assert_eq!(fair_server.len(), 2, "{steps:?}");
-        assert!(fair_server.iter().all(|(_, refused)| refused.is_none()), "{steps:?}");
+        assert_eq!(of(Facility::NoFairServer), [], "a protection stays");
         let preempt = "write full to /sys/kernel/debug/sched/preempt (was none (voluntary) full lazy)";
         assert_eq!(of(Facility::Preemption), [(preempt.to_owned(), None)]);
         let mount = (

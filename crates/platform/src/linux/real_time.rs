@@ -174,7 +174,7 @@ fn groups_of_real_time(tree: &KernelTree) -> Option<bool> {
     (by_default && !told).then_some(true)
 }
 
-pub(super) const FAIR_SERVERS: &str = "/sys/kernel/debug/sched/fair_server";
+const FAIR_SERVERS: &str = "/sys/kernel/debug/sched/fair_server";
 
 fn fair_server(tree: &KernelTree) -> FairServer {
     if !tree.path("/sys/kernel/debug/sched").is_dir() {
