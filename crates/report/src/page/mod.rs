@@ -147,7 +147,7 @@ pub fn document(title: &str, head: &Markup, body: &Markup) -> String {
             body { main { h1 { (head) } (body) } }
         }
     };
-    page.into_string()
+    page.into_string() + "\n"
 }
 
 /// A page around `body` that ends with the command line that produced it.
