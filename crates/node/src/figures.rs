@@ -157,11 +157,8 @@ fn request_figures(account: &Account, now: Time) -> Vec<Figure> {
     ];
     let outcomes = kinds.into_iter().flat_map(|(kinds, kind, tally)| {
         let outcome = move |(outcome, count)| {
-            let figure = figure(
-                format!("{kinds}_{outcome}"),
-                count,
-                "Requests of clients, by their outcome",
-            );
+            let help = "Requests of clients, by their outcome";
+            let figure = figure(format!("{kinds}_{outcome}"), count, help);
             figure.named("requests_total").of("kind", kind).of("outcome", outcome)
         };
         tally.named().map(outcome)
@@ -172,11 +169,8 @@ fn request_figures(account: &Account, now: Time) -> Vec<Figure> {
         let at = figure(format!("late_at_{name}"), account.late_at[place as usize], help);
         let help = "Time of these requests from when they were read, by stage";
         let spent = figure(format!("late_{name}_us"), account.late_spent[place as usize], help);
-        let (at, spent) = (
-            at.named("late_requests_total"),
-            spent.named("late_requests_seconds_total"),
-        );
-        [at.of("place", name), spent.of("place", name)]
+        let at = at.named("late_requests_total").of("place", name);
+        [at, spent.named("late_requests_seconds_total").of("place", name)]
     });
     let one = |(number, late): (usize, &LateOne)| {
         let about = [
@@ -190,10 +184,8 @@ fn request_figures(account: &Account, now: Time) -> Vec<Figure> {
         row("Late", format!("late{number}"), about.into_iter().chain(spent))
     };
     let ones = account.late().enumerate().flat_map(one);
-    section("Requests", outcomes)
-        .chain(section("Late", late))
-        .chain(ones)
-        .collect()
+    let sums = section("Requests", outcomes).chain(section("Late", late));
+    sums.chain(ones).collect()
 }
 
 /// Clients now, and of all that ever connected; bytes of their connections.
@@ -233,18 +225,12 @@ impl Figures {
         all.extend(section("Admission", self.admission()));
         all.extend(request_figures(&self.account, self.at));
         all.extend(section("Temporal", self.temporal()));
-        all.extend(
-            self.peers
-                .iter()
-                .flat_map(|peer| row("Peers", format!("peer{}", peer.node), peer.figures())),
-        );
+        let peer = |peer: &Peer| row("Peers", format!("peer{}", peer.node), peer.figures());
+        all.extend(self.peers.iter().flat_map(peer));
         all.extend(client_figures(self.clients, self.client_bytes));
-        let unkept = figure("replies_not_kept", self.replies.1, "Replies dropped for lack of room");
-        let unsent = figure(
-            "reply_bytes_waiting",
-            self.replies.0,
-            "Unsent bytes of clients' replies",
-        );
+        let (unsent, unkept) = self.replies;
+        let unsent = figure("reply_bytes_waiting", unsent, "Unsent bytes of clients' replies");
+        let unkept = figure("replies_not_kept", unkept, "Replies dropped for lack of room");
         let replies = [unsent, unkept.named("replies_dropped_total")];
         let bytes = byte_figures("peer", ["peer_bytes_read", "peer_bytes_written"], self.peer_bytes);
         all.extend(section("Clients", replies.into_iter().chain(bytes)));
