@@ -860,10 +860,13 @@ fn figures_are_told_on_a_port_of_their_own() {
             "{line}"
         );
     }
-    let Reply::Bulk(info) = client.ask("INFO latency") else {
+    let Reply::Bulk(info) = client.ask("INFO") else {
         panic!("text")
     };
     let info = String::from_utf8(info).expect("text");
+    let sections: Vec<&str> = info.lines().filter_map(|line| line.strip_prefix("# ")).collect();
+    let expected = ["Server", "Clients", "Persistence", "Stats", "Latency", "Replication"];
+    assert_eq!(sections, expected);
     assert!(
         info.contains("late_in_queue:0\r\n") && info.contains("late_lock_us:0\r\n"),
         "{info}"
