@@ -1,5 +1,6 @@
 //! What do the tests of several rooms use? Children with a bound, virtual time, conformance suites, kernel trees.
 
+mod allocations;
 #[cfg(unix)]
 mod children;
 pub mod conformance;
@@ -20,6 +21,7 @@ mod waiting;
 #[cfg(target_os = "linux")]
 mod workers;
 
+pub use allocations::{CountingAllocator, allocations_of};
 #[cfg(unix)]
 pub use children::{TestChild, copy_program, output, start};
 #[cfg(target_os = "linux")]

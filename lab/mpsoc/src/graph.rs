@@ -1,7 +1,9 @@
 //! The simulated program: a graph of stages and queues, and the cost of each stage's steps.
 
 use punctual_allocation::mapping::{STAGES_MAX, StageModel};
-use punctual_pipelines::{Graph, StageSpec, WhenFull};
+use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
 
 /// Cost of a stage's step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,6 +107,39 @@ impl PipelineModel {
             sink: sink(stages)?,
             rates: rates(graph),
         })
+    }
+
+    /// A random pipeline: a source, a split, one to four parallel workers, and a sink that joins them; each queue holds
+    /// `slots` frames, and a step takes 5,000 to 60,000 cycles.
+    ///
+    /// # Errors
+    /// A sentence, if the graph refuses `slots`.
+    pub fn random(rng: &mut ChaCha8Rng, slots: u32) -> Result<PipelineModel, String> {
+        let workers = rng.random_range(1..=4);
+        let edge = EdgeSpec {
+            slots,
+            frame_bytes: 64,
+            full: WhenFull::Wait,
+        };
+        let mut bytes = || rng.random_range(1 << 10..64 << 10);
+        let mut builder = Graph::builder("random")
+            .stage(StageSpec::new("source").makes(&[1]).state(bytes()))
+            .stage(StageSpec::new("split").takes(&[1]).makes(&[1]).state(bytes()))
+            .stage(StageSpec::new("sink").takes(&vec![1; workers]).state(bytes()))
+            .edge(("source", 0), ("split", 0), edge);
+        for worker in 0..workers {
+            let name = format!("worker {worker}");
+            builder = builder
+                .stage(StageSpec::new(&name).takes(&[1]).makes(&[1]).state(bytes()))
+                .edge(("split", 0), (&name, 0), edge)
+                .edge((&name, 0), ("sink", worker), edge);
+        }
+        let graph = builder.build().map_err(|error| error.to_string())?;
+        let cost = |_| StepCost {
+            cycles: rng.random_range(5e3..60e3),
+            spread: rng.random_range(0.0..0.2),
+        };
+        PipelineModel::new(&graph, (0..workers + 3).map(cost).collect()).map_err(|error| error.to_string())
     }
 
     pub fn stages(&self) -> &[StageSpec] {

@@ -59,34 +59,6 @@ fn machine(rng: &mut ChaCha8Rng) -> Cores {
     }
 }
 
-/// A source, a few workers between a split and a join, and a sink.
-fn pipeline(rng: &mut ChaCha8Rng, slots: u32) -> PipelineModel {
-    let workers = rng.random_range(1..=4);
-    let edge = EdgeSpec {
-        slots,
-        frame_bytes: 64,
-        full: WhenFull::Wait,
-    };
-    let mut bytes = || rng.random_range(1 << 10..64 << 10);
-    let mut builder = Graph::builder("random")
-        .stage(StageSpec::new("source").makes(&[1]).state(bytes()))
-        .stage(StageSpec::new("split").takes(&[1]).makes(&[1]).state(bytes()))
-        .stage(StageSpec::new("sink").takes(&vec![1; workers]).state(bytes()))
-        .edge(("source", 0), ("split", 0), edge);
-    for worker in 0..workers {
-        let name = format!("worker {worker}");
-        builder = builder
-            .stage(StageSpec::new(&name).takes(&[1]).makes(&[1]).state(bytes()))
-            .edge(("split", 0), (&name, 0), edge)
-            .edge((&name, 0), ("sink", worker), edge);
-    }
-    let cost = |_| StepCost {
-        cycles: rng.random_range(5e3..60e3),
-        spread: rng.random_range(0.0..0.2),
-    };
-    PipelineModel::new(&builder.build().unwrap(), (0..workers + 3).map(cost).collect()).unwrap()
-}
-
 /// Two stages and a queue between them.
 fn two(takes: u32, makes: u32) -> Graph {
     let edge = EdgeSpec {
@@ -119,7 +91,7 @@ struct Ground {
 /// At the best configuration for `share` of the highest rate.
 fn ground(rng: &mut ChaCha8Rng, idle: Idle, share: f64, seed: u64) -> Ground {
     let cores = machine(rng);
-    let pipeline = pipeline(rng, SLOTS);
+    let pipeline = PipelineModel::random(rng, SLOTS).unwrap();
     let problem = problem(&pipeline, &cores, idle);
     let table = MappingTable::new(&Search::new(problem.clone()).unwrap(), None);
     let fps = table.fps_max() * share;
@@ -239,7 +211,7 @@ proptest! {
 fn cores_without_a_coordinator_level_their_loads_without_ping_pong() {
     for seed in 0..12 {
         let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-        let (cores, pipeline) = (machine(rng), pipeline(rng, SLOTS));
+        let (cores, pipeline) = (machine(rng), PipelineModel::random(rng, SLOTS).unwrap());
         let problem = problem(&pipeline, &cores, Idle::AlwaysOn);
         let count = cores.count();
         let top = cores

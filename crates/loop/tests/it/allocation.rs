@@ -3,43 +3,19 @@
 
 use crate::common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use common::{regulator, round};
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local without a destructor,
-// which itself allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer comes from `alloc` above, that is from the system, with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use punctual_testing::{CountingAllocator, allocations_of};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn a_step_of_the_loop_allocates_nothing() {
     let mut regulator = regulator();
     // A task's pacer is made at its first checkpoint.
     (0..2).for_each(|number| round(&mut regulator, number));
-    let before = ALLOCATIONS.with(Cell::get);
-    (2..200).for_each(|number| round(&mut regulator, number));
-    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    let steps = allocations_of(|| (2..200).for_each(|number| round(&mut regulator, number)));
+    assert_eq!(steps, 0);
     assert_eq!(regulator.task_windows().len(), 1);
 }
 
@@ -62,9 +38,8 @@ fn a_split_allocates_nothing() {
             for number in 0..200 {
                 let now = Time(1 + number * 10_000_000);
                 let jobs = common::jobs(number, now);
-                let before = ALLOCATIONS.with(Cell::get);
-                let answer = regulator.step(&jobs, now);
-                let allocated = ALLOCATIONS.with(Cell::get) - before;
+                let mut answer = None;
+                let allocated = allocations_of(|| answer = regulator.step(&jobs, now));
                 assert_eq!(allocated, 0, "{policy:?}, refill {refill:?}, question {number}");
                 turned += usize::from(matches!(answer, Some(Answer::Turn(_))));
             }

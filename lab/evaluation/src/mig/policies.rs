@@ -11,8 +11,7 @@
 use punctual_allocation::mapping::{
     ClockStep, Configuration, Cores, Domain, Idle, Keeper, Mapping, MappingTable, MoveCost, Problem, Search, thermal,
 };
-use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, PipelineSim, StepCost};
-use punctual_pipelines::{EdgeSpec, Graph, StageSpec, WhenFull};
+use punctual_mpsoc::{MigrationModel, Mpsoc, PipelineModel, PipelineSim};
 use punctual_units::{Hertz, Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -111,7 +110,7 @@ impl Ground {
     fn draw(machine: &Mpsoc, seed: u64) -> Result<Ground, String> {
         let rng = &mut ChaCha8Rng::seed_from_u64(seed);
         let cores = cores(rng);
-        let pipeline = pipeline(rng)?;
+        let pipeline = PipelineModel::random(rng, SLOTS)?;
         let idle = Idle::ALL[rng.random_range(0..2)];
         let problem = Problem::new(pipeline.to_map(|_| 0), cores, idle).map_err(|error| error.to_string())?;
         let search = Search::new(problem.clone()).map_err(|error| error.to_string())?;
@@ -237,33 +236,4 @@ fn cores(rng: &mut ChaCha8Rng) -> Cores {
         domains: vec![Domain { cores: 1, steps }; rng.random_range(2..=6)],
         low_power_watts: leak * 0.1,
     }
-}
-
-/// A random pipeline: a source, a split, up to four parallel workers, and a sink that joins them.
-fn pipeline(rng: &mut ChaCha8Rng) -> Result<PipelineModel, String> {
-    let workers = rng.random_range(1..=4);
-    let edge = EdgeSpec {
-        slots: SLOTS,
-        frame_bytes: 64,
-        full: WhenFull::Wait,
-    };
-    let mut bytes = || rng.random_range(1 << 10..64 << 10);
-    let mut builder = Graph::builder("random")
-        .stage(StageSpec::new("source").makes(&[1]).state(bytes()))
-        .stage(StageSpec::new("split").takes(&[1]).makes(&[1]).state(bytes()))
-        .stage(StageSpec::new("sink").takes(&vec![1; workers]).state(bytes()))
-        .edge(("source", 0), ("split", 0), edge);
-    for worker in 0..workers {
-        let name = format!("worker {worker}");
-        builder = builder
-            .stage(StageSpec::new(&name).takes(&[1]).makes(&[1]).state(bytes()))
-            .edge(("split", 0), (&name, 0), edge)
-            .edge((&name, 0), ("sink", worker), edge);
-    }
-    let graph = builder.build().map_err(|error| error.to_string())?;
-    let cost = |_| StepCost {
-        cycles: rng.random_range(5e3..60e3),
-        spread: rng.random_range(0.0..0.2),
-    };
-    PipelineModel::new(&graph, (0..workers + 3).map(cost).collect()).map_err(|error| error.to_string())
 }

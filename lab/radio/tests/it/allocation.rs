@@ -1,42 +1,14 @@
 //! A step of a stage allocates nothing: however many frames there are, a graph allocates as often.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::path::Path;
 
 use punctual_pipelines::{AnyStage, Graph, Head, erase, run_serially};
 use punctual_radio::stages::{Sink, Source};
 use punctual_radio::{Options, Recording, SINK, SOURCE, graph, stage, streamit};
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged; counting touches a thread-local without a destructor,
-// which itself allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same here.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the pointer comes from `alloc` above, that is from the system, with this layout.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use punctual_testing::{CountingAllocator, allocations_of};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations_of(work: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.with(Cell::get);
-    work();
-    ALLOCATIONS.with(Cell::get) - before
-}
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn allocations_of_running(graph: &Graph, make: impl Fn(&str) -> Box<dyn AnyStage>) -> usize {
     let mut stages: Vec<Box<dyn AnyStage>> = graph.stages().iter().map(|spec| make(&spec.name)).collect();
