@@ -1,7 +1,7 @@
 //! The `punctual` command: terminals, files and exit codes around the runtime. A library, because `punctual-lab` shares
 //! its modules, and because [`main`] is the whole command for a program that adds kinds of stages.
 
-// Its documents are read with private items.
+// The documents of this crate are read with private items.
 #![allow(rustdoc::private_intra_doc_links)]
 
 pub mod args;
@@ -45,7 +45,8 @@ fn parsed() -> Result<Arguments, Failure> {
 /// # Errors
 /// [`Failure::Input`] with the present name of an option that is typed by its former one.
 pub fn arguments<P: Parser>() -> Result<P, Failure> {
-    P::try_parse().map_err(|error| match names::option(&error) {
+    let typed: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    P::try_parse().map_err(|error| match names::option(&error, &typed) {
         Some(present) => Failure::input([present]),
         None => error.exit(),
     })

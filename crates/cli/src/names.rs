@@ -1,6 +1,7 @@
 //! Former names of commands and options, answered with the present ones.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -11,7 +12,7 @@ const LAB: &str = "cargo run --release -p punctual-lab --";
 const COMMANDS: [(&str, &str); 22] = [
     ("federation sim", "lab cluster sim"),
     ("federation load", "lab cluster load"),
-    ("federation run", "cluster run"),
+    ("federation run", "lab cluster run"),
     ("federation watch", "cluster watch"),
     ("federation balance", "cluster balance"),
     ("federation log", "cluster log"),
@@ -52,7 +53,7 @@ const OPTIONS_OF_LAB: [&str; 6] = [
 ];
 
 /// Options of `punctual cluster run` that only the program of the evaluation has.
-const CLUSTER_OPTIONS_OF_LAB: [&str; 4] = ["--rate", "--work", "--log", "--fault-every"];
+const CLUSTER_OPTIONS_OF_LAB: [&str; 5] = ["--rate", "--work", "--log", "--fault", "--fault-every"];
 
 /// The present name of a command that is typed by its former one; `typed` are the words after the program.
 pub fn command(typed: &[OsString]) -> Option<String> {
@@ -63,24 +64,31 @@ pub fn command(typed: &[OsString]) -> Option<String> {
         former.all(|word| words.next() == Some(&word))
     };
     let (former, present) = COMMANDS.iter().find(|(former, _)| is_typed(former))?;
+    if let Some(scenario) = former.strip_prefix("run ")
+        && Path::new(scenario).exists()
+    {
+        return None; // a file of the user
+    }
     Some(match present.strip_prefix("lab ") {
         None => format!("`{former}` is now `{present}`: punctual {present}"),
         Some(present) => format!("`{former}` is in the program punctual-lab: {LAB} {present}"),
     })
 }
 
-/// The present name of the option at which clap failed, if it has one.
-pub fn option(error: &clap::Error) -> Option<String> {
+/// The present name of the option at which clap failed, if it has one; `words` are those after the program.
+pub fn option(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    let (command, options_of_lab): (&str, &[&str]) = match words {
+        [first, ..] if first == "run" => ("run", &OPTIONS_OF_LAB),
+        [first, second, ..] if first == "cluster" && second == "run" => ("cluster run", &CLUSTER_OPTIONS_OF_LAB),
+        _ => ("", &[]),
+    };
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
     let typed = typed.split([' ', '=']).next()?;
     match error.kind() {
-        ErrorKind::UnknownArgument if OPTIONS_OF_LAB.contains(&typed) => Some(format!(
-            "`{typed}` is an option of the program punctual-lab: {LAB} run {typed} .."
-        )),
-        ErrorKind::UnknownArgument if CLUSTER_OPTIONS_OF_LAB.contains(&typed) => Some(format!(
-            "`{typed}` is an option of the program punctual-lab: {LAB} cluster run {typed} .."
+        ErrorKind::UnknownArgument if options_of_lab.contains(&typed) => Some(format!(
+            "`{typed}` is an option of the program punctual-lab: {LAB} {command} {typed} .."
         )),
         ErrorKind::UnknownArgument => {
             let (former, present) = OPTIONS.iter().find(|(former, _)| *former == typed)?;
@@ -115,7 +123,7 @@ mod tests {
     fn former_commands_are_answered_and_present_ones_are_not() {
         let answer = |line: &str| command(&words(line));
         let renamed = answer("federation run --nodes 3").unwrap_or_default();
-        assert!(renamed.contains("punctual cluster run"), "{renamed}");
+        assert!(renamed.contains("punctual-lab -- cluster run"), "{renamed}");
         let moved = answer("bench store").unwrap_or_default();
         assert!(moved.contains("punctual-lab"), "{moved}");
         for line in [
@@ -147,13 +155,19 @@ mod tests {
 
     #[test]
     fn former_options_are_answered() {
-        let answer = |line: &str| option(&Arguments::try_parse_from(line.split(' ')).expect_err(line));
+        let answer = |line: &str| {
+            let error = Arguments::try_parse_from(line.split(' ')).expect_err(line);
+            option(&error, &words(line)[1..])
+        };
         let seconds = answer("punctual cluster run --seconds 5").unwrap_or_default();
         assert!(seconds.contains("`--duration TIME"), "{seconds}");
         let lab = answer("punctual run --governor=schedutil").unwrap_or_default();
         assert!(lab.contains("punctual-lab"), "{lab}");
         let load = answer("punctual cluster run --rate 50").unwrap_or_default();
         assert!(load.contains("punctual-lab -- cluster run --rate"), "{load}");
+        let fault = answer("punctual cluster run --fault kill").unwrap_or_default();
+        assert!(fault.contains("punctual-lab -- cluster run --fault"), "{fault}");
+        assert_eq!(answer("punctual serve --log x"), None);
         let json = answer("punctual run --json --plain").unwrap_or_default();
         assert!(json.contains("--json -"), "{json}");
         assert_eq!(answer("punctual run --unknown"), None);
