@@ -133,9 +133,12 @@ impl Mpsoc {
             "there are not as many whole megahertz in the range",
         );
         for (key, value) in self.clone().quantities() {
-            let is_positive = *value > 0.0 || !(key == "top-watts" || key.starts_with("thermal."));
-            require(is_positive, key, "must be above 0 and at most 1e12");
-            require(*value >= 0.0 && *value <= 1e12, key, "must lie between 0 and 1e12");
+            let is_above_0 = key == "top-watts" || key.starts_with("thermal.");
+            let (is_enough, what) = match is_above_0 {
+                true => (*value > 0.0, "must be above 0 and at most 1e12"),
+                false => (*value >= 0.0, "must lie between 0 and 1e12"),
+            };
+            require(is_enough && *value <= 1e12, key, what);
         }
         let is_ambient = (-273.0..=1000.0).contains(&self.thermal.ambient_celsius);
         require(is_ambient, "thermal.ambient-celsius", "must lie between -273 and 1000");
