@@ -21,7 +21,7 @@ const DURATIONS: std::ops::RangeInclusive<Nanos> = Nanos::from_secs(1)..=Nanos::
 pub struct LocalSettings {
     /// Number of nodes, 1 to 16.
     pub nodes: u32,
-    /// Number of balancers between nodes and clients, 1 to 8.
+    /// Number of balancers between nodes and clients: 1 to 8 in files and options, 0 for nodes alone.
     pub balancers: u32,
     /// Time until the cluster ends, 1 s to 24 h; `None`: until Ctrl-C.
     pub duration: Option<Nanos>,

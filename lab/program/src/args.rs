@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_cli::args::{
-    Change, ClusterRun, Controller, Dialling, Pipeline, Platform, Process, Profile, Replay, Run, Serve, ServerAddress,
+    Change, Controller, Dialling, Pipeline, Platform, Process, Profile, Replay, Run, Serve, ServerAddress,
     SimulationOptions, between, json_file, mapping_policy, mechanism, span,
 };
 use punctual_evaluation::control_loop::Way;
@@ -42,7 +42,7 @@ pub enum LabCommand {
     /// radio
     /// - --wav - | aplay
     Radio(Radio),
-    /// Simulate a cluster under every fault, or offer a load to one that runs
+    /// Simulate a cluster under every fault, run one under load and faults, or offer a load to one that runs
     #[command(subcommand)]
     Cluster(Cluster),
     /// Part of a run of a cluster, in a process of its own
@@ -681,8 +681,18 @@ pub enum LabProcess {
 /// Arguments of `punctual-lab cluster run`.
 #[derive(Debug, Args)]
 pub struct ClusterTrial {
-    #[command(flatten)]
-    pub run: ClusterRun,
+    /// Settings of cluster and load in TOML; docs/federation.md lists the keys [default: two balancers, three nodes,
+    /// twice their capacity, 10 s]
+    pub file: Option<PathBuf>,
+    /// Number of nodes, 1 to 16
+    #[arg(long, value_name = "N")]
+    pub nodes: Option<u32>,
+    /// Number of balancers, 1 to 8
+    #[arg(long, value_name = "N")]
+    pub balancers: Option<u32>,
+    /// Duration of the load, 1s to 24h [default: 10s, or the file's]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub duration: Option<Nanos>,
     /// Log that orders commits: local (one file of this machine), etcd (starts three members here), or the address of a
     /// running etcd, etcd://HOST:PORT,HOST:PORT/NAME
     #[arg(long, value_name = "LOG", default_value = "local")]
@@ -699,6 +709,15 @@ pub struct ClusterTrial {
     /// Extra processor time for each request at a node, such as 0.3ms, at most 1s [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub work: Option<Nanos>,
+    /// Write the result as JSON; - is standard output, without the text
+    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    pub json: Option<PathBuf>,
+    /// Write an HTML page with the state of the nodes over time
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print the result only, without a live view
+    #[arg(long)]
+    pub plain: bool,
 }
 
 /// Arguments of `punctual-lab cluster load`.

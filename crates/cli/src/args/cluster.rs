@@ -90,7 +90,7 @@ pub struct ClusterRun {
     /// Write an HTML page with the state of the nodes over time
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Print lines instead of the live view
+    /// Print the addresses only, without a live view
     #[arg(long)]
     pub plain: bool,
 }

@@ -146,7 +146,7 @@ pub struct Serve {
     #[arg(value_name = "NODE.toml")]
     pub file: Option<PathBuf>,
     /// Address to listen on; port 0 takes a free port [default: 127.0.0.1:6379]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
     /// Folder of the store, created if missing [default: punctual.store]
     #[arg(long, value_name = "STORE")]

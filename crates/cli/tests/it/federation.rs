@@ -626,6 +626,50 @@ mod run {
     }
 
     #[test]
+    fn a_cluster_ends_after_its_duration_and_its_report_has_all_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let html = tempfile::NamedTempFile::new().unwrap();
+        let shown = html.path().to_str().unwrap();
+        let arguments = [
+            "--nodes",
+            "1",
+            "--balancers",
+            "1",
+            "--duration",
+            "1s",
+            "--json",
+            "-",
+            "--html",
+            shown,
+        ];
+        let mut command = command(folder.path(), &arguments);
+        let (json, said) = told(punctual_testing::output(&mut command, BOUND).unwrap());
+        assert!(said.contains("redis-cli reaches the federation at "), "{said}");
+        let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(report["nodes"].as_array().unwrap().len(), 2, "{report}");
+        assert!(std::fs::read_to_string(html.path()).unwrap().contains("<svg"));
+        assert_eq!(files(folder.path()), 0, "nothing is left behind");
+    }
+
+    /// The report is written though the command fails.
+    #[test]
+    fn a_node_that_dies_ends_the_cluster_and_the_report_is_written() {
+        let (folder, result) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let json = result.path().join("r.json");
+        let (mut child, ..) = started_by(folder.path(), &["--json", json.to_str().unwrap()]);
+        let is_node = |pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.contains("\0node\0"))
+        };
+        let node = offspring(child.id()).into_iter().find(is_node).unwrap();
+        // SAFETY: plain numbers; it is a child of a process that has not ended.
+        unsafe { libc::kill(node as i32, libc::SIGKILL) };
+        assert_eq!(child.wait().unwrap().code(), Some(2));
+        let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+        assert_eq!(report["nodes"].as_array().unwrap().len(), 5, "{report}");
+        wait_until("its files are removed", || files(folder.path()) == 0);
+    }
+
+    #[test]
     fn where_no_node_is_nothing_is_seen() {
         let [free] = punctual_testing::reserved_ports();
         let folder = tempfile::tempdir().unwrap();

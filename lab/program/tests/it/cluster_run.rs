@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use punctual_testing::TestChild;
+use punctual_testing::{TestChild, wait_until};
 
 use crate::common::certificates::Authority;
 use crate::common::{BOUND, lab, refused, told};
@@ -51,6 +51,56 @@ fn started(command: &mut Command, part: &str) -> (TestChild, String) {
     (child, line)
 }
 
+/// No process has the folder in its command line, and the folder is empty.
+fn nothing_is_left(folder: &Path) {
+    let shown = folder.to_str().unwrap();
+    wait_until("its processes end, and its files are removed", || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut lines = processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
+        files(folder) == 0 && !lines.any(|line| line.contains(shown))
+    });
+}
+
+/// Process ids of the processes that this one has started.
+fn children(parent: u32) -> Vec<String> {
+    let of = format!("/proc/{parent}/task/{parent}/children");
+    let all = std::fs::read_to_string(of).unwrap_or_default();
+    all.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_run_that_is_interrupted_says_so_and_leaves_nothing_behind() {
+    let (folder, result) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let json = result.path().join("r.json");
+    let run = ["--rate", "20", "--duration", "600s", "--json", json.to_str().unwrap()];
+    let (mut run, _) = started(&mut command(folder.path(), &run), "redis-cli reaches");
+    // SAFETY: plain numbers; the child has not been waited for.
+    unsafe { libc::kill(run.id() as i32, libc::SIGINT) };
+    assert!(run.wait().unwrap().success());
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(report["interrupted"], true, "{report}");
+    nothing_is_left(folder.path());
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = ["--rate", "20", "--duration", "600s"];
+    let (run, _) = started(&mut command(folder.path(), &run), "redis-cli reaches");
+    wait_until("nodes, balancers, the load, and one that removes their files", || {
+        children(run.id()).len() == 7
+    });
+    let processes = children(run.id());
+    drop(run);
+    nothing_is_left(folder.path());
+    wait_until("the processes end", || {
+        processes.iter().all(|process| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        })
+    });
+}
+
 /// The load comes to a balancer by TLS, and logs in.
 #[test]
 fn a_load_trusts_an_authority_and_logs_in() {
@@ -87,7 +137,7 @@ fn a_load_trusts_an_authority_and_logs_in() {
     for (name, text) in [
         ("front.toml", file.as_str()),
         ("right", "secret\n"),
-        ("wrong", "another\n"),
+        ("wrong", "quite another\n"),
     ] {
         use std::os::unix::fs::PermissionsExt;
         std::fs::write(here.join(name), text).unwrap();
@@ -114,7 +164,10 @@ fn a_load_trusts_an_authority_and_logs_in() {
     let refused = load("wrong");
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{error}");
-    assert!(error.contains("WRONGPASS") && !error.contains("another"), "{error}");
+    assert!(
+        error.contains("WRONGPASS") && !error.contains("quite another"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -180,7 +233,7 @@ mod etcd {
     use std::os::unix::fs::PermissionsExt;
 
     use punctual_logs::etcd::{EtcdProgram, Members};
-    use punctual_testing::{wait_ok, wait_until};
+    use punctual_testing::wait_ok;
 
     use super::*;
 
@@ -278,11 +331,6 @@ mod etcd {
         let mut command = command(folder.path(), &["--log", "etcd", "--rate", "20", "--duration", "600s"]);
         let (child, _) = started(&mut command, "redis-cli reaches");
         drop(child);
-        let shown = folder.path().to_str().unwrap();
-        wait_until("its processes end, and its files are removed", || {
-            let processes = std::fs::read_dir("/proc").unwrap().flatten();
-            let mut lines = processes.filter_map(|entry| std::fs::read_to_string(entry.path().join("cmdline")).ok());
-            files(folder.path()) == 0 && !lines.any(|line| line.contains(shown))
-        });
+        nothing_is_left(folder.path());
     }
 }

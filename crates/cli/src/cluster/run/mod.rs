@@ -51,24 +51,45 @@ pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
             .duration
             .map_or("Ctrl-C ends them".into(), |most| format!("for {most}")),
     );
-    let watching = announce(&running.processes, arguments, &head)?;
+    let announcement = Announcement {
+        head: &head,
+        to_standard_output: arguments.json.as_deref() != Some(Path::new("-")),
+        plain: arguments.plain,
+        watch: json.is_some() || html.is_some(),
+        hint: "q ends the cluster",
+    };
+    let watching = announce(&running.processes, &announcement)?;
     let began = Instant::now();
     let is_over = |elapsed: Duration| settings.duration.is_some_and(|most| elapsed >= Duration::from(most));
     let mut went_on = Ok(());
     while went_on.is_ok() && !ends.load(Ordering::SeqCst) && !is_over(began.elapsed()) {
         went_on = running.listen();
     }
-    let past = watching.and_then(Watching::end);
-    went_on?;
+    let past = watching.map(Watching::end).transpose()?;
     running.processes.leave();
-    let Some(past) = past else {
-        return Ok(());
-    };
-    let written = [
-        json.map(|file| file.json(&past.document())),
-        html.map(|file| file.text(&watch::written(&past, command))),
-    ];
-    Failure::all(written.into_iter().flatten())
+    // The report is written even if a node has ended by itself.
+    let written = past.map(|past| {
+        let json = json.map_or(Ok(()), |file| file.json(&past.document()));
+        [
+            json,
+            html.map_or(Ok(()), |file| file.text(&watch::written(&past, command))),
+        ]
+    });
+    Failure::all(std::iter::once(went_on).chain(written.into_iter().flatten()))
+}
+
+/// Text and view at the start of a cluster.
+pub struct Announcement<'a> {
+    /// Lines before the addresses.
+    pub head: &'a str,
+    /// Whether standard output takes the text and the live view; else standard error takes the text.
+    pub to_standard_output: bool,
+    /// Whether there is no live view, even on a terminal.
+    pub plain: bool,
+    /// Whether a report at the end needs the nodes' figures.
+    pub watch: bool,
+    /// Last line of the live view: the effect of `q`.
+    pub hint: &'static str,
 }
 
 /// Nodes and balancers with their log, until this is dropped.
@@ -143,36 +164,36 @@ pub fn ended_by_signals() -> Result<Arc<AtomicBool>, Failure> {
     Ok(ends)
 }
 
-/// Prints `head` and the addresses for clients (on standard error, where JSON takes standard output). Starts the live
-/// view on a terminal, or a watch for the page and the JSON of `arguments`.
+/// Prints the addresses for clients, and starts to watch the nodes for a live view or a report.
 ///
 /// # Errors
 /// If standard output is closed, or the terminal cannot be taken.
-pub fn announce(processes: &Processes, arguments: &ClusterRun, head: &str) -> Result<Option<Watching>, Failure> {
+pub fn announce(processes: &Processes, announcement: &Announcement<'_>) -> Result<Option<Watching>, Failure> {
     let shown = |addresses: &[SocketAddr], between: &str| {
         let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         shown.join(between)
     };
     let (balancers, nodes) = (processes.addresses(false), processes.addresses(true));
     let line = format!(
-        "{head}redis-cli reaches the federation at {}, and each node alone at {} (replicas refuse writes there, and name \
+        "{}redis-cli reaches the federation at {}, and each node alone at {} (replicas refuse writes there, and name \
          the master); `punctual cluster balance` reaches nodes at {}\n",
+        announcement.head,
         shown(&balancers, ", "),
         shown(&nodes, ", "),
         shown(&processes.peers(), " "),
     );
-    let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
-    match is_apart {
+    match announcement.to_standard_output {
         true => print(&line)?,
         // A closed standard error is no reason to stop.
         false => drop(std::io::stderr().write_all(line.as_bytes())),
     }
-    let is_live = is_apart && watch::is_live(arguments.plain);
-    if !is_live && arguments.html.is_none() && arguments.json.is_none() {
+    let is_live = announcement.to_standard_output && watch::is_live(announcement.plain);
+    if !is_live && !announcement.watch {
         return Ok(None);
     }
     let live = is_live.then(Live::take).transpose()?;
-    Ok(Some(Watching::start(&[balancers, nodes].concat(), live)))
+    let addresses = [balancers, nodes].concat();
+    Ok(Some(Watching::start(&addresses, live, announcement.hint)))
 }
 
 /// Temporary folder of a cluster's files. It is removed at the end, also of a process that is killed.

@@ -3,6 +3,7 @@
 use crate::args::ClusterRun;
 use punctual_files::failure::Failure;
 use punctual_files::local::{LocalSettings, load, refused};
+use punctual_units::Nanos;
 
 /// Settings of the file and the command line, which wins.
 ///
@@ -13,14 +14,14 @@ pub fn of(arguments: &ClusterRun) -> Result<LocalSettings, Failure> {
         Some(file) => load(file, |top| LocalSettings::default().or_of(top), LocalSettings::check)?,
         None => LocalSettings::default(),
     };
-    take(&mut settings, arguments);
+    take(&mut settings, arguments.nodes, arguments.balancers, arguments.duration);
     settings.check().map_err(refused)?;
     Ok(settings)
 }
 
 /// Takes what the command line says.
-pub fn take(settings: &mut LocalSettings, arguments: &ClusterRun) {
-    settings.nodes = arguments.nodes.unwrap_or(settings.nodes);
-    settings.balancers = arguments.balancers.unwrap_or(settings.balancers);
-    settings.duration = arguments.duration.or(settings.duration);
+pub fn take(settings: &mut LocalSettings, nodes: Option<u32>, balancers: Option<u32>, duration: Option<Nanos>) {
+    settings.nodes = nodes.unwrap_or(settings.nodes);
+    settings.balancers = balancers.unwrap_or(settings.balancers);
+    settings.duration = duration.or(settings.duration);
 }

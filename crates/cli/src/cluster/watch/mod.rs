@@ -51,9 +51,9 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Starts to ask the nodes, and to draw their figures if `live` is given. If the user presses `q` or Ctrl-C, this
-    /// process gets SIGINT, as from any terminal.
-    pub fn start(addresses: &[SocketAddr], live: Option<Live>) -> Watching {
+    /// Starts to ask the nodes, and to draw their figures above `hint` if `live` is given. If the user presses `q` or
+    /// Ctrl-C, this process gets SIGINT, as from any terminal.
+    pub fn start(addresses: &[SocketAddr], live: Option<Live>, hint: &'static str) -> Watching {
         let over = Arc::new(AtomicBool::new(false));
         let (addresses, ends) = (addresses.to_vec(), Arc::clone(&over));
         let thread = thread::spawn(move || {
@@ -72,7 +72,7 @@ impl Watching {
                             drop(raise(SIGINT));
                         }
                     }
-                    live.draw(|frame| view::draw(frame, &past, "q ends the run and reports"));
+                    live.draw(|frame| view::draw(frame, &past, hint));
                 }
             }
             if let Some(live) = live {
@@ -84,9 +84,13 @@ impl Watching {
     }
 
     /// Ends the watch, restores the terminal, and returns all figures.
-    pub fn end(self) -> Option<Past> {
+    ///
+    /// # Errors
+    /// [`Failure::Internal`] if its thread has panicked.
+    pub fn end(self) -> Result<Past, Failure> {
         self.over.store(true, Ordering::SeqCst);
-        self.thread.join().ok()
+        let joined = self.thread.join();
+        joined.map_err(|_| Failure::Internal("the thread that watches the nodes has panicked".into()))
     }
 }
 

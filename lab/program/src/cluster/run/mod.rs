@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use punctual_cli::cluster::run::processes::{NodeNetwork, Part, Processes};
-use punctual_cli::cluster::run::{Folder, announce, ended_by_signals, random_id};
+use punctual_cli::cluster::run::{Announcement, Folder, announce, ended_by_signals, random_id};
 use punctual_cli::cluster::watch::{self, Watching};
 use punctual_cli::commands::print;
 use punctual_os::LinuxOs;
@@ -78,13 +78,13 @@ pub struct TrialReport {
 /// Carries out `punctual-lab cluster run`.
 pub fn run(arguments: &ClusterTrial, command: &str) -> Result<(), Failure> {
     let settings = TrialSettings::of(arguments)?;
-    let (json, html) = (arguments.run.json.as_ref(), arguments.run.html.as_ref());
-    let is_apart = json.map(|file| file.as_path()) != Some(Path::new("-"));
+    let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
     apart(&[
-        ("--json", json.map(|file| file.as_path())),
-        ("--html", html.map(|file| file.as_path())),
+        ("--json", arguments.json.as_deref()),
+        ("--html", arguments.html.as_deref()),
     ])?;
-    let (json, html) = (OutputFile::prepare_some(json)?, OutputFile::prepare_some(html)?);
+    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
     // Refused before anything is started.
     if matches!(arguments.fault, Fault::Leader | Fault::Both) && settings.log == LogKind::Local {
         return Err(Failure::input([log::NO_LEADER]));
@@ -109,10 +109,17 @@ pub fn run(arguments: &ClusterTrial, command: &str) -> Result<(), Failure> {
     );
     let mut watching = None;
     let report = federation(&settings, &faults, |processes| {
-        watching = announce(processes, &arguments.run, &head)?;
+        let announcement = Announcement {
+            head: &head,
+            to_standard_output: is_apart,
+            plain: arguments.plain,
+            watch: html.is_some(),
+            hint: "q ends the run and reports",
+        };
+        watching = announce(processes, &announcement)?;
         Ok(())
     });
-    let past = watching.and_then(Watching::end);
+    let past = watching.map(Watching::end).transpose()?;
     let report = report?;
     if is_apart {
         print(&report::text(&report))?;

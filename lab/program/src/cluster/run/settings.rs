@@ -60,11 +60,16 @@ impl TrialSettings {
     /// # Errors
     /// [`Failure::Input`] for an unusable file or value.
     pub fn of(arguments: &ClusterTrial) -> Result<TrialSettings, Failure> {
-        let mut settings = match &arguments.run.file {
+        let mut settings = match &arguments.file {
             Some(file) => load(file, settings_of, TrialSettings::check)?,
             None => TrialSettings::default(),
         };
-        settings::take(&mut settings.cluster, &arguments.run);
+        settings::take(
+            &mut settings.cluster,
+            arguments.nodes,
+            arguments.balancers,
+            arguments.duration,
+        );
         settings.cluster.work = arguments.work.unwrap_or(settings.cluster.work);
         settings.rate = arguments.rate.or(settings.rate);
         settings.log = arguments.log.clone();
