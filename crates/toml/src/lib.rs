@@ -57,3 +57,59 @@ where
         value
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[derive(Debug, Default, PartialEq)]
+    struct Server {
+        threads: Option<u32>,
+        range: [f64; 2],
+        names: BTreeMap<String, String>,
+    }
+
+    fn server(text: &str) -> Result<Server, Vec<String>> {
+        read(text, "x.toml", |top| Server {
+            threads: top.table("server", |server| server.count("threads")),
+            range: top.pair("range", Section::numbers),
+            names: top.table("names", |names| names.all_texts()),
+        })
+    }
+
+    #[test]
+    fn a_quoted_key_with_a_dot_is_no_path() {
+        let text = "range = [1, 2.5]\n[server]\nthreads = 3\n[names]\n\"a.b-2.6\" = \"one\"\n";
+        let read = server(text).unwrap();
+        assert_eq!((read.threads, read.range), (Some(3), [1.0, 2.5]));
+        assert_eq!(read.names["a.b-2.6"], "one");
+        let refused = server("range = [1, 2]\n\"server.threads\" = 3\n[server]\nthreads = 1\n").unwrap_err();
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert!(
+            refused[0].starts_with("x.toml:2: \"server.threads\": unknown key"),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn each_problem_is_reported_once_with_its_line() {
+        let refused = server("range = [1]\n[server]\nthreads = 3.0\nother = 1\n").unwrap_err();
+        assert!(
+            refused[0].starts_with("x.toml:1: range: expected two numbers"),
+            "{refused:?}"
+        );
+        assert!(
+            refused[1].starts_with("x.toml:3: server.threads: ") && refused[1].contains("3.0"),
+            "{refused:?}"
+        );
+        assert!(
+            refused[2].starts_with("x.toml:4: server.other: unknown key"),
+            "{refused:?}"
+        );
+        assert_eq!(refused.len(), 3, "{refused:?}");
+        let refused = server("range = [1, 2]\nserver.threads = 5000000000\n").unwrap_err();
+        assert!(refused[0].contains("write a smaller number"), "{refused:?}");
+    }
+}

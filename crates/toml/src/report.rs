@@ -1,5 +1,6 @@
 //! Problems of a file, collected so that the user sees all at once.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::nearest::nearest;
@@ -10,6 +11,9 @@ use crate::tree::{self, Entries, NotToml, Origin, Toml};
 #[derive(Debug, Default)]
 pub struct ProblemList {
     problems: Vec<(Origin, String)>,
+    recorded: BTreeSet<(Origin, String)>,
+    /// Keys that are missing, or whose values could not be read: one problem each is enough.
+    unreadable: BTreeSet<String>,
     unknown: Vec<(Origin, String)>,
     /// Keys that the reader asked for, present or not, in this order.
     known: Vec<String>,
@@ -17,10 +21,20 @@ pub struct ProblemList {
 }
 
 impl ProblemList {
+    /// Records that the value of `key` could not be read; later problems of that key, and within it, say nothing more.
+    pub fn unreadable(&mut self, origin: Origin, key: &str, what: impl AsRef<str>) {
+        self.problem(origin, key, what);
+        self.unreadable.insert(key.to_owned());
+    }
+
     /// Records that the value of `key` is wrong, once.
     pub fn problem(&mut self, origin: Origin, key: &str, what: impl AsRef<str>) {
+        let mut tables = key.match_indices(['.', '[']).map(|(at, _)| &key[..at]);
+        if self.unreadable.contains(key) || tables.any(|table| self.unreadable.contains(table)) {
+            return;
+        }
         let problem = (origin, format!("{key}: {}", what.as_ref()));
-        if !self.problems.contains(&problem) {
+        if self.recorded.insert(problem.clone()) {
             self.problems.push(problem);
         }
     }
@@ -45,7 +59,7 @@ impl ProblemList {
             return;
         }
         for (key, node) in entries {
-            let path = format!("{prefix}{key}");
+            let path = format!("{prefix}{}", quoted(key));
             match &node.value {
                 _ if !self.sorted.contains(&path) => self.unknown.push((node.origin, path)),
                 Toml::Table(inner) => self.find_unknown(inner, &format!("{path}.")),
@@ -87,6 +101,14 @@ impl ProblemList {
         self.problems.sort_by_key(|(origin, _)| *origin);
         let line = |(origin, text): &(Origin, String)| format!("{}: {text}", place(*origin, file, overrides));
         self.problems.iter().map(line).collect()
+    }
+}
+
+/// A key as a path has it: in quotes, where its own dots or brackets would look like those of the path.
+pub(crate) fn quoted(key: &str) -> Cow<'_, str> {
+    match key.contains(['.', '[', '"']) {
+        true => Cow::Owned(format!("{key:?}")),
+        false => Cow::Borrowed(key),
     }
 }
 

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use punctual_platform::CoreChoice;
 use punctual_units::{CoreId, Nanos, Share};
 
-use crate::report::{ProblemList, origin_of, place};
+use crate::report::{ProblemList, origin_of, place, quoted};
 use crate::time::parse_time;
 use crate::tree::{Entries, Origin, Toml, TreeNode};
 
@@ -64,7 +64,7 @@ impl<'r, 't> Section<'r, 't> {
             other => {
                 let found = other.describe();
                 let what = format!("expected a list of tables, each under [[{key}]], found {found}");
-                self.report.problem(node.origin, &path, what);
+                self.report.unreadable(node.origin, &path, what);
                 Vec::new()
             }
         }
@@ -75,7 +75,7 @@ impl<'r, 't> Section<'r, 't> {
             Some((Toml::Table(entries), _)) => Some(entries),
             Some((other, origin)) => {
                 let what = format!("expected a table, found {}", other.describe());
-                self.report.problem(origin, path, what);
+                self.report.unreadable(origin, path, what);
                 None
             }
             None => None,
@@ -105,7 +105,8 @@ impl<'r, 't> Section<'r, 't> {
     /// Reports a missing `key` with a hint. Not in a table that is missing itself.
     pub fn require(&mut self, key: &'static str, hint: &str) {
         if !self.has(key) && self.entries.is_some() {
-            self.complain(key, format!("missing: {hint}"));
+            let (origin, path) = (self.origin_of(key), self.path(key));
+            self.report.unreadable(origin, &path, format!("missing: {hint}"));
         }
     }
 
@@ -196,7 +197,7 @@ impl<'r, 't> Section<'r, 't> {
     pub fn all_texts(&mut self) -> BTreeMap<String, String> {
         let mut texts = BTreeMap::new();
         for (key, node) in self.entries.into_iter().flatten() {
-            self.report.known(self.path(key));
+            self.report.known(self.path(&quoted(key)));
             match text(&node.value) {
                 Ok(text) => drop(texts.insert(key.clone(), text)),
                 Err(what) => self.complain(key, what),
@@ -317,7 +318,8 @@ impl<'r, 't> Section<'r, 't> {
     }
 
     fn checked<T>(&mut self, key: &str, value: Result<T, String>) -> Option<T> {
-        value.map_err(|what| self.complain(key, what)).ok()
+        let (origin, path) = (self.origin_of(key), self.path(key));
+        value.map_err(|what| self.report.unreadable(origin, &path, what)).ok()
     }
 
     fn find(&mut self, key: &'static str) -> Option<&'t TreeNode> {
@@ -382,7 +384,14 @@ fn text(value: &Toml) -> Result<String, String> {
 
 fn count<N: TryFrom<i64>>(value: &Toml, expected: &str) -> Result<N, String> {
     match value {
-        Toml::Integer(n) => N::try_from(*n).map_err(|_| format!("{n} is out of range: write a number from 0 on")),
+        Toml::Integer(n) => N::try_from(*n).map_err(|_| {
+            let right = if *n < 0 {
+                "a number from 0 on"
+            } else {
+                "a smaller number"
+            };
+            format!("{n} is out of range: write {right}")
+        }),
         other => unexpected(expected, other),
     }
 }

@@ -50,7 +50,7 @@ impl Toml {
         match self {
             Toml::Text(text) => format!("the text \"{text}\""),
             Toml::Integer(n) => format!("the number {n}"),
-            Toml::Float(x) => format!("the number {x}"),
+            Toml::Float(x) => format!("the number {x:?}"),
             Toml::Flag(flag) => format!("{flag}"),
             Toml::List(_) => "a list".into(),
             Toml::Table(_) => "a table".into(),
@@ -70,12 +70,8 @@ pub struct NotToml {
 
 /// Parses a document; the error has every syntax error that the parser finds, in order.
 pub fn parse(text: &str) -> Result<TreeNode, Vec<NotToml>> {
-    let line_of = |at: usize| {
-        1 + text.as_bytes()[..at.min(text.len())]
-            .iter()
-            .filter(|b| **b == b'\n')
-            .count()
-    };
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    let line_of = |at: usize| 1 + ends.partition_point(|end| *end < at);
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         let origin = |span: Range<usize>| Origin::Line(line_of(span.start));
