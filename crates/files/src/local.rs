@@ -60,42 +60,59 @@ impl LocalSettings {
         }
     }
 
-    /// Checks all ranges.
-    ///
-    /// # Errors
-    /// The key, and what it allows.
-    pub fn check(&self) -> Result<(), (&'static str, String)> {
-        if !(1..=NODES_MAX).contains(&self.nodes) {
-            return Err(("nodes", format!("1 to {NODES_MAX} nodes run on one machine")));
-        }
-        if !(1..=BALANCERS_MAX).contains(&self.balancers) {
-            return Err((
-                "balancers",
-                format!("1 to {BALANCERS_MAX} balancers run on one machine"),
-            ));
-        }
-        if self.duration.is_some_and(|duration| !DURATIONS.contains(&duration)) {
-            return Err(("duration", "a run takes 1 s to 24 h".into()));
-        }
-        if self.work > WORK_MAX {
-            return Err(("work", format!("a request costs a node at most {WORK_MAX}")));
-        }
-        if self.log_entries_max == 0 {
-            return Err(("log_entries_max", "the log keeps at least 1 entry".into()));
-        }
-        if !STORE_BYTES.contains(&self.store_bytes_max) {
-            return Err((
-                "store_bytes_max",
-                "a store has 16777216 (16 MiB) to 1099511627776 (1 TiB) bytes".into(),
-            ));
-        }
-        Ok(())
+    /// Keys whose values are out of range, each with what is allowed.
+    pub fn faults(&self) -> Faults {
+        let mut faults = Faults::default();
+        let (nodes, balancers) = (1..=NODES_MAX, 1..=BALANCERS_MAX);
+        faults.unless(
+            nodes.contains(&self.nodes),
+            "nodes",
+            format!("1 to {NODES_MAX} nodes run on one machine"),
+        );
+        let what = format!("1 to {BALANCERS_MAX} balancers run on one machine");
+        faults.unless(balancers.contains(&self.balancers), "balancers", what);
+        let lasts = self.duration.is_none_or(|duration| DURATIONS.contains(&duration));
+        faults.unless(lasts, "duration", "a run takes 1 s to 24 h");
+        faults.unless(
+            self.work <= WORK_MAX,
+            "work",
+            format!("a request costs a node at most {WORK_MAX}"),
+        );
+        faults.unless(
+            self.log_entries_max > 0,
+            "log_entries_max",
+            "the log keeps at least 1 entry",
+        );
+        let what = "a store has 16777216 (16 MiB) to 1099511627776 (1 TiB) bytes";
+        faults.unless(STORE_BYTES.contains(&self.store_bytes_max), "store_bytes_max", what);
+        faults
     }
 }
 
-/// Failure for a key and its allowed values.
-pub fn refused((key, what): (&str, String)) -> Failure {
-    Failure::input([format!("{key}: {what}")])
+/// Keys that are out of range, each with what is allowed.
+#[derive(Default)]
+pub struct Faults(Vec<(&'static str, String)>);
+
+impl Faults {
+    /// Adds `key`, where its rule does not hold.
+    pub fn unless(&mut self, holds: bool, key: &'static str, allowed: impl Into<String>) {
+        if !holds {
+            self.0.push((key, allowed.into()));
+        }
+    }
+
+    /// Refuses the settings, where a key is out of range.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] with a line for each.
+    pub fn refuse(&self) -> Result<(), Failure> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::input(
+                self.0.iter().map(|(key, what)| format!("{key}: {what}")),
+            )),
+        }
+    }
 }
 
 /// Reads a file of settings by `read`, and checks them.
@@ -105,9 +122,9 @@ pub fn refused((key, what): (&str, String)) -> Failure {
 pub fn load<T>(
     file: &Path,
     read: impl FnOnce(&mut Section<'_, '_>) -> T,
-    check: impl FnOnce(&T) -> Result<(), (&'static str, String)>,
+    faults: impl FnOnce(&T) -> Faults,
 ) -> Result<T, Failure> {
     document::load(file, "a file of settings", |text, shown| {
-        read_checked(text, shown, read, |settings| check(settings).err())
+        read_checked(text, shown, read, |settings| faults(settings).0)
     })
 }

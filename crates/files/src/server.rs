@@ -159,7 +159,7 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
     node.users = users(top);
     node.objects = top.tables("object", object);
     for (at, spec) in node.objects.iter().enumerate() {
-        if node.objects[..at].iter().any(|other| other.key == spec.key) {
+        if !spec.key.is_empty() && node.objects[..at].iter().any(|other| other.key == spec.key) {
             let what = format!(
                 "{} is there twice: give each object its own key",
                 spec.key.escape_ascii()
@@ -191,7 +191,7 @@ fn check_objects(top: &mut Section<'_, '_>, objects: &[ObjectSpec], tasks: &Task
         }
         let is_set = tasks.sets.iter().any(|set| set.object.as_bytes() == spec.key);
         if is_set && !tasks::takes_numbers(spec.max_len) {
-            let what = format!("{key}: a task sets it to the number of its job, of up to 20 bytes: raise it");
+            let what = format!("{key}: a task sets it to the number of its job, of up to 20 bytes: raise max_bytes");
             top.complain(&format!("object[{at}].max_bytes"), what);
         }
     }
@@ -279,7 +279,7 @@ pub fn tls(section: &mut Section<'_, '_>) -> TlsPaths {
 pub fn users(top: &mut Section<'_, '_>) -> Vec<User> {
     let users = top.tables("user", user);
     for (at, user) in users.iter().enumerate() {
-        if users[..at].iter().any(|other| other.name == user.name) {
+        if !user.name.is_empty() && users[..at].iter().any(|other| other.name == user.name) {
             let what = format!("{} is there twice: give each user a name", user.name);
             top.complain(&format!("user[{at}].name"), what);
         }

@@ -36,7 +36,7 @@ impl Claims {
         let mut ids: Vec<String> = Vec::new();
         let read = |section: &mut Section<'_, '_>| {
             let id = section.needed("id", Section::text);
-            if ids.contains(&id) {
+            if !id.is_empty() && ids.contains(&id) {
                 section.complain("id", "an earlier claim has this id; give it one of its own");
             }
             ids.push(id.clone());
@@ -102,7 +102,7 @@ fn claim(section: &mut Section<'_, '_>, shown: &str, id: String) -> Option<Claim
     };
     let formula = Formula::parse(&section.needed("formula", Section::text));
     let formula = match formula {
-        Err(error) if section.has("formula") => {
+        Err(error) if section.is_text("formula") => {
             section.complain("formula", error.to_string());
             None
         }

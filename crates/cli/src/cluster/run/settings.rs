@@ -2,7 +2,7 @@
 
 use crate::args::ClusterRun;
 use punctual_files::failure::Failure;
-use punctual_files::local::{LocalSettings, load, refused};
+use punctual_files::local::{LocalSettings, load};
 use punctual_units::Nanos;
 
 /// Settings of the file and the command line, which wins.
@@ -11,11 +11,11 @@ use punctual_units::Nanos;
 /// [`Failure::Input`] for an unusable file or value.
 pub fn of(arguments: &ClusterRun) -> Result<LocalSettings, Failure> {
     let mut settings = match &arguments.file {
-        Some(file) => load(file, |top| LocalSettings::default().or_of(top), LocalSettings::check)?,
+        Some(file) => load(file, |top| LocalSettings::default().or_of(top), LocalSettings::faults)?,
         None => LocalSettings::default(),
     };
     take(&mut settings, arguments.nodes, arguments.balancers, arguments.duration);
-    settings.check().map_err(refused)?;
+    settings.faults().refuse()?;
     Ok(settings)
 }
 

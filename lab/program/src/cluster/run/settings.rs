@@ -5,7 +5,7 @@ use punctual_units::Nanos;
 
 use crate::args::{ClusterTrial, LogKind};
 use punctual_files::failure::Failure;
-use punctual_files::local::{LocalSettings, load, refused};
+use punctual_files::local::{Faults, LocalSettings, load};
 use punctual_files::toml::Section;
 
 /// Most requests a second: as many as the process of the load can send.
@@ -61,7 +61,7 @@ impl TrialSettings {
     /// [`Failure::Input`] for an unusable file or value.
     pub fn of(arguments: &ClusterTrial) -> Result<TrialSettings, Failure> {
         let mut settings = match &arguments.file {
-            Some(file) => load(file, settings_of, TrialSettings::check)?,
+            Some(file) => load(file, settings_of, TrialSettings::faults)?,
             None => TrialSettings::default(),
         };
         settings::take(
@@ -73,7 +73,7 @@ impl TrialSettings {
         settings.cluster.work = arguments.work.unwrap_or(settings.cluster.work);
         settings.rate = arguments.rate.or(settings.rate);
         settings.log = arguments.log.clone();
-        settings.check().map_err(refused)?;
+        settings.faults().refuse()?;
         Ok(settings)
     }
 
@@ -89,24 +89,26 @@ impl TrialSettings {
         self.clients.unwrap_or(usual)
     }
 
-    fn check(&self) -> Result<(), (&'static str, String)> {
-        self.cluster.check()?;
-        if self.rate.is_some_and(|rate| !(1.0..=RATE_MAX).contains(&rate)) {
-            return Err(("rate", format!("the load has 1 to {RATE_MAX} requests a second")));
-        }
-        if !(0.1..=100.0).contains(&self.times) {
-            return Err(("times", "0.1 to 100 times of what is served are offered".into()));
-        }
-        if !(0.0..=1.0).contains(&self.writes) {
-            return Err(("writes", "a share of the requests, 0 to 1".into()));
-        }
-        if !(1..=CLIENTS_MAX).contains(&self.clients()) {
-            return Err(("clients", format!("1 to {CLIENTS_MAX} clients send the load")));
-        }
-        if !(Nanos::from_millis(10)..=Nanos::from_secs(60)).contains(&self.deadline) {
-            return Err(("deadline", "a request has 10 ms to 60 s".into()));
-        }
-        Ok(())
+    fn faults(&self) -> Faults {
+        let mut faults = self.cluster.faults();
+        let rate = self.rate.is_none_or(|rate| (1.0..=RATE_MAX).contains(&rate));
+        faults.unless(rate, "rate", format!("the load has 1 to {RATE_MAX} requests a second"));
+        let times = (0.1..=100.0).contains(&self.times);
+        faults.unless(times, "times", "0.1 to 100 times of what is served are offered");
+        faults.unless(
+            (0.0..=1.0).contains(&self.writes),
+            "writes",
+            "a share of the requests, 0 to 1",
+        );
+        let clients = (1..=CLIENTS_MAX).contains(&self.clients());
+        faults.unless(clients, "clients", format!("1 to {CLIENTS_MAX} clients send the load"));
+        let deadlines = Nanos::from_millis(10)..=Nanos::from_secs(60);
+        faults.unless(
+            deadlines.contains(&self.deadline),
+            "deadline",
+            "a request has 10 ms to 60 s",
+        );
+        faults
     }
 }
 
