@@ -175,7 +175,10 @@ pub enum GraphError {
         takes: u64,
     },
     /// An edge has too few slots, or more than `SLOTS_MAX`.
-    #[error("the edge {from} -> {to} has {slots} slots, possible are {needed} to {SLOTS_MAX}: at least {why}")]
+    #[error(
+        "the edge {from} -> {to} has {slots} slots, possible are {needed} to {SLOTS_MAX}: at least a step's frames, and \
+         those that are kept until the consumer's state is saved"
+    )]
     Slots {
         /// Name of the producing stage.
         from: String,
@@ -185,8 +188,6 @@ pub enum GraphError {
         slots: u32,
         /// Least number of slots that the edge needs.
         needed: u64,
-        /// The frames that the least number holds.
-        why: &'static str,
     },
     /// A stage with `save_every` above 1 repeats steps, so it must find the same frames again; an edge that drops
     /// frames cannot promise that.
@@ -482,23 +483,13 @@ impl Graph {
             let taker = &self.stages[link.to.0];
             let kept = takes * u64::from(taker.save_every);
             let both = makes + kept - gcd(makes, kept);
-            let needs = [
-                (1, "a frame"),
-                (
-                    both,
-                    "a step's frames, and those that are kept until the consumer's state is saved",
-                ),
-            ];
-            for (needed, why) in needs {
-                if u64::from(link.edge.slots) < needed || link.edge.slots > SLOTS_MAX {
-                    return Err(GraphError::Slots {
-                        from: self.label(link.from.0),
-                        to: self.label(link.to.0),
-                        slots: link.edge.slots,
-                        needed,
-                        why,
-                    });
-                }
+            if u64::from(link.edge.slots) < both || link.edge.slots > SLOTS_MAX {
+                return Err(GraphError::Slots {
+                    from: self.label(link.from.0),
+                    to: self.label(link.to.0),
+                    slots: link.edge.slots,
+                    needed: both,
+                });
             }
             if link.edge.full != WhenFull::Wait && taker.save_every > 1 {
                 return Err(GraphError::DropsAndRepeats(taker.name.clone(), taker.save_every));

@@ -135,7 +135,7 @@ pub(crate) fn ages<E: Engine + 'static, O: Os>(shared: &PoolState<E, O>) -> Vec<
     let ages: Vec<_> = ages.collect();
     let without = objects.len() - ages.len();
     let without = figure("", without, "Objects without a value of a known age").named("objects_without_value");
-    let oldest = ages.iter().map(|(_, age)| *age).max().unwrap_or_default();
+    let oldest = ages.iter().map(|(_, age)| *age).max();
     let oldest = figure("", oldest, "Age of the oldest value").named("object_age_seconds_max");
     [without, oldest].into_iter().chain(object_ages(ages)).collect()
 }

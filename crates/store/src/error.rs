@@ -174,7 +174,7 @@ pub enum StoreError {
     NotMemoryFirst,
     /// The store is part of an unfinished copy from another node, and was opened as a whole one.
     #[error(
-        "{path}: a part of a node's records: start that node again, or take another node's store",
+        "{path}: a part of a node's records, whose copy has not ended: start that node again, or take another node's store",
         path = path.display()
     )]
     Part {

@@ -159,7 +159,7 @@ pub enum EngineError {
     },
     /// A sync failed: the kernel may have dropped pages that it could not write, and would not report so again.
     #[error(
-        "{}: the store could not be synced, and later writes may be lost: check the medium, then reopen the store; \
+        "{}: the store could not be synced, and writes since the last sync may be lost: check the medium, then reopen the store; \
          nothing that was acknowledged as durable is lost",
         path.display()
     )]
@@ -189,8 +189,8 @@ pub enum EngineError {
     },
     /// The machine stopped while a volatile store was open, so its contents cannot be trusted.
     #[error(
-        "{}: the store was open with durability volatile when the machine stopped, so writes may be missing: restore \
-         it from a copy, or move it away to begin a new one",
+        "{}: the store was open with durability volatile when the machine stopped, so its contents cannot be trusted: \
+         restore it from a copy, or move it away to begin a new one",
         path.display()
     )]
     Unsynced {
