@@ -184,3 +184,20 @@ fn lives(pid: i32, started: u64) -> bool {
     let ended = stat::ended(stat) && fs::read_dir(format!("/proc/{pid}/task")).map_or(true, |tasks| tasks.count() <= 1);
     stat::started(stat) == Some(started) && !ended
 }
+
+/// Leftovers of root's programs, which need root to be restored; `None` for root itself.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub fn out_of_reach() -> Result<Option<Refusal>, Refusal> {
+    if is_superuser() {
+        return Ok(None);
+    }
+    let found = look(Path::new(SYSTEM))?;
+    let dead = found.holders.iter().find(|holder| !holder.alive);
+    Ok(found.has_leftovers().then(|| Refusal {
+        what: "restoring what programs of the superuser have left".into(),
+        why: dead.map_or_else(|| found.left.join(", "), ToString::to_string),
+        remedy: "run as root: punctual doctor --restore".into(),
+    }))
+}

@@ -28,6 +28,7 @@ pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let tree = KernelTree::default();
     let (steps, mut findings) = match arguments.fix {
+        // A closed output does not keep a step from being taken.
         true => fix(&tree, &mut |line| drop(super::print(&format!("{line}\n")))),
         false => (Vec::new(), examine(&tree)),
     };
@@ -51,7 +52,7 @@ fn fixed(steps: &[StepOutcome], findings: &[Finding], json: Option<OutputFile>) 
     match (failed.len(), helpless) {
         (0, 0) => Ok(()),
         (0, _) => Err(Failure::Refuted(format!(
-            "{helpless} facilities are as before: the steps did not help"
+            "as before, the steps did not help: facilities {helpless}"
         ))),
         (failed, _) => Err(Failure::Refuted(format!("{failed} of {} steps failed", steps.len()))),
     }
@@ -60,10 +61,10 @@ fn fixed(steps: &[StepOutcome], findings: &[Finding], json: Option<OutputFile>) 
 fn outcome(taken: &[&StepOutcome], failed: &[&StepOutcome], left: &[&Finding]) -> String {
     let mut text = match taken.len() + failed.len() {
         0 => "nothing that a program can mend\n".into(),
-        steps => format!("{} of {steps} steps taken, until the next boot\n", taken.len()),
+        steps => format!("{} of {steps} steps taken\n", taken.len()),
     };
     if !left.is_empty() {
-        text += "\nleft to a person:\n";
+        text += "\nwhat remains:\n";
     }
     for finding in left {
         let _ = writeln!(text, "{:<31} -> {}", finding.facility, finding.remedy);
@@ -200,9 +201,9 @@ mod tests {
         assert_eq!(
             outcome(&steps.iter().collect::<Vec<_>>(), &[], &[&left]),
             "\
-1 of 1 steps taken, until the next boot
+1 of 1 steps taken
 
-left to a person:
+what remains:
 real-time scheduling            -> ulimit -r 99
 "
         );

@@ -15,10 +15,7 @@ pub fn restore(json: Option<&Path>) -> Result<(), Failure> {
     let json = json.map(OutputFile::prepare).transpose()?;
     let folder = recovery::folder();
     let recovered = recovery::restore(&folder).map_err(|refusal| Failure::input([refusal.to_string()]))?;
-    let out_of_reach = match recovery::is_superuser() {
-        true => None,
-        false => out_of_reach()?,
-    };
+    let out_of_reach = recovery::out_of_reach().map_err(|refusal| Failure::input([refusal.to_string()]))?;
     super::print(&told(&recovered, &folder))?;
     json.map_or(Ok(()), |file| file.json(&recovered))?;
     let left: Vec<String> = { recovered.left.iter().chain(&out_of_reach) }
@@ -28,17 +25,6 @@ pub fn restore(json: Option<&Path>) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::input(left)),
     }
-}
-
-/// Leftovers of root's programs, which need root to be restored.
-fn out_of_reach() -> Result<Option<Refusal>, Failure> {
-    let found = recovery::look(Path::new(recovery::SYSTEM)).map_err(|refusal| Failure::input([refusal.to_string()]))?;
-    let dead = found.holders.iter().find(|holder| !holder.alive);
-    Ok(found.has_leftovers().then(|| Refusal {
-        what: "putting back what programs of the superuser have left".into(),
-        why: dead.map_or_else(|| found.left.join(", "), ToString::to_string),
-        remedy: "run as root: punctual doctor --restore".into(),
-    }))
 }
 
 fn told(recovered: &RecoveryReport, folder: &Path) -> String {

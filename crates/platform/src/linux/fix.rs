@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::KernelTree;
 use super::cgroup::{CgroupVersion, Location, locate};
 use super::doctor::{Facility, Finding, Status, examine};
+use crate::Refusal;
 
 /// Step of a remedy that a program can take.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -76,10 +77,12 @@ pub fn fix(tree: &KernelTree, tell: &mut dyn FnMut(&str)) -> (Vec<StepOutcome>, 
 pub(super) fn steps(tree: &KernelTree, finding: &Finding) -> Vec<RemedyStep> {
     let debugfs = || mount_of(tree, "debugfs", "/sys/kernel/debug");
     let preempt = "/sys/kernel/debug/sched/preempt";
+    let version = || tree.read("/proc/sys/kernel/version").unwrap_or_default();
+    let is_dynamic = || version().contains("PREEMPT_DYNAMIC");
     let step = match finding.facility {
         _ if finding.remedy.is_empty() => None,
         Facility::CpuShare => cpu_controller(tree),
-        Facility::Preemption => switch(tree, preempt.into(), "full").or_else(debugfs),
+        Facility::Preemption if is_dynamic() => switch(tree, preempt.into(), "full").or_else(debugfs),
         Facility::CachePartitions => mount_of(tree, "resctrl", "/sys/fs/resctrl"),
         Facility::UtilClamp => switch(tree, "/proc/sys/kernel/sched_util_clamp_min_rt_default".into(), "0"),
         Facility::Energy => rapl(tree).filter(|_| finding.status == Status::Missing),
@@ -157,14 +160,18 @@ impl RemedyStep {
             RemedyStep::Mount { kind, at } => mount(kind, at).map_err(why),
             RemedyStep::Load { module } => {
                 let mut command = Command::new("modprobe");
-                let output = command.arg(module).stdin(Stdio::null()).output().map_err(why)?;
-                let error = || String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+                let output = command.arg(module).stdin(Stdio::null()).output();
+                let output = output.map_err(|error| format!("modprobe: {}", why(error)))?;
+                let said = String::from_utf8_lossy(&output.stderr);
+                let error = || format!("modprobe: {}: {}", output.status, said.trim_end());
                 output.status.success().then_some(()).ok_or_else(error)
             }
             RemedyStep::Restore => {
-                let recovered = recovery::restore(&recovery::folder()).map_err(|refusal| refusal.to_string())?;
-                let refusal = recovered.left.first().map(ToString::to_string);
-                refusal.map_or(Ok(()), Err)
+                let text = |refusal: Refusal| refusal.to_string();
+                let recovered = recovery::restore(&recovery::folder()).map_err(text)?;
+                let out_of_reach = recovery::out_of_reach().map_err(text)?;
+                let left: Vec<String> = recovered.left.into_iter().chain(out_of_reach).map(text).collect();
+                left.is_empty().then_some(()).ok_or_else(|| left.join("; "))
             }
         }
     }
@@ -172,8 +179,9 @@ impl RemedyStep {
 
 fn mount(kind: &str, at: &Path) -> io::Result<()> {
     let (kind, at) = (CString::new(kind)?, CString::new(at.as_os_str().as_encoded_bytes())?);
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     // SAFETY: three texts that end with a zero; these file systems take no data.
-    match unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) } {
+    match unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, std::ptr::null()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
