@@ -218,12 +218,14 @@ fn stands(task: &TaskReport) -> String {
 }
 
 fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> Vec<String> {
-    let also = match others {
-        0 => String::new(),
-        1 => " and 1 other task".into(),
-        more => format!(" and {more} other tasks"),
-    };
-    let mut sentences = vec![format!("Goal missed by \"{}\"{also}: {}.", worst.name, stands(worst))];
+    let (name, stands) = (&worst.name, stands(worst));
+    let mut sentences = vec![match others {
+        0 => format!("Goal missed by \"{name}\": {stands}."),
+        more => format!(
+            "{} tasks missed their goals; furthest from its own is \"{name}\": {stands}.",
+            more + 1
+        ),
+    }];
     if let Some(top) = worst.causes.first() {
         let told = causes::told(worst).next().unwrap_or_default();
         let remedy = causes::remedy(top.cause, controller);

@@ -11,7 +11,7 @@ use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, LegendPo
 use super::state::ViewState;
 use super::{FILLED, UNFILLED};
 use crate::curves::{ChartLevel, RunChart, SampleFigure};
-use crate::page::chart::{label, range};
+use crate::page::chart::{label, range, step};
 use crate::summary::{count, update_mode};
 
 /// Least height of a chart with a time axis, in lines.
@@ -76,7 +76,10 @@ pub fn curves(frame: &mut Frame, area: Rect, state: &ViewState, chart: &RunChart
     // A low panel needs every row for the curve; the progress line shows the time.
     let times = [span[0], (span[0] + span[1]) / 2.0, span[1]];
     let times = if area.height < TIMES_FIT { &[][..] } else { &times };
-    let text = |value| label(value, high - low) + chart.unit;
+    // With an odd number of steps, the middle lies half a step between two.
+    let steps = ((high - low) / step(high - low)).round() as u64;
+    let parts = if steps.is_multiple_of(2) { 1.0 } else { 2.0 };
+    let text = |value| label(value, (high - low) / parts) + chart.unit;
     let chart = Chart::new(lines.iter().map(|(color, points)| dataset(*color, points)).collect())
         .block(panel(title.into()))
         .legend_position(None::<LegendPosition>)
