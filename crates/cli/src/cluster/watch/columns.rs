@@ -4,78 +4,154 @@ use punctual_node::figures::help;
 use punctual_report::summary::count;
 
 use super::look::{Look, WHY};
-use super::past::Moment;
+use super::past::{Moment, Node};
 
 const SKIPPED: &str = "Skipped are readings that a newer one superseded on the way";
 
 /// A figure of a node at present.
-pub struct WatchColumn(
+pub struct WatchColumn {
     /// Name in lines and in the heads of tables.
-    pub &'static str,
+    pub title: &'static str,
     /// Width in the live view, and the narrowest terminal that shows it if all names are as short as a node's; `None`:
     /// neither there nor in lines.
-    pub Option<(u16, u16)>,
-    /// Whether it is on the page.
-    pub bool,
+    pub live: Option<(u16, u16)>,
+    /// Explanation for the page, empty where the name says it all; `None`: not on the page.
+    pub page: Option<&'static str>,
     /// Whether a balancer reports this figure, too.
-    pub bool,
-    /// Explanation for the page; empty where the name says it all.
-    pub &'static str,
+    is_of_balancers: bool,
     /// The value as text.
-    pub fn(&Look, &Moment) -> String,
-);
+    pub value: fn(&Look, &Moment) -> String,
+}
 
 /// All figures at present, in the order in which they are shown.
 #[rustfmt::skip] // a figure a line
 pub static COLUMNS: [WatchColumn; 15] = [
-    WatchColumn("standing", Some((9, 0)), true, false, "", |look, _| look.word("standing").into()),
-    WatchColumn("epoch", Some((5, 0)), true, false, help::EPOCH, |look, _| look.word("epoch").into()),
-    WatchColumn("applied", Some((8, 0)), true, false, help::APPLIED, |look, _| count(look.count("applied"))),
-    WatchColumn("lag", Some((4, 0)), true, false, help::LAG, |look, _| count(look.count("lag_entries"))),
-    WatchColumn("d", Some((7, 0)), true, false, help::BOUND, |look, _| bound(look.bound())),
-    WatchColumn("waits", Some((5, 91)), false, true, "", |look, _| count(look.waiting())),
-    WatchColumn("done/s", Some((7, 0)), false, true, "", |_, now| count(now.done.round() as u64)),
-    WatchColumn("late/s", Some((7, 0)), false, true, "", |_, now| count(now.late.round() as u64)),
-    WatchColumn("done", None, true, true, "", |look, _| count(look.requests("done"))),
-    WatchColumn("not done", None, true, true, "", |look, _| why(look, "0")),
-    WatchColumn("readings/s", Some((10, 102)), false, false, "", |_, now| count(now.readings.round() as u64)),
-    WatchColumn("readings set, taken, skipped", None, true, false, SKIPPED, |look, _| readings(look)),
-    WatchColumn("oldest", Some((8, 79)), true, false, help::OLDEST, |look, _| oldest(look.number("age_ms_max"))),
-    WatchColumn("tasks late", Some((10, 113)), false, false, "", |look, _| tasks_late(look)),
-    WatchColumn("peers", Some((5, 85)), false, false, "", |look, _| live(look)),
+    column("standing", |look, _| look.word("standing").into()).live(9, 0).page(""),
+    column("epoch", |look, _| look.word("epoch").into()).live(5, 0).page(help::EPOCH),
+    column("applied", |look, _| count(look.count("applied"))).live(8, 0).page(help::APPLIED),
+    column("lag", |look, _| count(look.count("lag_entries"))).live(4, 0).page(help::LAG),
+    column("d", |look, _| bound(look.bound())).live(7, 0).page(help::BOUND),
+    column("waits", |look, _| count(look.waiting())).live(5, 91).of_balancers(),
+    column("done/s", |_, now| count(now.done.round() as u64)).live(7, 0).of_balancers(),
+    column("late/s", |_, now| count(now.late.round() as u64)).live(7, 0).of_balancers(),
+    column("done", |look, _| count(look.requests("done"))).page("").of_balancers(),
+    column("not done", |look, _| why(look, "0")).page("").of_balancers(),
+    column("readings/s", |_, now| count(now.readings.round() as u64)).live(10, 102),
+    column("readings set, taken, skipped", |look, _| readings(look)).page(SKIPPED),
+    column("oldest", |look, _| oldest(look.number("age_ms_max"))).live(8, 79).page(help::OLDEST),
+    column("tasks late", |look, _| tasks_late(look)).live(10, 113),
+    column("peers", |look, _| live(look)).live(5, 85),
 ];
 
+const fn column(title: &'static str, value: fn(&Look, &Moment) -> String) -> WatchColumn {
+    WatchColumn {
+        title,
+        live: None,
+        page: None,
+        is_of_balancers: false,
+        value,
+    }
+}
+
 impl WatchColumn {
+    const fn live(mut self, width: u16, narrowest: u16) -> Self {
+        self.live = Some((width, narrowest));
+        self
+    }
+
+    const fn page(mut self, help: &'static str) -> Self {
+        self.page = Some(help);
+        self
+    }
+
+    const fn of_balancers(mut self) -> Self {
+        self.is_of_balancers = true;
+        self
+    }
+
+    /// Whether `look`'s process reports this figure.
+    pub fn is_of(&self, look: &Look) -> bool {
+        self.is_of_balancers || !look.is_balancer()
+    }
+
     /// Text for a node or a balancer.
     pub fn cell(&self, look: &Look, now: &Moment) -> String {
-        match self.3 || !look.is_balancer() {
-            true => (self.5)(look, now),
+        match self.is_of(look) {
+            true => (self.value)(look, now),
             false => "-".into(),
         }
     }
 }
 
 /// A figure of a node along the watch.
-pub struct WatchCurve(
+pub struct WatchCurve {
     /// Key in JSON.
-    pub &'static str,
-    /// Title of its chart, what that shows, unit of its labels, and its part of the value; `None` without a chart.
-    pub Option<(&'static str, &'static str, &'static str, f64)>,
-    /// Whether balancers have it.
-    pub bool,
-    /// The value; `None` where there is none.
-    pub fn(&Moment) -> Option<f64>,
-);
+    pub key: &'static str,
+    /// Chart on the page, if it has one.
+    pub chart: Option<WatchChart>,
+    is_of_balancers: bool,
+    value: fn(&Moment) -> Option<f64>,
+}
+
+/// Texts and scale of a figure's chart.
+pub struct WatchChart {
+    /// Title on the page.
+    pub title: &'static str,
+    /// Quantity that the vertical axis shows.
+    pub about: &'static str,
+    /// Unit after the numbers of the vertical axis.
+    pub unit: &'static str,
+    /// Factor from the value to the unit.
+    pub scale: f64,
+}
+
+impl WatchCurve {
+    /// Whether `node` has this figure.
+    pub fn is_of(&self, node: &Node) -> bool {
+        self.is_of_balancers || !node.is_balancer()
+    }
+
+    /// The value of `node` at `moment`; `None` where there is none.
+    pub fn value(&self, node: &Node, moment: &Moment) -> Option<f64> {
+        (self.value)(moment).filter(|_| self.is_of(node))
+    }
+}
+
+const BALANCERS: bool = true;
+const NODES: bool = false;
+
+const fn chart(title: &'static str, about: &'static str, unit: &'static str, scale: f64) -> Option<WatchChart> {
+    Some(WatchChart {
+        title,
+        about,
+        unit,
+        scale,
+    })
+}
+
+const fn curve(
+    key: &'static str,
+    chart: Option<WatchChart>,
+    is_of_balancers: bool,
+    value: fn(&Moment) -> Option<f64>,
+) -> WatchCurve {
+    WatchCurve {
+        key,
+        chart,
+        is_of_balancers,
+        value,
+    }
+}
 
 /// All figures along the watch.
 #[rustfmt::skip] // a figure a line
 pub static CURVES: [WatchCurve; 6] = [
-    WatchCurve("done_per_s", Some(("Done", "requests a second", "", 1.0)), true, |now| Some(now.done)),
-    WatchCurve("late_per_s", Some(("Late or unknown", "requests a second", "", 1.0)), true, |now| Some(now.late)),
-    WatchCurve("lag_entries", Some(("Lag", "entries of the log", "", 1.0)), false, |now| Some(now.lag)),
-    WatchCurve("bound_items", None, false, |now| now.bound),
-    WatchCurve("readings_per_s", Some(("Readings", "set and taken, a second", "", 1.0)), false, |now| Some(now.readings)),
-    WatchCurve("oldest_reading_ms", Some(("Oldest reading", "age at most", " s", 1e-3)), false, |now| now.age_ms),
+    curve("done_per_s", chart("Done", "requests a second", "", 1.0), BALANCERS, |now| Some(now.done)),
+    curve("late_per_s", chart("Late or unknown", "requests a second", "", 1.0), BALANCERS, |now| Some(now.late)),
+    curve("lag_entries", chart("Lag", "entries of the log", "", 1.0), NODES, |now| Some(now.lag)),
+    curve("bound_items", None, NODES, |now| now.bound),
+    curve("readings_per_s", chart("Readings", "set and taken, a second", "", 1.0), NODES, |now| Some(now.readings)),
+    curve("oldest_reading_ms", chart("Oldest reading", "age at most", " s", 1e-3), NODES, |now| now.age_ms),
 ];
 
 /// Age of the oldest reading in milliseconds, as text.

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use punctual_node::spans::SpanStage;
 
-use super::columns::{COLUMNS, CURVES, WatchColumn, WatchCurve, oldest};
+use super::columns::{COLUMNS, CURVES, WatchChart, WatchCurve, oldest};
 use super::look::{Look, part};
 use super::past::{Moment, Node, Past};
 use crate::pipeline::page::drawing;
@@ -108,20 +108,22 @@ fn class(number: usize) -> &'static str {
 }
 
 fn curves(past: &Past, shown: &WatchCurve) -> Markup {
-    let WatchCurve(_, Some((title, about, unit, scale)), is_of_balancers, value) = shown else {
+    let Some(WatchChart {
+        title,
+        about,
+        unit,
+        scale,
+    }) = &shown.chart
+    else {
         return Markup::default();
     };
-    let value = |moment: &Moment| Some(value(moment).filter(|_| moment.is_there)? * scale);
+    let value = |node: &Node, moment: &Moment| Some(shown.value(node, moment).filter(|_| moment.is_there)? * scale);
     let curve = |(number, node): (usize, &Node)| Curve {
         name: node.name(),
         class: class(number),
-        points: node.moments.iter().map(|it| (it.at, value(it))).collect(),
+        points: node.moments.iter().map(|it| (it.at, value(node, it))).collect(),
     };
-    let nodes = past
-        .nodes
-        .iter()
-        .enumerate()
-        .filter(|(_, node)| *is_of_balancers || !node.is_balancer());
+    let nodes = past.nodes.iter().enumerate().filter(|(_, node)| shown.is_of(node));
     let chart = Chart {
         description: format!("{title}: {about}, of each node"),
         curves: nodes.map(curve).collect(),
@@ -170,10 +172,10 @@ fn stretches(node: &Node, end: f64) -> Vec<(&'static str, f64, f64)> {
 }
 
 fn nodes(past: &Past) -> Markup {
-    let columns = || COLUMNS.iter().filter(|column| column.2);
+    let columns = || COLUMNS.iter().filter(|column| column.page.is_some());
     let head = ["node", "address", "role"].into_iter();
     let mut rows = vec![
-        head.chain(columns().map(|column| column.0))
+        head.chain(columns().map(|column| column.title))
             .map(str::to_owned)
             .collect(),
     ];
@@ -189,12 +191,12 @@ fn nodes(past: &Past) -> Markup {
         }
         rows.push(row);
     }
-    let explained = columns().filter(|column| !column.4.is_empty());
+    let explained = columns().filter(|column| column.page.is_some_and(|help| !help.is_empty()));
     html! {
         h2 { "Nodes" }
         (sheet(&rows))
         p class="note" {
-            @for WatchColumn(title, .., help, _) in explained { (title) ": " (help) ". " }
+            @for column in explained { (column.title) ": " (column.page.unwrap_or_default()) ". " }
             "d is open where a node admits all."
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::columns::{COLUMNS, CURVES, WatchColumn, WatchCurve};
+use super::columns::{COLUMNS, CURVES};
 use super::look::Look;
 use super::{NodeAnswer, PATIENCE};
 
@@ -126,10 +126,11 @@ impl Past {
             if !look.is_balancer() {
                 let _ = write!(text, " {}", look.word("role"));
             }
-            for WatchColumn(title, live, _, is_of_balancers, _, value) in &COLUMNS {
-                if live.is_some() && (*is_of_balancers || !look.is_balancer()) {
-                    let _ = write!(text, " {title} {}", value(look, now));
-                }
+            for column in COLUMNS
+                .iter()
+                .filter(|column| column.live.is_some() && column.is_of(look))
+            {
+                let _ = write!(text, " {} {}", column.title, (column.value)(look, now));
             }
             text.push('\n');
         }
@@ -138,10 +139,10 @@ impl Past {
 
     /// All figures as a JSON object.
     pub fn document(&self) -> Value {
-        let moment = |moment: &Moment| {
+        let moment = |node: &Node, moment: &Moment| {
             let mut all = json!({ "at_s": moment.at, "answered": moment.is_there, "master": moment.is_master });
-            for WatchCurve(key, .., value) in &CURVES {
-                all[*key] = value(moment).into();
+            for curve in &CURVES {
+                all[curve.key] = curve.value(node, moment).into();
             }
             all
         };
@@ -150,7 +151,7 @@ impl Past {
                 "address": node.address.to_string(),
                 "figures": node.last.as_ref().map(|(_, look)| &look.all),
                 "trouble": node.trouble,
-                "moments": node.moments.iter().map(moment).collect::<Vec<_>>(),
+                "moments": node.moments.iter().map(|at| moment(node, at)).collect::<Vec<_>>(),
             })
         };
         json!({
@@ -299,6 +300,11 @@ mod tests {
             past.lines().contains("balancer 0 waits 3 done/s 0 late/s 0"),
             "{}",
             past.lines()
+        );
+        let last = &past.document()["nodes"][0]["moments"][4];
+        assert_eq!(
+            (&last["done_per_s"], &last["lag_entries"], &last["readings_per_s"]),
+            (&json!(0.0), &Value::Null, &Value::Null)
         );
     }
 

@@ -87,12 +87,12 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let names = past.nodes.iter().filter(|node| node.last.is_some());
     let names = names.map(|node| node.name().len() as u16).max().unwrap_or(0).max(NAME);
     let room = area.width.saturating_sub(names - NAME);
-    let shown = |column: &&WatchColumn| column.1.is_some_and(|(_, from)| room >= from);
+    let shown = |column: &&WatchColumn| column.live.is_some_and(|(_, from)| room >= from);
     let columns: Vec<&WatchColumn> = COLUMNS.iter().filter(shown).collect();
     let right = |text: String| Cell::from(Line::from(text).right_aligned());
     let head = columns.iter().enumerate().map(|(at, column)| match at {
-        0 => Cell::from(column.0),
-        _ => right(column.0.into()),
+        0 => Cell::from(column.title),
+        _ => right(column.title.into()),
     });
     let head = Row::new(["", "role"].map(Cell::from).into_iter().chain(head)).dim();
     let row = |node: &Node| {
@@ -113,7 +113,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
         };
         let cells = columns.iter().map(|column| {
             let text = column.cell(look, now);
-            match column.0 {
+            match column.title {
                 "standing" if look.is_balancer() => Cell::from(""),
                 "standing" if text != "serving" => Cell::from(text.yellow()),
                 "standing" => Cell::from(text),
@@ -127,7 +127,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let widths = widths.chain(
         columns
             .iter()
-            .filter_map(|column| Some(Constraint::Length(column.1?.0))),
+            .filter_map(|column| Some(Constraint::Length(column.live?.0))),
     );
     let table = Table::new(past.nodes.iter().map(row), widths)
         .header(head)
