@@ -59,7 +59,7 @@ pub struct DelayTarget {
 
 /// A change of mode that the node reports, once.
 #[derive(Clone, Debug, PartialEq)]
-pub enum BoundMode {
+pub enum BoundNotice {
     /// The node begins to learn a model.
     Learns,
     /// The node has a model, and the control law sets the bound.
@@ -99,7 +99,7 @@ pub struct Bound {
     delay: Option<Nanos>,
     applied: Option<Applied>,
     learned: Option<ArxModel>,
-    told: Option<BoundMode>,
+    told: Option<BoundNotice>,
     /// Whether the node has rested, and reported that.
     has_rested: bool,
 }
@@ -176,7 +176,7 @@ impl Bound {
 
     /// Closes the period at `now`, and sets the bound of `machine`, whose queries `report` describes. Returns a change
     /// of mode to report.
-    pub fn close(&mut self, machine: &mut impl Machine, report: &BacklogReport, now: Time) -> Option<BoundMode> {
+    pub fn close(&mut self, machine: &mut impl Machine, report: &BacklogReport, now: Time) -> Option<BoundNotice> {
         // Later periods are not shortened to make up for a late one.
         self.due = now + self.asked.period;
         let delay = (self.count > 0).then(|| Nanos(self.sum.0 / self.count));
@@ -229,7 +229,7 @@ impl Bound {
         };
         self.mode = Mode::Learns { centre, record };
         if !self.has_rested {
-            self.told = Some(BoundMode::Learns);
+            self.told = Some(BoundNotice::Learns);
         }
     }
 
@@ -287,7 +287,7 @@ impl Bound {
                     law: Box::new(law),
                     log,
                 };
-                self.told = Some(BoundMode::Follows);
+                self.told = Some(BoundNotice::Follows);
             }
             Err(why) => self.rest(&why.to_string()),
         }
@@ -296,7 +296,7 @@ impl Bound {
     fn rest(&mut self, why: &str) {
         self.mode = Mode::Rests { periods: 0 };
         if !std::mem::replace(&mut self.has_rested, true) {
-            self.told = Some(BoundMode::Rests(why.to_owned()));
+            self.told = Some(BoundNotice::Rests(why.to_owned()));
         }
     }
 }
@@ -345,7 +345,7 @@ mod tests {
         }
 
         /// Closes `periods` periods in which all of the bound is used, up to `most` items; what was told.
-        fn run(&mut self, bound: &mut Bound, periods: usize, most: u64) -> Vec<BoundMode> {
+        fn run(&mut self, bound: &mut Bound, periods: usize, most: u64) -> Vec<BoundNotice> {
             let mut told = Vec::new();
             for _ in 0..periods {
                 let delay = self.delay(most);
@@ -379,7 +379,7 @@ mod tests {
             let mut loaded = LoadedNode::new(each_us as f64 * 1e-6, noise);
             let mut turned = bound(&loaded, None);
             let told = loaded.run(&mut turned, LEARNING + 70, 1 << 20);
-            prop_assert_eq!(told, vec![BoundMode::Learns, BoundMode::Follows]);
+            prop_assert_eq!(told, vec![BoundNotice::Learns, BoundNotice::Follows]);
             let delay = loaded.items() as f64 * loaded.each;
             prop_assert!((delay / 0.2 - 1.0).abs() < 0.2, "{} s", delay);
             let Outcome { learned, log } = turned.outcome();
@@ -387,7 +387,7 @@ mod tests {
             prop_assert_eq!(replay(&events).expect("a law"), Vec::new());
             // The same again from what was learned, without learning.
             let mut again = bound(&loaded, learned);
-            prop_assert_eq!(loaded.run(&mut again, 5, 1 << 20), vec![BoundMode::Follows]);
+            prop_assert_eq!(loaded.run(&mut again, 5, 1 << 20), vec![BoundNotice::Follows]);
             // A decision that was changed is found.
             let last = events.backlogs[0].decisions.last_mut().expect("decisions");
             last.plan = Plan::of(KnobId::Backlog, Value::Items(loaded.items() + 1_000_000));
@@ -409,12 +409,12 @@ mod tests {
         let mut loaded = LoadedNode::new(1e-4, 1.0);
         let mut turned = bound(&loaded, None);
         let told = loaded.run(&mut turned, LEARNING + 100, 1 << 20);
-        assert!(matches!(&told[..], [BoundMode::Learns, ..]), "{told:?}");
+        assert!(matches!(&told[..], [BoundNotice::Learns, ..]), "{told:?}");
         let mut stuck = LoadedNode::new(3e-3, 1.0);
         let mut turned = bound(&stuck, None);
         let told = stuck.run(&mut turned, LEARNING + 100, 60);
         assert!(
-            matches!(&told[..], [BoundMode::Learns, BoundMode::Rests(_)]),
+            matches!(&told[..], [BoundNotice::Learns, BoundNotice::Rests(_)]),
             "{told:?}"
         );
         assert_eq!((turned.mode(), stuck.items()), ("rests", u64::MAX));
@@ -428,7 +428,7 @@ mod tests {
             ..stuck
         };
         let periods = 2 * RESTING as usize;
-        assert_eq!(mended.run(&mut turned, periods, 1 << 20), vec![BoundMode::Follows]);
+        assert_eq!(mended.run(&mut turned, periods, 1 << 20), vec![BoundNotice::Follows]);
         assert_eq!(turned.mode(), "law");
     }
 
@@ -444,7 +444,7 @@ mod tests {
         let mut turned = bound(&loaded, model.ok());
         let told = loaded.run(&mut turned, 10, 1 << 20);
         assert!(
-            matches!(&told[..], [BoundMode::Rests(why)] if why.contains("no fit")),
+            matches!(&told[..], [BoundNotice::Rests(why)] if why.contains("no fit")),
             "{told:?}"
         );
         assert_eq!(loaded.items(), u64::MAX);

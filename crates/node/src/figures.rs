@@ -64,9 +64,9 @@ pub struct Objects {
     /// Number of readings that clients have set here.
     pub sets: u64,
     /// Reports from peers that were not taken.
-    pub turned: sensing::RejectedReports,
+    pub rejected: sensing::RejectedReports,
     /// Ages of reports on arrival that 50 and 99 % of the reports did not exceed.
-    pub came: [Option<Nanos>; 2],
+    pub arrival_ages: [Option<Nanos>; 2],
 }
 
 impl Objects {
@@ -120,7 +120,7 @@ pub struct Figures {
     /// Bytes of connections with other nodes and balancers.
     pub peer_bytes: Bytes,
     /// The control law that sets the bound of the backlog, if there is one.
-    pub turned: Option<BoundFigures>,
+    pub bound: Option<BoundFigures>,
     /// Tasks of this process, if there are any.
     pub tasks: Option<TasksNow>,
 }
@@ -261,13 +261,13 @@ impl Figures {
 
     #[rustfmt::skip] // a figure a line
     fn admission(&self) -> [Figure; 10] {
-        let (report, turned) = (&self.said.report, self.turned);
+        let (report, law) = (&self.said.report, self.bound);
         let cost = FigureValue::Number(report.cost, format!("{:.1}", report.cost * 1e6));
-        let delay = turned.and_then(|turned| turned.delay);
-        let cpu = turned.map(|turned| turned.cpu);
+        let delay = law.and_then(|law| law.delay);
+        let cpu = law.map(|law| law.cpu);
         [
-            word("bound_law", turned.map_or("none", |turned| turned.mode)),
-            figure("delay_target_us", turned.map(|turned| turned.target), "Mean delay for which the bound is set"),
+            word("bound_law", law.map_or("none", |law| law.mode)),
+            figure("delay_target_us", law.map(|law| law.target), "Mean delay for which the bound is set"),
             figure("delay_mean_us", delay, "Mean delay of queries in the last period in which some ended"),
             figure("bound_law_cpu_us", cpu, "CPU time of the bound's control law").named("bound_law_cpu_seconds_total"),
             figure("bound_items", report.bound, help::BOUND),
@@ -282,7 +282,7 @@ impl Figures {
     #[rustfmt::skip] // a figure a line
     fn temporal(&self) -> [Figure; 9] {
         let objects = &self.objects;
-        let [unmade, refused] = [objects.turned.unmade, objects.turned.refused];
+        let [unmade, refused] = [objects.rejected.unmade, objects.rejected.refused];
         let came = |key, age, quantile| {
             let age = figure(key, age, "Ages of peers' reports on arrival").named("report_age_seconds");
             age.of("quantile", quantile)
@@ -297,8 +297,8 @@ impl Figures {
                 .named("readings_unmade_total"),
             figure("readings_refused", refused, "Reports of other nodes' objects, of too many, or of too long a value")
                 .named("readings_refused_total"),
-            came("came_age_us_p50", objects.came[0], "0.5"),
-            came("came_age_us_p99", objects.came[1], "0.99"),
+            came("came_age_us_p50", objects.arrival_ages[0], "0.5"),
+            came("came_age_us_p99", objects.arrival_ages[1], "0.99"),
         ]
     }
 }
@@ -396,7 +396,7 @@ pub(crate) mod tests {
             replies: (3, 4),
             client_bytes: Bytes::default(),
             peer_bytes: Bytes::default(),
-            turned: Some(BoundFigures {
+            bound: Some(BoundFigures {
                 mode: "law",
                 target: Nanos::from_millis(100),
                 delay: Some(Nanos::from_millis(80)),

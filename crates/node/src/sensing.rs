@@ -146,7 +146,7 @@ pub struct Sensing {
     /// Number of readings that clients have set.
     pub sets: u64,
     /// Reports from peers that were not taken.
-    pub turned: RejectedReports,
+    pub rejected: RejectedReports,
     value: Vec<u8>,
     /// Reused memory for the numbers of readings that are sent together.
     numbers: Vec<u32>,
@@ -167,7 +167,7 @@ impl Sensing {
             is_crowded: false,
             ages: Ages::default(),
             sets: 0,
-            turned: RejectedReports::default(),
+            rejected: RejectedReports::default(),
             value: Vec::new(),
             numbers: Vec::new(),
         }
@@ -288,12 +288,12 @@ impl Sensing {
         let taken = self.taken.entry(from).or_default();
         for report in reports {
             if report.object.source != from.0 {
-                self.turned.refused += 1;
+                self.rejected.refused += 1;
                 continue;
             }
             // A reading that comes before the entry that creates its object is not taken: its source sends it again.
             if !replica.has_object(report.object) {
-                self.turned.unmade += 1;
+                self.rejected.unmade += 1;
                 if self.early.len() < self.kind.objects_max {
                     self.early.insert(report.object, (from, report.clone()));
                 }
@@ -303,12 +303,12 @@ impl Sensing {
                 Ok(ReportOutcome::Newer { age_at_most }) => {
                     let at = sampled_at(age_at_most, now, self.kind.validity, drift_ppm());
                     let installed = replica.install_reading(report.object, report.seq, at, &report.value);
-                    self.turned.refused += u64::from(installed.is_err());
+                    self.rejected.refused += u64::from(installed.is_err());
                     self.ages.add(age_at_most.unwrap_or(Nanos::MAX));
                 }
                 Ok(ReportOutcome::Older) => {}
                 Err(_) => {
-                    self.turned.refused += 1;
+                    self.rejected.refused += 1;
                     continue;
                 }
             }

@@ -15,7 +15,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use super::{NodeError, Process, io};
-use crate::bound::{BoundMode, Outcome as Learned};
+use crate::bound::{BoundNotice, Outcome as Learned};
 use crate::figures::{BoundFigures, Figures, Objects, Peer};
 use crate::seen::TimedNotice;
 use crate::spans::SpanStage;
@@ -166,7 +166,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             replies: (self.clients.unsent(), self.clients.unkept + self.requests.unkept),
             client_bytes: self.clients.bytes,
             peer_bytes: self.peers.bytes,
-            turned: self.turned.as_ref().map(|turned| BoundFigures {
+            bound: self.turned.as_ref().map(|turned| BoundFigures {
                 mode: turned.bound.mode(),
                 target: turned.bound.target(),
                 delay: turned.bound.delay(),
@@ -185,19 +185,21 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         let began = thread_cpu_time();
         let told = turned.bound.close(self.node.machine(now), &report, now);
         turned.cpu += thread_cpu_time() - began;
-        if turned.bound.learned().is_some() && matches!(told, Some(BoundMode::Follows)) {
+        if turned.bound.learned().is_some() && matches!(told, Some(BoundNotice::Follows)) {
             *turned.outcome.lock().unwrap_or_else(PoisonError::into_inner) = turned.bound.outcome();
         }
         let target = turned.bound.target();
         self.seen_of_bound(told, target);
     }
 
-    fn seen_of_bound(&mut self, told: Option<BoundMode>, target: Nanos) {
+    fn seen_of_bound(&mut self, told: Option<BoundNotice>, target: Nanos) {
         let Some(told) = told else { return };
         self.note(match told {
-            BoundMode::Learns => "the node is loaded, and learns how its delay follows the bound of its backlog".into(),
-            BoundMode::Follows => format!("the bound of the backlog is turned so that the mean delay is {target}"),
-            BoundMode::Rests(why) => {
+            BoundNotice::Learns => {
+                "the node is loaded, and learns how its delay follows the bound of its backlog".into()
+            }
+            BoundNotice::Follows => format!("the bound of the backlog is turned so that the mean delay is {target}"),
+            BoundNotice::Rests(why) => {
                 format!("the bound of the backlog stays as it is: {why}; the node admits by forecast as before")
             }
         });
@@ -225,8 +227,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             without,
             own: self.objects.sensing.own() as u64,
             sets: self.objects.sensing.sets,
-            turned: self.objects.sensing.turned,
-            came: [0.5, 0.99].map(|share| self.objects.sensing.ages.at(share)),
+            rejected: self.objects.sensing.rejected,
+            arrival_ages: [0.5, 0.99].map(|share| self.objects.sensing.ages.at(share)),
         }
     }
 

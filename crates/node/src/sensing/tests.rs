@@ -308,5 +308,5 @@ fn what_is_older_too_long_or_of_another_node_is_not_taken() {
     member
         .sensing
         .received(&member.store, NodeId(1), &[foreign], now, since_boot);
-    assert_eq!(member.sensing.turned, RejectedReports { unmade: 0, refused: 1 });
+    assert_eq!(member.sensing.rejected, RejectedReports { unmade: 0, refused: 1 });
 }
