@@ -84,7 +84,7 @@ fn preemption_names_the_task() {
 #[test]
 fn the_lock_names_its_holder() {
     let request = alone(vec![
-        real_time("logger", 80, 80, MS, 30_000),
+        real_time("logger", 80, 80, MS, 7_500),
         real_time("steer", 10, 5, MS, 1),
     ]);
     let steer = report(&request, "steer");

@@ -76,10 +76,11 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
     request
 }
 
-/// The shipped machine with transactions four times as long: the same load of updates is a quarter as many, and takes a
-/// quarter of the time to simulate.
+/// The shipped machine with transactions four times as long: a share of a core is a quarter as many updates, which take
+/// a quarter of the time to simulate.
 fn machine() -> MachineModel {
     let mut machine = MachineModel::exynos5422_a15();
+    machine.name = "Exynos 5422 with long transactions".into();
     for effort in [
         &mut machine.store.write_begin,
         &mut machine.store.put,
