@@ -261,14 +261,13 @@ fn measures(runs: &[(Job, RefillResult)], settings: &Settings) -> Vec<Measure> {
 #[cfg(test)]
 mod tests {
     use super::super::carry::Set;
-    use super::super::profiles::shipped;
+    use super::super::tests::SHIPPED;
     use super::*;
 
     /// The ends of the sweep are the two worlds of the other experiments.
     #[test]
     fn no_share_is_free_and_the_whole_is_charged() {
-        let sets = shipped().unwrap();
-        let scaled = sets.iter().find(|set| set.name == "scaled").unwrap();
+        let scaled = SHIPPED.iter().find(|set| set.name == "scaled").unwrap();
         let prepared = RunSet::new(scaled).unwrap();
         let set = Set {
             prepared: &prepared,

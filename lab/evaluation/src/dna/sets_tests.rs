@@ -1,6 +1,5 @@
 //! Sets of profiles, by what their files say.
 
-use super::super::profiles::shipped;
 use super::*;
 
 /// A file by window with these remarks.
@@ -79,7 +78,7 @@ fn a_set_is_of_one_machine_and_of_one_kind() {
 
 #[test]
 fn of_the_shipped_profiles_nothing_is_assumed() {
-    let about: Vec<String> = shipped().unwrap().iter().map(ProfileSet::about).collect();
+    let about: Vec<String> = crate::dna::tests::SHIPPED.iter().map(ProfileSet::about).collect();
     assert_eq!(
         about,
         ["full: modelled, ways of 2 MiB", "scaled: modelled, ways of 64 KiB"]

@@ -1,13 +1,17 @@
 //! The experiments as a whole, on a small scale.
 
-use crate::claims::{Claims, reasons};
+use std::sync::LazyLock;
 
 use super::*;
+use crate::claims::{Claims, reasons};
+
+/// Reading them takes seconds without optimisation.
+pub static SHIPPED: LazyLock<Vec<ProfileSet>> = LazyLock::new(|| shipped().unwrap());
 
 fn settings(claims: &str) -> Settings {
     Settings {
         machines: Vec::new(),
-        profiles: shipped().unwrap(),
+        profiles: SHIPPED.clone(),
         seed: 1,
         seeds: 1,
         sets: 1,
@@ -50,8 +54,7 @@ fn the_motivation_is_the_same_twice_and_judges_programs_where_they_are() {
 /// of the least largest utilisation, where the paper's rule has more, and longer latencies.
 #[test]
 fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
-    let sets = shipped().unwrap();
-    let full = sets.iter().find(|set| set.name == "full").unwrap();
+    let full = SHIPPED.iter().find(|set| set.name == "full").unwrap();
     let prepared = RunSet::new(full).unwrap();
     let set = Set {
         prepared: &prepared,
@@ -86,8 +89,7 @@ fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
     use crate::dna::edf::{Schedulability, Timing, run};
     use punctual_units::Nanos;
 
-    let sets = shipped().unwrap();
-    let full = sets.iter().find(|set| set.name == "full").unwrap();
+    let full = SHIPPED.iter().find(|set| set.name == "full").unwrap();
     let prepared = RunSet::new(full).unwrap();
     let cores = prepared.machine.cores;
     let even = punctual_allocation::policy::equal(decide::POOL, cores)[0];
