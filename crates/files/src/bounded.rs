@@ -12,6 +12,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::failure::Failure;
+
 /// Greatest length of an ordinary file, in bytes.
 const FILE_MAX: u64 = 1 << 30;
 /// Most bytes that are read from a pipe or a device, and the longest time spent on it.
@@ -63,13 +65,26 @@ pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`bytes`]; [`ErrorKind::InvalidData`] if the file is not UTF-8.
 pub fn text(path: &Path) -> io::Result<String> {
-    String::from_utf8(bytes(path)?).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+    String::from_utf8(bytes(path)?).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        io::Error::new(ErrorKind::InvalidData, format!("not text: line {line} is not UTF-8"))
+    })
+}
+
+/// Reads the whole file at `path` as text, for a user that named it in place of `expected`.
+///
+/// # Errors
+/// [`Failure::Input`] with the path, the reason and `expected`.
+pub fn named_text(path: &Path, expected: &str) -> Result<String, Failure> {
+    text(path).map_err(|error| Failure::input([format!("{}: {}; name {expected}", path.display(), why(&error))]))
 }
 
 /// Reason why a file cannot be read, in a few words.
 pub fn why(error: &io::Error) -> String {
     match error.kind() {
-        ErrorKind::Other | ErrorKind::TimedOut | ErrorKind::FileTooLarge => error.to_string(),
+        ErrorKind::NotFound => "no such file".into(),
+        ErrorKind::Other | ErrorKind::TimedOut | ErrorKind::FileTooLarge | ErrorKind::InvalidData => error.to_string(),
         kind => kind.to_string(),
     }
 }

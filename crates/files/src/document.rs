@@ -1,6 +1,5 @@
 //! Reads a file of any kind: its text within bounds, then by the reader of its kind.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::bounded;
@@ -17,12 +16,6 @@ pub fn load<T>(
     parse: impl FnOnce(&str, &str) -> Result<T, Vec<String>>,
 ) -> Result<T, Failure> {
     let shown = path.display().to_string();
-    let text = bounded::text(path).map_err(|error| {
-        let what = match error.kind() {
-            ErrorKind::NotFound => "no such file".into(),
-            _ => format!("cannot be read: {error}"),
-        };
-        Failure::input([format!("{shown}: {what}; name {expected}")])
-    })?;
+    let text = bounded::named_text(path, expected)?;
     parse(&text, &shown).map_err(Failure::input)
 }

@@ -14,7 +14,7 @@ use crate::bounded;
 pub fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     bounded::bytes(path).map_err(|error| {
         format!(
-            "{}: cannot be read: {}; name a profile, such as data/profiles/fft.scaled.csv",
+            "{}: {}; name a profile, such as data/profiles/fft.scaled.csv",
             path.display(),
             bounded::why(&error)
         )

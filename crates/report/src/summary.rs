@@ -274,6 +274,16 @@ pub fn percent(part: f64) -> String {
     format!("{:.1} %", part * 100.0)
 }
 
+/// A number with a regular noun, such as `1 window`, `2 windows`, `2 processes`.
+pub fn counted(n: u64, noun: &str) -> String {
+    let ending = match n {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", count(n))
+}
+
 /// A number with its thousands separated.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();

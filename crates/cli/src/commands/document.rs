@@ -51,17 +51,8 @@ pub fn model(path: &Path) -> Result<ModelDocument, Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    punctual_files::bounded::text(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => refused(
-            path,
-            "no such file; name one that `punctual model learn` or `punctual model design` wrote",
-        ),
-        std::io::ErrorKind::InvalidData => refused(
-            path,
-            "is not text; name a file that `punctual model learn` or `punctual model design` wrote",
-        ),
-        _ => refused(path, &format!("cannot be read: {error}")),
-    })
+    let expected = "a file that `punctual model learn` or `punctual model design` wrote";
+    punctual_files::bounded::named_text(path, expected)
 }
 
 fn kind(path: &Path, text: &str) -> Result<String, Failure> {

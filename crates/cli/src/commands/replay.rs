@@ -70,11 +70,7 @@ pub fn replay(arguments: &Replay) -> Result<(), Failure> {
 }
 
 fn read(path: &Path) -> Result<EventLog, Failure> {
-    let text = punctual_files::bounded::text(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => refused(path, "no such file; name a log that `punctual run --record` wrote"),
-        std::io::ErrorKind::InvalidData => refused(path, "is not text; name a log that `punctual run --record` wrote"),
-        _ => refused(path, &format!("cannot be read: {error}")),
-    })?;
+    let text = punctual_files::bounded::named_text(path, "a log that `punctual run --record` wrote")?;
     check_label(path, &text)?;
     let file: LogFile = serde_json::from_str(&text).map_err(|error| damaged(path, &error))?;
     Ok(file.log)

@@ -80,7 +80,7 @@ fn bad_profiles_are_named_by_file_and_line() {
             "profile x.csv --ways 20 --partitions 20",
             "x.csv: has misses for 2 ways",
         ),
-        ("profile y.csv", "y.csv: cannot be read"),
+        ("profile y.csv", "y.csv: no such file"),
         ("profile x.csv --json x.csv", "x.csv: is named as --json"),
         ("profile x.csv --html no/x.html", "no/x.html: cannot be written: "),
     ];

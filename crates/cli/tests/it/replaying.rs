@@ -90,6 +90,6 @@ fn a_recorded_run_decides_the_same_again_and_a_changed_log_does_not() {
     let older = says("other.json");
     assert!(older.starts_with("other.json: is a log of version 2"), "{older}");
     assert!(older.contains(&format!("version {LOG_VERSION}")), "{older}");
-    assert!(says("noise").starts_with("noise: is not text; "));
+    assert!(says("noise").starts_with("noise: not text: line 1 is not UTF-8; "));
     assert!(says("none").starts_with("none: no such file; "));
 }

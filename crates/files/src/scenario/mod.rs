@@ -148,16 +148,10 @@ fn kept() -> Option<PathBuf> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    crate::bounded::text(path).map_err(|error| {
-        let what = match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                "no such file, and no built-in scenario (`punctual new`); name a scenario file".into()
-            }
-            std::io::ErrorKind::InvalidData => "not a text file; a scenario is TOML in UTF-8".into(),
-            _ => format!("cannot be read: {error}"),
-        };
-        Failure::input([format!("{}: {what}", path.display())])
-    })
+    crate::bounded::named_text(
+        path,
+        "a scenario file, or a built-in scenario (`punctual new` lists them)",
+    )
 }
 
 /// Parses and checks the text of a scenario in `folder`, and lists the profiles that it names; the error has one line

@@ -193,7 +193,7 @@ fn what_is_missing_or_does_not_fit_is_told() {
     let cases = [
         (
             "run s/x.toml --platform sim --profile answer=none.csv",
-            "--profile answer=none.csv: task[0].profile: none.csv: cannot be read",
+            "--profile answer=none.csv: task[0].profile: none.csv: no such file",
         ),
         (
             "run s/x.toml --platform sim --profile answer=a.csv --profile answer=b.csv",

@@ -27,6 +27,7 @@ use crate::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::local::LocalSettings;
 use punctual_report::output::{OutputFile, apart};
+use punctual_report::summary::counted;
 use punctual_report::terminal::Live;
 
 /// Interval between looks for signals.
@@ -44,9 +45,9 @@ pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
     let ends = ended_by_signals()?;
     let mut running = LocalCluster::start(&settings, &ends)?;
     let head = format!(
-        "{} balancers, {} nodes, log: one file of this machine, not replicated; {}\n",
-        settings.balancers,
-        settings.nodes,
+        "{}, {}, log: one file of this machine, not replicated; {}\n",
+        counted(u64::from(settings.balancers), "balancer"),
+        counted(u64::from(settings.nodes), "node"),
         settings
             .duration
             .map_or("Ctrl-C ends them".into(), |most| format!("for {most}")),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_files::failure::Failure;
 use punctual_report::output::OutputFile;
+use punctual_report::summary::counted;
 
 /// Default path: in the current folder, by the program's name.
 pub fn beside(program: &OsString) -> PathBuf {
@@ -32,13 +33,8 @@ pub fn keep(
         "{}: {} instructions of it, in {}; there is no profile of the whole",
         partial.display(),
         millions(instructions),
-        counted(windows as u64, "window", "windows")
+        counted(windows as u64, "window")
     )))
-}
-
-/// Count with its noun, such as `1 window`, `2 windows`.
-pub fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// Instructions in millions, such as `12.3 M`.

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use punctual_profiler::{Cache, Geometry, ProfilerRun, Program, ProgramEnding, Progress, Window, write};
 
 use super::follow::{follow, signals, tell};
-use super::place::{beside, counted, keep, millions};
+use super::place::{beside, keep, millions};
 use crate::args::Trace;
 use punctual_files::failure::Failure;
 use punctual_report::output::OutputFile;
+use punctual_report::summary::counted;
 
 /// Associativity of the private caches (first and second level).
 const PRIVATE_WAYS: u8 = 8;
@@ -44,7 +45,7 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
             "{}written to {}: {}\n",
             summary.text(),
             path.display(),
-            counted(windows.len() as u64, "window", "windows")
+            counted(windows.len() as u64, "window")
         ));
         return Ok(());
     }
@@ -131,7 +132,7 @@ impl Summary<'_> {
             );
         }
         if self.progress.children > 0 {
-            let children = counted(self.progress.children, "child process", "child processes");
+            let children = counted(self.progress.children, "child process");
             text += &format!("not in it: {children}, which ran as well\n");
         }
         text

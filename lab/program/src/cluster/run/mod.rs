@@ -42,6 +42,7 @@ use super::load::{LoadTally, Offer};
 use crate::args::{ClusterTrial, Fault, LogKind};
 use punctual_files::failure::Failure;
 use punctual_report::output::{OutputFile, apart};
+use punctual_report::summary::counted;
 
 /// Interval between looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -98,10 +99,10 @@ pub fn run(arguments: &ClusterTrial, command: &str) -> Result<(), Failure> {
         None => format!("{} times what they serve", settings.times),
     };
     let head = format!(
-        "{} balancers, {} nodes, log: {}; {load} for {}, {:.0} % of them \
+        "{}, {}, log: {}; {load} for {}, {:.0} % of them \
          write, each takes {} of a node's processor time\n",
-        settings.cluster.balancers,
-        settings.cluster.nodes,
+        counted(u64::from(settings.cluster.balancers), "balancer"),
+        counted(u64::from(settings.cluster.nodes), "node"),
         settings.log.described(),
         settings.duration(),
         settings.writes * 100.0,
