@@ -10,6 +10,7 @@
 //! change all the time: hit ratios are revised, as an event of its own, once enough lines were fetched to change them.
 //! All instants are whole nanoseconds; at one instant the order is that of the picture, cores and runners by number.
 
+use std::any::Any;
 use std::collections::VecDeque;
 
 use punctual_platform::{KnobId, KnobOffer, Offers, Parts, Provenance, Range};
@@ -19,12 +20,12 @@ use punctual_workload::{JobOutcome, JobProgress, Op, Surge, UpdateMode, checkpoi
 
 use crate::committer::Committer;
 use crate::cores::{Core, CoreActivity, CoreTimes, Occupant};
+use crate::device::Device;
 use crate::feed::UpdateFeed;
 use crate::governed::GovernedClock;
 use crate::job::{JobStage, ReleasedJob};
 use crate::load::{SimulationError, SimulationEvent, SimulationLoad, runners};
 use crate::machine::offers;
-use crate::media::Device;
 use crate::model::{ClockStep, MachineModel};
 use crate::power::EnergyMeter;
 use crate::queue::Lending;
@@ -156,7 +157,7 @@ pub(crate) struct StoreWork<'t> {
 /// The jobs' requests to devices.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Io {
-    pub(crate) devices: Vec<Device>,
+    pub(crate) devices: Vec<Box<dyn Device>>,
     /// Requests submitted since the start.
     pub(crate) begun: u64,
     /// Requests after which their job went on.
@@ -398,9 +399,10 @@ impl<'t> Simulation<'t> {
         self.cores.iter().map(|core| core.times(self.now)).collect()
     }
 
-    /// Devices that serve the jobs' requests.
-    pub fn devices(&self) -> &[Device] {
-        &self.io.devices
+    /// Devices of one kind among those that serve the jobs' requests, in their order.
+    pub fn devices<D: Device>(&self) -> impl Iterator<Item = &D> {
+        let devices = self.io.devices.iter();
+        devices.filter_map(|device| (&**device as &dyn Any).downcast_ref())
     }
 
     /// Number of requests submitted since the start.

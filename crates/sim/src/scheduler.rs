@@ -19,9 +19,9 @@ use punctual_units::Time;
 use punctual_workload::Op;
 
 use crate::cores::{CoreActivity, Occupant, Segment};
+use crate::device::PageRequest;
 use crate::engine::Simulation;
 use crate::job::{JobStage, ReleasedJob, effort_of};
-use crate::media::PageRequest;
 use crate::model::Effort;
 use crate::task::{Dispatch, Step};
 use crate::waits::{Blocker, Other};

@@ -6,7 +6,7 @@
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, Arrival, Op};
 
-use crate::media::{Device, PageRequest};
+use crate::device::{Device, PageRequest};
 use crate::queue::{Lending, SharedQueue};
 use crate::split::{RunnableProfile, SplitModel};
 
@@ -117,7 +117,7 @@ pub struct TaskWorkload {
     /// Policy for lending the cores to which tasks are pinned, where cores take jobs from a queue.
     pub lending: Option<Lending>,
     /// Devices that serve the jobs' requests.
-    pub devices: Vec<Device>,
+    pub devices: Vec<Box<dyn Device>>,
     /// Seed of the gaps between jobs.
     pub seed: u64,
 }

@@ -4,30 +4,14 @@ use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::device::{Access, Device, PageRequest};
+
 use super::figures::{Disk, Flash, LineMemory, Medium};
 use super::ftl::{FlashOperations, Ftl};
 
-/// Whether pages are read or written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    Read,
-    Write,
-}
-
-/// A run of pages to read or write. Pages beyond a flash device's size wrap around.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageRequest {
-    /// Direction of the request.
-    pub access: Access,
-    /// Number of the first page.
-    pub page: u64,
-    /// Number of pages, at least one.
-    pub pages: u32,
-}
-
 /// A medium that serves requests one by one.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub struct MediaDevice {
     kind: Kind,
     free_at: Time,
     draws: ChaCha8Rng,
@@ -53,38 +37,25 @@ pub struct DeviceReport {
     pub collecting: Nanos,
 }
 
-impl Device {
+impl MediaDevice {
     /// Starts an idle device. Flash is aged first: every page is written once in order, and as many again at random, so
     /// that garbage is collected as in a device that has been in use.
     ///
     /// # Panics
     /// Where `medium` is not from a checked [`Media`](super::Media).
-    pub fn new(medium: &Medium, page_bytes: u32, seed: u64) -> Device {
+    pub fn new(medium: &Medium, page_bytes: u32, seed: u64) -> MediaDevice {
         let mut draws = ChaCha8Rng::seed_from_u64(seed);
         let kind = match medium {
             Medium::Disk(disk) => Kind::Disk(*disk),
             Medium::Memory(memory) => Kind::Memory(*memory, u64::from(page_bytes.div_ceil(memory.line_bytes.max(1)))),
             Medium::Flash(flash) => Kind::Flash(*flash, Box::new(aged(flash, &mut draws))),
         };
-        Device {
+        MediaDevice {
             kind,
             free_at: Time::ZERO,
             draws,
             report: DeviceReport::default(),
         }
-    }
-
-    /// Accepts a request at `now` and returns when it will be complete. Service begins when all earlier requests are
-    /// done.
-    pub fn submit(&mut self, request: PageRequest, now: Time) -> Time {
-        let begin = self.free_at.max(now);
-        let (service, after) = self.service(request);
-        let complete = begin + service;
-        self.free_at = complete + after;
-        self.report.requests += 1;
-        self.report.serving += service;
-        self.report.collecting += after;
-        complete
     }
 
     /// Requests and busy times so far.
@@ -126,6 +97,24 @@ impl Device {
                 (flash.time(own), flash.time(after))
             }
         }
+    }
+}
+
+impl Device for MediaDevice {
+    /// Service begins when all earlier requests are done. Pages beyond a flash device's size wrap around.
+    fn submit(&mut self, request: PageRequest, now: Time) -> Time {
+        let begin = self.free_at.max(now);
+        let (service, after) = self.service(request);
+        let complete = begin + service;
+        self.free_at = complete + after;
+        self.report.requests += 1;
+        self.report.serving += service;
+        self.report.collecting += after;
+        complete
+    }
+
+    fn boxed(&self) -> Box<dyn Device> {
+        Box::new(self.clone())
     }
 }
 

@@ -3,9 +3,9 @@
 use punctual_toml::Section;
 use punctual_units::Nanos;
 
-use super::device::Access;
 use super::ftl::{FlashOperations, Geometry};
 use crate::check::{ModelError, require};
+use crate::device::Access;
 use crate::file::{read, shipped};
 
 const DPS_TABLE_1: &str = include_str!("../../../../media/dps-table-1.toml");

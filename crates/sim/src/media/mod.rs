@@ -3,8 +3,8 @@
 //! **Problem.** A disk takes milliseconds for any request, flash takes microseconds until it has to collect garbage,
 //! byte-addressable memory takes next to nothing. How a job should wait for its data depends on the medium.
 //!
-//! **Terms.** A [`PageRequest`] is a run of pages to read or to write. A [`Device`] is a running medium: one request at
-//! a time, in the order in which they arrive, none interrupted.
+//! **Terms.** A [`MediaDevice`] is a running medium: one request at a time, in the order in which they arrive, none
+//! interrupted.
 //!
 //! **Method.** [`Media`] holds the figures, from a file (`media/`). A disk has a time per request, memory a time per
 //! line (drawn uniformly from its range for every request). Flash has a time per page through a page-mapped translation
@@ -19,6 +19,6 @@ mod figures;
 mod ftl;
 
 pub use cache::{Lookup, PageCache};
-pub use device::{Access, Device, DeviceReport, PageRequest};
+pub use device::{DeviceReport, MediaDevice};
 pub use figures::{Disk, Flash, LineMemory, Media, Medium};
 pub use ftl::{FlashOperations, Ftl, Geometry};

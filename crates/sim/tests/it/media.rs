@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use punctual_sim::media::{Access, Device, Ftl, Geometry, Media, Medium, PageRequest};
+use punctual_sim::media::{Ftl, Geometry, Media, MediaDevice, Medium};
+use punctual_sim::{Access, Device, PageRequest};
 use punctual_units::{Nanos, Time};
 
 /// A small device, sound by construction: what the user has is what full blocks cannot all hold.
@@ -78,7 +79,7 @@ proptest! {
     ) {
         let media = small_media();
         for medium in [Medium::Disk(media.hdd), Medium::Memory(media.pcm), Medium::Flash(media.flash)] {
-            let mut device = Device::new(&medium, media.page_bytes, seed);
+            let mut device = MediaDevice::new(&medium, media.page_bytes, seed);
             let (mut now, mut last) = (Time::ZERO, Time::ZERO);
             for (read, page, pages, pause) in &requests {
                 let access = if *read { Access::Read } else { Access::Write };
@@ -143,7 +144,7 @@ fn too_little_over_provisioning_is_unsound() {
 fn table_1_comes_out_of_the_devices() {
     let media = Media::dps_table_1();
     let time = |medium: Medium, access| {
-        let mut device = Device::new(&medium, media.page_bytes, 1);
+        let mut device = MediaDevice::new(&medium, media.page_bytes, 1);
         let page = PageRequest {
             access,
             page: 7,
@@ -165,7 +166,7 @@ fn table_1_comes_out_of_the_devices() {
 #[test]
 fn garbage_collection_delays_the_request_after_it() {
     let media = Media::dps_table_1();
-    let mut device = Device::new(&Medium::Flash(media.flash), media.page_bytes, 1);
+    let mut device = MediaDevice::new(&Medium::Flash(media.flash), media.page_bytes, 1);
     let mut now = Time::ZERO;
     let mut worst = Nanos::ZERO;
     for page in 0..2000u64 {

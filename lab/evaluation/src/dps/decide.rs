@@ -125,7 +125,7 @@ fn lending(machine: &DualMachine) -> LendingCosts {
 #[cfg(test)]
 mod tests {
     use crate::dual::compute;
-    use punctual_sim::media::{Access, PageRequest};
+    use punctual_sim::{Access, PageRequest};
     use punctual_units::Time;
 
     use super::super::setting::PERIOD;

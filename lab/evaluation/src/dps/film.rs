@@ -11,8 +11,8 @@
 use std::num::NonZeroUsize;
 
 use crate::dual::compute;
-use punctual_sim::Step;
-use punctual_sim::media::{Access, Lookup, PageCache, PageRequest};
+use punctual_sim::media::{Lookup, PageCache};
+use punctual_sim::{Access, PageRequest, Step};
 use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

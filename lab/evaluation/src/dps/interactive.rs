@@ -1,8 +1,7 @@
 //! The interactive jobs: they compute, send a request to the flash, and compute again, without a pause.
 
 use crate::dual::compute;
-use punctual_sim::media::{Access, PageRequest};
-use punctual_sim::{Jobs, Release, Step, Task};
+use punctual_sim::{Access, Jobs, PageRequest, Release, Step, Task};
 use punctual_units::Nanos;
 use punctual_workload::{Active, Arrival};
 use rand::{RngExt, SeedableRng};

@@ -6,8 +6,8 @@
 //! estimate of the longest possible time, not a bound.
 
 use crate::dual::{DualError, DualMachine, Management, simulate};
-use punctual_sim::media::{Access, Device, PageRequest};
-use punctual_sim::{Sharing, Step, Task};
+use punctual_sim::media::MediaDevice;
+use punctual_sim::{Access, PageRequest, Sharing, Step, Task};
 use punctual_units::{Nanos, Time};
 
 use super::replicate::{PLAYERS, played};
@@ -24,7 +24,7 @@ pub fn rehearse(
     machine: &DualMachine,
     period: Nanos,
     others: Vec<Task>,
-    devices: Vec<Device>,
+    devices: Vec<MediaDevice>,
 ) -> Result<Vec<Nanos>, DualError> {
     let read = |page| {
         let (access, pages) = (Access::Read, 1);
@@ -55,7 +55,7 @@ mod tests {
     fn it_meets_the_collections_that_an_idle_device_never_shows() {
         let (machine, media) = (DualMachine::dps_dual_core(), Media::dps_table_1());
         let period = Nanos::from_millis(42);
-        let flash = Device::new(&Medium::Flash(media.flash), media.page_bytes, 1);
+        let flash = MediaDevice::new(&Medium::Flash(media.flash), media.page_bytes, 1);
         let pages = media.flash.geometry().logical_pages;
         let services = |others| {
             let services = rehearse(&machine, period, others, vec![flash.clone()]).unwrap();

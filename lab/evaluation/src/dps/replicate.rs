@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use crate::dual::{DualReport, computes, simulate};
-use punctual_sim::media::{Device, Medium};
+use punctual_sim::media::{MediaDevice, Medium};
 use punctual_sim::{Jobs, Release, Step, Task};
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, JobOutcome};
@@ -52,7 +52,7 @@ pub struct SeededMachine<'g> {
     ground: &'g Ground,
     pub seed: u64,
     /// The flash, aged once and copied for each run.
-    flash: Device,
+    flash: MediaDevice,
     others: Vec<Task>,
     rehearsing: Vec<Task>,
 }
@@ -65,7 +65,7 @@ impl<'g> SeededMachine<'g> {
         SeededMachine {
             ground,
             seed,
-            flash: Device::new(&Medium::Flash(media.flash), media.page_bytes, seed),
+            flash: MediaDevice::new(&Medium::Flash(media.flash), media.page_bytes, seed),
             others: interactive::tasks(jobs, OTHERS, pages, seed),
             rehearsing: interactive::tasks(jobs, OTHERS, pages, seed ^ REHEARSAL),
         }
@@ -119,9 +119,9 @@ impl<'g> SeededMachine<'g> {
     }
 
     /// The player's device, and the interactive jobs' flash.
-    fn devices(&self, source: Source, seed: u64) -> Vec<Device> {
+    fn devices(&self, source: Source, seed: u64) -> Vec<MediaDevice> {
         let media = &self.ground.media;
-        let of = |medium| Device::new(&medium, media.page_bytes, seed);
+        let of = |medium| MediaDevice::new(&medium, media.page_bytes, seed);
         let players = match source {
             Source::Pcm => of(Medium::Memory(media.pcm)),
             Source::Hdd => of(Medium::Disk(media.hdd)),

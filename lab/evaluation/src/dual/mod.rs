@@ -22,9 +22,9 @@ mod machine;
 mod report;
 
 use punctual_cores::{Completion, LendingCosts};
-use punctual_sim::media::Device;
+use punctual_sim::media::MediaDevice;
 use punctual_sim::{
-    Dispatch, Lending, MachineModel, ModelError, Release, SharedQueue, Sharing, Simulation, SimulationError,
+    Device, Dispatch, Lending, MachineModel, ModelError, Release, SharedQueue, Sharing, Simulation, SimulationError,
     SimulationEvent, Step, Task, TaskWorkload,
 };
 use punctual_units::{Clock, CoreId, Nanos, Time};
@@ -113,7 +113,7 @@ pub fn simulate(
     machine: &DualMachine,
     management: &Management,
     tasks: &[Task],
-    devices: Vec<Device>,
+    devices: Vec<MediaDevice>,
     limit: Time,
 ) -> Result<DualReport, DualError> {
     machine.check()?;
@@ -178,7 +178,7 @@ fn work(
     machine: &DualMachine,
     management: &Management,
     tasks: &[Task],
-    devices: Vec<Device>,
+    devices: Vec<MediaDevice>,
 ) -> Result<TaskWorkload, DualError> {
     let mut tasks = tasks.to_vec();
     let (sharing, lending) = match management {
@@ -206,6 +206,7 @@ fn work(
             (Sharing::Quantum, Some(lending))
         }
     };
+    let boxed = |device| Box::new(device) as Box<dyn Device>;
     Ok(TaskWorkload {
         tasks,
         scheduling: Dispatch::Queue(SharedQueue {
@@ -215,7 +216,7 @@ fn work(
         }),
         split: None,
         lending,
-        devices,
+        devices: devices.into_iter().map(boxed).collect(),
         seed: 0,
     })
 }

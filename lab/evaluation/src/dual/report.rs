@@ -1,6 +1,6 @@
 //! The report of a simulation.
 
-use punctual_sim::media::{Device, DeviceReport};
+use punctual_sim::media::{DeviceReport, MediaDevice};
 use punctual_sim::{CoreTimes, Simulation};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::JobOutcome;
@@ -42,8 +42,8 @@ impl DualReport {
             ended: now,
             cores: machine.core_times(),
             computed: machine.worked(),
-            devices: machine.devices().iter().map(Device::report).collect(),
-            write_amplification: machine.devices().iter().map(Device::write_amplification).collect(),
+            devices: machine.devices().map(MediaDevice::report).collect(),
+            write_amplification: machine.devices().map(MediaDevice::write_amplification).collect(),
             io_begun: machine.requests_begun(),
             io_ended: machine.requests_ended(),
             io_pending: machine.io_pending(),

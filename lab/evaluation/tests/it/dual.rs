@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
 use punctual_evaluation::dual::{DualError, DualMachine, DualReport, Exclusive, Management, computes, simulate};
-use punctual_sim::media::{Access, Device, Disk, Medium, PageRequest};
-use punctual_sim::{Jobs, Release, Sharing, Step, Task};
+use punctual_sim::media::{Disk, MediaDevice, Medium};
+use punctual_sim::{Access, Jobs, PageRequest, Release, Sharing, Step, Task};
 use punctual_units::{CoreId, Nanos, Time};
 use punctual_workload::{Active, Arrival, JobOutcome};
 
@@ -20,12 +20,12 @@ fn machine(cores: u32, exclusive: &[u32], switch_us: f64) -> DualMachine {
 }
 
 /// A device of which every request takes so many microseconds.
-fn disk(us: f64) -> Device {
+fn disk(us: f64) -> MediaDevice {
     let disk = Disk {
         read_us: us,
         write_us: us,
     };
-    Device::new(&Medium::Disk(disk), 4096, 1)
+    MediaDevice::new(&Medium::Disk(disk), 4096, 1)
 }
 
 fn us(us: u64) -> Nanos {
@@ -102,7 +102,7 @@ fn polling(places: &[u32], devices: usize, switch: Nanos) -> Management {
     })
 }
 
-fn run(machine: &DualMachine, management: &Management, tasks: &[Task], devices: Vec<Device>) -> DualReport {
+fn run(machine: &DualMachine, management: &Management, tasks: &[Task], devices: Vec<MediaDevice>) -> DualReport {
     simulate(machine, management, tasks, devices, Time(2_000_000_000)).unwrap()
 }
 
@@ -314,7 +314,7 @@ fn tasks() -> impl Strategy<Value = Vec<Task>> {
     })
 }
 
-fn devices(us: f64) -> Vec<Device> {
+fn devices(us: f64) -> Vec<MediaDevice> {
     vec![disk(us), disk(3.0 * us), disk(2.0 * us)]
 }
 
