@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use punctual_machine::media::Media;
 use punctual_sim::MachineModel;
-use punctual_sim::media::Media;
 use punctual_mpsoc::Mpsoc;
 
 fuzz_target!(|text: &str| {

@@ -12,7 +12,7 @@
 //! hit the lines that the core still holds in the shared cache after the fetches of all cores (`cache`); those that
 //! miss wait in the queue that all cores' traffic makes at the shared memory (`memory`). Updates take the lock and the
 //! time that they need (`feed`, `committer`, `scheduler`). Phases wait where their core has too little of a split cache
-//! and memory (`split`), requests for their device (`media`), and jobs for a core (`scheduler`, `queue`). The same load
+//! and memory (`split`), requests for their device (`device`), and jobs for a core (`scheduler`, `queue`). The same load
 //! and seed give the same bytes.
 //!
 //! Machines are data (`model`, `file`, the folder `machines/`). Around a running machine are the kernel's governors,
@@ -38,7 +38,6 @@ mod job;
 mod leases;
 mod load;
 mod machine;
-pub mod media;
 mod memory;
 mod model;
 mod power;

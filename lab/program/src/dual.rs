@@ -2,7 +2,7 @@
 
 use punctual_evaluation::dps::{Ground, Part, Play, parts};
 use punctual_evaluation::dual::DualMachine;
-use punctual_sim::media::Media;
+use punctual_machine::media::Media;
 
 use crate::args::Experiment;
 use punctual_files::document;

@@ -3,11 +3,11 @@
 mod cache;
 mod common;
 mod determinism;
+mod devices;
 mod governors;
 mod identities;
 mod interference;
 mod lending;
-mod media;
 mod placement;
 mod scheduling;
 mod switching;

@@ -11,7 +11,7 @@
 use std::num::NonZeroUsize;
 
 use crate::dual::compute;
-use punctual_sim::media::{Lookup, PageCache};
+use punctual_machine::media::{Lookup, PageCache};
 use punctual_sim::{Access, PageRequest, Step};
 use punctual_units::Nanos;
 use rand::{RngExt, SeedableRng};

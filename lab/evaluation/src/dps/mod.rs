@@ -19,7 +19,7 @@ mod replicate;
 mod setting;
 
 use crate::dual::DualMachine;
-use punctual_sim::media::Media;
+use punctual_machine::media::Media;
 
 use crate::claims::judge;
 use crate::parallel::in_order;

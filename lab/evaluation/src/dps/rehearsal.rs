@@ -6,7 +6,7 @@
 //! estimate of the longest possible time, not a bound.
 
 use crate::dual::{DualError, DualMachine, Management, simulate};
-use punctual_sim::media::MediaDevice;
+use punctual_machine::media::MediaDevice;
 use punctual_sim::{Access, PageRequest, Sharing, Step, Task};
 use punctual_units::{Nanos, Time};
 
@@ -45,7 +45,7 @@ pub fn rehearse(
 #[cfg(test)]
 mod tests {
     use punctual_cores::Completion;
-    use punctual_sim::media::{Media, Medium};
+    use punctual_machine::media::{Media, Medium};
 
     use super::super::interactive;
     use super::*;

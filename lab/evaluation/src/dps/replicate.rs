@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use crate::dual::{DualReport, computes, simulate};
-use punctual_sim::media::{MediaDevice, Medium};
+use punctual_machine::media::{MediaDevice, Medium};
 use punctual_sim::{Jobs, Release, Step, Task};
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, JobOutcome};

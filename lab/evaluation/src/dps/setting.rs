@@ -6,7 +6,7 @@
 //! rest are orders of magnitude, marked "by hand".
 
 use crate::dual::DualMachine;
-use punctual_sim::media::Media;
+use punctual_machine::media::Media;
 use punctual_units::Nanos;
 
 /// Period of 24 frames per second: the default, and the unit of [`DECODE`] and [`DISPLAY`].

@@ -22,7 +22,7 @@ mod machine;
 mod report;
 
 use punctual_cores::{Completion, LendingCosts};
-use punctual_sim::media::MediaDevice;
+use punctual_machine::media::MediaDevice;
 use punctual_sim::{
     Device, Dispatch, Lending, MachineModel, ModelError, Release, SharedQueue, Sharing, Simulation, SimulationError,
     SimulationEvent, Step, Task, TaskWorkload,

@@ -1,6 +1,6 @@
 //! The report of a simulation.
 
-use punctual_sim::media::{DeviceReport, MediaDevice};
+use punctual_machine::media::{DeviceReport, MediaDevice};
 use punctual_sim::{CoreTimes, Simulation};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::JobOutcome;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
 use punctual_evaluation::dual::{DualError, DualMachine, DualReport, Exclusive, Management, computes, simulate};
-use punctual_sim::media::{Disk, MediaDevice, Medium};
+use punctual_machine::media::{Disk, MediaDevice, Medium};
 use punctual_sim::{Access, Jobs, PageRequest, Release, Sharing, Step, Task};
 use punctual_units::{CoreId, Nanos, Time};
 use punctual_workload::{Active, Arrival, JobOutcome};

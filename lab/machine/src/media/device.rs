@@ -1,10 +1,9 @@
 //! A running medium: one request at a time, first come, first served.
 
+use punctual_sim::{Access, Device, PageRequest};
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-
-use crate::device::{Access, Device, PageRequest};
 
 use super::figures::{Disk, Flash, LineMemory, Medium};
 use super::ftl::{FlashOperations, Ftl};

@@ -5,9 +5,8 @@
 //! with the fewest valid pages is the *victim*: its valid pages are written again, and it is erased. There is more
 //! flash than there are logical pages (*over-provisioning*), so a victim has an invalid page.
 //!
-//! **Invariants** (tests: `sim/tests/media.rs`). The map never loses or shares a page. At least one block is free
-//! before every program. A collection gains at least one page, so every loop here ends within [`Geometry::pages`]
-//! rounds.
+//! **Invariants** (tests: `tests/it/media.rs`). The map never loses or shares a page. At least one block is free before
+//! every program. A collection gains at least one page, so every loop here ends within [`Geometry::pages`] rounds.
 //!
 //! **Thresholds** (as in MQSim, A. Tavakkol and others, FAST 2018). With fewer free blocks than `collect_below` every
 //! write is followed by one collection; with fewer than [`RESERVE`] the write itself waits for collections.

@@ -1,12 +1,10 @@
 //! The figures of media, read from files (`media/`, explained in `media/README.md`).
 
+use punctual_sim::{Access, ModelError, read_file, require, shipped};
 use punctual_toml::Section;
 use punctual_units::Nanos;
 
 use super::ftl::{FlashOperations, Geometry};
-use crate::check::{ModelError, require};
-use crate::device::Access;
-use crate::file::{read, shipped};
 
 const DPS_TABLE_1: &str = include_str!("../../../../media/dps-table-1.toml");
 
@@ -94,7 +92,7 @@ impl Media {
     /// # Errors
     /// One line per fault: file, line, key, remedy.
     pub fn from_toml(text: &str, shown: &str) -> Result<Media, Vec<String>> {
-        read(text, shown, media, Media::faults)
+        read_file(text, shown, media, Media::faults)
     }
 
     /// Checks that the figures can be simulated.

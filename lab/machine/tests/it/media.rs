@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use punctual_sim::media::{Ftl, Geometry, Media, MediaDevice, Medium};
+use punctual_machine::media::{Ftl, Geometry, Media, MediaDevice, Medium};
 use punctual_sim::{Access, Device, PageRequest};
 use punctual_units::{Nanos, Time};
 
