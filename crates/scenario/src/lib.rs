@@ -21,6 +21,6 @@ pub use linux::Emulated;
 #[cfg(target_os = "linux")]
 pub use linux::beside;
 pub use punctual_runtime::report::PlatformChoice;
-pub use punctual_sim::{Failing, Fault, Faults, Governor, MachineModel, MeterId, UnknownGovernor};
+pub use punctual_sim::{Failing, Fault, Faults, KernelGovernor, MachineModel, MeterId, UnknownGovernor};
 pub use run::{ControllerSource, RunError, RunRequest, check_controller, identify, run};
 pub use without_effect::{WithoutEffect, without_effect};

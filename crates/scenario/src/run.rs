@@ -17,7 +17,7 @@ use punctual_runtime::figures::TaskInfo;
 use punctual_runtime::report::{
     FinishedRun, KnobReport, LoadReport, PlatformChoice, Protection, RunHeader, RunReport, Watch,
 };
-use punctual_sim::{Faults, Governor, MachineModel, ModelError as MachineModelError, SimulationError};
+use punctual_sim::{Faults, KernelGovernor, MachineModel, ModelError as MachineModelError, SimulationError};
 use punctual_store::StoreError;
 use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
@@ -68,7 +68,7 @@ pub struct RunRequest {
     pub machine: Option<MachineModel>,
     /// The kernel's governor that sets the simulated clock while no controller does; `None` leaves the clock at its
     /// highest step.
-    pub governor: Option<Governor>,
+    pub governor: Option<KernelGovernor>,
     /// Faults of the simulated machine's knobs and meters.
     pub faults: Faults,
     /// Which policy splits cache ways and bandwidth; only on the simulated machine so far.

@@ -55,7 +55,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     };
     let mut machine = Simulation::new(model, load)?;
     if let Some(governor) = request.governor {
-        machine.govern_with(governor);
+        machine.govern_with(governor.start());
     }
     if let Some(surge) = request.surge {
         machine.surge(surge);

@@ -58,7 +58,8 @@ pub use device::{Access, Device, PageRequest};
 pub use engine::Simulation;
 pub use faults::{Failing, Fault, Faults, Faulty};
 pub use file::{read as read_file, shipped};
-pub use governor::{Governor, UnknownGovernor};
+pub use governed::{CoreLoad, Governor, Sample};
+pub use governor::{KernelGovernor, UnknownGovernor};
 pub use leases::LENDING_COSTS;
 pub use load::{SimulationError, SimulationEvent, SimulationLoad, SplitLoad, placed};
 pub use model::{

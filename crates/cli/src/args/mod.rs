@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::Policy;
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::linux::Mechanism;
-use punctual_scenario::{Fault, Governor};
+use punctual_scenario::{Fault, KernelGovernor};
 use punctual_store::engine::Durability;
 use punctual_units::Nanos;
 use punctual_workload::ControllerKind;
@@ -393,7 +393,7 @@ pub struct SimulationOptions {
     /// Kernel governor of the simulated clock while no controller sets it: performance, userspace:1000MHz,
     /// ondemand-old, ondemand-old:20..90 (thresholds in percent), ondemand or schedutil
     #[arg(long, value_name = "NAME")]
-    pub governor: Option<Governor>,
+    pub governor: Option<KernelGovernor>,
     /// Make a knob or a meter fail, repeatable: stuck:clock@10s..20s, refuse:clock@10s..20s, late:METER@10s..20s=500ms,
     /// freeze:METER@10s..20s, wrong:METER@10s..20s=0.5 (a factor), lose:METER@10s..20s=0.3 (a probability); METER is
     /// clock, busy, energy or response

@@ -3,9 +3,8 @@
 //! **Problem.** Where no controller sets the clock, the kernel does. A fair comparison needs its governors unchanged,
 //! and "ondemand" names two algorithms, an old and a new one.
 //!
-//! **Method.** A governor is a pure state machine: the activity of the cores since the last sample in, a clock out. The
-//! times of samples are part of it: a sample that falls due while every core is idle waits until one works, because the
-//! kernel's deferrable timers and scheduler hooks do the same.
+//! **Method.** A governor is a pure state machine: the activity of the cores since the last sample in, a clock out
+//! ([`Governor`]).
 //!
 //! | name | rule | of |
 //! |---|---|---|
@@ -21,15 +20,17 @@ mod schedutil;
 use std::fmt;
 use std::str::FromStr;
 
-use punctual_units::{Hertz, Nanos};
+use punctual_units::{Hertz, Nanos, Time};
+
+use crate::governed::{Governor, Sample};
 
 pub use ondemand::{Ondemand, OndemandState, Rule};
-pub(crate) use schedutil::Pelt;
+use schedutil::Pelt;
 pub use schedutil::Schedutil;
 
-/// Governor that sets the clock while no controller does.
+/// Governor of the kernel with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Governor {
+pub enum KernelGovernor {
     /// The highest step, always.
     Performance,
     /// The step nearest to this clock, always: `userspace` with `scaling_setspeed`.
@@ -40,62 +41,59 @@ pub enum Governor {
     Schedutil(Schedutil),
 }
 
-/// Load of one core since the governor's last sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct CoreLoad {
-    /// Time that the core was busy.
-    pub busy: Nanos,
-    /// Utilisation as the scheduler tracks it: a share of a core at the top clock, 0 to 1.
-    pub utilisation: f64,
-    /// Whether a real-time job is running on the core.
-    pub real_time: bool,
-}
-
 /// A running governor with its state.
 #[derive(Clone, Debug)]
-pub(crate) enum Governing {
-    Fixed(Hertz),
-    Ondemand(Ondemand, OndemandState),
-    Schedutil(Schedutil),
+struct Running {
+    governor: KernelGovernor,
+    /// State of ondemand.
+    loads: OndemandState,
+    /// The scheduler's estimate of each core's utilisation, for schedutil.
+    utilisation: Vec<Pelt>,
 }
 
-impl Governor {
-    /// Starts the governor before its first sample, on a clock with these steps, which are ascending.
-    pub(crate) fn start(self, steps: &[Hertz]) -> Governing {
-        match self {
-            Governor::Performance => Governing::Fixed(steps[steps.len() - 1]),
-            Governor::Userspace(clock) => Governing::Fixed(clock),
-            Governor::Ondemand(rule) => Governing::Ondemand(rule, OndemandState::default()),
-            Governor::Schedutil(rule) => Governing::Schedutil(rule),
-        }
+impl KernelGovernor {
+    /// Starts the governor before its first sample.
+    pub fn start(self) -> Box<dyn Governor> {
+        Box::new(Running {
+            governor: self,
+            loads: OndemandState::default(),
+            utilisation: Vec::new(),
+        })
     }
 }
 
-impl Governing {
-    /// Time between samples on a clock with this transition time; `None` where one decision is final.
-    pub fn sampling(&self, transition: Nanos) -> Option<Nanos> {
-        match self {
-            Governing::Fixed(_) => None,
-            Governing::Ondemand(rule, state) => Some(rule.sampling(transition) * u64::from(state.stretch())),
-            Governing::Schedutil(rule) => Some(rule.rate_limit(transition)),
+impl Governor for Running {
+    fn sampling(&self, transition: Nanos) -> Option<Nanos> {
+        match self.governor {
+            KernelGovernor::Performance | KernelGovernor::Userspace(_) => None,
+            KernelGovernor::Ondemand(rule) => Some(rule.sampling(transition) * u64::from(self.loads.stretch())),
+            KernelGovernor::Schedutil(rule) => Some(rule.rate_limit(transition)),
         }
     }
 
-    /// Decides the clock from now on, `elapsed` after the last sample; it may lie between two steps only where it is
-    /// fixed.
-    pub fn decide(
-        &mut self,
-        loads: &[CoreLoad],
-        elapsed: Nanos,
-        current: Hertz,
-        steps: &[Hertz],
-        transition: Nanos,
-    ) -> Hertz {
-        match self {
-            Governing::Fixed(clock) => *clock,
-            Governing::Ondemand(rule, state) => rule.decide(state, loads, elapsed, current, steps, transition),
-            Governing::Schedutil(rule) => rule.decide(loads, steps),
+    /// The clock lies between two steps only with `userspace`.
+    fn decide(&mut self, sample: &Sample<'_>) -> Hertz {
+        match self.governor {
+            KernelGovernor::Performance => sample.steps[sample.steps.len() - 1],
+            KernelGovernor::Userspace(clock) => clock,
+            KernelGovernor::Ondemand(rule) => rule.decide(&mut self.loads, sample),
+            KernelGovernor::Schedutil(rule) => {
+                let utilisation = self.utilisation.iter().map(|pelt| pelt.at(sample.now));
+                rule.decide(utilisation.fold(0.0, f64::max), sample)
+            }
         }
+    }
+
+    fn track(&mut self, core: usize, share: f64, now: Time) {
+        if matches!(self.governor, KernelGovernor::Schedutil(_)) {
+            let known = self.utilisation.len().max(core + 1);
+            self.utilisation.resize(known, Pelt::default());
+            self.utilisation[core].work(share, now);
+        }
+    }
+
+    fn boxed(&self) -> Box<dyn Governor> {
+        Box::new(self.clone())
     }
 }
 
@@ -115,37 +113,37 @@ pub struct UnknownGovernor {
     pub name: String,
 }
 
-impl FromStr for Governor {
+impl FromStr for KernelGovernor {
     type Err = UnknownGovernor;
 
     /// Reads `performance`, `userspace:1000MHz`, `ondemand-old` (with thresholds in percent: `ondemand-old:20..90`),
     /// `ondemand` (`ondemand:90`) or `schedutil`.
-    fn from_str(name: &str) -> Result<Governor, UnknownGovernor> {
+    fn from_str(name: &str) -> Result<KernelGovernor, UnknownGovernor> {
         let unknown = || UnknownGovernor { name: name.into() };
         let percent = |text: &str| {
             let share = text.parse::<u32>().ok().filter(|percent| (1..=100).contains(percent));
             share.ok_or_else(unknown)
         };
         match name.split_once(':').unwrap_or((name, "")) {
-            ("performance", "") => Ok(Governor::Performance),
-            ("schedutil", "") => Ok(Governor::Schedutil(Schedutil::default())),
-            ("ondemand", "") => Ok(Governor::Ondemand(Ondemand::modern())),
-            ("ondemand", up) => Ok(Governor::Ondemand(Ondemand {
+            ("performance", "") => Ok(KernelGovernor::Performance),
+            ("schedutil", "") => Ok(KernelGovernor::Schedutil(Schedutil::default())),
+            ("ondemand", "") => Ok(KernelGovernor::Ondemand(Ondemand::modern())),
+            ("ondemand", up) => Ok(KernelGovernor::Ondemand(Ondemand {
                 up_percent: percent(up)?,
                 ..Ondemand::modern()
             })),
-            ("ondemand-old", "") => Ok(Governor::Ondemand(Ondemand::old())),
+            ("ondemand-old", "") => Ok(KernelGovernor::Ondemand(Ondemand::old())),
             ("ondemand-old", range) => {
                 let (down, up) = range.split_once("..").ok_or_else(unknown)?;
                 let (down, up) = (percent(down)?, percent(up)?);
                 match down < up {
-                    true => Ok(Governor::Ondemand(Ondemand::old_between(down, up))),
+                    true => Ok(KernelGovernor::Ondemand(Ondemand::old_between(down, up))),
                     false => Err(unknown()),
                 }
             }
             ("userspace", clock) => {
                 let mhz = clock.strip_suffix("MHz").and_then(|mhz| mhz.parse::<u32>().ok());
-                mhz.map(|mhz| Governor::Userspace(Hertz::from_mhz(mhz.into())))
+                mhz.map(|mhz| KernelGovernor::Userspace(Hertz::from_mhz(mhz.into())))
                     .ok_or_else(unknown)
             }
             _ => Err(unknown()),
@@ -153,13 +151,13 @@ impl FromStr for Governor {
     }
 }
 
-impl fmt::Display for Governor {
+impl fmt::Display for KernelGovernor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Governor::Performance => f.write_str("performance"),
-            Governor::Userspace(clock) => write!(f, "userspace:{:.0}MHz", clock.as_mhz_f64()),
-            Governor::Ondemand(rule) => rule.fmt(f),
-            Governor::Schedutil(_) => f.write_str("schedutil"),
+            KernelGovernor::Performance => f.write_str("performance"),
+            KernelGovernor::Userspace(clock) => write!(f, "userspace:{:.0}MHz", clock.as_mhz_f64()),
+            KernelGovernor::Ondemand(rule) => rule.fmt(f),
+            KernelGovernor::Schedutil(_) => f.write_str("schedutil"),
         }
     }
 }
@@ -179,7 +177,7 @@ mod tests {
             "ondemand:90",
             "schedutil",
         ] {
-            assert_eq!(name.parse::<Governor>().unwrap().to_string(), name);
+            assert_eq!(name.parse::<KernelGovernor>().unwrap().to_string(), name);
         }
         for name in [
             "",
@@ -190,7 +188,7 @@ mod tests {
             "ondemand-old:90..20",
             "performance:1",
         ] {
-            let error = name.parse::<Governor>().unwrap_err();
+            let error = name.parse::<KernelGovernor>().unwrap_err();
             assert!(error.to_string().contains("schedutil"), "{error}");
         }
     }

@@ -28,7 +28,8 @@ use std::fmt;
 
 use punctual_units::{Hertz, Nanos};
 
-use super::{CoreLoad, at_least};
+use super::at_least;
+use crate::governed::{CoreLoad, Sample};
 
 /// Load in percent above which the clock goes to the top, in kernels that count idle time exactly.
 const MICRO_UP_PERCENT: u32 = 95;
@@ -115,19 +116,12 @@ impl Ondemand {
         self.sampling.unwrap_or(derived).max(Nanos(1))
     }
 
-    /// Decides the clock until the next sample, from the cores' loads in the `elapsed` time since the last one.
-    pub fn decide(
-        &self,
-        state: &mut OndemandState,
-        loads: &[CoreLoad],
-        elapsed: Nanos,
-        current: Hertz,
-        steps: &[Hertz],
-        transition: Nanos,
-    ) -> Hertz {
+    /// Decides the clock until the next sample, from the cores' loads since the last one.
+    pub fn decide(&self, state: &mut OndemandState, sample: &Sample<'_>) -> Hertz {
+        let Sample { current, steps, .. } = *sample;
         let (bottom, top) = (steps[0], steps[steps.len() - 1]);
         let up = f64::from(self.up_percent);
-        let load = 100.0 * self.busiest(state, loads, elapsed, transition);
+        let load = 100.0 * self.busiest(state, sample);
         state.held = 0;
         if load > up {
             state.held = self.sampling_down_factor.saturating_sub(1);
@@ -147,8 +141,9 @@ impl Ondemand {
     }
 
     /// Busy share of the busiest core.
-    fn busiest(&self, state: &mut OndemandState, loads: &[CoreLoad], elapsed: Nanos, transition: Nanos) -> f64 {
-        let long_idle = self.sampling(transition) * 2;
+    fn busiest(&self, state: &mut OndemandState, sample: &Sample<'_>) -> f64 {
+        let Sample { loads, elapsed, .. } = *sample;
+        let long_idle = self.sampling(sample.transition) * 2;
         state.previous.resize(loads.len(), None);
         let load = |(load, previous): (&CoreLoad, &mut Option<f64>)| {
             let idle = elapsed - load.busy;
@@ -199,6 +194,7 @@ impl fmt::Display for Ondemand {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use punctual_units::Time;
 
     const TRANSITION: Nanos = Nanos::from_micros(140);
 
@@ -215,18 +211,29 @@ mod tests {
 
     /// The clock in MHz after 100 ms in which the busiest core was busy for so many of them.
     fn after(rule: Ondemand, percent: u64, from_mhz: u64) -> u64 {
-        let loads = [load(percent / 2), load(percent)];
-        let elapsed = Nanos::from_millis(100);
-        let current = Hertz::from_mhz(from_mhz);
-        let state = &mut OndemandState::default();
-        rule.decide(state, &loads, elapsed, current, &steps(), TRANSITION).0 / 1_000_000
+        let sample = Sample {
+            now: Time::ZERO,
+            elapsed: Nanos::from_millis(100),
+            loads: &[load(percent / 2), load(percent)],
+            current: Hertz::from_mhz(from_mhz),
+            steps: &steps(),
+            transition: TRANSITION,
+        };
+        rule.decide(&mut OndemandState::default(), &sample).0 / 1_000_000
     }
 
     /// What `rule` decides sample by sample at 200 MHz, for so many milliseconds busy of so many, and what it
     /// remembers.
     fn decide(rule: Ondemand, state: &mut OndemandState, busy_ms: u64, elapsed_ms: u64) -> Hertz {
-        let (loads, elapsed) = ([load(busy_ms)], Nanos::from_millis(elapsed_ms));
-        rule.decide(state, &loads, elapsed, Hertz::from_mhz(200), &steps(), TRANSITION)
+        let sample = Sample {
+            now: Time::ZERO,
+            elapsed: Nanos::from_millis(elapsed_ms),
+            loads: &[load(busy_ms)],
+            current: Hertz::from_mhz(200),
+            steps: &steps(),
+            transition: TRANSITION,
+        };
+        rule.decide(state, &sample)
     }
 
     #[test]

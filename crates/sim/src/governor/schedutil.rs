@@ -14,7 +14,8 @@
 
 use punctual_units::{Hertz, Nanos, Time};
 
-use super::{CoreLoad, at_least};
+use super::at_least;
+use crate::governed::Sample;
 
 /// Factor that keeps utilisation at most 80 % of the clock: `map_util_freq` adds a quarter.
 const HEADROOM: f64 = 1.25;
@@ -49,20 +50,20 @@ impl Schedutil {
         self.rate_limit.unwrap_or(derived).max(Nanos(1))
     }
 
-    /// Decides the clock from now on.
-    pub fn decide(&self, loads: &[CoreLoad], steps: &[Hertz]) -> Hertz {
+    /// Decides the clock from now on, with the largest utilisation of any core.
+    pub fn decide(&self, utilisation: f64, sample: &Sample<'_>) -> Hertz {
+        let Sample { loads, steps, .. } = *sample;
         let top = steps[steps.len() - 1];
         if self.real_time_at_top && loads.iter().any(|load| load.real_time) {
             return top;
         }
-        let utilisation = loads.iter().map(|load| load.utilisation).fold(0.0, f64::max);
         at_least(HEADROOM * utilisation * top.0 as f64, steps)
     }
 }
 
 /// Moving average of one core's utilisation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pelt {
+pub(super) struct Pelt {
     average: f64,
     /// Limit of the average: the present clock as a share of the top while the core is busy, else 0.
     level: f64,
@@ -91,43 +92,45 @@ impl Pelt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::governed::CoreLoad;
     use proptest::prelude::*;
 
     fn steps() -> Vec<Hertz> {
         (2..=20).map(|hundreds| Hertz::from_mhz(100 * hundreds)).collect()
     }
 
-    fn mhz(utilisation: f64, real_time: bool) -> u64 {
-        let load = CoreLoad {
-            utilisation,
+    fn mhz(rule: Schedutil, utilisation: f64, real_time: bool) -> u64 {
+        let busy = CoreLoad {
             real_time,
             ..CoreLoad::default()
         };
-        let clock = Schedutil::default().decide(&[CoreLoad::default(), load], &steps());
-        clock.0 / 1_000_000
+        let sample = Sample {
+            now: Time::ZERO,
+            elapsed: Nanos::from_millis(10),
+            loads: &[CoreLoad::default(), busy],
+            current: Hertz::from_mhz(200),
+            steps: &steps(),
+            transition: Nanos::ZERO,
+        };
+        rule.decide(utilisation, &sample).0 / 1_000_000
     }
 
     #[test]
     fn the_clock_leaves_a_quarter_of_headroom() {
         assert_eq!(
-            [0.0, 0.4, 0.404, 0.8, 1.0].map(|u| mhz(u, false)),
+            [0.0, 0.4, 0.404, 0.8, 1.0].map(|u| mhz(Schedutil::default(), u, false)),
             [200, 1000, 1100, 2000, 2000]
         );
     }
 
     #[test]
     fn a_real_time_task_takes_the_top_unless_it_is_clamped() {
-        assert_eq!(mhz(0.1, true), 2000);
+        assert_eq!(mhz(Schedutil::default(), 0.1, true), 2000);
         let clamped = Schedutil {
             real_time_at_top: false,
             ..Schedutil::default()
         };
-        let load = CoreLoad {
-            utilisation: 0.1,
-            real_time: true,
-            ..CoreLoad::default()
-        };
-        assert_eq!(clamped.decide(&[load], &steps()), Hertz::from_mhz(300));
+        assert_eq!(mhz(clamped, 0.1, true), 300);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::common;
 use common::*;
 use proptest::prelude::*;
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_sim::{MachineModel, Simulation, SimulationEvent, SimulationLoad};
+use punctual_sim::{KernelGovernor, MachineModel, Simulation, SimulationEvent, SimulationLoad};
 use punctual_units::{Clock, Hertz, Nanos, Share, Time};
 use punctual_workload::{Arrival, Trace};
 
@@ -91,7 +91,7 @@ fn everything<'t>(trace: &'t Trace, seed: u64, governor: &str) -> Simulation<'t>
     model.cache.masks = vec![0x0fff, 0x0fff, 0x0fff, 0xfff0];
     model.cache.locality = 0.7;
     let mut machine = machine(model, busy_load(trace, seed));
-    machine.govern_with(governor.parse().unwrap());
+    machine.govern_with(governor.parse::<KernelGovernor>().unwrap().start());
     machine
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_scenario::{Governor, PlatformChoice, RunRequest};
+use punctual_scenario::{KernelGovernor, PlatformChoice, RunRequest};
 use punctual_sim::governor::Ondemand;
 use punctual_units::Hertz;
 
@@ -32,11 +32,11 @@ impl Clocking {
         }
     }
 
-    fn governor(self) -> Option<Governor> {
+    fn governor(self) -> Option<KernelGovernor> {
         match self {
             Clocking::Law => None,
-            Clocking::Ondemand => Some(Governor::Ondemand(Ondemand::old_between(20, 90))),
-            Clocking::Pinned(clock) => Some(Governor::Userspace(clock)),
+            Clocking::Ondemand => Some(KernelGovernor::Ondemand(Ondemand::old_between(20, 90))),
+            Clocking::Pinned(clock) => Some(KernelGovernor::Userspace(clock)),
         }
     }
 }
