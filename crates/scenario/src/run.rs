@@ -17,7 +17,7 @@ use punctual_runtime::figures::TaskInfo;
 use punctual_runtime::report::{
     FinishedRun, KnobReport, LoadReport, PlatformChoice, Protection, RunHeader, RunReport, Watch,
 };
-use punctual_sim::{Faults, KernelGovernor, MachineModel, ModelError as MachineModelError, SimulationError};
+use punctual_sim::{MachineModel, ModelError as MachineModelError, SimulationError};
 use punctual_store::StoreError;
 use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
@@ -28,6 +28,7 @@ use punctual_workload::{
 };
 
 use crate::allocation::{AllocationError, AllocationRequest};
+use crate::environment::{Environment, Undisturbed};
 use crate::without_effect::without_effect;
 
 /// The period at which a model is learnt for jobs that are paced from within.
@@ -66,11 +67,8 @@ pub struct RunRequest {
     pub record: bool,
     /// The machine to simulate; `None`: the shipped Exynos 5422. Ignored on Linux.
     pub machine: Option<MachineModel>,
-    /// The kernel's governor that sets the simulated clock while no controller does; `None` leaves the clock at its
-    /// highest step.
-    pub governor: Option<KernelGovernor>,
-    /// Faults of the simulated machine's knobs and meters.
-    pub faults: Faults,
+    /// Surroundings of the simulated machine. Ignored on Linux.
+    pub environment: Box<dyn Environment>,
     /// Which policy splits cache ways and bandwidth; only on the simulated machine so far.
     pub allocation: Option<AllocationRequest>,
     /// When real-time jobs have more to do than the scenario says.
@@ -91,8 +89,7 @@ impl RunRequest {
             neighbours: Neighbours::default(),
             record: false,
             machine: None,
-            governor: None,
-            faults: Faults::default(),
+            environment: Box::new(Undisturbed),
             allocation: None,
             surge: None,
             force: false,

@@ -11,12 +11,13 @@ use punctual_runtime::causes::Evidence;
 use punctual_runtime::collector::{Collector, Ending, StepTimes};
 use punctual_runtime::report::{Activity, Culprit, EnergyParts, FinishedRun, Progress, Protection, Watch, refused};
 use punctual_runtime::under_way::UnderWay;
-use punctual_sim::{self as sim, Blocker, Faulty, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
+use punctual_sim::{self as sim, Blocker, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
 use self::leases::Leases;
 use crate::allocation::splitting;
+use crate::environment::Environment;
 use crate::run::{RunError, RunSetup};
 
 /// How much simulated time passes, at most about, before the watcher is asked whether to go on.
@@ -54,16 +55,12 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         seed: scenario.seed,
     };
     let mut machine = Simulation::new(model, load)?;
-    if let Some(governor) = request.governor {
-        machine.govern_with(governor.start());
-    }
     if let Some(surge) = request.surge {
         machine.surge(surge);
     }
     if scenario.control.within {
         machine.tell_progress();
     }
-    let machine = Faulty::new(machine, request.faults.clone());
     let start = machine.now();
     let options = RegulatorOptions {
         split: decided,
@@ -77,17 +74,16 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     if options.excite.is_some() {
         collector = collector.learning();
     }
-    if let (Some(governor), None) = (request.governor, regulator.plan().clock()) {
-        collector.note(format!("the clock was left to the governor {governor}"));
-    }
-    for fault in &request.faults.list {
-        collector.note(format!("a fault was simulated: {fault}"));
+    let mut environment = request.environment.clone();
+    for note in environment.begin(&mut machine, regulator.plan().clock().is_some()) {
+        collector.note(note);
     }
     let log = log_setup.is_some().then(Vec::new);
     let lent = if lends { &placement.exclusive[..] } else { &[] };
     let mut run = Run {
-        leases: Leases::of(lent, &machine.machine, log.is_some()),
+        leases: Leases::of(lent, &machine, log.is_some()),
         machine,
+        environment,
         regulator,
         splits: options.split.is_some().then(Splits::default),
         collector,
@@ -192,7 +188,8 @@ fn evidence(waits: &Waits, names: &[String]) -> Evidence {
 }
 
 struct Run<'t> {
-    machine: Faulty<'t>,
+    machine: Simulation<'t>,
+    environment: Box<dyn Environment>,
     regulator: Regulator,
     /// Where cores split cache and memory.
     splits: Option<Splits>,
@@ -216,7 +213,7 @@ struct Run<'t> {
 
 impl Run<'_> {
     fn until(&mut self, end: Time, watch: Watch) {
-        self.collector.begin(self.machine.read());
+        self.collector.begin(self.environment.read(&mut self.machine));
         self.bound_best_effort();
         self.act(self.regulator.plan());
         let mut due = self.next_due();
@@ -232,7 +229,7 @@ impl Run<'_> {
             self.leases.step(&mut self.machine);
             let until = due.min(end).min(now + PATIENCE).min(self.next_split());
             let until = until.min(self.leases.next(now));
-            let ticked = match self.machine.machine.run_until(until) {
+            let ticked = match self.machine.run_until(until) {
                 sim::SimulationEvent::Completed(outcome) => {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
@@ -269,12 +266,12 @@ impl Run<'_> {
             return Time::MAX;
         }
         let due = self.regulator.split_due().unwrap_or(Time::MAX);
-        self.machine.machine.next_change().min(due)
+        self.machine.next_change().min(due)
     }
 
     /// Reports to the loop which jobs run, where these or the clock have changed, or the loop asked for a report.
     fn split(&mut self) {
-        let machine = &mut self.machine.machine;
+        let machine = &mut self.machine;
         let seen = Some((machine.work_changes(), machine.clock()));
         let due = self.regulator.split_due().is_some_and(|due| due <= machine.now());
         let Some(splits) = self.splits.as_mut().filter(|splits| due || splits.seen != seen) else {
@@ -295,11 +292,11 @@ impl Run<'_> {
 
     /// The report counts the job as it was; the loop gets what the response meter says of it.
     fn completed(&mut self, outcome: JobOutcome) {
-        let evidence = evidence(self.machine.machine.last_waits(), &self.names);
+        let evidence = evidence(self.machine.last_waits(), &self.names);
         self.collector.job(&outcome, &evidence);
         self.under_way.completed(outcome.task, outcome.job);
         let told = match outcome.deadline {
-            Some(_) => self.machine.observe(outcome),
+            Some(_) => self.environment.observe(outcome, self.machine.now()),
             None => Some(outcome),
         };
         if let Some(outcome) = told {
@@ -310,7 +307,7 @@ impl Run<'_> {
     /// Reports the progress of a job under way, which may need another clock.
     fn progressed(&mut self, job: JobProgress) {
         if let Some(Answer::Turn(plan)) = self.step(Event::Progressed(job)) {
-            let applied = self.machine.apply(&plan);
+            let applied = self.environment.apply(&mut self.machine, &plan);
             self.step(Event::Applied(applied));
             self.collector.paced(self.machine.now(), None);
         }
@@ -319,8 +316,10 @@ impl Run<'_> {
     fn bound_best_effort(&mut self) {
         if self.best_effort_share < Share::ONE {
             // The simulated machine always offers this knob.
-            self.machine
-                .apply(&Plan::of(KnobId::BestEffortShare, Value::Share(self.best_effort_share)));
+            self.environment.apply(
+                &mut self.machine,
+                &Plan::of(KnobId::BestEffortShare, Value::Share(self.best_effort_share)),
+            );
         }
     }
 
@@ -335,19 +334,19 @@ impl Run<'_> {
 
     /// Sense, decide, act: the loop.
     fn tick(&mut self, watch: Watch) -> ControlFlow<()> {
-        for late in self.machine.overdue() {
+        for late in self.environment.overdue(self.machine.now()) {
             self.step(Event::Completed(late));
         }
         while let Some(overdue) = self.under_way.overdue(self.machine.now()) {
             self.step(overdue);
         }
-        let readings = self.machine.read();
-        self.energy[1] = self.machine.machine.energy();
+        let readings = self.environment.read(&mut self.machine);
+        self.energy[1] = self.machine.energy();
         if readings.at < self.settled {
             self.energy[0] = self.energy[1];
         }
-        let fresh = self.machine.machine.fresh_share();
-        let counts = self.machine.machine.updates().counts();
+        let fresh = self.machine.fresh_share();
+        let counts = self.machine.updates().counts();
         let vitals = Vitals {
             fresh,
             updates_offered: counts.offered,
@@ -355,7 +354,7 @@ impl Run<'_> {
             updates_for_minimum: counts.for_minimum,
             machine: readings.clone(),
         };
-        self.machine.machine.rebalance();
+        self.machine.rebalance();
         let Some(step) = self.step(Event::Period(vitals)).and_then(Answer::step) else {
             return ControlFlow::Continue(());
         };
@@ -373,7 +372,7 @@ impl Run<'_> {
     }
 
     fn act(&mut self, plan: Plan) {
-        let applied = self.machine.apply(&plan);
+        let applied = self.environment.apply(&mut self.machine, &plan);
         self.step(Event::Applied(applied));
     }
 
@@ -399,14 +398,14 @@ impl Run<'_> {
             self.collector.note(unheld.told(&self.names[unheld.task.index()]));
         }
         let [start_up, last] = self.energy;
-        let updates = self.machine.machine.updates();
+        let updates = self.machine.updates();
         let ending = Ending {
             counts: updates.counts(),
             reconciliation: updates.reconcile(),
             energy_parts_j: Some(last + start_up * -1.0),
             ..Ending::default()
         };
-        let (lending, logs) = self.leases.finish(&self.machine.machine);
+        let (lending, logs) = self.leases.finish(&self.machine);
         let log = log.map(|log| EventLog {
             steps: self.log.unwrap_or_default(),
             lending: logs,

@@ -3,7 +3,6 @@
 //! A user sets a governor, reads that the goal was held, and believes that the governor did it. So settings without
 //! effect are found before the run: the command line refuses options, and the report mentions the rest.
 
-use punctual_sim::Failing;
 use punctual_units::Share;
 use punctual_workload::{Class, ControllerKind, Durability, StoreNeeds, UpdateMode};
 
@@ -29,7 +28,8 @@ impl std::fmt::Display for WithoutEffect {
 }
 
 impl WithoutEffect {
-    fn of(what: impl Into<String>, why: impl Into<String>) -> WithoutEffect {
+    /// `what` has no effect, for the reason `why`.
+    pub fn of(what: impl Into<String>, why: impl Into<String>) -> WithoutEffect {
         WithoutEffect {
             what: what.into(),
             why: why.into(),
@@ -45,23 +45,11 @@ impl WithoutEffect {
 /// Everything in `request` that has no effect.
 pub fn without_effect(request: &RunRequest) -> Vec<WithoutEffect> {
     let mut found = match request.platform {
-        PlatformChoice::Linux => of_the_simulated_machine(request),
+        PlatformChoice::Linux => Vec::new(),
         PlatformChoice::Sim => on_the_simulated_machine(request),
     };
     found.extend(of_the_controller(request));
     found
-}
-
-/// Settings that only the simulated machine has.
-fn of_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
-    let asked = [
-        ("--machine", request.machine.is_some()),
-        ("--governor", request.governor.is_some()),
-        ("--fault", !request.faults.list.is_empty()),
-    ];
-    let asked = asked.into_iter().filter(|(_, asked)| *asked);
-    let why = "it is for the simulated machine; leave it out, or add --platform sim";
-    asked.map(|(what, _)| WithoutEffect::of(what, why)).collect()
 }
 
 /// Settings that the simulated machine has no use for, and wrong ones among its own.
@@ -99,27 +87,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
             found.push(WithoutEffect::of(key, why));
         }
     }
-    let kind = scenario.control.kind;
-    if let Some(governor) = request.governor.filter(|_| kind.turns_clock()) {
-        let why = format!(
-            "`{}` sets the clock; leave the governor out, or choose a controller that does not, such as `qod`",
-            kind.name()
-        );
-        found.push(WithoutEffect::of(format!("--governor {governor}"), why));
-    }
-    for fault in &request.faults.list {
-        let of_clock_knob = matches!(fault.failing, Failing::StuckClock | Failing::RefusedClock);
-        if fault.from >= scenario.duration {
-            let why = format!("the run ends at {}, before it begins", scenario.duration);
-            found.push(WithoutEffect::of(format!("--fault {fault}"), why));
-        } else if of_clock_knob && !kind.turns_clock() {
-            let why = format!(
-                "`{}` never sets the clock, so the run never meets a knob that fails",
-                kind.name()
-            );
-            found.push(WithoutEffect::of(format!("--fault {fault}"), why));
-        }
-    }
+    found.extend(request.environment.without_effect(request));
     found
 }
 

@@ -13,12 +13,11 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use punctual_platform::{Applied, KnobId, Machine, MeterId, Offers, Plan, Reading, Readings, Refusal, Value};
+use punctual_platform::{Applied, KnobId, Machine, MeterId, Plan, Reading, Readings, Refusal, Value};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::{JobOutcome, Split};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 
 use crate::engine::Simulation;
 
@@ -26,7 +25,7 @@ use crate::engine::Simulation;
 const HISTORY_MAX: usize = 4096;
 
 /// Faults of a run, and the seed of lost readings.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Seed that decides which readings are lost.
     pub seed: u64,
@@ -36,7 +35,7 @@ pub struct Faults {
 }
 
 /// A fault of a knob or a meter, and its time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fault {
     /// The knob or meter, and the kind of fault.
     pub failing: Failing,
@@ -47,8 +46,7 @@ pub struct Fault {
 }
 
 /// Kinds of faults, with the meter that fails.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Failing {
     /// The clock stays where it is, and setting it reports so.
     StuckClock,
@@ -97,11 +95,9 @@ impl Faults {
     }
 }
 
-/// A simulated machine behind faulty knobs and meters; without faults, the machine itself.
-#[derive(Clone, Debug)]
-pub struct Faulty<'t> {
-    /// The machine, free of faults.
-    pub machine: Simulation<'t>,
+/// Faulty knobs and meters of a simulated machine; without faults, those of the machine itself.
+#[derive(Clone, Debug, Default)]
+pub struct Faulty {
     faults: Faults,
     /// True readings, oldest first; empty without faults.
     history: VecDeque<Readings>,
@@ -111,21 +107,43 @@ pub struct Faulty<'t> {
     late: VecDeque<(Time, JobOutcome)>,
 }
 
-impl<'t> Faulty<'t> {
-    /// Puts these faults on `machine`.
-    pub fn new(machine: Simulation<'t>, faults: Faults) -> Faulty<'t> {
+impl Faulty {
+    /// Knobs and meters with these faults.
+    pub fn new(faults: Faults) -> Faulty {
         Faulty {
-            machine,
             faults,
-            history: VecDeque::new(),
-            last: None,
-            late: VecDeque::new(),
+            ..Faulty::default()
         }
     }
 
+    /// The faults of the run.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults.list
+    }
+
+    /// Turns the knobs of `machine`, as far as they work.
+    pub fn apply(&mut self, machine: &mut Simulation<'_>, plan: &Plan) -> Applied {
+        let clock = plan.get(KnobId::CLOCK).and_then(|_| self.clock_fault(machine));
+        let Some(clock) = clock else {
+            return machine.apply(plan);
+        };
+        let mut applied = machine.apply(&plan.without(KnobId::CLOCK));
+        applied.note(KnobId::CLOCK, clock);
+        applied
+    }
+
+    /// Reads the meters of `machine`, as far as they work.
+    pub fn read(&mut self, machine: &mut Simulation<'_>) -> Readings {
+        let mut readings = machine.read();
+        self.remember(&readings);
+        for fault in self.faults.active(readings.at) {
+            self.distort(&mut readings, fault);
+        }
+        readings
+    }
+
     /// Outcome that the response meter reports for a job that just ended; `None` if the reading is lost or delayed.
-    pub fn observe(&mut self, outcome: JobOutcome) -> Option<JobOutcome> {
-        let now = self.machine.now();
+    pub fn observe(&mut self, outcome: JobOutcome, now: Time) -> Option<JobOutcome> {
         let mut told = Some(outcome);
         let mut sound = true;
         for fault in self.faults.active(now) {
@@ -155,8 +173,7 @@ impl<'t> Faulty<'t> {
     }
 
     /// Returns the delayed outcomes that are due by now.
-    pub fn overdue(&mut self) -> Vec<JobOutcome> {
-        let now = self.machine.now();
+    pub fn overdue(&mut self, now: Time) -> Vec<JobOutcome> {
         let due = |(at, outcome): &(Time, JobOutcome)| (*at <= now).then_some(*outcome);
         let told = self.late.iter().filter_map(due).collect();
         self.late.retain(|(at, _)| *at > now);
@@ -180,9 +197,9 @@ impl<'t> Faulty<'t> {
     }
 
     /// Result of setting the clock now, if a fault affects it.
-    fn clock_fault(&self) -> Option<Result<Value, Refusal>> {
+    fn clock_fault(&self, machine: &Simulation<'_>) -> Option<Result<Value, Refusal>> {
         let becomes = |fault: Fault| match fault.failing {
-            Failing::StuckClock => Some(Ok(Value::Clock(self.machine.clock.step.clock))),
+            Failing::StuckClock => Some(Ok(Value::Clock(machine.clock()))),
             Failing::RefusedClock => Some(Err(Refusal {
                 what: "setting the clock".into(),
                 why: "the knob does not answer (simulated fault)".into(),
@@ -190,7 +207,7 @@ impl<'t> Faulty<'t> {
             })),
             Failing::Late(..) | Failing::Frozen(_) | Failing::Wrong(..) | Failing::Lost(..) => None,
         };
-        self.faults.active(self.machine.now()).find_map(becomes)
+        self.faults.active(machine.now()).find_map(becomes)
     }
 
     /// Changes `readings` by `fault`.
@@ -243,40 +260,5 @@ fn replace(outcome: JobOutcome, split: Split) -> JobOutcome {
         finished: outcome.released + split.response(),
         split,
         ..outcome
-    }
-}
-
-impl Clock for Faulty<'_> {
-    fn now(&self) -> Time {
-        self.machine.now()
-    }
-}
-
-impl Machine for Faulty<'_> {
-    fn offers(&self) -> &Offers {
-        self.machine.offers()
-    }
-
-    fn apply(&mut self, plan: &Plan) -> Applied {
-        let clock = plan.get(KnobId::CLOCK).and_then(|_| self.clock_fault());
-        let Some(clock) = clock else {
-            return self.machine.apply(plan);
-        };
-        let mut applied = self.machine.apply(&plan.without(KnobId::CLOCK));
-        applied.note(KnobId::CLOCK, clock);
-        applied
-    }
-
-    fn read(&mut self) -> Readings {
-        let mut readings = self.machine.read();
-        self.remember(&readings);
-        for fault in self.faults.active(readings.at) {
-            self.distort(&mut readings, fault);
-        }
-        readings
-    }
-
-    fn restore(&mut self) -> Vec<Refusal> {
-        self.machine.restore()
     }
 }

@@ -9,7 +9,9 @@ use punctual_loop::ModelDocument;
 use punctual_runtime::FinishedRun;
 use punctual_runtime::report::RunReport;
 use punctual_scenario::stages::AddedKinds;
-use punctual_scenario::{AllocationRequest, ControllerSource, Faults, PlatformChoice, RunError, RunRequest};
+use punctual_scenario::{
+    AllocationRequest, ControllerSource, Faults, PlatformChoice, RunError, RunRequest, Surroundings,
+};
 use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices, replay, stages};
@@ -102,15 +104,15 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
         Platform::Linux => (PlatformChoice::Linux, None),
         Platform::Sim => (PlatformChoice::Sim, allocation(loaded)?),
     };
+    let faults = Faults {
+        seed: loaded.scenario.seed,
+        list: simulated.fault.clone(),
+    };
     Ok(RunRequest {
         store_path: loaded.store_path.clone(),
         neighbours: loaded.neighbours.clone(),
         machine: simulated.machine.as_deref().map(machine::load).transpose()?,
-        governor: simulated.governor,
-        faults: Faults {
-            seed: loaded.scenario.seed,
-            list: simulated.fault.clone(),
-        },
+        environment: Box::new(Surroundings::new(simulated.governor, faults)),
         allocation,
         ..RunRequest::new(loaded.scenario.clone(), trace, platform)
     })

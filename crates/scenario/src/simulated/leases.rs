@@ -6,7 +6,7 @@
 use punctual_cores::{LendingDecision, LendingLog, TenantEvent, Tenants, Usage};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::report::LendingReport;
-use punctual_sim::{Faulty, LENDING_COSTS, Simulation};
+use punctual_sim::{LENDING_COSTS, Simulation};
 use punctual_units::{Clock, CoreId, Nanos, Share, Time};
 
 /// How long a window of [`Usage`] is; as on Linux.
@@ -79,13 +79,13 @@ impl Leases {
     }
 
     /// Reports changes to the policy, and its decisions to the machine.
-    pub fn step(&mut self, machine: &mut Faulty) {
+    pub fn step(&mut self, machine: &mut Simulation) {
         let now = machine.now();
         let look = now >= self.look;
         for home in &mut self.homes {
             home.step(machine);
             if look {
-                home.look(&machine.machine);
+                home.look(machine);
             }
         }
         if look {
@@ -133,11 +133,11 @@ impl Home {
         }
     }
 
-    fn step(&mut self, machine: &mut Faulty) {
+    fn step(&mut self, machine: &mut Simulation) {
         let now = machine.now();
         for tenant in 0..self.occupants.len() {
             let Occupant { runner, reported } = self.occupants[tenant];
-            let event = match (reported, machine.machine.rests_until(runner)) {
+            let event = match (reported, machine.rests_until(runner)) {
                 (OccupantState::Working, Some(Time::MAX)) => (OccupantState::Ended, TenantEvent::Ended),
                 (OccupantState::Working, Some(release)) if release > now => {
                     let costs = LENDING_COSTS;
@@ -154,13 +154,12 @@ impl Home {
         }
     }
 
-    fn tell(&mut self, tenant: usize, (reported, event): (OccupantState, TenantEvent), machine: &mut Faulty) {
+    fn tell(&mut self, tenant: usize, (reported, event): (OccupantState, TenantEvent), machine: &mut Simulation) {
         self.occupants[tenant].reported = reported;
         if self.decide(tenant, event, machine.now()) {
             let lend = event != TenantEvent::Called;
             machine.apply(&Plan::of(KnobId::Lease(self.core), Value::Lent(lend)));
-            self.account
-                .turned(lend, worked(self.core, &machine.machine), machine.now());
+            self.account.turned(lend, worked(self.core, machine), machine.now());
         }
     }
 

@@ -7,7 +7,7 @@ use crate::learnt;
 use common::{request, unwatched};
 use punctual_loop::{GOOD_WINDOWS, ModeName};
 use punctual_runtime::report::{RunReport, Sample};
-use punctual_scenario::{ControllerSource, Failing, Fault, Faults, MeterId, PlatformChoice, RunRequest};
+use punctual_scenario::{ControllerSource, Failing, Fault, Faults, MeterId, PlatformChoice, RunRequest, Surroundings};
 use punctual_units::Nanos;
 use punctual_workload::{Active, ControllerKind, Surge};
 
@@ -38,10 +38,11 @@ fn request_with(failing: &[Failing]) -> RunRequest {
         from,
         until,
     });
-    request.faults = Faults {
+    let faults = Faults {
         seed: 1,
         list: list.collect(),
     };
+    request.environment = Box::new(Surroundings::new(None, faults));
     request
 }
 

@@ -7,10 +7,7 @@ use proptest::prelude::*;
 use punctual_allocation::{CoreJobs, Grid, Objective, Phase, Profile, Programs, RateTable, Share as SplitShare};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::split::{RunnableProfile, SplitModel};
-use punctual_sim::{
-    Failing, Fault, Faults, Faulty, MachineModel, MeterId, Parts, Simulation, SimulationEvent, SimulationLoad,
-    SplitLoad, costs,
-};
+use punctual_sim::{MachineModel, Parts, Simulation, SimulationEvent, SimulationLoad, SplitLoad, costs};
 use punctual_testing::conformance::machine as conformance;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{
@@ -43,10 +40,6 @@ fn the_machine_conforms() {
             while machine.run_until(end) != SimulationEvent::Reached {}
         };
         assert_eq!(conformance::check(&mut machine, pass_time), Vec::<String>::new());
-        // Seen through sound knobs and meters it is the same machine.
-        let mut seen = Faulty::new(machine, Faults::default());
-        let pass_time = |seen: &mut Faulty| pass_time(&mut seen.machine);
-        assert_eq!(conformance::check(&mut seen, pass_time), Vec::<String>::new());
     }
 }
 
@@ -167,31 +160,6 @@ proptest! {
         let takes = job.split.computation.as_secs_f64();
         // Cycles are whole, and so are nanoseconds.
         prop_assert!((takes - thinks).abs() < 1e-6 * thinks, "{takes} {thinks}");
-    }
-}
-
-/// The planted faults: the contract is broken where a knob or a meter fails.
-#[test]
-fn the_conformance_suite_sees_faults() {
-    let trace = silence();
-    let tasks = vec![real_time(&[compute(1_000_000)])];
-    let lie = Failing::Wrong(MeterId::Clock, 0.5);
-    for failing in [Failing::StuckClock, Failing::RefusedClock, lie] {
-        let fault = Fault {
-            failing,
-            from: Nanos::ZERO,
-            until: Nanos::from_secs(1),
-        };
-        let faults = Faults {
-            seed: 1,
-            list: vec![fault],
-        };
-        let mut seen = Faulty::new(machine(MachineModel::duo(), load(&trace, tasks.clone())), faults);
-        let pass_time = |seen: &mut Faulty| {
-            let end = seen.now() + Nanos::from_millis(10);
-            while seen.machine.run_until(end) != SimulationEvent::Reached {}
-        };
-        assert!(!conformance::check(&mut seen, pass_time).is_empty(), "{failing:?}");
     }
 }
 

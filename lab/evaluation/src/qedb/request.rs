@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_scenario::{KernelGovernor, PlatformChoice, RunRequest};
+use punctual_scenario::{Faults, KernelGovernor, PlatformChoice, RunRequest, Surroundings};
 use punctual_sim::governor::Ondemand;
 use punctual_units::Hertz;
 
@@ -45,7 +45,7 @@ impl Clocking {
 pub fn request(place: &SeededSubject, ask: &Ask, clocking: Clocking) -> RunRequest {
     RunRequest {
         machine: Some(place.subject.machine.clone()),
-        governor: clocking.governor(),
+        environment: Box::new(Surroundings::new(clocking.governor(), Faults::default())),
         ..RunRequest::new(scenario(ask), Arc::clone(&place.trace), PlatformChoice::Sim)
     }
 }
