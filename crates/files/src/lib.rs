@@ -8,7 +8,6 @@ pub mod document;
 pub mod failure;
 pub mod fault;
 pub mod local;
-pub mod machine;
 pub mod node;
 pub mod profiles;
 pub mod scenario;

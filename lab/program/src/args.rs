@@ -6,18 +6,20 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_cli::args::{
-    Change, Controller, Dialling, Pipeline, Platform, Process, Profile, Replay, Run, Serve, ServerAddress,
-    SimulationOptions, between, json_file, mapping_policy, mechanism, span,
+    Change, Controller, Dialling, Pipeline, Platform, Process, Profile, Replay, Run, Serve, ServerAddress, between,
+    json_file, mapping_policy, mechanism, span,
 };
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
 use punctual_evaluation::{dna, dps};
+use punctual_files::failure::Failure;
 use punctual_files::toml::{Override, parse_time};
 use punctual_pipelines::WhenFull;
 use punctual_pipelines::linux::Mechanism;
 use punctual_units::{CoreId, Nanos};
 
 use crate::radio;
+use crate::simulated::SimulationOptions;
 
 /// Measures `punctual`, and repeats the evaluations of papers.
 #[derive(Debug, Parser)]
@@ -68,17 +70,20 @@ pub enum LabCommand {
 impl LabCommand {
     /// Adds what only this program has to the arguments of the product: the options of the simulated machine, and the
     /// shipped scenario of the radio.
-    pub fn joined(mut self) -> LabCommand {
+    ///
+    /// # Errors
+    /// As of [`SimulationOptions::add_to`].
+    pub fn joined(mut self) -> Result<LabCommand, Failure> {
         match &mut self {
             LabCommand::Run(LabRun { run, simulated }) => {
-                run.change.simulated = simulated.clone();
+                simulated.add_to(&mut run.change)?;
                 run.scenario = run.scenario.take().map(radio::scenario::file);
             }
-            LabCommand::Bench(Bench::Controllers(bench)) => bench.change.simulated = bench.simulated.clone(),
-            LabCommand::Bench(Bench::Rates(bench)) => bench.change.simulated = bench.simulated.clone(),
+            LabCommand::Bench(Bench::Controllers(bench)) => bench.simulated.add_to(&mut bench.change)?,
+            LabCommand::Bench(Bench::Rates(bench)) => bench.simulated.add_to(&mut bench.change)?,
             _ => {}
         }
-        self
+        Ok(self)
     }
 }
 

@@ -10,12 +10,12 @@ use punctual_evaluation::{
     ExperimentError, Outcome, Settings, Subject, chronos, controllers, dna, dps, experiments, find, mig, qedb,
 };
 
-use super::{claims, dual, mpsoc, page};
+use super::{claims, dual, mpsoc, page, simulated};
 use crate::args::Experiment;
 use punctual_cli::args::{Change, Platform};
 use punctual_cli::commands::{failures, print, run};
 use punctual_files::failure::Failure;
-use punctual_files::{document, machine, scenario};
+use punctual_files::{document, scenario};
 use punctual_report::output::OutputFile;
 
 /// Time between two lines of progress.
@@ -214,7 +214,7 @@ fn machines(arguments: &Experiment, experiment: &punctual_evaluation::Experiment
 /// Reads a machine file. A machine of the ensemble keeps the job that it was calibrated with; any other runs the
 /// paper's.
 fn machine(path: &Path) -> Result<Subject, Failure> {
-    let machine = machine::load(path)?;
+    let machine = simulated::load(path)?;
     let known = qedb::ensemble().into_iter().find(|subject| subject.machine == machine);
     Ok(known.unwrap_or(Subject {
         machine,

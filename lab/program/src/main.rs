@@ -12,16 +12,19 @@ mod page;
 mod profiles;
 mod radio;
 mod referees;
+mod simulated;
 
 use std::process::ExitCode;
 
-use args::{Arguments, LabCommand};
+use args::{Arguments, LabCommand, LabRun};
 use punctual_files::failure::Failure;
+use punctual_files::scenario::Loaded;
+use punctual_scenario::RunRequest;
 use radio::scenario::RadioKinds;
 
 fn main() -> ExitCode {
     let arguments = punctual_cli::arguments::<Arguments>();
-    punctual_cli::exit_code(arguments.and_then(|arguments| perform(&arguments.command.joined())))
+    punctual_cli::exit_code(arguments.and_then(|arguments| perform(&arguments.command.joined()?)))
 }
 
 fn perform(command: &LabCommand) -> Result<(), Failure> {
@@ -32,7 +35,10 @@ fn perform(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Radio(radio) => radio::radio(radio, &typed),
         LabCommand::Cluster(what) => cluster::cluster(what, &typed),
         LabCommand::Process(what) => cluster::process(what),
-        LabCommand::Run(arguments) => punctual_cli::commands::run::run(&arguments.run, Some(&RadioKinds), &typed),
+        LabCommand::Run(LabRun { run, simulated }) => {
+            let complete = |loaded: &Loaded, request: &mut RunRequest| simulated.complete(loaded, request);
+            punctual_cli::commands::run::run(run, Some(&RadioKinds), &complete, &typed)
+        }
         LabCommand::Serve(arguments) => punctual_cli::serve::serve(arguments),
         LabCommand::Pipeline(what) => punctual_cli::commands::pipeline::pipeline(what),
         LabCommand::Replay(replay) => punctual_cli::commands::replay::replay(replay),

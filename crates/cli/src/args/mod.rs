@@ -9,16 +9,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use punctual_allocation::Policy;
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::linux::Mechanism;
-use punctual_scenario::{Fault, KernelGovernor};
 use punctual_store::engine::Durability;
 use punctual_units::Nanos;
 use punctual_workload::ControllerKind;
 
 use punctual_files::toml::{Override, parse_time};
-use punctual_files::{fault, scenario};
 
 pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, Process, ServerAddress};
 pub use profile::{Profile, Show, Smooth, Trace};
@@ -379,67 +376,6 @@ pub struct Change {
     /// Change a key of the scenario for this run, such as task.analysis.period=80ms; repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = Override::parse, allow_hyphen_values = true)]
     pub set: Vec<Override>,
-    /// Options of the simulated machine, which only `punctual-lab` has.
-    #[arg(skip)]
-    pub simulated: SimulationOptions,
-}
-
-/// Options of the simulated machine.
-#[derive(Clone, Debug, Default, Args)]
-pub struct SimulationOptions {
-    /// Machine to simulate [default: the built-in machines/exynos5422-a15.toml]
-    #[arg(long, value_name = "FILE")]
-    pub machine: Option<PathBuf>,
-    /// Kernel governor of the simulated clock while no controller sets it: performance, userspace:1000MHz,
-    /// ondemand-old, ondemand-old:20..90 (thresholds in percent), ondemand or schedutil
-    #[arg(long, value_name = "NAME")]
-    pub governor: Option<KernelGovernor>,
-    /// Make a knob or a meter fail, repeatable: stuck:clock@10s..20s, refuse:clock@10s..20s, late:METER@10s..20s=500ms,
-    /// freeze:METER@10s..20s, wrong:METER@10s..20s=0.5 (a factor), lose:METER@10s..20s=0.3 (a probability); METER is
-    /// clock, busy, energy or response
-    #[arg(long, value_name = "SPEC", value_parser = fault::parse)]
-    pub fault: Vec<Fault>,
-    /// Execution profile of a task, in place of the scenario's: its instructions, and their rate for each number of
-    /// cache ways and each share of memory bandwidth
-    #[arg(long, value_name = "TASK=FILE", value_parser = profile_of)]
-    pub profile: Vec<(String, String)>,
-    /// Policy that splits cache ways and bandwidth among tasks with profiles, in place of the scenario's
-    /// allocation.policy
-    #[arg(long, value_name = "POLICY", value_parser = scenario::parse_policy)]
-    pub allocate: Option<Policy>,
-    /// Size of a cache way in KiB, 0 to 1048576, in place of the scenario's allocation.way_kib: a core that gains a way
-    /// fills it first, at 72 MB/s per bandwidth partition; 0: gained ways are full at once
-    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(0..=i64::from(scenario::WAY_KIB_MAX)))]
-    pub way_kib: Option<u32>,
-}
-
-/// Task name and file from `TASK=FILE`.
-fn profile_of(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((task, file)) if !task.is_empty() && !file.is_empty() => Ok((task.into(), file.into())),
-        _ => Err("expected the name of a task and a file, such as analysis=data/profiles/fft.scaled.csv".into()),
-    }
-}
-
-impl SimulationOptions {
-    /// Whether any option of the simulated machine was given.
-    pub fn is_some(&self) -> bool {
-        self.machine.is_some() || self.governor.is_some() || !self.fault.is_empty() || !self.overrides().is_empty()
-    }
-
-    /// Overrides of the scenario's keys by these options.
-    fn overrides(&self) -> Vec<Override> {
-        let profile = |(task, file): &(String, String)| {
-            Override::of_text(format!("--profile {task}={file}"), format!("task.{task}.profile"), file)
-        };
-        let policy = |policy: Policy| Override::of_option("--allocate", "allocation.policy", policy.name());
-        let way = |kib: u32| Override::of_option("--way-kib", "allocation.way_kib", &kib.to_string());
-        let profiles = self.profile.iter().map(profile);
-        profiles
-            .chain(self.allocate.map(policy))
-            .chain(self.way_kib.map(way))
-            .collect()
-    }
 }
 
 /// Machine to run on.
@@ -490,12 +426,7 @@ impl Change {
         let options = options
             .into_iter()
             .filter_map(|(option, key, value)| Some(Override::of_option(option, key, &value?)));
-        // On Linux these options are refused elsewhere, not ignored.
-        let simulated = match self.platform {
-            Platform::Linux => Vec::new(),
-            Platform::Sim => self.simulated.overrides(),
-        };
-        self.set.iter().cloned().chain(options).chain(simulated).collect()
+        self.set.iter().cloned().chain(options).collect()
     }
 }
 

@@ -9,9 +9,7 @@ use punctual_loop::ModelDocument;
 use punctual_runtime::FinishedRun;
 use punctual_runtime::report::RunReport;
 use punctual_scenario::stages::AddedKinds;
-use punctual_scenario::{
-    AllocationRequest, ControllerSource, Faults, PlatformChoice, RunError, RunRequest, Surroundings,
-};
+use punctual_scenario::{AllocationRequest, ControllerSource, PlatformChoice, RunError, RunRequest};
 use punctual_workload::ControllerKind;
 
 use super::{document, failures, matrices, replay, stages};
@@ -19,14 +17,17 @@ use crate::args::{Change, Platform, Run};
 use punctual_files::builtin;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Allocation, Loaded};
-use punctual_files::{machine, profiles, trace};
+use punctual_files::{profiles, trace};
 use punctual_report::output::{self, OutputFile};
 use punctual_report::verdict::Verdict;
 use punctual_report::watch::Watcher;
 use punctual_report::{page, summary};
 
+/// Completes the request of a run, for a program that has more options than this one.
+pub type Complete<'a> = &'a dyn Fn(&Loaded, &mut RunRequest) -> Result<(), Failure>;
+
 /// Carries out `punctual run`; `kinds` are those of the program's own stages.
-pub fn run(arguments: &Run, kinds: AddedKinds<'_>, command: &str) -> Result<(), Failure> {
+pub fn run(arguments: &Run, kinds: AddedKinds<'_>, complete: Complete<'_>, command: &str) -> Result<(), Failure> {
     let change = &arguments.change;
     let overrides = change.overrides(arguments.controller);
     let loaded = scenario::load_with(arguments.scenario.as_deref(), &overrides, kinds)?;
@@ -46,6 +47,7 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, command: &str) -> Result<(), 
     let html = OutputFile::prepare_some(arguments.html.as_ref())?;
     let record = OutputFile::prepare_some(arguments.record.as_ref())?;
     let mut request = request(&loaded, change)?;
+    complete(&loaded, &mut request)?;
     request.record = record.is_some();
     request.force = arguments.force;
     let controlled = loaded.scenario.control.kind != ControllerKind::Open;
@@ -93,26 +95,14 @@ fn checked(report: &RunReport, check: bool) -> Result<(), Failure> {
 
 /// Request to the runtime, without a controller.
 pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
-    let simulated = &change.simulated;
-    if change.platform == Platform::Linux && simulated.is_some() {
-        let what = "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim";
-        return Err(Failure::input([what]));
-    }
-    one_profile_each(&simulated.profile)?;
     let trace = Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?);
     let (platform, allocation) = match change.platform {
         Platform::Linux => (PlatformChoice::Linux, None),
         Platform::Sim => (PlatformChoice::Sim, allocation(loaded)?),
     };
-    let faults = Faults {
-        seed: loaded.scenario.seed,
-        list: simulated.fault.clone(),
-    };
     Ok(RunRequest {
         store_path: loaded.store_path.clone(),
         neighbours: loaded.neighbours.clone(),
-        machine: simulated.machine.as_deref().map(machine::load).transpose()?,
-        environment: Box::new(Surroundings::new(simulated.governor, faults)),
         allocation,
         ..RunRequest::new(loaded.scenario.clone(), trace, platform)
     })
@@ -197,18 +187,6 @@ fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Re
 /// Checks that the request's controller can run as it is; the error is the reason.
 fn usable(request: &RunRequest) -> Result<(), String> {
     punctual_scenario::check_controller(request).map_err(|error| error.to_string())
-}
-
-/// Refuses a task named twice by `--profile`, because one of the files would be ignored.
-fn one_profile_each(given: &[(String, String)]) -> Result<(), Failure> {
-    for (number, (task, file)) in given.iter().enumerate() {
-        if let Some((_, first)) = given[..number].iter().find(|(other, _)| other == task) {
-            return Err(Failure::input([format!(
-                "--profile {task}={file}: the task has the profile {first} already; give it one"
-            )]));
-        }
-    }
-    Ok(())
 }
 
 /// Policy that splits ways and bandwidth; `None` if no task has a profile.

@@ -14,9 +14,9 @@ use punctual_units::Nanos;
 use punctual_workload::{ControllerKind, UpdateMode, Volume};
 use serde::Serialize;
 
-use super::series::{Interrupt, check_length, overrides, perform, tell};
+use super::series::{Interrupt, check_length, overrides, perform, request, tell};
 use crate::args::Rates;
-use punctual_cli::commands::{print, run};
+use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_report::columns::columns;
@@ -79,7 +79,7 @@ pub fn rates(arguments: &Rates) -> Result<(), Failure> {
     let loaded = scenario::load(arguments.scenario.as_deref(), &overrides(&DEFAULTS, &arguments.change))?;
     check_length(&loaded)?;
     let output = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let mut request = run::request(&loaded, &arguments.change)?;
+    let mut request = request(&loaded, &arguments.change, &arguments.simulated)?;
     request.scenario.control.kind = ControllerKind::Open;
     request.store_path = None;
     check_sensors_speak(&request, &loaded)?;
