@@ -6,7 +6,6 @@ pub mod bounded;
 pub mod builtin;
 pub mod document;
 pub mod failure;
-pub mod fault;
 pub mod local;
 pub mod node;
 pub mod profiles;

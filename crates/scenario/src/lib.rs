@@ -15,7 +15,6 @@ mod run;
 mod simulated;
 #[cfg(target_os = "linux")]
 pub mod stages;
-mod surroundings;
 mod without_effect;
 
 pub use allocation::{AllocationError, AllocationRequest, Changes};
@@ -25,7 +24,6 @@ pub use linux::Emulated;
 #[cfg(target_os = "linux")]
 pub use linux::beside;
 pub use punctual_runtime::report::PlatformChoice;
-pub use punctual_sim::{Failing, Fault, Faults, KernelGovernor, MachineModel, MeterId, UnknownGovernor};
+pub use punctual_sim::MachineModel;
 pub use run::{ControllerSource, RunError, RunRequest, check_controller, identify, run};
-pub use surroundings::Surroundings;
 pub use without_effect::{WithoutEffect, without_effect};

@@ -15,9 +15,8 @@
 //! and memory (`split`), requests for their device (`device`), and jobs for a core (`scheduler`, `queue`). The same load
 //! and seed give the same bytes.
 //!
-//! Machines are data (`model`, `file`, the folder `machines/`). Around a running machine are the kernel's governors,
-//! which set the clock while no controller does (`governor`), and faults of knobs and meters (`faults`). [`split::run`]
-//! runs tasks from the first release to the end of the last job under an allocator.
+//! Machines are data (`model`, `file`, the folder `machines/`). A [`Governor`] sets the clock while no controller does.
+//! [`split::run`] runs tasks from the first release to the end of the last job under an allocator.
 //!
 //! **Left out.** Write-backs, the size of values, interrupts, and the cost of turning a knob or, except in queues, of
 //! scheduling. Commits are volatile.
@@ -29,11 +28,9 @@ mod cores;
 mod costs;
 mod device;
 mod engine;
-mod faults;
 mod feed;
 mod file;
 mod governed;
-pub mod governor;
 mod job;
 mod leases;
 mod load;
@@ -56,10 +53,8 @@ pub use cores::CoreTimes;
 pub use costs::costs;
 pub use device::{Access, Device, PageRequest};
 pub use engine::Simulation;
-pub use faults::{Failing, Fault, Faults, Faulty};
 pub use file::{read as read_file, shipped};
 pub use governed::{CoreLoad, Governor, Sample};
-pub use governor::{KernelGovernor, UnknownGovernor};
 pub use leases::LENDING_COSTS;
 pub use load::{SimulationError, SimulationEvent, SimulationLoad, SplitLoad, placed};
 pub use model::{

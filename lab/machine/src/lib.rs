@@ -1,5 +1,14 @@
-//! Parts of a simulated machine that only experiments have: storage media (`media`).
+//! Parts of a simulated machine that only experiments have.
 //!
-//! [`punctual_sim::Simulation`] knows them by their traits.
+//! Storage media ([`media`]), the kernel's governors ([`governor`]) and faults of knobs and meters ([`Faults`]).
+//! [`punctual_sim::Simulation`] knows them by its traits. [`Surroundings`] puts a governor and faults around the machine
+//! of a run.
 
+mod faults;
+pub mod governor;
 pub mod media;
+mod surroundings;
+
+pub use faults::{Failing, Fault, Faults, Faulty};
+pub use governor::{KernelGovernor, UnknownGovernor};
+pub use surroundings::Surroundings;

@@ -6,6 +6,7 @@ mod claims;
 mod cluster;
 mod dual;
 mod experiment;
+mod fault;
 mod movie;
 mod mpsoc;
 mod page;

@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use punctual_allocation::Policy;
 use punctual_cli::args::{Change, Platform};
+use punctual_files::document;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_files::toml::Override;
-use punctual_files::{document, fault};
-use punctual_scenario::{Fault, Faults, KernelGovernor, MachineModel, RunRequest, Surroundings};
+use punctual_machine::{Fault, Faults, KernelGovernor, Surroundings};
+use punctual_scenario::{MachineModel, RunRequest};
+
+use crate::fault;
 
 /// Options of the simulated machine.
 #[derive(Clone, Debug, Default, Args)]

@@ -4,7 +4,6 @@ mod allocation;
 mod closed_loop;
 mod common;
 mod exclusive_run;
-mod faults;
 mod goals;
 mod learnt;
 mod lending;

@@ -1,23 +1,66 @@
-//! Governors inside the machine: when they sample, what follows, and which callers outrank them.
+//! A governor in the machine: when it samples, what it is given, and which callers outrank it.
 
 use crate::common;
 
 use common::*;
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_sim::{Governor, KernelGovernor, MachineModel, Simulation};
-use punctual_units::{Hertz, Nanos};
+use punctual_sim::{Governor, MachineModel, Sample, Simulation};
+use punctual_units::{Hertz, Nanos, Time};
 use punctual_workload::Trace;
+
+/// The clock follows the busiest core: nearest to its share of the time since the last sample.
+#[derive(Clone, Debug, Default)]
+pub struct Following {
+    /// Cores that work at present.
+    working: Vec<bool>,
+}
+
+impl Governor for Following {
+    fn sampling(&self, _: Nanos) -> Option<Nanos> {
+        Some(Nanos::from_millis(7))
+    }
+
+    fn decide(&mut self, sample: &Sample<'_>) -> Hertz {
+        assert!(self.working.contains(&true), "a sample waits until a core works");
+        let busiest = sample.loads.iter().map(|load| load.busy).max().unwrap_or_default();
+        let top = sample.steps[sample.steps.len() - 1];
+        Hertz((top.0 as f64 * busiest.ratio(sample.elapsed)) as u64)
+    }
+
+    fn track(&mut self, core: usize, share: f64, _: Time) {
+        self.working.resize(self.working.len().max(core + 1), false);
+        self.working[core] = share > 0.0;
+    }
+
+    fn boxed(&self) -> Box<dyn Governor> {
+        Box::new(self.clone())
+    }
+}
+
+/// One clock, always.
+#[derive(Clone, Debug)]
+struct Fixed(Hertz);
+
+impl Governor for Fixed {
+    fn sampling(&self, _: Nanos) -> Option<Nanos> {
+        None
+    }
+
+    fn decide(&mut self, _: &Sample<'_>) -> Hertz {
+        self.0
+    }
+
+    fn boxed(&self) -> Box<dyn Governor> {
+        Box::new(self.clone())
+    }
+}
 
 fn mhz(machine: &Simulation) -> u64 {
     machine.clone().read().clock().unwrap().0 / 1_000_000
 }
 
-fn started(governor: &str) -> Box<dyn Governor> {
-    governor.parse::<KernelGovernor>().unwrap().start()
-}
-
-/// A machine under this governor, with a job of so many cycles every 100 ms and perhaps an interferer that never rests.
-fn under<'t>(trace: &'t Trace, governor: &str, cycles: u64, crowd: bool) -> Simulation<'t> {
+/// A machine whose clock follows the load of a job of so many cycles every 100 ms, and perhaps of one without an end.
+fn following(trace: &Trace, cycles: u64, crowd: bool) -> Simulation<'_> {
     let tasks = [
         Some(real_time(&[compute(cycles)])),
         crowd.then(|| interferer(&[compute(1_000_000)])),
@@ -26,76 +69,37 @@ fn under<'t>(trace: &'t Trace, governor: &str, cycles: u64, crowd: bool) -> Simu
         MachineModel::exynos5422_a15(),
         load(trace, tasks.into_iter().flatten().collect()),
     );
-    machine.govern_with(started(governor));
+    machine.govern_with(Box::new(Following::default()));
     machine
 }
 
 #[test]
-fn fixed_governors_set_their_clock_at_once() {
+fn a_decision_without_samples_is_in_force_at_once() {
     let trace = silence();
-    assert_eq!(mhz(&under(&trace, "performance", 1, false)), 2000);
-    assert_eq!(mhz(&under(&trace, "userspace:1000MHz", 1, false)), 1000);
-    assert_eq!(
-        mhz(&under(&trace, "userspace:1040MHz", 1, false)),
-        1000,
-        "the nearest step"
-    );
-}
-
-#[test]
-fn a_machine_that_never_rests_is_driven_to_the_top() {
-    let trace = silence();
-    for governor in ["ondemand-old", "ondemand-old:20..90", "ondemand", "schedutil"] {
-        let mut machine = under(&trace, governor, 1_000_000, true);
-        // From the bottom, as if it had been idle for long.
-        machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(200))));
-        machine.govern_with(started(governor));
-        run(&mut machine, Nanos::from_secs(1));
-        assert_eq!(mhz(&machine), 2000, "{governor}");
+    for (wanted, nearest) in [(1000, 1000), (1040, 1000), (1, 200), (9000, 2000)] {
+        let mut machine = machine(MachineModel::exynos5422_a15(), load(&trace, vec![]));
+        machine.govern_with(Box::new(Fixed(Hertz::from_mhz(wanted))));
+        assert_eq!(mhz(&machine), nearest, "{wanted}");
     }
 }
 
 #[test]
-fn a_machine_that_mostly_rests_comes_down() {
+fn samples_show_how_busy_the_cores_were() {
     let trace = silence();
-    // 2 million cycles in 100 ms: 1 ms at the top, 10 ms at the bottom.
-    for (governor, expected) in [("ondemand-old", 200), ("ondemand-old:20..90", 200)] {
-        let mut machine = under(&trace, governor, 2_000_000, false);
-        run(&mut machine, Nanos::from_secs(5));
-        assert_eq!(mhz(&machine), expected, "{governor}");
-    }
-}
-
-#[test]
-fn the_old_rule_lands_where_its_load_is_between_the_thresholds() {
-    let trace = silence();
-    // Half a core at 1 GHz: load * clock = 500 MHz.
-    let mut machine = under(&trace, "ondemand-old", 50_000_000, false);
-    run(&mut machine, Nanos::from_secs(10));
-    let clock = mhz(&machine);
-    // Samples are 140 ms, jobs 100 ms apart: a sample holds one or two of them, so the load seen wavers.
-    assert!((500..=2000).contains(&clock), "{clock}");
-    let mut wide = under(&trace, "ondemand-old:20..90", 50_000_000, false);
-    run(&mut wide, Nanos::from_secs(10));
-    assert_eq!(mhz(&wide), 2000, "25 % and more at the top is within 20 and 90 %");
-}
-
-#[test]
-fn schedutil_runs_real_time_jobs_at_the_top() {
-    let trace = silence();
-    let mut machine = under(&trace, "schedutil", 10_000_000, false);
-    let responses: Vec<Nanos> = jobs(&mut machine, Nanos::from_secs(1))
-        .iter()
-        .map(|job| job.response())
-        .collect();
-    assert_eq!(responses[5], Nanos::from_millis(5), "10 million cycles at 2 GHz");
+    let mut machine = following(&trace, 1_000_000, true);
+    run(&mut machine, Nanos::from_millis(500));
+    assert_eq!(mhz(&machine), 2000, "a core that never rests");
+    // 40 million cycles in 100 ms: 20 ms at the top. Within the job, the core is busy all the time.
+    let mut machine = following(&trace, 40_000_000, false);
+    run(&mut machine, Nanos::from_millis(415));
+    assert_eq!(mhz(&machine), 2000, "in the middle of a job");
 }
 
 #[test]
 fn an_idle_machine_is_not_sampled() {
     let trace = silence();
     let mut machine = machine(MachineModel::duo(), load(&trace, vec![]));
-    machine.govern_with(started("ondemand"));
+    machine.govern_with(Box::new(Following::default()));
     run(&mut machine, Nanos::from_secs(5));
     assert_eq!(mhz(&machine), 2000, "nothing ran that could have lowered the clock");
 }
@@ -103,7 +107,7 @@ fn an_idle_machine_is_not_sampled() {
 #[test]
 fn a_caller_that_sets_the_clock_outranks_the_governor_until_the_machine_is_restored() {
     let trace = silence();
-    let mut machine = under(&trace, "ondemand", 1_000_000, true);
+    let mut machine = following(&trace, 1_000_000, true);
     machine.apply(&Plan::of(KnobId::CLOCK, Value::Clock(Hertz::from_mhz(700))));
     run(&mut machine, Nanos::from_secs(1));
     assert_eq!(mhz(&machine), 700);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use punctual_scenario::{Faults, KernelGovernor, PlatformChoice, RunRequest, Surroundings};
-use punctual_sim::governor::Ondemand;
+use punctual_machine::governor::Ondemand;
+use punctual_machine::{Faults, KernelGovernor, Surroundings};
+use punctual_scenario::{PlatformChoice, RunRequest};
 use punctual_units::Hertz;
 
 use super::approach::Approach;

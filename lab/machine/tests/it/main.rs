@@ -1,3 +1,12 @@
 //! The integration tests of this crate, in one program: a module for each question.
 
+#[path = "../../../../crates/scenario/tests/it/common/mod.rs"]
+mod common;
+mod conformance;
+mod faults;
+mod governors;
+#[path = "../../../../crates/scenario/tests/it/learnt/mod.rs"]
+mod learnt;
+#[path = "../../../../crates/sim/tests/it/common/mod.rs"]
+mod loads;
 mod media;

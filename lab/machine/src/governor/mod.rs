@@ -20,9 +20,8 @@ mod schedutil;
 use std::fmt;
 use std::str::FromStr;
 
+use punctual_sim::{Governor, Sample};
 use punctual_units::{Hertz, Nanos, Time};
-
-use crate::governed::{Governor, Sample};
 
 pub use ondemand::{Ondemand, OndemandState, Rule};
 use schedutil::Pelt;

@@ -1,8 +1,8 @@
 //! Faults on the command line: `KIND:METER@FROM..UNTIL`, with `=VALUE` where the kind takes one.
 
+use punctual_files::toml::parse_time;
+use punctual_machine::{Failing, Fault};
 use punctual_platform::MeterId;
-use punctual_scenario::{Failing, Fault};
-use punctual_toml::parse_time;
 
 const FORM: &str = "write KIND:METER@FROM..UNTIL[=VALUE], such as stuck:clock@10s..20s, late:response@10s..20s=500ms or \
                     lose:clock@10s..20s=0.3";

@@ -26,10 +26,10 @@
 
 use std::fmt;
 
+use punctual_sim::{CoreLoad, Sample};
 use punctual_units::{Hertz, Nanos};
 
 use super::at_least;
-use crate::governed::{CoreLoad, Sample};
 
 /// Load in percent above which the clock goes to the top, in kernels that count idle time exactly.
 const MICRO_UP_PERCENT: u32 = 95;

@@ -14,12 +14,11 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use punctual_platform::{Applied, KnobId, Machine, MeterId, Plan, Reading, Readings, Refusal, Value};
+use punctual_sim::Simulation;
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::{JobOutcome, Split};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-
-use crate::engine::Simulation;
 
 /// Bound on the readings stored for late and frozen meters; older ones are dropped.
 const HISTORY_MAX: usize = 4096;

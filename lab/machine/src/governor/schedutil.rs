@@ -12,10 +12,10 @@
 //! **Left out.** The bandwidth of SCHED_DEADLINE as a floor, and the boost for tasks that wait for I/O: no simulated
 //! task has either. The rule that a core which was never idle keeps its clock applies to policies of one core.
 
+use punctual_sim::Sample;
 use punctual_units::{Hertz, Nanos, Time};
 
 use super::at_least;
-use crate::governed::Sample;
 
 /// Factor that keeps utilisation at most 80 % of the clock: `map_util_freq` adds a quarter.
 const HEADROOM: f64 = 1.25;
@@ -92,8 +92,8 @@ impl Pelt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::governed::CoreLoad;
     use proptest::prelude::*;
+    use punctual_sim::CoreLoad;
 
     fn steps() -> Vec<Hertz> {
         (2..=20).map(|hundreds| Hertz::from_mhz(100 * hundreds)).collect()

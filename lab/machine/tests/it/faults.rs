@@ -6,8 +6,10 @@ use crate::learnt;
 
 use common::{request, unwatched};
 use punctual_loop::{GOOD_WINDOWS, ModeName};
+use punctual_machine::{Failing, Fault, Faults, Surroundings};
+use punctual_platform::MeterId;
 use punctual_runtime::report::{RunReport, Sample};
-use punctual_scenario::{ControllerSource, Failing, Fault, Faults, MeterId, PlatformChoice, RunRequest, Surroundings};
+use punctual_scenario::{ControllerSource, PlatformChoice, RunRequest};
 use punctual_units::Nanos;
 use punctual_workload::{Active, ControllerKind, Surge};
 

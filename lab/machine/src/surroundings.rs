@@ -1,13 +1,13 @@
 //! Surroundings of the simulated machine in experiments: a governor of the kernel, and faults of knobs and meters.
 
 use punctual_platform::{Applied, Plan, Readings};
-use punctual_sim::{Failing, Faults, Faulty, KernelGovernor, Simulation};
+use punctual_scenario::{Environment, RunRequest, WithoutEffect};
+use punctual_sim::Simulation;
 use punctual_units::Time;
 use punctual_workload::JobOutcome;
 
-use crate::environment::Environment;
-use crate::run::RunRequest;
-use crate::without_effect::WithoutEffect;
+use crate::faults::{Failing, Faults, Faulty};
+use crate::governor::KernelGovernor;
 
 /// A governor and faults, with their state in a run.
 #[derive(Clone, Debug, Default)]
