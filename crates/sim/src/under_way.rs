@@ -1,7 +1,7 @@
 //! The jobs that were released and are not complete.
 
 use punctual_allocation::WaitingJob;
-use punctual_units::{Hertz, TaskId, Time};
+use punctual_units::{Hertz, Time};
 
 use crate::Simulation;
 use crate::cores::{CoreActivity, Occupant};
@@ -12,7 +12,6 @@ use crate::task::Step;
 pub(crate) struct JobAt {
     /// Index of the copy of the task.
     pub runner: usize,
-    pub task: TaskId,
     /// Index of the job's core.
     pub core: usize,
     /// Index in the program of the present op, or of the next.
@@ -21,31 +20,11 @@ pub(crate) struct JobAt {
     pub done: f64,
     /// Absolute deadline; `None` for best-effort jobs.
     pub deadline: Option<Time>,
-    pub released: Time,
     /// Whether the job has the core now.
     pub runs: bool,
 }
 
 impl Simulation<'_> {
-    /// Every released job that is not complete: by runner, in the order of release.
-    pub(crate) fn jobs(&mut self) -> Vec<JobAt> {
-        self.settle();
-        let mut jobs = Vec::with_capacity(self.runners.len());
-        for (runner, copy) in self.runners.iter().enumerate() {
-            let Some(first) = self.first_job(runner) else { continue };
-            jobs.push(first);
-            jobs.extend(copy.backlog.iter().map(|(_, released)| JobAt {
-                op: 0,
-                done: 0.0,
-                deadline: copy.deadline.map(|deadline| *released + deadline),
-                released: *released,
-                runs: false,
-                ..first
-            }));
-        }
-        jobs
-    }
-
     /// The job of this runner that runs, or runs next.
     pub(crate) fn first_job(&self, runner: usize) -> Option<JobAt> {
         let copy = &self.runners[runner];
@@ -57,12 +36,10 @@ impl Simulation<'_> {
         let left = if works { core.left(self.now) } else { job.left() };
         Some(JobAt {
             runner,
-            task: copy.task,
             core: copy.core,
             op: job.op,
             done: 1.0 - left,
             deadline: copy.deadline.map(|deadline| job.released + deadline),
-            released: job.released,
             runs,
         })
     }

@@ -30,13 +30,9 @@ pub enum SplitError {
         /// Bound on the jobs of a run.
         most: u64,
     },
-    /// The slices exceed the resources, or give a way to two cores.
-    #[error("at {} s more was handed out than there is: {slices}", now.as_secs_f64())]
-    Overdrawn {
-        now: Time,
-        /// The slices as given.
-        slices: String,
-    },
+    /// The allocator handed out what there is not.
+    #[error(transparent)]
+    Overdrawn(#[from] Overdrawn),
     /// A job does not end: it gets no share, or its program is too slow.
     #[error(
         "task {task} does not end: its job released at {} s is not done at {} s; \
@@ -52,4 +48,13 @@ pub enum SplitError {
         /// When the run was stopped.
         now: Time,
     },
+}
+
+/// Slices that exceed the resources, or give a way to two cores.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("at {} s more was handed out than there is: {slices}", now.as_secs_f64())]
+pub struct Overdrawn {
+    pub now: Time,
+    /// The slices as given.
+    pub slices: String,
 }

@@ -5,11 +5,11 @@ use punctual_allocation::{CoreShares, Grid, Pool, PoolError, Share, WayMask};
 use punctual_platform::{KnobId, KnobOffer, Plan as Knobs, Provenance, Range, Refusal, Value};
 use punctual_units::{CoreId, Nanos, Time};
 
-use super::error::SplitError;
+use super::error::Overdrawn;
 use super::instant::slices;
 use super::model::{Refill, Slice, SplitModel};
 use super::program::RunnableProfile;
-use crate::cores::{Core, Segment};
+use crate::cores::Segment;
 use crate::engine::Simulation;
 use crate::model::Effort;
 
@@ -165,9 +165,9 @@ impl Simulation<'_> {
     /// slice changed. The first ways handed out need no filling and do not count.
     ///
     /// # Errors
-    /// [`SplitError::Overdrawn`] where the slices exceed the resources, or give a way to two cores, or no split exists.
-    pub fn hand_out(&mut self, slices: &[Option<Slice>]) -> Result<Option<u32>, SplitError> {
-        let overdrawn = || SplitError::Overdrawn {
+    /// [`Overdrawn`] where the slices exceed the resources, or give a way to two cores, or no split exists.
+    pub fn hand_out(&mut self, slices: &[Option<Slice>]) -> Result<Option<u32>, Overdrawn> {
+        let overdrawn = || Overdrawn {
             now: self.now,
             slices: format!("{slices:?}"),
         };
@@ -194,15 +194,6 @@ impl Simulation<'_> {
         }
         self.stale = true;
         Ok(Some(if first { 0 } else { gained }))
-    }
-
-    /// Time that all cores together stood still until their ways were filled, and time that they were busy.
-    pub(super) fn filling_and_busy(&self) -> (Nanos, Nanos) {
-        let times = || self.cores.iter().map(|core: &Core| core.times(self.now));
-        (
-            times().map(|times| times.filling).sum(),
-            times().map(|times| times.busy()).sum(),
-        )
     }
 
     /// When the next event is, if no slices are handed out before.

@@ -30,7 +30,7 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-pub use error::SplitError;
+pub use error::{Overdrawn, SplitError};
 pub(crate) use holding::{Holding, SplitResources};
 pub use instant::{Instant, slices};
 pub use model::{Refill, Slice, SplitModel};

@@ -1,13 +1,16 @@
 //! A run of periodic tasks with profiles, from its first release to the end of its last job, under an allocator.
 
+use std::collections::BTreeMap;
+
 use punctual_allocation::{PeriodicTask, Profile};
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{Active, Arrival, JobOutcome};
 
 use super::error::SplitError;
 use super::instant::Instant;
 use super::model::{Slice, SplitModel};
 use super::program::RunnableProfile;
+use crate::cores::CoreTimes;
 use crate::engine::Simulation;
 use crate::load::SimulationEvent;
 use crate::model::MachineModel;
@@ -60,10 +63,13 @@ pub fn run(
     check(model, programs, tasks, duration)?;
     let mut machine = machine(model, programs, tasks, duration)?;
     let mut finished = SplitResult::default();
+    let mut under_way = UnderWay::new();
     let mut decided: Option<Time> = None;
     let (mut next, mut seen) = (Time::ZERO, 0);
     loop {
-        pass(&mut machine, next, |job| note(&mut finished, job, programs, tasks));
+        pass(&mut machine, next, &mut under_way, |job| {
+            note(&mut finished, job, programs, tasks);
+        });
         let due = decided.map_or(Time::ZERO, |at| at + model.decision_gap);
         if seen != machine.work_changes() && due <= machine.now() {
             (decided, seen) = (Some(machine.now()), machine.work_changes());
@@ -78,17 +84,24 @@ pub fn run(
         let asks = seen != machine.work_changes();
         next = machine.next_change().min(if asks { due } else { Time::MAX });
         if next > Time::ZERO + duration * LASTS_MAX {
-            return end(&mut machine, finished);
+            return end(&machine, &under_way, finished);
         }
     }
 }
 
+/// Release of each job that has not ended, by task and number.
+type UnderWay = BTreeMap<(TaskId, u64), Time>;
+
 /// Advances time to `next`, which is not after the next event, and handles all events up to then.
-fn pass(machine: &mut Simulation<'_>, next: Time, mut ended: impl FnMut(JobOutcome)) {
+fn pass(machine: &mut Simulation<'_>, next: Time, under_way: &mut UnderWay, mut ended: impl FnMut(JobOutcome)) {
     loop {
         match machine.run_until(next) {
-            SimulationEvent::Completed(outcome) => ended(outcome),
-            SimulationEvent::Released { .. } | SimulationEvent::Progressed(_) | SimulationEvent::Skipped { .. } => {}
+            SimulationEvent::Completed(outcome) => {
+                under_way.remove(&(outcome.task, outcome.job));
+                ended(outcome);
+            }
+            SimulationEvent::Released { task, job, at } => _ = under_way.insert((task, job), at),
+            SimulationEvent::Progressed(_) | SimulationEvent::Skipped { .. } => {}
             SimulationEvent::Reached => return,
         }
     }
@@ -105,18 +118,18 @@ fn note(finished: &mut SplitResult, job: JobOutcome, programs: &[RunnableProfile
 }
 
 /// Ends a run without further events, or with none for very long.
-fn end(machine: &mut Simulation<'_>, finished: SplitResult) -> Result<SplitResult, SplitError> {
-    if let Some(job) = machine.jobs().first() {
+fn end(machine: &Simulation<'_>, under_way: &UnderWay, finished: SplitResult) -> Result<SplitResult, SplitError> {
+    if let Some(((task, _), released)) = under_way.first_key_value() {
         return Err(SplitError::NeverEnds {
-            task: job.task.index(),
-            released: job.released,
+            task: task.index(),
+            released: *released,
             now: machine.now(),
         });
     }
-    let (refilling, busy) = machine.filling_and_busy();
+    let cores = machine.core_times();
     Ok(SplitResult {
-        busy,
-        refilling,
+        busy: cores.iter().map(CoreTimes::busy).sum(),
+        refilling: cores.iter().map(|core| core.filling).sum(),
         ..finished
     })
 }
