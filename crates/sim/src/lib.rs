@@ -16,7 +16,6 @@
 //! and seed give the same bytes.
 //!
 //! Machines are data (`model`, `file`, the folder `machines/`). A [`Governor`] sets the clock while no controller does.
-//! [`split::run`] runs tasks from the first release to the end of the last job under an allocator.
 //!
 //! **Left out.** Write-backs, the size of values, interrupts, and the cost of turning a knob or, except in queues, of
 //! scheduling. Commits are volatile.

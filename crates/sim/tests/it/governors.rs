@@ -8,20 +8,26 @@ use punctual_sim::{Governor, MachineModel, Sample, Simulation};
 use punctual_units::{Hertz, Nanos, Time};
 use punctual_workload::Trace;
 
-/// The clock follows the busiest core: nearest to its share of the time since the last sample.
+const SAMPLING: Nanos = Nanos::from_millis(7);
+
+/// The clock follows the busiest core: nearest to its share of the time since the last sample. It stays where no core
+/// worked before the sample.
 #[derive(Clone, Debug, Default)]
 pub struct Following {
-    /// Cores that work at present.
+    /// Whether each core works.
     working: Vec<bool>,
 }
 
 impl Governor for Following {
     fn sampling(&self, _: Nanos) -> Option<Nanos> {
-        Some(Nanos::from_millis(7))
+        Some(SAMPLING)
     }
 
     fn decide(&mut self, sample: &Sample<'_>) -> Hertz {
-        assert!(self.working.contains(&true), "a sample waits until a core works");
+        assert!(sample.elapsed >= SAMPLING);
+        if !self.working.contains(&true) {
+            return sample.current;
+        }
         let busiest = sample.loads.iter().map(|load| load.busy).max().unwrap_or_default();
         let top = sample.steps[sample.steps.len() - 1];
         Hertz((top.0 as f64 * busiest.ratio(sample.elapsed)) as u64)

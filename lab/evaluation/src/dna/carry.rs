@@ -1,7 +1,8 @@
 //! Runs a task set under every variant.
 
 use punctual_allocation::PeriodicTask;
-use punctual_sim::split::{Refill, SplitError, SplitModel, run};
+use punctual_machine::split::{SplitError, run};
+use punctual_sim::split::{Refill, SplitModel};
 use punctual_units::Nanos;
 
 use super::decide::Decider;

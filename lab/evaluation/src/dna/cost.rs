@@ -6,7 +6,8 @@
 
 use std::time::Instant;
 
-use punctual_sim::split::{Refill, run};
+use punctual_machine::split::run;
+use punctual_sim::split::Refill;
 
 use super::carry::DURATION;
 use super::decide::Decider;

@@ -1,6 +1,6 @@
 //! Figures of one task set under one variant.
 
-use punctual_sim::split::SplitResult;
+use punctual_machine::split::SplitResult;
 use punctual_units::percentile_of_rising;
 
 /// Measurements of a run of one task set.

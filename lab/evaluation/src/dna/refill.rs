@@ -210,7 +210,7 @@ pub(super) fn carry(
     };
     let set = tasksets::draw(&prepared.programs, machine.cores, utilisation, seed, number)?;
     let mut decider = Decider::new(prepared, &machine, &set.tasks, variant);
-    let finished = punctual_sim::split::run(&machine, &prepared.programs, &set.tasks, DURATION, |instant| {
+    let finished = punctual_machine::split::run(&machine, &prepared.programs, &set.tasks, DURATION, |instant| {
         decider.decide(instant)
     });
     finished

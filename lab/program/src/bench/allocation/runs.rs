@@ -130,7 +130,7 @@ impl<'b> Bench<'b> {
             instants: Vec::new(),
             changes: 0,
         };
-        let ended = split::run(&machine, &self.simulated, &set.tasks, RELEASES, |instant| {
+        let ended = punctual_machine::split::run(&machine, &self.simulated, &set.tasks, RELEASES, |instant| {
             let changed = step(&mut deciding, self.programs, &instant.cores(), instant.now);
             run.changes += u64::from(changed);
             run.instants.push(instant.clone());

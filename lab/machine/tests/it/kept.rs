@@ -6,12 +6,12 @@ use punctual_allocation::policy::static_fewest;
 use punctual_allocation::{
     CoreShares, Grid, Loads, Objective, PeriodicTask, Phase, Pool, Profile, Programs, RateTable, Refill as Cost, Share,
 };
+use punctual_machine::split::run;
+use punctual_sim::split::{Instant, Refill, RunnableProfile, Slice, SplitModel, slices};
 use punctual_units::Nanos;
 use punctual_workload::JobOutcome;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-
-use super::*;
 
 /// Seconds by which rounding may delay a job: a microsecond is the rule's, the rest is for some thousand events.
 const ROUNDING: f64 = 1e-5;
@@ -148,7 +148,7 @@ fn compared(case: &Case, cost: Cost, gap: Nanos) -> Vec<JobComparison> {
     let mut keeper = Keeper::new(case.base.clone(), case.pool, cost, case.aim, gap);
     let longest = case.tasks.iter().map(|task| task.period).max().unwrap();
     let run = |allocate: &mut dyn FnMut(&Instant) -> Option<Vec<Option<Slice>>>| {
-        let mut jobs = super::run(&case.machine, &case.programs, &case.tasks, longest * 4, allocate)
+        let mut jobs = run(&case.machine, &case.programs, &case.tasks, longest * 4, allocate)
             .unwrap()
             .jobs;
         jobs.sort_by_key(|job| (job.task, job.job));

@@ -3,18 +3,14 @@
 use std::collections::BTreeMap;
 
 use punctual_allocation::{PeriodicTask, Profile};
+use punctual_sim::split::{Instant, Overdrawn, RunnableProfile, Slice, SplitModel};
+use punctual_sim::{
+    CoreTimes, Dispatch, Jobs, MachineModel, Release, Simulation, SimulationError, SimulationEvent, Step, Task,
+    TaskWorkload,
+};
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{Active, Arrival, JobOutcome};
-
-use super::error::SplitError;
-use super::instant::Instant;
-use super::model::{Slice, SplitModel};
-use super::program::RunnableProfile;
-use crate::cores::CoreTimes;
-use crate::engine::Simulation;
-use crate::load::SimulationEvent;
-use crate::model::MachineModel;
-use crate::task::{self, Dispatch, Jobs, Release, Step, TaskWorkload};
+use thiserror::Error;
 
 /// Bound on the length of a run, in multiples of the time in which jobs are released; a longer run never ends.
 const LASTS_MAX: u64 = 100;
@@ -24,6 +20,51 @@ const JOBS_MAX: u64 = 2_000_000;
 
 /// Relative error by which rounding may make a job faster than its envelope, beside less than a nanosecond per phase.
 const ROUNDING: f64 = 1e-6;
+
+/// Reasons why a task set did not run to its end.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum SplitError {
+    /// A task does not fit the machine or the programs.
+    #[error("task {task}: {what}")]
+    Task {
+        /// Index of the task, from 0.
+        task: usize,
+        /// The fault, in words.
+        what: String,
+    },
+    /// The split model is out of range.
+    #[error("the machine: {0}")]
+    Machine(String),
+    /// The load cannot be simulated.
+    #[error(transparent)]
+    Load(#[from] SimulationError),
+    /// The tasks release more jobs than the run can record.
+    #[error("{jobs} jobs in all, at most {most} are simulated: give a shorter duration, or longer periods")]
+    Jobs {
+        /// Number of jobs that the tasks release.
+        jobs: u64,
+        /// Bound on the jobs of a run.
+        most: u64,
+    },
+    /// The allocator handed out what there is not.
+    #[error(transparent)]
+    Overdrawn(#[from] Overdrawn),
+    /// A job does not end: it gets no share, or its program is too slow.
+    #[error(
+        "task {task} does not end: its job released at {} s is not done at {} s; \
+         give its core a share, or its program a faster profile",
+        released.as_secs_f64(),
+        now.as_secs_f64()
+    )]
+    NeverEnds {
+        /// Index of the task, from 0.
+        task: usize,
+        /// Release of the unfinished job.
+        released: Time,
+        /// When the run was stopped.
+        now: Time,
+    },
+}
 
 /// Result of a run that ended.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -144,7 +185,7 @@ fn machine(
         from: Nanos::ZERO,
         until: duration,
     };
-    let task = |(number, task): (usize, &PeriodicTask)| task::Task {
+    let task = |(number, task): (usize, &PeriodicTask)| Task {
         name: format!("task {number}"),
         deadline: Some(task.period),
         release: Release::Arrival(Arrival::Periodic { period: task.period }),
