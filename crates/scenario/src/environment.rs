@@ -1,7 +1,7 @@
-//! What surrounds the simulated machine in a run: who sets the clock while no controller does, and what knobs and meters
-//! do instead of what they should.
+//! Surroundings of the simulated machine in a run: the clock's governor while no controller sets it, and faults of knobs
+//! and meters.
 //!
-//! The product has nothing there ([`Undisturbed`]); experiments bring the kernel's governors and faults along.
+//! The product has none ([`MachineAlone`]); experiments bring theirs along.
 
 use std::fmt;
 
@@ -57,9 +57,9 @@ impl Clone for Box<dyn Environment> {
 
 /// No surroundings: the machine alone.
 #[derive(Clone, Copy, Debug)]
-pub struct Undisturbed;
+pub struct MachineAlone;
 
-impl Environment for Undisturbed {
+impl Environment for MachineAlone {
     fn boxed(&self) -> Box<dyn Environment> {
         Box::new(*self)
     }

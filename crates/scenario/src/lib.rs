@@ -18,7 +18,7 @@ pub mod stages;
 mod without_effect;
 
 pub use allocation::{AllocationError, AllocationRequest, Changes};
-pub use environment::{Environment, Undisturbed};
+pub use environment::{Environment, MachineAlone};
 #[cfg(target_os = "linux")]
 pub use linux::Emulated;
 #[cfg(target_os = "linux")]

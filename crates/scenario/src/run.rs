@@ -28,7 +28,7 @@ use punctual_workload::{
 };
 
 use crate::allocation::{AllocationError, AllocationRequest};
-use crate::environment::{Environment, Undisturbed};
+use crate::environment::{Environment, MachineAlone};
 use crate::without_effect::without_effect;
 
 /// The period at which a model is learnt for jobs that are paced from within.
@@ -89,7 +89,7 @@ impl RunRequest {
             neighbours: Neighbours::default(),
             record: false,
             machine: None,
-            environment: Box::new(Undisturbed),
+            environment: Box::new(MachineAlone),
             allocation: None,
             surge: None,
             force: false,

@@ -25,8 +25,8 @@ pub struct PageRequest {
 
 /// A device with its queue.
 pub trait Device: Any + fmt::Debug + Send + Sync {
-    /// Accepts a request at `now`, and returns when it will be complete; `now` never goes back. Whatever is random comes
-    /// from a seed of the device's own.
+    /// Accepts a request at `now`, which never goes back, and returns when it will be complete. Whatever is random
+    /// comes from a seed of the device's own.
     fn submit(&mut self, request: PageRequest, now: Time) -> Time;
 
     /// Returns a copy in the same state, for a copy of the machine.

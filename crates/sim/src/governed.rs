@@ -12,11 +12,12 @@ use crate::engine::Simulation;
 /// A sample that falls due while every core is idle waits until one works, because the kernel's deferrable timers and
 /// scheduler hooks do the same.
 pub trait Governor: fmt::Debug + Send + Sync {
-    /// Time between samples on a clock with this transition time; `None`: one decision, as the governor starts, is final.
+    /// Time between samples on a clock with this transition time; `None`: one decision, as the governor starts, is
+    /// final.
     fn sampling(&self, transition: Nanos) -> Option<Nanos>;
 
     /// Decides the clock from now on. The machine rounds it to the nearest step.
-    fn decide(&mut self, sample: &Sample<'_>) -> Hertz;
+    fn decide(&mut self, sample: &LoadSample<'_>) -> Hertz;
 
     /// Notes that a core works at this share of the top clock from `now` on; 0: it is idle.
     fn track(&mut self, _core: usize, _share: f64, _now: Time) {}
@@ -33,7 +34,7 @@ impl Clone for Box<dyn Governor> {
 
 /// Input of a governor's decision.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
+pub struct LoadSample<'a> {
     /// Instant of the sample.
     pub now: Time,
     /// Time since the sample before.
@@ -80,7 +81,7 @@ impl GovernedClock {
 
     /// Decides the clock `now`, and when the next sample is due.
     fn decide(&mut self, loads: &[CoreLoad], current: Hertz, now: Time) -> Hertz {
-        let sample = Sample {
+        let sample = LoadSample {
             now,
             elapsed: now.since(self.sampled),
             loads,

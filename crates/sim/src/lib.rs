@@ -12,8 +12,8 @@
 //! hit the lines that the core still holds in the shared cache after the fetches of all cores (`cache`); those that
 //! miss wait in the queue that all cores' traffic makes at the shared memory (`memory`). Updates take the lock and the
 //! time that they need (`feed`, `committer`, `scheduler`). Phases wait where their core has too little of a split cache
-//! and memory (`split`), requests for their device (`device`), and jobs for a core (`scheduler`, `queue`). The same load
-//! and seed give the same bytes.
+//! and memory (`split`), requests for their [`Device`], and jobs for a core (`scheduler`, `queue`). The same load and
+//! seed give the same bytes.
 //!
 //! Machines are data (`model`, `file`, the folder `machines/`). A [`Governor`] sets the clock while no controller does.
 //!
@@ -53,7 +53,7 @@ pub use costs::costs;
 pub use device::{Access, Device, PageRequest};
 pub use engine::Simulation;
 pub use file::{read as read_file, shipped};
-pub use governed::{CoreLoad, Governor, Sample};
+pub use governed::{CoreLoad, Governor, LoadSample};
 pub use leases::LENDING_COSTS;
 pub use load::{SimulationError, SimulationEvent, SimulationLoad, SplitLoad, placed};
 pub use model::{

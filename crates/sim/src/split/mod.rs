@@ -11,8 +11,8 @@
 //! over its best rate, at the machine's top clock: cycles, which scale with the clock. A smaller share adds time in
 //! which the core waits, which does not scale. Phases are joint for all shares and located by *progress*, so a job
 //! whose share changes in mid-run is still at the same point of its program: an instruction count of one allocation's
-//! profile used with another's would let it skip work. An allocator decides on the running and waiting jobs of each core
-//! ([`Instant`]).
+//! profile used with another's would let it skip work. An allocator decides on the running and waiting jobs of each
+//! core ([`Instant`]).
 //!
 //! **Refill.** With [`Refill::Charged`], a core that gained ways stands still until it has fetched them whole at its
 //! own bandwidth: gained ways x way size / (partitions x bandwidth of one). That is more than a real program loses,

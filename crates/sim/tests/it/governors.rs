@@ -4,7 +4,7 @@ use crate::common;
 
 use common::*;
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_sim::{Governor, MachineModel, Sample, Simulation};
+use punctual_sim::{Governor, LoadSample, MachineModel, Simulation};
 use punctual_units::{Hertz, Nanos, Time};
 use punctual_workload::Trace;
 
@@ -23,7 +23,7 @@ impl Governor for Following {
         Some(SAMPLING)
     }
 
-    fn decide(&mut self, sample: &Sample<'_>) -> Hertz {
+    fn decide(&mut self, sample: &LoadSample<'_>) -> Hertz {
         assert!(sample.elapsed >= SAMPLING);
         if !self.working.contains(&true) {
             return sample.current;
@@ -52,7 +52,7 @@ impl Governor for Fixed {
         None
     }
 
-    fn decide(&mut self, _: &Sample<'_>) -> Hertz {
+    fn decide(&mut self, _: &LoadSample<'_>) -> Hertz {
         self.0
     }
 

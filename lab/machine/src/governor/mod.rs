@@ -20,7 +20,7 @@ mod schedutil;
 use std::fmt;
 use std::str::FromStr;
 
-use punctual_sim::{Governor, Sample};
+use punctual_sim::{Governor, LoadSample};
 use punctual_units::{Hertz, Nanos, Time};
 
 pub use ondemand::{Ondemand, OndemandState, Rule};
@@ -42,7 +42,7 @@ pub enum KernelGovernor {
 
 /// A running governor with its state.
 #[derive(Clone, Debug)]
-struct Running {
+struct GovernorState {
     governor: KernelGovernor,
     /// State of ondemand.
     loads: OndemandState,
@@ -53,7 +53,7 @@ struct Running {
 impl KernelGovernor {
     /// Starts the governor before its first sample.
     pub fn start(self) -> Box<dyn Governor> {
-        Box::new(Running {
+        Box::new(GovernorState {
             governor: self,
             loads: OndemandState::default(),
             utilisation: Vec::new(),
@@ -61,7 +61,7 @@ impl KernelGovernor {
     }
 }
 
-impl Governor for Running {
+impl Governor for GovernorState {
     fn sampling(&self, transition: Nanos) -> Option<Nanos> {
         match self.governor {
             KernelGovernor::Performance | KernelGovernor::Userspace(_) => None,
@@ -71,7 +71,7 @@ impl Governor for Running {
     }
 
     /// The clock lies between two steps only with `userspace`.
-    fn decide(&mut self, sample: &Sample<'_>) -> Hertz {
+    fn decide(&mut self, sample: &LoadSample<'_>) -> Hertz {
         match self.governor {
             KernelGovernor::Performance => sample.steps[sample.steps.len() - 1],
             KernelGovernor::Userspace(clock) => clock,

@@ -26,7 +26,7 @@
 
 use std::fmt;
 
-use punctual_sim::{CoreLoad, Sample};
+use punctual_sim::{CoreLoad, LoadSample};
 use punctual_units::{Hertz, Nanos};
 
 use super::at_least;
@@ -117,8 +117,8 @@ impl Ondemand {
     }
 
     /// Decides the clock until the next sample, from the cores' loads since the last one.
-    pub fn decide(&self, state: &mut OndemandState, sample: &Sample<'_>) -> Hertz {
-        let Sample { current, steps, .. } = *sample;
+    pub fn decide(&self, state: &mut OndemandState, sample: &LoadSample<'_>) -> Hertz {
+        let LoadSample { current, steps, .. } = *sample;
         let (bottom, top) = (steps[0], steps[steps.len() - 1]);
         let up = f64::from(self.up_percent);
         let load = 100.0 * self.busiest(state, sample);
@@ -141,8 +141,8 @@ impl Ondemand {
     }
 
     /// Busy share of the busiest core.
-    fn busiest(&self, state: &mut OndemandState, sample: &Sample<'_>) -> f64 {
-        let Sample { loads, elapsed, .. } = *sample;
+    fn busiest(&self, state: &mut OndemandState, sample: &LoadSample<'_>) -> f64 {
+        let LoadSample { loads, elapsed, .. } = *sample;
         let long_idle = self.sampling(sample.transition) * 2;
         state.previous.resize(loads.len(), None);
         let load = |(load, previous): (&CoreLoad, &mut Option<f64>)| {
@@ -211,7 +211,7 @@ mod tests {
 
     /// The clock in MHz after 100 ms in which the busiest core was busy for so many of them.
     fn after(rule: Ondemand, percent: u64, from_mhz: u64) -> u64 {
-        let sample = Sample {
+        let sample = LoadSample {
             now: Time::ZERO,
             elapsed: Nanos::from_millis(100),
             loads: &[load(percent / 2), load(percent)],
@@ -225,7 +225,7 @@ mod tests {
     /// What `rule` decides sample by sample at 200 MHz, for so many milliseconds busy of so many, and what it
     /// remembers.
     fn decide(rule: Ondemand, state: &mut OndemandState, busy_ms: u64, elapsed_ms: u64) -> Hertz {
-        let sample = Sample {
+        let sample = LoadSample {
             now: Time::ZERO,
             elapsed: Nanos::from_millis(elapsed_ms),
             loads: &[load(busy_ms)],

@@ -12,7 +12,7 @@
 //! **Left out.** The bandwidth of SCHED_DEADLINE as a floor, and the boost for tasks that wait for I/O: no simulated
 //! task has either. The rule that a core which was never idle keeps its clock applies to policies of one core.
 
-use punctual_sim::Sample;
+use punctual_sim::LoadSample;
 use punctual_units::{Hertz, Nanos, Time};
 
 use super::at_least;
@@ -51,8 +51,8 @@ impl Schedutil {
     }
 
     /// Decides the clock from now on, with the largest utilisation of any core.
-    pub fn decide(&self, utilisation: f64, sample: &Sample<'_>) -> Hertz {
-        let Sample { loads, steps, .. } = *sample;
+    pub fn decide(&self, utilisation: f64, sample: &LoadSample<'_>) -> Hertz {
+        let LoadSample { loads, steps, .. } = *sample;
         let top = steps[steps.len() - 1];
         if self.real_time_at_top && loads.iter().any(|load| load.real_time) {
             return top;
@@ -104,7 +104,7 @@ mod tests {
             real_time,
             ..CoreLoad::default()
         };
-        let sample = Sample {
+        let sample = LoadSample {
             now: Time::ZERO,
             elapsed: Nanos::from_millis(10),
             loads: &[CoreLoad::default(), busy],
