@@ -1,5 +1,5 @@
-//! Surroundings of the simulated machine in a run: the clock's governor while no controller sets it, and faults of knobs
-//! and meters.
+//! Surroundings of the simulated machine in a run: the clock's governor while no controller sets it, and faults of
+//! knobs and meters.
 //!
 //! The product has none ([`MachineAlone`]); experiments bring theirs along.
 

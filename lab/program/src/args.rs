@@ -12,7 +12,6 @@ use punctual_cli::args::{
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
 use punctual_evaluation::{dna, dps};
-use punctual_files::failure::Failure;
 use punctual_files::toml::{Override, parse_time};
 use punctual_pipelines::WhenFull;
 use punctual_pipelines::linux::Mechanism;
@@ -70,20 +69,17 @@ pub enum LabCommand {
 impl LabCommand {
     /// Adds what only this program has to the arguments of the product: the options of the simulated machine, and the
     /// shipped scenario of the radio.
-    ///
-    /// # Errors
-    /// As of [`SimulationOptions::add_to`].
-    pub fn joined(mut self) -> Result<LabCommand, Failure> {
+    pub fn joined(mut self) -> LabCommand {
         match &mut self {
             LabCommand::Run(LabRun { run, simulated }) => {
-                simulated.add_to(&mut run.change)?;
+                simulated.add_to(&mut run.change);
                 run.scenario = run.scenario.take().map(radio::scenario::file);
             }
-            LabCommand::Bench(Bench::Controllers(bench)) => bench.simulated.add_to(&mut bench.change)?,
-            LabCommand::Bench(Bench::Rates(bench)) => bench.simulated.add_to(&mut bench.change)?,
+            LabCommand::Bench(Bench::Controllers(bench)) => bench.simulated.add_to(&mut bench.change),
+            LabCommand::Bench(Bench::Rates(bench)) => bench.simulated.add_to(&mut bench.change),
             _ => {}
         }
-        Ok(self)
+        self
     }
 }
 

@@ -25,7 +25,7 @@ use radio::scenario::RadioKinds;
 
 fn main() -> ExitCode {
     let arguments = punctual_cli::arguments::<Arguments>();
-    punctual_cli::exit_code(arguments.and_then(|arguments| perform(&arguments.command.joined()?)))
+    punctual_cli::exit_code(arguments.and_then(|arguments| perform(&arguments.command.joined())))
 }
 
 fn perform(command: &LabCommand) -> Result<(), Failure> {

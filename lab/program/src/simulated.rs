@@ -10,7 +10,7 @@ use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_files::toml::Override;
 use punctual_machine::{Fault, Faults, KernelGovernor, Surroundings};
-use punctual_scenario::{MachineModel, RunRequest};
+use punctual_scenario::{MachineModel, PlatformChoice, RunRequest};
 
 use crate::fault;
 
@@ -63,25 +63,23 @@ impl SimulationOptions {
             .collect()
     }
 
-    /// Adds the keys of the scenario that these options set to `change`.
-    ///
-    /// # Errors
-    /// Options of a run on this machine, and a task that is named twice.
-    pub fn add_to(&self, change: &mut Change) -> Result<(), Failure> {
-        if change.platform == Platform::Linux && self.is_some() {
-            let what = "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim";
-            return Err(Failure::input([what]));
+    /// Adds the keys of the scenario that these options set to `change`, for a run on the simulated machine.
+    pub fn add_to(&self, change: &mut Change) {
+        if change.platform == Platform::Sim {
+            change.set.extend(self.overrides());
         }
-        one_profile_each(&self.profile)?;
-        change.set.extend(self.overrides());
-        Ok(())
     }
 
     /// Adds machine, governor and faults to the request of a run.
     ///
     /// # Errors
-    /// One line per problem of the machine file.
+    /// Any option for a run on Linux, a task that is named twice, and one line per problem of the machine file.
     pub fn complete(&self, loaded: &Loaded, request: &mut RunRequest) -> Result<(), Failure> {
+        if request.platform == PlatformChoice::Linux && self.is_some() {
+            let what = "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim";
+            return Err(Failure::input([what]));
+        }
+        one_profile_each(&self.profile)?;
         request.machine = self.machine.as_deref().map(load).transpose()?;
         let faults = Faults {
             seed: loaded.scenario.seed,
