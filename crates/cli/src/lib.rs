@@ -66,7 +66,7 @@ pub fn exit_code(result: Result<(), Failure>) -> ExitCode {
 
 fn perform(command: Command, kinds: AddedKinds<'_>) -> Result<(), Failure> {
     match command {
-        Command::Run(run) => commands::run::run(&run, kinds, &|_, _| Ok(()), &command_line("punctual")),
+        Command::Run(run) => commands::run::run(&run, kinds, &commands::run::request, &command_line("punctual")),
         Command::New(new) => commands::new::new(&new),
         Command::Model(args::Model::Learn(learn)) => commands::learn::learn(&learn, kinds),
         Command::Model(args::Model::Design(design)) => commands::design::design(&design),

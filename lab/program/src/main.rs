@@ -18,9 +18,9 @@ mod simulated;
 use std::process::ExitCode;
 
 use args::{Arguments, LabCommand, LabRun};
+use punctual_cli::args::Change;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::Loaded;
-use punctual_scenario::RunRequest;
 use radio::scenario::RadioKinds;
 
 fn main() -> ExitCode {
@@ -37,8 +37,8 @@ fn perform(command: &LabCommand) -> Result<(), Failure> {
         LabCommand::Cluster(what) => cluster::cluster(what, &typed),
         LabCommand::Process(what) => cluster::process(what),
         LabCommand::Run(LabRun { run, simulated }) => {
-            let complete = |loaded: &Loaded, request: &mut RunRequest| simulated.complete(loaded, request);
-            punctual_cli::commands::run::run(run, Some(&RadioKinds), &complete, &typed)
+            let make = |loaded: &Loaded, change: &Change| simulated.request(loaded, change);
+            punctual_cli::commands::run::run(run, Some(&RadioKinds), &make, &typed)
         }
         LabCommand::Serve(arguments) => punctual_cli::serve::serve(arguments),
         LabCommand::Pipeline(what) => punctual_cli::commands::pipeline::pipeline(what),

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use punctual_allocation::Policy;
 use punctual_cli::args::{Change, Platform};
+use punctual_cli::commands::run;
 use punctual_files::document;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_files::toml::Override;
 use punctual_machine::{Fault, Faults, KernelGovernor, Surroundings};
-use punctual_scenario::{MachineModel, PlatformChoice, RunRequest};
+use punctual_scenario::{MachineModel, RunRequest};
 
 use crate::fault;
 
@@ -70,23 +71,26 @@ impl SimulationOptions {
         }
     }
 
-    /// Adds machine, governor and faults to the request of a run.
+    /// Makes the request of a run, with machine, governor and faults.
     ///
     /// # Errors
-    /// Any option for a run on Linux, a task that is named twice, and one line per problem of the machine file.
-    pub fn complete(&self, loaded: &Loaded, request: &mut RunRequest) -> Result<(), Failure> {
-        if request.platform == PlatformChoice::Linux && self.is_some() {
+    /// Any option for a run on Linux, a task that is named twice, and files that cannot be read, one line per problem.
+    pub fn request(&self, loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
+        if change.platform == Platform::Linux && self.is_some() {
             let what = "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim";
             return Err(Failure::input([what]));
         }
         one_profile_each(&self.profile)?;
-        request.machine = self.machine.as_deref().map(load).transpose()?;
         let faults = Faults {
             seed: loaded.scenario.seed,
             list: self.fault.clone(),
         };
-        request.environment = Box::new(Surroundings::new(self.governor, faults));
-        Ok(())
+        let request = run::request(loaded, change)?;
+        Ok(RunRequest {
+            machine: self.machine.as_deref().map(load).transpose()?,
+            environment: Box::new(Surroundings::new(self.governor, faults)),
+            ..request
+        })
     }
 }
 

@@ -23,11 +23,11 @@ use punctual_report::verdict::Verdict;
 use punctual_report::watch::Watcher;
 use punctual_report::{page, summary};
 
-/// Completes the request of a run, for a program that has more options than this one.
-pub type Complete<'a> = &'a dyn Fn(&Loaded, &mut RunRequest) -> Result<(), Failure>;
+/// Makes the request of a run: [`request`], or for a program that has more options than this one, what adds these.
+pub type MakeRequest<'a> = &'a dyn Fn(&Loaded, &Change) -> Result<RunRequest, Failure>;
 
 /// Carries out `punctual run`; `kinds` are those of the program's own stages.
-pub fn run(arguments: &Run, kinds: AddedKinds<'_>, complete: Complete<'_>, command: &str) -> Result<(), Failure> {
+pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, command: &str) -> Result<(), Failure> {
     let change = &arguments.change;
     let overrides = change.overrides(arguments.controller);
     let loaded = scenario::load_with(arguments.scenario.as_deref(), &overrides, kinds)?;
@@ -46,8 +46,7 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, complete: Complete<'_>, comma
     let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     let html = OutputFile::prepare_some(arguments.html.as_ref())?;
     let record = OutputFile::prepare_some(arguments.record.as_ref())?;
-    let mut request = request(&loaded, change)?;
-    complete(&loaded, &mut request)?;
+    let mut request = make(&loaded, change)?;
     request.record = record.is_some();
     request.force = arguments.force;
     let controlled = loaded.scenario.control.kind != ControllerKind::Open;

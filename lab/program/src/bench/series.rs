@@ -12,12 +12,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use punctual_cli::args::Change;
-use punctual_cli::commands::{failures, run};
+use punctual_cli::commands::failures;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::Loaded;
 use punctual_files::toml::Override;
-
-use crate::simulated::SimulationOptions;
 
 /// Exit code that a shell reports for a program ended by Ctrl-C.
 const EXIT_INTERRUPTED: i32 = 130;
@@ -93,16 +91,6 @@ pub fn overrides(defaults: &[(&str, &str)], change: &Change) -> Vec<Override> {
         value: value.to_string(),
     });
     defaults.chain(change.overrides(None)).collect()
-}
-
-/// The request of a run, with the options of the simulated machine.
-///
-/// # Errors
-/// Files of the scenario or of the options that cannot be read.
-pub fn request(loaded: &Loaded, change: &Change, simulated: &SimulationOptions) -> Result<RunRequest, Failure> {
-    let mut request = run::request(loaded, change)?;
-    simulated.complete(loaded, &mut request)?;
-    Ok(request)
 }
 
 /// Refuses runs that end before any means are taken.

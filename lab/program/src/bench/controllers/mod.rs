@@ -12,7 +12,7 @@ use punctual_scenario::{ControllerSource, RunRequest, check_controller};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
-use super::series::{Interrupt, check_length, overrides, perform, request, tell};
+use super::series::{Interrupt, check_length, overrides, perform, tell};
 use crate::args::Controllers;
 use punctual_cli::args::Controller;
 use punctual_cli::commands::{failures, print, run};
@@ -52,7 +52,7 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
     let output = OutputFile::prepare_some(arguments.json.as_ref())?;
     let kinds: Vec<ControllerKind> = arguments.controllers.iter().copied().map(Controller::kind).collect();
     let columns = columns(arguments, &plain)?;
-    let platform = request(&loaded, change, &arguments.simulated)?.platform;
+    let platform = arguments.simulated.request(&loaded, change)?.platform;
     let interrupt = Interrupt::listen()?;
     let model = match arguments.identify && is_controlled(&kinds) {
         true => Some(learn(arguments, &interrupt)?),
@@ -142,7 +142,7 @@ fn learn(arguments: &Controllers, interrupt: &Interrupt) -> Result<ModelDocument
     let loaded = scenario::load(arguments.scenario.as_deref(), &overrides)?;
     let request = RunRequest {
         store_path: None,
-        ..request(&loaded, &arguments.change, &arguments.simulated)?
+        ..arguments.simulated.request(&loaded, &arguments.change)?
     };
     tell(&format!("learning a model for {}", loaded.scenario.duration));
     let identified = punctual_scenario::identify(&request, &mut |_| interrupt.answer());
@@ -245,7 +245,7 @@ impl Series<'_> {
         };
         Ok(RunRequest {
             controller: self.source.clone(),
-            ..request(&seeded, &self.arguments.change, &self.arguments.simulated)?
+            ..self.arguments.simulated.request(&seeded, &self.arguments.change)?
         })
     }
 }

@@ -14,7 +14,7 @@ use punctual_units::Nanos;
 use punctual_workload::{ControllerKind, UpdateMode, Volume};
 use serde::Serialize;
 
-use super::series::{Interrupt, check_length, overrides, perform, request, tell};
+use super::series::{Interrupt, check_length, overrides, perform, tell};
 use crate::args::Rates;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
@@ -79,7 +79,7 @@ pub fn rates(arguments: &Rates) -> Result<(), Failure> {
     let loaded = scenario::load(arguments.scenario.as_deref(), &overrides(&DEFAULTS, &arguments.change))?;
     check_length(&loaded)?;
     let output = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let mut request = request(&loaded, &arguments.change, &arguments.simulated)?;
+    let mut request = arguments.simulated.request(&loaded, &arguments.change)?;
     request.scenario.control.kind = ControllerKind::Open;
     request.store_path = None;
     check_sensors_speak(&request, &loaded)?;
