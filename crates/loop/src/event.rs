@@ -21,7 +21,8 @@ pub enum Event {
     Progressed(JobProgress),
     /// A job is complete.
     Completed(JobOutcome),
-    /// A job of a real-time task still runs past its deadline: reported once, before a decision.
+    /// A job of a real-time task has not ended by its deadline: it runs, waits, or was never begun. Reported once,
+    /// before a decision, in the order of the releases.
     Overdue {
         task: TaskId,
         /// Counts up from 0 within the task.

@@ -33,8 +33,8 @@ pub struct TaskWindow {
     pub task: TaskId,
     /// Jobs that finished in the window.
     pub jobs: u32,
-    /// Jobs that were late: those that finished late, those that ran past their deadline and are not complete yet (once
-    /// each), and releases that were skipped because too many jobs waited.
+    /// Jobs that were late: those that finished late, those whose deadline passed before they are complete (once each),
+    /// and releases that were skipped because too many jobs waited.
     pub late: u32,
     /// Mean tardiness of the jobs that finished; `None` where none did.
     pub tardiness: Option<f64>,
@@ -84,8 +84,8 @@ pub(crate) struct Goals {
 struct TaskState {
     set_point: SetPoint,
     window: Sums,
-    /// A job that was counted as late while it ran.
-    overdue: Option<u64>,
+    /// Release of the latest job that was counted as late before its end; all earlier ones were counted as well.
+    overdue: Option<Time>,
     last: Option<TaskMeasurement>,
 }
 
@@ -112,7 +112,7 @@ struct Sums {
     drr: f64,
     jobs: u32,
     late: u32,
-    /// Least tardiness of a job that has not finished.
+    /// Largest tardiness so far of a job that has not finished.
     running: Option<f64>,
 }
 
@@ -145,7 +145,7 @@ impl TaskState {
     }
 
     fn completed(&mut self, job: &JobOutcome, tardiness: f64, safe: bool, reach: &mut Reach) {
-        let counted = self.overdue.take_if(|overdue| *overdue == job.job).is_some();
+        let counted = self.overdue >= Some(job.released);
         let window = &mut self.window;
         window.jobs += 1;
         window.tardiness += tardiness;
@@ -264,17 +264,17 @@ impl Goals {
         state.completed(job, tardiness, safe, reach);
     }
 
-    /// Counts a job that still runs past its deadline, once for each job.
-    pub(crate) fn overdue(&mut self, task: TaskId, job: u64, tardiness: f64, safe: bool) {
+    /// Counts a job that has not ended by its deadline, once for each job; they come in the order of their releases.
+    pub(crate) fn overdue(&mut self, task: TaskId, released: Time, tardiness: f64, safe: bool) {
         let Some((state, _)) = self.state(task) else { return };
-        if state.overdue == Some(job) {
+        if state.overdue >= Some(released) {
             return;
         }
-        state.overdue = Some(job);
+        state.overdue = Some(released);
         state.missed(1, safe);
         // A mean of complete jobs is what the paper's law reads, and nothing else.
         if let SetPoint::Late { .. } = state.set_point {
-            state.window.running = Some(tardiness);
+            state.window.running = state.window.running.into_iter().chain([tardiness]).reduce(f64::max);
         }
     }
 

@@ -74,7 +74,7 @@ impl Plain {
         let by_jobs = |mean: fn(&Sample) -> Option<f64>| {
             let sums = gathered
                 .iter()
-                .filter_map(|sample| Some((mean(sample)? * f64::from(sample.jobs), sample.jobs)));
+                .filter_map(|sample| Some((mean(sample)? * f64::from(sample.ended), sample.ended)));
             let (sum, jobs) = sums.fold((0.0, 0), |(sum, jobs), (part, n)| (sum + part, jobs + n));
             format!("{:>4}", figure((jobs > 0).then(|| sum / f64::from(jobs))))
         };

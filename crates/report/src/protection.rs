@@ -1,5 +1,6 @@
 //! Protections that a run obtained, as text; a right that was refused to many threads is printed once.
 
+use punctual_platform::Refusal;
 use punctual_runtime::report::Protection;
 
 /// Line on requested protections with the same answer; for a refusal, with reason and remedy.
@@ -32,10 +33,14 @@ pub fn told(protections: &[Protection]) -> Vec<ProtectionLine<'_>> {
     told
 }
 
+/// Why tasks run without real-time scheduling; `None` if no task was refused it.
+pub fn no_real_time(protections: &[Protection]) -> Option<&Refusal> {
+    let mut asked = protections.iter().filter(|it| it.what.contains("SCHED_FIFO"));
+    asked.find_map(|it| it.refused.as_ref())
+}
+
 #[cfg(test)]
 mod tests {
-    use punctual_platform::Refusal;
-
     use super::*;
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{stages, tasks};
 /// Column at which the text of a row begins.
 const INDENT: usize = 14;
 
-/// Summary of `report`; every line ends in a newline.
+/// Summary of `report`; every line ends in a newline. The verdict comes last, where it is seen on a small screen.
 pub fn summary(report: &RunReport) -> String {
     let mut text = String::new();
     let header = &report.header;
@@ -28,7 +28,7 @@ pub fn summary(report: &RunReport) -> String {
         header.controller.name(),
         header.seed
     );
-    let _ = writeln!(text, "{}\n", Verdict::of(report).sentence(report));
+    text += "\n";
     for line in tasks::table(&report.tasks) {
         let _ = writeln!(text, "  {line}");
     }
@@ -55,6 +55,10 @@ pub fn summary(report: &RunReport) -> String {
         .cloned()
         .chain(stages::notes(&report.stages));
     row(&mut text, "notes", &notes.collect::<Vec<_>>());
+    text += "\n";
+    for sentence in Verdict::of(report).sentences(report) {
+        let _ = writeln!(text, "{sentence}");
+    }
     text
 }
 
@@ -168,6 +172,9 @@ fn jobs(summary: &Summary) -> Vec<String> {
         count(summary.excused),
         count(summary.skipped)
     );
+    if summary.overdue > 0 {
+        of_all += &format!(", {} not ended", count(summary.overdue));
+    }
     if summary.failed > 0 {
         of_all += &format!("; {} failed", count(summary.failed));
     }
@@ -305,6 +312,16 @@ mod tests {
     #[test]
     fn the_summary_says_all_of_it() {
         insta::assert_snapshot!("summary", summary(&fixture::report()));
+    }
+
+    /// A screen of 24 lines of 80 columns shows the whole verdict below whatever is above it.
+    #[test]
+    fn the_verdict_is_the_last_thing_on_the_screen() {
+        let report = fixture::report();
+        let text = summary(&report);
+        let sentences = Verdict::of(&report).sentences(&report);
+        assert!(text.trim_end().ends_with(&sentences.join("\n")), "{text}");
+        assert!(sentences.iter().map(|sentence| sentence.len() / 80 + 1).sum::<usize>() < 24);
     }
 
     #[test]

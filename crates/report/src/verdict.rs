@@ -1,9 +1,10 @@
 //! Verdict on a finished run against its goals: computed once, used by the summary, the page and the exit code.
 
 use punctual_runtime::report::{RunReport, TaskReport};
-use punctual_workload::{ControllerKind, TaskGoal};
+use punctual_workload::TaskGoal;
 
 use crate::causes;
+use crate::protection::no_real_time;
 use crate::summary::{count, percent};
 
 /// Distance from a set point of mean tardiness (response time / deadline) within which the goal counts as met.
@@ -28,7 +29,7 @@ pub enum Standing {
 impl Standing {
     /// Standing of `task`: by its own share of late and failed jobs, or by its own mean tardiness.
     pub fn of(task: &TaskReport) -> Standing {
-        match (task.goal(), task.missed_share(), task.tardiness_mean) {
+        match (task.goal(), task.missed_share(), task.tardiness_at_least()) {
             (_, None, _) => Standing::NoJob,
             (TaskGoal::Late(goal), Some(share), _) if share > goal.get() => Standing::Missed,
             (TaskGoal::Late(goal), Some(_), _) => {
@@ -134,7 +135,7 @@ impl Verdict {
         let missed = with(|standing| *standing == Standing::Missed);
         if let Some(worst) = missed.clone().max_by(|a, b| excess(a).total_cmp(&excess(b))) {
             let others = missed.count() - 1;
-            return missed_by(worst, others, report.header.controller);
+            return missed_by(worst, others, report);
         }
         if let Some(task) = with(|standing| *standing == Standing::NoJob).next() {
             return vec![format!(
@@ -193,7 +194,7 @@ fn held(tasks: &[TaskReport]) -> String {
 fn excess(task: &TaskReport) -> f64 {
     match task.goal() {
         TaskGoal::Late(goal) => task.missed_share().unwrap_or(0.0) / goal.get(),
-        TaskGoal::Tardiness(goal) => task.tardiness_mean.unwrap_or(f64::INFINITY) / goal,
+        TaskGoal::Tardiness(goal) => task.tardiness_at_least().unwrap_or(f64::INFINITY) / goal,
     }
 }
 
@@ -212,12 +213,12 @@ fn stands(task: &TaskReport) -> String {
         ),
         goal @ TaskGoal::Tardiness(_) => format!(
             "tardiness {:.2} on average{failed}, goal {goal}",
-            task.tardiness_mean.unwrap_or(0.0)
+            task.tardiness_at_least().unwrap_or(0.0)
         ),
     }
 }
 
-fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> Vec<String> {
+fn missed_by(worst: &TaskReport, others: usize, report: &RunReport) -> Vec<String> {
     let (name, stands) = (&worst.name, stands(worst));
     let mut sentences = vec![match others {
         0 => format!("Goal missed by \"{name}\": {stands}."),
@@ -226,10 +227,19 @@ fn missed_by(worst: &TaskReport, others: usize, controller: ControllerKind) -> V
             more + 1
         ),
     }];
+    let refused = no_real_time(&report.header.protection);
+    if let Some(refused) = refused {
+        // Any program keeps a task without the right from its core: no other cause comes before this one.
+        sentences.push(format!(
+            "Top cause: no real-time scheduling, so any program may take the core: {}; {}.",
+            refused.why, refused.remedy
+        ));
+    }
     if let Some(top) = worst.causes.first() {
         let told = causes::told(worst).next().unwrap_or_default();
-        let remedy = causes::remedy(top.cause, controller);
-        sentences.push(format!("Top cause: {told}; {remedy}."));
+        let remedy = causes::remedy(top, worst, &report.header);
+        let first = if refused.is_some() { "Next" } else { "Top cause" };
+        sentences.push(format!("{first}: {told}; {remedy}."));
     }
     sentences
 }
@@ -322,6 +332,16 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_right_is_the_first_cause() {
+        let (_, sentence) = judged(|report| {
+            steer_late(report);
+            report.header.protection[0].refused = report.header.protection[1].refused.clone();
+        });
+        let [right, preempted] = ["no real-time scheduling", "were preempted"].map(|part| sentence.find(part).unwrap());
+        assert!(right < preempted, "{sentence}");
+    }
+
+    #[test]
     fn a_failed_job_is_not_on_time() {
         let (verdict, _) = judged(|report| report.tasks[1].failed = 100);
         assert_eq!(verdict.tasks[1], Standing::Missed);
@@ -346,6 +366,23 @@ mod tests {
         assert_eq!(standings(0.89), [Standing::Held]);
         assert_eq!(standings(0.2), [Standing::Held], "no task had to yield");
         assert_eq!(standings(1.3), [Standing::Missed]);
+    }
+
+    /// A job that hangs has no response time, and no mean of the others says that all is well.
+    #[test]
+    fn a_mean_counts_releases_that_have_not_ended() {
+        let (verdict, _) = judged(|report| {
+            asks_for_a_mean(report, 0.3);
+            let task = &mut report.tasks[0];
+            (task.late, task.overdue, task.skipped) = (task.late + 530, 9, 521);
+            task.jobs += 530;
+            task.unfinished = Some(punctual_runtime::report::OpenJob {
+                released_s: 20.0,
+                for_us: 40e6,
+                has_begun: Some(true),
+            });
+        });
+        assert_eq!(verdict.tasks, [Standing::Missed]);
     }
 
     #[test]

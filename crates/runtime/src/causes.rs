@@ -29,6 +29,8 @@ pub struct Evidence {
     pub preemptors: Vec<Culprit>,
     /// Time that the hypervisor took from the core since the previous check, in ticks of 10 ms; `None` if unknown.
     pub stolen: Option<Nanos>,
+    /// Time that interrupts took from the core since then, likewise.
+    pub interrupts: Option<Nanos>,
 }
 
 impl From<JobMeasurements> for Evidence {
@@ -96,10 +98,16 @@ impl Causes {
         self.counts[Cause::Skipped as usize].jobs += releases;
     }
 
-    /// The causes found, the most frequent first.
-    pub(crate) fn report(&self) -> Vec<CauseReport> {
-        let late: u64 = self.counts.iter().map(|count| count.jobs).sum();
-        let pairs = Cause::ALL.iter().zip(&self.counts);
+    /// The causes found, the most frequent first. `open` are the late releases whose jobs have not ended: their cause,
+    /// their number, and the time since the oldest in microseconds.
+    pub(crate) fn report(&self, open: Option<(Cause, u64, f64)>) -> Vec<CauseReport> {
+        let mut counts = self.counts.clone();
+        if let Some((cause, jobs, us)) = open {
+            let count = &mut counts[cause as usize];
+            (count.jobs, count.us) = (jobs, us * jobs as f64);
+        }
+        let late: u64 = counts.iter().map(|count| count.jobs).sum();
+        let pairs = Cause::ALL.iter().zip(&counts);
         let of = |(cause, count): (&Cause, &Count)| CauseReport {
             cause: *cause,
             jobs: count.jobs,
@@ -173,6 +181,7 @@ fn late_job(
         major_faults: known.major_faults,
         minor_faults: known.minor_faults,
         stolen_us: evidence.stolen.map(Nanos::as_micros_f64),
+        interrupts_us: evidence.interrupts.map(Nanos::as_micros_f64),
     }
 }
 
@@ -220,7 +229,7 @@ mod tests {
         causes.job(&job(4, 100), &held_by("other", 90.0), true, Time::ZERO);
         causes.job(&job(5, 100), &held_by("other", 90.0), false, Time::ZERO);
         causes.skipped(6);
-        let report = causes.report();
+        let report = causes.report(None);
         let counts: Vec<_> = report.iter().map(|it| (it.cause, it.jobs, it.share)).collect();
         assert_eq!(counts, [(Cause::Skipped, 6, 0.6), (Cause::Lock, 4, 0.4)]);
         assert_eq!(report[1].us_mean, (21.0 + 22.0 + 23.0 + 100.0) / 4.0);
@@ -242,7 +251,7 @@ mod tests {
             }
             causes.job(&job(number as u64, 30), &evidence, true, Time::ZERO);
         }
-        let report = causes.report();
+        let report = causes.report(None);
         let [cc1] = &report[0].by[..] else { panic!("{report:?}") };
         assert_eq!((cc1.jobs, cc1.others, cc1.us, cc1.several), (400, 0, 4_000.0, true));
         assert_eq!(cc1.process, Some(400));
@@ -257,7 +266,7 @@ mod tests {
                 let holder = held_by(&format!("thread {thread}"), *lock as f64);
                 causes.job(&job(number as u64, 20 + lock), &holder, true, Time::ZERO);
             }
-            let report = causes.report();
+            let report = causes.report(None);
             prop_assert_eq!(report.iter().map(|it| it.jobs).sum::<u64>(), jobs.len() as u64);
             prop_assert!(report.iter().all(|it| it.by.len() <= NAMES_MAX));
             let named: Vec<&Culprit> = report.iter().flat_map(|it| &it.by).collect();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
-use punctual_loop::{Step, Window};
+use punctual_loop::{Event, Step, Unheld, Window};
 use punctual_platform::{KnobId, Plan, Readings};
 use punctual_store::updates::{Reconciliation, UpdateCounts};
 use punctual_units::{Nanos, Share, TaskId, Time};
@@ -17,6 +17,7 @@ use crate::report::{
     Summary, TaskReport, UpdateTotals,
 };
 use crate::samples::{LASTING_SAMPLES_MAX, LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
+use crate::under_way::Schedule;
 
 /// Time that the loop has after warm-up to reach its goal before figures count.
 pub const SETTLING: Nanos = Nanos::from_secs(5);
@@ -33,7 +34,7 @@ const LATE_IN_WINDOW_MAX: usize = 4096;
 const NOTES_MAX: usize = 100;
 
 /// Share of excused jobs above which a run is inconclusive.
-const EXCUSED_MAX: f64 = 0.01;
+pub const EXCUSED_MAX: f64 = 0.01;
 
 /// Greatest recorded tardiness, in deadlines; the resolution is a millionth of a deadline.
 const TARDINESS_MAX: f64 = 1e6;
@@ -84,13 +85,18 @@ pub struct Collector {
     /// Greatest length of `finished`.
     jobs_max: usize,
     span: Span,
+    /// Jobs and late ones that samples have counted.
+    sampled: [u64; 2],
     /// Late jobs since the last step, not yet checked against the probe.
     late: VecDeque<JobOutcome>,
     full_core: FullCore,
     /// Number of steps, and of those that ended a second in which our threads filled their core.
     steps: u64,
     full: u64,
-    notes: Vec<String>,
+    /// Notes, and how often each was made.
+    notes: Vec<(String, u64)>,
+    /// Reason of the fallback at the last step.
+    fallback: Option<String>,
     /// Number of notes beyond `NOTES_MAX`.
     notes_more: u64,
 }
@@ -110,11 +116,13 @@ impl Collector {
             finished: Vec::new(),
             jobs_max: JOBS_MAX,
             span: Span::default(),
+            sampled: [0; 2],
             late: VecDeque::new(),
             full_core: FullCore::default(),
             steps: 0,
             full: 0,
             notes: Vec::new(),
+            fallback: None,
             notes_more: 0,
         }
     }
@@ -166,16 +174,59 @@ impl Collector {
     pub fn failed(&mut self, task: TaskId, at: Time) {
         let settled = self.settled(at);
         if let Some(task) = self.figures(task) {
-            task.failed(settled);
+            task.failed(at, settled);
         }
     }
 
-    /// Counts `releases` of `task` that were dropped by `at` because too many jobs were waiting.
-    pub fn skipped(&mut self, task: TaskId, releases: u64, at: Time) {
+    /// Counts `releases` of `task` that were dropped by `at` because too many jobs were waiting. Returns how many of
+    /// them the loop did not know as late.
+    pub fn skipped(&mut self, task: TaskId, releases: u64, at: Time) -> u64 {
         let settled = self.settled(at);
+        let figures = self.figures(task);
+        figures.map_or(releases, |task| task.skipped(releases, at, settled))
+    }
+
+    /// Adds a release of a job of `task`, on a machine that reports releases. Ignores best-effort jobs, because they
+    /// have no deadline.
+    pub fn released(&mut self, task: TaskId, job: u64, at: Time) {
         if let Some(task) = self.figures(task) {
-            task.skipped(releases, settled);
+            task.open().released(job, at);
         }
+    }
+
+    /// Takes the releases of `task` from `schedule`.
+    pub fn schedule(&mut self, task: TaskId, schedule: Schedule) {
+        if let Some(task) = self.figures(task) {
+            task.open().follow(schedule);
+        }
+    }
+
+    /// Records which job the thread of `task` began last, and its release.
+    pub fn began(&mut self, task: TaskId, job: u64, released: Time) {
+        if let Some(task) = self.figures(task) {
+            task.open().began(job, released);
+        }
+    }
+
+    /// Records that `task` was asked to end by `at`.
+    pub fn stopping(&mut self, task: TaskId, at: Time) {
+        if let Some(task) = self.figures(task) {
+            task.open().stop(at);
+        }
+    }
+
+    /// Counts releases whose deadline has passed by `now`, by which all earlier ends of jobs were added.
+    pub fn count_open(&mut self, now: Time) {
+        let settled = self.settled(now);
+        let tasks = self.tasks.iter_mut().flatten();
+        tasks.for_each(|task| task.count_open(now, settled));
+    }
+
+    /// The next late release, or several, of which the loop does not know.
+    pub fn news(&mut self) -> Option<Event> {
+        let tasks = self.tasks.iter_mut().zip(0..);
+        let mut news = tasks.filter_map(|(task, id)| task.as_mut()?.open().news(TaskId(id)));
+        news.next()
     }
 
     /// Counts events of `task` that were `merged` with others, or `put_off`, by `at`.
@@ -195,8 +246,9 @@ impl Collector {
 
     /// Records that `task` has ended: keeps its figures and frees the memory for gathering them.
     pub fn ended(&mut self, task: TaskId) {
+        let start = self.start;
         if let Some(task) = self.figures(task) {
-            task.close();
+            task.close(start);
         }
     }
 
@@ -226,16 +278,42 @@ impl Collector {
         self.header.protection.extend(obtained);
     }
 
-    /// Adds a note about a problem that was worked around; repetitions are dropped.
+    /// Adds a note about a problem that was worked around; equal ones are counted.
     pub fn note(&mut self, note: impl Into<String>) {
         let note = note.into();
-        if self.notes.contains(&note) {
-            return;
-        }
-        if self.notes.len() < NOTES_MAX {
-            self.notes.push(note);
+        if let Some((_, times)) = self.notes.iter_mut().find(|(other, _)| *other == note) {
+            *times += 1;
+        } else if self.notes.len() < NOTES_MAX {
+            self.notes.push((note, 1));
         } else {
             self.notes_more += 1;
+        }
+    }
+
+    /// Notes a fallback that begins, or its new reason; figures in a reason change at every step.
+    fn note_fallback(&mut self, reason: Option<&str>) {
+        let kind = |reason: &str| {
+            reason
+                .split(|c: char| c.is_ascii_digit())
+                .next()
+                .unwrap_or("")
+                .to_owned()
+        };
+        let now = reason.map(kind);
+        if let Some(reason) = reason.filter(|_| now != self.fallback) {
+            self.note(format!("fallback: {reason}"));
+        }
+        self.fallback = now;
+    }
+
+    /// Notes that the safe setting did not hold the goal of `unheld`, unless the run held it in all.
+    pub fn unheld(&mut self, unheld: &Unheld) {
+        let start = self.start;
+        let Some(figures) = self.figures(unheld.task).map(|task| task.report(start)) else {
+            return;
+        };
+        if figures.missed_share().is_some_and(|share| share > unheld.asked.get()) {
+            self.note(unheld.told(&figures.name));
         }
     }
 
@@ -251,6 +329,7 @@ impl Collector {
         explained: impl Fn(&JobOutcome) -> bool,
     ) -> Sample {
         let window = &step.window;
+        let [jobs, misses] = self.counted_since();
         let micros = |span: Option<Nanos>| span.map(Nanos::as_micros_f64);
         let admitted = self.plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE);
         let sample = Sample {
@@ -264,17 +343,16 @@ impl Collector {
             clock_hz: self.clock_over(window, readings),
             energy_j: self.energy_since(readings),
             celsius: readings.celsius(),
-            jobs: window.jobs,
-            misses: window.misses,
+            jobs,
+            misses,
+            ended: window.jobs,
             decision_us: micros(took.decision),
             actuation_us: micros(took.actuation),
             busy: self.busy_since(readings),
             mode: step.mode,
             fallback: step.fallback.clone(),
         };
-        if let Some(reason) = &step.fallback {
-            self.note(format!("fallback: {reason}"));
-        }
+        self.note_fallback(step.fallback.as_deref());
         if self.settled(readings.at) {
             self.span.sample(&sample, took.decision);
         }
@@ -292,7 +370,22 @@ impl Collector {
 
     /// Figures of each task so far.
     pub fn tasks(&self) -> Vec<TaskReport> {
-        self.tasks.iter().flatten().map(TaskFigures::report).collect()
+        let tasks = self.tasks.iter().flatten();
+        tasks.map(|task| task.report(self.start)).collect()
+    }
+
+    /// Jobs and late ones since the last sample. A late job may turn out to have ended in time or failed, because its
+    /// end was reported later: later samples then count fewer.
+    fn counted_since(&mut self) -> [u32; 2] {
+        let totals = self.tasks.iter().flatten().map(TaskFigures::totals);
+        let (jobs, late) = totals.fold((0, 0), |sum, task| (sum.0 + task.0, sum.1 + task.1));
+        let sampled = &mut self.sampled;
+        [0, 1].map(|of| {
+            let total = [jobs, late][of];
+            let new = total.saturating_sub(sampled[of]);
+            sampled[of] = sampled[of].max(total);
+            u32::try_from(new).unwrap_or(u32::MAX)
+        })
     }
 
     /// Ends the run and returns its report.
@@ -301,11 +394,17 @@ impl Collector {
             self.note(note);
         }
         if self.notes_more > 0 {
-            self.notes.push(format!("{} more notes were not kept", self.notes_more));
+            self.notes
+                .push((format!("{} more notes were not kept", self.notes_more), 1));
         }
+        let counted = |(note, times): (String, u64)| match times {
+            1 => note,
+            times => format!("{note} ({times} times)"),
+        };
+        let notes = std::mem::take(&mut self.notes).into_iter().map(counted).collect();
         let tasks = self.tasks();
         RunReport {
-            summary: self.span.summary(&tasks, self.header.settle_s, ending, self.notes),
+            summary: self.span.summary(&tasks, self.header.settle_s, ending, notes),
             header: self.header,
             tasks,
             lending: Vec::new(),
@@ -460,6 +559,7 @@ impl Span {
             jobs,
             misses: sum(|task| task.late),
             failed: sum(|task| task.failed),
+            overdue: sum(|task| task.overdue),
             excused,
             skipped: sum(|task| task.skipped),
             inconclusive: excused as f64 > EXCUSED_MAX * jobs as f64,
@@ -536,4 +636,106 @@ impl OwnTimes {
 /// Histogram of values up to `max`, exact to three digits.
 fn three_digits(max: u64) -> Histogram<u64> {
     Histogram::new_with_bounds(1, max, 3).expect("bounds and digits are constants in the histogram's range")
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_loop::ModeName;
+    use punctual_workload::{ControllerKind, Goal, TaskGoal};
+
+    use super::*;
+    use crate::report::LoadReport;
+
+    fn collector() -> Collector {
+        let header = RunHeader {
+            scenario: "test".into(),
+            platform: PlatformChoice::Sim,
+            machine: "none".into(),
+            seed: 1,
+            controller: ControllerKind::Open,
+            goal: Goal {
+                tasks: TaskGoal::default(),
+                drr: 0.5,
+                min_fresh: Share::ZERO,
+            },
+            knobs: Vec::new(),
+            protection: Vec::new(),
+            load: LoadReport::default(),
+            settle_s: 0.0,
+        };
+        let task = TaskInfo {
+            name: "steer".into(),
+            deadline: Some(Nanos::from_millis(10)),
+            goal: TaskGoal::Late(Share::clamped(0.5)),
+        };
+        Collector::new(header, [task], Time::ZERO, Plan::default())
+    }
+
+    fn unheld() -> Unheld {
+        Unheld {
+            task: TaskId(0),
+            asked: Share::clamped(0.5),
+            jobs: 4,
+            late: 3,
+            p99: Nanos::from_millis(20),
+            deadline: Nanos::from_millis(10),
+            later: None,
+        }
+    }
+
+    #[test]
+    fn equal_notes_are_counted() {
+        let mut collector = collector();
+        for reason in ["no job for 2.1 s", "no job for 2.2 s", "clock meter: lost"] {
+            collector.note_fallback(Some(reason));
+        }
+        collector.note_fallback(None);
+        collector.note_fallback(Some("no job for 2.1 s"));
+        let notes = collector.finish(Ending::default()).summary.notes;
+        assert_eq!(
+            notes,
+            ["fallback: no job for 2.1 s (2 times)", "fallback: clock meter: lost"]
+        );
+    }
+
+    /// A goal that was held in all is not said to be out of reach beside it.
+    #[test]
+    fn a_goal_out_of_reach_is_noted_only_if_it_was_missed() {
+        for (skipped, noted) in [(0, 0), (1, 1)] {
+            let mut collector = collector();
+            collector.skipped(TaskId(0), skipped, Time::ZERO);
+            collector.unheld(&unheld());
+            assert_eq!(collector.finish(Ending::default()).summary.notes.len(), noted);
+        }
+    }
+
+    /// The sum of the samples is the count of the report, whenever a release became late.
+    #[test]
+    fn samples_count_each_release_once() {
+        let mut collector = collector();
+        let step = Step {
+            window: Window::default(),
+            lead: None,
+            plan: Plan::default(),
+            mode: ModeName::Running,
+            fallback: None,
+        };
+        let mut sample = |collector: &mut Collector, ms| {
+            let at = Time::ZERO + Nanos::from_millis(ms);
+            collector.count_open(at);
+            let readings = Readings { at, meters: Vec::new() };
+            let sample = collector.step(&step, &readings, StepTimes::default(), |_| false);
+            (sample.jobs, sample.misses)
+        };
+        collector.released(TaskId(0), 0, Time::ZERO);
+        assert_eq!(sample(&mut collector, 5), (0, 0));
+        assert_eq!(sample(&mut collector, 15), (1, 1));
+        assert_eq!(collector.skipped(TaskId(0), 2, Time::ZERO + Nanos::from_millis(16)), 2);
+        assert_eq!(sample(&mut collector, 20), (2, 2));
+        let report = collector.finish(Ending::default());
+        assert_eq!(
+            (report.summary.jobs, report.summary.misses, report.summary.overdue),
+            (3, 3, 1)
+        );
+    }
 }

@@ -2,18 +2,19 @@
 //!
 //! A run has a start-up ([`crate::report::RunHeader::settle_s`]) and a span after it. Every figure describes the span;
 //! for the start-up, only jobs and late jobs are counted. A job belongs to the part of the run in which it ended, a
-//! skipped release to the part in which it was due.
+//! skipped release to the part in which it was skipped, and one that is overdue to the part in which it is counted.
 //!
-//! **Definitions.** A job is *late* if it ended after its deadline; a release that was *skipped*, because too many jobs
-//! waited, is also a late job, without a response time. A job that *failed* (its closure returned an error) has no
-//! response time either; it is counted separately, and the goal is judged as if it were late.
+//! **Definitions.** Releases are counted, each once: see [`crate::under_way`]. Response times, causes and splits
+//! describe jobs that ended. A job that *failed* (its closure returned an error) has no response time; it is counted
+//! separately, and the goal is judged as if it were late.
 
 use hdrhistogram::Histogram;
 use punctual_units::{Nanos, Share, Time};
-use punctual_workload::{JobOutcome, Part, SplitSum, TaskGoal};
+use punctual_workload::{Cause, JobOutcome, Part, SplitSum, TaskGoal};
 
 use crate::causes::{Causes, Evidence};
-use crate::report::{Bin, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
+use crate::report::{Bin, OpenJob, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
+use crate::under_way::{OpenJobs, Overdue, Schedule};
 
 /// Upper limit of the histogram; longer response times are counted there. The maximum is still exact.
 const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
@@ -52,6 +53,10 @@ pub struct TaskFigures {
     excused: u64,
     causes: Causes,
     start_up: StartUp,
+    /// Releases whose jobs have not ended.
+    open: OpenJobs,
+    /// Whether the start-up was over at the last count of open jobs.
+    settled: bool,
     /// Last report of a task that has ended.
     closed: Option<Box<TaskReport>>,
     /// Error message of the first failed job.
@@ -64,9 +69,12 @@ impl TaskFigures {
     /// Begins with empty figures, in a run with a start-up of `start_up_s` seconds; `None` for a task without a
     /// deadline. Allocates all memory that it will ever use.
     pub fn new(watched: TaskInfo, start_up_s: f64) -> Option<TaskFigures> {
+        let deadline = watched.deadline?;
         Some(TaskFigures {
-            deadline: watched.deadline?,
+            deadline,
             watched,
+            open: OpenJobs::new(deadline),
+            settled: false,
             responses: Histogram::new_with_bounds(1, RESPONSE_MAX.0, EXACT_TO_DIGITS)
                 .expect("bounds and digits are constants in the histogram's range"),
             max: Nanos::ZERO,
@@ -99,8 +107,35 @@ impl TaskFigures {
         &self.watched.name
     }
 
+    /// Takes the task's releases from `schedule`.
+    pub fn scheduled(mut self, schedule: Schedule) -> TaskFigures {
+        self.open.follow(schedule);
+        self
+    }
+
+    /// Releases whose jobs have not ended.
+    pub(crate) fn open(&mut self) -> &mut OpenJobs {
+        &mut self.open
+    }
+
+    /// Counts open jobs at `now`; `settled`: the start-up is over.
+    pub(crate) fn count_open(&mut self, now: Time, settled: bool) {
+        if self.closed.is_none() {
+            self.open.advance(now);
+            self.settled = settled;
+        }
+    }
+
+    /// Jobs, and late ones among them, over the whole run so far.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        let Overdue { jobs, dropped, .. } = self.open.overdue();
+        let late = self.late.jobs + self.skipped + jobs + dropped;
+        (self.start_up.jobs + late + self.on_time.jobs, self.start_up.late + late)
+    }
+
     /// Adds a job of a run that began at `start`; `settled`: the job ended after the start-up.
     pub fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) {
+        self.open.ended(job.job, job.released, job.finished);
         self.causes.job(job, evidence, settled, start);
         let late = job.overrun().is_some();
         if !settled {
@@ -116,8 +151,14 @@ impl TaskFigures {
         splits.add(&job.split);
     }
 
-    /// Adds `releases` that were skipped.
-    pub fn skipped(&mut self, releases: u64, settled: bool) {
+    /// Adds `releases` that were skipped by `at`; returns how many of them the loop did not know as late.
+    pub fn skipped(&mut self, releases: u64, at: Time, settled: bool) -> u64 {
+        let news = self.open.skipped(releases, at);
+        self.count_skipped(releases, settled);
+        news
+    }
+
+    fn count_skipped(&mut self, releases: u64, settled: bool) {
         if settled {
             self.skipped += releases;
             self.causes.skipped(releases);
@@ -133,8 +174,9 @@ impl TaskFigures {
         self.put_off += put_off;
     }
 
-    /// Counts a job that ended with an error.
-    pub fn failed(&mut self, settled: bool) {
+    /// Counts a job that ended with an error at `at`.
+    pub fn failed(&mut self, at: Time, settled: bool) {
+        self.open.failed(at);
         self.failed += u64::from(settled);
     }
 
@@ -149,16 +191,21 @@ impl TaskFigures {
         (self.first_failure, self.ended) = (first_failure, ended);
     }
 
-    /// Makes the report final: accepts no more jobs, and frees the histogram.
-    pub fn close(&mut self) {
-        self.closed = Some(Box::new(self.report()));
+    /// Makes the report final: accepts no more jobs, and frees the histogram. Late releases without a job will never
+    /// have one.
+    pub fn close(&mut self, start: Time) {
+        let Overdue { jobs, dropped, .. } = self.open.overdue();
+        self.open = OpenJobs::new(self.deadline);
+        self.count_skipped(jobs + dropped, self.settled);
+        self.closed = Some(Box::new(self.report(start)));
         if let Ok(small) = Histogram::new_with_bounds(1, 2, 1) {
             self.responses = small;
         }
     }
 
-    /// Reports on the task so far. Takes some microseconds, because the histogram has thousands of bins.
-    pub fn report(&self) -> TaskReport {
+    /// Reports on the task so far, in a run that began at `start`. Takes some microseconds, because the histogram has
+    /// thousands of bins.
+    pub fn report(&self, start: Time) -> TaskReport {
         if let Some(closed) = &self.closed {
             return TaskReport {
                 excused: self.excused,
@@ -167,9 +214,24 @@ impl TaskFigures {
                 ..(**closed).clone()
             };
         }
+        let open = self.open.overdue();
+        let (open_settled, open_before) = match self.settled {
+            true => (open, Overdue::default()),
+            false => (Overdue::default(), open),
+        };
         let finished = self.late.jobs + self.on_time.jobs;
-        let jobs = finished + self.skipped;
-        let late = self.late.jobs + self.skipped;
+        let skipped = self.skipped + open_settled.dropped;
+        let late = self.late.jobs + skipped + open_settled.jobs;
+        let jobs = late + self.on_time.jobs;
+        let unfinished = self.unfinished(&open, start);
+        let unfinished_cause = unfinished.as_ref().map(|job| {
+            let cause = match job.has_begun {
+                Some(false) => Cause::NotRun,
+                Some(true) | None => Cause::Unfinished,
+            };
+            (cause, open_settled.jobs + open_settled.dropped, job.for_us)
+        });
+        let before = open_before.jobs + open_before.dropped;
         let all = SplitSum {
             sum: self.late.sum + self.on_time.sum,
             jobs: finished,
@@ -186,7 +248,9 @@ impl TaskFigures {
             late,
             late_share: (jobs > 0).then(|| late as f64 / jobs as f64),
             failed: self.failed,
-            skipped: self.skipped,
+            skipped,
+            overdue: open_settled.jobs,
+            unfinished,
             merged: self.merged,
             put_off: self.put_off,
             excused: self.excused,
@@ -195,13 +259,27 @@ impl TaskFigures {
             where_us: where_us(&all),
             where_late_us: where_us(&self.late),
             where_on_time_us: where_us(&self.on_time),
-            causes: self.causes.report(),
+            causes: self.causes.report(unfinished_cause),
             late_jobs: self.causes.worst(),
-            start_up: self.start_up,
+            start_up: StartUp {
+                jobs: self.start_up.jobs + before,
+                late: self.start_up.late + before,
+                ..self.start_up
+            },
             histogram: self.bins(),
             first_failure: self.first_failure.clone(),
             ended: self.ended.clone(),
         }
+    }
+
+    /// The oldest open job, if the task has late releases without an end.
+    fn unfinished(&self, open: &Overdue, start: Time) -> Option<OpenJob> {
+        let (released, has_begun) = open.oldest.filter(|_| open.jobs + open.dropped > 0)?;
+        Some(OpenJob {
+            released_s: released.since(start).as_secs_f64(),
+            for_us: self.open.now().since(released).as_micros_f64(),
+            has_begun,
+        })
     }
 
     fn response_us(&self) -> ResponseTimes {
@@ -257,7 +335,7 @@ fn where_us(splits: &SplitSum) -> Option<WhereTimeWent> {
 mod tests {
     use proptest::prelude::*;
     use punctual_units::{TaskId, percentile_of_rising};
-    use punctual_workload::{Cause, Split};
+    use punctual_workload::Split;
 
     use super::*;
 
@@ -298,11 +376,11 @@ mod tests {
         take(&mut figures, &job(Nanos::ZERO, DEADLINE), true);
         take(&mut figures, &job(Nanos::ZERO, DEADLINE), true);
         take(&mut figures, &job(Nanos::from_millis(5), DEADLINE), true);
-        figures.skipped(1, true);
-        figures.failed(true);
+        figures.skipped(1, Time::ZERO, true);
+        figures.failed(Time::ZERO, true);
         take(&mut figures, &job(Nanos::from_millis(5), DEADLINE), false);
-        figures.skipped(2, false);
-        let report = figures.report();
+        figures.skipped(2, Time::ZERO, false);
+        let report = figures.report(Time::ZERO);
         assert_eq!((report.jobs, report.late, report.failed, report.skipped), (4, 2, 1, 1));
         assert_eq!(report.late_share, Some(0.5));
         let causes: Vec<_> = report.causes.iter().map(|it| (it.cause, it.jobs)).collect();
@@ -324,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_task_without_a_job_says_so() {
-        let report = figures().report();
+        let report = figures().report(Time::ZERO);
         assert_eq!(
             (report.late_share, report.response_us, report.where_us),
             (None, None, None)
@@ -347,7 +425,7 @@ mod tests {
             "the histogram does not grow"
         );
         assert!(before * std::mem::size_of::<u64>() < 400_000);
-        assert_eq!(figures.report().response_us.unwrap().max, 1e11);
+        assert_eq!(figures.report(Time::ZERO).response_us.unwrap().max, 1e11);
     }
 
     proptest! {
@@ -359,7 +437,7 @@ mod tests {
         ) {
             let mut figures = figures();
             responses.iter().for_each(|(lock, rest)| take(&mut figures, &job(Nanos(*lock), Nanos(*rest)), true));
-            let report = figures.report();
+            let report = figures.report(Time::ZERO);
             let mut sorted: Vec<u64> = responses.iter().map(|(lock, rest)| lock + rest).collect();
             sorted.sort_unstable();
             let late = sorted.iter().filter(|response| **response > DEADLINE.0).count() as u64;

@@ -17,6 +17,7 @@ pub mod learn;
 pub mod linux;
 pub mod report;
 pub mod samples;
+pub mod schedule;
 pub mod under_way;
 
 pub use collector::SETTLING;

@@ -152,9 +152,10 @@ pub struct TaskReport {
     pub goal_tardiness: Option<f64>,
     /// Relative deadline, in microseconds.
     pub deadline_us: f64,
-    /// Jobs that ended, and releases that were skipped; failed jobs are counted separately.
+    /// Jobs that ended, and releases that were skipped or are overdue; failed jobs are counted separately. The states
+    /// of a release are in [`crate::under_way`].
     pub jobs: u64,
-    /// Of `jobs`, those that ended after the deadline or were skipped.
+    /// Of `jobs`, those that ended after the deadline, were skipped, or are overdue.
     pub late: u64,
     /// Share of late jobs: `late` / `jobs`.
     pub late_share: Option<f64>,
@@ -162,6 +163,12 @@ pub struct TaskReport {
     pub failed: u64,
     /// Releases without a job, because too many jobs were waiting; they count as late.
     pub skipped: u64,
+    /// Of `late`, releases past their deadline whose job has not ended: under way, waiting, or never begun.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overdue: u64,
+    /// The oldest open job, if `overdue` or `skipped` count releases that wait behind it or are it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<OpenJob>,
     /// Events without a job of their own, because several were waiting; only for a task that events release. The job
     /// that served them counts from the first of them.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -201,6 +208,18 @@ pub struct TaskReport {
     pub ended: Option<String>,
 }
 
+/// A released job that has not ended, at the end of the run or at the moment of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenJob {
+    /// Time of the release, in seconds since the start of the run.
+    pub released_s: f64,
+    /// Time since the release, in microseconds.
+    pub for_us: f64,
+    /// Whether its thread has begun it; `None` if unknown, as on a simulated machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub has_begun: Option<bool>,
+}
+
 /// The late jobs of a task that have the same cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CauseReport {
@@ -210,7 +229,8 @@ pub struct CauseReport {
     pub jobs: u64,
     /// Share of these jobs among all late jobs, 0 to 1.
     pub share: f64,
-    /// Mean time that each job lost by the cause, in microseconds; 0 for skipped releases.
+    /// Mean time that each job lost by the cause, in microseconds; 0 for skipped releases. For jobs that have not
+    /// ended: the time since the release of the oldest.
     pub us_mean: f64,
     /// Mean time that a job on time loses by the cause, in microseconds. `None` without such a job, and for throttled
     /// and stolen time, which are examined for late jobs only.
@@ -232,6 +252,9 @@ pub struct Culprit {
     /// Process id, if the thread belongs to another process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<i32>,
+    /// Name of that process, if it still runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<String>,
     /// Scheduling policy of the thread, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling: Option<Scheduling>,
@@ -258,6 +281,7 @@ impl Culprit {
             name: name.into(),
             thread: None,
             process: None,
+            program: None,
             scheduling: None,
             doing: None,
             several: false,
@@ -311,6 +335,9 @@ pub struct LateJob {
     /// if unknown, as for a task on another core than the probe's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stolen_us: Option<f64>,
+    /// Time that interrupts took from the core since the previous check, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupts_us: Option<f64>,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -325,6 +352,17 @@ impl TaskReport {
             (None, Some(mean)) => TaskGoal::Tardiness(mean),
             (None, None) => TaskGoal::default(),
         }
+    }
+
+    /// Mean tardiness of all `jobs`, at least: those without an end count by the time since the release of the oldest,
+    /// and 1 for each other, since its deadline has passed. `None` without a job.
+    pub fn tardiness_at_least(&self) -> Option<f64> {
+        let without_end = self.skipped + self.overdue;
+        let oldest = self
+            .unfinished
+            .map_or(0.0, |open| (open.for_us / self.deadline_us - 1.0).max(0.0));
+        let ended = self.jobs.saturating_sub(without_end) as f64 * self.tardiness_mean.unwrap_or(0.0);
+        (self.jobs > 0).then(|| (ended + without_end as f64 + oldest) / self.jobs as f64)
     }
 
     /// Share of jobs that were late or failed, 0 to 1; `None` without a job. The goal is judged by this share.
@@ -552,10 +590,14 @@ pub struct Sample {
     /// Temperature of the hottest thermal zone at the end of the window, in degrees Celsius; `None` without a meter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub celsius: Option<f64>,
-    /// Real-time jobs that finished in this window.
+    /// Real-time jobs that ended in this window, and releases that became late in it without an end
+    /// ([`TaskReport::jobs`]); each release counts in one window.
     pub jobs: u32,
-    /// Of `jobs`, those that were late.
+    /// Of `jobs`, those that are late.
     pub misses: u32,
+    /// Real-time jobs of whose end the loop heard in this window: those behind `tardiness` and `drr`.
+    #[serde(default)]
+    pub ended: u32,
     /// Time of the decision, in microseconds; `None` on a simulated machine, whose decisions take no simulated time.
     pub decision_us: Option<f64>,
     /// Time of setting the knobs, in microseconds.
@@ -573,12 +615,15 @@ pub struct Sample {
 pub struct Summary {
     /// Jobs of the start-up, which the other figures exclude, over all tasks.
     pub start_up: StartUp,
-    /// Real-time jobs that ended, and releases that were skipped.
+    /// Real-time jobs that ended, and releases that were skipped or are overdue.
     pub jobs: u64,
-    /// Of `jobs`, those that were late.
+    /// Of `jobs`, those that are late.
     pub misses: u64,
     /// Real-time jobs that ended with an error; not among `jobs`.
     pub failed: u64,
+    /// Of `misses`, releases past their deadline whose job had not ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub overdue: u64,
     /// Late jobs that a gap of the probe on the same core explains.
     pub excused: u64,
     /// Releases without a job, because too many jobs were waiting.

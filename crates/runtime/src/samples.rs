@@ -115,7 +115,7 @@ impl Samples {
 /// Means of jobs are weighted by jobs, means of positions and loads by time, means of the loop's own time by steps. The
 /// fresh share is the lower of the two, and a fallback in either counts: violations stay visible.
 fn merged(began: f64, a: Sample, a_steps: u64, b: &Sample, b_steps: u64) -> Sample {
-    let jobs = |x: f64, y: f64| weighted(x, f64::from(a.jobs), y, f64::from(b.jobs));
+    let jobs = |x: f64, y: f64| weighted(x, f64::from(a.ended), y, f64::from(b.ended));
     let time = |x: f64, y: f64| weighted(x, a.t_s - began, y, b.t_s - a.t_s);
     let steps = |x: f64, y: f64| weighted(x, a_steps as f64, y, b_steps as f64);
     let fell_back = [&a, b].iter().any(|sample| sample.mode == ModeName::Fallback);
@@ -136,6 +136,7 @@ fn merged(began: f64, a: Sample, a_steps: u64, b: &Sample, b_steps: u64) -> Samp
         celsius: either(a.celsius, b.celsius, f64::max),
         jobs: a.jobs.saturating_add(b.jobs),
         misses: a.misses.saturating_add(b.misses),
+        ended: a.ended.saturating_add(b.ended),
         decision_us: either(a.decision_us, b.decision_us, steps),
         actuation_us: either(a.actuation_us, b.actuation_us, steps),
         busy,
@@ -189,6 +190,7 @@ mod tests {
             celsius: Some(40.0 + noise),
             jobs,
             misses: jobs / 2,
+            ended: jobs,
             decision_us: Some(noise),
             actuation_us: k.is_multiple_of(2).then_some(noise),
             busy: vec![noise, 1.0 - noise],
@@ -218,7 +220,7 @@ mod tests {
                 let weight: f64 = known().map(|(_, weight)| weight).sum();
                 (known().count() > 0).then(|| known().map(|(value, weight)| value * weight).sum::<f64>() / weight)
             };
-            let jobs: Vec<f64> = chunk.iter().map(|sample| f64::from(sample.jobs)).collect();
+            let jobs: Vec<f64> = chunk.iter().map(|sample| f64::from(sample.ended)).collect();
             let alike = vec![1.0; chunk.len()];
             began = end;
             Sample {
@@ -234,6 +236,7 @@ mod tests {
                 celsius: chunk.iter().filter_map(|sample| sample.celsius).reduce(f64::max),
                 jobs: chunk.iter().map(|sample| sample.jobs).sum(),
                 misses: chunk.iter().map(|sample| sample.misses).sum(),
+                ended: chunk.iter().map(|sample| sample.ended).sum(),
                 decision_us: mean(&alike, &|sample| sample.decision_us),
                 actuation_us: None,
                 busy: (0..2)

@@ -10,10 +10,9 @@ use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::causes::Evidence;
 use punctual_runtime::collector::{Collector, Ending, StepTimes};
 use punctual_runtime::report::{Activity, Culprit, EnergyParts, FinishedRun, Progress, Protection, Watch, refused};
-use punctual_runtime::under_way::UnderWay;
 use punctual_sim::{self as sim, Blocker, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
-use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
+use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario};
 
 use self::leases::Leases;
 use crate::allocation::splitting;
@@ -88,7 +87,6 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         splits: options.split.is_some().then(Splits::default),
         collector,
         log,
-        under_way: UnderWay::new(scenario.tasks.iter().map(TaskSpec::deadline)),
         pace: scenario.control.pace,
         patience: setup.patience(),
         names: scenario.tasks.iter().map(|task| task.name.clone()).collect(),
@@ -184,6 +182,7 @@ fn evidence(waits: &Waits, names: &[String]) -> Evidence {
         holder: longest_first(true).next(),
         preemptors: longest_first(false).collect(),
         stolen: None,
+        interrupts: None,
     }
 }
 
@@ -196,7 +195,6 @@ struct Run<'t> {
     leases: Leases,
     collector: Collector,
     log: Option<Vec<Decision>>,
-    under_way: UnderWay,
     pace: Pace,
     /// Watchdog: the loop decides anyway if no job has ended for this long.
     patience: Option<Nanos>,
@@ -244,7 +242,7 @@ impl Run<'_> {
                     false
                 }
                 sim::SimulationEvent::Released { task, job, at } => {
-                    self.under_way.released(task, job, at);
+                    self.collector.released(task, job, at);
                     false
                 }
                 sim::SimulationEvent::Reached => self.machine.now() >= due,
@@ -294,7 +292,6 @@ impl Run<'_> {
     fn completed(&mut self, outcome: JobOutcome) {
         let evidence = evidence(self.machine.last_waits(), &self.names);
         self.collector.job(&outcome, &evidence);
-        self.under_way.completed(outcome.task, outcome.job);
         let told = match outcome.deadline {
             Some(_) => self.environment.observe(outcome, self.machine.now()),
             None => Some(outcome),
@@ -337,8 +334,9 @@ impl Run<'_> {
         for late in self.environment.overdue(self.machine.now()) {
             self.step(Event::Completed(late));
         }
-        while let Some(overdue) = self.under_way.overdue(self.machine.now()) {
-            self.step(overdue);
+        self.collector.count_open(self.machine.now());
+        while let Some(late) = self.collector.news() {
+            self.step(late);
         }
         let readings = self.environment.read(&mut self.machine);
         self.energy[1] = self.machine.energy();
@@ -390,13 +388,14 @@ impl Run<'_> {
     }
 
     fn finish(mut self, log: Option<EventLog>) -> FinishedRun {
+        self.collector.count_open(self.machine.now());
         if let Some(Splits { changes, .. }) = self.splits {
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));
         }
-        for unheld in self.regulator.unheld() {
-            self.collector.note(unheld.told(&self.names[unheld.task.index()]));
-        }
+        self.regulator
+            .unheld()
+            .for_each(|unheld| self.collector.unheld(&unheld));
         let [start_up, last] = self.energy;
         let updates = self.machine.updates();
         let ending = Ending {

@@ -14,9 +14,9 @@ pub struct TaskFigures {
     pub name: String,
     /// Relative deadline in microseconds.
     pub deadline_us: f64,
-    /// Jobs that ended, and releases that were skipped.
+    /// Jobs that ended, and releases that were skipped or are overdue.
     pub jobs: u64,
-    /// Number of `jobs` that were late or skipped.
+    /// Number of `jobs` that were late or skipped, or are overdue: past their deadline, and their job has not ended.
     pub late: u64,
     /// Jobs that ended with an error.
     pub failed: u64,
@@ -82,13 +82,13 @@ impl TaskFigures {
             response.named("task_response_seconds").of("task", &self.name).of("quantile", quantile)
         };
         let of = |figure: Figure, name| figure.named(name).of("task", &self.name);
-        let jobs = "Jobs of a task of this process that ended, and releases that were skipped";
+        let jobs = "Jobs of a task of this process that ended, and releases that were skipped or are overdue";
         let deadline = "Time from a job's release to its deadline";
         [
             word("name", self.name.as_str()),
             of(figure("deadline_us", span(self.deadline_us), deadline), "task_deadline_seconds"),
             of(figure("jobs", self.jobs, jobs), "task_jobs_total"),
-            of(figure("late", self.late, "Jobs that ended after the deadline or were skipped"), "task_late_total"),
+            of(figure("late", self.late, "Releases whose deadline passed before their job ended, and skipped ones"), "task_late_total"),
             of(figure("failed", self.failed, "Jobs that failed"), "task_failed_total"),
             of(figure("skipped", self.skipped, "Releases without a job"), "task_skipped_total"),
             response("response_p50_us", 0, "0.5"),

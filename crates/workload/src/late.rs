@@ -18,6 +18,10 @@ use crate::outcome::Split;
 pub enum Cause {
     /// The release was skipped, because too many jobs of the task waited already.
     Skipped,
+    /// The job has not ended, or waits behind one that has not.
+    Unfinished,
+    /// The thread has not begun the job, although the one before has ended; releases behind it count as well.
+    NotRun,
     /// The job before was not done yet.
     Queue,
     /// Another thread held the write lock.
@@ -50,8 +54,10 @@ impl Cause {
     pub const COUNT: usize = Self::ALL.len();
 
     /// Every cause; of equal ones the first in this order is named.
-    pub const ALL: [Cause; 12] = [
+    pub const ALL: [Cause; 14] = [
         Cause::Skipped,
+        Cause::Unfinished,
+        Cause::NotRun,
         Cause::Queue,
         Cause::Lock,
         Cause::PageFault,
@@ -65,6 +71,11 @@ impl Cause {
         Cause::Computation,
     ];
 
+    /// Whether it is a part of a job's response time.
+    pub const fn is_span(self) -> bool {
+        !matches!(self, Cause::Skipped | Cause::Unfinished | Cause::NotRun)
+    }
+
     /// Whether the job works meanwhile, in place of waiting.
     pub const fn is_own_work(self) -> bool {
         matches!(self, Cause::Data | Cause::Computation)
@@ -74,6 +85,8 @@ impl Cause {
     pub const fn words(self) -> &'static str {
         match self {
             Cause::Skipped => "skipped",
+            Cause::Unfinished => "job has not ended",
+            Cause::NotRun => "thread did not run",
             Cause::Queue => "behind the job before",
             Cause::Lock => "waiting for the lock",
             Cause::PageFault => "page faults",
@@ -177,8 +190,7 @@ impl CauseSpans {
         let waits = usual.jobs == 0 && own_work <= deadline;
         let excess = |cause: Cause| self.of(cause).0 as f64 - usual.mean_ns[cause as usize];
         let larger = |best: Cause, cause: Cause| if excess(cause) > excess(best) { cause } else { best };
-        // A skipped release has no job that took time.
-        let causes = Cause::ALL.into_iter().skip(1);
+        let causes = Cause::ALL.into_iter().filter(|cause| cause.is_span());
         let causes = causes.filter(|cause| !(waits && cause.is_own_work()));
         causes.reduce(larger).unwrap_or(Cause::Computation)
     }
@@ -204,10 +216,11 @@ impl Usual {
         }
     }
 
-    /// Usual time of `cause`; `None` where no job has ended in time, and for [`Cause::Throttled`] and
-    /// [`Cause::Stolen`]: only late jobs are examined for these, and jobs in time count them as other causes.
+    /// Usual time of `cause`; `None` where no job has ended in time, for causes that take no part of a job's time, and
+    /// for [`Cause::Throttled`] and [`Cause::Stolen`]: only late jobs are examined for these, and jobs in time count
+    /// them as other causes.
     pub fn of(&self, cause: Cause) -> Option<Nanos> {
-        let known = !matches!(cause, Cause::Throttled | Cause::Stolen);
+        let known = cause.is_span() && !matches!(cause, Cause::Throttled | Cause::Stolen);
         (known && self.jobs > 0).then(|| Nanos(self.mean_ns[cause as usize].round() as u64))
     }
 }

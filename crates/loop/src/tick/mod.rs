@@ -229,13 +229,12 @@ impl Regulator {
             Event::Completed(job) => self.completed(job),
             Event::Overdue {
                 task,
-                job,
                 released,
                 deadline,
+                ..
             } => {
-                let safe = self.safe_over(*released);
-                self.goals
-                    .overdue(*task, *job, now.since(*released).ratio(*deadline), safe);
+                let (safe, so_far) = (self.safe_over(*released), now.since(*released).ratio(*deadline));
+                self.goals.overdue(*task, *released, so_far, safe);
             }
             Event::Added { task, goal } => self.goals.added(*task, *goal),
             Event::Skipped { task, jobs } => self.goals.skipped(*task, *jobs, self.safe_since.is_some()),

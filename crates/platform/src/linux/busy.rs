@@ -20,6 +20,8 @@ pub struct CoreTimes {
     pub idle: Nanos,
     /// Time in which the core had work, but the hypervisor ran another machine.
     pub steal: Nanos,
+    /// Part of `busy` in which the core served interrupts.
+    pub interrupts: Nanos,
 }
 
 /// Reads the times of all cores that are online, ascending.
@@ -74,6 +76,7 @@ fn parse_core(line: &str, tick: Nanos) -> Option<CoreTimes> {
         busy: user + nice + system + irq + softirq,
         idle: idle + iowait,
         steal,
+        interrupts: irq + softirq,
     })
 }
 
@@ -98,13 +101,15 @@ mod tests {
                     core: CoreId(0),
                     busy: TICK,
                     idle: TICK * 100,
-                    steal: Nanos::ZERO
+                    steal: Nanos::ZERO,
+                    interrupts: Nanos::ZERO
                 },
                 CoreTimes {
                     core: CoreId(1),
                     busy: TICK * 150,
                     idle: TICK * 3000,
-                    steal: TICK * 7
+                    steal: TICK * 7,
+                    interrupts: TICK * 90
                 },
             ]
         );

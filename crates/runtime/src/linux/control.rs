@@ -18,7 +18,6 @@ use super::witness::Witness;
 use crate::collector::{Collector, StepTimes};
 use crate::learn::Record;
 use crate::report::{Protection, Sample, TaskReport};
-use crate::under_way::UnderWay;
 
 /// Longest wait of the control thread for an outcome, if nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);
@@ -80,8 +79,8 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) log_max: usize,
     /// Number of steps that `log` had no room for.
     pub(super) unlogged: u64,
-    /// Jobs that may still miss their deadlines.
-    pub(super) under_way: UnderWay,
+    /// All that happened before this instant is known: the mailbox was empty.
+    pub(super) heard: Time,
 }
 
 /// Results of the loop at the end.
@@ -105,6 +104,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             let now = LinuxOs.now();
             // The last period ends with the run, and counts.
             if now >= due {
+                self.hear(self.pace != Pace::Job);
                 self.tick();
                 due = self.next_due(due, now);
                 continue;
@@ -125,27 +125,26 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     let steps = self.pace == Pace::Job && event.ends_a_real_time_job();
                     self.observe(event);
                     if steps {
+                        self.hear(false);
                         self.tick();
                         due = self.after(LinuxOs.now());
                     }
                 }
-                None => {}
+                None => self.heard = now,
             }
         }
+        self.hear(true);
+        self.count_open();
         self.shared.stop();
-        while let Some(event) = self.shared.job_events.take() {
-            self.observe(event);
-        }
         let witness = &self.witness;
         self.collector.judge_late(|job| witness.explains(job));
         if self.unlogged > 0 {
             let what = format!("{} steps of the loop found no room in the log", self.unlogged);
             self.collector.note(what);
         }
-        for unheld in self.regulator.unheld() {
-            let name = self.collector.name(unheld.task).unwrap_or("a task").to_owned();
-            self.collector.note(unheld.told(&name));
-        }
+        self.regulator
+            .unheld()
+            .for_each(|unheld| self.collector.unheld(&unheld));
         Some(ControlResult {
             collector: self.collector,
             log: self.log,
@@ -153,12 +152,35 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         })
     }
 
+    /// Observes all that has been reported so far, if it is to be observed without a step of the loop for each job.
+    fn hear(&mut self, all: bool) {
+        let now = LinuxOs.now();
+        while all && let Some(event) = self.shared.job_events.take() {
+            self.observe(event);
+        }
+        if self.shared.job_events.is_empty() {
+            self.heard = now;
+        }
+    }
+
+    /// Counts the releases that are late although their jobs have not ended.
+    fn count_open(&mut self) {
+        for (state, task) in self.states.iter().zip(0..) {
+            if let Some((job, released)) = state.begun() {
+                self.collector.began(TaskId(task), job, released);
+            }
+            if state.stopping() {
+                self.collector.stopping(TaskId(task), self.heard);
+            }
+        }
+        self.collector.count_open(self.heard);
+    }
+
     fn observe(&mut self, event: JobEvent) {
         match event {
             // Too late to change anything for it.
             JobEvent::Progress(_) => {}
             JobEvent::Outcome(outcome, beside) => {
-                self.under_way.completed(outcome.task, outcome.job);
                 // First: a decision does not wait for the evidence about a late job.
                 self.step(Event::Completed(outcome), LinuxOs.now());
                 let evidence = self.witness.evidence(&outcome, beside);
@@ -174,9 +196,11 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 at,
             } => self.collector.events(task, merged, put_off, at),
             JobEvent::Skipped { task, releases, at } => {
-                self.collector.skipped(task, releases, at);
-                let jobs = u32::try_from(releases).unwrap_or(u32::MAX);
-                self.step(Event::Skipped { task, jobs }, LinuxOs.now());
+                let news = self.collector.skipped(task, releases, at);
+                let jobs = u32::try_from(news).unwrap_or(u32::MAX);
+                if jobs > 0 {
+                    self.step(Event::Skipped { task, jobs }, LinuxOs.now());
+                }
             }
         }
     }
@@ -189,6 +213,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     task,
                     goal,
                     figures,
+                    schedule,
                     state,
                     core,
                     real_time,
@@ -198,9 +223,10 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     self.collector.protected(obtained);
                     let refused = self.witness.watch(task, core, figures.is_some());
                     self.collector.protected(refused.into_iter().collect());
-                    self.under_way
-                        .watch(task, figures.as_ref().map(|figures| figures.deadline()));
                     self.collector.watch(task, figures.map(|figures| *figures));
+                    if let Some(schedule) = schedule {
+                        self.collector.schedule(task, *schedule);
+                    }
                     self.states.push(state);
                     self.witness.count(real_time);
                 }
@@ -232,12 +258,12 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         for (number, state) in self.states.iter().enumerate() {
             say(&mut self.collector, number, state);
         }
+        self.count_open();
         self.collector.tasks()
     }
 
     /// Steps the regulator with a job's progress, and applies the clock that it may answer.
     fn progressed(&mut self, job: JobProgress) {
-        self.under_way.progressed(&job);
         let event = Event::Progressed(job);
         let now = LinuxOs.now();
         let answer = self.regulator.step(&event, now);
@@ -276,8 +302,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         // Reading all objects comes first, so that nothing long happens between the other readings and the knobs.
         let fresh = self.store.fresh_share(LinuxOs.now());
         let counts = self.store.counts();
-        while let Some(overdue) = self.under_way.overdue(LinuxOs.now()) {
-            self.step(overdue, LinuxOs.now());
+        self.count_open();
+        while let Some(late) = self.collector.news() {
+            self.step(late, LinuxOs.now());
         }
         let readings = self.machine.read();
         let vitals = Vitals {

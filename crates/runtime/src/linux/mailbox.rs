@@ -49,6 +49,11 @@ impl<T> Mailbox<T> {
         self.letters.lock().pop_front()
     }
 
+    /// Whether no message waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.letters.lock().is_empty()
+    }
+
     /// Removes the oldest message, waiting for one until `until`. Only one thread may call this.
     pub(crate) fn wait(&self, until: Time) -> Option<T> {
         loop {

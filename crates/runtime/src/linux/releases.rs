@@ -3,83 +3,57 @@
 use std::collections::VecDeque;
 
 use punctual_units::{Nanos, Time};
-use punctual_workload::Arrival;
 use rand::Rng;
 
-/// Greatest number of jobs that wait behind the running one. Further releases are skipped: a task that cannot keep up
-/// loses jobs, but not ever more time. The simulated machine has the same bound.
-pub(super) const BACKLOG_MAX: usize = 8;
+use crate::schedule::NextRelease;
+use crate::under_way::BACKLOG_MAX;
 
 /// A task that misses more than [`BACKLOG_MAX`] releases over at least this time has stood still: the process was
 /// stopped, or the virtual machine paused. `CLOCK_MONOTONIC` does not count a suspend of the whole machine.
 const STANDSTILL: Nanos = Nanos::from_secs(1);
 
-/// Greatest number of releases of a sporadic task that are drawn one by one in order to skip them.
-const SKIPS_MAX: u64 = 1_000_000;
-
 /// Computes the releases of one task.
 #[derive(Clone, Debug)]
 pub(super) struct Releases {
-    arrival: Arrival,
     /// Releases that came while an earlier job ran.
     waiting: VecDeque<Time>,
     /// The next release that is not known to have come.
-    coming: Time,
+    coming: NextRelease,
 }
 
 impl Releases {
-    /// Begins the releases of a run that starts at `start`.
-    pub(super) fn new(arrival: Arrival, start: Time, rng: &mut impl Rng) -> Releases {
+    /// Begins with the first release.
+    pub(super) fn new(coming: NextRelease) -> Releases {
         Releases {
-            arrival,
             waiting: VecDeque::with_capacity(BACKLOG_MAX),
-            coming: start + arrival.first(rng),
+            coming,
         }
     }
 
     /// Release of the job to run next.
     pub(super) fn next(&self) -> Time {
-        self.waiting.front().copied().unwrap_or(self.coming)
+        self.waiting.front().copied().unwrap_or(self.coming.at)
     }
 
     /// Records that the job of [`next`](Releases::next) has `finished`. Releases in the meantime wait; returns the
     /// number of releases that found no room.
     pub(super) fn ended(&mut self, finished: Time, rng: &mut impl Rng) -> u64 {
-        if let Arrival::AfterCompletion { .. } = self.arrival {
-            self.coming = self.arrival.next(self.coming, finished, rng);
+        if self.coming.follows_a_job() {
+            self.coming.follow(finished, rng);
             return 0;
         }
         let ran = self.next();
         if self.waiting.pop_front().is_none() {
-            self.coming = self.after(self.coming, rng);
+            self.coming.advance(rng);
         }
-        while self.coming <= finished && self.waiting.len() < BACKLOG_MAX {
-            self.waiting.push_back(self.coming);
-            self.coming = self.after(self.coming, rng);
+        while self.waiting.len() < BACKLOG_MAX
+            && let Some(release) = self.coming.take(finished, rng)
+        {
+            self.waiting.push_back(release);
         }
-        let mut skipped = self.skip_past(finished, rng);
+        let mut skipped = self.coming.skip_past(finished, rng);
         if skipped > BACKLOG_MAX as u64 && finished.since(ran) >= STANDSTILL {
             skipped += std::mem::take(&mut self.waiting).len() as u64;
-        }
-        skipped
-    }
-
-    /// Advances `coming` past `now`; returns the number of releases that this skips.
-    fn skip_past(&mut self, now: Time, rng: &mut impl Rng) -> u64 {
-        let mut skipped = 0;
-        if let (Arrival::Periodic { period }, true) = (self.arrival, self.coming <= now) {
-            let period = period.max(Nanos(1));
-            skipped = now.since(self.coming).0 / period.0 + 1;
-            self.coming = self.coming + period * skipped;
-        }
-        while self.coming <= now {
-            // Drawing gaps of nanoseconds over hours would take longer than the gaps.
-            if skipped == SKIPS_MAX {
-                self.coming = now + Nanos(1);
-                break;
-            }
-            self.coming = self.after(self.coming, rng);
-            skipped += 1;
         }
         skipped
     }
@@ -88,35 +62,35 @@ impl Releases {
     /// skips all releases up to `now`, and the next one is in the future; returns the number skipped. A burst of jobs
     /// that are all equally late would only keep other tasks from their cores.
     pub(super) fn resumed(&mut self, now: Time, rng: &mut impl Rng) -> u64 {
-        let stood = !matches!(self.arrival, Arrival::AfterCompletion { .. }) && now.since(self.next()) >= STANDSTILL;
+        let stood = !self.coming.follows_a_job() && now.since(self.next()) >= STANDSTILL;
         if !stood {
             return 0;
         }
         let mut ahead = self.clone();
         let waiting = std::mem::take(&mut ahead.waiting).len() as u64;
-        let missed = waiting + ahead.skip_past(now, rng);
+        let missed = waiting + ahead.coming.skip_past(now, rng);
         if missed <= BACKLOG_MAX as u64 {
             return 0;
         }
         *self = ahead;
         missed
     }
-
-    /// The release after `release`, at least a nanosecond later, so that loops over releases end.
-    fn after(&self, release: Time, rng: &mut impl Rng) -> Time {
-        self.arrival.next(release, release, rng).max(release + Nanos(1))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use punctual_workload::{Active, Arrival};
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
 
     const GAP: Nanos = Nanos(10);
+
+    fn releases(arrival: Arrival, rng: &mut impl Rng) -> Releases {
+        Releases::new(NextRelease::new(arrival, Active::ALWAYS, Time(0), rng))
+    }
 
     fn arrivals() -> [Arrival; 3] {
         [
@@ -135,7 +109,7 @@ mod tests {
     #[test]
     fn a_periodic_task_that_stalls_runs_what_waits_in_order_and_skips_the_rest() {
         let rng = &mut ChaCha8Rng::seed_from_u64(1);
-        let mut releases = Releases::new(Arrival::Periodic { period: GAP }, Time(0), rng);
+        let mut releases = releases(Arrival::Periodic { period: GAP }, rng);
         assert_eq!(releases.next(), Time(0));
         // Releases at 10, 20, .. 120 came meanwhile: eight wait, four are skipped.
         assert_eq!(releases.ended(Time(125), rng), 4);
@@ -151,7 +125,7 @@ mod tests {
     fn after_a_standstill_no_burst_of_jobs_is_released() {
         let rng = &mut ChaCha8Rng::seed_from_u64(1);
         let ms = Nanos::from_millis(1);
-        let mut releases = Releases::new(Arrival::Periodic { period: ms * 10 }, Time(0), rng);
+        let mut releases = releases(Arrival::Periodic { period: ms * 10 }, rng);
         assert_eq!(releases.resumed(Time(0) + ms, rng), 0);
         assert_eq!(releases.ended(Time(0) + ms * 2, rng), 0);
         // The machine stood still from 2 ms to a minute: 10 ms to 60 s are skipped.
@@ -168,7 +142,7 @@ mod tests {
     fn a_standstill_within_a_job_is_one_as_well() {
         let rng = &mut ChaCha8Rng::seed_from_u64(1);
         let ms = Nanos::from_millis(1);
-        let mut releases = Releases::new(Arrival::Periodic { period: ms * 10 }, Time(0), rng);
+        let mut releases = releases(Arrival::Periodic { period: ms * 10 }, rng);
         let woke = Time(0) + ms * 5_005;
         let after = releases.ended(woke, rng) + releases.resumed(woke, rng);
         assert_eq!((after, releases.next()), (500, Time(0) + ms * 5_010));
@@ -177,15 +151,23 @@ mod tests {
     #[test]
     fn a_rare_task_that_is_late_by_a_second_runs() {
         let rng = &mut ChaCha8Rng::seed_from_u64(1);
-        let mut releases = Releases::new(
-            Arrival::Periodic {
-                period: STANDSTILL * 10,
-            },
-            Time(0),
-            rng,
-        );
+        let period = STANDSTILL * 10;
+        let mut releases = releases(Arrival::Periodic { period }, rng);
         assert_eq!(releases.resumed(Time(0) + STANDSTILL * 2, rng), 0);
         assert_eq!(releases.next(), Time(0));
+    }
+
+    /// The thread does not skip releases of a part of the run in which it has none.
+    #[test]
+    fn nothing_is_released_after_the_end_of_a_part() {
+        let rng = &mut ChaCha8Rng::seed_from_u64(1);
+        let active = Active {
+            until: GAP * 15,
+            ..Active::ALWAYS
+        };
+        let coming = NextRelease::new(Arrival::Periodic { period: GAP }, active, Time(0), rng);
+        // Of the releases at 10, 20, .. 140, eight wait and six are skipped.
+        assert_eq!(Releases::new(coming).ended(Time(0) + GAP * 100, rng), 6);
     }
 
     proptest! {
@@ -199,7 +181,7 @@ mod tests {
         ) {
             let arrival = arrivals()[kind];
             let (mut rng, mut twin) = (ChaCha8Rng::seed_from_u64(seed), ChaCha8Rng::seed_from_u64(seed));
-            let mut releases = Releases::new(arrival, Time(0), &mut rng);
+            let mut releases = releases(arrival, &mut rng);
             let mut all = vec![Time(0) + arrival.first(&mut twin)];
             let (mut now, mut ran, mut skipped) = (Time(0), Vec::new(), 0);
             for took in took {
@@ -222,7 +204,7 @@ mod tests {
         #[test]
         fn a_task_that_pauses_never_has_a_backlog(seed: u64, took in prop::collection::vec(0u64..300, 1..60)) {
             let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-            let mut releases = Releases::new(arrivals()[2], Time(0), rng);
+            let mut releases = releases(arrivals()[2], rng);
             for took in took {
                 let finished = releases.next() + Nanos(took);
                 prop_assert_eq!(releases.ended(finished, rng), 0);

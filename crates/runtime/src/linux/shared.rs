@@ -23,6 +23,7 @@ use crate::error::RuntimeError;
 use crate::figures::TaskFigures;
 use crate::learn::Record;
 use crate::report::Protection;
+use crate::under_way::Schedule;
 
 /// Outcomes and checkpoints that may wait for the control thread: more than a second of the busiest scenario's jobs.
 const JOB_EVENTS_MAX: usize = 4096;
@@ -99,6 +100,8 @@ pub(super) enum Order {
         goal: Option<TaskGoal>,
         /// Empty figures of the task; `None` for a best-effort task.
         figures: Option<Box<TaskFigures>>,
+        /// Releases of the task; `None` if events release it.
+        schedule: Option<Box<Schedule>>,
         state: Arc<TaskState>,
         core: CoreId,
         /// Core and thread of the task, if it is a real-time thread.

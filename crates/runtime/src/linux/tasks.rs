@@ -22,6 +22,7 @@ use super::known::{Accounts, JobFacts};
 use super::releases::Releases;
 use super::shared::{JobEvent, RunState, ThreadStart};
 use super::tenancy::Tenancy;
+use crate::schedule::NextRelease;
 
 /// Longest sleep of a thread between checks whether it must end.
 const NAP: Nanos = Nanos::from_millis(50);
@@ -85,6 +86,9 @@ pub(super) struct TaskState {
     first_failure: OnceLock<String>,
     /// Number of jobs that failed.
     failed: AtomicU64,
+    /// Number of jobs that have begun, and the release of the last: a job that hangs reports nothing else.
+    begun: AtomicU64,
+    begun_release: AtomicU64,
     ended: Mutex<Option<TaskEnd>>,
     end: Condvar,
 }
@@ -110,6 +114,18 @@ impl TaskState {
     /// Number of jobs that failed.
     pub(super) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Records that job `number`, counted from 0, begins.
+    fn begin(&self, number: u64, released: Time) {
+        self.begun_release.store(released.0, Ordering::Relaxed);
+        self.begun.store(number + 1, Ordering::Release);
+    }
+
+    /// Number and release of the job that began last, if any. The release may belong to the job after it.
+    pub(super) fn begun(&self) -> Option<(u64, Time)> {
+        let number = self.begun.load(Ordering::Acquire).checked_sub(1)?;
+        Some((number, Time(self.begun_release.load(Ordering::Relaxed))))
     }
 
     fn fail(&self, words: impl FnOnce() -> String) {
@@ -140,7 +156,8 @@ impl TaskState {
         self.thread.get().copied()
     }
 
-    fn stopping(&self) -> bool {
+    /// Whether the thread was asked to end.
+    pub(super) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
@@ -193,7 +210,7 @@ impl<E: Engine> ReadyTask<E> {
     }
 
     fn jobs(&mut self, store: &Store<E, LinuxOs>, shared: &RunState, start: Time) -> TaskEnd {
-        let mut releases = Releases::new(self.arrival, start + self.active.from, &mut self.rng);
+        let mut releases = Releases::new(NextRelease::new(self.arrival, self.active, start, &mut self.rng));
         let mut number = 0;
         let mut tenancy = self.tenancy.take();
         let state = Arc::clone(&self.state);
@@ -203,9 +220,10 @@ impl<E: Engine> ReadyTask<E> {
             None => sleep_until(release, going_on),
         };
         while self.active.admit(start, releases.next()).is_some() && wait(releases.next()) {
-            let missed = releases.resumed(LinuxOs.now(), &mut self.rng);
+            let now = LinuxOs.now();
+            let missed = releases.resumed(now, &mut self.rng);
             if missed > 0 {
-                self.skipped(shared, missed, LinuxOs.now());
+                self.skipped(shared, missed, now);
                 continue;
             }
             let job = Job::begin(store, number, releases.next(), self.deadline);
@@ -283,6 +301,7 @@ impl<E: Engine> ReadyTask<E> {
 
     /// Runs a job and reports its outcome; returns when the job ended, or how it ended the task.
     fn job(&mut self, shared: &RunState, mut job: Job<'_, E>) -> Result<Time, TaskEnd> {
+        self.state.begin(job.number(), job.released());
         let body = &mut self.body;
         let result = match catch_unwind(AssertUnwindSafe(|| body(&mut job))) {
             Ok(result) => result,

@@ -2,6 +2,7 @@
 //! while the job was ready, a thread held the lock, or the hypervisor ran other guests.
 
 use punctual_os::{LinuxOs, Scheduling};
+use punctual_platform::linux::busy::CoreTimes;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::switches::{ELSEWHERE, IDLE, PreemptingThread, Switches, taken};
 use punctual_platform::linux::thread::{Tid, cpu_time_of, name_of, scheduling};
@@ -35,8 +36,8 @@ pub(super) struct Witness<'p> {
     /// Core of each task.
     cores: Vec<(TaskId, CoreId)>,
     threads: Vec<Tid>,
-    /// Stolen time of the probe's core at the last look, since boot.
-    stolen: Option<Nanos>,
+    /// Times of the probe's core at the last look, since boot.
+    times: Option<CoreTimes>,
     /// Switch records of each core with a task that has a deadline, where the kernel provides them.
     switches: Vec<(CoreId, Switches)>,
     refused: bool,
@@ -54,7 +55,7 @@ impl<'p> Witness<'p> {
             core,
             cores: Vec::new(),
             threads: probe.map(GapProbe::tid).into_iter().collect(),
-            stolen: stolen_from(core),
+            times: times_of(core),
             switches: Vec::new(),
             refused: false,
             looks_again: Time::ZERO,
@@ -91,9 +92,9 @@ impl<'p> Witness<'p> {
         }
     }
 
-    /// Reads the stolen time of the core; the next late job counts from here.
+    /// Reads the times of the core; the next late job counts from here.
     pub(super) fn look(&mut self) {
-        self.stolen = stolen_from(self.core);
+        self.times = times_of(self.core);
     }
 
     /// CPU time that the counted threads have used since they started.
@@ -151,6 +152,7 @@ impl<'p> Witness<'p> {
         let throttled = sum(&|it| it.throttles);
         let stolen = self.gap(job, begun).saturating_sub(by_threads);
         let preemptors = looked.into_iter().flatten();
+        let [stolen_ticks, interrupts] = self.taken_since(job.task);
         Evidence {
             known: JobMeasurements {
                 throttled,
@@ -159,19 +161,21 @@ impl<'p> Witness<'p> {
             },
             holder: beside.waited_for.map(|it| self.holder(it, beside.known.syncs, now)),
             preemptors: preemptors.take(CULPRITS_MAX).map(Preemptor::named).collect(),
-            stolen: self.stolen_since(job.task),
+            stolen: stolen_ticks,
+            interrupts,
         }
     }
 
-    /// Time that the hypervisor has taken from the core of `task` since the last look, in ticks of 10 ms; looks again.
-    /// `None` for a task on another core, and if the kernel does not report it.
-    fn stolen_since(&mut self, task: TaskId) -> Option<Nanos> {
+    /// Time that the hypervisor and interrupts have taken from the core of `task` since the last look, in ticks of 10
+    /// ms; looks again. `None` for a task on another core, and if the kernel does not report it.
+    fn taken_since(&mut self, task: TaskId) -> [Option<Nanos>; 2] {
         if self.core_of(task) != Some(self.core) {
-            return None;
+            return [None; 2];
         }
-        let before = self.stolen;
+        let before = self.times;
         self.look();
-        Some(self.stolen?.saturating_sub(before?))
+        let since = |of: fn(&CoreTimes) -> Nanos| Some(of(&self.times?).saturating_sub(of(&before?)));
+        [since(|times| times.steal), since(|times| times.interrupts)]
     }
 
     /// The threads that had the job's core while the job was ready, from `begun` on, the longest first. `None` if
@@ -259,6 +263,7 @@ impl Preemptor {
         Culprit {
             thread: known.then_some(thread.0),
             process: Some(process).filter(|_| known && !self.ours),
+            program: (known && !self.ours).then(|| name_of(Tid(process))).flatten(),
             scheduling: self.scheduling,
             us: took.as_micros_f64(),
             ..Culprit::named(name)
@@ -270,7 +275,7 @@ fn name_or_gone(thread: Tid) -> String {
     name_of(thread).unwrap_or_else(|| "a thread that has ended".into())
 }
 
-fn stolen_from(core: CoreId) -> Option<Nanos> {
+fn times_of(core: CoreId) -> Option<CoreTimes> {
     let times = busy::read(&KernelTree::default()).ok()?;
-    times.iter().find(|times| times.core == core).map(|times| times.steal)
+    times.into_iter().find(|times| times.core == core)
 }

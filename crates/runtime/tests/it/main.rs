@@ -1,6 +1,7 @@
 //! The integration tests of this crate, in one program: a module for each question.
 
 mod events;
+mod late;
 mod mailbox;
 mod seats;
 mod service;

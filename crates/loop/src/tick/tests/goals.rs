@@ -195,15 +195,18 @@ fn one_task_under_a_mean_is_the_paper_s_loop() {
 fn jobs_are_late_before_they_are_complete_and_only_once() {
     let mut machine = Machine::new(Fault::None, 1);
     let (released, deadline) = (Time(1), Nanos::from_millis(100));
-    let overdue = Event::Overdue {
+    let overdue = |job, released| Event::Overdue {
         task: TaskId(1),
-        job: 0,
+        job,
         released,
         deadline,
     };
     let now = released + Nanos::from_millis(150);
-    machine.regulator.step(&overdue, now);
-    machine.regulator.step(&overdue, now);
+    machine.regulator.step(&overdue(0, released), now);
+    machine.regulator.step(&overdue(0, released), now);
+    // A job that waits behind it.
+    let behind = released + Nanos::from_millis(20);
+    machine.regulator.step(&overdue(1, behind), now);
     machine.regulator.step(
         &Event::Skipped {
             task: TaskId(0),
@@ -218,18 +221,17 @@ fn jobs_are_late_before_they_are_complete_and_only_once() {
             .iter()
             .map(|window| (window.jobs, window.late))
             .collect::<Vec<_>>(),
-        [(1, 3), (0, 1)]
+        [(1, 3), (0, 2)]
     );
     // 1.5 deadlines so far is further from any set point than a job on time.
     assert_eq!(step.lead.map(|lead| lead.task), Some(TaskId(1)));
-    let (tardiness, _) = machine.job(1, 0, 2.0, now + Nanos(1));
-    assert!(tardiness > 1.0);
-    let window = machine.regulator.task_windows()[0];
-    assert_eq!(
-        (window.task, window.jobs, window.late),
-        (TaskId(1), 1, 0),
-        "it was counted before"
-    );
+    for (job, released) in [(0, released), (1, behind)] {
+        let (tardiness, _) = machine.job(1, job, 2.0, released);
+        assert!(tardiness > 1.0);
+        let window = machine.regulator.task_windows()[0];
+        let counted = (window.task, window.jobs, window.late);
+        assert_eq!(counted, (TaskId(1), 1, 0), "it was counted before");
+    }
 }
 
 /// A task that is added while the loop runs is held to its own goal from its first job on, and one without a deadline

@@ -14,7 +14,7 @@ use punctual_platform::linux::LinuxMachine;
 use punctual_platform::{KnobId, Plan};
 use punctual_store::engine::Engine;
 use punctual_store::{Store, StoreError};
-use punctual_units::{Clock, Nanos, Share, Time};
+use punctual_units::{Clock, Nanos, Share, TaskId, Time};
 
 use super::task_list::{TaskList, at};
 use super::threads::RunThreads;
@@ -30,7 +30,6 @@ use crate::linux::tenancy::{Accountant, Observer};
 use crate::linux::witness::Witness;
 use crate::linux::{CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, RunOptions, RuntimeBuilder, STEPS_MAX, UPDATER_PRIORITY};
 use crate::report::{LendingReport, Protection, RunHeader};
-use crate::under_way::UnderWay;
 
 /// Results of a run, after all threads have ended.
 pub(super) struct RunResult {
@@ -90,7 +89,6 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         let (store, tasks) = (&**store, std::mem::take(tasks));
         let input = LoopInput {
             watched: tasks.iter().map(|task| task.watched(goal)).collect(),
-            under_way: UnderWay::new(tasks.iter().map(|task| task.class.deadline())),
             machine,
             plan,
             witness,
@@ -182,7 +180,6 @@ struct LoopInput<'r> {
     tell: SyncSender<ControlMessage>,
     /// Properties of each task that the report needs.
     watched: Vec<TaskInfo>,
-    under_way: UnderWay,
 }
 
 impl<'r> LoopInput<'r> {
@@ -198,6 +195,11 @@ impl<'r> LoopInput<'r> {
             collector = collector.learning();
         } else if duration.is_none() {
             collector = collector.lasting();
+        }
+        for number in 0..threads.list.tasks.len() {
+            if let Some(schedule) = threads.list.schedule(number, start) {
+                collector.schedule(TaskId(number as u32), schedule);
+            }
         }
         self.witness.count(threads.group.take_real_time());
         Ok(Control {
@@ -219,7 +221,7 @@ impl<'r> LoopInput<'r> {
             log: options.record.is_some().then(Vec::new),
             log_max: duration.map_or(STEPS_MAX, |_| usize::MAX),
             unlogged: 0,
-            under_way: self.under_way,
+            heard: start,
         })
     }
 }

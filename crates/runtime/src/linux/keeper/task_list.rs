@@ -7,8 +7,10 @@ use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::thread::set_scheduling;
 use punctual_platform::linux::{BestEffort, LinuxMachine, thread};
 use punctual_platform::{Machine, Refusal};
-use punctual_units::{CoreId, Share};
-use punctual_workload::{Class, Goal, TaskGoal};
+use punctual_units::{CoreId, Share, Time};
+use punctual_workload::{Active, Arrival, Class, Goal, TaskGoal};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::error::RuntimeError;
 use crate::linux::RunOptions;
@@ -17,6 +19,8 @@ use crate::linux::seats::SavedThread;
 use crate::linux::shared::{Tenure, ThreadPlace, protection};
 use crate::linux::tasks::TaskState;
 use crate::report::Protection;
+use crate::schedule::NextRelease;
+use crate::under_way::Schedule;
 
 /// Greatest number of tasks in a runtime's life, ended ones included: each keeps its figures to the end.
 pub const TASKS_MAX: usize = 256;
@@ -34,7 +38,7 @@ pub(super) struct TaskList {
     pub(super) guests: Vec<Guest>,
     bounded: Option<BestEffort>,
     pub(super) goal: Goal,
-    pub(super) seed: u64,
+    seed: u64,
     pub(super) settle_s: f64,
     /// Indexed by number, ended tasks included.
     pub(super) tasks: Vec<TaskEntry>,
@@ -60,6 +64,8 @@ pub(super) struct TaskEntry {
     pub(super) request: PlacementRequest,
     pub(super) seat: Seat,
     pub(super) goal: Option<TaskGoal>,
+    /// Times of its releases; `None` if events release it.
+    pub(super) timed: Option<(Arrival, Active)>,
     pub(super) state: Arc<TaskState>,
 }
 
@@ -104,6 +110,19 @@ impl TaskList {
             settle_s: options.header.settle_s,
             tasks: Vec::new(),
         }
+    }
+
+    /// Source of the draws of task `number`.
+    pub(super) fn rng(&self, number: usize) -> Xoshiro256PlusPlus {
+        Xoshiro256PlusPlus::seed_from_u64(self.seed.wrapping_add(number as u64))
+    }
+
+    /// Releases of task `number` in a run that starts at `start`; `None` if events release it.
+    pub(super) fn schedule(&self, number: usize, start: Time) -> Option<Schedule> {
+        let (arrival, active) = self.tasks[number].timed?;
+        let mut rng = self.rng(number);
+        let next = NextRelease::new(arrival, active, start, &mut rng);
+        Some(Schedule { next, rng })
     }
 
     /// Places a new task beside the running ones, which stay on their cores. Returns its seat, the request after any

@@ -14,8 +14,6 @@ use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Share, TaskId};
 use punctual_workload::{Pace, UpdateMode};
-use rand::SeedableRng;
-use rand::rngs::Xoshiro256PlusPlus;
 
 use super::KeeperCommand;
 use super::task_list::{Guest, TaskEntry, TaskList, first_core};
@@ -102,8 +100,10 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         seat: Seat,
         tenancy: Option<Tenancy>,
     ) -> Result<(TaskId, Arc<TaskState>), RuntimeError> {
-        let id = TaskId(self.list.tasks.len() as u32);
+        let number = self.list.tasks.len();
+        let id = TaskId(number as u32);
         let state = Arc::clone(&task.state);
+        let timed = task.events.is_none().then_some((task.arrival, task.active));
         let place = self.list.thread_place(&task.name, &seat);
         let goal = task.asks(self.list.goal);
         let running = ReadyTask {
@@ -113,7 +113,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             events: task.events,
             active: task.active,
             body: task.body,
-            rng: Xoshiro256PlusPlus::seed_from_u64(self.list.seed.wrapping_add(u64::from(id.0))),
+            rng: self.list.rng(number),
             tenancy,
             state: Arc::clone(&state),
             accounts: None,
@@ -128,6 +128,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             request,
             seat,
             goal,
+            timed,
             state: Arc::clone(&state),
         });
         Ok((id, state))
@@ -212,16 +213,18 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         let (id, state) = self.spawn(task, request, seat, None)?;
         let obtained: Vec<Protection> = told.into_iter().chain(self.group.ready()).collect();
         self.list.reorder();
+        let start = LinuxOs.now() + LEAD;
         self.shared.order(Order::Watch {
             task: id,
             goal,
             figures: TaskFigures::new(watched, self.list.settle_s).map(Box::new),
+            schedule: self.list.schedule(id.index(), start).map(Box::new),
             state: Arc::clone(&state),
             core,
             real_time: self.group.take_real_time(),
             obtained,
         });
-        self.group.go(LinuxOs.now() + LEAD);
+        self.group.go(start);
         Ok(TaskHandle::new(name, state))
     }
 
