@@ -37,13 +37,16 @@ const GAPS_MAX: usize = 4096;
 /// Upper bound on recorded oversleeps; longer ones count as this.
 const OVERSLEEP_MAX: Nanos = Nanos::from_secs(100);
 
-/// An interval in which the core ran no thread.
+/// An interval in which the probe could not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// Instant at which the probe should have run.
     pub start: Time,
     /// Instant at which the probe ran again.
     pub end: Time,
+    /// Whether the probe was stopped with its process, by a signal or a freezer, and other threads had the core.
+    #[serde(default)]
+    pub stopped: bool,
 }
 
 /// Delays of the probe's wake-ups, over all its periods.
@@ -82,8 +85,9 @@ impl Default for GapLog {
 }
 
 impl GapLog {
-    /// Records a wake-up: requested for `asked`, obtained at `woke`. Calls come in order of time.
-    pub fn note(&mut self, asked: Time, woke: Time) {
+    /// Records a wake-up: requested for `asked`, obtained at `woke`; `stopped`: the process was stopped meanwhile.
+    /// Calls come in order of time.
+    pub fn note(&mut self, asked: Time, woke: Time, stopped: bool) {
         let oversleep = woke.since(asked);
         self.oversleeps.saturating_record(oversleep.0);
         self.max = self.max.max(oversleep);
@@ -94,16 +98,19 @@ impl GapLog {
             self.gaps.push_back(Gap {
                 start: asked,
                 end: woke,
+                stopped,
             });
         }
     }
 
-    /// The longest part of a gap within `from` to `to`; zero if there was none.
-    pub fn longest_gap(&self, from: Time, to: Time) -> Nanos {
+    /// The longest part of a gap within `from` to `to`, of those in which the process was `stopped` or of the others;
+    /// zero if there was none.
+    pub fn longest_gap(&self, from: Time, to: Time, stopped: bool) -> Nanos {
         self.gaps
             .iter()
             .rev()
             .take_while(|gap| gap.end > from)
+            .filter(|gap| gap.stopped == stopped)
             .map(|gap| gap.end.min(to).since(gap.start.max(from)))
             .max()
             .unwrap_or(Nanos::ZERO)
@@ -214,7 +221,13 @@ impl GapProbe {
     /// Call this after the job in question has ended on that core: the probe, with its higher priority, has then run
     /// before it.
     pub fn longest_gap(&self, from: Time, to: Time) -> Nanos {
-        self.shared.log.lock().longest_gap(from, to)
+        self.shared.log.lock().longest_gap(from, to, false)
+    }
+
+    /// The longest time within `from` to `to` for which this process was stopped, as far as the probe saw it; zero if
+    /// it was not. Such a time is no gap of the core.
+    pub fn longest_stop(&self, from: Time, to: Time) -> Nanos {
+        self.shared.log.lock().longest_gap(from, to, true)
     }
 
     /// Summary of the wake-up delays so far: the no-op control of a latency run.
@@ -237,9 +250,12 @@ impl Drop for GapProbe {
 fn wake_and_note(shared: &ProbeState, period: Nanos) {
     let mut asked = LinuxOs.now() + period;
     while !shared.stop.load(Ordering::Relaxed) {
+        let before = thread::voluntary_switches();
         LinuxOs.sleep_until(asked);
         let woke = LinuxOs.now();
-        shared.log.lock().note(asked, woke);
+        // A sleep is one switch; the kernel lets a thread that is stopped switch once more.
+        let stopped = thread::voluntary_switches() > before + 1;
+        shared.log.lock().note(asked, woke, stopped);
         asked = next_wake(asked, woke, period);
     }
 }
@@ -256,6 +272,8 @@ fn next_wake(asked: Time, woke: Time, period: Nanos) -> Time {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+
     use super::*;
     use crate::linux::thread::allowed_cores;
     use proptest::prelude::*;
@@ -270,6 +288,7 @@ mod tests {
                 let wake = Gap {
                     start: asked,
                     end: woke,
+                    stopped: false,
                 };
                 asked = next_wake(asked, woke, PERIOD);
                 wake
@@ -286,7 +305,7 @@ mod tests {
         ) {
             let wakes = wakes(&oversleeps_us);
             let mut log = GapLog::default();
-            wakes.iter().for_each(|wake| log.note(wake.start, wake.end));
+            wakes.iter().for_each(|wake| log.note(wake.start, wake.end, false));
             let (from, to) = (from_us, from_us + length_us);
             let within = |wake: &Gap| {
                 let taken = (wake.start.0 / 1000..wake.end.0 / 1000).filter(|us| (from..to).contains(us)).count();
@@ -295,7 +314,7 @@ mod tests {
             let gaps = wakes.iter().filter(|wake| wake.end.since(wake.start) >= GAP_AT_LEAST);
             let expected = gaps.map(within).max().unwrap_or(Nanos::ZERO);
             let micros = |us| Time::ZERO + Nanos::from_micros(us);
-            prop_assert_eq!(log.longest_gap(micros(from), micros(to)), expected);
+            prop_assert_eq!(log.longest_gap(micros(from), micros(to), false), expected);
         }
 
         #[test]
@@ -313,7 +332,7 @@ mod tests {
             mut oversleeps_us in prop::collection::vec(1u64..100_000, 1..300),
         ) {
             let mut log = GapLog::default();
-            wakes(&oversleeps_us).iter().for_each(|wake| log.note(wake.start, wake.end));
+            wakes(&oversleeps_us).iter().for_each(|wake| log.note(wake.start, wake.end, false));
             let summary = log.summary();
             oversleeps_us.sort_unstable();
             let exact =
@@ -331,20 +350,33 @@ mod tests {
     fn only_the_latest_gaps_are_remembered() {
         let mut log = GapLog::default();
         let wakes = wakes(&vec![500; GAPS_MAX + 1]);
-        wakes.iter().for_each(|wake| log.note(wake.start, wake.end));
+        wakes.iter().for_each(|wake| log.note(wake.start, wake.end, false));
         assert_eq!(log.gaps.len(), GAPS_MAX);
         assert_eq!(
-            log.longest_gap(wakes[0].start, wakes[0].end),
+            log.longest_gap(wakes[0].start, wakes[0].end, false),
             Nanos::ZERO,
             "forgotten: it excuses nothing"
         );
-        assert_eq!(log.longest_gap(wakes[1].start, wakes[1].end), Nanos::from_micros(500));
+        assert_eq!(
+            log.longest_gap(wakes[1].start, wakes[1].end, false),
+            Nanos::from_micros(500)
+        );
+    }
+
+    #[test]
+    fn a_stop_of_the_process_is_no_gap() {
+        let mut log = GapLog::default();
+        let at = |us| Time::ZERO + Nanos::from_micros(us);
+        log.note(at(1_000), at(1_500), false);
+        log.note(at(2_000), at(9_000), true);
+        assert_eq!(log.longest_gap(Time::ZERO, Time::MAX, false), Nanos::from_micros(500));
+        assert_eq!(log.longest_gap(Time::ZERO, Time::MAX, true), Nanos::from_micros(7_000));
     }
 
     #[test]
     fn a_log_without_wakes_says_zero() {
         let log = GapLog::default();
-        assert_eq!(log.longest_gap(Time::ZERO, Time::MAX), Nanos::ZERO);
+        assert_eq!(log.longest_gap(Time::ZERO, Time::MAX, false), Nanos::ZERO);
         assert_eq!(log.summary().wakes, 0);
         assert_eq!(log.summary().max, Nanos::ZERO);
     }
@@ -369,6 +401,45 @@ mod tests {
         assert!(gap <= summary.max);
         assert!(summary.max <= LinuxOs.now().since(start));
         eprintln!("core {}: {summary:?}", probe.core());
+    }
+
+    /// The process that is stopped is this test again, as a child.
+    #[test]
+    fn a_stop_by_a_signal_is_told_from_a_gap() {
+        const CHILD: &str = "PUNCTUAL_TEST_STOPPED";
+        const STOP: Nanos = Nanos::from_millis(50);
+        if std::env::var_os(CHILD).is_some() {
+            let Ok(probe) = GapProbe::start(*allowed_cores().last().unwrap(), 90, PERIOD) else {
+                return println!("skipped");
+            };
+            println!("ready");
+            let stop = || probe.longest_stop(Time::ZERO, LinuxOs.now());
+            return punctual_testing::wait_until("the probe sees a stop", || stop() * 2 >= STOP);
+        }
+        let name = "linux::probe::tests::a_stop_by_a_signal_is_told_from_a_gap";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([name, "--exact", "--nocapture"])
+            .env(CHILD, "1")
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok);
+        let said = lines
+            .find(|line| line.contains("ready") || line.contains("skipped"))
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        while said.contains("ready") && child.try_wait().unwrap().is_none() {
+            // The injected cause, and time between two stops.
+            for signal in [libc::SIGSTOP, libc::SIGCONT] {
+                // SAFETY: the child has not been waited for, so the number is still its own.
+                unsafe { libc::kill(pid, signal) };
+                std::thread::sleep(STOP.into());
+            }
+        }
+        lines.for_each(drop);
+        assert!(child.wait().unwrap().success());
     }
 
     #[test]

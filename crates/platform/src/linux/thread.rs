@@ -112,18 +112,30 @@ pub struct PageFaults {
 impl PageFaults {
     /// Faults of the calling thread, by one system call.
     pub fn of_this_thread() -> PageFaults {
-        // SAFETY: an all-zero rusage is valid, and the call fills at most its size.
-        let usage = unsafe {
-            let mut usage: libc::rusage = mem::zeroed();
-            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
-            usage
-        };
-        let count = |count: libc::c_long| u64::try_from(count).unwrap_or_default();
+        let usage = usage_of_this_thread();
         PageFaults {
             major: count(usage.ru_majflt),
             minor: count(usage.ru_minflt),
         }
     }
+}
+
+/// How often the calling thread has given its core up, to sleep, to wait, or because it was stopped.
+pub fn voluntary_switches() -> u64 {
+    count(usage_of_this_thread().ru_nvcsw)
+}
+
+fn usage_of_this_thread() -> libc::rusage {
+    // SAFETY: an all-zero rusage is valid, and the call fills at most its size.
+    unsafe {
+        let mut usage: libc::rusage = mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage
+    }
+}
+
+fn count(count: libc::c_long) -> u64 {
+    u64::try_from(count).unwrap_or_default()
 }
 
 /// The cores that the calling thread may run on, ascending.
