@@ -43,9 +43,17 @@ pub struct PageContent<'s> {
 pub fn page(report: &RadioReport, shown: &PageContent<'_>, command: &str) -> String {
     let verdict = report.faults();
     let (good, said) = match &verdict {
-        None => (
+        None if report.frames_late == 0 => (
             " good",
             format!("{} frames, each once and in time", count(report.frames_delivered)),
+        ),
+        None => (
+            "",
+            format!(
+                "{} frames, each once; {}",
+                count(report.frames_delivered),
+                report.late()
+            ),
         ),
         Some(why) => ("", why.clone()),
     };
@@ -419,6 +427,19 @@ mod tests {
             assert!(page.contains(part), "no {part}");
         }
         assert_eq!(page.matches("<svg").count(), 6);
+    }
+
+    #[test]
+    fn frames_that_the_machine_made_late_are_not_said_to_be_in_time() {
+        let late = RadioReport {
+            frames_delivered: 10_000,
+            frames_late: 45,
+            frames_excused: 45,
+            ..report("station.cu8")
+        };
+        let page = drawn(&late, 10, 2);
+        assert!(!page.contains("in time") && page.contains("45 frames late"));
+        assert!(!page.contains("verdict good"));
     }
 
     #[test]

@@ -118,7 +118,7 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
         if let Some(seen) = &mut seen {
             seen.look(supervisor, &wires, &handovers);
         }
-        follow(supervisor, &wires.pace);
+        follow(supervisor, &wires);
         if display.live && observer.last().elapsed() >= FRAME {
             planted_panic("run");
             let (shown, seconds) = observer.look(supervisor, &execution.meddler);
@@ -220,12 +220,12 @@ fn measured_bands(bands: &mut Spectrum, wires: &Wires) -> Vec<f32> {
 /// The live view of a pipeline, with the counts and the rate of the radio added.
 fn with_sound(shown: ViewContent, plan: &RadioPlan, wires: &Wires, fps: f64) -> ViewContent {
     let counts = wires.counts();
-    let late = counts.late - counts.excused;
+    let by_gaps = format!("{} of them by gaps of the machine", count(counts.excused));
     let silences = format!("{} silences of the input", counts.stalls);
     let mut told = vec![
         (format!("{} frames", count(counts.frames)), Tone::Plain),
-        (format!("{} late", count(late)), Tone::bad(late)),
-        (format!("{} by gaps of the machine", count(counts.excused)), Tone::Aside),
+        (format!("{} late", count(counts.late)), Tone::bad(counts.late)),
+        (by_gaps, Tone::Aside),
         (format!("{} twice", counts.duplicated), Tone::bad(counts.duplicated)),
     ];
     told.extend((counts.stalls > 0).then_some((silences, Tone::Warning)));
@@ -251,8 +251,11 @@ fn change(key: char, plan: &RadioPlan, supervisor: &Supervisor, pace: &Pace) {
     }
 }
 
-/// Adopts the requested rate: of a key, or of another process (`punctual pipeline set rate`).
-fn follow(supervisor: &Supervisor, pace: &Pace) {
+/// Adopts the requested rate, of a key or of another process (`punctual pipeline set rate`), and the cores on which
+/// stages run.
+fn follow(supervisor: &Supervisor, wires: &Wires) {
+    wires.stages_run_on(supervisor.stages().iter().filter_map(|stage| stage.core));
+    let pace = &wires.pace;
     let asked = supervisor.rate().map(|rate| Nanos::from_secs_f64(1.0 / rate));
     if asked.is_some() && asked != pace.period() {
         pace.set(asked);

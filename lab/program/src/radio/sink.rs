@@ -11,7 +11,7 @@ use punctual_platform::linux::probe::GapProbe;
 use punctual_radio::AUDIO_RATE;
 use punctual_radio::sound::{Fingerprint, Sound, SoundError};
 use punctual_radio::stages::Sink;
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::pipes::{Outgoing, Tap};
 use punctual_files::failure::Failure;
@@ -77,6 +77,8 @@ pub struct Wires {
     pub sound: Tap<f32>,
     pub input: Arc<Tap<u8>>,
     counts: Mutex<Counts>,
+    /// Cores with a stage, a bit each.
+    cores: AtomicU64,
 }
 
 impl Wires {
@@ -89,6 +91,7 @@ impl Wires {
             sound: Tap::new(samples),
             input: Arc::new(Tap::new(samples * punctual_radio::IQ_BYTES)),
             counts: Mutex::default(),
+            cores: AtomicU64::new(0),
         }
     }
 
@@ -97,9 +100,25 @@ impl Wires {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes the cores on which stages run.
+    pub fn stages_run_on(&self, cores: impl IntoIterator<Item = CoreId>) {
+        let bits = cores.into_iter().fold(0, |bits, core| bits | bit(core));
+        self.cores.store(bits, Ordering::Relaxed);
+    }
+
+    /// Whether a gap of `core` delays frames: a stage runs there.
+    fn delays_frames(&self, core: CoreId) -> bool {
+        self.cores.load(Ordering::Relaxed) & bit(core) != 0
+    }
+
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
+}
+
+/// The bit of a core; of cores beyond the 64th, none: their gaps excuse nothing.
+fn bit(core: CoreId) -> u64 {
+    1u64.checked_shl(core.0).unwrap_or(0)
 }
 
 /// Opens the destination of the sound.
@@ -288,15 +307,17 @@ impl Player<'_> {
         written
     }
 
-    /// Whether a gap of the machine explains that the frame is late.
+    /// Whether a gap of a core on which a stage runs explains that the frame is late.
     fn is_excused(&self) -> bool {
         let (Some(due), now) = (self.due, self.sink.now()) else {
             return false;
         };
         let from = Time(due.0.saturating_sub(LEAD.0));
-        self.probes
+        let mut probes = self
+            .probes
             .iter()
-            .any(|probe| probe.longest_gap(from, now) >= now.since(due))
+            .filter(|probe| self.wires.delays_frames(probe.core()));
+        probes.any(|probe| probe.longest_gap(from, now) >= now.since(due))
     }
 
     /// Advances to the next frame, and publishes the counts.
