@@ -37,7 +37,12 @@ fn clause(task: &TaskReport, it: &CauseReport) -> String {
         _ => happened(it.cause).into(),
     };
     let what = format!("{jobs} {happened}{}", by(it));
-    if !it.cause.is_span() {
+    let what = match it.behind {
+        0 => what,
+        behind if behind == it.jobs => format!("{what}, each behind such a job"),
+        behind => format!("{what}, {} of them behind such a job", count(behind)),
+    };
+    if !it.cause.is_span() || it.us_mean == 0.0 {
         return what;
     }
     let on_average = if it.jobs == 1 { "" } else { " on average" };
@@ -71,6 +76,7 @@ const fn happened(cause: Cause) -> &'static str {
         Cause::Commit => "took longer to commit",
         Cause::Preempted => "were preempted",
         Cause::Throttled => "were kept off the core by the bound on real-time threads",
+        Cause::Stopped => "stood still: the process was stopped (SIGSTOP, a freezer), or the whole machine",
         Cause::Stolen => "had the core taken away, as all threads (by the hypervisor, the firmware or interrupts)",
         Cause::Asleep => "were not ready to run: asleep, or waiting for a device or another lock",
         Cause::Data => "took longer in calls of the store",
@@ -116,7 +122,7 @@ const fn did(doing: Activity) -> &'static str {
 }
 
 /// `thread logger (1234, SCHED_FIFO 50)`, or `task logger` on a simulated machine.
-fn thread(culprit: &Culprit) -> String {
+pub fn thread(culprit: &Culprit) -> String {
     let Some(number) = culprit.thread else {
         return match &*culprit.name {
             name if name == "no thread" || name.starts_with("a thread ") => name.into(),
@@ -167,6 +173,7 @@ pub fn remedy(it: &CauseReport, task: &TaskReport, header: &RunHeader) -> String
         Cause::Skipped | Cause::Queue => "release jobs less often, or shorten them".into(),
         Cause::Unfinished => "look what that job waits for, or bound its work".into(),
         Cause::NotRun => or_exclusive("look which thread keeps its core (top -H), and whether the process was stopped"),
+        Cause::Stopped => "look what stops the process: a debugger, a job control, a freezer, a paused machine".into(),
         Cause::Lock => "shorten the write transactions of other tasks, or read only".into(),
         Cause::PageFault => "lock the memory (protection), and read files before the jobs that need them".into(),
         Cause::Sync => "write less often, or choose a lower store.durability".into(),
@@ -239,6 +246,7 @@ mod tests {
             causes: vec![CauseReport {
                 cause,
                 jobs,
+                behind: 0,
                 share: jobs as f64 / 40.0,
                 us_mean: 9_100.0,
                 usual_us: Some(350.0),
@@ -255,6 +263,7 @@ mod tests {
         let it = CauseReport {
             cause,
             jobs: 2,
+            behind: 0,
             share: 1.0,
             us_mean: 9_100.0,
             usual_us: None,
@@ -300,6 +309,7 @@ mod tests {
                 released_s: 8.0,
                 late_us: 1.0,
                 cause: Cause::Stolen,
+                behind: false,
                 us: 1.0,
                 usual_us: None,
                 by: Vec::new(),

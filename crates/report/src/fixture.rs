@@ -119,6 +119,7 @@ fn causes() -> Vec<CauseReport> {
     let cause = |cause, jobs: u64, us_mean, usual, by| CauseReport {
         cause,
         jobs,
+        behind: 0,
         share: jobs as f64 / 4.0,
         us_mean,
         usual_us: Some(usual),
@@ -309,6 +310,7 @@ pub fn report() -> RunReport {
             },
             probe_us: Some([4.0, 61.0, 912.0]),
             steal_share: Some(0.012),
+            filled_cores: Vec::new(),
             notes: vec!["fallback: 3 windows without a finished job".into()],
         },
     }

@@ -33,7 +33,7 @@ pub fn summary(report: &RunReport) -> String {
         let _ = writeln!(text, "  {line}");
     }
     if !report.stages.is_empty() {
-        let _ = writeln!(text, "\n  {}", stages::sentence(&report.stages));
+        text += "\n";
         stages::table(&report.stages)
             .iter()
             .for_each(|line| text += &format!("  {line}\n"));
@@ -58,6 +58,9 @@ pub fn summary(report: &RunReport) -> String {
     text += "\n";
     for sentence in Verdict::of(report).sentences(report) {
         let _ = writeln!(text, "{sentence}");
+    }
+    if !report.stages.is_empty() {
+        let _ = writeln!(text, "{}", stages::sentence(&report.stages));
     }
     text
 }

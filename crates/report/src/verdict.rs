@@ -113,6 +113,9 @@ impl Verdict {
         let mut sentences = self.goals(report);
         let (goal, summary) = (&report.header.goal, &report.summary);
         if let (false, Some(least)) = (self.fresh_kept, summary.fresh_share_min) {
+            if !self.tasks.contains(&Standing::Missed) {
+                sentences.extend(filled_core(report));
+            }
             sentences.push(format!(
                 "Only {} of the data was fresh at worst, under the minimum of {}.",
                 percent(least),
@@ -218,6 +221,18 @@ fn stands(task: &TaskReport) -> String {
     }
 }
 
+/// A core that another program filled so that the kernel throttled this run's threads, too.
+fn filled_core(report: &RunReport) -> Option<String> {
+    let filled = report.summary.filled_cores.first()?;
+    Some(format!(
+        "Top cause: {} filled core {} for {:.0} s, so the kernel throttled all real-time threads there, also of this \
+         run; stop it, or give it another core (taskset).",
+        causes::thread(&filled.by),
+        filled.core,
+        filled.seconds
+    ))
+}
+
 fn missed_by(worst: &TaskReport, others: usize, report: &RunReport) -> Vec<String> {
     let (name, stands) = (&worst.name, stands(worst));
     let mut sentences = vec![match others {
@@ -235,10 +250,11 @@ fn missed_by(worst: &TaskReport, others: usize, report: &RunReport) -> Vec<Strin
             refused.why, refused.remedy
         ));
     }
+    sentences.extend(filled_core(report));
     if let Some(top) = worst.causes.first() {
         let told = causes::told(worst).next().unwrap_or_default();
         let remedy = causes::remedy(top, worst, &report.header);
-        let first = if refused.is_some() { "Next" } else { "Top cause" };
+        let first = if sentences.len() > 1 { "Next" } else { "Top cause" };
         sentences.push(format!("{first}: {told}; {remedy}."));
     }
     sentences
@@ -247,8 +263,8 @@ fn missed_by(worst: &TaskReport, others: usize, report: &RunReport) -> Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_runtime::report::CauseReport;
-    use punctual_units::Share;
+    use punctual_runtime::report::{CauseReport, Culprit, FilledCore};
+    use punctual_units::{CoreId, Share};
     use punctual_workload::Cause;
 
     use crate::fixture;
@@ -269,6 +285,7 @@ mod tests {
         report.tasks[1].causes = vec![CauseReport {
             cause: Cause::Preempted,
             jobs: 4_000,
+            behind: 0,
             share: 1.0,
             us_mean: 12_300.0,
             usual_us: Some(40.0),
@@ -339,6 +356,36 @@ mod tests {
         });
         let [right, preempted] = ["no real-time scheduling", "were preempted"].map(|part| sentence.find(part).unwrap());
         assert!(right < preempted, "{sentence}");
+    }
+
+    /// Also where only the freshness of data suffered, because the other core has the updates.
+    #[test]
+    fn a_program_that_fills_a_core_is_named() {
+        let fills = |report: &mut RunReport| {
+            let by = Culprit {
+                thread: Some(77),
+                process: Some(70),
+                program: Some("sh".into()),
+                ..Culprit::named("spinner")
+            };
+            let (core, seconds) = (CoreId(0), 28.0);
+            report.summary.filled_cores = vec![FilledCore { core, by, seconds }];
+        };
+        let late = |report: &mut RunReport| {
+            steer_late(report);
+            fills(report);
+        };
+        let stale = |report: &mut RunReport| {
+            report.summary.fresh_share_min = Some(0.42);
+            fills(report);
+        };
+        for sentence in [judged(late).1, judged(stale).1] {
+            assert_eq!(
+                sentence.matches("thread spinner (77 of process 70 sh)").count(),
+                1,
+                "{sentence}"
+            );
+        }
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Counts why the jobs of a task were late, in memory that does not grow with the run: every late job by its cause,
 //! each cause by the threads to blame, and the worst jobs individually with the evidence.
+//!
+//! A job that waited behind the one before has the cause of that one, and so has a release that was skipped behind it:
+//! of a row of dominoes, the report names the first and not the last.
 
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Cause, CauseSpans, JobMeasurements, JobOutcome, Usual};
@@ -33,6 +36,19 @@ pub struct Evidence {
     pub interrupts: Option<Nanos>,
 }
 
+/// Why releases were skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SkippedWhile {
+    /// They waited behind the job that ended last.
+    Behind,
+    /// They found no room behind the job that is under way.
+    UnderWay,
+    /// The thread had no core.
+    NotRun,
+    /// The process stood still.
+    Stopped,
+}
+
 impl From<JobMeasurements> for Evidence {
     fn from(known: JobMeasurements) -> Evidence {
         Evidence {
@@ -58,13 +74,30 @@ impl Evidence {
 pub(crate) struct Causes {
     usual: Usual,
     counts: [Count; Cause::COUNT],
+    /// Why the job that ended last took longer than usual, or the one behind which it waited.
+    last: Option<Blame>,
+    /// Releases skipped behind the job under way, whose cause will be theirs.
+    behind: u64,
     /// In ascending order of lateness.
     worst: Vec<LateJob>,
+}
+
+/// Why a job took longer than usual.
+#[derive(Clone, Debug)]
+struct Blame {
+    cause: Cause,
+    by: Option<Culprit>,
+    /// Time beyond the usual, at least; without bound for a late job.
+    excess: Nanos,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Count {
     jobs: u64,
+    /// Of these, jobs with a time of their own: not skipped releases.
+    timed: u64,
+    /// Of these, jobs and releases behind a job with the cause.
+    behind: u64,
     us: f64,
     by: Vec<Culprit>,
 }
@@ -73,19 +106,40 @@ impl Causes {
     /// Adds a job of a run that began at `start`; a late one counts only if `settled`.
     pub(crate) fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) {
         let spans = evidence.known.spans(&job.split);
-        let Some((over, deadline)) = job.overrun().zip(job.deadline) else {
+        let Some(deadline) = job.deadline else { return };
+        let cause = spans.cause(&self.usual, deadline);
+        let over = job.overrun();
+        let excess = spans.of(cause).saturating_sub(self.usual.of(cause).unwrap_or_default());
+        // Behind a job that explains less than half of the wait, the queue is a cause of its own.
+        let explains = |last: &Blame| last.excess >= Nanos(excess.0 / 2);
+        let behind = cause == Cause::Queue && self.last.as_ref().is_some_and(explains);
+        let culprit = |cause| evidence.culprits(cause).into_iter().next();
+        match &mut self.last {
+            // Of the first of the chain, no thread was known; the same cause may go on.
+            Some(last) if behind => last.by = last.by.take().or_else(|| culprit(last.cause)),
+            last => {
+                *last = Some(Blame {
+                    cause,
+                    by: culprit(cause),
+                    excess: over.map_or(excess, |_| Nanos::MAX),
+                });
+            }
+        }
+        self.settle_behind();
+        let Some(over) = over else {
             return self.usual.add(&spans);
         };
         if !settled {
             return;
         }
-        let cause = spans.cause(&self.usual, deadline);
-        let late = late_job(job, over, cause, &spans, evidence, start);
-        let late = LateJob {
-            usual_us: self.usual.of(cause).map(Nanos::as_micros_f64),
-            ..late
-        };
-        self.counts[cause as usize].take(&late);
+        let mut late = late_job(job, over, cause, &spans, evidence, start);
+        late.usual_us = self.usual.of(cause).map(Nanos::as_micros_f64);
+        if let Some(last) = self.last.as_ref().filter(|last| behind && last.cause != Cause::Queue) {
+            (late.cause, late.behind) = (last.cause, true);
+            let us = late.us;
+            late.by = last.by.iter().map(|by| Culprit { us, ..by.clone() }).collect();
+        }
+        self.counts[late.cause as usize].take(&late);
         let at = self.worst.partition_point(|other| other.late_us <= late.late_us);
         self.worst.insert(at, late);
         if self.worst.len() > LATE_JOBS_MAX {
@@ -94,17 +148,51 @@ impl Causes {
     }
 
     /// Adds releases that were skipped.
-    pub(crate) fn skipped(&mut self, releases: u64) {
-        self.counts[Cause::Skipped as usize].jobs += releases;
+    pub(crate) fn skipped(&mut self, releases: u64, why: SkippedWhile) {
+        let own = match why {
+            SkippedWhile::UnderWay => {
+                self.behind += releases;
+                return;
+            }
+            SkippedWhile::Behind => {
+                self.behind += releases;
+                return self.settle_behind();
+            }
+            SkippedWhile::NotRun => Cause::NotRun,
+            SkippedWhile::Stopped => Cause::Stopped,
+        };
+        self.counts[own as usize].jobs += releases;
+    }
+
+    /// Gives the releases that were skipped behind the job that ended last the cause of that job.
+    fn settle_behind(&mut self) {
+        let releases = std::mem::take(&mut self.behind);
+        if releases == 0 {
+            return;
+        }
+        let late = self.last.clone().filter(|last| last.excess > Nanos::ZERO);
+        let (cause, by) = late.map_or((Cause::Skipped, None), |last| (last.cause, last.by));
+        let count = &mut self.counts[cause as usize];
+        count.jobs += releases;
+        if cause != Cause::Skipped {
+            count.behind += releases;
+        }
+        if let Some(by) = by {
+            let (jobs, us) = (releases, 0.0);
+            count.blame(&Culprit { jobs, us, ..by });
+        }
     }
 
     /// The causes found, the most frequent first. `open` are the late releases whose jobs have not ended: their cause,
     /// their number, and the time since the oldest in microseconds.
     pub(crate) fn report(&self, open: Option<(Cause, u64, f64)>) -> Vec<CauseReport> {
         let mut counts = self.counts.clone();
+        counts[Cause::Skipped as usize].jobs += self.behind;
         if let Some((cause, jobs, us)) = open {
             let count = &mut counts[cause as usize];
-            (count.jobs, count.us) = (jobs, us * jobs as f64);
+            count.jobs += jobs;
+            count.timed += jobs;
+            count.us += us * jobs as f64;
         }
         let late: u64 = counts.iter().map(|count| count.jobs).sum();
         let pairs = Cause::ALL.iter().zip(&counts);
@@ -112,7 +200,8 @@ impl Causes {
             cause: *cause,
             jobs: count.jobs,
             share: count.jobs as f64 / late.max(1) as f64,
-            us_mean: count.us / count.jobs.max(1) as f64,
+            behind: count.behind,
+            us_mean: count.us / count.timed.max(1) as f64,
             usual_us: self.usual.of(*cause).map(Nanos::as_micros_f64),
             by: count.by.clone(),
         };
@@ -130,14 +219,24 @@ impl Causes {
 impl Count {
     fn take(&mut self, late: &LateJob) {
         self.jobs += 1;
+        self.timed += 1;
+        self.behind += u64::from(late.behind);
         self.us += late.us;
-        let Some(first) = late.by.first() else { return };
+        if let Some(first) = late.by.first() {
+            self.blame(&Culprit {
+                jobs: 1,
+                ..first.clone()
+            });
+        }
+    }
+
+    fn blame(&mut self, first: &Culprit) {
         // Short processes with the same name share one entry: each alone would seldom appear twice.
         let same = |other: &&mut Culprit| (&other.name, other.doing) == (&first.name, first.doing);
         if let Some(counted) = self.by.iter_mut().find(same) {
             *counted = Culprit {
                 several: counted.several || counted.process != first.process,
-                jobs: counted.jobs + 1,
+                jobs: counted.jobs + first.jobs,
                 others: counted.others,
                 us: counted.us + first.us,
                 ..first.clone()
@@ -174,6 +273,7 @@ fn late_job(
         released_s: job.released.since(start).as_secs_f64(),
         late_us: over.as_micros_f64(),
         cause,
+        behind: false,
         us: spans.of(cause).as_micros_f64(),
         usual_us: None,
         by: evidence.culprits(cause),
@@ -228,10 +328,10 @@ mod tests {
         }
         causes.job(&job(4, 100), &held_by("other", 90.0), true, Time::ZERO);
         causes.job(&job(5, 100), &held_by("other", 90.0), false, Time::ZERO);
-        causes.skipped(6);
+        causes.skipped(6, SkippedWhile::NotRun);
         let report = causes.report(None);
         let counts: Vec<_> = report.iter().map(|it| (it.cause, it.jobs, it.share)).collect();
-        assert_eq!(counts, [(Cause::Skipped, 6, 0.6), (Cause::Lock, 4, 0.4)]);
+        assert_eq!(counts, [(Cause::NotRun, 6, 0.6), (Cause::Lock, 4, 0.4)]);
         assert_eq!(report[1].us_mean, (21.0 + 22.0 + 23.0 + 100.0) / 4.0);
         let by: Vec<_> = report[1].by.iter().map(|it| (&*it.name, it.jobs, it.us)).collect();
         assert_eq!(by, [("logger", 3, 45.0), ("other", 1, 90.0)]);
@@ -239,6 +339,73 @@ mod tests {
         assert_eq!(worst.iter().map(|it| it.job).collect::<Vec<_>>(), [4, 3, 2, 1]);
         assert_eq!((worst[0].late_us, worst[0].usual_us), (90.0, Some(0.0)));
         assert_eq!(worst[0].by[0].name, "other");
+    }
+
+    /// A job that waited `behind` the one before, for microseconds.
+    fn queued(number: u64, behind: u64) -> (JobOutcome, Evidence) {
+        let split = Split {
+            released_late: Nanos::from_micros(behind),
+            computation: Nanos::from_micros(10),
+            ..Split::default()
+        };
+        let known = JobMeasurements {
+            behind: Nanos::from_micros(behind),
+            ..JobMeasurements::default()
+        };
+        let finished = Time::ZERO + Nanos::from_millis(number) + split.response();
+        let job = JobOutcome {
+            finished,
+            split,
+            ..job(number, 0)
+        };
+        (job, known.into())
+    }
+
+    #[test]
+    fn what_waits_behind_a_late_job_has_its_cause_and_culprit_along_the_chain() {
+        let mut causes = Causes::default();
+        causes.job(&job(0, 0), &Evidence::default(), true, Time::ZERO);
+        // On a machine that reports skipped releases at once, and on one that does at the end of the job.
+        causes.skipped(2, SkippedWhile::UnderWay);
+        causes.job(&job(1, 90), &held_by("logger", 85.0), true, Time::ZERO);
+        causes.skipped(3, SkippedWhile::Behind);
+        for (number, behind) in [(2, 60), (3, 30)] {
+            let (job, evidence) = queued(number, behind);
+            causes.job(&job, &evidence, true, Time::ZERO);
+        }
+        let report = causes.report(None);
+        let [lock] = &report[..] else { panic!("{report:#?}") };
+        assert_eq!((lock.cause, lock.jobs, lock.behind), (Cause::Lock, 8, 7));
+        assert_eq!((lock.by[0].name.as_str(), lock.by[0].jobs), ("logger", 8));
+        assert_eq!(lock.us_mean, (90.0 + 60.0 + 30.0) / 3.0);
+        assert!(causes.worst().iter().all(|late| late.cause == Cause::Lock));
+    }
+
+    #[test]
+    fn a_thread_that_becomes_known_later_is_blamed_for_the_chain() {
+        let mut causes = Causes::default();
+        causes.job(&job(0, 0), &Evidence::default(), true, Time::ZERO);
+        causes.job(&job(1, 90), &Evidence::default(), true, Time::ZERO);
+        let (job, evidence) = queued(2, 60);
+        let holder = held_by("logger", 5.0).holder;
+        causes.job(&job, &Evidence { holder, ..evidence }, true, Time::ZERO);
+        let report = causes.report(None);
+        assert_eq!(
+            (report[0].cause, report[0].jobs, &*report[0].by[0].name),
+            (Cause::Lock, 2, "logger")
+        );
+    }
+
+    #[test]
+    fn behind_a_job_that_was_as_usual_the_queue_is_the_cause() {
+        let mut causes = Causes::default();
+        (0..2).for_each(|number| causes.job(&job(number, 0), &Evidence::default(), true, Time::ZERO));
+        let (job, evidence) = queued(2, 60);
+        causes.job(&job, &evidence, true, Time::ZERO);
+        causes.skipped(4, SkippedWhile::Stopped);
+        let report = causes.report(None);
+        let counts: Vec<_> = report.iter().map(|it| (it.cause, it.jobs, it.behind)).collect();
+        assert_eq!(counts, [(Cause::Stopped, 4, 0), (Cause::Queue, 1, 0)]);
     }
 
     #[test]

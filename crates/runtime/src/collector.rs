@@ -9,12 +9,12 @@ use punctual_store::updates::{Reconciliation, UpdateCounts};
 use punctual_units::{Nanos, Share, TaskId, Time};
 use punctual_workload::JobOutcome;
 
-use crate::causes::Evidence;
+use crate::causes::{Evidence, SkippedWhile};
 use crate::figures::{TaskFigures, TaskInfo};
 use crate::full_core::FullCore;
 use crate::report::{
-    ControllerCosts, EnergyParts, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample, StartUp,
-    Summary, TaskReport, UpdateTotals,
+    ControllerCosts, EnergyParts, FilledCore, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample,
+    StartUp, Summary, TaskReport, UpdateTotals,
 };
 use crate::samples::{LASTING_SAMPLES_MAX, LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
 use crate::under_way::Schedule;
@@ -69,6 +69,8 @@ pub struct Ending {
     pub probe_us: Option<[f64; 3]>,
     /// Share of host time in which the hypervisor ran something else.
     pub steal_share: Option<f64>,
+    /// Cores that real-time threads of other processes filled.
+    pub filled_cores: Vec<FilledCore>,
 }
 
 /// Collects the report of a run, step by step.
@@ -178,12 +180,12 @@ impl Collector {
         }
     }
 
-    /// Counts `releases` of `task` that were dropped by `at` because too many jobs were waiting. Returns how many of
+    /// Counts `releases` of `task` that were skipped by `at`. Returns how many of
     /// them the loop did not know as late.
-    pub fn skipped(&mut self, task: TaskId, releases: u64, at: Time) -> u64 {
+    pub fn skipped(&mut self, task: TaskId, releases: u64, at: Time, why: SkippedWhile) -> u64 {
         let settled = self.settled(at);
         let figures = self.figures(task);
-        figures.map_or(releases, |task| task.skipped(releases, at, settled))
+        figures.map_or(releases, |task| task.skipped(releases, at, why, settled))
     }
 
     /// Adds a release of a job of `task`, on a machine that reports releases. Ignores best-effort jobs, because they
@@ -590,6 +592,7 @@ impl Span {
             },
             probe_us: ending.probe_us,
             steal_share: ending.steal_share,
+            filled_cores: ending.filled_cores,
             notes,
         }
     }
@@ -703,7 +706,7 @@ mod tests {
     fn a_goal_out_of_reach_is_noted_only_if_it_was_missed() {
         for (skipped, noted) in [(0, 0), (1, 1)] {
             let mut collector = collector();
-            collector.skipped(TaskId(0), skipped, Time::ZERO);
+            collector.skipped(TaskId(0), skipped, Time::ZERO, SkippedWhile::NotRun);
             collector.unheld(&unheld());
             assert_eq!(collector.finish(Ending::default()).summary.notes.len(), noted);
         }
@@ -720,7 +723,7 @@ mod tests {
             mode: ModeName::Running,
             fallback: None,
         };
-        let mut sample = |collector: &mut Collector, ms| {
+        let sample = |collector: &mut Collector, ms| {
             let at = Time::ZERO + Nanos::from_millis(ms);
             collector.count_open(at);
             let readings = Readings { at, meters: Vec::new() };
@@ -730,7 +733,15 @@ mod tests {
         collector.released(TaskId(0), 0, Time::ZERO);
         assert_eq!(sample(&mut collector, 5), (0, 0));
         assert_eq!(sample(&mut collector, 15), (1, 1));
-        assert_eq!(collector.skipped(TaskId(0), 2, Time::ZERO + Nanos::from_millis(16)), 2);
+        assert_eq!(
+            collector.skipped(
+                TaskId(0),
+                2,
+                Time::ZERO + Nanos::from_millis(16),
+                SkippedWhile::UnderWay
+            ),
+            2
+        );
         assert_eq!(sample(&mut collector, 20), (2, 2));
         let report = collector.finish(Ending::default());
         assert_eq!(

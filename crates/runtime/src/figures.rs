@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{Cause, JobOutcome, Part, SplitSum, TaskGoal};
 
-use crate::causes::{Causes, Evidence};
+use crate::causes::{Causes, Evidence, SkippedWhile};
 use crate::report::{Bin, OpenJob, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
 use crate::under_way::{OpenJobs, Overdue, Schedule};
 
@@ -152,16 +152,16 @@ impl TaskFigures {
     }
 
     /// Adds `releases` that were skipped by `at`; returns how many of them the loop did not know as late.
-    pub fn skipped(&mut self, releases: u64, at: Time, settled: bool) -> u64 {
+    pub fn skipped(&mut self, releases: u64, at: Time, why: SkippedWhile, settled: bool) -> u64 {
         let news = self.open.skipped(releases, at);
-        self.count_skipped(releases, settled);
+        self.count_skipped(releases, why, settled);
         news
     }
 
-    fn count_skipped(&mut self, releases: u64, settled: bool) {
+    fn count_skipped(&mut self, releases: u64, why: SkippedWhile, settled: bool) {
         if settled {
             self.skipped += releases;
-            self.causes.skipped(releases);
+            self.causes.skipped(releases, why);
         } else {
             self.start_up.jobs += releases;
             self.start_up.late += releases;
@@ -196,7 +196,7 @@ impl TaskFigures {
     pub fn close(&mut self, start: Time) {
         let Overdue { jobs, dropped, .. } = self.open.overdue();
         self.open = OpenJobs::new(self.deadline);
-        self.count_skipped(jobs + dropped, self.settled);
+        self.count_skipped(jobs + dropped, SkippedWhile::Behind, self.settled);
         self.closed = Some(Box::new(self.report(start)));
         if let Ok(small) = Histogram::new_with_bounds(1, 2, 1) {
             self.responses = small;
@@ -376,15 +376,15 @@ mod tests {
         take(&mut figures, &job(Nanos::ZERO, DEADLINE), true);
         take(&mut figures, &job(Nanos::ZERO, DEADLINE), true);
         take(&mut figures, &job(Nanos::from_millis(5), DEADLINE), true);
-        figures.skipped(1, Time::ZERO, true);
+        figures.skipped(1, Time::ZERO, SkippedWhile::NotRun, true);
         figures.failed(Time::ZERO, true);
         take(&mut figures, &job(Nanos::from_millis(5), DEADLINE), false);
-        figures.skipped(2, Time::ZERO, false);
+        figures.skipped(2, Time::ZERO, SkippedWhile::NotRun, false);
         let report = figures.report(Time::ZERO);
         assert_eq!((report.jobs, report.late, report.failed, report.skipped), (4, 2, 1, 1));
         assert_eq!(report.late_share, Some(0.5));
         let causes: Vec<_> = report.causes.iter().map(|it| (it.cause, it.jobs)).collect();
-        assert_eq!(causes, [(Cause::Skipped, 1), (Cause::Lock, 1)]);
+        assert_eq!(causes, [(Cause::NotRun, 1), (Cause::Lock, 1)]);
         let start_up = StartUp {
             seconds: 7.0,
             jobs: 3,

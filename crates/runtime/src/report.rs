@@ -227,6 +227,9 @@ pub struct CauseReport {
     pub cause: Cause,
     /// Number of late jobs with this cause.
     pub jobs: u64,
+    /// Of these, jobs that waited behind a job with the cause, and releases that were skipped behind one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub behind: u64,
     /// Share of these jobs among all late jobs, 0 to 1.
     pub share: f64,
     /// Mean time that each job lost by the cause, in microseconds; 0 for skipped releases. For jobs that have not
@@ -315,7 +318,10 @@ pub struct LateJob {
     pub late_us: f64,
     /// The cause whose excess over the usual time made the job late.
     pub cause: Cause,
-    /// Time that the cause took, in microseconds.
+    /// Whether the cause is that of an earlier job, behind which this one waited.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub behind: bool,
+    /// Time that the cause took, in microseconds; for a job behind another, the time until that one ended.
     pub us: f64,
     /// Time that the cause usually takes in a job on time, in microseconds. `None` without such a job, and for
     /// throttled and stolen time, which are examined for late jobs only.
@@ -665,6 +671,9 @@ pub struct Summary {
     pub probe_us: Option<[f64; 3]>,
     /// Host time in which the hypervisor ran something else, as a share of all cores' time, over the whole run.
     pub steal_share: Option<f64>,
+    /// Cores with threads of this run that real-time threads of other processes filled, over the whole run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filled_cores: Vec<FilledCore>,
     /// Problems that were worked around, in order.
     pub notes: Vec<String>,
 }
@@ -705,6 +714,17 @@ pub struct ControllerCosts {
     /// CPU time of the control thread as a share of one core, over the whole run.
     #[serde(rename = "controller_core_share")]
     pub core_share: Option<f64>,
+}
+
+/// A core that real-time threads of another process filled, so that the kernel throttled all real-time threads there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FilledCore {
+    /// Number of the core.
+    pub core: CoreId,
+    /// The thread that had most of it.
+    pub by: Culprit,
+    /// For how long, in seconds, as far as it was seen.
+    pub seconds: f64,
 }
 
 /// News of a run while it runs.

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use punctual_cores::{Limits, Placement};
 use punctual_loop::{Answer, Decision, Event, EventLog, LOG_VERSION, Regulator, RegulatorOptions, Vitals};
 use punctual_platform::{KnobId, Machine, Plan, Value};
-use punctual_runtime::causes::Evidence;
+use punctual_runtime::causes::{Evidence, SkippedWhile};
 use punctual_runtime::collector::{Collector, Ending, StepTimes};
 use punctual_runtime::report::{Activity, Culprit, EnergyParts, FinishedRun, Progress, Protection, Watch, refused};
 use punctual_sim::{self as sim, Blocker, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
@@ -233,7 +233,7 @@ impl Run<'_> {
                     self.pace == Pace::Job && outcome.deadline.is_some()
                 }
                 sim::SimulationEvent::Skipped { task, at } => {
-                    self.collector.skipped(task, 1, at);
+                    self.collector.skipped(task, 1, at, SkippedWhile::UnderWay);
                     self.step(Event::Skipped { task, jobs: 1 });
                     false
                 }

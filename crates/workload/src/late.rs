@@ -38,6 +38,8 @@ pub enum Cause {
     /// threads of other processes had it. An ordinary thread of the same process counts as preempting, because it may
     /// have inherited a priority.
     Throttled,
+    /// The threads of the process were stopped together: by a signal (SIGSTOP) or a freezer.
+    Stopped,
     /// The core was taken from all threads: by the hypervisor, the firmware, or interrupts.
     Stolen,
     /// The thread was not ready to run, and no cause above explains it: it slept, or waited for a device or another
@@ -54,7 +56,7 @@ impl Cause {
     pub const COUNT: usize = Self::ALL.len();
 
     /// Every cause; of equal ones the first in this order is named.
-    pub const ALL: [Cause; 14] = [
+    pub const ALL: [Cause; 15] = [
         Cause::Skipped,
         Cause::Unfinished,
         Cause::NotRun,
@@ -65,6 +67,7 @@ impl Cause {
         Cause::Commit,
         Cause::Preempted,
         Cause::Throttled,
+        Cause::Stopped,
         Cause::Stolen,
         Cause::Asleep,
         Cause::Data,
@@ -94,6 +97,7 @@ impl Cause {
             Cause::Commit => "committing",
             Cause::Preempted => "preempted",
             Cause::Throttled => "throttled",
+            Cause::Stopped => "process stopped",
             Cause::Stolen => "core taken from all threads",
             Cause::Asleep => "not ready to run",
             Cause::Data => "store access",
@@ -111,6 +115,8 @@ pub struct JobMeasurements {
     pub ready: Option<Nanos>,
     /// Part of `ready` in which real-time threads were kept off the core.
     pub throttled: Nanos,
+    /// Time for which the process was stopped meanwhile, as a probe measured it.
+    pub stopped: Nanos,
     /// Time for which the core was taken from all threads meanwhile, as a probe measured it.
     pub stolen: Nanos,
     /// Pages that had to be read from a disk.
@@ -137,26 +143,40 @@ impl JobMeasurements {
         let idle = off - ready;
         let faulted = if self.major_faults > 0 { idle } else { Nanos::ZERO };
         let asleep = idle - faulted;
-        let [of_asleep, of_computation, of_data] = {
-            let mut left = self.stolen;
-            [asleep, split.computation, split.data].map(|span| {
+        // Nothing else in these spans goes on while the process is stopped.
+        let of_each = |mut left: Nanos, spans: [Nanos; 5]| {
+            spans.map(|span| {
                 let of_it = left.min(span);
                 left = left - of_it;
                 of_it
             })
         };
+        let stopped = of_each(self.stopped, [asleep, faulted, split.commit, split.lock, split.data]);
+        let [asleep, faulted, committing, locked, data] = {
+            let [asleep_stopped, faulted_stopped, commit, lock, data] = stopped;
+            [
+                asleep - asleep_stopped,
+                faulted - faulted_stopped,
+                split.commit - commit,
+                split.lock - lock,
+                split.data - data,
+            ]
+        };
+        let stolen = [asleep, split.computation, data, Nanos::ZERO, Nanos::ZERO];
+        let [of_asleep, of_computation, of_data, ..] = of_each(self.stolen, stolen);
         let commit = if self.syncs { Cause::Sync } else { Cause::Commit };
         let mut spans = CauseSpans::default();
         for (cause, span) in [
             (Cause::Queue, behind),
-            (Cause::Lock, split.lock),
+            (Cause::Lock, locked),
             (Cause::PageFault, faulted),
-            (commit, split.commit),
+            (commit, committing),
             (Cause::Preempted, ready - throttled),
             (Cause::Throttled, throttled),
+            (Cause::Stopped, stopped.into_iter().sum()),
             (Cause::Stolen, of_asleep + of_computation + of_data),
             (Cause::Asleep, asleep - of_asleep),
-            (Cause::Data, split.data - of_data),
+            (Cause::Data, data - of_data),
             (Cause::Computation, split.computation - of_computation),
         ] {
             spans.0[cause as usize] = span;
@@ -217,10 +237,11 @@ impl Usual {
     }
 
     /// Usual time of `cause`; `None` where no job has ended in time, for causes that take no part of a job's time, and
-    /// for [`Cause::Throttled`] and [`Cause::Stolen`]: only late jobs are examined for these, and jobs in time count
-    /// them as other causes.
+    /// for [`Cause::Throttled`], [`Cause::Stopped`] and [`Cause::Stolen`]: only late jobs are examined for these, and
+    /// jobs in time count them as other causes.
     pub fn of(&self, cause: Cause) -> Option<Nanos> {
-        let known = cause.is_span() && !matches!(cause, Cause::Throttled | Cause::Stolen);
+        let examined = matches!(cause, Cause::Throttled | Cause::Stopped | Cause::Stolen);
+        let known = cause.is_span() && !examined;
         (known && self.jobs > 0).then(|| Nanos(self.mean_ns[cause as usize].round() as u64))
     }
 }
@@ -282,6 +303,10 @@ mod tests {
             ..known
         };
         let durable = JobMeasurements { syncs: true, ..known };
+        let halted = JobMeasurements {
+            stopped: Nanos(40),
+            ..known
+        };
         for (known, more, cause) in [
             (behind(40), [40, 0, 0, 0, 0, 0], Cause::Queue),
             (known, [0, 0, 40, 0, 0, 0], Cause::Lock),
@@ -292,6 +317,8 @@ mod tests {
             (JobMeasurements::default(), [0, 40, 0, 0, 0, 0], Cause::Preempted),
             (ready(40, 30), [40, 0, 0, 0, 0, 0], Cause::Throttled),
             (stolen, [0, 40, 0, 0, 0, 0], Cause::Stolen),
+            (halted, [0, 40, 0, 0, 0, 0], Cause::Stopped),
+            (halted, [0, 0, 40, 0, 0, 0], Cause::Stopped),
             (known, [40, 0, 0, 0, 0, 0], Cause::Asleep),
             (known, [0, 0, 0, 40, 0, 0], Cause::Data),
             (known, [0, 0, 0, 0, 40, 0], Cause::Computation),
@@ -324,18 +351,19 @@ mod tests {
 
     fn known() -> impl Strategy<Value = JobMeasurements> {
         let span = || (0u64..1 << 40).prop_map(Nanos);
-        let numbers = (span(), prop::option::of(span()), span(), span());
-        (numbers, 0u64..3, any::<bool>()).prop_map(|((behind, ready, throttled, stolen), major_faults, syncs)| {
-            JobMeasurements {
+        let numbers = (span(), prop::option::of(span()), span(), span(), span());
+        (numbers, 0u64..3, any::<bool>()).prop_map(
+            |((behind, ready, throttled, stopped, stolen), major_faults, syncs)| JobMeasurements {
                 behind,
                 ready,
                 throttled,
+                stopped,
                 stolen,
                 major_faults,
                 minor_faults: 0,
                 syncs,
-            }
-        })
+            },
+        )
     }
 
     proptest! {

@@ -17,7 +17,7 @@ use super::tasks::{TaskEnd, TaskState};
 use super::witness::Witness;
 use crate::collector::{Collector, StepTimes};
 use crate::learn::Record;
-use crate::report::{Protection, Sample, TaskReport};
+use crate::report::{FilledCore, Protection, Sample, TaskReport};
 
 /// Longest wait of the control thread for an outcome, if nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);
@@ -88,6 +88,8 @@ pub(super) struct ControlResult {
     pub(super) collector: Collector,
     pub(super) log: Option<Vec<Decision>>,
     pub(super) cpu: Nanos,
+    /// Cores that real-time threads of other processes filled.
+    pub(super) filled_cores: Vec<FilledCore>,
 }
 
 impl<M: Machine, E: Engine> Control<'_, M, E> {
@@ -149,6 +151,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             collector: self.collector,
             log: self.log,
             cpu: thread_cpu_time(),
+            filled_cores: self.witness.filled_cores(),
         })
     }
 
@@ -195,8 +198,13 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 put_off,
                 at,
             } => self.collector.events(task, merged, put_off, at),
-            JobEvent::Skipped { task, releases, at } => {
-                let news = self.collector.skipped(task, releases, at);
+            JobEvent::Skipped {
+                task,
+                why,
+                releases,
+                at,
+            } => {
+                let news = self.collector.skipped(task, releases, at, why);
                 let jobs = u32::try_from(news).unwrap_or(u32::MAX);
                 if jobs > 0 {
                     self.step(Event::Skipped { task, jobs }, LinuxOs.now());

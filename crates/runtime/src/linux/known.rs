@@ -9,6 +9,8 @@ use punctual_store::permit::WaitedFor;
 use punctual_units::{Nanos, Time};
 use punctual_workload::{JobMeasurements, JobOutcome};
 
+use crate::causes::SkippedWhile;
+
 /// Facts that a job's thread reports beside its outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobFacts {
@@ -44,6 +46,16 @@ impl Accounts {
             faults: PageFaults::of_this_thread(),
             ended: Time::ZERO,
             syncs,
+        }
+    }
+
+    /// Why the thread has not run for `span`, after which it runs again: if it was ready for most of it, it had no
+    /// core; else its process stood still, or the whole machine.
+    pub(super) fn stood_still(&self, span: Nanos) -> SkippedWhile {
+        let waited = self.queue.as_ref().and_then(RunQueue::waited);
+        match waited.map(|waited| waited.saturating_sub(self.waited)) {
+            Some(ready) if ready * 2 < span => SkippedWhile::Stopped,
+            _ => SkippedWhile::NotRun,
         }
     }
 

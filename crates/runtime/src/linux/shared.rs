@@ -19,6 +19,7 @@ use punctual_workload::{JobOutcome, JobProgress, Pace, TaskGoal};
 use super::known::JobFacts;
 use super::mailbox::Mailbox;
 use super::tasks::TaskState;
+use crate::causes::SkippedWhile;
 use crate::error::RuntimeError;
 use crate::figures::TaskFigures;
 use crate::learn::Record;
@@ -55,12 +56,13 @@ pub(super) enum JobEvent {
         /// Instant at which the events had come.
         at: Time,
     },
-    /// Releases were dropped, because too many jobs were waiting.
+    /// Releases were skipped.
     Skipped {
         task: TaskId,
-        /// Number of dropped releases.
+        why: SkippedWhile,
+        /// Number of skipped releases.
         releases: u64,
-        /// Instant by which they were dropped.
+        /// Instant by which they were skipped.
         at: Time,
     },
 }

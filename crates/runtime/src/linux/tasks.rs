@@ -22,6 +22,7 @@ use super::known::{Accounts, JobFacts};
 use super::releases::Releases;
 use super::shared::{JobEvent, RunState, ThreadStart};
 use super::tenancy::Tenancy;
+use crate::causes::SkippedWhile;
 use crate::schedule::NextRelease;
 
 /// Longest sleep of a thread between checks whether it must end.
@@ -220,10 +221,12 @@ impl<E: Engine> ReadyTask<E> {
             None => sleep_until(release, going_on),
         };
         while self.active.admit(start, releases.next()).is_some() && wait(releases.next()) {
-            let now = LinuxOs.now();
+            let (now, awaited) = (LinuxOs.now(), releases.next());
             let missed = releases.resumed(now, &mut self.rng);
             if missed > 0 {
-                self.skipped(shared, missed, now);
+                let stood = |accounts: &Accounts| accounts.stood_still(now.since(awaited));
+                let why = self.accounts.as_ref().map_or(SkippedWhile::NotRun, stood);
+                self.skipped(shared, missed, now, why);
                 continue;
             }
             let job = Job::begin(store, number, releases.next(), self.deadline);
@@ -233,7 +236,7 @@ impl<E: Engine> ReadyTask<E> {
             };
             number += 1;
             let missed = releases.ended(at, &mut self.rng);
-            self.skipped(shared, missed, at);
+            self.skipped(shared, missed, at, SkippedWhile::Behind);
         }
         TaskEnd::Stopped
     }
@@ -323,10 +326,15 @@ impl<E: Engine> ReadyTask<E> {
         Ok(at)
     }
 
-    fn skipped(&self, shared: &RunState, releases: u64, at: Time) {
+    fn skipped(&self, shared: &RunState, releases: u64, at: Time, why: SkippedWhile) {
         let task = self.id;
         if releases > 0 {
-            shared.report(JobEvent::Skipped { task, releases, at });
+            shared.report(JobEvent::Skipped {
+                task,
+                why,
+                releases,
+                at,
+            });
         }
     }
 

@@ -4,7 +4,7 @@
 use punctual_os::{LinuxOs, Scheduling};
 use punctual_platform::linux::busy::CoreTimes;
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::switches::{ELSEWHERE, IDLE, PreemptingThread, Switches, taken};
+use punctual_platform::linux::switches::{ELSEWHERE, IDLE, PreemptingThread, Switches, Turn, taken};
 use punctual_platform::linux::thread::{Tid, cpu_time_of, name_of, scheduling};
 use punctual_platform::linux::{KernelTree, busy};
 use punctual_store::permit::WaitedFor;
@@ -15,7 +15,7 @@ use super::PROBE_PRIORITY;
 use super::known::JobFacts;
 use super::shared::protection;
 use crate::causes::{CULPRITS_MAX, Evidence};
-use crate::report::{Activity, Culprit, Protection};
+use crate::report::{Activity, Culprit, FilledCore, Protection};
 
 /// At most one part in this many of the time is spent on finding the threads that took the core from late jobs. If
 /// there are more late jobs, some are not examined.
@@ -23,6 +23,16 @@ const ONE_IN: u64 = 100;
 
 /// Lifetime of a cached thread name: the id may belong to another thread afterwards.
 const REMEMBERED: Nanos = Nanos::from_secs(1);
+
+/// Interval between two looks for cores that threads of other processes fill: the period of the kernel's throttling.
+const FILLED_EVERY: Nanos = Nanos::from_secs(1);
+
+/// Share of that time that a thread has if it fills its core: the kernel throttles at 0.95, and our own threads there
+/// have some.
+const FILLED_SHARE: f64 = 0.8;
+
+/// Greatest number of reported threads that filled cores.
+const FILLED_MAX: usize = 8;
 
 /// Greatest number of cached names.
 const NAMES_MAX: usize = 64;
@@ -38,9 +48,14 @@ pub(super) struct Witness<'p> {
     threads: Vec<Tid>,
     /// Times of the probe's core at the last look, since boot.
     times: Option<CoreTimes>,
-    /// Switch records of each core with a task that has a deadline, where the kernel provides them.
+    /// Switch records of each core with a task that has a deadline, and of the control thread's, where the kernel
+    /// provides them.
     switches: Vec<(CoreId, Switches)>,
     refused: bool,
+    /// Cores that real-time threads of other processes filled.
+    filled: Vec<FilledCore>,
+    /// When the cores were last examined for that.
+    filled_at: Time,
     /// Earliest time for examining the next late job.
     looks_again: Time,
     names: Vec<(Tid, String)>,
@@ -58,6 +73,8 @@ impl<'p> Witness<'p> {
             times: times_of(core),
             switches: Vec::new(),
             refused: false,
+            filled: Vec::new(),
+            filled_at: LinuxOs.now(),
             looks_again: Time::ZERO,
             names: Vec::new(),
             names_since: Time::ZERO,
@@ -74,7 +91,12 @@ impl<'p> Witness<'p> {
     /// time that threads taking a core cannot be named.
     pub(super) fn watch(&mut self, task: TaskId, core: CoreId, judged: bool) -> Option<Protection> {
         self.cores.push((task, core));
-        if !judged || self.refused || self.switches.iter().any(|(other, _)| *other == core) {
+        if judged { self.watch_core(core) } else { None }
+    }
+
+    /// Notes which threads have `core`. Returns the reason the first time that this is refused.
+    pub(super) fn watch_core(&mut self, core: CoreId) -> Option<Protection> {
+        if self.refused || self.switches.iter().any(|(other, _)| *other == core) {
             return None;
         }
         match Switches::of(core) {
@@ -95,6 +117,46 @@ impl<'p> Witness<'p> {
     /// Reads the times of the core; the next late job counts from here.
     pub(super) fn look(&mut self) {
         self.times = times_of(self.core);
+        let now = LinuxOs.now();
+        if now.since(self.filled_at) >= FILLED_EVERY {
+            self.look_for_filled_cores(now);
+            self.filled_at = now;
+        }
+    }
+
+    /// Finds real-time threads of other processes that have filled a core since the last such look.
+    fn look_for_filled_cores(&mut self, now: Time) {
+        let own = i32::try_from(std::process::id()).unwrap_or_default();
+        for (core, switches) in &self.switches {
+            let turns = switches.since(self.filled_at);
+            let Some(most) = fullest(&turns, own, self.filled_at, now) else {
+                continue;
+            };
+            let seconds = most.took.as_secs_f64();
+            let known = |it: &FilledCore| (it.core, it.by.thread) == (*core, Some(most.thread.0));
+            if let Some(known) = self.filled.iter().position(known) {
+                self.filled[known].seconds += seconds;
+            } else if let Some(scheduling) = scheduling(most.thread).ok().filter(|it| it.rank() > 0)
+                && self.filled.len() < FILLED_MAX
+            {
+                let by = Culprit {
+                    thread: Some(most.thread.0),
+                    process: Some(most.process),
+                    program: name_of(Tid(most.process)),
+                    scheduling: Some(scheduling),
+                    ..Culprit::named(name_or_gone(most.thread))
+                };
+                let core = *core;
+                self.filled.push(FilledCore { core, by, seconds });
+            }
+        }
+    }
+
+    /// Cores that real-time threads of other processes filled, the longest first.
+    pub(super) fn filled_cores(&self) -> Vec<FilledCore> {
+        let mut filled = self.filled.clone();
+        filled.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        filled
     }
 
     /// CPU time that the counted threads have used since they started.
@@ -151,11 +213,15 @@ impl<'p> Witness<'p> {
         };
         let throttled = sum(&|it| it.throttles);
         let stolen = self.gap(job, begun).saturating_sub(by_threads);
+        // A stop concerns all threads, wherever the probe is.
+        let stop = |probe: &GapProbe| probe.longest_stop(begun, job.finished);
+        let stopped = self.probe.map_or(Nanos::ZERO, stop);
         let preemptors = looked.into_iter().flatten();
         let [stolen_ticks, interrupts] = self.taken_since(job.task);
         Evidence {
             known: JobMeasurements {
                 throttled,
+                stopped,
                 stolen,
                 ..beside.known
             },
@@ -271,6 +337,24 @@ impl Preemptor {
     }
 }
 
+/// The thread of another process than `own` that filled the core from `since` to `now`, by its turns there.
+fn fullest(turns: &[Turn], own: i32, since: Time, now: Time) -> Option<PreemptingThread> {
+    let mut had: Vec<PreemptingThread> = Vec::new();
+    for turn in turns.iter().filter(|turn| turn.thread.0 > 0 && turn.process != own) {
+        let took = turn.until.min(now).since(turn.from.max(since));
+        match had.iter_mut().find(|it| it.thread == turn.thread) {
+            Some(it) => it.took += took,
+            None => had.push(PreemptingThread {
+                thread: turn.thread,
+                process: turn.process,
+                took,
+            }),
+        }
+    }
+    let most = had.into_iter().max_by_key(|it| it.took)?;
+    (most.took.ratio(now.since(since)) >= FILLED_SHARE).then_some(most)
+}
+
 fn name_or_gone(thread: Tid) -> String {
     name_of(thread).unwrap_or_else(|| "a thread that has ended".into())
 }
@@ -278,4 +362,34 @@ fn name_or_gone(thread: Tid) -> String {
 fn times_of(core: CoreId) -> Option<CoreTimes> {
     let times = busy::read(&KernelTree::default()).ok()?;
     times.into_iter().find(|times| times.core == core)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_of_another_process_that_fills_a_core_is_found() {
+        let ms = |ms| Time::ZERO + Nanos::from_millis(ms);
+        let turn = |thread, process, from, until| Turn {
+            thread: Tid(thread),
+            process,
+            from: ms(from),
+            until: ms(until),
+            preempted: true,
+        };
+        let own = turn(8, 7, 900, 1000);
+        // It ran before, too.
+        let turns = [
+            turn(20, 21, 0, 500),
+            turn(30, 30, 500, 520),
+            turn(20, 21, 520, 900),
+            own,
+        ];
+        let most = fullest(&turns, 7, ms(100), ms(1000)).unwrap();
+        assert_eq!((most.thread, most.process), (Tid(20), 21));
+        assert_eq!(most.took, Nanos::from_millis(780));
+        assert_eq!(fullest(&turns, 21, ms(100), ms(1000)), None);
+        assert_eq!(fullest(&[], 7, ms(0), ms(1000)), None);
+    }
 }

@@ -97,7 +97,7 @@ fn the_lock_names_its_holder() {
 }
 
 #[test]
-fn a_surge_is_longer_computation_and_then_a_queue() {
+fn a_surge_is_longer_computation_also_of_the_job_behind() {
     let mut request = alone(vec![real_time("steer", 20, 20, MS * 9, 0)]);
     request.surge = Some(Surge {
         active: Active {
@@ -107,14 +107,16 @@ fn a_surge_is_longer_computation_and_then_a_queue() {
         factor: 3.0,
     });
     let steer = report(&request, "steer");
-    let worst: Vec<(u64, Cause)> = steer.late_jobs.iter().map(|it| (it.job, it.cause)).collect();
-    // Two jobs of 27 ms, the second of which began 7 ms late, then one that began 14 ms late.
+    let worst: Vec<(u64, Cause, bool)> = { steer.late_jobs.iter() }
+        .map(|it| (it.job, it.cause, it.behind))
+        .collect();
+    // Two jobs of 27 ms, the second of which began 7 ms late, then one that began 14 ms late, behind them.
     assert_eq!(
         worst,
         [
-            (751, Cause::Computation),
-            (750, Cause::Computation),
-            (752, Cause::Queue)
+            (751, Cause::Computation, false),
+            (750, Cause::Computation, false),
+            (752, Cause::Computation, true)
         ]
     );
     let usual = steer.late_jobs[1].usual_us.unwrap();

@@ -123,6 +123,7 @@ impl<E: Engine + 'static> Keeper<E> {
             let judged = self.prepared.tasks[task].class.deadline().is_some();
             obtained.extend(witness.watch(TaskId(task as u32), first_core(seat), judged));
         }
+        obtained.extend(witness.watch_core(placement.house()));
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         let guarded = guarded(self.prepared.machine.guarded());
         obtained.push(protection(
@@ -157,6 +158,7 @@ impl<E: Engine + 'static> Keeper<E> {
             energy_parts_j: None,
             controller_core_share: Some(controlled.cpu.ratio(elapsed)),
             probe_us: running.map(oversleep_us),
+            filled_cores: controlled.filled_cores,
             steal_share: steal
                 .zip(stolen())
                 .map(|(before, after)| after.saturating_sub(before).ratio(elapsed * cores as u64)),
