@@ -150,6 +150,11 @@ impl OpenJobs {
         match (place, &self.schedule) {
             // The ends of jobs before it were not reported, because the mailbox was full.
             (Some(place), Some(_)) => drop(self.open.drain(..=place)),
+            // The thread gave up drawing releases one by one: from now on they are known once it begins their jobs.
+            (None, Some(_)) if self.dropped == 0 => {
+                self.schedule = None;
+                self.open.clear();
+            }
             // It came between the end of a job, which left it a place, and the report of that end.
             (None, Some(_)) => self.take_dropped(1),
             // The job may have set the instant of its event.
@@ -332,6 +337,18 @@ mod tests {
         open.advance(ms(405));
         assert_eq!(late(&open), (0, 0));
         open.advance(ms(412));
+        assert_eq!(late(&open), (1, 0));
+    }
+
+    /// A job of another release than the schedule says: no release is made up from then on.
+    #[test]
+    fn a_schedule_that_the_thread_has_left_counts_nothing() {
+        let mut open = every_period();
+        open.ended(0, ms(3), ms(4));
+        open.advance(ms(1_000));
+        assert_eq!(late(&open), (0, 0));
+        open.began(1, ms(990));
+        open.advance(ms(1_001));
         assert_eq!(late(&open), (1, 0));
     }
 

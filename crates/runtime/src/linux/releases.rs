@@ -61,18 +61,19 @@ impl Releases {
     /// Records that the thread, which waited for [`next`](Releases::next), woke up at `now`. After a standstill this
     /// skips all releases up to `now`, and the next one is in the future; returns the number skipped. A burst of jobs
     /// that are all equally late would only keep other tasks from their cores.
-    pub(super) fn resumed(&mut self, now: Time, rng: &mut impl Rng) -> u64 {
+    pub(super) fn resumed<R: Rng + Clone>(&mut self, now: Time, rng: &mut R) -> u64 {
         let stood = !self.coming.follows_a_job() && now.since(self.next()) >= STANDSTILL;
         if !stood {
             return 0;
         }
-        let mut ahead = self.clone();
+        // The report draws the same releases: draws that are not used are not made.
+        let (mut ahead, mut drawn) = (self.clone(), rng.clone());
         let waiting = std::mem::take(&mut ahead.waiting).len() as u64;
-        let missed = waiting + ahead.coming.skip_past(now, rng);
+        let missed = waiting + ahead.coming.skip_past(now, &mut drawn);
         if missed <= BACKLOG_MAX as u64 {
             return 0;
         }
-        *self = ahead;
+        (*self, *rng) = (ahead, drawn);
         missed
     }
 }
@@ -155,6 +156,19 @@ mod tests {
         let mut releases = releases(Arrival::Periodic { period }, rng);
         assert_eq!(releases.resumed(Time(0) + STANDSTILL * 2, rng), 0);
         assert_eq!(releases.next(), Time(0));
+    }
+
+    #[test]
+    fn a_wake_up_that_skips_nothing_draws_nothing() {
+        let arrival = Arrival::Sporadic {
+            gap_min: STANDSTILL,
+            gap_max: STANDSTILL * 2,
+        };
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let mut releases = releases(arrival, &mut rng);
+        let before = rng.clone();
+        assert_eq!(releases.resumed(Time(0) + STANDSTILL * 5, &mut rng), 0);
+        assert_eq!(rng, before);
     }
 
     /// The thread does not skip releases of a part of the run in which it has none.
