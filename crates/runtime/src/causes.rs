@@ -170,7 +170,7 @@ impl Causes {
         if releases == 0 {
             return;
         }
-        let late = self.last.clone().filter(|last| last.excess > Nanos::ZERO);
+        let late = self.last.clone().filter(|last| last.excess == Nanos::MAX);
         let (cause, by) = late.map_or((Cause::Skipped, None), |last| (last.cause, last.by));
         let count = &mut self.counts[cause as usize];
         count.jobs += releases;
@@ -400,12 +400,18 @@ mod tests {
     fn behind_a_job_that_was_as_usual_the_queue_is_the_cause() {
         let mut causes = Causes::default();
         (0..2).for_each(|number| causes.job(&job(number, 0), &Evidence::default(), true, Time::ZERO));
-        let (job, evidence) = queued(2, 60);
-        causes.job(&job, &evidence, true, Time::ZERO);
+        let (late, evidence) = queued(2, 60);
+        causes.job(&late, &evidence, true, Time::ZERO);
         causes.skipped(4, SkippedWhile::Stopped);
+        // In time, and a little longer than usual.
+        causes.job(&job(4, 2), &Evidence::default(), true, Time::ZERO);
+        causes.skipped(3, SkippedWhile::Behind);
         let report = causes.report(None);
         let counts: Vec<_> = report.iter().map(|it| (it.cause, it.jobs, it.behind)).collect();
-        assert_eq!(counts, [(Cause::Stopped, 4, 0), (Cause::Queue, 1, 0)]);
+        assert_eq!(
+            counts,
+            [(Cause::Stopped, 4, 0), (Cause::Skipped, 3, 0), (Cause::Queue, 1, 0)]
+        );
     }
 
     #[test]

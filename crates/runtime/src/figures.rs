@@ -195,8 +195,12 @@ impl TaskFigures {
     /// have one.
     pub fn close(&mut self, start: Time) {
         let Overdue { jobs, dropped, .. } = self.open.overdue();
+        let why = match self.open.waits_behind() {
+            true => SkippedWhile::Behind,
+            false => SkippedWhile::NotRun,
+        };
         self.open = OpenJobs::new(self.deadline);
-        self.count_skipped(jobs + dropped, SkippedWhile::Behind, self.settled);
+        self.count_skipped(jobs + dropped, why, self.settled);
         self.closed = Some(Box::new(self.report(start)));
         if let Ok(small) = Histogram::new_with_bounds(1, 2, 1) {
             self.responses = small;

@@ -53,8 +53,9 @@ pub struct OpenJobs {
     open: VecDeque<(u64, Time)>,
     /// Releases without a place that the thread has not reported as skipped.
     dropped: u64,
-    /// Number of the first job that is not known to have ended.
+    /// Number of the first job that is not known to have ended, and when the one before it ended.
     next_job: u64,
+    last_end: Time,
     /// Number of jobs that have begun, where the machine tells.
     begun: Option<u64>,
     /// Instant of the count.
@@ -85,6 +86,7 @@ impl OpenJobs {
             open: VecDeque::with_capacity(PLACES),
             dropped: 0,
             next_job: 0,
+            last_end: Time::ZERO,
             begun: None,
             now: Time::ZERO,
             stopped: None,
@@ -171,7 +173,7 @@ impl OpenJobs {
     }
 
     fn gone(&mut self, next_job: u64, finished: Time) {
-        self.next_job = next_job;
+        (self.next_job, self.last_end) = (next_job, finished);
         if let Some(Schedule { next, rng }) = &mut self.schedule {
             (next_job..).zip(&mut self.open).for_each(|(job, open)| open.0 = job);
             if next.follows_a_job() {
@@ -225,6 +227,11 @@ impl OpenJobs {
             dropped: self.dropped,
             oldest: oldest.map(|(job, released)| (*released, self.has_begun(*job))),
         }
+    }
+
+    /// Whether the oldest open job waited for the end of the one before it.
+    pub fn waits_behind(&self) -> bool {
+        self.open.front().is_some_and(|(_, released)| *released < self.last_end)
     }
 
     /// Instant of the count.

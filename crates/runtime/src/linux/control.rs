@@ -176,7 +176,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 self.collector.stopping(TaskId(task), self.heard);
             }
         }
-        self.collector.count_open(self.heard);
+        // After that instant no thread begins another job.
+        let until = self.shared.stopped_at().unwrap_or(Time::MAX);
+        self.collector.count_open(self.heard.min(until));
     }
 
     fn observe(&mut self, event: JobEvent) {
@@ -190,7 +192,13 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 self.collector.job(&outcome, &evidence);
             }
             JobEvent::Failed { task, at } => self.collector.failed(task, at),
-            JobEvent::Ended { task } => self.collector.ended(task),
+            // A task that ends with the run keeps its open jobs, for the report.
+            JobEvent::Ended { task } => {
+                let early = |state: &Arc<TaskState>| state.ended_early().is_some();
+                if !self.shared.stopping() || self.states.get(task.index()).is_some_and(early) {
+                    self.collector.ended(task);
+                }
+            }
             JobEvent::Ordered => self.obey(),
             JobEvent::Events {
                 task,

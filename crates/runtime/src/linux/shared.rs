@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle, ThreadId};
 
 use punctual_loop::Regulator;
+use punctual_os::LinuxOs;
 use punctual_os::linux::sync::{Parker, PiMutex};
 use punctual_platform::Refusal;
 use punctual_platform::linux::BestEffort;
 use punctual_platform::linux::events::Bell;
 use punctual_platform::linux::exclusive::{ExclusiveCore, Lendee};
 use punctual_platform::linux::thread::{self, Tid};
-use punctual_units::{CoreId, TaskId, Time};
+use punctual_units::{Clock, CoreId, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Pace, TaskGoal};
 
 use super::known::JobFacts;
@@ -77,6 +78,8 @@ impl JobEvent {
 /// State shared by the threads of a run.
 pub(super) struct RunState {
     stop: AtomicBool,
+    /// When the run was asked to end; 0: not yet.
+    stopped_at: AtomicU64,
     unreported: AtomicU64,
     /// Whether jobs report their checkpoints.
     within: bool,
@@ -127,6 +130,7 @@ impl RunState {
     pub(super) fn new(within: bool) -> Result<RunState, Refusal> {
         Ok(RunState {
             stop: AtomicBool::new(false),
+            stopped_at: AtomicU64::new(0),
             unreported: AtomicU64::new(0),
             within,
             job_events: Mailbox::new(JOB_EVENTS_MAX),
@@ -143,7 +147,17 @@ impl RunState {
         self.stop.load(Ordering::Acquire)
     }
 
+    /// When the run was asked to end, if it was.
+    pub(super) fn stopped_at(&self) -> Option<Time> {
+        Some(Time(self.stopped_at.load(Ordering::Acquire))).filter(|at| *at > Time::ZERO)
+    }
+
     pub(super) fn stop(&self) {
+        let now = LinuxOs.now().0;
+        // The first caller counts.
+        let _ = self
+            .stopped_at
+            .compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
         self.stop.store(true, Ordering::Release);
         self.updates.unpark();
         self.over.ring();

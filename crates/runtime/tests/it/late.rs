@@ -138,9 +138,13 @@ fn releases_of_a_thread_without_a_core_are_late() {
     let during = until(&runtime, "late releases of a thread that waits", |task| {
         cause(task, Cause::NotRun) >= 3
     });
+    runtime.ask_to_stop();
     over.store(true, Ordering::Relaxed);
     hog.join().unwrap();
     assert_eq!(during.unfinished.and_then(|open| open.has_begun), Some(false));
     adds_up(&during);
-    runtime.stop().unwrap();
+    // What was late stays late at the end of the run.
+    let report = runtime.wait().unwrap().report;
+    assert!(report.tasks[0].late >= during.late, "{:#?}", report.tasks[0]);
+    adds_up(&report.tasks[0]);
 }
