@@ -115,8 +115,11 @@ impl Causes {
         let behind = cause == Cause::Queue && self.last.as_ref().is_some_and(explains);
         let culprit = |cause| evidence.culprits(cause).into_iter().next();
         match &mut self.last {
-            // Of the first of the chain, no thread was known; the same cause may go on.
-            Some(last) if behind => last.by = last.by.take().or_else(|| culprit(last.cause)),
+            // Of the first of the chain, no thread was known; the same cause may go on, if it takes a notable time.
+            Some(last) if behind => {
+                let is_notable = |by: &Culprit| by.us * 10.0 >= deadline.as_micros_f64();
+                last.by = last.by.take().or_else(|| culprit(last.cause).filter(is_notable));
+            }
             last => {
                 *last = Some(Blame {
                     cause,
@@ -387,12 +390,14 @@ mod tests {
         causes.job(&job(0, 0), &Evidence::default(), true, Time::ZERO);
         causes.job(&job(1, 90), &Evidence::default(), true, Time::ZERO);
         let (job, evidence) = queued(2, 60);
-        let holder = held_by("logger", 5.0).holder;
-        causes.job(&job, &Evidence { holder, ..evidence }, true, Time::ZERO);
+        for (name, us) in [("brief", 1.0), ("logger", 5.0)] {
+            let (holder, evidence) = (held_by(name, us).holder, evidence.clone());
+            causes.job(&job, &Evidence { holder, ..evidence }, true, Time::ZERO);
+        }
         let report = causes.report(None);
         assert_eq!(
             (report[0].cause, report[0].jobs, &*report[0].by[0].name),
-            (Cause::Lock, 2, "logger")
+            (Cause::Lock, 3, "logger")
         );
     }
 
