@@ -424,6 +424,38 @@ impl Layout {
         (made.saturating_sub(self.committed(region, stage).taken(port)), ended)
     }
 
+    /// Whether a stage could do a step: enough frames wait at every input, or no more will come, and every output has
+    /// room. Once true, it stays true until the stage commits a step.
+    ///
+    /// # Panics
+    /// Where there is no such stage.
+    pub fn can_step(&self, region: &Region, stage: usize) -> bool {
+        let (at, own) = (&self.stages[stage], self.committed(region, stage));
+        let mut inputs = at.inputs.iter().enumerate();
+        !own.has_ended()
+            && inputs.all(|(port, input)| self.frames_for_step(region, input, own.taken(port)).is_some())
+            && self.has_room(region, at, |port| own.made(port).0)
+    }
+
+    /// Number of frames that a step takes from an input of which `taken` were taken before: fewer than the graph
+    /// declares, or none, once no more will come. `None`: too few wait.
+    pub(crate) fn frames_for_step(&self, region: &Region, input: &Input, taken: u64) -> Option<u32> {
+        let (made, ended) = self.committed(region, input.from.0).made(input.from.1);
+        let wait = made.saturating_sub(taken);
+        (ended || wait >= u64::from(input.takes)).then(|| wait.min(input.takes.into()) as u32)
+    }
+
+    /// Whether every output has room for all frames that a step may make, after `made` at each of them.
+    pub(crate) fn has_room(&self, region: &Region, at: &StageAt, made: impl Fn(usize) -> u64) -> bool {
+        at.outputs.iter().enumerate().all(|(port, output)| {
+            output.rings.iter().zip(&output.to).all(|(ring, (stage, input))| {
+                let (released, ended) = self.committed(region, *stage).released(*input);
+                let under_way = made(port).saturating_sub(released);
+                ended || under_way + u64::from(output.makes) <= u64::from(ring.slots)
+            })
+        })
+    }
+
     /// Metadata of the next frame that waits at an input, if any. Only the process that owns the stage may call this.
     ///
     /// # Panics

@@ -21,6 +21,7 @@ mod commit;
 #[cfg(test)]
 mod commit_tests;
 mod control;
+mod deaths;
 mod frames;
 mod graph;
 mod layout;
@@ -42,6 +43,7 @@ mod atomics {
 pub use checkpoint::{Checkpoint, CheckpointAnswer};
 pub use commit::{Commit, Record};
 pub use control::{Control, Phase, SLOTS_MAX};
+pub use deaths::Deaths;
 pub use frames::{Frames, Head};
 pub use graph::{EdgeSpec, Graph, GraphError, Link, PORTS_MAX, STAGES_MAX, StageSpec, WhenFull};
 pub use layout::{Bell, LAST_WORDS_MAX, Layout, LayoutError};

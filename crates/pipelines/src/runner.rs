@@ -130,7 +130,7 @@ impl Runner {
         let layout = Arc::clone(&self.layout);
         let at = &layout.stages[self.stage];
         let dropped = self.drop_frames(at, now);
-        let ready = self.count_frames(at) && self.has_room(at);
+        let ready = self.count_frames(at) && layout.has_room(&self.region, at, |port| self.record.made[port]);
         let end = ready && !at.inputs.is_empty() && self.count.iter().all(|count| *count == 0);
         if ready && !end {
             if let Err(why) = self.step(at, body, true) {
@@ -292,29 +292,17 @@ impl Runner {
     /// Whether enough frames wait for a step, or no more will come; sets `count`.
     fn count_frames(&mut self, at: &StageAt) -> bool {
         for (port, input) in at.inputs.iter().enumerate() {
-            let (made, ended) = self.made_for(input);
-            let there = made - self.record.taken[port];
-            if there < u64::from(input.takes) && !ended {
+            let taken = self.record.taken[port];
+            let Some(count) = self.layout.frames_for_step(&self.region, input, taken) else {
                 return false;
-            }
-            self.count[port] = there.min(input.takes.into()) as u32;
+            };
+            self.count[port] = count;
         }
         true
     }
 
     fn made_for(&self, input: &Input) -> (u64, bool) {
         self.layout.committed(&self.region, input.from.0).made(input.from.1)
-    }
-
-    /// Whether every output has room for all frames that a step may make.
-    fn has_room(&self, at: &StageAt) -> bool {
-        at.outputs.iter().enumerate().all(|(port, output)| {
-            output.rings.iter().zip(&output.to).all(|(ring, (stage, input))| {
-                let (released, ended) = self.layout.committed(&self.region, *stage).released(*input);
-                let under_way = self.record.made[port] - released;
-                ended || under_way + u64::from(output.makes) <= u64::from(ring.slots)
-            })
-        })
     }
 }
 

@@ -7,8 +7,10 @@ use punctual_platform::linux::thread;
 use punctual_units::{Nanos, Time};
 
 use super::planted::Point;
+use super::priority::Breath;
 use super::shared::{Besides, End, Note, Segment};
 use super::statistics::OwnCount;
+use super::watchdog::Activity;
 use crate::{AnyStage, CheckpointAnswer, Control, Duty, Runner, TurnResult, doing};
 
 /// Time for which an announced target spins for the stage before it sleeps: longer than an owner needs between two
@@ -94,6 +96,7 @@ impl Instance<'_> {
     fn have(&mut self, control: Control) -> Spell {
         let (shared, stage) = (self.shared, self.stage);
         let woke = shared.now();
+        shared.set_beat(stage, woke, Activity::Starts);
         let taken = Runner::take(&shared.layout, &shared.region, stage, control.epoch, self.body.as_mut());
         let Ok(mut runner) = taken else { exit_now(REFUSES) };
         shared.at(Point::Taken);
@@ -107,7 +110,8 @@ impl Instance<'_> {
         // The previous owner may have died between its last commit and its rings.
         runner.ring_neighbours(&mut ring);
         let (bell, checkpoint) = (shared.stage_bell(stage), shared.checkpoint(stage));
-        let (step_began, mut own) = (shared.note(stage, Note::StepBegan), OwnCount::default());
+        let (mut own, mut breath) = (OwnCount::default(), Breath::new(shared, woke));
+        let mut rested = None;
         loop {
             let heard = bell.heard();
             match checkpoint.look(self.slot) {
@@ -117,16 +121,22 @@ impl Instance<'_> {
                 CheckpointAnswer::Besides(word) => self.besides(word),
             }
             let began = shared.now();
-            step_began.store(began.0, Relaxed);
-            let turn = runner.turn(self.body.as_mut(), began, &mut ring);
-            step_began.store(0, Relaxed);
-            match turn {
+            if let Some(since) = rested.take() {
+                breath.waited(since, began);
+            }
+            shared.set_beat(stage, began, Activity::Steps);
+            match runner.turn(self.body.as_mut(), began, &mut ring) {
                 TurnResult::Stepped => {
                     let ended = shared.count_time(stage, began);
                     runner.count_tardiness(ended);
                     own.look(shared, stage, self.slot, ended);
+                    breath.look(ended);
                 }
-                TurnResult::Wait | TurnResult::Ended => shared.wait(bell, heard, None),
+                TurnResult::Wait | TurnResult::Ended => {
+                    shared.set_beat(stage, began, Activity::Rests);
+                    shared.wait(bell, heard, None);
+                    rested = Some(began);
+                }
                 TurnResult::ShutOut => return Spell::Yielded,
                 TurnResult::Failed(why) => {
                     shared.say_last(stage, &why.0);
@@ -150,6 +160,8 @@ impl Instance<'_> {
         let shared = self.shared;
         shared.at(Point::Asked);
         shared.stamp(self.stage, Note::YieldedAt);
+        // The next owner has given no sign yet.
+        shared.set_beat(self.stage, shared.now(), Activity::Starts);
         if let Some(next) = shared.change_control(self.stage, |control| control.yields(self.slot)) {
             shared.at(Point::Yielded);
             shared.ring(shared.slot_bell(self.stage, next.owner));

@@ -28,9 +28,18 @@ impl Segment {
         if said != CLAIMED && said >> 32 == stage as u64 + 1 {
             return read(&words[1..], said as u32 as usize);
         }
-        match self.note(stage, Note::Deaths).load(Ordering::Relaxed) {
+        let (deaths, hung) = (
+            self.deaths(stage).count,
+            self.note(stage, Note::Hung).load(Ordering::Relaxed),
+        );
+        match deaths {
             0 => "its process failed without a word".into(),
-            deaths => format!("its process died {deaths} times without a step between"),
+            deaths if hung >= deaths => format!(
+                "its process was killed {deaths} times without a step between, because it took longer than {} for one: \
+                 mend the stage, or allow longer steps (step_max)",
+                self.step_max()
+            ),
+            deaths => format!("its process died {deaths} times in a step, without one done between"),
         }
     }
 }

@@ -23,6 +23,7 @@ mod panel;
 mod pinned;
 mod pipes;
 mod planted;
+mod priority;
 mod registry;
 mod shared;
 mod statistics;
@@ -172,7 +173,8 @@ pub fn told() -> Option<String> {
 pub struct PipelineOptions {
     /// Cores of the stages; empty: all that this process may use, up to 8.
     pub cores: Vec<CoreId>,
-    /// Real-time priority of the processes (`SCHED_FIFO`), where that is allowed.
+    /// Real-time priority of the stages' processes (`SCHED_FIFO`), where that is allowed. Their workers have one more,
+    /// or, where this is the highest that is allowed, the stages one less.
     pub priority: Option<u8>,
     /// Distinguishes the pipelines of one program; [`told`] returns it in this pipeline's processes.
     pub tag: String,
@@ -186,7 +188,8 @@ pub struct PipelineOptions {
     pub machine: Option<Cores>,
     /// How clocks are set by the rows of a table; `None`: they stay as they are.
     pub clocks: Option<ClockOptions>,
-    /// Longest time of a step: a process that takes longer is killed, and the step is repeated. `None`: 5 s.
+    /// Longest time of a step: a process that takes longer, or that has frames and room and begins no step for so long,
+    /// is killed, and the step is repeated by the next one. `None`: 5 s.
     pub step_max: Option<Nanos>,
 }
 
@@ -304,6 +307,18 @@ impl Pipeline {
         let inputs = 0..shared.graph.stages()[stage].takes.len();
         inputs
             .map(|port| shared.layout.dropped(&shared.region, stage, port))
+            .sum()
+    }
+
+    /// Frames that wait before a stage, at all inputs; 0 if there is no such stage.
+    pub fn waiting(&self, name: &str) -> u64 {
+        let shared = &self.shared;
+        let Some(stage) = shared.graph.number(name) else {
+            return 0;
+        };
+        let inputs = 0..shared.graph.stages()[stage].takes.len();
+        inputs
+            .map(|port| shared.layout.waiting(&shared.region, stage, port).0)
             .sum()
     }
 

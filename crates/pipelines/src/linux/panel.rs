@@ -103,7 +103,8 @@ pub struct StageNow {
     pub busy: Nanos,
     /// Processes that died while they owned the stage.
     pub restarts: u64,
-    /// Of these, processes killed because a step took too long.
+    /// Of these, processes killed because a step took too long, or because none came although frames and room were
+    /// there.
     pub hung: u64,
     /// How often the stage was replaced by a process of another program, without failed replacements.
     pub version: u16,

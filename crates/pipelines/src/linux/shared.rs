@@ -15,7 +15,8 @@ use punctual_platform::linux::shared_memory::SharedMemory;
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::PipelineError;
-use crate::{AnyStage, Bell, Checkpoint, Control, Graph, Layout, Region, Slot, Versions, may_go_on};
+use super::watchdog::{Activity, Beat};
+use crate::{AnyStage, Bell, Checkpoint, Control, Deaths, Graph, Layout, Region, Slot, Versions, may_go_on};
 
 /// Greatest number of cores of one pipeline; each has slots for two processes of a stage.
 pub const CORES_MAX: usize = 8;
@@ -23,6 +24,10 @@ pub const CORES_MAX: usize = 8;
 /// waits at the same bell as the new owner, and may clear the flag that says that the owner waits. Such a lost wake-up
 /// costs at most this time, and the bound costs ten looks a second where no frames move.
 pub(super) const LOOK_AGAIN: Nanos = Nanos::from_millis(100);
+/// Least such wait, for very short steps.
+const LOOK_AGAIN_MIN: Nanos = Nanos::from_millis(5);
+/// Longest time for a process to start, beside the steps that it repeats: to be executed, and to read the state.
+pub(super) const STARTS_MAX: Nanos = Nanos::from_secs(3);
 
 /// Makes the stage of that name, in its state before the first frame; `None`: there is no such stage.
 pub type Bodies = Arc<dyn Fn(&str) -> Option<Box<dyn AnyStage>> + Send + Sync>;
@@ -92,10 +97,12 @@ pub(super) enum Note {
     AnnouncedAt,
     AskedAt,
     YieldedAt,
-    /// Consecutive deaths without a step in between.
+    /// Deaths in a row, of those that count: see [`Deaths`].
     Deaths,
-    /// Number of steps at the last death.
+    /// Number of steps at the last of them.
     StepsAtDeath,
+    /// When that was.
+    DiedAt,
     Restarts,
     Moves,
     /// Extra request to the owner for its next checkpoint: see [`Besides`].
@@ -106,9 +113,9 @@ pub(super) enum Note {
     Versions,
     /// Number of steps when the version in force took over.
     StepsAtVersion,
-    /// When the current step began; zero between steps.
-    StepBegan,
-    /// Number of processes killed because a step took too long.
+    /// Packed [`Beat`] of its owner.
+    Beat,
+    /// Number of processes killed because they stood still: a step took too long, or none came although it could.
     Hung,
 }
 
@@ -420,6 +427,8 @@ impl Segment {
             };
             if let Some(next) = self.change_control(stage, |control| control.died(owner, Some(spare))) {
                 self.note(stage, Note::Restarts).fetch_add(1, Ordering::Relaxed);
+                // The next owner has given no sign yet.
+                self.set_beat(stage, self.now(), Activity::Starts);
                 self.ring(self.slot_bell(stage, next.owner));
                 self.ring(self.worker_bell(self.core_of(next.owner)));
             }
@@ -457,6 +466,45 @@ impl Segment {
         &self.layout.notes(&self.region, stage)[note as usize]
     }
 
+    /// Last sign of life of the process that owns a stage.
+    pub(super) fn beat(&self, stage: usize) -> Beat {
+        Beat::of(self.note(stage, Note::Beat).load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_beat(&self, stage: usize, at: Time, activity: Activity) {
+        self.note(stage, Note::Beat)
+            .store(Beat::word(at, activity), Ordering::Relaxed);
+    }
+
+    /// Longest time for a process to start, to read the state and to repeat the steps since it was saved.
+    pub(super) fn start_max(&self, stage: usize) -> Nanos {
+        let repeated = u64::from(self.graph.stages()[stage].save_every);
+        Nanos(self.step_max().0.saturating_mul(repeated).saturating_add(STARTS_MAX.0))
+    }
+
+    /// Longest sleep of a process that owns a stage and waits for its neighbours: its beat must be younger than the
+    /// longest step, so that one that stands still is told from one that rests.
+    pub(super) fn rest_max(&self) -> Nanos {
+        Nanos(self.step_max().0 / 2).clamp(LOOK_AGAIN_MIN, LOOK_AGAIN)
+    }
+
+    /// The deaths of a stage in a row.
+    pub(super) fn deaths(&self, stage: usize) -> Deaths {
+        let word = |note| self.note(stage, note).load(Ordering::Relaxed);
+        Deaths {
+            count: word(Note::Deaths),
+            steps: word(Note::StepsAtDeath),
+            at: Time(word(Note::DiedAt)),
+        }
+    }
+
+    pub(super) fn set_deaths(&self, stage: usize, deaths: Deaths) {
+        let set = |note, value| self.note(stage, note).store(value, Ordering::Relaxed);
+        set(Note::Deaths, deaths.count);
+        set(Note::StepsAtDeath, deaths.steps);
+        set(Note::DiedAt, deaths.at.0);
+    }
+
     /// Sets a note to the present time.
     pub(super) fn stamp(&self, stage: usize, note: Note) {
         self.note(stage, note).store(self.now().0, Ordering::Relaxed);
@@ -478,11 +526,11 @@ impl Segment {
         self.ring(self.stage_bell(stage));
     }
 
-    /// Waits until the bell rings again, for at most `at_most` or, without it, `LOOK_AGAIN`.
+    /// Waits until the bell rings again, for at most `at_most` or, without it, `rest_max`.
     pub(super) fn wait(&self, bell: Bell<'_>, heard: u32, at_most: Option<Nanos>) {
         bell.waits(true);
         if bell.heard() == heard {
-            futex::wait(bell.count, heard, Some(at_most.unwrap_or(LOOK_AGAIN)));
+            futex::wait(bell.count, heard, Some(at_most.unwrap_or_else(|| self.rest_max())));
         }
         bell.waits(false);
     }

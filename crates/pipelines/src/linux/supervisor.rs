@@ -139,7 +139,7 @@ impl Worker {
     /// Whether the worker is alive, but inactive for longer than `HANGS`.
     fn hangs(&mut self, shared: &Segment, core: usize, since: Nanos) -> bool {
         let looked = shared.looked(core).load(Ordering::Relaxed);
-        self.child.is_some() && self.looks.look(looked, since, LOOK) > HANGS
+        self.child.is_some() && self.looks.look(looked, since, since, LOOK) > HANGS
     }
 }
 

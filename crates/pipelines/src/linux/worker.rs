@@ -9,19 +9,20 @@ use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
 use punctual_platform::linux::process::{ChildExit, ProcessId, count_ended_children, die_with, exit_now, fork, reap};
-use punctual_platform::linux::thread;
+use punctual_platform::linux::thread::{self, Scheduling};
 use punctual_units::{Nanos, Time};
 
 use super::coordinator::Duties;
 use super::instance::{DONE, FAILS, Instance, REFUSES};
 use super::planted::Point;
+use super::priority::{StageSettings, above_stages};
 use super::shared::{Bodies, End, Note, Segment};
-use super::watchdog::Watchdog;
+use super::watchdog::{Activity, Beat, Watchdog};
 use super::{Kin, PipelineOptions, Role, environment};
-use crate::{AnyStage, Control, Death, after_end, buried, emptied, may_go_on, starts};
+use crate::{AnyStage, Control, Death, Deaths, Phase, after_end, buried, emptied, may_go_on, starts};
 
-/// Greatest number of consecutive deaths of a stage, without a step in between: a stage that dies at every frame is
-/// broken, and ends the pipeline.
+/// Greatest number of deaths in a row of a stage's processes, of those that count ([`Deaths`](crate::Deaths)): a stage
+/// that dies at every frame is broken, and ends the pipeline.
 const DEATHS_MAX: u64 = 16;
 /// Number of such deaths after which a new version is replaced by the previous one.
 const DEATHS_OF_A_VERSION_MAX: u64 = 3;
@@ -30,17 +31,18 @@ const LOOK_MAX: Nanos = Nanos::from_secs(1);
 /// Shortest period of the looks; between these bounds, a worker looks five times in the longest time of a step.
 const LOOK_MIN: Nanos = Nanos::from_millis(10);
 const LOOKS_OF_A_STEP: u64 = 5;
-/// Longest time that a worker waits for the processes of its predecessor to die.
+/// Longest time that a worker waits for the processes of its predecessor to die, or, at the end, for its own.
 const LAST_ONES: Nanos = Nanos::from_secs(1);
+/// Time for a killed process to die. Another one continues its stage then: the kernel does not end a process in a
+/// frozen group (cgroup v1), or one that waits for a device.
+const DIES: Nanos = Nanos::from_millis(20);
 
 /// Serves the core of that index until the pipeline ends.
 pub(super) fn serve(shared: Segment, core: usize, kin: &Kin, bodies: &Bodies, options: &PipelineOptions) -> ! {
     die_with(kin.parent);
     // The process that started this one has reported refusals.
     let _ = thread::pin(shared.core(core));
-    if let Some(priority) = kin.priority {
-        let _ = punctual_os::linux::thread::real_time(priority);
-    }
+    let scheduling = above_stages(kin.priority);
     // Leaked, because the kernel writes to the bell's word until the process ends.
     let shared: &'static Segment = Box::leak(Box::new(shared));
     count_ended_children(shared.worker_bell(core).count);
@@ -50,6 +52,7 @@ pub(super) fn serve(shared: Segment, core: usize, kin: &Kin, bodies: &Bodies, op
         shared,
         core,
         own,
+        scheduling,
         tag: kin.tag.clone(),
         bodies: shared
             .stages()
@@ -57,6 +60,7 @@ pub(super) fn serve(shared: Segment, core: usize, kin: &Kin, bodies: &Bodies, op
             .collect(),
         children: HashMap::new(),
         duties: Duties::new(shared, core, shared.ground(options)),
+        ending: None,
     };
     if before != 0 {
         worker.take_over();
@@ -68,20 +72,26 @@ struct Worker {
     shared: &'static Segment,
     core: usize,
     own: i32,
+    /// Scheduling of the stages; `None`: as this worker has.
+    scheduling: Option<Scheduling>,
     tag: String,
     /// The stages, in their state before the first frame.
     bodies: HashMap<usize, Box<dyn AnyStage>>,
     /// Processes by process id.
     children: HashMap<i32, ChildInstance>,
     duties: Duties,
+    /// When this worker learnt that the pipeline ends.
+    ending: Option<Time>,
 }
 
 /// A process that this worker has started.
 struct ChildInstance {
     stage: usize,
     slot: u8,
-    /// Watches the beginning of the current step.
-    step: Watchdog,
+    /// Watches its beat, while it owns the stage.
+    watchdog: Watchdog,
+    /// When it was killed because it stood still.
+    killed: Option<Time>,
 }
 
 impl Worker {
@@ -103,6 +113,8 @@ impl Worker {
                 continue;
             }
             if pid != 0 || self.shared.control(stage).owner == slot {
+                // It died with its worker, and not of its own.
+                self.shared.set_beat(stage, self.shared.now(), Activity::Rests);
                 self.gone(stage, slot, None);
             }
         }
@@ -112,58 +124,107 @@ impl Worker {
         let bell = self.shared.worker_bell(self.core);
         let every = Nanos(self.shared.step_max().0 / LOOKS_OF_A_STEP).clamp(LOOK_MIN, LOOK_MAX);
         bell.waits(true);
-        let (mut looked, mut rung) = (self.shared.now(), None);
+        let (mut looked, mut rung, mut due) = (self.shared.now(), None, every);
         loop {
             let heard = bell.heard();
             let now = self.shared.now();
             // A death rings, too. The duties wake the worker more often if a policy or statistics need it.
-            if rung != Some(heard) || now.since(looked) >= every {
-                self.look(now.since(looked), now, every);
+            if rung != Some(heard) || now.since(looked) >= due {
+                due = self.look(now.since(looked), now, every).min(every);
                 (looked, rung) = (now, Some(heard));
             }
-            let at_most = self.duties.look().map_or(every, |due| due.min(every));
+            let left = Nanos(due.0.saturating_sub(self.shared.now().since(looked).0)).max(Nanos(1));
+            let at_most = self.duties.look().map_or(left, |duties| duties.min(left));
             self.shared.wait(bell, heard, Some(at_most));
             bell.waits(true);
         }
     }
 
-    /// Reaps, starts and checks the worker's processes.
-    fn look(&mut self, since: Nanos, now: Time, every: Nanos) {
+    /// Reaps, starts and checks the worker's processes; returns when the next of them may have to be killed.
+    fn look(&mut self, since: Nanos, now: Time, every: Nanos) -> Nanos {
         self.shared.looked(self.core).store(now.0, Relaxed);
         while let Some(ended) = reap() {
             self.ended(ended);
         }
-        match self.shared.end() {
-            End::Runs => {
-                self.start_wanted();
-                self.kill_those_that_hang(since, every);
-            }
-            _ if self.children.is_empty() => exit_now(0),
-            // Processes end by themselves, unless one hangs or runs a foreign program.
-            _ => {
-                for process in self.children.keys().filter_map(|pid| ProcessId::of(*pid)) {
-                    process.kill();
-                }
-            }
+        if self.shared.end() == End::Runs {
+            self.start_wanted();
+            return self.watch(since, now, every);
         }
+        let ending = *self.ending.get_or_insert(now);
+        if self.children.is_empty() || now.since(ending) >= LAST_ONES {
+            exit_now(0);
+        }
+        // Processes end by themselves, unless one hangs or runs a foreign program.
+        for process in self.children.keys().filter_map(|pid| ProcessId::of(*pid)) {
+            process.kill();
+        }
+        LAST_ONES
     }
 
-    /// Kills the processes whose step takes too long.
-    fn kill_those_that_hang(&mut self, since: Nanos, every: Nanos) {
-        let shared = self.shared;
+    /// Kills the processes that own a stage and stand still: in a step for too long, or with a step to do and without
+    /// beginning it. Returns when the next one is due.
+    fn watch(&mut self, since: Nanos, now: Time, every: Nanos) -> Nanos {
+        let (shared, mut due, mut stuck) = (self.shared, every, Vec::new());
         for (pid, child) in &mut self.children {
-            let (stage, began) = (child.stage, shared.note(child.stage, Note::StepBegan));
-            let in_step = match shared.control(stage).owner == child.slot {
-                true => began.load(Relaxed),
-                false => 0,
+            let (stage, control) = (child.stage, shared.control(child.stage));
+            if control.owner != child.slot {
+                child.watchdog = Watchdog::default();
+                continue;
+            }
+            if let Some(killed) = child.killed {
+                match now.since(killed) >= DIES {
+                    true => stuck.push((stage, child.slot)),
+                    false => due = due.min(DIES),
+                }
+                continue;
+            }
+            let beat = shared.beat(stage);
+            let at_most = match beat.activity {
+                Activity::Starts => shared.start_max(stage),
+                Activity::Steps => shared.step_max(),
+                Activity::Rests => shared.step_max().max(shared.rest_max() * 2),
             };
-            if child.step.look(in_step, since, every) > shared.step_max() && in_step != 0 {
-                began.store(0, Relaxed);
-                shared.note(stage, Note::Hung).fetch_add(1, Relaxed);
-                // A process that has ended meanwhile is reaped.
-                let _ = ProcessId::of(*pid).is_some_and(ProcessId::kill);
+            let value = Beat::word(beat.at, beat.activity);
+            let stands = child.watchdog.look(value, now.since(beat.at), since, every);
+            let owes = || control.phase == Phase::Asked || shared.layout.can_step(&shared.region, stage);
+            if beat.activity != Activity::Steps && !owes() {
+                continue;
+            }
+            match at_most.0.checked_sub(stands.0) {
+                None | Some(0) => {
+                    shared.note(stage, Note::Hung).fetch_add(1, Relaxed);
+                    // A process that has ended meanwhile is reaped.
+                    let _ = ProcessId::of(*pid).is_some_and(ProcessId::kill);
+                    child.killed = Some(now);
+                    due = due.min(DIES);
+                }
+                Some(left) => due = due.min(Nanos(left)),
             }
         }
+        stuck.iter().for_each(|(stage, slot)| self.abandon(*stage, *slot));
+        due
+    }
+
+    /// Gives a stage to another process although its owner, which was killed, has not ended. The owner cannot commit a
+    /// step any more, and its slot stays taken until it ends.
+    fn abandon(&mut self, stage: usize, slot: u8) {
+        let shared = self.shared;
+        let own = |other: &u8| shared.core_of(*other) == self.core;
+        let (here, elsewhere): (Vec<u8>, Vec<u8>) = (0..shared.slots()).filter(|other| *other != slot).partition(own);
+        let others = || here.iter().chain(&elsewhere).copied();
+        let said = |other| shared.slot(stage, other);
+        // A new process is not stuck for the same reason.
+        let empty = others().find(|other| said(*other).pid == 0);
+        let ready = || others().find(|other| may_go_on(said(*other), shared.versions(stage).now));
+        let Some(spare) = empty.or_else(ready) else { return };
+        let handed = |control: Control| (control.owner == slot).then(|| control.died(slot, Some(spare)))?;
+        let Some(next) = shared.change_control(stage, handed) else {
+            return;
+        };
+        shared.note(stage, Note::Restarts).fetch_add(1, Relaxed);
+        shared.set_beat(stage, shared.now(), Activity::Starts);
+        shared.ring(shared.slot_bell(stage, next.owner));
+        shared.ring(shared.worker_bell(shared.core_of(next.owner)));
     }
 
     fn start_wanted(&mut self) {
@@ -189,8 +250,13 @@ impl Worker {
             false => self.fork(stage, slot)?,
         };
         shared.at(Point::Started);
-        let step = Watchdog::default();
-        self.children.insert(pid, ChildInstance { stage, slot, step });
+        let child = ChildInstance {
+            stage,
+            slot,
+            watchdog: Watchdog::default(),
+            killed: None,
+        };
+        self.children.insert(pid, child);
         shared.set_slot(stage, slot, |it| it.pid = pid);
         Ok(())
     }
@@ -201,6 +267,7 @@ impl Worker {
             Some(child) => Ok(child),
             None => {
                 die_with(self.own);
+                StageSettings::new(self.shared, stage, self.scheduling).set();
                 match self.bodies.remove(&stage) {
                     Some(body) => Instance {
                         shared: self.shared,
@@ -231,11 +298,12 @@ impl Worker {
         command
             .args(std::env::args_os().skip(1))
             .envs(environment(self.shared, &role, &kin));
-        let own = self.own;
-        // SAFETY: two plain system calls between fork and exec. Their settings hold for the executed program, too.
+        let (own, settings) = (self.own, StageSettings::new(self.shared, stage, self.scheduling));
+        // SAFETY: plain system calls between fork and exec. Their settings hold for the executed program, too.
         unsafe {
             command.pre_exec(move || {
                 die_with(own);
+                settings.set();
                 Ok(())
             })
         };
@@ -306,23 +374,25 @@ impl Worker {
         { others }.find(ready).map_or(slot, |(_, other)| other)
     }
 
-    /// Counts a death of a stage's process; returns whether there were too many without a step in between. A version
-    /// that has done no step yet is replaced by the previous one.
+    /// Counts a death of a stage's process; returns whether there were too many in a row. A version that has done no
+    /// step yet is replaced by the previous one.
     fn too_often(&self, stage: usize) -> bool {
-        let note = |note| self.shared.note(stage, note);
-        let steps = self.shared.layout.steps(&self.shared.region, stage);
-        let deaths = match note(Note::StepsAtDeath).swap(steps, Relaxed) == steps {
-            true => note(Note::Deaths).load(Relaxed) + 1,
-            false => 1,
-        };
-        note(Note::Deaths).store(deaths, Relaxed);
-        let versions = self.shared.versions(stage);
-        let began = note(Note::StepsAtVersion).load(Relaxed) == steps;
-        if deaths > DEATHS_OF_A_VERSION_MAX && began && versions.can_go_back() {
-            note(Note::Deaths).store(0, Relaxed);
-            self.shared.set_versions(stage, versions.back());
+        let (shared, now) = (self.shared, self.shared.now());
+        let steps = shared.layout.steps(&shared.region, stage);
+        let rested = shared.beat(stage).activity == Activity::Rests;
+        // Twice as long as the process of a stage may take until it is ready, or killed for standing still.
+        let window = Nanos(shared.start_max(stage).0.saturating_mul(2));
+        let deaths = shared.deaths(stage).after(steps, now, rested, window);
+        shared.set_deaths(stage, deaths);
+        // The next process has given no sign yet.
+        shared.set_beat(stage, now, Activity::Starts);
+        let versions = shared.versions(stage);
+        let began = shared.note(stage, Note::StepsAtVersion).load(Relaxed) == steps;
+        if deaths.count > DEATHS_OF_A_VERSION_MAX && began && versions.can_go_back() {
+            shared.set_deaths(stage, Deaths::default());
+            shared.set_versions(stage, versions.back());
             return false;
         }
-        deaths > DEATHS_MAX
+        deaths.count > DEATHS_MAX
     }
 }

@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 mod c_stage;
+mod hangs;
 mod pipeline;
 mod pipes;
 
@@ -10,8 +11,9 @@ use std::process::{Command, ExitCode};
 
 /// Name of the case that a process runs; inherited by the processes of its pipelines.
 const CASE: &str = "PUNCTUAL_TEST_CASE";
-const CASES: [(&str, fn()); 3] = [
+const CASES: [(&str, fn()); 4] = [
     ("c_stage", c_stage::main),
+    ("hangs", hangs::main),
     ("pipeline", pipeline::main),
     ("pipes", pipes::main),
 ];

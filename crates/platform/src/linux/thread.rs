@@ -6,7 +6,7 @@ use std::fs;
 use std::mem;
 
 use punctual_custody::core_mask::{CoreMask, affinity_of, set_affinity};
-use punctual_units::CoreId;
+use punctual_units::{CoreId, Nanos};
 
 pub use punctual_os::linux::thread::{cpu_time_of, name_of, real_time, scheduling, set_scheduling, thread_cpu_time};
 pub use punctual_os::{REAL_TIME_PRIORITIES, Scheduling, Tid};
@@ -214,6 +214,19 @@ fn raise_memlock_limit() -> bool {
     };
     // SAFETY: `unlimited` is valid; the call only reads it.
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &unlimited) == 0 }
+}
+
+/// Makes the kernel kill this process, and those that it forks, once a real-time thread of it has used the processor for
+/// `span` without blocking (setrlimit(2), `RLIMIT_RTTIME`). The kernel counts in ticks, up to 10 ms each. A lower limit
+/// stays. Makes one plain system call, for use between fork and exec.
+pub fn limit_real_time(span: Nanos) {
+    let micros = span.0 / 1000;
+    let limit = libc::rlimit {
+        rlim_cur: micros,
+        rlim_max: micros,
+    };
+    // SAFETY: `limit` is valid; the call only reads it. A process may always lower its limits; raising one is refused.
+    unsafe { libc::setrlimit(libc::RLIMIT_RTTIME, &limit) };
 }
 
 /// Bit numbers in a capability mask (capabilities(7), linux/capability.h).
