@@ -1,10 +1,10 @@
 //! Pipes to other programs: reads and writes that can be abandoned, and programs that end with this process.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -98,25 +98,77 @@ fn wait(fd: BorrowedFd<'_>, events: libc::c_short) {
     unsafe { libc::poll(&mut poll, 1, (LOOK.0 / 1_000_000) as i32) };
 }
 
-/// Starts a program in a process group of its own. The kernel kills it when the calling thread ends, for whatever
-/// reason.
-///
-/// # Errors
-/// The kernel's error, for example for a missing program.
-pub fn start(command: &mut Command) -> io::Result<Child> {
-    let own = std::process::id() as i32;
-    // SAFETY: two plain system calls between fork and exec.
-    unsafe {
-        command.process_group(0).pre_exec(move || {
-            die_with(own);
-            Ok(())
-        })
-    };
-    command.spawn()
+/// Script of the process that outlives this one: it waits for a line, and kills its group at the end of its input.
+const KEEPER: &str = "trap '' HUP INT TERM; read -r line || kill -KILL 0";
+
+/// A program in a process group of its own. The kernel kills the program when the thread that started it ends. Once
+/// this process ends, for whatever reason, all of the group are killed, such as what a shell has started: the group's
+/// first process waits for that.
+#[derive(Debug)]
+pub struct GroupedProgram {
+    /// The program itself.
+    pub child: Child,
+    keeper: Keeper,
 }
 
-/// Kills a program that [`start`] has started, and all processes in its group.
-pub fn kill(child: &Child) {
-    // SAFETY: plain numbers; the child was not waited for, so its number was not reused.
-    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+impl GroupedProgram {
+    /// Starts a program.
+    ///
+    /// # Errors
+    /// The kernel's error, for example for a missing program.
+    pub fn start(command: &mut Command) -> io::Result<GroupedProgram> {
+        let (own, keeper) = (std::process::id() as i32, Keeper::start()?);
+        // SAFETY: two plain system calls between fork and exec.
+        unsafe {
+            command.process_group(keeper.group()).pre_exec(move || {
+                die_with(own);
+                Ok(())
+            })
+        };
+        Ok(GroupedProgram {
+            child: command.spawn()?,
+            keeper,
+        })
+    }
+
+    /// Kills the program, and all processes in its group.
+    pub fn kill(&self) {
+        // SAFETY: plain numbers; the group's first process was not waited for, so its number was not reused.
+        unsafe { libc::kill(-self.keeper.group(), libc::SIGKILL) };
+    }
+}
+
+/// The first process of a group.
+#[derive(Debug)]
+struct Keeper {
+    child: Child,
+    line: PipeWriter,
+}
+
+impl Keeper {
+    fn start() -> io::Result<Keeper> {
+        let (output, line) = io::pipe()?;
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", KEEPER])
+            .stdin(output)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .current_dir("/")
+            .process_group(0);
+        let child = command.spawn()?;
+        Ok(Keeper { child, line })
+    }
+
+    fn group(&self) -> i32 {
+        self.child.id() as i32
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Processes that the program has left in its group may go on. A keeper that was killed reads nothing.
+        let _ = self.line.write_all(b"\n");
+        let _ = self.child.wait();
+    }
 }

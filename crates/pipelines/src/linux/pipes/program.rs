@@ -3,13 +3,13 @@
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use punctual_platform::linux::pipes::{self, Patient};
+use punctual_platform::linux::pipes::{GroupedProgram, Patient};
 use punctual_platform::linux::process::ProcessId;
 use punctual_units::Nanos;
 
@@ -198,7 +198,7 @@ fn turns<H: Half>(pinned: &mut Pinned, half: &mut H, mut gone: impl FnMut() -> b
 struct Life<'s> {
     served: &'s PipeRun,
     command: Vec<String>,
-    child: Child,
+    program: GroupedProgram,
     /// Number of frames that have passed through its pipes, including those of previous programs.
     frames: u64,
     /// Number of consecutive starts without a frame.
@@ -208,7 +208,7 @@ struct Life<'s> {
 impl<'s> Life<'s> {
     fn begin(served: &'s PipeRun, command: Vec<String>) -> Result<Life<'s>, PipeError> {
         Ok(Life {
-            child: start(served, &command)?,
+            program: start(served, &command)?,
             served,
             command,
             frames: 0,
@@ -303,7 +303,7 @@ impl<'s> Life<'s> {
 
     /// Feeds the program until it takes no more, or has ended.
     fn feed(&mut self, feeding: &mut Pinned, half: &mut Feeding) -> Over {
-        let child = &mut self.child;
+        let child = &mut self.program.child;
         let orders = &self.served.orders;
         let gone = || orders.stop() || !matches!(child.try_wait(), Ok(None));
         turns(feeding, half, gone)
@@ -332,21 +332,21 @@ impl<'s> Life<'s> {
         loop {
             // A child that cannot be waited for has been reaped already.
             let gone = || ExitStatus::from_raw(0);
-            match self.child.try_wait().unwrap_or_else(|_| Some(gone())) {
+            match self.program.child.try_wait().unwrap_or_else(|_| Some(gone())) {
                 Some(status) => return Some(status),
                 None if self.served.orders.stop() => return None,
                 None if at_most.is_some_and(|at_most| since.elapsed() >= at_most) => return None,
                 None => {}
             }
-            if let Some(process) = ProcessId::of(self.child.id() as i32) {
+            if let Some(process) = ProcessId::of(self.program.child.id() as i32) {
                 process.wait_gone(LOOK);
             }
         }
     }
 
     fn kill(&mut self) {
-        pipes::kill(&self.child);
-        let _ = self.child.wait();
+        self.program.kill();
+        let _ = self.program.child.wait();
     }
 
     /// Handles the end of a program (`None`: it was killed on purpose); returns whether it runs again.
@@ -364,7 +364,7 @@ impl<'s> Life<'s> {
             Next::Done => Ok(false),
             Next::Again => {
                 report.restarts += 1;
-                self.child = start(self.served, &self.command)?;
+                self.program = start(self.served, &self.command)?;
                 Ok(true)
             }
             Next::Failed => Err(PipeError::Ended {
@@ -379,7 +379,7 @@ impl<'s> Life<'s> {
         let shared = self.served.shared.clone();
         let orders = Arc::clone(&self.served.orders);
         let goes_on = move || shared.end() == End::Runs && !orders.stop();
-        match self.child.stdin.take() {
+        match self.program.child.stdin.take() {
             Some(pipe) => Ok(Box::new(self.patient(pipe.into(), goes_on, waited)?)),
             None => Ok(Box::new(io::sink())),
         }
@@ -389,7 +389,7 @@ impl<'s> Life<'s> {
         let shared = self.served.shared.clone();
         let orders = Arc::clone(&self.served.orders);
         let goes_on = move || shared.end() == End::Runs && goes_on(&orders);
-        match self.child.stdout.take() {
+        match self.program.child.stdout.take() {
             Some(pipe) => Ok(Box::new(self.patient(pipe.into(), goes_on, waited)?)),
             None => Ok(Box::new(io::empty())),
         }
@@ -402,7 +402,7 @@ impl<'s> Life<'s> {
 
 /// Starts the program, with pipes where its stages are. A source gets an empty input; a sink writes to the standard
 /// output of this process.
-fn start(served: &PipeRun, command: &[String]) -> Result<Child, PipeError> {
+fn start(served: &PipeRun, command: &[String]) -> Result<GroupedProgram, PipeError> {
     let (program, arguments) = command
         .split_first()
         .map_or(("", &[][..]), |(first, rest)| (first, rest));
@@ -412,7 +412,7 @@ fn start(served: &PipeRun, command: &[String]) -> Result<Child, PipeError> {
         .args(arguments)
         .stdin(piped(served.piped.takes.is_some(), Stdio::null))
         .stdout(piped(served.piped.makes.is_some(), Stdio::inherit));
-    pipes::start(&mut started).map_err(|why| PipeError::Start {
+    GroupedProgram::start(&mut started).map_err(|why| PipeError::Start {
         name: served.piped.name.clone(),
         program: program.to_owned(),
         why,
