@@ -108,8 +108,10 @@ pub fn heads() -> [&'static str; 10] {
     COLUMNS.map(|(name, _)| name)
 }
 
-/// Sentences on lost frames and killed programs, stage by stage.
+/// Sentences on lost frames, processes that stood still and killed programs, stage by stage.
 pub fn notes(stages: &[StageReport]) -> Vec<String> {
+    // The programs behind it wait for frames then.
+    let is_stuck = stages.iter().any(|stage| stage.left > 0);
     let note = |stage: &StageReport| {
         let name = &stage.name;
         let dropped =
@@ -120,10 +122,24 @@ pub fn notes(stages: &[StageReport]) -> Vec<String> {
                 count(stage.refused)
             )
         });
-        let killed = stage
-            .killed
-            .then(|| format!("the program of \"{name}\" went on when all was over, and was killed"));
-        [dropped, refused, killed].into_iter().flatten()
+        let left = (stage.left > 0).then(|| {
+            format!(
+                "{} frames still waited before \"{name}\" when the run ended",
+                count(stage.left)
+            )
+        });
+        let hung = (stage.hung > 0).then(|| {
+            format!(
+                "processes of \"{name}\" were killed {} times, because they stood still for longer than \
+                 pipeline.step_max",
+                count(stage.hung)
+            )
+        });
+        let killed = stage.killed.then(|| match is_stuck {
+            true => format!("the program of \"{name}\" was killed at the end: not all of its frames had come"),
+            false => format!("the program of \"{name}\" went on when all was over, and was killed"),
+        });
+        [dropped, refused, left, hung, killed].into_iter().flatten()
     };
     stages.iter().flat_map(note).collect()
 }

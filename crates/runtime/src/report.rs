@@ -88,6 +88,8 @@ pub struct StageReport {
     pub dropped: u64,
     /// Frames that the stage's program did not take, because it had ended.
     pub refused: u64,
+    /// Frames that still waited before the stage when the run ended.
+    pub left: u64,
     /// Of the frames taken, those with a due time; the following figures describe these.
     pub timed: u64,
     /// Of the timed frames, those that were late.
@@ -98,6 +100,8 @@ pub struct StageReport {
     pub tardiness: Option<Quantiles>,
     /// Number of processes that died while they owned the stage, or of restarts of its program.
     pub restarts: u64,
+    /// Of these, processes killed because they stood still for longer than a step may take.
+    pub hung: u64,
     /// Number of migrations and replacements.
     pub moves: u64,
     /// Core of the stage at the end; `None` if it stayed in the process of the run.

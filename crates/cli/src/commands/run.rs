@@ -67,7 +67,11 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     // The view ends before the stages do, so that the last output of their programs is visible.
     drop(watcher);
     let (rows, failed) = beside.finish(&loaded);
-    let FinishedRun { mut report, log } = failed.and(finished)?;
+    // What a stage that failed leaves is reported, too.
+    let FinishedRun { mut report, log } = match (finished, &failed) {
+        (Err(_), Err(_)) => return failed,
+        (finished, _) => finished?,
+    };
     report.stages = rows;
     report.summary.notes.splice(0..0, learnt.note);
 
@@ -80,7 +84,15 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
         _ => Ok(()),
     };
     let stages = stages::checked(&report.stages, arguments.check);
-    Failure::all([told, json, html, record, checked(&report, arguments.check), stages])
+    Failure::all([
+        told,
+        json,
+        html,
+        record,
+        failed,
+        checked(&report, arguments.check),
+        stages,
+    ])
 }
 
 /// Fails if the run was to meet its goals and did not.

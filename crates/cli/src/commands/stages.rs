@@ -126,7 +126,7 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) 
     display.leave();
     held.iter_mut().for_each(HeldOutput::pass);
     let ends = Ends::of(&run.panel());
-    let (stages, failed) = run.finish();
+    let (stages, failed) = run.finish(&mut |told| say(Some(told)));
     held.into_iter().for_each(HeldOutput::end);
     let report = StagesReport {
         scenario: &loaded.scenario.name,
@@ -326,7 +326,10 @@ impl SideStages {
 
     /// Ends the stages; returns a report for each, and the first error.
     pub fn finish(self, loaded: &Loaded) -> (Vec<StageReport>, Result<(), Failure>) {
-        let (rows, failed) = self.run.map_or((Vec::new(), None), StageRun::finish);
+        let (rows, failed) = match self.run {
+            Some(run) => run.finish(&mut |told| say(Some(told))),
+            None => (Vec::new(), None),
+        };
         let failed = self.failed.or(failed);
         (rows, failed.map_or(Ok(()), |why| Err(told(&why, loaded))))
     }

@@ -23,6 +23,8 @@ use super::{Body, StageNeeds, StagesSpec};
 
 /// Time for the frames under way, once sources have ended, until all is ended.
 const DRAINS: Duration = Duration::from_secs(5);
+/// Time after which the user is notified of such a wait.
+const NOTICED: Duration = Duration::from_millis(500);
 /// How often a wait looks.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -287,17 +289,38 @@ impl StageRun {
         })
     }
 
+    /// Where frames are that have not reached the sinks.
+    fn under_way(&self) -> String {
+        let waiting = { self.stages.plan.parts.iter() }
+            .map(|parts| (&parts.takes, self.stages.pipeline.waiting(&parts.takes)))
+            .filter(|(_, waiting)| *waiting > 0)
+            .map(|(name, waiting)| format!("{waiting} before \"{name}\""));
+        let waiting = waiting.collect::<Vec<_>>().join(", ");
+        let waiting = if waiting.is_empty() {
+            "none waits".into()
+        } else {
+            waiting
+        };
+        format!("waiting at most {} s for frames under way: {waiting}", DRAINS.as_secs())
+    }
+
     /// Ends the sources; frames under way go on to the sinks.
     pub fn end_sources(&mut self) {
         self.pipes.end_sources();
         self.ending.get_or_insert_with(Instant::now);
     }
 
-    /// Ends all stages. Returns a report on each stage of the scenario, and the first failure, if any.
-    pub fn finish(mut self) -> (Vec<StageReport>, Option<StageError>) {
+    /// Ends all stages. Returns a report on each stage of the scenario, and the first failure, if any. `tell` gets a
+    /// sentence if frames under way take so long that a user would wonder.
+    pub fn finish(mut self, tell: &mut dyn FnMut(String)) -> (Vec<StageReport>, Option<StageError>) {
         self.end_sources();
+        let (begun, mut told) = (Instant::now(), false);
         while self.look() {
             std::thread::sleep(LOOK);
+            if !told && begun.elapsed() >= NOTICED {
+                told = true;
+                tell(self.under_way());
+            }
         }
         let StageRun {
             stages,
@@ -342,6 +365,7 @@ impl Stages {
             frames_made: self.pipeline.made(&parts.makes),
             dropped: self.pipeline.dropped(&parts.takes),
             refused: piped.map_or(0, |it| it.refused),
+            left: self.pipeline.waiting(&parts.takes),
             timed: taken.timed,
             late: taken.late,
             tardiness_mean: (taken.timed > 0).then_some(taken.mean),
@@ -351,6 +375,7 @@ impl Stages {
                 max: taken.max,
             }),
             restarts: restarts + piped.map_or(0, |it| it.restarts),
+            hung: now.as_ref().map_or(0, |now| now.hung),
             moves,
             core: now.as_ref().and_then(|now| now.core),
             steps: now.as_ref().map_or(0, |now| now.steps),

@@ -80,7 +80,10 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
         punctual_cli::commands::print(&text)?;
     }
     recorder.map_or(Ok(()), Recorder::write)?;
-    report.verdict(arguments.check)
+    match heard.failed {
+        Some(why) => Err(Failure::input([why])),
+        None => report.verdict(arguments.check),
+    }
 }
 
 /// Whether there is a live view: it needs a terminal to draw on and to read keys from, apart from the destination and

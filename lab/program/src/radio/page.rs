@@ -109,6 +109,7 @@ fn why(report: &RadioReport) -> Option<String> {
     match report.ended_by {
         "user" => said.push("The user ended the run.".into()),
         "reader" => said.push("The run ended because the reader of the sound had gone.".into()),
+        "failure" => said.push("The run ended early, because of a failure.".into()),
         _ => {}
     }
     if report.input_stalls > 0 {

@@ -58,7 +58,7 @@ pub struct RadioReport {
     pub frames_excused: u64,
     /// Number of times that a live input was silent when a frame was due.
     pub input_stalls: u64,
-    /// Cause of the end: `input` (its end), `user`, or `reader` (the reader of the sound has gone).
+    /// Cause of the end: `input` (its end), `user`, `reader` (the reader of the sound has gone), or `failure`.
     pub ended_by: &'static str,
     pub seconds: f64,
     pub frames_per_s: f64,
@@ -121,6 +121,7 @@ impl RadioReport {
             frames_excused: counts.excused,
             input_stalls: counts.stalls,
             ended_by: match heard {
+                RadioResult { failed: Some(_), .. } => "failure",
                 RadioResult { stopped: true, .. } => "user",
                 _ if delivered.reader_gone => "reader",
                 _ => "input",
@@ -245,6 +246,7 @@ impl RadioReport {
         match self.ended_by {
             "user" => writeln!(f, "ended by the user")?,
             "reader" => writeln!(f, "ended because the reader of the sound has gone")?,
+            "failure" => writeln!(f, "ended early, because of a failure")?,
             _ => {}
         }
         if dropped > 0 || under_way > 0 {

@@ -76,12 +76,15 @@ pub struct RadioResult {
     pub stopped: bool,
     /// Refusals of the machine, once each.
     pub refused: Vec<String>,
+    /// Why the run ended early: a stage that could not go on, or a recording that broke off.
+    pub failed: Option<String>,
 }
 
 /// Plays the recording to its end, or until the user asks to stop.
 ///
 /// # Errors
-/// [`Failure::Input`] if the recording cannot be read or a stage cannot continue.
+/// [`Failure::Input`] if the recording cannot be read, or the sound cannot be written. A stage that cannot continue
+/// ends the run early: see [`RadioResult::failed`].
 pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<RadioResult, Failure> {
     let failed = |why: String| Failure::input([why]);
     let wires = Arc::new(Wires::new(plan.period, Spectrum::SAMPLES));
@@ -156,15 +159,11 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
     let clocks = hand.as_ref().map(ClockHand::set).unwrap_or_default();
     // If a stage cannot continue, the source's thread ends, too.
     let in_order = wires.stop.swap(true, Ordering::AcqRel);
-    pipeline.end().map_err(|why| failed(why.to_string()))?;
+    let ended = pipeline.end().err().map(|why| why.to_string());
     let joined = |thread: &str| failed(format!("the {thread}'s thread panicked"));
     let (offered, broken_off) = feeding.join().map_err(|_| joined("source"))?.map_err(failed)?;
     let delivered = playing.join().map_err(|_| joined("sink"))??;
     let stopped = display.stop.load(Ordering::Acquire);
-    // Frames read before the error were played to the end.
-    if let Some(why) = broken_off.filter(|_| !in_order) {
-        return Err(failed(why));
-    }
     Ok(RadioResult {
         offered,
         queues,
@@ -182,6 +181,8 @@ pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<R
         stopped: stopped && !delivered.reader_gone,
         delivered,
         refused,
+        // Frames read before the recording broke off were played to the end.
+        failed: ended.or(broken_off.filter(|_| !in_order)),
     })
 }
 
