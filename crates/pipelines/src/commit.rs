@@ -55,7 +55,7 @@ pub struct Record {
     pub state_at: u64,
     /// Length of the serialized state, in bytes.
     pub state_bytes: u64,
-    /// Version of the state's serialized form.
+    /// Version of the state's serialized form; in the upper half, the fingerprint of its layout.
     pub state_version: u64,
     /// Number of steps contained in the saved state; 0: none has been saved yet.
     pub state_steps: u64,

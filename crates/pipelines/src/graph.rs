@@ -353,6 +353,16 @@ impl Graph {
         self.order().unwrap_or_default()
     }
 
+    /// Whether `other` has the same stages and edges; the room for states may differ, which an upgraded stage needs.
+    pub fn is_like(&self, other: &Graph) -> bool {
+        let shape = |graph: &Graph| {
+            let mut graph = graph.clone();
+            graph.stages.iter_mut().for_each(|stage| stage.state_room = 0);
+            graph
+        };
+        shape(self) == shape(other)
+    }
+
     /// Hash that distinguishes this graph from others: FNV-1a over everything that the layout of its memory depends on.
     pub fn fingerprint(&self) -> u64 {
         let text = format!("{self:?}");

@@ -14,9 +14,12 @@ use crate::tardiness::{self, Tardiness};
 /// "punctual", as a little-endian word.
 const MAGIC: u64 = u64::from_le_bytes(*b"punctual");
 /// Version of the layout: changed with every change below.
-const VERSION: u64 = 3;
-/// Words before the stages: magic, version, fingerprint, bytes; the rest belongs to the caller ([`Layout::shared`]).
+const VERSION: u64 = 4;
+/// Words before the stages: magic, version, fingerprint, bytes, length of the graph that follows the stages; from
+/// `SHARED_AT` on they belong to the caller ([`Layout::shared`]).
 const HEADER_WORDS: usize = 1024;
+/// Header word with the length of the graph, in bytes.
+const GRAPH_BYTES: usize = 4;
 /// First header word that belongs to the caller.
 const SHARED_AT: usize = 8;
 /// Words of each stage that belong to the caller.
@@ -98,6 +101,7 @@ pub struct Layout {
     log_at: usize,
     desk_at: usize,
     last_words_at: usize,
+    refusal_at: usize,
     pub(crate) stages: Vec<StageAt>,
 }
 
@@ -205,6 +209,7 @@ impl Layout {
         let (bells_at, log_at) = (places.next(BELLS * 8), places.next(LOG_WORDS * 8));
         let desk_at = places.next(DESK_WORDS * 8);
         let last_words_at = places.next(8 + LAST_WORDS_MAX);
+        let refusal_at = places.next(8 + LAST_WORDS_MAX);
         let rings: Vec<Ring> = { graph.links().iter() }
             .map(|link| {
                 let ring = Ring {
@@ -226,6 +231,7 @@ impl Layout {
             log_at,
             desk_at,
             last_words_at,
+            refusal_at,
         }
     }
 
@@ -248,6 +254,51 @@ impl Layout {
             .for_each(|(word, value)| word.store(value, Ordering::Relaxed));
         header[0].store(MAGIC, Ordering::Release);
         Ok(())
+    }
+
+    /// Length of the memory with `graph` behind the stages, so that other processes need not know it.
+    pub fn bytes_with(&self, graph: &[u8]) -> usize {
+        self.bytes + graph.len().next_multiple_of(8)
+    }
+
+    /// Writes the graph behind the stages, before other processes are given the memory.
+    ///
+    /// # Errors
+    /// [`LayoutError::Short`].
+    pub fn write_graph(&self, region: &Region, graph: &[u8]) -> Result<(), LayoutError> {
+        let (bytes, needed) = (region.bytes(), self.bytes_with(graph));
+        if bytes < needed {
+            return Err(LayoutError::Short { bytes, needed });
+        }
+        let words = region.words(self.bytes, graph.len().div_ceil(8));
+        for (word, bytes) in words.iter().zip(graph.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+        }
+        region.words(0, HEADER_WORDS)[GRAPH_BYTES].store(graph.len() as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// The graph in memory that another process has prepared.
+    ///
+    /// # Errors
+    /// [`LayoutError`] if it has no room for a pipeline's header, or was no pipeline of this version.
+    pub fn read_graph(region: &Region) -> Result<Vec<u8>, LayoutError> {
+        let (bytes, needed) = (region.bytes(), HEADER_WORDS * 8);
+        if bytes < needed {
+            return Err(LayoutError::Short { bytes, needed });
+        }
+        let header = region.words(0, HEADER_WORDS);
+        let value = |at: usize| header[at].load(Ordering::Acquire);
+        let (at, length) = (value(3) as usize, value(GRAPH_BYTES) as usize);
+        let end = at.checked_add(length.next_multiple_of(8));
+        if (value(0), value(1)) != (MAGIC, VERSION) || end.is_none_or(|end| end > region.bytes()) {
+            return Err(LayoutError::Foreign);
+        }
+        let words = region.words(at, length.div_ceil(8)).iter();
+        let bytes = words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        Ok(bytes.take(length).collect())
     }
 
     /// Checks that the memory holds this pipeline.
@@ -294,6 +345,11 @@ impl Layout {
     /// Words for the caller's reason why a stage could not continue: one for its length, and [`LAST_WORDS_MAX`] bytes.
     pub fn last_words<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
         region.words(self.last_words_at, 1 + LAST_WORDS_MAX / 8)
+    }
+
+    /// Words for the caller's reason why a process did not take over a stage, in the same form.
+    pub fn refusal<'m>(&self, region: &'m Region) -> &'m [AtomicU64] {
+        region.words(self.refusal_at, 1 + LAST_WORDS_MAX / 8)
     }
 
     /// Bell of the caller's with that number, 0 to 15.

@@ -22,6 +22,7 @@ mod commit;
 mod commit_tests;
 mod control;
 mod deaths;
+mod fingerprint;
 mod frames;
 mod graph;
 mod layout;
@@ -39,6 +40,9 @@ mod atomics {
     pub(crate) use std::hint::spin_loop as look_again;
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
+
+/// Format of saved states, for [`State::convert`].
+pub use postcard;
 
 pub use checkpoint::{Checkpoint, CheckpointAnswer};
 pub use commit::{Commit, Record};

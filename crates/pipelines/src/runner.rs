@@ -103,8 +103,8 @@ impl Runner {
     ) -> Result<(), TakeError> {
         let committed = layout.committed(region, stage);
         loop {
-            let before = committed.commit();
-            let tried = load(layout, region, stage, &committed.record(), body);
+            let (before, record) = (committed.commit(), committed.record());
+            let tried = load(layout, region, stage, &record, body).and_then(|()| fits(layout, stage, &record, body));
             // A state that was overwritten while it was read proves nothing.
             if committed.commit().steps <= before.steps + 1 {
                 return tried.map_err(|why| TakeError { stage, why });
@@ -254,7 +254,7 @@ impl Runner {
         let room = unsafe { self.region.write(self.layout.state(self.stage, place), at.state_room) };
         self.record.state_bytes = body.save(room)? as u64;
         self.record.state_at = place;
-        self.record.state_version = body.version().into();
+        self.record.state_version = u64::from(body.version()) | u64::from(body.fingerprint()) << 32;
         self.record.state_steps = steps;
         self.record.released = self.record.taken;
         Ok(())
@@ -313,6 +313,14 @@ fn too_many(there: u64, input: &Input) -> u64 {
         .min(there)
 }
 
+/// Checks that the state fits into its room, if it is not as long as the saved one by its version.
+fn fits(layout: &Layout, stage: usize, record: &Record, body: &dyn AnyStage) -> Result<(), Failure> {
+    if record.state_steps > 0 && record.state_version as u32 == body.version() {
+        return Ok(());
+    }
+    body.save(&mut vec![0; layout.stages[stage].state_room]).map(drop)
+}
+
 fn load(
     layout: &Layout,
     region: &Region,
@@ -324,9 +332,16 @@ fn load(
         body.begin();
         return Ok(());
     }
+    let (version, fingerprint) = (record.state_version as u32, (record.state_version >> 32) as u32);
+    if version == body.version() && fingerprint != body.fingerprint() {
+        return Err(Failure(format!(
+            "its state has other fields than the saved one, and both have version {version}: give it another version, \
+             and have it convert version {version}"
+        )));
+    }
     let bytes = (record.state_bytes as usize).min(layout.stages[stage].state_room);
     // SAFETY: the place that a committed record names is written again only after the next commit. A caller that does
     // not own the stage checks the commit word again afterwards.
     let saved = unsafe { region.read(layout.state(stage, record.state_at), bytes) };
-    body.load(record.state_version as u32, saved)
+    body.load(version, saved)
 }

@@ -4,15 +4,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Frames;
+use crate::fingerprint::fingerprint;
 
 /// State of a stage between steps. A commit serializes it (serde, by `postcard`), so that another process can continue
 /// from it.
 pub trait State: Serialize + DeserializeOwned {
-    /// Version of the serialized form. A stage of another version gets the bytes through [`State::convert`].
+    /// Version of the serialized form. A stage of another version gets the bytes through [`State::convert`]. A state
+    /// with other fields and the same version is refused.
     const VERSION: u32;
 
-    /// Converts the state that a stage of another `version` has left. `None` refuses it, and the current owner of the
-    /// stage continues.
+    /// Converts the state that a stage of another `version` has left: `bytes` in the form of [`postcard`]. `None`
+    /// refuses it, and the current owner of the stage continues.
     fn convert(version: u32, bytes: &[u8]) -> Option<Self> {
         let _ = (version, bytes);
         None
@@ -51,6 +53,11 @@ pub trait AnyStage {
     /// Version of the state's serialized form.
     fn version(&self) -> u32;
 
+    /// Fingerprint of the state's layout: another one, with the same version, is refused. 0: not known.
+    fn fingerprint(&self) -> u32 {
+        0
+    }
+
     /// Resets the state to that before the first frame.
     fn begin(&mut self);
 
@@ -79,17 +86,28 @@ where
     S::State: 'static,
 {
     let state = stage.begin();
-    Box::new(StageInstance { stage, state })
+    let fingerprint = fingerprint(&state);
+    Box::new(StageInstance {
+        stage,
+        state,
+        fingerprint,
+    })
 }
 
 struct StageInstance<S: Stage> {
     stage: S,
     state: S::State,
+    /// Of the state before the first frame, because the layout that a state shows may depend on its values.
+    fingerprint: u32,
 }
 
 impl<S: Stage> AnyStage for StageInstance<S> {
     fn version(&self) -> u32 {
         S::State::VERSION
+    }
+
+    fn fingerprint(&self) -> u32 {
+        self.fingerprint
     }
 
     fn begin(&mut self) {
@@ -99,11 +117,16 @@ impl<S: Stage> AnyStage for StageInstance<S> {
     fn load(&mut self, version: u32, bytes: &[u8]) -> Result<(), Failure> {
         let own = S::State::VERSION;
         self.state = if version == own {
-            postcard::from_bytes(bytes).map_err(|why| {
+            let refused = |why: &dyn std::fmt::Display| {
                 Failure(format!(
                     "its saved state cannot be read ({why}): give it another version"
                 ))
-            })?
+            };
+            match postcard::take_from_bytes(bytes) {
+                Ok((state, [])) => state,
+                Ok((_, left)) => return Err(refused(&format!("{} bytes are left over", left.len()))),
+                Err(why) => return Err(refused(&why)),
+            }
         } else {
             S::State::convert(version, bytes).ok_or_else(|| {
                 Failure(format!(

@@ -97,9 +97,11 @@ fn hand_over(
         quiet = if given_up { quiet + 1 } else { 0 };
         std::thread::sleep(LOOK);
     }
-    Err(failed(format!(
-        "stage \"{stage}\" kept its process: it was there already, or the new one was abandoned"
-    )))
+    let why = match panel.refusal(stage).unwrap_or_default() {
+        Some(why) => format!("the new one did not take over: {why}"),
+        None => "it was there already, or the new one was abandoned".into(),
+    };
+    Err(failed(format!("stage \"{stage}\" kept its process: {why}")))
 }
 
 fn told(panel: &Panel, stage: &str, handover: &Handover) -> String {

@@ -11,6 +11,7 @@ mod replaying;
 mod restoring;
 mod serve;
 mod serve_redis;
+mod stage_faults;
 mod stages;
 mod stopping;
 mod store;

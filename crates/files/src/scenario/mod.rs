@@ -144,7 +144,9 @@ pub fn load_with(path: Option<&Path>, overrides: &[Override], kinds: AddedKinds<
 
 /// Path of the text that the parent's process has read, because the file may have changed since.
 fn kept() -> Option<PathBuf> {
-    told().filter(|tag| tag.starts_with(KEPT)).map(PathBuf::from)
+    let tag = told().filter(|tag| tag.starts_with(KEPT))?;
+    // Further lines are the stages' own.
+    tag.lines().next().map(PathBuf::from)
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
@@ -198,7 +200,9 @@ fn problems(draft: &build::Draft) -> Vec<Problem> {
         draft.scenario.problems()
     };
     let any = !draft.stages.stages.is_empty() || !draft.stages.edges.is_empty();
-    if any && let Err(more) = StagePlan::new(&draft.scenario.name, &draft.stages) {
+    // In a process of the stages, the plan is that of the process that has started them: a library may have changed.
+    let plans = any && told().is_none();
+    if plans && let Err(more) = StagePlan::new(&draft.scenario.name, &draft.stages) {
         problems.extend(more);
     }
     problems

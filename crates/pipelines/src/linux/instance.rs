@@ -10,7 +10,7 @@ use super::planted::Point;
 use super::priority::Breath;
 use super::shared::{Besides, End, Note, Segment};
 use super::statistics::OwnCount;
-use super::watchdog::Activity;
+use super::watchdog::OwnerActivity;
 use crate::{AnyStage, CheckpointAnswer, Control, Duty, Runner, TurnResult, doing};
 
 /// Time for which an announced target spins for the stage before it sleeps: longer than an owner needs between two
@@ -72,7 +72,8 @@ impl Instance<'_> {
     /// Reads ahead what the owner needs, reports that it is ready, and spins until it owns the stage.
     fn prepare(&mut self) {
         let shared = self.shared;
-        if Runner::try_state(&shared.layout, &shared.region, self.stage, self.body.as_mut()).is_err() {
+        if let Err(refused) = Runner::try_state(&shared.layout, &shared.region, self.stage, self.body.as_mut()) {
+            shared.refuse(self.stage, &refused.why.0);
             shared.change_control(self.stage, Control::call_off);
             exit_now(REFUSES);
         }
@@ -96,9 +97,15 @@ impl Instance<'_> {
     fn have(&mut self, control: Control) -> Spell {
         let (shared, stage) = (self.shared, self.stage);
         let woke = shared.now();
-        shared.set_beat(stage, woke, Activity::Starts);
+        shared.set_beat(stage, woke, OwnerActivity::Starts);
         let taken = Runner::take(&shared.layout, &shared.region, stage, control.epoch, self.body.as_mut());
-        let Ok(mut runner) = taken else { exit_now(REFUSES) };
+        let mut runner = match taken {
+            Ok(runner) => runner,
+            Err(refused) => {
+                shared.refuse(stage, &refused.why.0);
+                exit_now(REFUSES)
+            }
+        };
         shared.at(Point::Taken);
         let version = shared.slot(stage, self.slot).version;
         shared.set_versions(stage, shared.versions(stage).taken_by(version));
@@ -124,7 +131,7 @@ impl Instance<'_> {
             if let Some(since) = rested.take() {
                 breath.waited(since, began);
             }
-            shared.set_beat(stage, began, Activity::Steps);
+            shared.set_beat(stage, began, OwnerActivity::Steps);
             match runner.turn(self.body.as_mut(), began, &mut ring) {
                 TurnResult::Stepped => {
                     let ended = shared.count_time(stage, began);
@@ -133,7 +140,7 @@ impl Instance<'_> {
                     breath.look(ended);
                 }
                 TurnResult::Wait | TurnResult::Ended => {
-                    shared.set_beat(stage, began, Activity::Rests);
+                    shared.set_beat(stage, began, OwnerActivity::Rests);
                     shared.wait(bell, heard, None);
                     rested = Some(began);
                 }
@@ -161,7 +168,7 @@ impl Instance<'_> {
         shared.at(Point::Asked);
         shared.stamp(self.stage, Note::YieldedAt);
         // The next owner has given no sign yet.
-        shared.set_beat(self.stage, shared.now(), Activity::Starts);
+        shared.set_beat(self.stage, shared.now(), OwnerActivity::Starts);
         if let Some(next) = shared.change_control(self.stage, |control| control.yields(self.slot)) {
             shared.at(Point::Yielded);
             shared.ring(shared.slot_bell(self.stage, next.owner));

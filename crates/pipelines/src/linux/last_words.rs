@@ -1,4 +1,4 @@
-//! Reason why a stage cannot continue, written by its process before it ends.
+//! Reasons why a stage cannot continue, or why a process does not take it over, written before a process ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +21,26 @@ impl Segment {
         words[0].store((stage as u64 + 1) << 32 | end as u64, Ordering::Release);
     }
 
+    /// Records why a process does not take over a stage; the latest reason counts.
+    pub(super) fn refuse(&self, stage: usize, why: &str) {
+        let (words, end) = (self.layout.refusal(&self.region), why.len().min(LAST_WORDS_MAX));
+        words[0].store(0, Ordering::Release);
+        write(&words[1..], &why.as_bytes()[..end]);
+        words[0].store((stage as u64 + 1) << 32 | end as u64, Ordering::Release);
+    }
+
+    /// Forgets the latest such reason.
+    pub(super) fn forget_refusal(&self) {
+        self.layout.refusal(&self.region)[0].store(0, Ordering::Release);
+    }
+
+    /// Latest reason why a process did not take over a stage.
+    pub(super) fn refusal(&self, stage: usize) -> Option<String> {
+        let words = self.layout.refusal(&self.region);
+        let said = words[0].load(Ordering::Acquire);
+        (said >> 32 == stage as u64 + 1).then(|| read(&words[1..], said as u32 as usize))
+    }
+
     /// Reason why a stage could not continue.
     pub(super) fn why_failed(&self, stage: usize) -> String {
         let words = self.layout.last_words(&self.region);
@@ -39,7 +59,10 @@ impl Segment {
                  mend the stage, or allow longer steps (step_max)",
                 self.step_max()
             ),
-            deaths => format!("its process died {deaths} times in a step, without one done between"),
+            deaths => {
+                let refusal = self.refusal(stage).map_or_else(String::new, |why| format!(": {why}"));
+                format!("its process died {deaths} times in a step, without one done between{refusal}")
+            }
         }
     }
 }

@@ -118,8 +118,16 @@ const TAG: &str = "PUNCTUAL_PIPELINE_TAG";
 /// Role of a process of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Role {
-    Worker { core: usize },
-    Instance { core: usize, stage: usize, slot: u8 },
+    Worker {
+        core: usize,
+    },
+    Instance {
+        core: usize,
+        stage: usize,
+        slot: u8,
+        /// Number of its program; 0: the one that started the pipeline.
+        program: u8,
+    },
 }
 
 /// Facts that every process of a pipeline is given.
@@ -137,9 +145,12 @@ fn environment(shared: &Segment, role: &Role, kin: &Kin) -> [(&'static str, OsSt
     let (parent, priority) = (kin.parent, kin.priority.unwrap_or(0));
     let said = match role {
         Role::Worker { core } => format!("{pid} {descriptor} {parent} {priority} {core}"),
-        Role::Instance { core, stage, slot } => {
-            format!("{pid} {descriptor} {parent} {priority} {core} {stage} {slot}")
-        }
+        Role::Instance {
+            core,
+            stage,
+            slot,
+            program,
+        } => format!("{pid} {descriptor} {parent} {priority} {core} {stage} {slot} {program}"),
     };
     [(ROLE, said.into()), (TAG, kin.tag.clone().into())]
 }
@@ -150,9 +161,15 @@ fn said_role() -> Option<(i32, i32, i32, Option<u8>, Role)> {
     let numbers: Option<Vec<i64>> = said.split(' ').map(|number| number.parse().ok()).collect();
     let of = |number: &i64| *number as usize;
     let (rest, role) = match numbers?.as_slice() {
-        [rest @ .., core, stage, slot] if rest.len() == 4 => {
-            let (core, stage, slot) = (of(core), of(stage), *slot as u8);
-            (rest.to_vec(), Role::Instance { core, stage, slot })
+        [rest @ .., core, stage, slot, program] if rest.len() == 4 => {
+            let (core, stage, slot, program) = (of(core), of(stage), *slot as u8, *program as u8);
+            let role = Role::Instance {
+                core,
+                stage,
+                slot,
+                program,
+            };
+            (rest.to_vec(), role)
         }
         [rest @ .., core] if rest.len() == 4 => (rest.to_vec(), Role::Worker { core: of(core) }),
         _ => return None,
@@ -166,6 +183,13 @@ fn said_role() -> Option<(i32, i32, i32, Option<u8>, Role)> {
 pub fn told() -> Option<String> {
     said_role()?;
     Some(std::env::var(TAG).unwrap_or_default())
+}
+
+/// Whether this process was started to replace a stage by another program or version ([`Panel::replace`]). Such a
+/// process reads anew what may have changed since the pipeline was started; all others take what was there at the
+/// start.
+pub fn replaces() -> bool {
+    matches!(said_role(), Some((.., Role::Instance { program: 1.., .. })))
 }
 
 /// Options of a pipeline; the defaults suit most programs.
@@ -188,8 +212,8 @@ pub struct PipelineOptions {
     pub machine: Option<Cores>,
     /// How clocks are set by the rows of a table; `None`: they stay as they are.
     pub clocks: Option<ClockOptions>,
-    /// Longest time of a step: a process that takes longer, or that has frames and room and begins no step for so long,
-    /// is killed, and the step is repeated by the next one. `None`: 5 s.
+    /// Longest time of a step: a process that takes longer, or that has frames and room and begins no step for that
+    /// time, is killed, and the step is repeated by the next one. `None`: 5 s.
     pub step_max: Option<Nanos>,
 }
 
@@ -215,7 +239,7 @@ impl Pipeline {
     /// # Errors
     /// [`PipelineError`] says what to change.
     pub fn start(graph: Graph, options: &PipelineOptions, bodies: Bodies) -> Result<Pipeline, PipelineError> {
-        serve_if_told(&graph, options, &bodies)?;
+        serve_if_told(Some(&graph), options, &bodies)?;
         let cores = chosen(&options.cores)?;
         for stage in graph.stages().iter().filter(|stage| stage.migratable) {
             bodies(&stage.name).ok_or_else(|| PipelineError::NoSuchStage(stage.name.clone()))?;
@@ -251,6 +275,16 @@ impl Pipeline {
             ground,
             clocks,
         })
+    }
+
+    /// Serves in a process that a pipeline of this program has started, and does not return there; elsewhere this does
+    /// nothing. [`Pipeline::start`] does the same; this is for programs whose graph takes time to make, or can no
+    /// longer be made. The options are those of the pipeline, but for cores and placement.
+    ///
+    /// # Errors
+    /// [`PipelineError`] if the process cannot serve.
+    pub fn serve(options: &PipelineOptions, bodies: &Bodies) -> Result<(), PipelineError> {
+        serve_if_told(None, options, bodies)
     }
 
     /// A stage that stays in this process; a thread of the caller executes it.
@@ -351,7 +385,7 @@ impl Pipeline {
 }
 
 /// Serves as a worker or as a process of a stage, if the environment gives such a role.
-fn serve_if_told(graph: &Graph, options: &PipelineOptions, bodies: &Bodies) -> Result<(), PipelineError> {
+fn serve_if_told(graph: Option<&Graph>, options: &PipelineOptions, bodies: &Bodies) -> Result<(), PipelineError> {
     let Some((pid, descriptor, parent, priority, role)) = said_role() else {
         return Ok(());
     };
@@ -363,17 +397,28 @@ fn serve_if_told(graph: &Graph, options: &PipelineOptions, bodies: &Bodies) -> R
         std::env::remove_var(ROLE);
         std::env::remove_var(TAG);
     }
-    let shared = Segment::open(graph.clone(), pid, descriptor)?;
+    let shared = Segment::open(pid, descriptor)?;
+    if graph.is_some_and(|graph| !graph.is_like(&shared.graph)) {
+        let other = LayoutError::OtherGraph;
+        if let Role::Instance { stage, .. } = role {
+            shared.refuse(stage, &other.to_string());
+        }
+        return Err(other.into());
+    }
     match role {
         Role::Worker { core } => {
             let kin = Kin { parent, priority, tag };
             worker::serve(shared, core, &kin, bodies, options)
         }
-        Role::Instance { core, stage, slot } => {
+        Role::Instance { core, stage, slot, .. } => {
             die_with(parent);
             let _ = punctual_platform::linux::thread::pin(shared.core(core));
             let name = shared.name(stage).to_owned();
-            let body = bodies(&name).ok_or(PipelineError::NoSuchStage(name))?;
+            let missing = PipelineError::NoSuchStage(name.clone());
+            let body = bodies(&name).ok_or_else(|| {
+                shared.refuse(stage, &missing.to_string());
+                missing
+            })?;
             let shared = &shared;
             instance::Instance {
                 shared,

@@ -273,7 +273,7 @@ impl Panel {
     /// Replaces a stage's process by one of another program, on the same core: a new version, or the present one again.
     /// The first call starts the program and returns [`MoveError::NotReady`]; the old process continues until the new
     /// one has read the stage's state. A program that does not start, refuses the state or dies before that is
-    /// abandoned.
+    /// abandoned: [`Panel::refusal`] has the reason.
     ///
     /// # Errors
     /// [`MoveError`]; the old process continues then.
@@ -285,6 +285,14 @@ impl Panel {
         let other = if owner < cores { owner + cores } else { owner - cores };
         let version = self.shared.versions(stage).now.next(program);
         self.hand_over(stage, other, Mechanism::RecreateAhead.wish(version))
+    }
+
+    /// Reason why the last process that was started for a stage did not take it over, if it did not.
+    ///
+    /// # Errors
+    /// [`MoveError`] if there is no such stage, or it is pinned.
+    pub fn refusal(&self, name: &str) -> Result<Option<String>, MoveError> {
+        Ok(self.shared.refusal(self.find(name)?))
     }
 
     fn find(&self, name: &str) -> Result<usize, MoveError> {
@@ -323,6 +331,7 @@ impl Panel {
                 Err(busy())
             }
             Grant::Start(slot) => {
+                shared.forget_refusal();
                 shared.change_slot(stage, target, said, slot);
                 let core = shared.core_of(target);
                 shared.ring(shared.worker_bell(core));

@@ -41,7 +41,7 @@ impl RunningPipeline {
     /// # Errors
     /// [`PipelineError`] if the pipeline has ended, or belongs to another user.
     pub fn panel(&self) -> Result<Panel, PipelineError> {
-        let shared = Segment::open(self.graph.clone(), self.process, self.descriptor)?;
+        let shared = Segment::open(self.process, self.descriptor)?;
         Ok(Panel::new(&shared))
     }
 

@@ -15,8 +15,10 @@ use punctual_platform::linux::shared_memory::SharedMemory;
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::PipelineError;
-use super::watchdog::{Activity, Beat};
-use crate::{AnyStage, Bell, Checkpoint, Control, Deaths, Graph, Layout, Region, Slot, Versions, may_go_on};
+use super::watchdog::{Beat, OwnerActivity};
+use crate::{
+    AnyStage, Bell, Checkpoint, Control, Deaths, Graph, Layout, LayoutError, Region, Slot, Versions, may_go_on,
+};
 
 /// Greatest number of cores of one pipeline; each has slots for two processes of a stage.
 pub const CORES_MAX: usize = 8;
@@ -164,8 +166,10 @@ impl Segment {
     /// Creates memory for a new pipeline on these cores.
     pub(super) fn create(graph: Graph, cores: &[CoreId]) -> Result<Segment, PipelineError> {
         let layout = Layout::new(&graph);
-        let memory = SharedMemory::create("punctual-pipelines", layout.bytes())?;
+        let written = postcard::to_stdvec(&graph).map_err(|why| PipelineError::Memory(why.to_string()))?;
+        let memory = SharedMemory::create("punctual-pipelines", layout.bytes_with(&written))?;
         let shared = Segment::over(graph, layout, memory);
+        shared.layout.write_graph(&shared.region, &written)?;
         shared.layout.prepare(&shared.region)?;
         let words = shared.words();
         words[CORES].store(cores.len() as u64, Ordering::Relaxed);
@@ -175,31 +179,43 @@ impl Segment {
         Ok(shared)
     }
 
-    /// Opens the memory of a running pipeline, by a descriptor of its process.
-    pub(super) fn open(graph: Graph, pid: i32, descriptor: i32) -> Result<Segment, PipelineError> {
+    /// Opens the memory of a running pipeline, by a descriptor of its process. The graph is that of the process that
+    /// has started the pipeline, whatever this program would make of the same input.
+    pub(super) fn open(pid: i32, descriptor: i32) -> Result<Segment, PipelineError> {
         let path = format!("/proc/{pid}/fd/{descriptor}");
         let file = { OpenOptions::new() }.read(true).write(true).open(&path);
         let file = file.map_err(|why| PipelineError::Memory(format!("opening {path}: {why}")))?;
         let memory = SharedMemory::open(OwnedFd::from(file))?;
+        let (region, memory) = Segment::region(memory);
+        let graph = postcard::from_bytes(&Layout::read_graph(&region)?).map_err(|_| LayoutError::Foreign)?;
         let layout = Layout::new(&graph);
-        let shared = Segment::over(graph, layout, memory);
-        shared.layout.check(&shared.region)?;
-        Ok(shared)
+        layout.check(&region)?;
+        Ok(Segment {
+            graph: Arc::new(graph),
+            layout: Arc::new(layout),
+            region,
+            memory,
+        })
     }
 
     fn over(graph: Graph, layout: Layout, memory: SharedMemory) -> Segment {
-        memory.populate();
-        let memory = Arc::new(memory);
-        let kept = Arc::clone(&memory) as Arc<_>;
-        // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; only the pipeline's code
-        // writes there.
-        let region = unsafe { Region::of(memory.base(), memory.bytes(), kept) };
+        let (region, memory) = Segment::region(memory);
         Segment {
             graph: Arc::new(graph),
             layout: Arc::new(layout),
             region,
             memory,
         }
+    }
+
+    fn region(memory: SharedMemory) -> (Region, Arc<SharedMemory>) {
+        memory.populate();
+        let memory = Arc::new(memory);
+        let kept = Arc::clone(&memory) as Arc<_>;
+        // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; only the pipeline's code
+        // writes there.
+        let region = unsafe { Region::of(memory.base(), memory.bytes(), kept) };
+        (region, memory)
     }
 
     /// Descriptor of this process through which others open the memory.
@@ -428,7 +444,7 @@ impl Segment {
             if let Some(next) = self.change_control(stage, |control| control.died(owner, Some(spare))) {
                 self.note(stage, Note::Restarts).fetch_add(1, Ordering::Relaxed);
                 // The next owner has given no sign yet.
-                self.set_beat(stage, self.now(), Activity::Starts);
+                self.set_beat(stage, self.now(), OwnerActivity::Starts);
                 self.ring(self.slot_bell(stage, next.owner));
                 self.ring(self.worker_bell(self.core_of(next.owner)));
             }
@@ -471,7 +487,7 @@ impl Segment {
         Beat::of(self.note(stage, Note::Beat).load(Ordering::Relaxed))
     }
 
-    pub(super) fn set_beat(&self, stage: usize, at: Time, activity: Activity) {
+    pub(super) fn set_beat(&self, stage: usize, at: Time, activity: OwnerActivity) {
         self.note(stage, Note::Beat)
             .store(Beat::word(at, activity), Ordering::Relaxed);
     }
@@ -482,8 +498,8 @@ impl Segment {
         Nanos(self.step_max().0.saturating_mul(repeated).saturating_add(STARTS_MAX.0))
     }
 
-    /// Longest sleep of a process that owns a stage and waits for its neighbours: its beat must be younger than the
-    /// longest step, so that one that stands still is told from one that rests.
+    /// Longest sleep of a process that owns a stage and waits for its neighbours. Its beat must be younger than the
+    /// longest step, so that its worker can distinguish one that stands still from one that rests.
     pub(super) fn rest_max(&self) -> Nanos {
         Nanos(self.step_max().0 / 2).clamp(LOOK_AGAIN_MIN, LOOK_AGAIN)
     }

@@ -3,9 +3,9 @@
 
 use punctual_units::{Nanos, Time};
 
-/// Activity of the process that owns a stage.
+/// OwnerActivity of the process that owns a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Activity {
+pub(super) enum OwnerActivity {
     /// Starts, reads the state, or repeats the steps since the state was saved.
     Starts,
     /// Executes a step, or looks whether it can.
@@ -19,24 +19,24 @@ pub(super) enum Activity {
 pub(super) struct Beat {
     /// When the activity began, in steps of 4 ns.
     pub(super) at: Time,
-    pub(super) activity: Activity,
+    pub(super) activity: OwnerActivity,
 }
 
 impl Beat {
-    pub(super) fn word(at: Time, activity: Activity) -> u64 {
+    pub(super) fn word(at: Time, activity: OwnerActivity) -> u64 {
         let activity = match activity {
-            Activity::Starts => 0,
-            Activity::Steps => 1,
-            Activity::Rests => 2,
+            OwnerActivity::Starts => 0,
+            OwnerActivity::Steps => 1,
+            OwnerActivity::Rests => 2,
         };
         at.0 & !3 | activity
     }
 
     pub(super) fn of(word: u64) -> Beat {
         let activity = match word & 3 {
-            0 => Activity::Starts,
-            1 => Activity::Steps,
-            _ => Activity::Rests,
+            0 => OwnerActivity::Starts,
+            1 => OwnerActivity::Steps,
+            _ => OwnerActivity::Rests,
         };
         Beat {
             at: Time(word & !3),
@@ -53,9 +53,9 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Compares a value that was set `ago`, `since` after the last call; returns how long it has stayed the same. A late
-    /// call counts at most `2 * every`: if a machine was suspended, or a terminal stopped all processes, the watched
-    /// process had no time to run either.
+    /// Compares a value that was set `ago`, `since` after the last call; returns how long it has stayed the same. A
+    /// late call counts at most `2 * every`: if a machine was suspended, or a terminal stopped all processes, the
+    /// watched process had no time to run either.
     pub(super) fn look(&mut self, value: u64, ago: Nanos, since: Nanos, every: Nanos) -> Nanos {
         let since = since.min(every * 2);
         if value == self.value {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_beat_fits_into_a_word() {
-        for activity in [Activity::Starts, Activity::Steps, Activity::Rests] {
+        for activity in [OwnerActivity::Starts, OwnerActivity::Steps, OwnerActivity::Rests] {
             let at = Time(1_234_567_896);
             assert_eq!(Beat::of(Beat::word(at, activity)), Beat { at, activity });
         }

@@ -17,7 +17,7 @@ use super::instance::{DONE, FAILS, Instance, REFUSES};
 use super::planted::Point;
 use super::priority::{StageSettings, above_stages};
 use super::shared::{Bodies, End, Note, Segment};
-use super::watchdog::{Activity, Beat, Watchdog};
+use super::watchdog::{Beat, OwnerActivity, Watchdog};
 use super::{Kin, PipelineOptions, Role, environment};
 use crate::{AnyStage, Control, Death, Deaths, Phase, after_end, buried, emptied, may_go_on, starts};
 
@@ -114,7 +114,7 @@ impl Worker {
             }
             if pid != 0 || self.shared.control(stage).owner == slot {
                 // It died with its worker, and not of its own.
-                self.shared.set_beat(stage, self.shared.now(), Activity::Rests);
+                self.shared.set_beat(stage, self.shared.now(), OwnerActivity::Rests);
                 self.gone(stage, slot, None);
             }
         }
@@ -180,14 +180,14 @@ impl Worker {
             }
             let beat = shared.beat(stage);
             let at_most = match beat.activity {
-                Activity::Starts => shared.start_max(stage),
-                Activity::Steps => shared.step_max(),
-                Activity::Rests => shared.step_max().max(shared.rest_max() * 2),
+                OwnerActivity::Starts => shared.start_max(stage),
+                OwnerActivity::Steps => shared.step_max(),
+                OwnerActivity::Rests => shared.step_max().max(shared.rest_max() * 2),
             };
             let value = Beat::word(beat.at, beat.activity);
             let stands = child.watchdog.look(value, now.since(beat.at), since, every);
             let owes = || control.phase == Phase::Asked || shared.layout.can_step(&shared.region, stage);
-            if beat.activity != Activity::Steps && !owes() {
+            if beat.activity != OwnerActivity::Steps && !owes() {
                 continue;
             }
             match at_most.0.checked_sub(stands.0) {
@@ -222,7 +222,7 @@ impl Worker {
             return;
         };
         shared.note(stage, Note::Restarts).fetch_add(1, Relaxed);
-        shared.set_beat(stage, shared.now(), Activity::Starts);
+        shared.set_beat(stage, shared.now(), OwnerActivity::Starts);
         shared.ring(shared.slot_bell(stage, next.owner));
         shared.ring(shared.worker_bell(shared.core_of(next.owner)));
     }
@@ -246,7 +246,10 @@ impl Worker {
         }
         shared.at(Point::Starts);
         let pid = match start.is_executed() {
-            true => self.execute(stage, slot, start.version.program)?,
+            true => self.execute(stage, slot, start.version.program).inspect_err(|why| {
+                let program = shared.program(start.version.program);
+                shared.refuse(stage, &format!("{} cannot be started: {why}", program.display()));
+            })?,
             false => self.fork(stage, slot)?,
         };
         shared.at(Point::Started);
@@ -288,6 +291,7 @@ impl Worker {
             core: self.core,
             stage,
             slot,
+            program,
         };
         let kin = Kin {
             parent: self.own,
@@ -315,10 +319,25 @@ impl Worker {
             return;
         };
         self.shared.count_ran(stage, slot, ended.ran);
+        self.explain(stage, slot, ended);
         if ended.code == Some(FAILS) {
             self.shared.end_by(End::Failed(stage));
         }
         self.gone(stage, slot, ended.code);
+    }
+
+    /// Records why a process that was started to take over a stage did not, unless it did so itself.
+    fn explain(&self, stage: usize, slot: u8, ended: ChildExit) {
+        let (shared, fresh) = (self.shared, self.shared.slot(stage, slot).fresh);
+        let quiet = matches!(ended.code, Some(DONE | REFUSES));
+        if quiet || !fresh || shared.control(stage).owner == slot || shared.refusal(stage).is_some() {
+            return;
+        }
+        let how = match ended.code {
+            Some(code) => format!("ended with exit status {code}"),
+            None => "was killed, or crashed,".into(),
+        };
+        shared.refuse(stage, &format!("the new process {how} before it was ready"));
     }
 
     /// Handles the end of a process, which exited with `code` or was killed. A process that ended as not needed may
@@ -379,13 +398,13 @@ impl Worker {
     fn too_often(&self, stage: usize) -> bool {
         let (shared, now) = (self.shared, self.shared.now());
         let steps = shared.layout.steps(&shared.region, stage);
-        let rested = shared.beat(stage).activity == Activity::Rests;
+        let rested = shared.beat(stage).activity == OwnerActivity::Rests;
         // Twice as long as the process of a stage may take until it is ready, or killed for standing still.
         let window = Nanos(shared.start_max(stage).0.saturating_mul(2));
         let deaths = shared.deaths(stage).after(steps, now, rested, window);
         shared.set_deaths(stage, deaths);
         // The next process has given no sign yet.
-        shared.set_beat(stage, now, Activity::Starts);
+        shared.set_beat(stage, now, OwnerActivity::Starts);
         let versions = shared.versions(stage);
         let began = shared.note(stage, Note::StepsAtVersion).load(Relaxed) == steps;
         if deaths.count > DEATHS_OF_A_VERSION_MAX && began && versions.can_go_back() {

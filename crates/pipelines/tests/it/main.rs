@@ -3,3 +3,4 @@
 mod deaths;
 mod full;
 mod loom;
+mod versions;

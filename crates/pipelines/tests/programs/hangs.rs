@@ -1,5 +1,6 @@
 //! A stage that stands still is killed and its step repeated by another process: whatever its priority, in a step or
-//! between two, and whoever is dead already. Processes that are killed while they wait for frames end no pipeline.
+//! between two, and also if its supervisor is dead. Processes that are killed while they wait for frames end no
+//! pipeline.
 
 use std::fs;
 use std::path::{Path, PathBuf};

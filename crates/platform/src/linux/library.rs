@@ -1,6 +1,7 @@
 //! Shared libraries, loaded while a program runs (dlopen(3)).
 
 use std::ffi::{CStr, CString, c_void};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
@@ -21,8 +22,13 @@ impl Library {
     /// # Errors
     /// The loader's message: the file is missing, or is no library for this machine.
     pub unsafe fn open(path: &Path) -> Result<Library, String> {
-        // A name without a folder would be searched for elsewhere.
-        let path = path.canonicalize().map_err(|why| why.to_string())?;
+        // A name without a folder would be searched for elsewhere. A file that was replaced, and that a process still
+        // holds open (`/proc/PID/fd`), has no other name.
+        let path = match path.canonicalize() {
+            Err(_) if File::open(path).is_ok() => std::path::absolute(path),
+            canonical => canonical,
+        };
+        let path = path.map_err(|why| why.to_string())?;
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|why| why.to_string())?;
         // SAFETY: the path ends with zero; the constructors are sound by contract.
         let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };

@@ -216,9 +216,9 @@ fn raise_memlock_limit() -> bool {
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &unlimited) == 0 }
 }
 
-/// Makes the kernel kill this process, and those that it forks, once a real-time thread of it has used the processor for
-/// `span` without blocking (setrlimit(2), `RLIMIT_RTTIME`). The kernel counts in ticks, up to 10 ms each. A lower limit
-/// stays. Makes one plain system call, for use between fork and exec.
+/// Makes the kernel kill this process, and those that it forks, once a real-time thread of it has used the processor
+/// for `span` without blocking (setrlimit(2), `RLIMIT_RTTIME`). The kernel counts in ticks, up to 10 ms each. A lower
+/// limit stays. Makes one plain system call, for use between fork and exec.
 pub fn limit_real_time(span: Nanos) {
     let micros = span.0 / 1000;
     let limit = libc::rlimit {

@@ -6,6 +6,7 @@
 
 mod check;
 mod kinds;
+mod libraries;
 mod plan;
 mod run;
 

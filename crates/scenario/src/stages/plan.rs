@@ -1,11 +1,14 @@
 //! Turns a scenario's stages into a graph.
 
+use std::path::Path;
+
 use punctual_pipelines::linux::CStage;
-use punctual_pipelines::{AnyStage, Graph, StageSpec};
+use punctual_pipelines::{AnyStage, Failure, Frames, Graph, StageSpec};
 use punctual_units::CoreId;
 use punctual_workload::Problem;
 
 use super::check::{self, Problems, READING, ports};
+use super::libraries::KeptLibraries;
 use super::{Body, StageNeeds, StagesSpec};
 
 /// Stages that fit each other.
@@ -109,6 +112,10 @@ fn some(problems: Vec<Problem>) -> Result<(), Vec<Problem>> {
     if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
+/// Least and greatest room for the state of a library beyond its present length, in bytes: a later version may need
+/// more, and the memory of a running pipeline does not grow. Between them the state may double.
+const GROWTH: (usize, usize) = (4096, 1 << 20);
+
 /// The stage as the graph has it.
 fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &StageNeeds) -> StageSpec {
     let key = |field: &str| format!("stage[{number}].{field}");
@@ -153,13 +160,16 @@ fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &St
             own.state_room
         }
     };
-    resolved.state_room = stage.state_bytes.unwrap_or(needed);
+    resolved.state_room = stage.state_bytes.unwrap_or_else(|| match stage.does {
+        Body::Library(_) => needed + needed.clamp(GROWTH.0, GROWTH.1),
+        _ => needed,
+    });
     let what = format!("its state has {needed} bytes: ask for at least that, or remove this key");
     problems.require(resolved.state_room >= needed, key("state_bytes"), what);
     resolved
 }
 
-fn open(path: &std::path::Path) -> Result<CStage, String> {
+fn open(path: &Path) -> Result<CStage, String> {
     // SAFETY: the user names the library as a stage; the header that it is built with says what it must keep.
     unsafe { CStage::open(path) }.map_err(|why| why.to_string())
 }
@@ -188,12 +198,38 @@ fn frames_fit(spec: &StagesSpec) -> Vec<Problem> {
 }
 
 /// Code of a stage that is no program and no file, before the first frame.
-pub(super) fn body(spec: &StagesSpec, name: &str) -> Option<Box<dyn AnyStage>> {
-    let stage = spec.stages.iter().find(|stage| stage.name == name)?;
-    match &stage.does {
+pub(super) fn body(spec: &StagesSpec, kept: &KeptLibraries, name: &str) -> Option<Box<dyn AnyStage>> {
+    let number = spec.stages.iter().position(|stage| stage.name == name)?;
+    match &spec.stages[number].does {
         Body::Program(_) | Body::File(_) => None,
         Body::Kind(_, kind) => Some((kind.make)()),
-        Body::Library(path) => Some(Box::new(open(path).ok()?)),
+        Body::Library(path) => Some(match open(&kept.path(number, path)) {
+            Ok(stage) => Box::new(stage),
+            Err(why) => Box::new(BrokenStage(Failure(why))),
+        }),
+    }
+}
+
+/// A stage whose code cannot be loaded: it does nothing but say why.
+struct BrokenStage(Failure);
+
+impl AnyStage for BrokenStage {
+    fn version(&self) -> u32 {
+        0
+    }
+
+    fn begin(&mut self) {}
+
+    fn load(&mut self, _: u32, _: &[u8]) -> Result<(), Failure> {
+        Err(self.0.clone())
+    }
+
+    fn save(&self, _: &mut [u8]) -> Result<usize, Failure> {
+        Err(self.0.clone())
+    }
+
+    fn step(&mut self, _: &mut Frames<'_>) -> Result<(), Failure> {
+        Err(self.0.clone())
     }
 }
 

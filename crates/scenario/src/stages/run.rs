@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::linux::{
-    Cause, ClockOptions, Panel, Peer, PipeError, PipeReport, PipeSpec, Pipeline, PipelineError, PipelineOptions, Pipes,
+    Bodies, Cause, ClockOptions, Panel, Peer, PipeError, PipeReport, PipeSpec, Pipeline, PipelineError,
+    PipelineOptions, Pipes, told,
 };
 use punctual_pipelines::{Failure, TardinessFigures};
 use punctual_platform::linux::{KernelTree, cores};
@@ -18,6 +19,7 @@ use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Problem, TaskGoal};
 use ruzstd::decoding::StreamingDecoder;
 
+use super::libraries::KeptLibraries;
 use super::plan::{StagePlan, body};
 use super::{Body, StageNeeds, StagesSpec};
 
@@ -48,6 +50,9 @@ pub enum StageError {
         /// Error of the operating system.
         why: String,
     },
+    /// A library was there a moment ago, and cannot be opened now.
+    #[error("the library of a stage: {0}")]
+    Library(io::Error),
     /// A stage in a thread of this process failed.
     #[error("stage \"{stage}\": {why}")]
     Stage {
@@ -62,6 +67,9 @@ pub struct Stages {
     spec: StagesSpec,
     plan: StagePlan,
     pipeline: Pipeline,
+    kept: KeptLibraries,
+    /// Open for processes that start later.
+    _libraries: Vec<File>,
 }
 
 impl Stages {
@@ -72,6 +80,18 @@ impl Stages {
     /// # Errors
     /// [`StageError`].
     pub fn prepare(name: &str, spec: &StagesSpec, records: bool, tag: String) -> Result<Stages, StageError> {
+        let options = PipelineOptions {
+            priority: spec.priority,
+            policy: spec.policy,
+            rate: spec.rate,
+            step_max: spec.step_max,
+            clocks: clocks(spec, records),
+            ..PipelineOptions::default()
+        };
+        if told().is_some() {
+            // Files and libraries may be others by now: what the pipeline is was settled when it was started.
+            Pipeline::serve(&options, &bodies(spec, KeptLibraries::told()))?;
+        }
         let plan = StagePlan::new(name, spec).map_err(StageError::Problems)?;
         let cores = match spec.cores.is_empty() {
             true => cores::usable(&KernelTree::default()),
@@ -81,24 +101,20 @@ impl Stages {
         let placement = plan
             .placement(spec, &cores)
             .map_err(|problem| StageError::Problems(vec![problem]))?;
+        let (kept, libraries) = KeptLibraries::open(spec).map_err(StageError::Library)?;
         let options = PipelineOptions {
-            priority: spec.priority,
-            policy: spec.policy,
-            rate: spec.rate,
-            step_max: spec.step_max,
-            clocks: clocks(spec, records),
             placement,
             cores,
-            tag,
-            ..PipelineOptions::default()
+            tag: kept.tag(&tag),
+            ..options
         };
-        let made = spec.clone();
-        let bodies = Arc::new(move |name: &str| body(&made, name));
-        let pipeline = Pipeline::start(plan.graph.clone(), &options, bodies)?;
+        let pipeline = Pipeline::start(plan.graph.clone(), &options, bodies(spec, kept.clone()))?;
         Ok(Stages {
             spec: spec.clone(),
             plan,
             pipeline,
+            kept,
+            _libraries: libraries,
         })
     }
 
@@ -171,10 +187,10 @@ impl Stages {
             return Ok(None);
         }
         let mut pinned = self.pipeline.pinned(&stage.name)?;
-        let (spec, name) = (self.spec.clone(), stage.name.clone());
+        let (spec, kept, name) = (self.spec.clone(), self.kept.clone(), stage.name.clone());
         let thread = { std::thread::Builder::new() }
             .name(format!("stage {name}"))
-            .spawn(move || match body(&spec, &name) {
+            .spawn(move || match body(&spec, &kept, &name) {
                 Some(mut body) => pinned.run(body.as_mut()),
                 None => Err(Failure("it cannot be made again".into())),
             })
@@ -223,6 +239,12 @@ fn read(path: &Path) -> io::Result<Box<dyn Read + Send>> {
 
 fn write(path: &Path) -> io::Result<Box<dyn Write + Send>> {
     Ok(Box::new(io::BufWriter::new(File::create(path)?)))
+}
+
+/// Code of the stages, for the processes that run them.
+fn bodies(spec: &StagesSpec, kept: KeptLibraries) -> Bodies {
+    let spec = spec.clone();
+    Arc::new(move |name: &str| body(&spec, &kept, name))
 }
 
 /// How clocks are turned, where a table decides: for the first stage with a goal, above the table's rows.
