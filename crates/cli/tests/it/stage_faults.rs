@@ -163,8 +163,8 @@ fn counter(folder: &Path, name: &str, more: &str, version: &str, convert: &str) 
     library(folder, name, &source);
 }
 
-/// A stage in C gets a longer state by an upgrade, while what was started is fixed: workers that die are replaced, and a
-/// library that is refused says why.
+/// A stage in C gets a longer state by an upgrade, while what was started is fixed: workers that die are replaced, and
+/// a library that is refused says why.
 #[test]
 fn a_state_grows_by_an_upgrade_and_a_refusal_has_its_reason() {
     let endless = "while ! test -e stop; do printf %016d 7; sleep 0.01; done";

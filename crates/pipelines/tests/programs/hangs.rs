@@ -31,6 +31,9 @@ const DOOMED: &str = "PUNCTUAL_TEST_DOOMED";
 const ALL: &str = "PUNCTUAL_TEST_PRIORITIES";
 /// Longest step of these pipelines.
 const STEP_MAX: Nanos = Nanos::from_millis(100);
+/// Longest step where the program is to be killed before its worker kills the stage; where no worker can, the kernel's
+/// limit follows from it.
+const DOOMED_STEP_MAX: [Nanos; 2] = [Nanos::from_secs(1000), Nanos::from_secs(1)];
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Count(u64);
@@ -118,7 +121,7 @@ fn body(name: &str) -> Option<Box<dyn AnyStage>> {
     }
 }
 
-fn started(priority: Option<u8>) -> Result<Pipeline, PipelineError> {
+fn started(priority: Option<u8>, step_max: Nanos) -> Result<Pipeline, PipelineError> {
     let edge = EdgeSpec {
         slots: 14,
         frame_bytes: 8,
@@ -134,7 +137,7 @@ fn started(priority: Option<u8>) -> Result<Pipeline, PipelineError> {
         .unwrap();
     let options = PipelineOptions {
         priority,
-        step_max: Some(STEP_MAX),
+        step_max: Some(step_max),
         ..PipelineOptions::default()
     };
     Pipeline::start(graph, &options, Arc::new(body))
@@ -146,9 +149,9 @@ struct Running {
 }
 
 impl Running {
-    fn new(priority: Option<u8>) -> Running {
+    fn new(priority: Option<u8>, step_max: Nanos) -> Running {
         OPEN.store(0, Relaxed);
-        let pipeline = started(priority).unwrap();
+        let pipeline = started(priority, step_max).unwrap();
         let (mut source, mut sink) = (pipeline.pinned("source").unwrap(), pipeline.pinned("sink").unwrap());
         std::thread::spawn(move || {
             let mut body = body("source").unwrap();
@@ -217,7 +220,7 @@ fn priorities() -> Vec<Option<u8>> {
 
 /// A process that spins in a step is killed, and its step is repeated.
 fn spins(folder: &Path, priority: Option<u8>, fault: &str) {
-    let running = Running::new(priority);
+    let running = Running::new(priority, STEP_MAX);
     running.frames(3);
     let expected = priority.map_or(0, |priority| priority.min(98));
     let process = Tid(running.resting());
@@ -256,7 +259,7 @@ fn spins_without_supervisor(folder: &Path, priority: Option<u8>, fault: &str) {
 
 /// A process that is stopped while it waits for frames is replaced once it has some.
 fn stops() {
-    let running = Running::new(None);
+    let running = Running::new(None, STEP_MAX);
     running.frames(3);
     let stopped = running.resting();
     // SAFETY: plain numbers.
@@ -289,7 +292,7 @@ fn freezes() {
         println!("skipped: a frozen group: {}: {why}", path.display());
         return;
     }
-    let (running, group) = (Running::new(None), FrozenGroup(path.clone()));
+    let (running, group) = (Running::new(None, STEP_MAX), FrozenGroup(path.clone()));
     running.frames(3);
     let frozen = running.resting();
     group.put("cgroup.procs", &frozen.to_string());
@@ -304,7 +307,7 @@ fn freezes() {
 
 /// A stage without frames is killed more often than one that dies in its steps may be.
 fn idle_kills() {
-    let running = Running::new(None);
+    let running = Running::new(None, STEP_MAX);
     running.frames(3);
     for _ in 0..40 {
         let before = running.resting();
@@ -321,11 +324,13 @@ fn idle_kills() {
 pub fn main() {
     if told().is_some() {
         // In the processes of a pipeline, this serves. It fails where the program has been killed meanwhile.
-        drop(started(None));
+        drop(started(None, STEP_MAX));
         return;
     }
     if let Ok(priority) = std::env::var(DOOMED) {
-        let running = Running::new(Some(priority.parse().unwrap()).filter(|priority| *priority > 0));
+        let priority = Some(priority.parse().unwrap()).filter(|priority| *priority > 0);
+        let raises = folder().join(RAISE).exists();
+        let running = Running::new(priority, DOOMED_STEP_MAX[usize::from(raises)]);
         running.frames(1000);
         return;
     }

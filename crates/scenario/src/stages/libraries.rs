@@ -1,9 +1,10 @@
 //! The libraries of stages as they were when the pipeline was started.
 //!
-//! **Problem.** A library is replaced by renaming a new one into its place. A process that starts later, because another
-//! one has died, would run the new code without an upgrade having been asked for. **Method.** The process that starts
-//! the pipeline holds each library open, and the tag of its processes says where: a file that was renamed over can still
-//! be opened through `/proc`. Only a process that was started to replace a stage opens the library by its path.
+//! **Problem.** A library is replaced by renaming a new one into its place. A process that starts later, because
+//! another one has died, would run the new code without an upgrade having been asked for. **Method.** The process that
+//! starts the pipeline holds each library open, and the tag of its processes says where: a file that was renamed over
+//! can still be opened through `/proc`. Only a process that was started to replace a stage opens the library by its
+//! path.
 
 use std::fs::{self, File};
 use std::io;
