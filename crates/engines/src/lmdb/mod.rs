@@ -66,6 +66,7 @@ use protect::{Map, protect};
 use room::Room;
 pub use room::reserve_of;
 use seats::Seats;
+use space::Survey;
 use sum::Sums;
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
 use unsynced::UnsyncedMark;
@@ -99,12 +100,13 @@ type Records = heed::Database<'static, Bytes, Bytes, Bytewise>;
 pub struct LmdbOptions {
     /// Guarantee of a commit that has returned.
     pub durability: Durability,
-    /// Upper bound on the store's file in bytes, at least 1 MiB, rounded up to whole pages. The file grows with its
-    /// records up to here. The quota costs address space, not memory or disk, and can be raised at any later open. The
-    /// last eighth, at most 16 MiB, is reserved for deletes and group commits: puts are refused there
-    /// ([`EngineError::QuotaFull`]).
+    /// Upper bound on the bytes that puts take in the store's file, at least 1 MiB, rounded up to whole pages. The file
+    /// grows with its records up to here. The last eighth, at most 16 MiB, is reserved for deletes and group commits:
+    /// puts are refused there ([`EngineError::QuotaFull`]). A transaction that deletes from more pages than the reserve
+    /// copies lets the file outgrow the quota, to three times of it at most. The quota costs three times its address
+    /// space, not memory or disk, and can be raised at any later open.
     pub quota: usize,
-    /// Upper bound for [`Lmdb::grow_quota`] while the store is open, in bytes; reserves that much address space.
+    /// Upper bound for [`Lmdb::grow_quota`] while the store is open, in bytes; reserves three times that address space.
     /// `None`, the default: the quota cannot grow.
     pub quota_max: Option<usize>,
     /// Maximum number of snapshots open at a time, over all threads; at least 1.
@@ -226,7 +228,7 @@ impl LmdbOptions {
             .map_err(error::engine(place, "begin a read transaction"))?;
         let [data, temporal, main] = create_tables(&env, place)?;
         let sums = sum::settle(&env, [main, temporal], place, options.checksums, options.quota as u64)?;
-        let (protection, map) = protect_map(&env, main, place, options.verify)?;
+        let (protection, map) = protect_map(&env, main, place, options)?;
         readers.adopt();
         if let Some(commit) = checked_at {
             checked::note(directory, options.verify, commit);
@@ -303,16 +305,16 @@ impl LmdbOptions {
         Ok(self)
     }
 
-    /// Refuses a file that is larger than the quota: LMDB would silently raise the quota.
+    /// Refuses a quota below the pages in use. Free pages do not count: deletes may have let the file outgrow it.
     fn check_quota(self, path: &Path) -> Result<(), EngineError> {
         let Ok(file) = File::open(path) else {
             return Ok(()); // no store has been made here yet
         };
-        let Ok(meta) = Meta::newest(&file) else {
+        let Ok(survey) = Survey::of(&file) else {
             return Ok(());
         };
-        let taken = (meta.last_page as usize + 1) * meta.page_size;
-        if taken <= self.quota {
+        let taken = survey.in_use() * survey.page_size;
+        if taken <= self.quota as u64 {
             return Ok(());
         }
         Err(EngineError::Setting {
@@ -328,8 +330,17 @@ impl LmdbOptions {
         self.readers_max.saturating_add(seats::OWN + VISITORS_MAX as u32)
     }
 
-    fn map_len(self) -> usize {
+    /// The largest quota while the store is open.
+    fn quota_limit(self) -> usize {
         self.quota_max.unwrap_or(self.quota)
+    }
+
+    /// Length of the map. Three quotas hold all records, as many pages that the last commit has freed, and a copy of
+    /// each page for a transaction that deletes from all of them.
+    fn map_len(self) -> usize {
+        self.quota_limit()
+            .saturating_mul(3)
+            .min(isize::MAX as usize & !(QUOTA_STEP - 1))
     }
 
     fn place(self, path: &Path) -> ErrorContext<'_> {
@@ -421,7 +432,7 @@ impl Lmdb {
     /// # Errors
     /// [`EngineError::Setting`] for a quota below the present one, or above `LmdbOptions::quota_max`.
     pub fn grow_quota(&self, bytes: usize) -> Result<(), EngineError> {
-        let max = self.options.map_len();
+        let max = self.options.quota_limit();
         match whole(bytes).filter(|size| *size <= max) {
             Some(size) if size >= self.room.quota() => {
                 self.room.grow(size);
@@ -714,7 +725,7 @@ fn protect_map(
     env: &Env<WithTls>,
     main: Records,
     place: ErrorContext<'_>,
-    verify: Verify,
+    options: LmdbOptions,
 ) -> Result<(Protection, Range<usize>), EngineError> {
     let fail = error::engine(place, "read the store's format");
     let info = env.info();
@@ -737,10 +748,15 @@ fn protect_map(
     let file_len = env.real_disk_size().map_err(fail)? as usize;
     let map = Map {
         base,
-        size: info.map_size,
-        used: if verify == Verify::None { 0 } else { used.min(file_len) },
+        // Not all of the map: the kernel counts what is locked, present or not.
+        size: options.quota_limit().max(used).min(info.map_size),
+        used: if options.verify == Verify::None {
+            0
+        } else {
+            used.min(file_len)
+        },
     };
     let begin = map.base.addr();
     // SAFETY: the map lives as long as the environment, which is open.
-    Ok((unsafe { protect(&map) }, begin..begin + map.size))
+    Ok((unsafe { protect(&map) }, begin..begin + info.map_size))
 }

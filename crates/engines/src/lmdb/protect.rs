@@ -21,6 +21,7 @@ pub struct Protection {
 /// The memory map of an open store.
 pub(super) struct Map {
     pub base: *mut c_void,
+    /// Bytes to lock, from the beginning.
     pub size: usize,
     /// Bytes to fault in, from the beginning: the part that the file backs, or 0.
     pub used: usize,

@@ -3,9 +3,15 @@
 //! **Problem.** LMDB copies each page that it changes. In a full map even a delete fails: there is no page for the
 //! copy, and the pages that it frees are usable only two commits later.
 //!
-//! **Method.** The map is as large as the quota, so the file never outgrows it. A part of it is the *reserve*, for
-//! deletes and for temporal objects. A put of a plain record is refused where it might leave less than the reserve; the
-//! refused put changes nothing, and its transaction may go on.
+//! **Method.** A part of the quota is the *reserve*, for deletes and for temporal objects. A put of a plain record is
+//! refused where it might leave less than the reserve; the refused put changes nothing, and its transaction may go on.
+//! One transaction may delete from every leaf of the store, and copy each: no reserve covers that. So the map is larger
+//! than the quota ([`LmdbOptions::map_len`](super::LmdbOptions)), and the file outgrows it by such a transaction; what
+//! it has freed is used again, because the room of puts is counted by the pages in use, not by the file's length.
+//!
+//! **Pages freed by the last commit** are usable only after another one. Where a put needs them, an empty commit is
+//! made first ([`LmdbWrite::turn_over`]): at once if its transaction has not changed anything yet, otherwise before the
+//! next one. A store whose records were all deleted by one transaction would refuse each put otherwise.
 //!
 //! **Counting.** LMDB does not report how many pages a transaction has taken, and the tree of its free pages is read
 //! only when needed, not for each transaction. So both sides are bounded: `spare` is a lower bound on the pages beyond
@@ -20,7 +26,7 @@
 //! ([`is_tight`](punctual_store::engine::Engine::is_tight)).
 
 use std::fs::File;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use heed::MdbError;
 use punctual_store::engine::{Engine, EngineError, Holder, Table};
@@ -57,6 +63,8 @@ pub(super) struct Room {
     reserve: AtomicI64,
     /// Lower bound on the free pages beyond the reserve; negative once the reserve is in use.
     spare: AtomicI64,
+    /// Whether the next transaction begins with an empty commit, so that it may use what the last one has freed.
+    turn_over: AtomicBool,
 }
 
 impl Room {
@@ -68,6 +76,7 @@ impl Room {
             noted_pages: AtomicI64::new(pages(quota)),
             reserve: AtomicI64::new(pages(reserve_of(quota as u64) as usize)),
             spare: AtomicI64::new(0),
+            turn_over: AtomicBool::new(false),
         }
     }
 
@@ -96,6 +105,12 @@ impl Room {
         // The new pages are not yet counted as spare: the next transaction that needs more surveys the file.
     }
 
+    /// Whether the transaction that begins now must turn over first; asked once.
+    #[inline]
+    pub(super) fn is_to_turn_over(&self) -> bool {
+        self.turn_over.load(Ordering::Relaxed) && self.turn_over.swap(false, Ordering::Relaxed)
+    }
+
     /// Pages beyond the reserve, if no snapshot is older than `oldest`.
     fn spare(&self, survey: &Survey, oldest: u64) -> i64 {
         let usable = survey.freed.iter().filter(|(freed_by, _)| *freed_by < oldest);
@@ -109,6 +124,8 @@ impl Room {
 #[derive(Debug)]
 pub(super) struct Allowance {
     spare: i64,
+    /// Pages that the last commit has freed, and that no older snapshot keeps; 0 until `before` is known.
+    just_freed: i64,
     /// Upper bound on the pages taken so far.
     taken: i64,
     /// Upper bound on the leaves copied so far.
@@ -147,6 +164,7 @@ impl Allowance {
     pub(super) fn begin(room: &Room) -> Allowance {
         Allowance {
             spare: room.spare.load(Ordering::Relaxed),
+            just_freed: 0,
             taken: COMMIT_PAGES,
             leaves: 0,
             large: 0,
@@ -180,7 +198,7 @@ impl LmdbWrite<'_> {
         }
         if self.allowance.taken + pages > self.allowance.spare {
             let fits = self.tighten(pages)?;
-            if !fits && put.is_some() && table == Table::Data {
+            if !fits && put.is_some() && table == Table::Data && !self.fits_turned_over(pages)? {
                 self.allowance.before = None; // a reader may be ended before the next attempt
                 return Err(self.engine.quota_full());
             }
@@ -194,6 +212,27 @@ impl LmdbWrite<'_> {
         Ok(())
     }
 
+    /// Whether `pages` fit with those that the last commit has freed. They become usable at once if nothing was changed
+    /// yet, otherwise with the next transaction.
+    #[cold]
+    fn fits_turned_over(&mut self, pages: i64) -> Result<bool, EngineError> {
+        let Allowance {
+            taken,
+            spare,
+            just_freed,
+            ..
+        } = self.allowance;
+        if taken + pages > spare + just_freed {
+            return Ok(false);
+        }
+        if self.changed {
+            self.engine.room.turn_over.store(true, Ordering::Relaxed);
+            return Ok(false);
+        }
+        self.turn_over()?;
+        self.tighten(pages)
+    }
+
     /// Makes both bounds tight; returns whether `pages` fit then.
     #[cold]
     fn tighten(&mut self, pages: i64) -> Result<bool, EngineError> {
@@ -201,7 +240,9 @@ impl LmdbWrite<'_> {
             Some(before) => before,
             None => {
                 let survey = self.engine.survey()?;
-                self.allowance.spare = self.engine.room.spare(&survey, self.engine.oldest(survey.commit));
+                let oldest = self.engine.oldest(survey.commit);
+                self.allowance.spare = self.engine.room.spare(&survey, oldest);
+                self.allowance.just_freed = survey.just_freed(oldest) as i64;
                 self.engine.room.spare.store(self.allowance.spare, Ordering::Relaxed);
                 *self.allowance.before.insert(Before::of(&survey))
             }
@@ -222,23 +263,21 @@ impl LmdbWrite<'_> {
         if key.is_empty() {
             return Ok(false);
         }
-        let records = self.engine.table(table);
+        let (records, transaction) = (self.engine.table(table), self.open()?);
         let copied = |found: Option<(&[u8], &[u8])>| found.is_none_or(|(key, _)| !self.engine.is_in_map(key));
-        let after = records
-            .get_greater_than_or_equal_to(&self.transaction, key)
-            .map_err(fail)?;
+        let after = records.get_greater_than_or_equal_to(transaction, key).map_err(fail)?;
         if after.is_some_and(|(found, _)| found == key) {
             return Ok(copied(after));
         }
-        let before = records.get_lower_than(&self.transaction, key).map_err(fail)?;
+        let before = records.get_lower_than(transaction, key).map_err(fail)?;
         Ok(copied(after) && copied(before))
     }
 
     /// Branches and leaves of both tables in this transaction's present state.
     fn nodes(&self) -> Result<i64, EngineError> {
-        let mut pages = 0;
+        let (mut pages, transaction) = (0, self.open()?);
         for table in [Table::Data, Table::Temporal] {
-            let stat = self.engine.table(table).stat(&self.transaction);
+            let stat = self.engine.table(table).stat(transaction);
             let stat = stat.map_err(super::error::engine(self.engine.place(), "count pages"))?;
             pages += stat.branch_pages + stat.leaf_pages;
         }
@@ -258,6 +297,14 @@ impl Lmdb {
     fn oldest(&self, newest: u64) -> u64 {
         let open = self.snapshots();
         open.iter().map(|snapshot| snapshot.commit).fold(newest, u64::min)
+    }
+
+    /// The error for a transaction that cannot go on.
+    #[cold]
+    pub(super) fn transaction_lost(&self) -> EngineError {
+        EngineError::TransactionLost {
+            path: self.directory.clone(),
+        }
     }
 
     /// The store's error for a refused change.

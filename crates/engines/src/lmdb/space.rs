@@ -45,6 +45,17 @@ impl Survey {
         Survey::at(file, &Meta::newest(file)?)
     }
 
+    /// Pages that are in no list of free pages.
+    pub(super) fn in_use(&self) -> u64 {
+        self.pages - self.freed.iter().map(|(_, pages)| pages).sum::<u64>()
+    }
+
+    /// Pages that the newest commit has freed, if no snapshot is older than it; `oldest` is the oldest one.
+    pub(super) fn just_freed(&self, oldest: u64) -> u64 {
+        let newest = self.freed.iter().filter(|(by, _)| *by == self.commit && *by == oldest);
+        newest.map(|(_, pages)| pages).sum()
+    }
+
     /// Converts to bytes, for a store of `quota` bytes, if that is known.
     pub(super) fn space(&self, quota: Option<u64>) -> Space {
         let bytes = |pages: u64| pages * self.page_size;

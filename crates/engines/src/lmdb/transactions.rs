@@ -57,7 +57,8 @@ pub struct LmdbSnapshot<'e> {
 
 /// A write transaction, bound to its thread: LMDB's write lock must be released by the thread that took it.
 pub struct LmdbWrite<'e> {
-    pub(super) transaction: ManuallyDrop<RwTxn<'e>>,
+    /// `None` once it was lost, or has ended.
+    transaction: Option<RwTxn<'e>>,
     pub(super) engine: &'e Lmdb,
     pub(super) allowance: Allowance,
     /// The commit that the transaction began from, once it was looked up.
@@ -65,7 +66,7 @@ pub struct LmdbWrite<'e> {
     /// For each table, the pages that deletes may have joined; used only in a store opened without a check.
     joined: [JoinedRanges; 2],
     /// Whether a record was changed; an unchanged transaction is committed without a write.
-    changed: bool,
+    pub(super) changed: bool,
     _bound_to_thread: PhantomData<*const ()>,
 }
 
@@ -227,22 +228,51 @@ impl<'e> LmdbWrite<'e> {
         if !engine.life.is_sound() {
             return Err(engine.unusable());
         }
-        match engine.env.write_txn() {
-            Ok(transaction) => Ok(LmdbWrite {
-                transaction: ManuallyDrop::new(transaction),
+        let mut begun = match engine.env.write_txn() {
+            Ok(transaction) => LmdbWrite {
+                transaction: Some(transaction),
                 engine,
                 allowance: Allowance::begin(&engine.room),
                 base: Cell::new(None),
                 joined: Default::default(),
                 changed: false,
                 _bound_to_thread: PhantomData,
-            }),
-            Err(refused) => Err(error::engine(engine.place(), "begin a write transaction")(refused)),
+            },
+            Err(refused) => return Err(error::engine(engine.place(), "begin a write transaction")(refused)),
+        };
+        if engine.room.is_to_turn_over() {
+            begun.turn_over()?;
         }
+        Ok(begun)
+    }
+
+    /// Makes an empty commit and begins anew behind it, so that the pages which the commit before has freed are usable.
+    /// For a transaction that has not changed anything yet.
+    ///
+    /// # Errors
+    /// [`EngineError::TransactionLost`] if another writer came in between, so that earlier reads may be of another
+    /// state: only where the engine is used without the store's write lock. Those of a commit.
+    #[cold]
+    pub(super) fn turn_over(&mut self) -> Result<(), EngineError> {
+        let engine = self.engine;
+        let mut empty = self.transaction.take().ok_or_else(|| engine.transaction_lost())?;
+        let number = empty.id();
+        sum::name_commit(engine.main, &mut empty)
+            .map_err(|refused| engine.change_refused(refused, "write a record"))?;
+        empty.commit().map_err(|refused| engine.commit_refused(refused))?;
+        let next = engine.env.write_txn();
+        let next = next.map_err(error::engine(engine.place(), "begin a write transaction"))?;
+        if next.id() != number + 1 {
+            return Err(engine.transaction_lost());
+        }
+        self.transaction = Some(next);
+        self.allowance = Allowance::begin(&engine.room);
+        self.base = Cell::new(None);
+        Ok(())
     }
 }
 
-impl LmdbWrite<'_> {
+impl<'e> LmdbWrite<'e> {
     /// Refuses a call in a forked child, where LMDB would write the parent's pages, and in a broken store.
     #[inline]
     fn usable(&self) -> Result<(), EngineError> {
@@ -250,6 +280,20 @@ impl LmdbWrite<'_> {
             return Ok(());
         }
         Err(self.engine.unusable())
+    }
+
+    /// The engine's transaction.
+    #[inline]
+    pub(super) fn open(&self) -> Result<&RwTxn<'_>, EngineError> {
+        self.transaction.as_ref().ok_or_else(|| self.engine.transaction_lost())
+    }
+
+    /// The engine, and its transaction for a change.
+    #[inline]
+    fn open_mut(&mut self) -> Result<(&Lmdb, &mut RwTxn<'e>), EngineError> {
+        let engine = self.engine;
+        let transaction = self.transaction.as_mut().ok_or_else(|| engine.transaction_lost())?;
+        Ok((engine, transaction))
     }
 
     /// Checks the pages that a change of `key`'s record may meet, in a store that was opened without a check.
@@ -267,9 +311,13 @@ impl LmdbWrite<'_> {
             true => Reach::Joins(&mut self.joined[table as usize]),
             false => Reach::Beside,
         };
-        self.engine.guard(&self.transaction, &self.base, table, key, reach)?;
+        let transaction = self
+            .transaction
+            .as_ref()
+            .ok_or_else(|| self.engine.transaction_lost())?;
+        self.engine.guard(transaction, &self.base, table, key, reach)?;
         // A large value with a wrong checksum may be another record's: a change would free that record's pages.
-        match self.engine.table(table).get(&self.transaction, key) {
+        match self.engine.table(table).get(transaction, key) {
             Ok(Some(stored)) if stored.len() > INLINE_MAX => value(self.engine, table, key, stored).map(drop),
             _ => Ok(()),
         }
@@ -282,7 +330,7 @@ impl LmdbWrite<'_> {
     pub(super) fn append(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
         check_lengths(key, value)?;
         self.changed = true;
-        let (engine, transaction) = (self.engine, &mut self.transaction);
+        let (engine, transaction) = self.open_mut()?;
         let table_at = engine.table(table);
         let written = if engine.sums.has(table) {
             let stored = [value, &sum::of(key, value)].concat();
@@ -307,9 +355,8 @@ fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), EngineError> {
 impl Drop for LmdbWrite<'_> {
     fn drop(&mut self) {
         // In a forked child, the lock that LMDB would release is the parent's.
-        if !self.engine.life.is_forked() {
-            // SAFETY: dropped here, or taken by `commit`, which forgets the rest.
-            unsafe { ManuallyDrop::drop(&mut self.transaction) };
+        if self.engine.life.is_forked() {
+            std::mem::forget(self.transaction.take());
         }
     }
 }
@@ -364,11 +411,12 @@ fn scan<'t>(
 
 impl LmdbWrite<'_> {
     fn begin_scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<LmdbScan<'_>, EngineError> {
+        let transaction = self.open()?;
         Ok(LmdbScan {
-            records: scan(self.engine, &self.transaction, table, range, back)?,
+            records: scan(self.engine, transaction, table, range, back)?,
             table,
             engine: self.engine,
-            transaction: &self.transaction,
+            transaction,
             base: &self.base,
             near: Near::begin(self.engine, range, back),
         })
@@ -433,9 +481,9 @@ impl Read for LmdbWrite<'_> {
 
     #[inline]
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        self.engine
-            .guard(&self.transaction, &self.base, table, key, Reach::Leaf)?;
-        get(self.engine, &self.transaction, table, key)
+        let transaction = self.open()?;
+        self.engine.guard(transaction, &self.base, table, key, Reach::Leaf)?;
+        get(self.engine, transaction, table, key)
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbScan<'_>, EngineError> {
@@ -454,7 +502,7 @@ impl Write for LmdbWrite<'_> {
         self.guard_change(table, key, false)?;
         self.take(table, key, Some(value.len() + sum::LEN))?;
         self.changed = true;
-        let (engine, transaction) = (self.engine, &mut self.transaction);
+        let (engine, transaction) = self.open_mut()?;
         let written = if engine.sums.has(table) {
             let sum = sum::of(key, value);
             engine
@@ -473,7 +521,8 @@ impl Write for LmdbWrite<'_> {
         self.usable()?;
         self.guard_change(table, key, true)?;
         self.take(table, key, None)?;
-        match self.engine.table(table).delete(&mut self.transaction, key) {
+        let (engine, transaction) = self.open_mut()?;
+        match engine.table(table).delete(transaction, key) {
             Ok(was_there) => {
                 self.changed |= was_there;
                 Ok(was_there)
@@ -486,20 +535,16 @@ impl Write for LmdbWrite<'_> {
     fn commit(mut self) -> Result<(), EngineError> {
         self.usable()?;
         let engine = self.engine;
+        let mut transaction = self.transaction.take().ok_or_else(|| engine.transaction_lost())?;
         if self.changed {
             let quota = engine.room.to_note();
-            let named = quota.map_or(Ok(()), |quota| {
-                sum::put_quota(engine.main, &mut self.transaction, quota)
-            });
-            let named = named.and_then(|()| sum::name_commit(engine.main, &mut self.transaction));
+            let named = quota.map_or(Ok(()), |quota| sum::put_quota(engine.main, &mut transaction, quota));
+            let named = named.and_then(|()| sum::name_commit(engine.main, &mut transaction));
             named.map_err(|refused| engine.change_refused(refused, "write a record"))?;
         }
-        let mut rest = ManuallyDrop::new(self);
-        // SAFETY: taken once; `rest` has nothing else to drop.
-        let transaction = unsafe { ManuallyDrop::take(&mut rest.transaction) };
         transaction.commit().map_err(|refused| engine.commit_refused(refused))?;
-        if rest.changed {
-            rest.allowance.commit(&engine.room);
+        if self.changed {
+            self.allowance.commit(&engine.room);
         }
         Ok(())
     }

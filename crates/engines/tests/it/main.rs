@@ -3,6 +3,7 @@
 mod apply_crash;
 mod bad_input;
 mod batch;
+mod brim;
 mod common;
 mod conformance;
 mod copies;

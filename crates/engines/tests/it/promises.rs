@@ -96,7 +96,7 @@ fn rows<K: Kind>() -> [Row<K>; 10] {
         ("several snapshots on one thread", several_snapshots),
         ("a snapshot that is ended keeps nothing from reuse", ended_keeps_nothing),
         ("what a reader keeps is told in bytes", held_is_told),
-        ("a quota bounds the file, and deletes go on at it", quota),
+        ("a quota bounds what puts take, and deletes go on at it", quota),
         ("a second opening is refused", second_opening),
         ("a forked child is refused", fork),
         ("a durable commit survives a kill", |_| {

@@ -12,16 +12,10 @@ use punctual_store::{Deadline, Store, StoreError};
 use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, SensorId, Seq};
 
+use crate::brim::folder;
 use crate::common;
 
 use common::Choices;
-
-/// In memory where the machine has that: thousands of syncs.
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm")
-        .or_else(|_| tempfile::tempdir())
-        .unwrap()
-}
 
 fn open(directory: &Path, quota: usize) -> Lmdb {
     let options = LmdbOptions {
