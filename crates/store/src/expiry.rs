@@ -3,17 +3,26 @@
 //! **Problem.** A lease, a cache, a list of neighbours: records that nothing deletes fill a store that is left alone. A
 //! thread of the store that deletes them would run beside deadlines that it does not know.
 //!
-//! **Method.** [`WriteTransaction::put_for`] records when a record is due. A write transaction begins by removing due
-//! records, [`SWEPT_MAX`] at most, as part of itself: no transaction takes long over it, and if it is undone the next
-//! one finds them again. A store that is seldom written needs a call of [`Store::sweep_expired`] at intervals.
+//! **Method.** [`WriteTransaction::put_for`] records when a record is due. Every read of a transaction compares that
+//! with the clock, and leaves out what is due. Write transactions remove due records as part of themselves; if one is
+//! undone, a later one finds them again.
 //!
-//! **Promises.** A record stays for its whole life. Afterwards it may still be read until it is swept: the first write
-//! transaction removes it if no more than [`SWEPT_MAX`] others have been due for longer. Setting or removing the record
-//! in any other way cancels its expiry.
+//! **Cost of a read.** One load where no record expires. Otherwise the clock is compared with the instant before which
+//! no record is due; only beyond it the entry of the record that is read is looked up.
+//!
+//! **Cost of a write.** A transaction that gives a record a life removes [`SWEPT_FOR_ONE`] due ones, so that they
+//! are removed faster than they are made. Of all others, one in [`SWEPT_EVERY`] removes one. A transaction that the
+//! engine has refused for want of room has the next one remove [`SWEPT_WHEN_FULL`] in a commit of their own. A store
+//! that is seldom written needs a call of [`Store::sweep_expired`] at intervals.
+//!
+//! **Promises.** A record stays for its whole life, and no read finds it afterwards, even in a transaction that
+//! began before. Watches get a note when it is removed, which may be later. Setting or removing the record in any other way
+//! cancels its expiry.
 //!
 //! **Clock.** Instants are those of the clock of ages, which goes on while the machine is suspended. After a restart of
 //! the machine, or after any restart where [`clock_origin`](crate::StoreOptions::clock_origin) is unknown, no clock
-//! tells how much of a life has passed. Then its whole life begins anew: a record stays longer, never shorter.
+//! tells how much of a life has passed. Then its whole life begins anew when the store is opened: a record stays
+//! longer, never shorter. The records of a replicated store do not expire: its log has no clock.
 //!
 //! ```
 //! use punctual_os::Os;
@@ -27,25 +36,33 @@
 //! transaction.put_for(b"lease", b"mine", Nanos::from_secs(30))?;
 //! transaction.commit()?;
 //! os.sleep(Nanos::from_secs(31));
-//! assert_eq!(store.sweep_expired()?, 1); // as any write transaction would
 //! assert_eq!(store.get(b"lease")?, None);
+//! assert_eq!(store.sweep_expired()?, 1); // as write transactions would
 //! # Ok::<(), punctual_store::StoreError>(())
 //! ```
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use punctual_os::Os;
-use punctual_units::Nanos;
+use punctual_units::{Nanos, Time};
 
 use crate::engine::{Engine, EngineError, KEY_MAX_LEN, Read, Table, Write, prefix_range};
 use crate::store::Store;
 use crate::temporal::ClockOrigin;
 use crate::transaction::WriteTransaction;
+use crate::watch::ChangeKind;
 use crate::{Deadline, StoreError};
 
-/// Most due records that one write transaction removes: they take about a tenth of a millisecond.
+/// Most due records that one transaction of [`Store::sweep_expired`] removes: they take about a tenth of a millisecond.
 pub const SWEPT_MAX: usize = 8;
+/// Due records that a transaction removes for each record to which it gives a life.
+pub const SWEPT_FOR_ONE: usize = 2;
+/// One in this many write transactions removes a due record as it begins.
+pub const SWEPT_EVERY: u64 = 4;
+/// Due records that are removed in a commit of their own after the engine has refused a change for want of room.
+pub const SWEPT_WHEN_FULL: usize = 256;
 
 /// Index by due time, after this prefix: clock origin, instant, key; the value is the record's life in nanoseconds.
 const DUE: &[u8] = b"\0punctual/due/";
@@ -70,8 +87,30 @@ pub(crate) struct Expiry {
     unwritten: AtomicBool,
     /// Whether any record may expire: only then writers look for an expiry of each record.
     any: AtomicBool,
-    /// No record is due before this instant of the clock of ages, in nanoseconds.
+    /// No record is due before this instant of the clock of ages, in nanoseconds. Lowered before a commit with an
+    /// earlier one, raised after a commit that has removed the earliest.
     next: AtomicU64,
+    /// Number of times that `next` was raised: after that it tells nothing about older snapshots.
+    raised: AtomicU64,
+    /// Number of write transactions that have begun since records expire.
+    writes: AtomicU64,
+    /// Whether the engine has refused a change for want of room since due records were last removed for that.
+    starved: AtomicBool,
+    /// Whether the index may have entries of other origins.
+    foreign: AtomicBool,
+    /// Opening of the store on the clock of ages: lives of other origins begin anew here.
+    opened: Time,
+}
+
+/// What a transaction needs to know to tell due records from others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TermView {
+    /// The transaction reads all records, due or not: in a batch, or in a named table.
+    All,
+    /// A snapshot that was taken after `next` had been raised this many times.
+    Snapshot(u64),
+    /// A write transaction, in which no record is due before this instant, in nanoseconds.
+    Writing(u64),
 }
 
 /// Changes of a transaction to the state of expiry, which take effect when it has committed.
@@ -83,6 +122,8 @@ pub(crate) struct Sweep {
     next: Option<u64>,
     /// Earliest due time of the records that the transaction itself wrote.
     own: Option<u64>,
+    /// Whether the index may still have entries of other origins, where the transaction swept.
+    foreign: bool,
 }
 
 impl Sweep {
@@ -93,29 +134,110 @@ impl Sweep {
 }
 
 impl Expiry {
-    /// Reads the entries of earlier runs.
-    pub fn new(read: &impl Read, origin: ClockOrigin) -> Result<Expiry, EngineError> {
+    /// Reads the entries of earlier runs, at `now` on the clock of ages.
+    pub fn new(read: &impl Read, origin: ClockOrigin, replicated: bool, now: Time) -> Result<Expiry, EngineError> {
         let runs = read.get(Table::Data, RUNS)?;
         let runs = runs.and_then(|runs| Some(u64::from_be_bytes((*runs).try_into().ok()?)));
-        let any = read.scan(Table::Data, prefix_range(DUE, &mut Vec::new()))?.next();
+        let own = origin.known().unwrap_or(runs.unwrap_or(0) + 1);
+        let mut end = Vec::new();
+        let index = prefix_range(DUE, &mut end);
+        let ends = [
+            read.scan(Table::Data, index)?.next(),
+            read.scan_back(Table::Data, index)?.next(),
+        ];
+        let mut terms = [None; 2];
+        for (term, end) in terms.iter_mut().zip(ends) {
+            *term = end
+                .transpose()?
+                .and_then(|(key, _)| origin_and_instant(&key[DUE.len()..]));
+        }
+        // Entries are sorted by origin, so those of others come first or last.
+        let foreign = terms.iter().flatten().any(|(origin, _)| *origin != own);
+        let first = terms[0].filter(|_| !foreign).map_or(MORE, |(_, at)| at);
         Ok(Expiry {
-            origin: origin.known().unwrap_or(runs.unwrap_or(0) + 1),
+            origin: own,
             unwritten: AtomicBool::new(origin.known().is_none()),
-            any: AtomicBool::new(any.transpose()?.is_some()),
-            next: AtomicU64::new(MORE),
+            any: AtomicBool::new(terms[0].is_some() && !replicated),
+            next: AtomicU64::new(first),
+            raised: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            starved: AtomicBool::new(false),
+            foreign: AtomicBool::new(foreign),
+            opened: now,
         })
+    }
+
+    /// Announces the expiries that a transaction is about to commit: a snapshot that has them must find them announced.
+    pub fn announce(&self, swept: &Sweep) {
+        if let Some(own) = swept.own {
+            self.next.fetch_min(own, Ordering::Release);
+            self.any.store(true, Ordering::Release);
+        }
     }
 
     /// Applies the changes of a transaction after its commit; the write lock must still be held.
     pub fn committed(&self, swept: Sweep) {
         if let Some(next) = swept.next {
-            self.next.store(next, Ordering::Relaxed);
+            let next = swept.own.map_or(next, |own| own.min(next));
+            self.raised.fetch_add(1, Ordering::Relaxed);
+            self.next.store(next, Ordering::Release);
+            self.foreign.store(swept.foreign, Ordering::Relaxed);
         }
-        if let Some(own) = swept.own {
-            self.any.store(true, Ordering::Relaxed);
+        if swept.own.is_some() {
             self.unwritten.store(false, Ordering::Relaxed);
-            self.next.fetch_min(own, Ordering::Relaxed);
         }
+    }
+
+    /// The number for the [view](TermView::Snapshot) of a snapshot that is taken after this call.
+    #[inline]
+    pub fn raised(&self) -> u64 {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Whether the engine has refused a change for want of room since this was last asked.
+    #[inline]
+    pub fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed) && self.starved.swap(false, Ordering::Relaxed)
+    }
+
+    /// The view of a write transaction with these changes.
+    #[inline]
+    pub fn writing(&self, swept: &Sweep) -> TermView {
+        if swept.own.is_none() && !self.any.load(Ordering::Relaxed) {
+            return TermView::All;
+        }
+        let next = swept.next.unwrap_or_else(|| self.next.load(Ordering::Relaxed));
+        TermView::Writing(swept.own.map_or(next, |own| own.min(next)))
+    }
+
+    /// Whether a record that this view shows may be due now. One load where no record expires.
+    #[inline(always)]
+    fn may_be_due(&self, view: TermView, os: &impl Os) -> bool {
+        match view {
+            TermView::All => false,
+            TermView::Writing(next) => next <= os.since_boot().0,
+            TermView::Snapshot(raised) => self.any.load(Ordering::Relaxed) && self.snapshot_may_be_due(raised, os),
+        }
+    }
+
+    #[inline(never)]
+    fn snapshot_may_be_due(&self, raised: u64, os: &impl Os) -> bool {
+        let next = self.next.load(Ordering::Acquire);
+        self.raised.load(Ordering::Relaxed) != raised || next <= os.since_boot().0
+    }
+
+    /// Number of due records that the write transaction which begins now removes first.
+    #[inline]
+    fn share(&self) -> usize {
+        if !self.any.load(Ordering::Relaxed) {
+            return 0;
+        }
+        usize::from(self.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(SWEPT_EVERY))
+    }
+
+    /// Notes that the engine has refused a change for want of room.
+    pub fn starve(&self) {
+        self.starved.store(true, Ordering::Relaxed);
     }
 }
 
@@ -125,6 +247,11 @@ fn term(origin: u64, at: u64) -> [u8; TERM_LEN] {
     term[..8].copy_from_slice(&origin.to_be_bytes());
     term[8..].copy_from_slice(&at.to_be_bytes());
     term
+}
+
+/// Decodes a [`term`], whatever follows it.
+fn origin_and_instant(bytes: &[u8]) -> Option<(u64, u64)> {
+    Some((number(bytes)?, number(bytes.get(8..)?)?))
 }
 
 fn number(bytes: &[u8]) -> Option<u64> {
@@ -168,9 +295,10 @@ fn entries(
     for record in engine.scan(Table::Data, range)? {
         let (key, life) = record?;
         let entry = key.strip_prefix(DUE).and_then(|rest| {
+            let (origin, at) = origin_and_instant(rest)?;
             Some(Entry {
-                origin: number(rest)?,
-                at: number(rest.get(8..)?)?,
+                origin,
+                at,
                 key: rest.get(TERM_LEN..)?.to_vec(),
                 life: number(&life)?,
             })
@@ -184,8 +312,8 @@ fn entries(
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    /// Removes all due records, [`SWEPT_MAX`] per write transaction; returns their number. Write transactions do so by
-    /// themselves.
+    /// Removes all due records, [`SWEPT_MAX`] per write transaction; returns their number. Write transactions remove
+    /// some by themselves.
     ///
     /// # Errors
     /// Those of a [write transaction](Store::write_transaction).
@@ -196,7 +324,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             return Ok(swept); // nothing is due: no commit for it
         }
         loop {
-            let transaction = self.write_transaction(Deadline::NONE)?;
+            let transaction = WriteTransaction::begin(self, Deadline::NONE, Some(SWEPT_MAX))?;
             let now = transaction.swept;
             transaction.commit()?;
             swept += now.records;
@@ -206,62 +334,119 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// Removes due records at the beginning of a write transaction; calls `removed` with the key of each.
+    /// Removes due records as a write transaction begins: `limit` of them, or the transaction's share. After a refusal
+    /// for want of room, many are removed first, in a commit of their own.
+    #[inline]
+    pub(crate) fn sweep_first(
+        &self,
+        engine: &mut E::Write<'_>,
+        limit: Option<usize>,
+        removed: impl FnMut(Vec<u8>),
+    ) -> Result<Sweep, EngineError> {
+        let mut swept = Sweep::default();
+        let limit = limit.unwrap_or_else(|| self.expiry.share());
+        if limit > 0 {
+            self.sweep(engine, limit, &mut swept, removed)?;
+        }
+        Ok(swept)
+    }
+
+    /// Removes many due records in a commit of their own, after a refusal for want of room. The write lock is held.
+    #[cold]
+    pub(crate) fn sweep_apart(&self) -> Result<(), EngineError> {
+        let mut engine = self.engine.write()?;
+        let (mut swept, mut changes) = (Sweep::default(), BTreeMap::new());
+        self.sweep(&mut engine, SWEPT_WHEN_FULL, &mut swept, |key| {
+            changes.insert(key, ChangeKind::Deleted);
+        })?;
+        if swept.next.is_some() {
+            engine.commit()?;
+            self.expiry.committed(swept);
+            self.watches.wake(self.watches.note_all(&changes));
+        }
+        Ok(())
+    }
+
+    /// Removes due records, `limit` at most; calls `removed` with the key of each.
     pub(crate) fn sweep(
         &self,
         engine: &mut E::Write<'_>,
+        limit: usize,
+        swept: &mut Sweep,
         mut removed: impl FnMut(Vec<u8>),
-    ) -> Result<Sweep, EngineError> {
+    ) -> Result<(), EngineError> {
         let expiry = &self.expiry;
-        if !expiry.any.load(Ordering::Relaxed) {
-            return Ok(Sweep::default());
+        if !expiry.may_be_due(expiry.writing(swept), &self.os) {
+            return Ok(());
         }
         let now = self.os.since_boot();
-        if now.0 < expiry.next.load(Ordering::Relaxed) {
-            return Ok(Sweep::default());
-        }
         let mut end = Vec::new();
         let (_, Bound::Excluded(end)) = prefix_range(DUE, &mut end) else {
             unreachable!("there is a key behind those of the index");
         };
         let begin = |origin: u64| [DUE, &term(origin, 0)].concat();
-        let own = entries(engine, &begin(expiry.origin), end, SWEPT_MAX, |entry| {
-            entry.origin == expiry.origin && entry.at <= now.0
+        // One more than are removed: the next one says when the next sweep is due.
+        let mut own = entries(engine, &begin(expiry.origin), end, limit + 1, |entry| {
+            entry.origin == expiry.origin
         })?;
-        for entry in &own {
-            engine.delete(Table::Data, &entry.key)?;
-            forget(engine, &entry.key)?;
+        let due = own.iter().take(limit).filter(|entry| entry.at <= now.0).count();
+        let mut next = own.get(due).map_or(u64::MAX, |entry| entry.at);
+        own.truncate(due);
+        for Entry { at, key, .. } in own {
+            engine.delete(Table::Data, &key)?;
+            engine.delete(Table::Data, &[DUE, &term(expiry.origin, at), &key].concat())?;
+            engine.delete(Table::Data, &[TERM, &key].concat())?;
+            removed(key);
         }
-        // Entries of other origins, before and behind this run's, get their whole life once more.
-        let mut rest = SWEPT_MAX - own.len();
-        for low in [DUE.to_vec(), begin(expiry.origin.saturating_add(1))] {
+        swept.records += due;
+        if expiry.foreign.load(Ordering::Relaxed) {
+            let renewed = self.renew_terms(engine, limit - due, end)?;
+            next = renewed.map_or(MORE, |first| first.min(next));
+        }
+        swept.foreign = next == MORE;
+        swept.next = Some(if next <= now.0 { MORE } else { next });
+        Ok(())
+    }
+
+    /// Gives records with entries of other origins their whole life once more, from the opening of the store on,
+    /// `limit` at most. Returns the first instant at which one of them is due; `None` if there may be other entries.
+    fn renew_terms(&self, engine: &mut E::Write<'_>, limit: usize, end: &[u8]) -> Result<Option<u64>, EngineError> {
+        let expiry = &self.expiry;
+        let behind = [DUE, &term(expiry.origin.saturating_add(1), 0)].concat();
+        let (mut rest, mut first) = (limit, u64::MAX);
+        if rest == 0 {
+            return Ok(None);
+        }
+        for low in [DUE.to_vec(), behind] {
             let others = entries(engine, &low, end, rest, |entry| entry.origin != expiry.origin)?;
             rest -= others.len();
             for Entry { origin, at, key, life } in others {
-                let new = term(expiry.origin, now.0.saturating_add(life));
-                // At a full quota a record keeps its old entry: the next transaction tries again.
+                let due = expiry.opened.0.saturating_add(life);
+                first = first.min(due);
+                let new = term(expiry.origin, due);
+                // At a full quota a record keeps its old entry: a later transaction tries again.
                 match remember(engine, &key, new, life) {
                     Ok(()) => engine.delete(Table::Data, &[DUE, &term(origin, at), &key].concat())?,
-                    Err(EngineError::QuotaFull { .. }) => break,
+                    Err(EngineError::QuotaFull { .. }) => return Ok(None),
                     Err(error) => return Err(error),
                 };
             }
         }
-        let next = if rest == 0 {
-            MORE
-        } else {
-            let first = entries(engine, &begin(expiry.origin), end, 1, |entry| {
-                entry.origin == expiry.origin
-            })?;
-            first.first().map_or(u64::MAX, |entry| entry.at)
-        };
-        let records = own.len();
-        own.into_iter().for_each(|entry| removed(entry.key));
-        Ok(Sweep {
-            records,
-            next: Some(next),
-            own: None,
-        })
+        Ok((rest > 0).then_some(first))
+    }
+
+    /// Whether the record `key` is due, as this view shows it.
+    #[inline(always)]
+    pub(crate) fn is_due(&self, view: TermView, read: &impl Read, key: &[u8]) -> Result<bool, EngineError> {
+        if self.expiry.may_be_due(view, &self.os) {
+            return self.is_over(read, key);
+        }
+        Ok(false)
+    }
+
+    #[inline(never)]
+    fn is_over(&self, read: &impl Read, key: &[u8]) -> Result<bool, EngineError> {
+        Ok(self.term_of(read, key)? == Some(Nanos::ZERO))
     }
 
     /// Cancels the expiry of a record that is set or removed, if it has one.
@@ -280,18 +465,25 @@ impl<E: Engine, O: Os> Store<E, O> {
         if !own && !self.expiry.any.load(Ordering::Relaxed) {
             return Ok(None);
         }
+        self.term_of(read, key)
+    }
+
+    fn term_of(&self, read: &impl Read, key: &[u8]) -> Result<Option<Nanos>, EngineError> {
         let Some(term) = read.get(Table::Data, &[TERM, key].concat())? else {
             return Ok(None);
         };
-        let (Some(origin), Some(at)) = (number(&term), term.get(8..).and_then(number)) else {
+        let Some((origin, mut at)) = origin_and_instant(&term) else {
             return Ok(None);
         };
-        if origin == self.expiry.origin {
-            return Ok(Some(Nanos(at.saturating_sub(self.os.since_boot().0))));
+        if origin != self.expiry.origin {
+            // The entry is of another clock: its whole life began anew when the store was opened.
+            let life = read.get(Table::Data, &[DUE, &*term, key].concat())?;
+            let Some(life) = life.and_then(|life| number(&life)) else {
+                return Ok(None);
+            };
+            at = self.expiry.opened.0.saturating_add(life);
         }
-        // The entry is of another clock: the whole life begins anew when the record is swept.
-        let life = read.get(Table::Data, &[DUE, &*term, key].concat())?;
-        Ok(life.and_then(|life| number(&life)).map(Nanos))
+        Ok(Some(Nanos(at.saturating_sub(self.os.since_boot().0))))
     }
 
     /// Gives a record an expiry after `life`.
@@ -314,7 +506,7 @@ impl<E: Engine, O: Os> Store<E, O> {
 }
 
 impl<E: Engine, O: Os> WriteTransaction<'_, E, O> {
-    /// Number of due records that this transaction removed when it began.
+    /// Number of due records that this transaction has removed so far.
     pub fn swept(&self) -> usize {
         self.swept.records
     }

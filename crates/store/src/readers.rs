@@ -259,11 +259,11 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// The error of a failed change; adds the age of the snapshot that keeps the needed pages.
     #[cold]
     pub(crate) fn refused(&self, mut error: EngineError) -> StoreError {
-        if let EngineError::QuotaFull {
-            holder: Some(holder), ..
-        } = &mut error
-        {
-            holder.age = holder.reader.taken_at.map(|at| self.os.now().since(at));
+        if let EngineError::QuotaFull { holder, .. } = &mut error {
+            self.expiry.starve();
+            if let Some(holder) = holder {
+                holder.age = holder.reader.taken_at.map(|at| self.os.now().since(at));
+            }
         }
         error.into()
     }

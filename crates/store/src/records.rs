@@ -12,6 +12,7 @@ use punctual_os::Os;
 use punctual_units::ObjectId;
 
 use crate::engine::{Engine, EngineError, KeyRange, Read, Record, Table};
+use crate::expiry::TermView;
 use crate::store::Store;
 use crate::tables::{BEHIND_REGION, NamedTable, REGION};
 use crate::temporal::Sample;
@@ -107,6 +108,7 @@ type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 pub(crate) struct MergedRecords<'t, E: Engine, O: Os, R: Read + 't> {
     store: &'t Store<E, O>,
     read: &'t R,
+    terms: TermView,
     range: OwnedRange,
     /// The part of `range` not yet returned from either end.
     left: OwnedRange,
@@ -131,12 +133,13 @@ struct End<'t, R: Read + 't> {
 type FoundRecord<'t, R> = (Bytes<'t, R>, Bytes<'t, R>, Option<Sample>);
 
 impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
-    pub fn new(store: &'t Store<E, O>, read: &'t R, (low, high): KeyRange<'_>) -> Self {
+    pub fn new(store: &'t Store<E, O>, read: &'t R, terms: TermView, (low, high): KeyRange<'_>) -> Self {
         let range = (low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec));
         let temporal = store.temporal_in((low, high));
         MergedRecords {
             store,
             read,
+            terms,
             left: range.clone(),
             range,
             first: 0,
@@ -155,6 +158,7 @@ impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
         MergedRecords {
             store,
             read,
+            terms: TermView::All,
             left: range.clone(),
             range,
             first: 0,
@@ -240,6 +244,9 @@ impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
                     return Ok(None);
                 };
                 self.pass(&key, back);
+                if self.store.is_due(self.terms, read, &key)? {
+                    continue;
+                }
                 return Ok(Some((
                     Value::of_record_after(key, self.prefix.len()),
                     Value::of_record(value),

@@ -9,7 +9,7 @@ use punctual_units::{Nanos, ObjectId, ObjectName, Revision, Share, Time};
 
 use crate::batch::{is_reserved, read_created, read_revision, read_upto};
 use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
-use crate::expiry::Expiry;
+use crate::expiry::{Expiry, TermView};
 use crate::group::Group;
 use crate::permit::{Denied, HeldBy, Permit, PermitQueue};
 use crate::readers::Readers;
@@ -215,8 +215,9 @@ impl<E: Engine, O: Os> Store<E, O> {
         let (revision, upto, created, expiry) = {
             let snapshot = engine.snapshot()?;
             let path = engine.path();
-            let expiry = Expiry::new(&snapshot, clock_origin)?;
             let (revision, created) = (read_revision(&snapshot, path)?, read_created(&snapshot, path)?);
+            let replicated = replicated || revision > Revision::ZERO;
+            let expiry = Expiry::new(&snapshot, clock_origin, replicated, os.since_boot())?;
             (revision, read_upto(&snapshot)?, created, expiry)
         };
         if upto.is_some() && !replicated {
@@ -317,7 +318,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// [`StoreError::Replicated`], [`StoreError::DeadlinePassed`], [`StoreError::LockTimeout`],
     /// [`StoreError::NestedWrite`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`].
     pub fn write_transaction(&self, deadline: Deadline) -> Result<WriteTransaction<'_, E, O>, StoreError> {
-        WriteTransaction::begin(self, deadline)
+        WriteTransaction::begin(self, deadline, None)
     }
 
     /// The value of `key`, read in a transaction of its own; `None` if there is none.
@@ -533,9 +534,11 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub(crate) fn value<'t, R: Read>(
         &self,
         read: &'t R,
+        terms: TermView,
         key: &[u8],
     ) -> Result<Option<Value<R::Bytes<'t>>>, StoreError> {
         match self.objects.find(key) {
+            None if self.is_due(terms, read, key)? => Ok(None),
             None => Ok(read.get(Table::Data, key)?.map(Value::of_record)),
             Some(object) => Ok(self.temporal(read, object)?.map(|(_, value)| value)),
         }
@@ -546,10 +549,12 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub(crate) fn value_with<T>(
         &self,
         read: &impl Read,
+        terms: TermView,
         key: &[u8],
         look: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>, StoreError> {
         match self.objects.find(key) {
+            None if self.is_due(terms, read, key)? => Ok(None),
             None => Ok(read.get_with(Table::Data, key, look)?),
             Some(object) => Ok(self.temporal(read, object)?.map(|(_, value)| look(&value))),
         }
@@ -608,20 +613,22 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub(crate) fn scan_values(
         &self,
         read: &impl Read,
+        terms: TermView,
         range: KeyRange<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.scan_readings(read, range, |key, value, _| visit(key, value))
+        self.scan_readings(read, terms, range, |key, value, _| visit(key, value))
     }
 
     /// As `scan_values`, with the sample of each temporal value.
     pub(crate) fn scan_readings(
         &self,
         read: &impl Read,
+        terms: TermView,
         range: KeyRange<'_>,
         mut visit: impl FnMut(&[u8], &[u8], Option<Sample>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        for found in MergedRecords::new(self, read, range) {
+        for found in MergedRecords::new(self, read, terms, range) {
             let (key, value, sample) = found?;
             if visit(&key, &value, sample).is_break() {
                 break;

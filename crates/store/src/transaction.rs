@@ -14,7 +14,7 @@ use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
 use crate::engine::{Engine, EngineError, KeyRange, Read, Table, Write, prefix_range};
-use crate::expiry::{Sweep, check_expiring};
+use crate::expiry::{SWEPT_FOR_ONE, Sweep, TermView, check_expiring};
 use crate::permit::{Permit, WaitedFor};
 use crate::records::{MergedRecords, Records};
 use crate::store::{Freshness, Store};
@@ -157,6 +157,8 @@ pub(crate) struct LockWait {
 pub struct ReadTransaction<'s, E: Engine + 's, O: Os> {
     store: &'s Store<E, O>,
     meter: Meter<'s, O>,
+    /// For the view of records that expire, see [`TermView::Snapshot`].
+    raised: u64,
     snapshot: OnceCell<E::Snapshot<'s>>,
 }
 
@@ -172,6 +174,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         Ok(ReadTransaction {
             store,
             meter,
+            raised: store.expiry.raised(),
             snapshot: OnceCell::new(),
         })
     }
@@ -200,7 +203,8 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     /// [`StoreError::DeadlinePassed`]; [`StoreError::Engine`], for example if the snapshot was ended.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<SnapshotValue<'_, 's, E>>, StoreError> {
-        self.meter.read_call(|| self.store.value(self.snapshot()?, key))
+        self.meter
+            .read_call(|| self.store.value(self.snapshot()?, TermView::Snapshot(self.raised), key))
     }
 
     /// Calls `look` with the value of `key`, without a copy; returns the answer of `look`, or `None` if there is no
@@ -211,8 +215,10 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     /// Those of [`get`](ReadTransaction::get).
     #[inline(always)]
     pub fn get_with<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        self.meter
-            .read_call(|| self.store.value_with(self.snapshot()?, key, look))
+        self.meter.read_call(|| {
+            self.store
+                .value_with(self.snapshot()?, TermView::Snapshot(self.raised), key, look)
+        })
     }
 
     /// The value of the temporal object `key` if it is not older than `max_age`.
@@ -235,8 +241,10 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
         range: KeyRange<'_>,
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.meter
-            .read_call(|| self.store.scan_values(self.snapshot()?, range, visit))
+        self.meter.read_call(|| {
+            self.store
+                .scan_values(self.snapshot()?, TermView::Snapshot(self.raised), range, visit)
+        })
     }
 
     /// The records in `range`, one after the other; see [`Records`].
@@ -246,7 +254,7 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
         self.meter.read_call(|| {
             Ok(Records {
-                merged: MergedRecords::new(self.store, self.snapshot()?, range),
+                merged: MergedRecords::new(self.store, self.snapshot()?, TermView::Snapshot(self.raised), range),
                 meter: &self.meter,
             })
         })
@@ -330,7 +338,8 @@ pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
 }
 
 impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
-    pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline) -> Result<Self, StoreError> {
+    /// `sweep`: number of due records to remove first; `None`: this transaction's share.
+    pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline, sweep: Option<usize>) -> Result<Self, StoreError> {
         if store.replicated {
             return Err(StoreError::Replicated);
         }
@@ -342,10 +351,13 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         if pending > 0 {
             store.help_holding(pending, &permit);
         }
+        if store.expiry.is_starved() {
+            store.sweep_apart()?;
+        }
         let mut engine = store.engine.write()?;
         let watched = store.watches.any();
         let mut changes = BTreeMap::new();
-        let swept = store.sweep(&mut engine, |key| {
+        let swept = store.sweep_first(&mut engine, sweep, |key| {
             if watched && store.watches.want(&key) {
                 changes.insert(key, ChangeKind::Deleted);
             }
@@ -369,12 +381,17 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         })
     }
 
+    #[inline]
+    fn terms(&self) -> TermView {
+        self.store.expiry.writing(&self.swept)
+    }
+
     /// The value of `key`; sees own changes.
     ///
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn get(&self, key: &[u8]) -> Result<Option<WriteValue<'_, 's, E>>, StoreError> {
-        self.meter.call(|_| self.store.value(&self.engine, key))
+        self.meter.call(|_| self.store.value(&self.engine, self.terms(), key))
     }
 
     /// The value of the temporal object `key` if it is not older than `max_age`.
@@ -398,7 +415,8 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         range: KeyRange<'_>,
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.meter.call(|_| self.store.scan_values(&self.engine, range, visit))
+        self.meter
+            .call(|_| self.store.scan_values(&self.engine, self.terms(), range, visit))
     }
 
     /// The records in `range`, own changes included, one after the other; see [`Records`].
@@ -408,7 +426,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
         self.meter.call(|_| {
             Ok(Records {
-                merged: MergedRecords::new(self.store, &self.engine, range),
+                merged: MergedRecords::new(self.store, &self.engine, self.terms(), range),
                 meter: &self.meter,
             })
         })
@@ -430,8 +448,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         self.set(key, value, None)
     }
 
-    /// Sets `key` to `value` for the time `life`: afterwards a write transaction removes it, see
-    /// [`expiry`](crate::expiry).
+    /// Sets `key` to `value` for the time `life`: afterwards no read finds it, see [`expiry`](crate::expiry).
     ///
     /// # Errors
     /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put). If the quota is met, the record may
@@ -447,11 +464,20 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             meter,
             engine,
             swept,
+            changes,
+            watched,
             ..
         } = self;
         meter.call(|_| {
             refuse_reserved(key)?;
             store.refuse_temporal(key)?;
+            if life.is_some() {
+                store.sweep(engine, SWEPT_FOR_ONE, swept, |key| {
+                    if *watched && store.watches.want(&key) {
+                        changes.insert(key, ChangeKind::Deleted);
+                    }
+                })?;
+            }
             let put = match engine.put(Table::Data, key, value) {
                 Err(EngineError::QuotaFull { .. }) if store.end_processes() => engine.put(Table::Data, key, value),
                 put => put,
@@ -488,17 +514,18 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             swept,
             ..
         } = self;
-        let was_there = meter.call(|_| {
+        let (was_there, was_due) = meter.call(|_| {
             refuse_reserved(key)?;
             store.refuse_temporal(key)?;
+            let was_due = store.is_due(store.expiry.writing(swept), engine, key)?;
             let was_there = engine.delete(Table::Data, key)?;
             store.end_term(engine, key, swept)?;
-            Ok(was_there)
+            Ok((was_there, was_due))
         })?;
         if was_there {
             self.note(key, ChangeKind::Deleted);
         }
-        Ok(was_there)
+        Ok(was_there && !was_due)
     }
 
     /// Time for which the record `key` will still be kept, own changes included; see [`ReadTransaction::life_left`].
@@ -529,7 +556,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         meter.call(|_| {
             refuse_reserved(key)?;
             store.refuse_temporal(key)?;
-            if engine.get(Table::Data, key)?.is_none() {
+            if engine.get(Table::Data, key)?.is_none() || store.is_due(store.expiry.writing(swept), engine, key)? {
                 return Ok(false);
             }
             let term = store.end_term(engine, key, swept).and_then(|()| match life {
@@ -615,6 +642,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         let entered = meter.os.now();
         meter.deadline.check(entered)?;
         permit.commits(entered);
+        store.expiry.announce(&swept);
         engine.commit()?;
         store.expiry.committed(swept);
         let woken = store.watches.note_all(&changes);

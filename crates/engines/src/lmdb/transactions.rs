@@ -228,22 +228,30 @@ impl<'e> LmdbWrite<'e> {
         if !engine.life.is_sound() {
             return Err(engine.unusable());
         }
-        let mut begun = match engine.env.write_txn() {
-            Ok(transaction) => LmdbWrite {
-                transaction: Some(transaction),
-                engine,
-                allowance: Allowance::begin(&engine.room),
-                base: Cell::new(None),
-                joined: Default::default(),
-                changed: false,
-                _bound_to_thread: PhantomData,
-            },
-            Err(refused) => return Err(error::engine(engine.place(), "begin a write transaction")(refused)),
-        };
-        if engine.room.is_to_turn_over() {
-            begun.turn_over()?;
+        match engine.env.write_txn() {
+            Ok(transaction) if engine.room.is_to_turn_over() => LmdbWrite::of(engine, transaction).turned_over(),
+            Ok(transaction) => Ok(LmdbWrite::of(engine, transaction)),
+            Err(refused) => Err(error::engine(engine.place(), "begin a write transaction")(refused)),
         }
-        Ok(begun)
+    }
+
+    #[inline]
+    fn of(engine: &'e Lmdb, transaction: RwTxn<'e>) -> Self {
+        LmdbWrite {
+            transaction: Some(transaction),
+            engine,
+            allowance: Allowance::begin(&engine.room),
+            base: Cell::new(None),
+            joined: Default::default(),
+            changed: false,
+            _bound_to_thread: PhantomData,
+        }
+    }
+
+    #[cold]
+    fn turned_over(mut self) -> Result<Self, EngineError> {
+        self.turn_over()?;
+        Ok(self)
     }
 
     /// Makes an empty commit and begins anew behind it, so that the pages which the commit before has freed are usable.

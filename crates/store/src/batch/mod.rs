@@ -76,6 +76,7 @@ use punctual_os::Os;
 use punctual_units::{Nanos, Revision, Seq, Time};
 
 use crate::engine::{Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
+use crate::expiry::TermView;
 use crate::store::{Reading, Store};
 use crate::temporal::Sample;
 use crate::transaction::refuse_reserved;
@@ -230,15 +231,16 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
     ) -> Result<(), StoreError> {
         let now = self.aged()?;
         let mut full = None;
-        self.store.scan_readings(&self.view, range, |key, value, sample| {
-            if let Some(sample) = sample
-                && let Err(error) = self.note(key, Some((sample, value)), now)
-            {
-                full = Some(error);
-                return ControlFlow::Break(());
-            }
-            visit(key, value)
-        })?;
+        self.store
+            .scan_readings(&self.view, TermView::All, range, |key, value, sample| {
+                if let Some(sample) = sample
+                    && let Err(error) = self.note(key, Some((sample, value)), now)
+                {
+                    full = Some(error);
+                    return ControlFlow::Break(());
+                }
+                visit(key, value)
+            })?;
         full.map_or(Ok(()), Err)
     }
 

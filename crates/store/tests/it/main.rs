@@ -4,6 +4,7 @@ mod ages;
 mod batch;
 mod batches;
 mod concurrency;
+mod counting;
 mod created;
 mod expiry;
 mod linearizability;
