@@ -74,6 +74,12 @@ pub enum StoreError {
     /// More than `WAITERS_MAX` threads would wait for the write lock.
     #[error("{WAITERS_MAX} threads wait for the write lock already: use fewer writing threads")]
     TooManyWaiters,
+    /// The function that is called for each reader that is ended has panicked.
+    #[error("the alarm for readers has panicked ({message}) and is not called again: mend it, and set it anew")]
+    AlarmPanicked {
+        /// Message of the panic.
+        message: String,
+    },
     /// A temporal object can only be changed by its sensor.
     #[error(
         "key {key}: this is a temporal object, its value comes from its sensor: offer an update instead",

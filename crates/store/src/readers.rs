@@ -22,6 +22,7 @@
 //! alone, and readers of a store that is not written are left alone.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -107,6 +108,8 @@ pub(crate) struct Readers {
 struct EndNotices {
     ended: EndedReaders,
     alarm: Option<Arc<Alarm>>,
+    /// Message of a panic in the alarm that has not been reported yet.
+    panicked: Option<String>,
 }
 
 impl Readers {
@@ -133,8 +136,17 @@ impl Readers {
             notices.ended.last = Some(reader);
             notices.alarm.clone()
         };
-        if let Some(alarm) = alarm {
-            alarm(reader);
+        let Some(alarm) = alarm else { return };
+        // The thread that writes is not at fault, and goes on.
+        let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| alarm(reader))) else {
+            return;
+        };
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.panicked = Some(text.unwrap_or_else(|| "no message".to_owned()));
+        if notices.alarm.as_ref().is_some_and(|now| Arc::ptr_eq(now, &alarm)) {
+            notices.alarm = None;
         }
     }
 }
@@ -221,7 +233,8 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Sets the function that is called for each reader that is ended from now on, in place of an earlier one. A thread
     /// that is about to write calls it, before it waits for the write lock: `alarm` may read and write the store, and
-    /// takes that thread's time.
+    /// takes that thread's time. An alarm that panics is not called again, and the next
+    /// [`look_after_readers`](Store::look_after_readers) fails with its message; the thread that called it goes on.
     pub fn set_reader_alarm(&self, alarm: impl Fn(EndedReader) + Send + Sync + 'static) {
         let mut notices = self.readers.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.alarm = Some(Arc::new(alarm));
@@ -231,8 +244,17 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// themselves; a store that is seldom written needs this call at intervals.
     ///
     /// # Errors
-    /// [`StoreError::Engine`].
+    /// [`StoreError::AlarmPanicked`], after the readers were ended; [`StoreError::Engine`].
     pub fn look_after_readers(&self) -> Result<usize, StoreError> {
+        let ended = self.end_overdue()?;
+        let notices = &self.readers.notices;
+        match notices.lock().unwrap_or_else(PoisonError::into_inner).panicked.take() {
+            Some(message) => Err(StoreError::AlarmPanicked { message }),
+            None => Ok(ended),
+        }
+    }
+
+    fn end_overdue(&self) -> Result<usize, StoreError> {
         let now = self.os.now();
         let open = self.engine.snapshots();
         let old = |snapshot: &OpenSnapshot| snapshot.reader.age(now) > HELD_AFTER;
@@ -252,7 +274,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     #[inline]
     pub(crate) fn look_at_readers(&self, now: Time) {
         if self.readers.turn(now) || self.engine.is_tight() {
-            let _ = self.look_after_readers();
+            let _ = self.end_overdue();
         }
     }
 

@@ -47,8 +47,18 @@ pub const TOGETHER: usize = 32;
 /// Most updates that are out of the queue: those being written, and one that was staged meanwhile.
 const OUT_OF_QUEUE_MAX: usize = TOGETHER + 1;
 
-/// Offers one update: sensor, number, timestamp, value, now.
-pub type Offer<'o> = dyn FnMut(SensorId, Seq, Time, &[u8], Time) -> Result<Receipt, StoreError> + 'o;
+/// An update to be offered with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer<'v> {
+    /// Sensor of the update.
+    pub sensor: SensorId,
+    /// Its number.
+    pub seq: Seq,
+    /// Sampling instant, on the clock of deadlines.
+    pub sampled_at: Time,
+    /// Bytes of the reading.
+    pub value: &'v [u8],
+}
 
 /// All sensors, their updates, and the account of them.
 pub(crate) struct Sensors<O: Os> {
@@ -325,14 +335,22 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// Offers many updates under one hold of the mutex: calls `offers` with a function that offers one update as
-    /// [`offer_at`](Store::offer_at) does. For a feeder of a hundred thousand updates per second and more, which would
-    /// otherwise meet the updater at the mutex for each of them. Transactions wait meanwhile: offer at most some
-    /// dozens.
-    pub fn offer_together<T>(&self, offers: impl FnOnce(&mut Offer<'_>) -> T) -> T {
+    /// Offers many updates under one hold of the mutex, each as [`offer_at`](Store::offer_at) does; returns how many
+    /// were admitted. For a feeder of a hundred thousand updates per second and more, which would otherwise meet the
+    /// updater at the mutex for each of them. Transactions wait meanwhile: offer at most some dozens. No code of the
+    /// caller runs within the mutex, where a call of the store would wait for itself.
+    ///
+    /// # Errors
+    /// [`StoreError::Offer`] for the first update that is refused: those before it count, the others do not.
+    pub fn offer_together(&self, offers: &[Offer<'_>], now: Time) -> Result<usize, StoreError> {
         self.sensors.with(|state| {
             state.suspensions.notice(&self.os);
-            offers(&mut |sensor, seq, sampled_at, value, now| state.offer(sensor, seq, sampled_at, value, now))
+            let mut admitted = 0;
+            for offer in offers {
+                let receipt = state.offer(offer.sensor, offer.seq, offer.sampled_at, offer.value, now)?;
+                admitted += usize::from(receipt == Receipt::Admitted);
+            }
+            Ok(admitted)
         })
     }
 

@@ -15,11 +15,18 @@ use crate::directory;
 pub(super) const NEW: &str = "new";
 
 /// Creates an empty store if there is none. The file is made in a folder of its own, synced, and renamed last, so that
-/// a power cut leaves a whole store or none.
+/// a power cut leaves a whole store or none: an empty file, or a table of readers without data, is a lost store.
 pub(super) fn create(options: LmdbOptions, at: &Path) -> Result<(), EngineError> {
     let data = at.join(DATA_FILE);
-    if fs::metadata(&data).is_ok_and(|about| about.len() > 0) {
-        return Ok(());
+    let lost = |what| {
+        let path = at.to_path_buf();
+        Err(EngineError::DataMissing { path, what })
+    };
+    match fs::metadata(&data) {
+        Ok(about) if about.len() > 0 => return Ok(()),
+        Ok(_) => return lost("is empty"),
+        Err(_) if at.join(LOCK_FILE).exists() => return lost("is missing beside its lock.mdb"),
+        Err(_) => {}
     }
     let folder = at.join(NEW);
     let fail = |action| error::io(&folder, action);
@@ -38,6 +45,7 @@ fn create_in(options: LmdbOptions, folder: &Path) -> Result<(), EngineError> {
         durability: Durability::Durable,
         ..options
     };
+    super::reserve_lock_file(&folder.join(LOCK_FILE), options.slots())?;
     let env = options.open_env(folder, EnvFlags::empty())?;
     let place = options.place(folder);
     let [_, temporal, main] = super::create_tables(&env, place)?;

@@ -7,12 +7,13 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use punctual_engines::Lmdb;
+use punctual_engines::lmdb::transfer::{self, TransferError};
 use punctual_engines::lmdb::{FORMAT, LmdbOptions, Verify, VerifyProgress};
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Store, StoreError, StoreOptions, UpdateMode};
 use punctual_testing::VirtualOs;
-use punctual_units::{Nanos, SensorId, Seq, Time};
+use punctual_units::{Nanos, SensorId, Seq, Share, Time};
 
 const OPTIONS: LmdbOptions = LmdbOptions {
     durability: Durability::Volatile,
@@ -488,6 +489,53 @@ fn a_full_disk_undoes_the_transaction_and_keeps_the_rest() {
     if !ran {
         skipped();
     }
+}
+
+/// No page is free for the table of readers, which LMDB maps: a store that touches it is ended by SIGBUS.
+#[test]
+fn a_new_store_and_a_backup_on_a_full_disk_are_refused() {
+    let source = punctual_testing::shared_folder();
+    write_some(source.path());
+    for free_pages in 0..24 {
+        let ran = on_small_disk(2 << 20, |disk| {
+            let fill = disk.join("fill");
+            fs::write(&fill, vec![1; 4 << 20]).unwrap_err();
+            let len = fs::metadata(&fill).unwrap().len();
+            let shorter = fs::OpenOptions::new().write(true).open(&fill).unwrap();
+            shorter.set_len(len - 4_096 * free_pages).unwrap();
+            match open(&disk.join("new")).map(drop) {
+                Ok(()) | Err(EngineError::DiskFull { .. }) => {}
+                other => panic!("{free_pages} free pages: {other:?}"),
+            }
+            let copied = transfer::backup(source.path(), &disk.join("copy"), Share::ONE, &mut |_| ());
+            match copied {
+                Ok(_) | Err(TransferError::Engine(EngineError::DiskFull { .. })) => {}
+                other => panic!("{free_pages} free pages: {other:?}"),
+            }
+        });
+        if !ran {
+            return skipped();
+        }
+    }
+}
+
+#[test]
+fn a_store_whose_data_is_gone_is_no_new_store() {
+    let folder = punctual_testing::shared_folder();
+    write_some(folder.path());
+    let data = folder.path().join("data.mdb");
+    let lost = || matches!(open(folder.path()), Err(EngineError::DataMissing { .. }));
+    let kept = fs::read(&data).unwrap();
+    fs::write(&data, b"").unwrap();
+    assert!(lost());
+    fs::remove_file(&data).unwrap();
+    assert!(lost() && !data.exists());
+    fs::write(&data, &kept).unwrap();
+    exercise(&open(folder.path()).unwrap()).unwrap();
+    // What the message asks for:
+    fs::remove_file(&data).unwrap();
+    fs::remove_file(folder.path().join("lock.mdb")).unwrap();
+    assert_eq!(exercise(&open(folder.path()).unwrap()).unwrap(), 0);
 }
 
 #[test]

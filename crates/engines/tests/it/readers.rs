@@ -423,3 +423,26 @@ fn an_alarm_may_read_and_write_the_store() {
     assert!(String::from_utf8(alarm).unwrap().contains("older than reader_life_max"));
     assert!(store.engine().snapshot_for(Reader::UNKNOWN).is_ok());
 }
+
+#[test]
+fn an_alarm_that_panics_stops_no_writer_and_is_reported_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let os = VirtualOs::new(1);
+    let store = Store::open(open(directory.path()), os.clone(), StoreOptions::default()).unwrap();
+    store.set_reader_alarm(|_| panic!("planted"));
+    for round in 0..3u8 {
+        let reader = store.read_transaction(Deadline::NONE).unwrap();
+        reader.get(b"key").unwrap();
+        os.sleep(Nanos::from_secs(11));
+        store.put(b"key", &[round]).unwrap();
+        assert_eq!(ended_because(reader.get(b"key")), Some(EndedBecause::Life));
+    }
+    assert_eq!(store.readers_ended().count, 3);
+    let reported = store.look_after_readers().unwrap_err();
+    assert!(
+        matches!(&reported, StoreError::AlarmPanicked { message } if message == "planted"),
+        "{reported}"
+    );
+    assert_eq!(store.look_after_readers().unwrap(), 0);
+    assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&[2][..]));
+}

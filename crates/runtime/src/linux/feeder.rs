@@ -9,8 +9,7 @@
 
 use punctual_os::LinuxOs;
 use punctual_store::engine::Engine;
-use punctual_store::sensors::TOGETHER;
-use punctual_store::updates::Receipt;
+use punctual_store::sensors::{Offer, TOGETHER};
 use punctual_store::{Store, StoreError};
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::SensorUpdate;
@@ -62,7 +61,8 @@ impl Feed {
 
     fn feed<E: Engine>(self, store: &Store<E, LinuxOs>, shared: &RunState, start: Time) -> Result<(), StoreError> {
         let mut stream = self.stream.peekable();
-        let mut value = vec![0; self.value_bytes.max(8)];
+        let value_bytes = self.value_bytes.max(8);
+        let mut values = vec![0; value_bytes * TOGETHER];
         let mut wake = start;
         while sleep_until(wake, || !shared.stopping()) {
             let now = LinuxOs.now();
@@ -74,16 +74,19 @@ impl Feed {
                 if group.is_empty() {
                     break;
                 }
-                let any = store.offer_together(|offer| -> Result<bool, StoreError> {
-                    let mut any = false;
-                    for update in &group {
-                        value[..8].copy_from_slice(&update.value.to_le_bytes());
-                        let SensorUpdate { sensor, seq, .. } = *update;
-                        any |= offer(sensor, seq, start + update.at, &value, now)? == Receipt::Admitted;
-                    }
-                    Ok(any)
-                })?;
-                if any {
+                for (update, value) in group.iter().zip(values.chunks_exact_mut(value_bytes)) {
+                    value[..8].copy_from_slice(&update.value.to_le_bytes());
+                }
+                let offers = group.iter().zip(values.chunks_exact(value_bytes));
+                let offers: Vec<Offer<'_>> = offers
+                    .map(|(update, value)| Offer {
+                        sensor: update.sensor,
+                        seq: update.seq,
+                        sampled_at: start + update.at,
+                        value,
+                    })
+                    .collect();
+                if store.offer_together(&offers, now)? > 0 {
                     shared.updates.unpark();
                 }
             }

@@ -203,6 +203,18 @@ pub enum EngineError {
         /// The folder that was named.
         path: PathBuf,
     },
+    /// The data file is gone or was emptied, and what lies beside it shows that there was a store.
+    #[error(
+        "{}: the store's data.mdb {what}: put it back from a copy, or remove lock.mdb and an empty data.mdb to begin a \
+         new store",
+        path.display()
+    )]
+    DataMissing {
+        /// The folder of the store.
+        path: PathBuf,
+        /// State of the data file, as the message goes on.
+        what: &'static str,
+    },
     /// A process that read a store beside its owner lost its snapshot; results of its reads must not be used.
     #[error("{}: the store was written to while it was read, and {reason}: try again", path.display())]
     Overtaken {

@@ -45,6 +45,9 @@ fn store_errors() -> Vec<StoreError> {
         lock_timeout(Tid(8), Some("logger")),
         StoreError::NestedWrite,
         StoreError::TooManyWaiters,
+        StoreError::AlarmPanicked {
+            message: "out of range".to_owned(),
+        },
         StoreError::Temporal { key: key() },
         StoreError::NotTemporal { key: key() },
         StoreError::UnknownObject(ObjectId(3)),
@@ -138,6 +141,10 @@ fn engine_errors() -> Vec<EngineError> {
         EngineError::Volatile { path: path() },
         EngineError::Unsynced { path: path() },
         EngineError::NoStore { path: path() },
+        EngineError::DataMissing {
+            path: path(),
+            what: "is empty",
+        },
         EngineError::Overtaken {
             path: path(),
             reason: "reason",

@@ -9,6 +9,7 @@ use punctual_engines::Memory;
 use punctual_engines::lmdb::{Lmdb, LmdbOptions};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine};
+use punctual_store::sensors::Offer;
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, Sample};
 use punctual_store::updates::{AdmissionEvent, Receipt, SensorSpec, Shedding, Updates};
 use punctual_store::{
@@ -63,6 +64,25 @@ fn fresh(value: &[u8], age: Nanos) -> Freshness<Vec<u8>> {
         value: value.to_vec(),
         age,
     }
+}
+
+#[test]
+fn updates_offered_together_count_up_to_the_first_that_is_refused() {
+    let clock = VirtualOs::new(0);
+    let store = open(Memory::default(), &clock, options(UpdateMode::MemoryFirst, 2));
+    let offer = |sensor: u32, seq: u64| Offer {
+        sensor: SensorId(sensor),
+        seq: Seq(seq),
+        sampled_at: Time(0),
+        value: b"21.5",
+    };
+    let admitted = store.offer_together(&[offer(0, 1), offer(1, 1)], clock.now());
+    assert_eq!(admitted.unwrap(), 2);
+    let refused = store.offer_together(&[offer(0, 2), offer(9, 1), offer(1, 2)], clock.now());
+    assert!(matches!(refused, Err(StoreError::Offer(_))), "{refused:?}");
+    store.install_pending(usize::MAX).unwrap();
+    let seqs = [0, 1].map(|object| store.sample(ObjectId(object)).unwrap().unwrap().seq);
+    assert_eq!(seqs, [Seq(2), Seq(1)]);
 }
 
 #[test]
