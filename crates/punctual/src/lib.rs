@@ -95,6 +95,8 @@ pub use punctual_workload::{Arrival, Class, ControllerKind, Goal, TaskGoal};
 use std::path::Path;
 use std::sync::Arc;
 
+use punctual_store::temporal::ClockOrigin;
+
 /// Pipelines of stages that migrate to other cores, are replaced and restarted while frames flow: the interface of a
 /// stage, and the runtime of a pipeline. See the example `pipeline` and docs/pipelines.md.
 #[cfg(target_os = "linux")]
@@ -114,13 +116,20 @@ pub const fn ms(milliseconds: u64) -> Nanos {
     Nanos::from_millis(milliseconds)
 }
 
-/// Opens the store in `folder` on LMDB; creates the folder if it is missing.
+/// Opens the store in `folder` on LMDB; creates the folder if it is missing. Where `options` name no origin of the
+/// clock, it is this boot's: ages and lives of records go on after a restart of the program.
 ///
 /// # Errors
 /// [`StoreError`], for example if the folder is in use by another program, damaged or read-only.
 pub fn in_folder(folder: impl AsRef<Path>, options: impl Into<StoreOptions>) -> Result<Arc<Store>, StoreError> {
     let engine = LmdbOptions::default().open(folder)?;
-    Ok(Arc::new(Store::open(engine, LinuxOs, options.into())?))
+    let mut options = options.into();
+    if options.clock_origin == ClockOrigin::UNKNOWN
+        && let Some(name) = os::linux::clock_origin()
+    {
+        options.clock_origin = ClockOrigin::named(name.as_bytes());
+    }
+    Ok(Arc::new(Store::open(engine, LinuxOs, options)?))
 }
 
 /// Opens a store in memory, which is gone with the program: for tests, and for data that need not survive it.
@@ -129,4 +138,32 @@ pub fn in_folder(folder: impl AsRef<Path>, options: impl Into<StoreOptions>) -> 
 /// [`StoreError`] if two objects of `options` have the same key.
 pub fn in_memory(options: impl Into<StoreOptions>) -> Result<Arc<Store<Memory>>, StoreError> {
     Ok(Arc::new(Store::open(Memory::default(), LinuxOs, options.into())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_and_lives_go_on_after_a_restart_of_the_program() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let open = || in_folder(folder.path(), [ObjectSpec::number("battery", Nanos::from_secs(3_600))]);
+        if os::linux::clock_origin().is_none() {
+            eprintln!("skipped: this kernel names no origin of its clock");
+            return Ok(());
+        }
+        let store = open()?;
+        store.offer_next(SensorId(0), None, b"12.6")?;
+        store.install_pending(1)?;
+        store.flush()?;
+        let mut transaction = store.write_transaction(Deadline::NONE)?;
+        transaction.put_for(b"lease", b"mine", Nanos(1))?;
+        transaction.commit()?;
+        drop(store);
+        let store = open()?;
+        let reading = store.get_fresh(b"battery", Nanos::from_secs(3_600))?;
+        assert!(matches!(reading, Freshness::Fresh { .. }), "{reading:?}");
+        assert_eq!(store.get(b"lease")?, None);
+        Ok(())
+    }
 }

@@ -9,6 +9,7 @@ use punctual_units::{Nanos, ObjectId, Revision};
 use crate::batch::BatchBounds;
 use crate::engine::{EngineError, KEY_MAX_LEN};
 use crate::permit::{WAITERS_MAX, WaitedFor};
+use crate::store::{OBJECT_BYTES_MAX, OBJECT_LEN_MAX};
 use crate::tables::NAME_MAX_LEN;
 use crate::updates::OfferError;
 use crate::watch::WATCHES_MAX;
@@ -223,6 +224,29 @@ pub enum StoreError {
         bytes: usize,
         /// The bounds that the batch was begun with.
         bounds: BatchBounds,
+    },
+    /// A temporal object whose values would take more memory than one object may.
+    #[error(
+        "temporal object {key}: {history} values of {max_len} bytes are too much for one object: use at most {len} bytes \
+         for a value and {all} bytes for all that it keeps",
+        key = key.escape_ascii(), len = OBJECT_LEN_MAX, all = OBJECT_BYTES_MAX
+    )]
+    ObjectSize {
+        /// Key of the object.
+        key: Vec<u8>,
+        /// Its longest value, in bytes.
+        max_len: usize,
+        /// Number of values that it keeps.
+        history: usize,
+    },
+    /// A temporal object was registered under the key of a plain record, which it would hide.
+    #[error(
+        "key {key}: there is a plain record, which a temporal object would hide: delete it, or give the object another key",
+        key = key.escape_ascii()
+    )]
+    PlainRecord {
+        /// Key of the record.
+        key: Vec<u8>,
     },
     /// A temporal object whose key is empty or too long for a record, so that the engine could never keep it.
     #[error(

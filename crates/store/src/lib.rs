@@ -53,7 +53,7 @@ pub use error::{LockHolder, StoreError};
 pub use group::{FlushResult, GROUP_OBJECTS_MAX};
 pub use punctual_workload::{Split, UpdateMode};
 pub use records::Records;
-pub use store::{Freshness, Store, StoreOptions};
+pub use store::{Freshness, OBJECT_BYTES_MAX, OBJECT_LEN_MAX, Store, StoreOptions};
 pub use together::Together;
 pub use transaction::{ReadTransaction, WriteTransaction};
 pub use value::Value;

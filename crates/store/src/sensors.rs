@@ -30,9 +30,9 @@ use punctual_os::{Lock, Os};
 use punctual_units::{ObjectId, SensorId, Seq, Share, Time};
 
 use crate::batch::is_reserved;
-use crate::engine::{Engine, Table, Write};
+use crate::engine::{Engine, Read, Table, Write};
 use crate::permit::Permit;
-use crate::store::{Store, check_key};
+use crate::store::{Store, check_spec};
 use crate::temporal::{Installation, ObjectSpec, Sample, Slot, Suspensions, encode};
 use crate::transaction::LockWait;
 use crate::updates::{
@@ -363,17 +363,24 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// reading of each sensor is admitted, see [`Updates::add_sensor`].
     ///
     /// # Errors
-    /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`StoreError::ObjectKey`],
-    /// [`StoreError::ValueTooLong`], [`StoreError::TooManyObjects`], [`StoreError::Engine`];
-    /// [`StoreError::Replicated`], where the log creates objects.
+    /// [`StoreError::PlainRecord`], because the object would hide that record; [`StoreError::DuplicateObject`],
+    /// [`StoreError::ReservedKey`], [`StoreError::ObjectKey`], [`StoreError::ObjectSize`], [`StoreError::ValueTooLong`],
+    /// [`StoreError::TooManyObjects`]; [`StoreError::LockTimeout`] and [`StoreError::NestedWrite`], because it waits for
+    /// the write lock; [`StoreError::Engine`]; [`StoreError::Replicated`], where the log creates objects.
     pub fn register(&self, spec: &ObjectSpec) -> Result<ObjectId, StoreError> {
         if self.replicated {
             return Err(StoreError::Replicated);
         }
-        check_key(spec)?;
+        check_spec(spec)?;
         let key = || spec.key.clone();
         if is_reserved(&spec.key) {
             return Err(StoreError::ReservedKey { key: key() });
+        }
+        // A transaction that puts a plain record under this key meanwhile would not see the object.
+        let now = self.os.now();
+        let (_permit, _) = self.permit(Deadline::NONE, now)?;
+        if self.engine.snapshot()?.get(Table::Data, &spec.key)?.is_some() {
+            return Err(StoreError::PlainRecord { key: key() });
         }
         let kept = self.kept(spec)?;
         let created = self.objects.created();

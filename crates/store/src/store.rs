@@ -21,6 +21,11 @@ use crate::updates::AdmissionOptions;
 use crate::watch::Watches;
 use crate::{Deadline, LockHolder, StoreError, UpdateMode, Value};
 
+/// The longest value of a temporal object, in bytes: the path of updates keeps some dozens of buffers of this length.
+pub const OBJECT_LEN_MAX: usize = 64 << 20;
+/// Most bytes that the values of one temporal object take in memory, its history included.
+pub const OBJECT_BYTES_MAX: usize = 1 << 30;
+
 /// Settings with which a store is opened.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
@@ -188,7 +193,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`StoreError::ObjectKey`],
-    /// [`StoreError::ValueTooLong`], [`StoreError::NotMemoryFirst`], [`StoreError::TooManyObjects`],
+    /// [`StoreError::ObjectSize`], [`StoreError::ValueTooLong`], [`StoreError::NotMemoryFirst`], [`StoreError::TooManyObjects`],
     /// [`StoreError::Part`], [`StoreError::Engine`].
     pub fn open(engine: E, os: O, options: StoreOptions) -> Result<Self, StoreError> {
         let StoreOptions {
@@ -203,7 +208,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             created_max,
             reader_life_max,
         } = options;
-        specs.iter().try_for_each(check_key)?;
+        specs.iter().try_for_each(check_spec)?;
         if let Some(reserved) = specs.iter().find(|spec| is_reserved(&spec.key)) {
             return Err(StoreError::ReservedKey {
                 key: reserved.key.clone(),
@@ -646,10 +651,22 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 }
 
-/// Refuses an object whose key no engine could keep: each group commit with it would fail.
-pub(crate) fn check_key(spec: &ObjectSpec) -> Result<(), StoreError> {
-    if (1..=KEY_MAX_LEN).contains(&spec.key.len()) {
-        return Ok(());
+/// Refuses an object whose key no engine could keep, because each group commit with it would fail, or whose values take
+/// more memory than [`OBJECT_BYTES_MAX`].
+pub(crate) fn check_spec(spec: &ObjectSpec) -> Result<(), StoreError> {
+    if !(1..=KEY_MAX_LEN).contains(&spec.key.len()) {
+        return Err(StoreError::ObjectKey { key: spec.key.clone() });
     }
-    Err(StoreError::ObjectKey { key: spec.key.clone() })
+    let ObjectSpec {
+        key, max_len, history, ..
+    } = spec;
+    let bytes = max_len.saturating_add(64).saturating_mul(history.saturating_add(1));
+    if *max_len > OBJECT_LEN_MAX || bytes > OBJECT_BYTES_MAX {
+        return Err(StoreError::ObjectSize {
+            key: key.clone(),
+            max_len: *max_len,
+            history: *history,
+        });
+    }
+    Ok(())
 }

@@ -102,7 +102,7 @@ impl Life {
         if self.is_forked() { End::Forked } else { End::Broken }
     }
 
-    /// Marks the store as broken: every call is refused until it is opened again.
+    /// Marks the store as broken: every write is refused until it is opened again.
     pub(super) fn break_off(&self) {
         self.word().store(BROKEN, Ordering::Release);
     }

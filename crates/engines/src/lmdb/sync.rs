@@ -1,4 +1,4 @@
-//! Syncing: a new store reaches the medium as a whole, and a failed sync makes the store unusable.
+//! Syncing: a new store reaches the medium as a whole, and after a failed sync the store is read only.
 
 use std::fs::{self, File};
 use std::io;
@@ -93,6 +93,16 @@ impl Lmdb {
         }
     }
 
+    /// Refuses reads of a store that is not sound, unless a failed sync is the reason: the newest commit does not depend
+    /// on what that sync has lost.
+    #[cold]
+    pub(super) fn readable(&self) -> Result<(), EngineError> {
+        match self.life.end() {
+            End::Forked => Err(self.unusable()),
+            End::Broken => Ok(()),
+        }
+    }
+
     pub(super) fn sync_all(&self) -> Result<(), EngineError> {
         if !self.life.is_sound() {
             return Err(self.unusable());
@@ -108,7 +118,7 @@ impl Lmdb {
         })
     }
 
-    /// The store's error for a refused commit; a failed sync makes the store unusable.
+    /// The store's error for a refused commit; after a failed sync no write is accepted.
     #[cold]
     pub(super) fn commit_refused(&self, refused: heed::Error) -> EngineError {
         if let heed::Error::Io(source) = &refused

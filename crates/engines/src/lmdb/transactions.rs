@@ -145,7 +145,7 @@ impl<'e> LmdbSnapshot<'e> {
     #[inline]
     pub(super) fn begin(engine: &'e Lmdb, reader: Reader) -> Result<Self, EngineError> {
         if !engine.life.is_sound() {
-            return Err(engine.unusable());
+            engine.readable()?;
         }
         let Some(seat) = engine.readers.take() else {
             return Err(engine.readers_full());
@@ -192,7 +192,7 @@ impl<'e> LmdbSnapshot<'e> {
     #[inline(always)]
     fn enter(&self) -> Result<Inside<'_, Pin>, EngineError> {
         if !self.engine.life.is_sound() {
-            return Err(self.engine.unusable());
+            self.engine.readable()?;
         }
         self.slot.enter(self.ticket).map_err(refused)
     }

@@ -8,7 +8,7 @@ use super::BatchTransaction;
 use super::apply::{RESERVED, is_reserved};
 use super::writes::creation_bytes;
 use crate::engine::{Engine, EngineError, KEY_MAX_LEN, Read, Table, Write, prefix_range};
-use crate::store::Store;
+use crate::store::{Store, check_spec};
 use crate::temporal::Creation;
 use crate::{Deadline, StoreError};
 
@@ -21,7 +21,8 @@ impl<E: Engine, O: Os> BatchTransaction<'_, '_, E, O> {
     /// source; the numbers of its updates then begin at 1 again.
     ///
     /// # Errors
-    /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`EngineError::KeyLength`];
+    /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`EngineError::KeyLength`],
+    /// [`StoreError::ObjectSize`];
     /// [`StoreError::TooManyObjects`] beyond [`created_max`](crate::StoreOptions::created_max);
     /// [`StoreError::BatchFull`] if the longest value would not fit into a batch; [`StoreError::DeadlinePassed`].
     pub fn create(&mut self, creation: Creation) -> Result<(), StoreError> {
@@ -75,6 +76,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         if key.is_empty() || key.len() > KEY_MAX_LEN {
             return Err(EngineError::KeyLength { len: key.len() }.into());
         }
+        check_spec(spec)?;
         if is_reserved(key) {
             return Err(StoreError::ReservedKey { key: key.clone() });
         }

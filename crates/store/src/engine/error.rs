@@ -159,8 +159,8 @@ pub enum EngineError {
     },
     /// A sync failed: the kernel may have dropped pages that it could not write, and would not report so again.
     #[error(
-        "{}: the store could not be synced, and writes since the last sync may be lost: check the medium, then reopen the store; \
-         nothing that was acknowledged as durable is lost",
+        "{}: the store could not be synced, and writes since the last sync may be lost: check the medium, then reopen \
+         the store to write; reads go on, and nothing that was acknowledged as durable is lost",
         path.display()
     )]
     SyncFailed {

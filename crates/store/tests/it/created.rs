@@ -229,8 +229,13 @@ fn room_keys_and_lengths_have_bounds() {
         Err(StoreError::ReservedKey { .. })
     ));
     let mut huge = creation(made(1, 1, 1), "d");
+    huge.spec.max_len = 32 << 20;
+    assert!(matches!(
+        creates(&other, &[huge.clone()]),
+        Err(StoreError::BatchFull { .. })
+    ));
     huge.spec.max_len = usize::MAX;
-    assert!(matches!(creates(&other, &[huge]), Err(StoreError::BatchFull { .. })));
+    assert!(matches!(creates(&other, &[huge]), Err(StoreError::ObjectSize { .. })));
     let sample = Sample {
         seq: Seq(1),
         sampled_at: None,

@@ -60,6 +60,12 @@ fn store_errors() -> Vec<StoreError> {
         StoreError::ReservedKey {
             key: b"\0punctual/x".to_vec(),
         },
+        StoreError::ObjectSize {
+            key: key(),
+            max_len: usize::MAX,
+            history: 2,
+        },
+        StoreError::PlainRecord { key: key() },
         StoreError::TooManyObjects { max: 10 },
         StoreError::TooManyTogether { max: 10 },
         StoreError::TooManyWatches,

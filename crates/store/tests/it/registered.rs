@@ -40,6 +40,27 @@ fn a_registered_object_is_as_the_others(update_mode: UpdateMode) {
     let spec = ObjectSpec::number("late", PERIOD).keeping(2);
     let store = open();
     store.put(b"late", b"plain").unwrap();
+    let hides = store.register(&spec);
+    assert!(matches!(hides, Err(StoreError::PlainRecord { .. })), "{hides:?}");
+    assert_eq!(store.get(b"late").unwrap().as_deref(), Some(&b"plain"[..]));
+    store.delete(b"late").unwrap();
+    for (max_len, history) in [
+        (usize::MAX, 1),
+        (1 << 40, 1),
+        (8, usize::MAX),
+        (usize::MAX / 2, 3),
+        (1 << 20, 1 << 20),
+    ] {
+        let absurd = ObjectSpec {
+            max_len,
+            history,
+            ..spec.clone()
+        };
+        let refused = store.register(&absurd);
+        assert!(matches!(refused, Err(StoreError::ObjectSize { .. })), "{refused:?}");
+        let opened = Store::open(Memory::default(), VirtualOs::new(1), [absurd].into());
+        assert!(matches!(opened.map(drop), Err(StoreError::ObjectSize { .. })));
+    }
     let object = store.register(&spec).unwrap();
     assert_eq!((object, store.object(b"late")), (ObjectId(1), Some(object)));
     let sensor = SensorId(object.0);
