@@ -227,8 +227,8 @@ pub enum StoreError {
     },
     /// A temporal object whose values would take more memory than one object may.
     #[error(
-        "temporal object {key}: {history} values of {max_len} bytes are too much for one object: use at most {len} bytes \
-         for a value and {all} bytes for all that it keeps",
+        "temporal object {key}: {history} values of {max_len} bytes are too much for one object: use at most {len} \
+         bytes for a value and {all} bytes for all that it keeps",
         key = key.escape_ascii(), len = OBJECT_LEN_MAX, all = OBJECT_BYTES_MAX
     )]
     ObjectSize {
@@ -241,7 +241,8 @@ pub enum StoreError {
     },
     /// A temporal object was registered under the key of a plain record, which it would hide.
     #[error(
-        "key {key}: there is a plain record, which a temporal object would hide: delete it, or give the object another key",
+        "key {key}: there is a plain record, which a temporal object would hide: delete it, or give the object another \
+         key",
         key = key.escape_ascii()
     )]
     PlainRecord {

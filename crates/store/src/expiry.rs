@@ -16,8 +16,8 @@
 //! that is seldom written needs a call of [`Store::sweep_expired`] at intervals.
 //!
 //! **Promises.** A record stays for its whole life, and no read finds it afterwards, even in a transaction that
-//! began before. Watches get a note when it is removed, which may be later. Setting or removing the record in any other way
-//! cancels its expiry.
+//! began before. Watches get a note when it is removed, which may be later. Setting or removing the record in any other
+//! way cancels its expiry.
 //!
 //! **Clock.** Instants are those of the clock of ages, which goes on while the machine is suspended. After a restart of
 //! the machine, or after any restart where [`clock_origin`](crate::StoreOptions::clock_origin) is unknown, no clock

@@ -364,9 +364,10 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::PlainRecord`], because the object would hide that record; [`StoreError::DuplicateObject`],
-    /// [`StoreError::ReservedKey`], [`StoreError::ObjectKey`], [`StoreError::ObjectSize`], [`StoreError::ValueTooLong`],
-    /// [`StoreError::TooManyObjects`]; [`StoreError::LockTimeout`] and [`StoreError::NestedWrite`], because it waits for
-    /// the write lock; [`StoreError::Engine`]; [`StoreError::Replicated`], where the log creates objects.
+    /// [`StoreError::ReservedKey`], [`StoreError::ObjectKey`], [`StoreError::ObjectSize`],
+    /// [`StoreError::ValueTooLong`], [`StoreError::TooManyObjects`]; [`StoreError::LockTimeout`] and
+    /// [`StoreError::NestedWrite`], because it waits for the write lock; [`StoreError::Engine`];
+    /// [`StoreError::Replicated`], where the log creates objects.
     pub fn register(&self, spec: &ObjectSpec) -> Result<ObjectId, StoreError> {
         if self.replicated {
             return Err(StoreError::Replicated);

@@ -193,7 +193,8 @@ impl<E: Engine, O: Os> Store<E, O> {
     ///
     /// # Errors
     /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`StoreError::ObjectKey`],
-    /// [`StoreError::ObjectSize`], [`StoreError::ValueTooLong`], [`StoreError::NotMemoryFirst`], [`StoreError::TooManyObjects`],
+    /// [`StoreError::ObjectSize`], [`StoreError::ValueTooLong`], [`StoreError::NotMemoryFirst`],
+    /// [`StoreError::TooManyObjects`],
     /// [`StoreError::Part`], [`StoreError::Engine`].
     pub fn open(engine: E, os: O, options: StoreOptions) -> Result<Self, StoreError> {
         let StoreOptions {

@@ -103,12 +103,15 @@ pub(super) fn is_ours(directory: &Path) -> bool {
 /// The process that has the store in `directory` open. Must not be called by that process itself: closing the file
 /// would drop its lock.
 pub(super) fn of(directory: &Path) -> Option<u32> {
+    if is_ours(directory) {
+        return None;
+    }
     let mut options = OpenOptions::new();
     let opened = options
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(directory.join(FILE_NAME));
-    let mut file = opened.ok().filter(|_| !is_ours(directory))?;
+    let mut file = opened.ok()?;
     let mut whole = whole();
     // SAFETY: the descriptor is open, and `whole` is valid for the call, which writes to it.
     let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut whole) };

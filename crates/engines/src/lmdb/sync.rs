@@ -93,8 +93,8 @@ impl Lmdb {
         }
     }
 
-    /// Refuses reads of a store that is not sound, unless a failed sync is the reason: the newest commit does not depend
-    /// on what that sync has lost.
+    /// Refuses reads of a store that is not sound, unless a failed sync is the reason: the newest commit does not
+    /// depend on what that sync has lost.
     #[cold]
     pub(super) fn readable(&self) -> Result<(), EngineError> {
         match self.life.end() {

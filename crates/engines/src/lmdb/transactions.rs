@@ -199,6 +199,11 @@ impl<'e> LmdbSnapshot<'e> {
 }
 
 impl LmdbSnapshot<'_> {
+    /// Refuses a snapshot that has been ended.
+    pub(super) fn is_open(&self) -> Result<(), EngineError> {
+        self.enter().map(drop)
+    }
+
     fn begin_scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<LmdbSnapshotScan<'_>, EngineError> {
         let inside = self.enter()?;
         let records = inside.with(|pin| {

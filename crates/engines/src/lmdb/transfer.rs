@@ -27,7 +27,7 @@
 use std::fs;
 use std::io::{self, BufRead, Read as _, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -81,7 +81,7 @@ pub enum TransferError {
     #[error(
         "{}: it is written over faster than it can be copied: the copy was begun {tries} times, and lost its snapshot \
          each time (at last: {last}). Copy it while less is written, or let its owner keep snapshots: reader_life_max none \
-         keeps them until the quota is met, and a larger quota longer; export is ended likewise",
+         keeps them until the quota is met, and a larger quota longer",
         path.display()
     )]
     Outrun {
@@ -132,7 +132,18 @@ type Progress<'p> = &'p mut dyn FnMut(CopyCount);
 /// those of [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]. After an error nothing is left at
 /// `to`.
 pub fn backup(from: &Path, to: &Path, share: Share, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
-    persistently(from, |again| backup_once(from, to, share, again, progress))
+    let visit = || Visitor::open(from);
+    persistently(from, |again| backup_once(&visit, from, to, share, again, progress))
+}
+
+/// As [`backup`], for the process that has the store open. Values of temporal objects that are in memory only are not
+/// part of it: flush the store first.
+///
+/// # Errors
+/// Those of [`backup`], with [`Visitor::of`] in place of [`Visitor::open`].
+pub fn backup_own(engine: &Lmdb, to: &Path, share: Share, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
+    let (visit, from) = (|| Visitor::of(engine), engine.path());
+    persistently(from, |again| backup_once(&visit, from, to, share, again, progress))
 }
 
 /// Repeats `attempt` until it keeps its snapshot; its argument is true from the second attempt on.
@@ -154,7 +165,8 @@ fn persistently<T>(from: &Path, mut attempt: impl FnMut(bool) -> Result<T, Trans
     }
 }
 
-fn backup_once(
+fn backup_once<'e>(
+    visit: &dyn Fn() -> Result<Visitor<'e>, EngineError>,
     from: &Path,
     to: &Path,
     share: Share,
@@ -162,19 +174,22 @@ fn backup_once(
     progress: Progress<'_>,
 ) -> Result<CopyCount, TransferError> {
     let (checksums, quota) = {
-        let visitor = Visitor::open(from)?;
+        let visitor = visit()?;
         (visitor.has_checksums(), visitor.quota())
     };
     let mut new = New::begin(to, checksums)?;
     new.quota = quota;
     let pages = match set_down {
-        true => Some(new.spare_file(fs::metadata(from.join(DATA_FILE)).map_or(u64::MAX, |about| about.len()))?),
+        true => Some(spare_file(
+            &new.folder,
+            fs::metadata(from.join(DATA_FILE)).map_or(u64::MAX, |about| about.len()),
+        )?),
         false => None,
     };
     // The snapshot is taken after the new store exists, and released before the last sync, because it keeps pages of
     // the owner's store from reuse.
     new.finish(|filler| {
-        let visitor = Visitor::open(from)?;
+        let visitor = visit()?;
         if visitor.owner().is_some() && share < Share::ONE {
             filler.pace = Some(Pace::of(share));
         }
@@ -187,7 +202,7 @@ fn backup_once(
 }
 
 /// Copies all records of a snapshot.
-fn copy(visitor: &Visitor, filler: &mut Filler<'_>, progress: Progress<'_>) -> Result<(), TransferError> {
+fn copy(visitor: &Visitor<'_>, filler: &mut Filler<'_>, progress: Progress<'_>) -> Result<(), TransferError> {
     for table in [Table::Data, Table::Temporal] {
         visitor.visit::<TransferError>(table, &mut |key, value| {
             filler.add(table, key, value)?;
@@ -233,13 +248,40 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<CopyCount, Tr
     Ok(transferred)
 }
 
-/// Writes all records of the store in `directory` as text, see the [module](self).
+/// Writes all records of the store in `directory` as text, see the [module](self). The pages of a store that another
+/// process has open are copied before the first byte is written, as [`backup`] does from its second attempt on: the
+/// reader of the text may be slow, and the owner would take the snapshot away.
 ///
 /// # Errors
-/// [`TransferError::Write`]; those of [`Visitor::open`] and [`Visitor::visit`]. After an error the text lacks its end
-/// line.
+/// [`TransferError::Write`], [`TransferError::Outrun`]; those of [`Visitor::open`] and [`Visitor::visit`]. After an
+/// error the text lacks its end line.
 pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
-    let visitor = Visitor::open(directory)?;
+    export_from(&|| Visitor::open(directory), directory, to, progress)
+}
+
+/// As [`export`], for the process that has the store open; see [`backup_own`].
+///
+/// # Errors
+/// Those of [`export`], with [`Visitor::of`] in place of [`Visitor::open`].
+pub fn export_own(engine: &Lmdb, to: &mut dyn Write, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
+    export_from(&|| Visitor::of(engine), engine.path(), to, progress)
+}
+
+fn export_from<'e>(
+    visit: &dyn Fn() -> Result<Visitor<'e>, EngineError>,
+    from: &Path,
+    to: &mut dyn Write,
+    progress: Progress<'_>,
+) -> Result<CopyCount, TransferError> {
+    let visitor = persistently(from, |_| {
+        let visitor = visit()?;
+        if visitor.owner().is_none() {
+            return Ok(visitor);
+        }
+        let (_, len) = visitor.on_medium()?;
+        let pages = spare_file(&std::env::temp_dir(), len)?;
+        Ok(visitor.set_down(pages, from)?)
+    })?;
     let mut out = SummingWriter::new(to);
     let checksums = if visitor.has_checksums() { "yes" } else { "no" };
     out.text(&format!("{FIRST_LINE}\nchecksums {checksums}\n"))?;
@@ -299,6 +341,33 @@ fn name_of(table: Table) -> &'static str {
     }
 }
 
+/// An unnamed file for `len` bytes: in memory, or in `folder`.
+fn spare_file(folder: &Path, len: u64) -> Result<fs::File, EngineError> {
+    if len < memory::for_a_copy() {
+        // SAFETY: the name ends with a zero; a new descriptor belongs to this call alone.
+        let made = unsafe {
+            match libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC) {
+                refused if refused < 0 => None,
+                made => Some(fs::File::from(OwnedFd::from_raw_fd(made))),
+            }
+        };
+        if let Some(file) = made {
+            return Ok(file);
+        }
+    }
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    let unnamed = options.clone().custom_flags(libc::O_TMPFILE).open(folder);
+    // Not every file system makes files without a name.
+    let made = unnamed.or_else(|_| {
+        let path = folder.join(format!("punctual-pages-{}", std::process::id()));
+        let file = options.create_new(true).open(&path)?;
+        fs::remove_file(&path)?;
+        Ok(file)
+    });
+    made.map_err(error::io(folder, "make a file for the pages of the store"))
+}
+
 /// An unfinished store in a folder of its own; removed on drop unless it got its name.
 struct New {
     folder: PathBuf,
@@ -355,30 +424,6 @@ impl New {
             quota: None,
             options,
         })
-    }
-
-    /// An unnamed file for `len` bytes: in memory, or on the medium of the new store.
-    fn spare_file(&self, len: u64) -> Result<fs::File, EngineError> {
-        if len < memory::for_a_copy() {
-            // SAFETY: the name ends with a zero; a new descriptor belongs to this call alone.
-            let made = unsafe {
-                match libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC) {
-                    refused if refused < 0 => None,
-                    made => Some(fs::File::from(OwnedFd::from_raw_fd(made))),
-                }
-            };
-            if let Some(file) = made {
-                return Ok(file);
-            }
-        }
-        let path = self.folder.join("pages");
-        let make = || {
-            let mut options = fs::OpenOptions::new();
-            let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
-            fs::remove_file(&path)?;
-            Ok(file)
-        };
-        make().map_err(error::io(&path, "make a file for the pages of the store"))
     }
 
     /// Fills the store, syncs it, and gives it its name.

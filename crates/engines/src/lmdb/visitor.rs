@@ -12,15 +12,20 @@
 //! pages that transactions up to n - 2 have freed (`oldest` in `mdb_page_alloc`, mdb.c), and begins when n - 1 is
 //! committed. So all pages of commit c stay unchanged until a commit beyond c + 1 appears. The same holds for a visitor
 //! whose snapshot was ended: it may go on until that number is passed.
+//!
+//! **In the owner's process** ([`Visitor::of`]) a snapshot of the engine takes the place of the cell: the newest commit
+//! that is read after it was taken is not older, so its pages are kept, too. The snapshot has no thread and no age, so
+//! only a full quota ends it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Bound;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use punctual_os::LinuxOs;
-use punctual_store::engine::{EngineError, Space, Table};
+use punctual_store::engine::{Engine, EngineError, KeyRange, Space, Table, is_empty_range};
 use punctual_units::{Clock, Time};
 
 use super::cells::{Cells, ENDED_FROM, IDLE, MARK, reason_in};
@@ -32,7 +37,7 @@ use super::meta::Main;
 use super::space::Survey;
 use super::unsynced::{self, UnsyncedMark};
 use super::verify::{Verify, VerifyProgress};
-use super::{DATA_FILE, FORMAT, LOCK_FILE, QUOTA_MIN, error, owner, sum};
+use super::{DATA_FILE, FORMAT, LOCK_FILE, Lmdb, LmdbSnapshot, QUOTA_MIN, error, owner, sum};
 
 /// Attempts to take a snapshot while the owner commits.
 const TRIES_MAX: usize = 1_000;
@@ -60,16 +65,45 @@ pub type Look<'l, E> = &'l mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Visitor {
+pub struct Visitor<'e> {
     file: File,
     directory: PathBuf,
     meta: Meta,
     main: Main,
-    pin: Option<Pin>,
+    keeps: Keeps<'e>,
     mark: UnsyncedMark,
     since: Time,
     /// Whether the pages were copied to a private file, which no process writes to.
     set_down: bool,
+}
+
+/// What keeps the visitor's snapshot from reuse.
+enum Keeps<'e> {
+    /// Nothing: the meta pages decide.
+    Nothing,
+    /// A cell in the owner's table of readers.
+    Cell(Pin),
+    /// A snapshot of the owner, which is this process.
+    Own(&'e Lmdb, LmdbSnapshot<'e>),
+}
+
+impl std::fmt::Debug for Keeps<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Keeps::Nothing => "Nothing",
+            Keeps::Cell(_) => "Cell",
+            Keeps::Own(..) => "Own",
+        })
+    }
+}
+
+impl Keeps<'_> {
+    fn cell(&self) -> Option<&Pin> {
+        match self {
+            Keeps::Cell(pin) => Some(pin),
+            Keeps::Nothing | Keeps::Own(..) => None,
+        }
+    }
 }
 
 /// The cell that keeps the visitor's snapshot from reuse.
@@ -109,15 +143,24 @@ fn unreadable(path: &Path, source: io::Error) -> EngineError {
     }
 }
 
-impl Visitor {
+impl<'e> Visitor<'e> {
+    /// Takes a snapshot of the newest commit of a store that this process has open.
+    ///
+    /// # Errors
+    /// Those of [`Visitor::open`], except for [`EngineError::InUse`]; [`EngineError::ReadersFull`].
+    pub fn of(engine: &'e Lmdb) -> Result<Visitor<'e>, EngineError> {
+        let snapshot = LmdbSnapshot::begin_own(engine)?;
+        Visitor::begin(&engine.directory, Keeps::Own(engine, snapshot))
+    }
+
     /// Takes a snapshot of the newest commit of the store in `directory`, which another process may have open.
     ///
     /// # Errors
     /// [`EngineError::NoStore`], [`Corrupt`](EngineError::Corrupt), [`Version`](EngineError::Version),
     /// [`Unsynced`](EngineError::Unsynced), [`Io`](EngineError::Io); [`InUse`](EngineError::InUse) where this very
-    /// process has the store open; [`Overtaken`](EngineError::Overtaken) where it is written faster than a snapshot is
-    /// taken.
-    pub fn open(directory: impl AsRef<Path>) -> Result<Visitor, EngineError> {
+    /// process has the store open (see [`Visitor::of`]); [`Overtaken`](EngineError::Overtaken) where it is written
+    /// faster than a snapshot is taken.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Visitor<'static>, EngineError> {
         let directory = directory.as_ref();
         if owner::is_ours(directory) {
             return Err(EngineError::InUse {
@@ -125,15 +168,15 @@ impl Visitor {
                 pid: Some(std::process::id()),
             });
         }
-        Visitor::begin(directory, Pin::take(directory))
+        Visitor::begin(directory, Pin::take(directory).map_or(Keeps::Nothing, Keeps::Cell))
     }
 
     /// Begins a visit by the process that holds the owner's lock and has not opened the store.
-    pub(super) fn alone(directory: &Path) -> Result<Visitor, EngineError> {
-        Visitor::begin(directory, None)
+    pub(super) fn alone(directory: &Path) -> Result<Visitor<'static>, EngineError> {
+        Visitor::begin(directory, Keeps::Nothing)
     }
 
-    fn begin(directory: &Path, pin: Option<Pin>) -> Result<Visitor, EngineError> {
+    fn begin(directory: &Path, keeps: Keeps<'e>) -> Result<Visitor<'e>, EngineError> {
         let file = open_file(directory)?;
         let mark = unsynced::read(directory)?;
         if file.metadata().map_err(|source| unreadable(directory, source))?.len() == 0 {
@@ -143,7 +186,7 @@ impl Visitor {
         let path = directory.join(DATA_FILE);
         let mut last = None;
         for _ in 0..TRIES_MAX {
-            match snapshot(&file, pin.as_ref()) {
+            match snapshot(&file, keeps.cell()) {
                 Ok(Some((meta, main))) => {
                     if let Some(found) = main.format.filter(|format| *format > FORMAT) {
                         let (path, expected) = (directory.to_path_buf(), FORMAT);
@@ -157,7 +200,7 @@ impl Visitor {
                         directory: directory.to_path_buf(),
                         meta,
                         main,
-                        pin,
+                        keeps,
                         mark,
                         since: LinuxOs.now(),
                         set_down: false,
@@ -178,7 +221,7 @@ impl Visitor {
 
     /// Copies the pages into `to`, from front to end, as fast as they can be read; afterwards the owner need not keep
     /// them. Errors name `place`. For a store that is written too fast to read its records meanwhile.
-    pub(super) fn set_down(mut self, to: File, place: &Path) -> Result<Visitor, EngineError> {
+    pub(super) fn set_down(mut self, to: File, place: &Path) -> Result<Visitor<'e>, EngineError> {
         let copied = |result: io::Result<()>| result.map_err(error::io(place, "copy the pages of the store"));
         let end = (self.meta.last_page + 1) * self.meta.page_size as u64;
         let mut chunk = vec![0; 1 << 20];
@@ -194,7 +237,7 @@ impl Visitor {
             at += read as u64;
         }
         self.still_there()?;
-        (self.pin, self.file, self.set_down) = (None, to, true);
+        (self.keeps, self.file, self.set_down) = (Keeps::Nothing, to, true);
         Ok(self)
     }
 
@@ -226,7 +269,10 @@ impl Visitor {
 
     /// The process that has the store open; `None` if there is none.
     pub fn owner(&self) -> Option<u32> {
-        owner::of(&self.directory)
+        match owner::is_ours(&self.directory) {
+            true => Some(std::process::id()),
+            false => owner::of(&self.directory),
+        }
     }
 
     /// Whether the store is volatile and has not been closed: a power cut would destroy it.
@@ -236,16 +282,26 @@ impl Visitor {
 
     /// Whether the store's owner keeps the pages of this snapshot from reuse.
     pub fn is_kept(&self) -> bool {
-        self.pin
-            .as_ref()
-            .is_some_and(|pin| pin.state(self.commit()) == State::Kept)
+        match &self.keeps {
+            Keeps::Nothing => false,
+            Keeps::Cell(pin) => pin.state(self.commit()) == State::Kept,
+            Keeps::Own(_, snapshot) => snapshot.is_open().is_ok(),
+        }
     }
 
     /// The process and the commit of each open snapshot, in all processes; empty if this user may not write to the
     /// table of readers.
     pub fn readers(&self) -> Vec<(u32, u64)> {
-        let Some(Pin { cells, .. }) = &self.pin else {
-            return Vec::new();
+        let cells = match &self.keeps {
+            Keeps::Nothing => return Vec::new(),
+            Keeps::Cell(Pin { cells, .. }) => cells,
+            Keeps::Own(engine, _) => {
+                let own = std::process::id();
+                let open = engine.snapshots().into_iter();
+                return open
+                    .map(|open| (open.reader.process.unwrap_or(own), open.commit))
+                    .collect();
+            }
         };
         let marked = |at: &usize| cells.cell(*at).thread.load(Ordering::SeqCst) >> 32 == MARK;
         // The visitors' cells are the first of the table; its header lies before them.
@@ -319,6 +375,46 @@ impl Visitor {
     /// The error of `look`; [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost:
     /// [`EngineError::SnapshotEnded`], [`EngineError::Overtaken`].
     pub fn visit<E: From<EngineError>>(&self, table: Table, look: Look<'_, E>) -> Result<(), E> {
+        self.walk(table, look, None)
+    }
+
+    /// Calls `look` with each record of `table` whose key lies in `range`, as [`visit`](Visitor::visit) does; reads
+    /// only the pages that lead there.
+    ///
+    /// # Errors
+    /// Those of [`visit`](Visitor::visit).
+    pub fn visit_range<E: From<EngineError>>(
+        &self,
+        table: Table,
+        range: KeyRange<'_>,
+        look: Look<'_, E>,
+    ) -> Result<(), E> {
+        if is_empty_range(range) {
+            return Ok(());
+        }
+        self.walk(table, look, Some(range))
+    }
+
+    /// The value of `key` in `table`; `None` if there is no such record.
+    ///
+    /// # Errors
+    /// Those of [`visit`](Visitor::visit).
+    pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        let mut found = None;
+        let range = (Bound::Included(key), Bound::Included(key));
+        self.visit_range::<EngineError>(table, range, &mut |_, value| {
+            found = Some(value.to_vec());
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn walk<E: From<EngineError>>(
+        &self,
+        table: Table,
+        look: Look<'_, E>,
+        range: Option<KeyRange<'_>>,
+    ) -> Result<(), E> {
         let Some(tree) = self.tree(table) else { return Ok(()) };
         let sums = match table {
             Table::Data => self.has_checksums(),
@@ -328,6 +424,7 @@ impl Visitor {
             visitor: self,
             tree,
             sums,
+            range: range.unwrap_or((Bound::Unbounded, Bound::Unbounded)),
             pages: 0,
             records: 0,
             before: Vec::new(),
@@ -335,7 +432,7 @@ impl Visitor {
         if tree.root != NO_PAGE {
             walk.page(tree.root, 1, look)?;
         }
-        if walk.records != tree.records {
+        if range.is_none() && walk.records != tree.records {
             let reason = "a table has another number of records than it says".to_owned();
             return Err(self.sound::<()>(Err(Damage::Corrupt(reason))).unwrap_err().into());
         }
@@ -366,7 +463,10 @@ impl Visitor {
         if self.set_down {
             return Ok(());
         }
-        let state = self.pin.as_ref().map(|pin| pin.state(self.commit()));
+        if let Keeps::Own(_, snapshot) = &self.keeps {
+            return snapshot.is_open();
+        }
+        let state = self.keeps.cell().map(|pin| pin.state(self.commit()));
         if state == Some(State::Kept) {
             return Ok(());
         }
@@ -479,9 +579,10 @@ impl Drop for Pin {
 /// A pass over the records of a tree, in the order of their keys. Terminates, because it visits at most as many pages
 /// as the commit has.
 struct Walk<'v> {
-    visitor: &'v Visitor,
+    visitor: &'v Visitor<'v>,
     tree: Tree,
     sums: bool,
+    range: KeyRange<'v>,
     pages: u64,
     records: u64,
     before: Vec<u8>,
@@ -491,7 +592,7 @@ impl Walk<'_> {
     fn page<E: From<EngineError>>(&mut self, number: u64, depth: u16, look: Look<'_, E>) -> Result<(), E> {
         self.pages += 1;
         let page = self.visitor.sound(self.load(number))?;
-        let offsets = self.visitor.sound(node_offsets(number, &page))?;
+        let offsets: Vec<usize> = self.visitor.sound(node_offsets(number, &page))?.collect();
         let is_leaf = depth == self.tree.depth;
         if u16_at(&page, 10) != if is_leaf { P_LEAF } else { P_BRANCH } {
             return Err(self
@@ -500,12 +601,25 @@ impl Walk<'_> {
                 .unwrap_err()
                 .into());
         }
-        for offset in offsets {
+        let mut keys = Vec::with_capacity(offsets.len());
+        for offset in &offsets {
+            let end = self.visitor.sound(node_fits(number, &page, *offset, 0))?;
+            keys.push(&page[offset + NODE_HEADER..end]);
+        }
+        for (at, offset) in offsets.iter().enumerate() {
             if is_leaf {
-                self.record(number, &page, offset, look)?;
-            } else {
-                self.visitor.sound(node_fits(number, &page, offset, 0))?;
-                self.page(check::child_at(&page, offset), depth + 1, look)?;
+                if !is_below(keys[at], self.range.0) && !is_above(keys[at], self.range.1) {
+                    self.record(number, &page, *offset, look)?;
+                }
+                continue;
+            }
+            // A branch's first key counts as the least of all; each child ends before the next one's key.
+            let ends_below = keys.get(at + 1).is_some_and(|next| match self.range.0 {
+                Bound::Included(low) | Bound::Excluded(low) => *next <= low,
+                Bound::Unbounded => false,
+            });
+            if !ends_below && (at == 0 || !is_above(keys[at], self.range.1)) {
+                self.page(check::child_at(&page, *offset), depth + 1, look)?;
             }
         }
         Ok(())
@@ -581,6 +695,24 @@ impl Walk<'_> {
     }
 }
 
+/// Whether `key` lies before a range that begins with `low`.
+fn is_below(key: &[u8], low: Bound<&[u8]>) -> bool {
+    match low {
+        Bound::Included(low) => key < low,
+        Bound::Excluded(low) => key <= low,
+        Bound::Unbounded => false,
+    }
+}
+
+/// Whether `key` lies behind a range that ends with `high`.
+fn is_above(key: &[u8], high: Bound<&[u8]>) -> bool {
+    match high {
+        Bound::Included(high) => key > high,
+        Bound::Excluded(high) => key >= high,
+        Bound::Unbounded => false,
+    }
+}
+
 fn read_at(file: &File, at: u64, bytes: &mut [u8]) -> Result<(), Damage> {
     match file.read_exact_at(bytes, at) {
         Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Err(Damage::Corrupt(format!(
@@ -593,10 +725,10 @@ fn read_at(file: &File, at: u64, bytes: &mut [u8]) -> Result<(), Damage> {
 
 #[cfg(test)]
 mod tests {
-    use punctual_store::engine::{Durability, Engine, Write};
+    use punctual_store::engine::{Durability, Write};
 
     use super::*;
-    use crate::lmdb::{Lmdb, LmdbOptions};
+    use crate::lmdb::LmdbOptions;
 
     fn write(engine: &Lmdb, round: u8) {
         let mut transaction = engine.write().unwrap();
@@ -608,7 +740,7 @@ mod tests {
     }
 
     /// The round that all records are of.
-    fn round_of(visitor: &Visitor) -> Result<u8, EngineError> {
+    fn round_of(visitor: &Visitor<'_>) -> Result<u8, EngineError> {
         let mut rounds = Vec::new();
         visitor.visit::<EngineError>(Table::Data, &mut |_, value| {
             rounds.push(value[0]);
@@ -619,6 +751,78 @@ mod tests {
             "{rounds:?}"
         );
         Ok(rounds[0])
+    }
+
+    #[test]
+    fn the_owner_visits_its_own_store_while_it_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = LmdbOptions {
+            durability: Durability::Volatile,
+            ..LmdbOptions::default()
+        };
+        let engine = engine.open(folder.path()).unwrap();
+        write(&engine, 1);
+        let visitor = Visitor::of(&engine).unwrap();
+        (2..12).for_each(|round| write(&engine, round));
+        assert_eq!(round_of(&visitor).unwrap(), 1);
+        assert!(visitor.is_kept() && visitor.owner() == Some(std::process::id()));
+        assert_eq!(visitor.readers().len(), 1);
+        drop(visitor);
+        assert_eq!(round_of(&Visitor::of(&engine).unwrap()).unwrap(), 11);
+        assert!(engine.snapshots().is_empty());
+        // The lock is still held: a visit must not have dropped it.
+        assert!(matches!(Visitor::open(folder.path()), Err(EngineError::InUse { .. })));
+    }
+
+    #[test]
+    fn a_visitor_reads_single_records_and_ranges() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = LmdbOptions::default().open(folder.path()).unwrap();
+        let mut transaction = engine.write().unwrap();
+        for number in 0..5_000u32 {
+            let key = (3 * number).to_be_bytes();
+            let value = vec![number as u8; if number % 500 == 0 { 9_000 } else { 20 }];
+            transaction.put(Table::Data, &key, &value).unwrap();
+        }
+        transaction.commit().unwrap();
+        let visitor = Visitor::of(&engine).unwrap();
+        for number in [0u32, 1, 2, 3, 1_500, 7_499, 14_997, 14_998, 20_000] {
+            let found = visitor.get(Table::Data, &number.to_be_bytes()).unwrap();
+            let expected = number.is_multiple_of(3) && number < 15_000;
+            assert_eq!(
+                found.map(|value| value[0]),
+                expected.then_some((number / 3) as u8),
+                "{number}"
+            );
+        }
+        for (low, high) in [
+            (0u32, 14_997u32),
+            (5, 5),
+            (6, 6),
+            (299, 3_001),
+            (14_000, 99_999),
+            (9, 3),
+        ] {
+            let (low, high) = (low.to_be_bytes(), high.to_be_bytes());
+            for range in [
+                (Bound::Included(&low[..]), Bound::Excluded(&high[..])),
+                (Bound::Excluded(&low[..]), Bound::Included(&high[..])),
+                (Bound::Unbounded, Bound::Included(&high[..])),
+                (Bound::Included(&low[..]), Bound::Unbounded),
+            ] {
+                let mut found = Vec::new();
+                let visited = visitor.visit_range::<EngineError>(Table::Data, range, &mut |key, _| {
+                    found.push(u32::from_be_bytes(key.try_into().unwrap()));
+                    Ok(())
+                });
+                visited.unwrap();
+                let all = (0..15_000u32).step_by(3).filter(|number| {
+                    let key = &number.to_be_bytes()[..];
+                    !is_below(key, range.0) && !is_above(key, range.1)
+                });
+                assert_eq!(found, all.collect::<Vec<_>>(), "{range:?}");
+            }
+        }
     }
 
     #[test]

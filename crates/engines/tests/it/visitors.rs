@@ -122,7 +122,7 @@ impl Owner {
     }
 }
 
-fn all(visitor: &Visitor) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, EngineError> {
+fn all(visitor: &Visitor<'_>) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, EngineError> {
     let mut records = BTreeMap::new();
     visitor.visit::<EngineError>(Table::Data, &mut |key, value| {
         records.insert(key.to_vec(), value.to_vec());
@@ -148,7 +148,7 @@ fn was_put_off<T>(read: &Result<T, EngineError>) -> bool {
 
 /// A visitor, and what it reads. The owner writes without rest, and so it ends the snapshot of a visitor that a busy
 /// machine puts off; then another one comes.
-fn visiting<T>(directory: &Path, read: impl Fn(&Visitor) -> Result<T, EngineError>) -> (Visitor, T) {
+fn visiting<T>(directory: &Path, read: impl Fn(&Visitor<'_>) -> Result<T, EngineError>) -> (Visitor<'static>, T) {
     wait_for(
         || "a visitor that the owner does not end".into(),
         || {
@@ -160,7 +160,7 @@ fn visiting<T>(directory: &Path, read: impl Fn(&Visitor) -> Result<T, EngineErro
 }
 
 /// Reads until the snapshot, which is of this round, is lost; what the visitor is told.
-fn until_lost(visitor: &Visitor, round: u64) -> EngineError {
+fn until_lost(visitor: &Visitor<'_>, round: u64) -> EngineError {
     wait_for(
         || "the snapshot is lost".into(),
         || {
@@ -230,6 +230,75 @@ fn checks_and_copies_are_made_while_the_owner_writes() {
         .map(|entry| entry.unwrap().file_name())
         .collect();
     assert_eq!(left.len(), 20, "nothing is left beside the copies: {left:?}");
+}
+
+/// Takes an export, and at its first bytes waits until the owner has ended a snapshot younger than the export's.
+struct SlowReader<'f> {
+    folder: &'f Path,
+    text: Vec<u8>,
+}
+
+impl std::io::Write for SlowReader<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.text.is_empty() {
+            let (younger, records) = visiting(self.folder, all);
+            until_lost(&younger, round_of(&records));
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The round of a store that is made of the text of an export.
+fn round_of_export(text: &[u8]) -> u64 {
+    let folder = shared_folder();
+    let copy = folder.path().join("copy");
+    transfer::import(&mut &*text, &copy, &mut |_| ()).unwrap();
+    round_of(&all(&Visitor::open(&copy).unwrap()).unwrap())
+}
+
+#[test]
+fn an_export_to_a_slow_reader_keeps_its_snapshot_while_the_owner_writes() {
+    let folder = shared_folder();
+    let owner = Owner::of(folder.path(), 8 << 20);
+    for _ in 0..3 {
+        let (folder, text) = (folder.path(), Vec::new());
+        let mut to = SlowReader { folder, text };
+        transfer::export(folder, &mut to, &mut |_| ()).unwrap();
+        assert!(round_of_export(&to.text) > 0);
+    }
+    owner.end();
+}
+
+#[test]
+fn the_owner_copies_and_exports_its_own_store_while_it_writes() {
+    let (folder, copies) = (shared_folder(), shared_folder());
+    let engine = options(64 << 20).open(folder.path()).unwrap();
+    let store = Store::open(engine, LinuxOs, StoreOptions::default()).unwrap();
+    write_round(&store, 1);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let rounds = (2..).take_while(|_| !over.load(std::sync::atomic::Ordering::Relaxed));
+            rounds.for_each(|round| write_round(&store, round));
+        });
+        for number in 0..5 {
+            let copy = copies.path().join(format!("copy {number}"));
+            let transferred = transfer::backup_own(store.engine(), &copy, Share::ONE, &mut |_| ()).unwrap();
+            let records = all(&Visitor::open(&copy).unwrap()).unwrap();
+            assert_eq!(transferred.records, records.len() as u64);
+            round_of(&records);
+            let mut text = Vec::new();
+            transfer::export_own(store.engine(), &mut text, &mut |_| ()).unwrap();
+            round_of_export(&text);
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(store.engine().snapshots().is_empty());
 }
 
 #[test]
