@@ -70,7 +70,7 @@ pub struct Visitor<'e> {
     directory: PathBuf,
     meta: Meta,
     main: Main,
-    keeps: Keeps<'e>,
+    keeper: Keeper<'e>,
     mark: UnsyncedMark,
     since: Time,
     /// Whether the pages were copied to a private file, which no process writes to.
@@ -78,7 +78,7 @@ pub struct Visitor<'e> {
 }
 
 /// What keeps the visitor's snapshot from reuse.
-enum Keeps<'e> {
+enum Keeper<'e> {
     /// Nothing: the meta pages decide.
     Nothing,
     /// A cell in the owner's table of readers.
@@ -87,21 +87,21 @@ enum Keeps<'e> {
     Own(&'e Lmdb, LmdbSnapshot<'e>),
 }
 
-impl std::fmt::Debug for Keeps<'_> {
+impl std::fmt::Debug for Keeper<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Keeps::Nothing => "Nothing",
-            Keeps::Cell(_) => "Cell",
-            Keeps::Own(..) => "Own",
+            Keeper::Nothing => "Nothing",
+            Keeper::Cell(_) => "Cell",
+            Keeper::Own(..) => "Own",
         })
     }
 }
 
-impl Keeps<'_> {
+impl Keeper<'_> {
     fn cell(&self) -> Option<&Pin> {
         match self {
-            Keeps::Cell(pin) => Some(pin),
-            Keeps::Nothing | Keeps::Own(..) => None,
+            Keeper::Cell(pin) => Some(pin),
+            Keeper::Nothing | Keeper::Own(..) => None,
         }
     }
 }
@@ -150,7 +150,7 @@ impl<'e> Visitor<'e> {
     /// Those of [`Visitor::open`], except for [`EngineError::InUse`]; [`EngineError::ReadersFull`].
     pub fn of(engine: &'e Lmdb) -> Result<Visitor<'e>, EngineError> {
         let snapshot = LmdbSnapshot::begin_own(engine)?;
-        Visitor::begin(&engine.directory, Keeps::Own(engine, snapshot))
+        Visitor::begin(&engine.directory, Keeper::Own(engine, snapshot))
     }
 
     /// Takes a snapshot of the newest commit of the store in `directory`, which another process may have open.
@@ -168,15 +168,15 @@ impl<'e> Visitor<'e> {
                 pid: Some(std::process::id()),
             });
         }
-        Visitor::begin(directory, Pin::take(directory).map_or(Keeps::Nothing, Keeps::Cell))
+        Visitor::begin(directory, Pin::take(directory).map_or(Keeper::Nothing, Keeper::Cell))
     }
 
     /// Begins a visit by the process that holds the owner's lock and has not opened the store.
     pub(super) fn alone(directory: &Path) -> Result<Visitor<'static>, EngineError> {
-        Visitor::begin(directory, Keeps::Nothing)
+        Visitor::begin(directory, Keeper::Nothing)
     }
 
-    fn begin(directory: &Path, keeps: Keeps<'e>) -> Result<Visitor<'e>, EngineError> {
+    fn begin(directory: &Path, keeper: Keeper<'e>) -> Result<Visitor<'e>, EngineError> {
         let file = open_file(directory)?;
         let mark = unsynced::read(directory)?;
         if file.metadata().map_err(|source| unreadable(directory, source))?.len() == 0 {
@@ -186,7 +186,7 @@ impl<'e> Visitor<'e> {
         let path = directory.join(DATA_FILE);
         let mut last = None;
         for _ in 0..TRIES_MAX {
-            match snapshot(&file, keeps.cell()) {
+            match snapshot(&file, keeper.cell()) {
                 Ok(Some((meta, main))) => {
                     if let Some(found) = main.format.filter(|format| *format > FORMAT) {
                         let (path, expected) = (directory.to_path_buf(), FORMAT);
@@ -200,7 +200,7 @@ impl<'e> Visitor<'e> {
                         directory: directory.to_path_buf(),
                         meta,
                         main,
-                        keeps,
+                        keeper,
                         mark,
                         since: LinuxOs.now(),
                         set_down: false,
@@ -237,7 +237,7 @@ impl<'e> Visitor<'e> {
             at += read as u64;
         }
         self.still_there()?;
-        (self.keeps, self.file, self.set_down) = (Keeps::Nothing, to, true);
+        (self.keeper, self.file, self.set_down) = (Keeper::Nothing, to, true);
         Ok(self)
     }
 
@@ -282,20 +282,20 @@ impl<'e> Visitor<'e> {
 
     /// Whether the store's owner keeps the pages of this snapshot from reuse.
     pub fn is_kept(&self) -> bool {
-        match &self.keeps {
-            Keeps::Nothing => false,
-            Keeps::Cell(pin) => pin.state(self.commit()) == State::Kept,
-            Keeps::Own(_, snapshot) => snapshot.is_open().is_ok(),
+        match &self.keeper {
+            Keeper::Nothing => false,
+            Keeper::Cell(pin) => pin.state(self.commit()) == State::Kept,
+            Keeper::Own(_, snapshot) => snapshot.is_open().is_ok(),
         }
     }
 
     /// The process and the commit of each open snapshot, in all processes; empty if this user may not write to the
     /// table of readers.
     pub fn readers(&self) -> Vec<(u32, u64)> {
-        let cells = match &self.keeps {
-            Keeps::Nothing => return Vec::new(),
-            Keeps::Cell(Pin { cells, .. }) => cells,
-            Keeps::Own(engine, _) => {
+        let cells = match &self.keeper {
+            Keeper::Nothing => return Vec::new(),
+            Keeper::Cell(Pin { cells, .. }) => cells,
+            Keeper::Own(engine, _) => {
                 let own = std::process::id();
                 let open = engine.snapshots().into_iter();
                 return open
@@ -463,10 +463,10 @@ impl<'e> Visitor<'e> {
         if self.set_down {
             return Ok(());
         }
-        if let Keeps::Own(_, snapshot) = &self.keeps {
+        if let Keeper::Own(_, snapshot) = &self.keeper {
             return snapshot.is_open();
         }
-        let state = self.keeps.cell().map(|pin| pin.state(self.commit()));
+        let state = self.keeper.cell().map(|pin| pin.state(self.commit()));
         if state == Some(State::Kept) {
             return Ok(());
         }

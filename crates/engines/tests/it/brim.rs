@@ -22,7 +22,7 @@ type Model = BTreeMap<u32, usize>;
 
 /// What a run at the brim counted.
 #[derive(Debug, Default)]
-struct Counted {
+struct RunCounts {
     operations: u64,
     refused: u64,
     emptied: u64,
@@ -49,9 +49,9 @@ fn is_full<T>(answer: &Result<T, EngineError>) -> bool {
 }
 
 /// Makes `operations` puts and deletes. `bytes_max` bounds the values where the engine has no quota.
-fn run<E: Engine>(engine: &E, file: &Path, operations: u64, bytes_max: usize, seed: u64) -> Counted {
+fn run<E: Engine>(engine: &E, file: &Path, operations: u64, bytes_max: usize, seed: u64) -> RunCounts {
     let mut random = Choices::new(seed);
-    let (mut model, mut counted) = (Model::new(), Counted::default());
+    let (mut model, mut counted) = (Model::new(), RunCounts::default());
     while counted.operations < operations {
         let place = || format!("TEST_SEED={seed}, operation {}", counted.operations);
         if model.is_empty() {
