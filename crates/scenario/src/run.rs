@@ -402,11 +402,12 @@ impl RunSetup<'_> {
         &self.request.scenario
     }
 
-    /// The scenario's programs for a machine with these costs.
-    pub(crate) fn compile(&self, costs: &Costs) -> Result<CompiledScenario, RunError> {
+    /// The scenario's programs for a machine with these costs, and these `least` ones.
+    pub(crate) fn compile(&self, costs: &Costs, least: &Costs) -> Result<CompiledScenario, RunError> {
         Ok(punctual_workload::compile(
             self.scenario(),
             costs,
+            least,
             self.request.trace.rate(),
         )?)
     }

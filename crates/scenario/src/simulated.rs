@@ -31,7 +31,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     let request = setup.request;
     let model = request.machine.clone().unwrap_or_else(MachineModel::exynos5422_a15);
     let costs = costs(&model, scenario.store.update_mode)?;
-    let compiled = setup.compile(&costs)?;
+    let compiled = setup.compile(&costs, &costs)?;
     let cores: Vec<CoreId> = (0..model.cores).map(CoreId).collect();
     let placement = setup.place(&cores, &Limits::default())?;
     let lends = request.neighbours.lend && request.allocation.is_none();
@@ -74,6 +74,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         collector = collector.learning();
     }
     let mut environment = request.environment.clone();
+    compiled.notes.into_iter().for_each(|note| collector.note(note));
     for note in environment.begin(&mut machine, regulator.plan().clock().is_some()) {
         collector.note(note);
     }

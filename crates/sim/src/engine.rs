@@ -56,6 +56,7 @@ use crate::waits::Waits;
 /// #     arrival: Arrival::Periodic { period: Nanos::from_millis(100) },
 /// #     demand: Demand {
 /// #         compute: Nanos::from_millis(7), data: Nanos::ZERO, rounds: 1, reads: ObjectSet::Sensors, writes: 0,
+/// #         fit: false,
 /// #     },
 /// # };
 ///

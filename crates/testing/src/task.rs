@@ -16,6 +16,7 @@ pub fn task_by_hand(name: &str, class: Class, arrival: Arrival) -> TaskSpec {
             rounds: 1,
             reads: ObjectSet::Sensors,
             writes: 0,
+            fit: false,
         },
         goal: None,
         per_core: 1,

@@ -34,6 +34,8 @@ pub struct CompiledScenario {
     pub programs: Vec<Program>,
     /// How many copies of the sensors stream in.
     pub replicas: u32,
+    /// Where a program differs from its task's demand, a sentence each.
+    pub notes: Vec<String>,
 }
 
 /// A demand that no program can meet on this machine.
@@ -48,17 +50,29 @@ pub struct ImpossibleDemand {
 /// Turns `scenario` into programs for a machine with these `costs`; `source_rate` is the readings per second of one
 /// copy of the source at speed-up 1.
 ///
+/// Costs vary with what else the machine does; `least` are the lowest measured ones, and `costs` themselves where they
+/// do not vary. `least` alone decides what is refused or reduced, so that the answer is the same on a busy machine.
+///
 /// # Errors
-/// [`ImpossibleDemand`] where a task's data time does not even cover its transactions.
-pub fn compile(scenario: &Scenario, costs: &Costs, source_rate: f64) -> Result<CompiledScenario, ImpossibleDemand> {
-    let programs = scenario
-        .tasks
-        .iter()
-        .map(|task| program(task, scenario.store.object_bytes, costs))
-        .collect::<Result<_, _>>()?;
+/// [`ImpossibleDemand`] where a task's data time does not even cover its transactions at the least costs, and the task
+/// is not to fit itself to the machine ([`Demand::fit`]).
+pub fn compile(
+    scenario: &Scenario,
+    costs: &Costs,
+    least: &Costs,
+    source_rate: f64,
+) -> Result<CompiledScenario, ImpossibleDemand> {
+    let mut notes = Vec::new();
+    let programs = scenario.tasks.iter().map(|task| {
+        let (demand, note) = fitted(task, costs, least)?;
+        notes.extend(note);
+        Ok(program(&demand, scenario.store.object_bytes, costs))
+    });
+    let programs = programs.collect::<Result<_, _>>()?;
     Ok(CompiledScenario {
         programs,
         replicas: replicas(scenario, costs, source_rate),
+        notes,
     })
 }
 
@@ -73,32 +87,86 @@ fn replicas(scenario: &Scenario, costs: &Costs, source_rate: f64) -> u32 {
     }
 }
 
-fn program(task: &TaskSpec, object_bytes: u32, costs: &Costs) -> Result<Program, ImpossibleDemand> {
+/// Steps in which rounds and writes are reduced to what fits.
+const STEPS: u32 = 100;
+
+impl Costs {
+    /// Transactions and writes of `demand`, without its gets, in nanoseconds.
+    fn fixed_ns(&self, demand: &Demand) -> f64 {
+        let written = match demand.writes {
+            0 => 0.0,
+            writes => self.write_txn_ns + f64::from(writes) * self.put_ns,
+        };
+        f64::from(demand.rounds) * self.read_txn_ns + written
+    }
+
+    /// Transactions and writes of `demand`, with a get a round.
+    fn needed(&self, demand: &Demand) -> Nanos {
+        Nanos((self.fixed_ns(demand) + f64::from(demand.rounds) * self.get_ns).ceil() as u64)
+    }
+
+    /// Whether the data time of `demand` covers what it needs.
+    fn cover(&self, demand: &Demand) -> bool {
+        demand.data == Nanos::ZERO || self.needed(demand) <= demand.data
+    }
+}
+
+/// Demand of `task` that fits the machine, and a note where that is not the task's own or takes longer.
+fn fitted(task: &TaskSpec, costs: &Costs, least: &Costs) -> Result<(Demand, Option<String>), ImpossibleDemand> {
+    let demand = task.demand;
+    let (name, data) = (&task.name, demand.data);
+    if costs.cover(&demand) {
+        return Ok((demand, None));
+    }
+    let Demand { rounds, writes, .. } = demand;
+    if least.cover(&demand) {
+        let needed = costs.needed(&demand);
+        let note = format!(
+            "task \"{name}\": its data accesses take {needed}, not {data}, because the machine is busy with other work"
+        );
+        return Ok((demand, Some(note)));
+    }
+    if demand.fit {
+        let reduced = |step: u32| {
+            let part = |of: u32| (u64::from(of) * u64::from(step) / u64::from(STEPS)) as u32;
+            Demand {
+                rounds: part(rounds).max(1),
+                writes: part(writes).max(writes.min(1)),
+                ..demand
+            }
+        };
+        let fits = (0..STEPS).rev().map(reduced).find(|demand| least.cover(demand));
+        let fits = fits.unwrap_or_else(|| reduced(0));
+        let note = format!(
+            "task \"{name}\" does {} rounds of {rounds} and {} writes of {writes} in each job: more do not fit into {data} of data accesses on this machine",
+            fits.rounds, fits.writes
+        );
+        return Ok((fits, Some(note)));
+    }
+    Err(ImpossibleDemand {
+        task: name.clone(),
+        what: format!(
+            "{data} of data accesses do not cover {rounds} transactions and {writes} writes, which cost {} here with one object read in each; raise `data`, lower `rounds` or `writes`, or add `fit = true`, which lowers them as far as needed",
+            least.needed(&demand)
+        ),
+    })
+}
+
+/// Program of `demand`: as many gets as its data time allows, at least one a round.
+fn program(demand: &Demand, object_bytes: u32, costs: &Costs) -> Program {
     let Demand {
         compute,
         data,
         rounds,
         reads,
         writes,
-    } = task.demand;
+        fit: _,
+    } = *demand;
     let n = f64::from(rounds);
-    let fixed = n * costs.read_txn_ns
-        + if writes > 0 {
-            costs.write_txn_ns + f64::from(writes) * costs.put_ns
-        } else {
-            0.0
-        };
-    let gets = ((data.0 as f64 - fixed) / (n * costs.get_ns)).floor();
+    let gets = ((data.0 as f64 - costs.fixed_ns(demand)) / (n * costs.get_ns))
+        .floor()
+        .max(1.0);
     let cycles = (compute.as_secs_f64() / n * costs.top.0 as f64).round() as u64;
-    if data > Nanos::ZERO && gets < 1.0 {
-        return Err(ImpossibleDemand {
-            task: task.name.clone(),
-            what: format!(
-                "{data} of data accesses do not cover {rounds} transactions and {writes} writes, which cost {} here; raise `data`, or lower `rounds` or `writes`",
-                Nanos(fixed as u64)
-            ),
-        });
-    }
     let mut ops = Vec::with_capacity(2 * rounds as usize + 1);
     for _ in 0..rounds {
         if data > Nanos::ZERO {
@@ -117,7 +185,7 @@ fn program(task: &TaskSpec, object_bytes: u32, costs: &Costs) -> Result<Program,
             bytes: object_bytes,
         });
     }
-    Ok(Program { ops })
+    Program { ops }
 }
 
 #[cfg(test)]
@@ -160,8 +228,10 @@ mod tests {
             let mut task = example().tasks[0].clone();
             task.demand = Demand {
                 compute: Nanos::from_micros(compute_us), data: Nanos::from_micros(data_us), rounds, reads: ObjectSet::Sensors, writes,
+                fit: false,
             };
-            if let Ok(program) = program(&task, 100, &COSTS) {
+            if let Ok((demand, None)) = fitted(&task, &COSTS, &COSTS) {
+                let program = program(&demand, 100, &COSTS);
                 let (compute, data) = cost_ns(&program);
                 prop_assert!((compute - task.demand.compute.0 as f64).abs() <= f64::from(rounds));
                 // Rounding down loses less than one get a round.
@@ -181,11 +251,58 @@ mod tests {
         }
     }
 
-    #[test]
-    fn data_time_that_does_not_cover_the_transactions_is_refused() {
+    /// The example with little time for data accesses.
+    fn hasty(data: Nanos, fit: bool) -> Scenario {
         let mut scenario = example();
-        scenario.tasks[0].demand.data = Nanos::from_micros(5);
-        let error = compile(&scenario, &COSTS, 275.0).unwrap_err();
-        assert_eq!(error.task, "analysis");
+        (scenario.tasks[0].demand.data, scenario.tasks[0].demand.fit) = (data, fit);
+        scenario
+    }
+
+    /// Costs on a machine that is busy with other work.
+    fn busy() -> Costs {
+        Costs {
+            read_txn_ns: COSTS.read_txn_ns * 50.0,
+            write_txn_ns: COSTS.write_txn_ns * 50.0,
+            ..COSTS
+        }
+    }
+
+    #[test]
+    fn data_time_that_does_not_cover_the_transactions_is_refused_on_a_quiet_and_on_a_busy_machine() {
+        let scenario = hasty(Nanos::from_micros(5), false);
+        let quiet = compile(&scenario, &COSTS, &COSTS, 275.0).unwrap_err();
+        assert_eq!(quiet.task, "analysis");
+        assert_eq!(compile(&scenario, &busy(), &COSTS, 275.0), Err(quiet));
+    }
+
+    #[test]
+    fn a_task_that_fits_a_quiet_machine_runs_on_a_busy_one_and_a_note_says_that_it_takes_longer() {
+        let scenario = hasty(Nanos::from_micros(30), false);
+        let quiet = compile(&scenario, &COSTS, &COSTS, 275.0).unwrap();
+        let beside = compile(&scenario, &busy(), &COSTS, 275.0).unwrap();
+        assert_eq!((quiet.notes.len(), beside.notes.len()), (0, 1));
+        let gets = |compiled: &CompiledScenario| {
+            compiled.programs[0]
+                .ops
+                .iter()
+                .filter(|op| matches!(op, Op::Get { .. }))
+                .count()
+        };
+        assert_eq!((gets(&quiet), gets(&beside)), (4, 4));
+    }
+
+    #[test]
+    fn a_task_that_is_to_fit_does_fewer_rounds_and_writes_and_is_never_refused() {
+        let slow = busy();
+        for data in [1, 5, 30, 200, 600, 10_000] {
+            let scenario = hasty(Nanos::from_micros(data), true);
+            let compiled = compile(&scenario, &slow, &slow, 275.0).unwrap();
+            let (fits, note) = fitted(&scenario.tasks[0], &slow, &slow).unwrap();
+            assert_eq!(compiled.notes, Vec::from_iter(note.clone()));
+            let asked = scenario.tasks[0].demand;
+            assert!(fits.rounds >= 1 && fits.writes >= 1, "{fits:?}");
+            assert_eq!(note.is_none(), fits == asked);
+            assert!(slow.cover(&fits) || (fits.rounds, fits.writes) == (1, 1), "{fits:?}");
+        }
     }
 }

@@ -339,6 +339,10 @@ pub struct Demand {
     pub reads: ObjectSet,
     /// Objects that it writes at its end in one transaction; their cost is part of `data`.
     pub writes: u32,
+    /// Whether fewer rounds and writes are done on a machine where `data` does not cover these; otherwise the scenario
+    /// is refused there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fit: bool,
 }
 
 /// A task of a scenario.
@@ -449,6 +453,7 @@ pub(crate) mod tests {
                         rounds: 4,
                         reads: ObjectSet::Sensors,
                         writes: 8,
+                        fit: false,
                     },
                     goal: None,
                     per_core: 1,
@@ -470,6 +475,7 @@ pub(crate) mod tests {
                         rounds: 1,
                         reads: ObjectSet::Objects,
                         writes: 0,
+                        fit: false,
                     },
                     goal: None,
                     per_core: 1,

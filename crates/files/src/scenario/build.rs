@@ -420,6 +420,7 @@ fn demand(section: &mut Section<'_, '_>) -> Demand {
         rounds: section.count("rounds").unwrap_or(1),
         reads: section.choice("reads", &tables).unwrap_or(ObjectSet::Sensors),
         writes: section.count("writes").unwrap_or(0),
+        fit: section.flag("fit").unwrap_or(false),
     }
 }
 

@@ -107,7 +107,8 @@ pub fn beside(
             fill(&opened.store, store, Fill::Missing, watch)?;
             Ok(opened)
         };
-    let (runtime, options) = prepare(&setup, ClockPreference::Real, opened, watch)?;
+    let (runtime, options, notes) = prepare(&setup, ClockPreference::Real, opened, watch)?;
+    notes.iter().try_for_each(|note| stage(watch, note))?;
     stage(watch, "starting")?;
     Ok(runtime.start(options)?)
 }

@@ -25,11 +25,12 @@ use punctual_store::temporal::{ClockOrigin, ObjectSpec};
 use punctual_store::updates::SensorSpec;
 use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
 use punctual_units::{CoreId, Nanos, Time};
-use punctual_workload::{self as workload, Class, Costs, Problem, Program, Scenario, TaskGoal, TaskSpec};
+use punctual_workload::{self as workload, Class, Problem, Program, Scenario, TaskGoal, TaskSpec};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use self::beside::{OpenedStore, Reads, Sets};
+use self::calibrate::MeasuredCosts;
 pub use self::emulated::Emulated;
 use self::interpret::{Interpreter, object_key, sensor_key};
 use crate::run::{RunError, RunSetup};
@@ -99,22 +100,25 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch<'_>) -> Result<Finishe
         fill(&store, needs, Fill::Anew, watch)?;
         Ok(OpenedStore::alone(Arc::new(store)))
     };
-    let (mut runtime, mut options) = prepare(setup, ClockPreference::default(), open, watch)?;
+    let (mut runtime, mut options, notes) = prepare(setup, ClockPreference::default(), open, watch)?;
     options.duration = Some(setup.scenario().duration);
     if setup.scenario().store.update_mode == workload::UpdateMode::MemoryFirst {
         runtime.group_commit_every(setup.scenario().store.group_commit);
     }
     stage(watch, "starting")?;
-    Ok(runtime.run(options, watch)?)
+    let mut finished = runtime.run(options, watch)?;
+    finished.report.summary.notes.splice(0..0, notes);
+    Ok(finished)
 }
 
-/// Prepares a run: refuses what cannot run, measures costs, opens the store by `open`, places the tasks.
+/// Prepares a run: refuses what cannot run, measures costs, opens the store by `open`, places the tasks. The last of
+/// the results are notes for the report.
 fn prepare(
     setup: &RunSetup,
     clock: ClockPreference,
     open: impl FnOnce(&[SensorSpec], &StoreLocation<'_>, &Arc<EmulatedClock>, Watch<'_>) -> Result<OpenedStore, RunError>,
     watch: Watch,
-) -> Result<(RuntimeBuilder<ScenarioEngine>, RunOptions), RunError> {
+) -> Result<(RuntimeBuilder<ScenarioEngine>, RunOptions, Vec<String>), RunError> {
     let Neighbours {
         lend_to, share_with, ..
     } = &setup.request.neighbours;
@@ -135,7 +139,7 @@ fn prepare(
     let placement = setup.place(&cores::usable(&KernelTree::default()), &limits)?;
     check_named(setup.scenario(), limits.exclusive.as_deref().unwrap_or_default())?;
     stage(watch, "measuring what store accesses cost here")?;
-    let costs = measure(setup, placement.update_core(), watch)?;
+    let MeasuredCosts { typical: costs, least } = measure(setup, placement.update_core(), watch)?;
     let machine = LinuxMachine::open(LinuxOptions {
         clock,
         ..LinuxOptions::default()
@@ -146,7 +150,7 @@ fn prepare(
         given: setup.request.store_path.as_deref(),
         scratch: machine.temporary_dir(in_memory(setup))?,
     };
-    let compiled = setup.compile(&costs)?;
+    let compiled = setup.compile(&costs, &least)?;
     let stream = setup.stream(compiled.replicas);
     setup.check_freshness(&stream)?;
 
@@ -194,7 +198,7 @@ fn prepare(
     if is_fed {
         runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     }
-    Ok((runtime, options))
+    Ok((runtime, options, compiled.notes))
 }
 
 /// Costs are those at full clock, whatever the governor made of the clock so far. Where the clock cannot be turned the
@@ -417,7 +421,7 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, how: Fill, watch: W
 
 /// Measures costs on a scratch store, in a thread placed like a real-time task, on a machine at full clock that is
 /// restored before the run. The user may end it.
-fn measure(setup: &RunSetup, core: CoreId, watch: Watch) -> Result<Costs, RunError> {
+fn measure(setup: &RunSetup, core: CoreId, watch: Watch) -> Result<MeasuredCosts, RunError> {
     let mut machine = LinuxMachine::open(LinuxOptions::default())?;
     to_full_clock(&mut machine);
     let emulated = machine.emulated_clock();

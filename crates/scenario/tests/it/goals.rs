@@ -53,6 +53,7 @@ fn real_time(name: &str, period_us: u64, deadline: f64, share: f64) -> TaskSpec 
             rounds: 2,
             reads: ObjectSet::Sensors,
             writes: 0,
+            fit: false,
         },
         ..task_by_hand(
             name,

@@ -21,6 +21,7 @@ fn real_time(name: &str, period: u64, deadline: u64, compute: Nanos, writes: u32
             rounds: 1,
             reads: ObjectSet::Objects,
             writes,
+            fit: false,
         },
         core: Some(CoreId(3)),
         ..task_by_hand(name, class, Arrival::Periodic { period })

@@ -276,12 +276,13 @@ proptest! {
     ) {
         let demand = Demand {
             compute: Nanos::from_micros(compute_us), data: Nanos::from_micros(data_us), rounds, reads: ObjectSet::Sensors, writes,
+            fit: false,
         };
         let scenario = scenario(demand);
         for mode in [UpdateMode::Transaction, UpdateMode::MemoryFirst] {
             let model = bare(MachineModel::exynos5422_a15());
             let costs = costs(&model, mode).unwrap();
-            let Ok(compiled) = compile(&scenario, &costs, 1.0) else { continue };
+            let Ok(compiled) = compile(&scenario, &costs, &costs, 1.0) else { continue };
             let trace = silence();
             let tasks = scenario.tasks.iter().cloned().zip(compiled.programs).collect();
             let mut load = load(&trace, tasks);

@@ -244,6 +244,7 @@ fn demand(work: JobTimes, rounds: u32, reads: ObjectSet) -> Demand {
         rounds,
         reads,
         writes: 0,
+        fit: false,
     }
 }
 

@@ -113,6 +113,7 @@ fn task(name: &str, class: Class, part_ms: u64) -> TaskSpec {
         rounds: 8,
         reads,
         writes: 8,
+        fit: false,
     };
     TaskSpec {
         name: name.into(),
