@@ -106,7 +106,7 @@ pub struct ClusterWatch {
     /// Duration, such as 10s [default: until Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Nanos>,
-    /// Print lines instead of the live view
+    /// Print lines instead of the live view; ends after 10 s if nothing answers
     #[arg(long)]
     pub plain: bool,
     /// Write the nodes' reports as JSON at the end; - is standard output

@@ -677,6 +677,14 @@ mod run {
         let address = format!("127.0.0.1:{free}");
         let error = refused(folder.path(), &["cluster", "watch", "--duration", "1s", &address]);
         assert!(error.contains(&address), "{error}");
+        // The kernel takes connections for a program that never accepts them.
+        let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        let error = refused(
+            folder.path(),
+            &["cluster", "watch", "--plain", "--duration", "2s", &address],
+        );
+        assert!(error.contains(&address) && error.contains("no answer"), "{error}");
     }
 
     #[test]

@@ -179,6 +179,11 @@ fn what_cannot_be_run_is_refused() {
     assert!(error.contains("rate"), "{error}");
     let error = refused(folder.path(), &["cluster", "run", "--work", "2s"]);
     assert!(error.contains("work: a request costs a node at most"), "{error}");
+    // The kernel takes connections for a program that never accepts them.
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let error = refused(folder.path(), &["cluster", "load", "--clients", "4", &address]);
+    assert!(error.contains(&address) && error.contains("no answer"), "{error}");
     let error = refused(folder.path(), &["process", "load", "--writes", "2", "127.0.0.1:1"]);
     assert!(error.contains("--writes: a share"), "{error}");
     // Without the right to make network namespaces, the superuser's is taken away.

@@ -36,6 +36,8 @@ use punctual_report::terminal::{Live, Stop, TICK};
 const EVERY: Duration = Duration::from_millis(250);
 /// Time without an answer after which a node counts as silent.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Time after which a watch that prints lines ends if nothing has ever answered. A live view stays until it is ended.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Interval between printed lines without a live view.
 const LINES_EVERY: Duration = Duration::from_secs(1);
 /// Capacity of the queue of answers to be shown.
@@ -112,7 +114,7 @@ fn ask_on(number: usize, place: &ServerAddress, dial: &Dial, tell: &SyncSender<N
         if looked.is_err() {
             connection = None;
         }
-        let looked = looked.map_err(|error| error.to_string());
+        let looked = looked.map_err(|error| reason(&error));
         // With a full queue, this answer is dropped.
         drop(tell.try_send((number, Instant::now(), looked)));
         thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -141,6 +143,15 @@ fn look(connection: &mut Option<Stream>, place: &ServerAddress, dial: &Dial) -> 
         Reply::Bulk(text) => Look::of(&String::from_utf8_lossy(&text))
             .ok_or_else(|| no_node("this is no node of a federation: name its address for clients".into())),
         other => Err(no_node(format!("INFO was answered {other:?}"))),
+    }
+}
+
+/// Why a node did not answer, in words.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer within {} ms", PATIENCE.as_millis()),
+        io::ErrorKind::UnexpectedEof => "the connection was closed without an answer".into(),
+        _ => error.to_string(),
     }
 }
 
@@ -195,12 +206,16 @@ pub fn watch(arguments: &ClusterWatch, command: &str) -> Result<(), Failure> {
     let mut past = Past::new(&addresses);
     let began = Instant::now();
     let (mut printed, mut failure) = (began, None);
-    let is_over = |elapsed: Duration| arguments.duration.is_some_and(|most| elapsed >= Duration::from(most));
+    let prints_lines = live.is_none();
+    let is_over = |elapsed: Duration, past: &Past| {
+        let most = arguments.duration.map(Duration::from);
+        most.is_some_and(|most| elapsed >= most) || prints_lines && past.is_silent(elapsed)
+    };
     loop {
         take(&told, &mut past);
         let keys = live.as_mut().map(Live::keys).unwrap_or_default();
         let asked = stop.hear(&keys, || live.iter().for_each(Live::leave));
-        if asked || is_over(began.elapsed()) || failure.is_some() {
+        if asked || is_over(began.elapsed(), &past) || failure.is_some() {
             break;
         }
         match &mut live {

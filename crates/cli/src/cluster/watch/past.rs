@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::columns::{COLUMNS, CURVES};
 use super::look::Look;
-use super::{NodeAnswer, PATIENCE};
+use super::{NodeAnswer, PATIENCE, SILENCE_MAX};
 
 /// Most moments kept of a node: beyond, every other one is dropped, and only every second later one is taken.
 const KEPT_MAX: usize = 2400;
@@ -104,6 +104,11 @@ impl Past {
     /// Whether any node ever answered.
     pub fn was_told(&self) -> bool {
         self.nodes.iter().any(|node| node.last.is_some())
+    }
+
+    /// Whether no node has answered after a time in which any node answers.
+    pub fn is_silent(&self, elapsed: Duration) -> bool {
+        !self.was_told() && elapsed >= SILENCE_MAX
     }
 
     /// For each node, the reason why it did not answer.
@@ -249,8 +254,6 @@ fn moment(look: &Look, before: &Look, at: f64, span: f64) -> Moment {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn look(done: u64, late: u64) -> Look {
@@ -306,6 +309,18 @@ mod tests {
             (&last["done_per_s"], &last["lag_entries"], &last["readings_per_s"]),
             (&json!(0.0), &Value::Null, &Value::Null)
         );
+    }
+
+    #[test]
+    fn a_watch_is_silent_once_it_has_waited_long_enough_without_any_answer() {
+        let mut past = past();
+        let began = past.began;
+        past.take((0, began, Err("refused".into())));
+        let least = Duration::from_nanos(1);
+        assert!(!past.is_silent(SILENCE_MAX - least) && past.is_silent(SILENCE_MAX));
+        past.take((0, began + SILENCE_MAX, Ok(look(1, 0))));
+        past.take((0, began + 2 * SILENCE_MAX, Err("gone".into())));
+        assert!(!past.is_silent(3 * SILENCE_MAX));
     }
 
     #[test]

@@ -82,6 +82,10 @@ pub(super) struct Driver<'t> {
     told: Time,
     /// Reason why no server accepts this load.
     refused: Option<String>,
+    /// Whether any server has answered.
+    is_answered: bool,
+    /// Instant by which a server must have answered; `None`: a load without an answer goes on.
+    answer_by: Option<Time>,
     tell: &'t mut dyn FnMut(LoadMessage),
 }
 
@@ -131,8 +135,16 @@ impl<'t> Driver<'t> {
             wrong_reads: 0,
             told: now,
             refused: None,
+            is_answered: false,
+            answer_by: None,
             tell,
         }
+    }
+
+    /// Ends the load with an error if no server answers within `span` of its start, or none opens a session.
+    pub fn answered_within(mut self, span: Nanos) -> Self {
+        self.answer_by = Some(self.began + span);
+        self
     }
 
     /// Waker that makes the loop check `ends`.
@@ -162,6 +174,7 @@ impl<'t> Driver<'t> {
             if self.has_settled(now) || ends_now() {
                 break;
             }
+            self.expect_answers(now);
             self.arrive(now);
             self.wake(now);
             if now.since(self.told) >= TELL_EVERY {
@@ -180,7 +193,7 @@ impl<'t> Driver<'t> {
                 }
             }
             if let Some(refused) = self.refused.take() {
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, refused));
+                return Err(io::Error::other(refused));
             }
         }
         let now = LinuxOs.now();
@@ -195,6 +208,27 @@ impl<'t> Driver<'t> {
         match self.phase {
             Phase::Settling { until } => until <= now || !self.clients.iter().any(|(client, _)| client.is_open()),
             Phase::Connecting { .. } | Phase::Busy { .. } | Phase::Open { .. } => false,
+        }
+    }
+
+    /// Refuses the load where it reaches no server that takes it.
+    fn expect_answers(&mut self, now: Time) {
+        let Some(by) = self.answer_by else { return };
+        let Phase::Connecting { until } = self.phase else {
+            return;
+        };
+        let places: Vec<String> = self.offer.addresses.iter().map(ToString::to_string).collect();
+        let places = places.join(", ");
+        if !self.is_answered && by <= now {
+            self.refused = Some(format!(
+                "no answer from {places}: start a node or a balancer there (`punctual cluster run`), or name the address \
+                 for clients of one that runs"
+            ));
+        } else if self.idle.is_empty() && until <= now {
+            self.refused = Some(format!(
+                "no session was opened at {places} within {CONNECT_MAX}: name nodes or balancers of a federation that \
+                 has a master"
+            ));
         }
     }
 
@@ -407,6 +441,7 @@ impl<'t> Driver<'t> {
                 .next(&Bounds::ADMITTED)
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
             {
+                self.is_answered = true;
                 if std::mem::take(&mut self.clients[number].1.logs_in) {
                     self.admitted(&reply)?;
                     continue;
@@ -492,4 +527,52 @@ fn known(mut stream: Stream, registry: &mio::Registry, token: Token) -> io::Resu
     // Some systems refuse this before the connection is there; the load works without it.
     drop(socket.set_nodelay(true));
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: &str = "127.0.0.1:7";
+
+    const BOUND: Nanos = Nanos::from_secs(5);
+
+    /// Reason for which a load without a parent, or with one, is refused `after` its start; `change` changes it before.
+    fn refused(alone: bool, after: Nanos, change: impl FnOnce(&mut Driver<'_>)) -> Option<String> {
+        let offer = Offer {
+            addresses: vec![ADDRESS.parse().unwrap()],
+            rate: Some(1.0),
+            times: 1.0,
+            writes: 0.0,
+            clients: 2,
+            deadline: Nanos::from_millis(5),
+            seed: 1,
+        };
+        let mut tell = |_| {};
+        let mut driver = Driver::new(offer, Dial::default(), Poll::new().unwrap(), &mut tell);
+        if alone {
+            driver = driver.answered_within(BOUND);
+        }
+        change(&mut driver);
+        driver.expect_answers(driver.began + after);
+        driver.refused.take()
+    }
+
+    #[test]
+    fn a_load_without_an_answer_or_without_a_session_is_refused_if_it_has_no_parent() {
+        let silent = |_: &mut Driver<'_>| {};
+        let answered = |driver: &mut Driver<'_>| driver.is_answered = true;
+        let served = |driver: &mut Driver<'_>| {
+            driver.is_answered = true;
+            driver.idle.push_back(0);
+        };
+        assert_eq!(refused(true, BOUND.saturating_sub(Nanos(1)), silent), None);
+        let told = refused(true, BOUND, silent).unwrap();
+        assert!(told.contains(ADDRESS) && told.contains("no answer"), "{told}");
+        assert_eq!(refused(true, BOUND, answered), None);
+        let told = refused(true, CONNECT_MAX, answered).unwrap();
+        assert!(told.contains(ADDRESS) && told.contains("no session"), "{told}");
+        assert_eq!(refused(true, CONNECT_MAX, served), None);
+        assert_eq!(refused(false, CONNECT_MAX, silent), None);
+    }
 }

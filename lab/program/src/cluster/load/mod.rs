@@ -29,6 +29,9 @@ use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::output::OutputFile;
 
+/// Time limit for the first answer of any server to a load of its own; nodes that a parent starts may take longer.
+const ANSWER_MAX: Nanos = Nanos::from_secs(5);
+
 /// Parameters of the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
@@ -164,7 +167,11 @@ fn for_a_run(offer: Offer, dial: Dial, parent: i32) -> Result<(), Failure> {
 }
 
 fn failed(error: &std::io::Error) -> Failure {
-    Failure::input([format!("the load's event loop: {error}")])
+    // Errors of the driver are sentences; those of the system do not say where they came from.
+    match error.get_ref() {
+        Some(refused) => Failure::input([refused.to_string()]),
+        None => Failure::input([format!("the load's event loop: {error}")]),
+    }
 }
 
 fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failure> {
@@ -182,7 +189,6 @@ fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failur
     let (duration, ended) = (Duration::from(arguments.duration), Arc::clone(&ends));
     let begun = Arc::new(AtomicBool::new(false));
     let begins = Arc::clone(&begun);
-    // A load that reaches no server is ended by a signal.
     thread::spawn(move || {
         while !begins.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(20));
@@ -197,7 +203,7 @@ fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failur
         }
         tally.take(&told);
     };
-    let driver = Driver::new(offer, dial, poll, &mut tell);
+    let driver = Driver::new(offer, dial, poll, &mut tell).answered_within(ANSWER_MAX);
     driver
         .run(&|| ends.load(Ordering::SeqCst), &|| false)
         .map_err(|error| failed(&error))?;
