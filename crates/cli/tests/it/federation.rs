@@ -15,7 +15,7 @@ mod run {
 
     use crate::common::model::{answers_as_the_model, seed};
     use crate::common::serving::Client;
-    use crate::common::{BOUND, refused, told};
+    use crate::common::{BOUND, punctual, refused, told};
 
     fn command(folder: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
@@ -680,10 +680,13 @@ mod run {
         // The kernel takes connections for a program that never accepts them.
         let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = silent.local_addr().unwrap().to_string();
-        let error = refused(
+        // Lines say the same meanwhile.
+        let output = punctual(
             folder.path(),
-            &["cluster", "watch", "--plain", "--duration", "2s", &address],
+            &["cluster", "watch", "--plain", "--duration", "1s", &address],
         );
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(&address) && error.contains("no answer"), "{error}");
     }
 
