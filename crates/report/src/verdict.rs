@@ -108,7 +108,7 @@ impl Verdict {
         }
         if self.inconclusive {
             let why = "Inconclusive: something else kept interrupting the real-time core; repeat on a quieter machine.";
-            return vec![why.into()];
+            return [why.into()].into_iter().chain(unprotected(report)).collect();
         }
         let mut sentences = self.goals(report);
         let (goal, summary) = (&report.header.goal, &report.summary);
@@ -141,10 +141,11 @@ impl Verdict {
             return missed_by(worst, others, report);
         }
         if let Some(task) = with(|standing| *standing == Standing::NoJob).next() {
-            return vec![format!(
+            let short = format!(
                 "Too short to judge: no job of \"{}\" ended after the start-up.",
                 task.name
-            )];
+            );
+            return [short].into_iter().chain(unprotected(report)).collect();
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
             return vec![format!(
@@ -221,6 +222,15 @@ fn stands(task: &TaskReport) -> String {
     }
 }
 
+/// The right without which any program takes the core of real-time tasks, where it is missing.
+fn unprotected(report: &RunReport) -> Option<String> {
+    let refused = no_real_time(&report.header.protection)?;
+    Some(format!(
+        "Top cause: no real-time scheduling, so any program may take the core: {}; {}.",
+        refused.why, refused.remedy
+    ))
+}
+
 /// A core that another program filled so that the kernel throttled this run's threads, too.
 fn filled_core(report: &RunReport) -> Option<String> {
     let filled = report.summary.filled_cores.first()?;
@@ -242,14 +252,8 @@ fn missed_by(worst: &TaskReport, others: usize, report: &RunReport) -> Vec<Strin
             more + 1
         ),
     }];
-    let refused = no_real_time(&report.header.protection);
-    if let Some(refused) = refused {
-        // Any program keeps a task without the right from its core: no other cause comes before this one.
-        sentences.push(format!(
-            "Top cause: no real-time scheduling, so any program may take the core: {}; {}.",
-            refused.why, refused.remedy
-        ));
-    }
+    // Any program keeps a task without the right from its core: no other cause comes before this one.
+    sentences.extend(unprotected(report));
     sentences.extend(filled_core(report));
     if let Some(top) = worst.causes.first() {
         let told = causes::told(worst).next().unwrap_or_default();
@@ -356,6 +360,11 @@ mod tests {
         });
         let [right, preempted] = ["no real-time scheduling", "were preempted"].map(|part| sentence.find(part).unwrap());
         assert!(right < preempted, "{sentence}");
+        let (_, sentence) = judged(|report| {
+            report.summary.inconclusive = true;
+            report.header.protection[0].refused = report.header.protection[1].refused.clone();
+        });
+        assert!(sentence.contains("no real-time scheduling"), "{sentence}");
     }
 
     /// Also where only the freshness of data suffered, because the other core has the updates.
