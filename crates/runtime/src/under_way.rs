@@ -147,18 +147,24 @@ impl OpenJobs {
 
     /// Removes the job released at `released`, because it has ended.
     pub fn ended(&mut self, job: u64, released: Time, finished: Time) {
+        let had_come = self.schedule.as_ref().is_some_and(|it| released < it.next.at);
         self.advance(finished);
         let place = self.open.iter().position(|(_, at)| *at == released);
         match (place, &self.schedule) {
             // The ends of jobs before it were not reported, because the mailbox was full.
             (Some(place), Some(_)) => drop(self.open.drain(..=place)),
+            // It came between the end of a job, which left it a place, and the report of that end.
+            (None, Some(_)) if self.dropped > 0 => self.take_dropped(1),
+            // The same, and the thread has skipped a later release since, whose place remains in its stead.
+            (None, Some(_)) if had_come => {
+                let gone = self.open.partition_point(|(_, at)| *at < released).max(1);
+                self.open.drain(..gone.min(self.open.len()));
+            }
             // The thread gave up drawing releases one by one: from now on they are known once it begins their jobs.
-            (None, Some(_)) if self.dropped == 0 => {
+            (None, Some(_)) => {
                 self.schedule = None;
                 self.open.clear();
             }
-            // It came between the end of a job, which left it a place, and the report of that end.
-            (None, Some(_)) => self.take_dropped(1),
             // The job may have set the instant of its event.
             (_, None) => self.open.retain(|(other, at)| *other != job && *at != released),
         }
@@ -357,6 +363,24 @@ mod tests {
         open.began(1, ms(990));
         open.advance(ms(1_001));
         assert_eq!(late(&open), (1, 0));
+    }
+
+    /// The release at 90 ms comes after the end of the first job and before the report of that end: the thread has a
+    /// place for it and skips later ones.
+    #[test]
+    fn a_job_whose_release_had_no_place_keeps_the_schedule() {
+        let mut open = every_period();
+        open.advance(ms(95));
+        open.ended(0, ms(0), ms(85));
+        assert_eq!(late(&open), (8, 1));
+        open.ended(1, ms(10), ms(115));
+        assert_eq!(open.skipped(2, ms(115)), 2);
+        (2..=8).for_each(|job| open.ended(job, ms(10 * job), ms(116)));
+        open.ended(9, ms(90), ms(117));
+        assert_eq!(late(&open), (0, 0));
+        // Released behind a job that hangs: at 120, 130, .. 1,000 ms.
+        open.advance(ms(1_005));
+        assert_eq!(late(&open), (9, 80));
     }
 
     #[test]
