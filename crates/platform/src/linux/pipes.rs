@@ -98,6 +98,9 @@ fn wait(fd: BorrowedFd<'_>, events: libc::c_short) {
     unsafe { libc::poll(&mut poll, 1, (LOOK.0 / 1_000_000) as i32) };
 }
 
+/// Executes [`KEEPER`].
+const SHELL: &str = "/bin/sh";
+
 /// Script of the process that outlives this one: it waits for a line, and kills its group at the end of its input.
 const KEEPER: &str = "trap '' HUP INT TERM; read -r line || kill -KILL 0";
 
@@ -115,9 +118,9 @@ impl GroupedProgram {
     /// Starts a program.
     ///
     /// # Errors
-    /// The kernel's error, for example for a missing program.
+    /// The kernel's error, for example for a missing program; for a missing `/bin/sh`, with its name.
     pub fn start(command: &mut Command) -> io::Result<GroupedProgram> {
-        let (own, keeper) = (std::process::id() as i32, Keeper::start()?);
+        let (own, keeper) = (std::process::id() as i32, Keeper::start(SHELL)?);
         // SAFETY: two plain system calls between fork and exec.
         unsafe {
             command.process_group(keeper.group()).pre_exec(move || {
@@ -146,9 +149,9 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn start() -> io::Result<Keeper> {
+    fn start(shell: &str) -> io::Result<Keeper> {
         let (output, line) = io::pipe()?;
-        let mut command = Command::new("/bin/sh");
+        let mut command = Command::new(shell);
         command
             .args(["-c", KEEPER])
             .stdin(output)
@@ -156,7 +159,9 @@ impl Keeper {
             .stderr(Stdio::null())
             .current_dir("/")
             .process_group(0);
-        let child = command.spawn()?;
+        let unmet =
+            |why: io::Error| io::Error::new(why.kind(), format!("it needs {shell}, which does not start: {why}"));
+        let child = command.spawn().map_err(unmet)?;
         Ok(Keeper { child, line })
     }
 
@@ -170,5 +175,17 @@ impl Drop for Keeper {
         // Processes that the program has left in its group may go on. A keeper that was killed reads nothing.
         let _ = self.line.write_all(b"\n");
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_shell_is_named() {
+        let why = Keeper::start("/missing/sh").unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::NotFound);
+        assert!(why.to_string().contains("/missing/sh"), "{why}");
     }
 }
