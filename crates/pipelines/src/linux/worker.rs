@@ -92,6 +92,8 @@ struct ChildInstance {
     watchdog: Watchdog,
     /// When it was killed because it stood still.
     killed: Option<Time>,
+    /// Whether its death was counted before its end, because the end takes too long.
+    counted: bool,
 }
 
 impl Worker {
@@ -115,7 +117,7 @@ impl Worker {
             if pid != 0 || self.shared.control(stage).owner == slot {
                 // It died with its worker, and not of its own.
                 self.shared.set_beat(stage, self.shared.now(), OwnerActivity::Rests);
-                self.gone(stage, slot, None);
+                self.gone(stage, slot, None, false);
             }
         }
     }
@@ -173,7 +175,7 @@ impl Worker {
             }
             if let Some(killed) = child.killed {
                 match now.since(killed) >= DIES {
-                    true => stuck.push((stage, child.slot)),
+                    true => stuck.push(*pid),
                     false => due = due.min(DIES),
                 }
                 continue;
@@ -201,14 +203,15 @@ impl Worker {
                 Some(left) => due = due.min(Nanos(left)),
             }
         }
-        stuck.iter().for_each(|(stage, slot)| self.abandon(*stage, *slot));
+        stuck.into_iter().for_each(|pid| self.abandon(pid));
         due
     }
 
     /// Gives a stage to another process although its owner, which was killed, has not ended. The owner cannot commit a
     /// step any more, and its slot stays taken until it ends.
-    fn abandon(&mut self, stage: usize, slot: u8) {
-        let shared = self.shared;
+    fn abandon(&mut self, pid: i32) {
+        let (shared, child) = (self.shared, &self.children[&pid]);
+        let (stage, slot, counted) = (child.stage, child.slot, child.counted);
         let own = |other: &u8| shared.core_of(*other) == self.core;
         let (here, elsewhere): (Vec<u8>, Vec<u8>) = (0..shared.slots()).filter(|other| *other != slot).partition(own);
         let others = || here.iter().chain(&elsewhere).copied();
@@ -221,8 +224,14 @@ impl Worker {
         let Some(next) = shared.change_control(stage, handed) else {
             return;
         };
-        shared.note(stage, Note::Restarts).fetch_add(1, Relaxed);
-        shared.set_beat(stage, shared.now(), OwnerActivity::Starts);
+        match counted {
+            // It was given the stage again, for want of an empty slot.
+            true => shared.set_beat(stage, shared.now(), OwnerActivity::Starts),
+            false => self.count_death(stage),
+        }
+        if let Some(child) = self.children.get_mut(&pid) {
+            child.counted = true;
+        }
         shared.ring(shared.slot_bell(stage, next.owner));
         shared.ring(shared.worker_bell(shared.core_of(next.owner)));
     }
@@ -258,6 +267,7 @@ impl Worker {
             slot,
             watchdog: Watchdog::default(),
             killed: None,
+            counted: false,
         };
         self.children.insert(pid, child);
         shared.set_slot(stage, slot, |it| it.pid = pid);
@@ -315,15 +325,16 @@ impl Worker {
     }
 
     fn ended(&mut self, ended: ChildExit) {
-        let Some(ChildInstance { stage, slot, .. }) = self.children.remove(&ended.pid) else {
+        let Some(child) = self.children.remove(&ended.pid) else {
             return;
         };
+        let (stage, slot) = (child.stage, child.slot);
         self.shared.count_ran(stage, slot, ended.ran);
         self.explain(stage, slot, ended);
         if ended.code == Some(FAILS) {
             self.shared.end_by(End::Failed(stage));
         }
-        self.gone(stage, slot, ended.code);
+        self.gone(stage, slot, ended.code, child.counted);
     }
 
     /// Records why a process that was started to take over a stage did not, unless it did so itself.
@@ -341,17 +352,14 @@ impl Worker {
     }
 
     /// Handles the end of a process, which exited with `code` or was killed. A process that ended as not needed may
-    /// have been asked for meanwhile, or own the stage by now.
-    fn gone(&mut self, stage: usize, slot: u8, code: Option<i32>) {
+    /// have been asked for meanwhile, or own the stage by now. `counted`: its death was counted before.
+    fn gone(&mut self, stage: usize, slot: u8, code: Option<i32>, counted: bool) {
         let shared = self.shared;
         shared.at(Point::Reaped);
         let runs = shared.end() == End::Runs;
         let owned = shared.control(stage).owner == slot;
-        if runs && owned && code != Some(DONE) {
-            shared.note(stage, Note::Restarts).fetch_add(1, Relaxed);
-            if self.too_often(stage) {
-                shared.end_by(End::Failed(stage));
-            }
+        if runs && owned && !counted && code != Some(DONE) {
+            self.count_death(stage);
         }
         let how = match code {
             Some(DONE) => Death::NotNeeded,
@@ -391,6 +399,14 @@ impl Worker {
         let others = self.own_slots().filter(|(of, other)| *of == stage && *other != slot);
         let ready = |(_, other): &(usize, u8)| may_go_on(shared.slot(stage, *other), shared.versions(stage).now);
         { others }.find(ready).map_or(slot, |(_, other)| other)
+    }
+
+    /// Counts the death of a stage's owner; ends the pipeline if there were too many in a row.
+    fn count_death(&self, stage: usize) {
+        self.shared.note(stage, Note::Restarts).fetch_add(1, Relaxed);
+        if self.too_often(stage) {
+            self.shared.end_by(End::Failed(stage));
+        }
     }
 
     /// Counts a death of a stage's process; returns whether there were too many in a row. A version that has done no

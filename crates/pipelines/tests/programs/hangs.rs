@@ -1,6 +1,6 @@
 //! A stage that stands still is killed and its step repeated by another process: whatever its priority, in a step or
 //! between two, and also if its supervisor is dead. Processes that are killed while they wait for frames end no
-//! pipeline.
+//! pipeline; a step that hangs again and again does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use punctual_pipelines::linux::*;
 use punctual_pipelines::*;
-use punctual_platform::linux::process::ProcessId;
+use punctual_platform::linux::process::{ProcessId, exit_now, fork};
 use punctual_platform::linux::thread::{self, Scheduling, Tid};
 use punctual_testing::{WAIT_MAX, machine, start, wait_until};
 use punctual_units::Nanos;
@@ -23,6 +23,10 @@ const FOLDER: &str = "PUNCTUAL_TEST_FAULTS";
 const SPIN: &str = "spin";
 /// The next process that finds this file gives itself the highest priority, and spins.
 const RAISE: &str = "raise";
+/// As long as there is this file, every process spins, and takes long to die.
+const LINGER: &str = "linger";
+/// Time that such a process takes to die, more than its worker waits for that.
+const DIES: Duration = Duration::from_millis(80);
 /// Written by a process that is about to spin: its process id.
 const SPINS: &str = "spins";
 /// Environment variable: this process is to be killed while its stage spins, at that priority (0: ordinary).
@@ -96,7 +100,31 @@ fn folder() -> PathBuf {
     std::env::var_os(FOLDER).expect("a folder").into()
 }
 
+/// Keeps this process from being reaped until some time after its death: the kernel reports the end of a traced process
+/// to its tracer first. Where tracing is not permitted, it dies at once.
+fn linger() {
+    let own = std::process::id() as i32;
+    // SAFETY: this process has one thread; plain numbers.
+    unsafe {
+        libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY);
+        if let Ok(None) = fork() {
+            libc::ptrace(libc::PTRACE_SEIZE, own, 0, 0);
+            while libc::getppid() == own {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(DIES);
+            exit_now(0);
+        }
+    }
+}
+
 fn misbehave() {
+    if folder().join(LINGER).exists() {
+        linger();
+        loop {
+            std::hint::spin_loop();
+        }
+    }
     let found = |name: &str| fs::remove_file(folder().join(name)).is_ok();
     let raises = found(RAISE);
     if raises {
@@ -321,6 +349,19 @@ fn idle_kills() {
     running.end();
 }
 
+/// A step that always hangs ends the pipeline, although none of its processes dies in time.
+fn hangs_again_and_again(folder: &Path) {
+    let running = Running::new(None, STEP_MAX);
+    running.frames(3);
+    fs::write(folder.join(LINGER), "").unwrap();
+    OPEN.fetch_add(1, Relaxed);
+    wait_until("the pipeline ends", || !running.pipeline.supervisor().runs());
+    let stage = running.stage();
+    fs::remove_file(folder.join(LINGER)).unwrap();
+    assert!(stage.hung >= 16, "{stage:?}");
+    assert!(running.pipeline.end().is_err(), "the stage has failed");
+}
+
 pub fn main() {
     if told().is_some() {
         // In the processes of a pipeline, this serves. It fails where the program has been killed meanwhile.
@@ -355,4 +396,6 @@ pub fn main() {
     println!("stages stand still between steps: ok");
     idle_kills();
     println!("stages are killed while they wait: ok");
+    hangs_again_and_again(folder);
+    println!("a stage hangs again and again: ok");
 }
