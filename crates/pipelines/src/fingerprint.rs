@@ -2,9 +2,11 @@
 //!
 //! **Problem.** A saved state is bytes without names. A stage whose state has other fields, and whose version was
 //! forgotten, would read them as something else. **Method.** The state before the first frame is serialized into a hash
-//! of what is there: names of types and fields, kinds of values, lengths of tuples. **Bounds.** Of a list or a map the
-//! first element counts, of an option its content, of an enum the present variant: what the state before the first
-//! frame does not show is not seen.
+//! of what is there: names of types and fields, kinds of values, lengths of tuples. **Bounds.** What the state
+//! before the first frame does not show is not seen: of an option its content counts, of an enum the present variant,
+//! of a list the first element. Each process makes that state anew, and hashes its maps and sets with another seed, so
+//! any of their elements may come first, and a set is a list here. Hence variants, contents of options and lists do not
+//! count within a list, and elements of a map nowhere.
 
 use std::fmt::Display;
 
@@ -16,18 +18,25 @@ const ELEMENTS_MAX: usize = 32;
 
 /// The fingerprint of a value's layout.
 pub(crate) fn fingerprint(value: &impl Serialize) -> u32 {
-    let mut hash = Hash(0xcbf2_9ce4_8422_2325);
+    let mut hash = Hash {
+        value: 0xcbf2_9ce4_8422_2325,
+        in_list: false,
+    };
     // A value that cannot be serialized is refused when it is saved.
     let _ = value.serialize(&mut hash);
-    (hash.0 ^ hash.0 >> 32) as u32
+    (hash.value ^ hash.value >> 32) as u32
 }
 
-struct Hash(u64);
+struct Hash {
+    value: u64,
+    /// Whether elements of a list are added, of which only that counts which all have in common.
+    in_list: bool,
+}
 
 impl Hash {
     fn add(&mut self, text: &str) {
         for byte in text.bytes().chain([0]) {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+            self.value = (self.value ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
 
@@ -40,9 +49,20 @@ impl Hash {
         self.add(kind);
         self.add(name);
         Ok(Parts {
+            in_list: self.in_list,
             hash: self,
             left: count_max,
         })
+    }
+
+    /// Adds the present variant of the enum `name`; within a list only the enum.
+    fn variant(&mut self, name: &str, variant: &str) -> Result<Parts<'_>, Stop> {
+        let (variant, count_max) = match self.in_list {
+            true => ("", 0),
+            false => (variant, usize::MAX),
+        };
+        self.add(name);
+        self.parts("variant", variant, count_max)
     }
 }
 
@@ -61,6 +81,8 @@ impl ser::Error for Stop {
 struct Parts<'h> {
     hash: &'h mut Hash,
     left: usize,
+    /// Whether this value is within a list.
+    in_list: bool,
 }
 
 impl Parts<'_> {
@@ -71,6 +93,11 @@ impl Parts<'_> {
         self.left -= 1;
         self.hash.add(name);
         value.serialize(&mut *self.hash)
+    }
+
+    fn finish(self) -> Result<(), Stop> {
+        self.hash.in_list = self.in_list;
+        self.hash.kind("end")
     }
 }
 
@@ -86,7 +113,7 @@ macro_rules! unnamed {
             }
 
             fn end(self) -> Result<(), Stop> {
-                self.hash.kind("end")
+                self.finish()
             }
         }
     )*};
@@ -111,7 +138,7 @@ macro_rules! named {
             }
 
             fn end(self) -> Result<(), Stop> {
-                self.hash.kind("end")
+                self.finish()
             }
         }
     )*};
@@ -124,15 +151,15 @@ impl ser::SerializeMap for Parts<'_> {
     type Error = Stop;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Stop> {
-        self.part("key", key)
+        self.part("", key)
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Stop> {
-        self.part("value", value)
+        self.part("", value)
     }
 
     fn end(self) -> Result<(), Stop> {
-        self.hash.kind("end")
+        self.finish()
     }
 }
 
@@ -174,7 +201,10 @@ impl<'h> Serializer for &'h mut Hash {
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Stop> {
         self.add("option");
-        value.serialize(self)
+        match self.in_list {
+            true => Ok(()),
+            false => value.serialize(self),
+        }
     }
 
     fn serialize_unit(self) -> Result<(), Stop> {
@@ -186,8 +216,7 @@ impl<'h> Serializer for &'h mut Hash {
     }
 
     fn serialize_unit_variant(self, name: &'static str, _: u32, variant: &'static str) -> Result<(), Stop> {
-        self.add(name);
-        self.kind(variant)
+        self.variant(name, variant)?.finish()
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, name: &'static str, value: &T) -> Result<(), Stop> {
@@ -202,13 +231,16 @@ impl<'h> Serializer for &'h mut Hash {
         variant: &'static str,
         value: &T,
     ) -> Result<(), Stop> {
-        self.add(name);
-        self.add(variant);
-        value.serialize(self)
+        let mut parts = self.variant(name, variant)?;
+        parts.part("", value)?;
+        parts.finish()
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<Parts<'h>, Stop> {
-        self.parts("list", "", 1)
+        let count_max = usize::from(!self.in_list);
+        let parts = self.parts("list", "", count_max)?;
+        parts.hash.in_list = true;
+        Ok(parts)
     }
 
     fn serialize_tuple(self, length: usize) -> Result<Parts<'h>, Stop> {
@@ -226,12 +258,11 @@ impl<'h> Serializer for &'h mut Hash {
         variant: &'static str,
         _: usize,
     ) -> Result<Parts<'h>, Stop> {
-        self.add(name);
-        self.parts("variant", variant, usize::MAX)
+        self.variant(name, variant)
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<Parts<'h>, Stop> {
-        self.parts("map", "", 2)
+        self.parts("map", "", 0)
     }
 
     fn serialize_struct(self, name: &'static str, _: usize) -> Result<Parts<'h>, Stop> {
@@ -245,13 +276,14 @@ impl<'h> Serializer for &'h mut Hash {
         variant: &'static str,
         _: usize,
     ) -> Result<Parts<'h>, Stop> {
-        self.add(name);
-        self.parts("variant", variant, usize::MAX)
+        self.variant(name, variant)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     /// A module with a state of the same name and other fields.
@@ -286,5 +318,40 @@ mod tests {
             assert_ne!(first::fingerprint(), other());
         }
         assert_ne!(fingerprint(&[0u8; 8]), fingerprint(&[0u8; 9]));
+    }
+
+    #[derive(Clone, serde::Serialize)]
+    enum Mode {
+        Off,
+        On(u8),
+        Sets(u8, u64),
+        Fades { over: f64 },
+    }
+
+    /// Each process has another order of the elements of its maps and sets.
+    #[test]
+    fn the_order_of_elements_does_not_count() {
+        let modes = [Mode::Off, Mode::On(1), Mode::Sets(2, 3), Mode::Fades { over: 0.5 }];
+        let same = |prints: Vec<u32>| assert!(prints.windows(2).all(|two| two[0] == two[1]), "{prints:?}");
+        // The order of such a map is that of its keys.
+        let maps = modes.clone().map(|mode| BTreeMap::from([(1, mode), (2, Mode::Off)]));
+        same(maps.iter().map(fingerprint).collect());
+        // A set is serialized as a list.
+        let full = modes.into_iter().zip(maps);
+        let full = full.map(|(mode, map)| (Some(mode.clone()), mode.clone(), map, vec![mode]));
+        let mut list: Vec<_> = full.collect();
+        list.push((None, Mode::Off, BTreeMap::new(), Vec::new()));
+        let rotated = (0..list.len()).map(|_| {
+            list.rotate_left(1);
+            fingerprint(&list)
+        });
+        same(rotated.collect());
+    }
+
+    #[test]
+    fn what_follows_a_list_counts_in_full() {
+        let after = |mode| fingerprint(&(vec![Mode::Off], mode));
+        assert_ne!(after(Mode::On(1)), after(Mode::Off));
+        assert_eq!(after(Mode::On(1)), after(Mode::On(2)));
     }
 }

@@ -333,7 +333,8 @@ fn load(
         return Ok(());
     }
     let (version, fingerprint) = (record.state_version as u32, (record.state_version >> 32) as u32);
-    if version == body.version() && fingerprint != body.fingerprint() {
+    let is_another = fingerprint != body.fingerprint() && fingerprint != 0 && body.fingerprint() != 0;
+    if version == body.version() && is_another {
         return Err(Failure(format!(
             "its state has other fields than the saved one, and both have version {version}: give it another version, \
              and have it convert version {version}"

@@ -48,6 +48,31 @@ stage!(renamed, 1, { count: u64 });
 stage!(second, 2, { frames: u64, more: [u64; 4] });
 stage!(long, 2, { frames: u64, more: [[u64; 32]; 8] });
 
+/// A stage that does not tell its fingerprint.
+struct Unknown(Box<dyn AnyStage>);
+
+impl AnyStage for Unknown {
+    fn version(&self) -> u32 {
+        self.0.version()
+    }
+
+    fn begin(&mut self) {
+        self.0.begin();
+    }
+
+    fn load(&mut self, version: u32, bytes: &[u8]) -> Result<(), Failure> {
+        self.0.load(version, bytes)
+    }
+
+    fn save(&self, room: &mut [u8]) -> Result<usize, Failure> {
+        self.0.save(room)
+    }
+
+    fn step(&mut self, frames: &mut Frames<'_>) -> Result<(), Failure> {
+        self.0.step(frames)
+    }
+}
+
 #[test]
 fn a_state_of_another_layout_is_refused_and_one_that_converts_and_fits_is_taken() {
     let edge = EdgeSpec {
@@ -71,6 +96,7 @@ fn a_state_of_another_layout_is_refused_and_one_that_converts_and_fits_is_taken(
     let told = |body| tried(body).unwrap_err().to_string();
     assert_eq!(tried(erase(first::Counting)), Ok(()));
     assert_eq!(tried(erase(second::Counting)), Ok(()));
+    assert_eq!(tried(Box::new(Unknown(erase(first::Counting)))), Ok(()));
     for other in [erase(grown::Counting), erase(renamed::Counting)] {
         let told = told(other);
         assert!(told.contains("version 1"), "{told}");
