@@ -118,6 +118,8 @@ pub(crate) enum TermView {
 pub(crate) struct Sweep {
     /// Number of records that were removed.
     pub records: usize,
+    /// Number of index entries that were removed or renewed.
+    entries: usize,
     /// No other record is due before this instant; `None` if the transaction did not sweep.
     next: Option<u64>,
     /// Earliest due time of the records that the transaction itself wrote.
@@ -179,7 +181,8 @@ impl Expiry {
     pub fn committed(&self, swept: Sweep) {
         if let Some(next) = swept.next {
             let next = swept.own.map_or(next, |own| own.min(next));
-            self.raised.fetch_add(1, Ordering::Relaxed);
+            // A reader that sees the new number takes its snapshot afterwards: that must have the commit.
+            self.raised.fetch_add(1, Ordering::Release);
             self.next.store(next, Ordering::Release);
             self.foreign.store(swept.foreign, Ordering::Relaxed);
         }
@@ -274,12 +277,45 @@ fn remember(engine: &mut impl Write, key: &[u8], term: [u8; TERM_LEN], life: u64
     engine.put(Table::Data, &[TERM, key].concat(), &term)
 }
 
+/// Removes a record that is over, with both entries of its expiry. An `entry` to which no record's key leads is left of
+/// an expiry that met a full quota, and is removed alone: the record may have been put anew, without one.
+fn remove(
+    engine: &mut impl Write,
+    entry: Entry,
+    swept: &mut Sweep,
+    removed: &mut impl FnMut(Vec<u8>),
+) -> Result<(), EngineError> {
+    swept.entries += 1;
+    let is_its_records = entry.is_its_records(engine)?;
+    engine.delete(Table::Data, &entry.place())?;
+    if is_its_records {
+        engine.delete(Table::Data, &entry.key)?;
+        engine.delete(Table::Data, &[TERM, &entry.key].concat())?;
+        swept.records += 1;
+        removed(entry.key);
+    }
+    Ok(())
+}
+
 /// An entry of the index by due time.
 struct Entry {
     origin: u64,
     at: u64,
     key: Vec<u8>,
     life: u64,
+}
+
+impl Entry {
+    /// Key of the entry in the store.
+    fn place(&self) -> Vec<u8> {
+        [DUE, &term(self.origin, self.at), &self.key].concat()
+    }
+
+    /// Whether the record's key leads to this entry.
+    fn is_its_records(&self, read: &impl Read) -> Result<bool, EngineError> {
+        let found = read.get(Table::Data, &[TERM, &self.key].concat())?;
+        Ok(found.is_some_and(|found| *found == term(self.origin, self.at)))
+    }
 }
 
 /// The first entries from `low` up to `high`, at most `limit`, while they are `wanted`.
@@ -313,7 +349,7 @@ fn entries(
 
 impl<E: Engine, O: Os> Store<E, O> {
     /// Removes all due records, [`SWEPT_MAX`] per write transaction; returns their number. Write transactions remove
-    /// some by themselves.
+    /// some by themselves. May leave some at a full quota after a restart of the machine: a later call removes them.
     ///
     /// # Errors
     /// Those of a [write transaction](Store::write_transaction).
@@ -328,7 +364,8 @@ impl<E: Engine, O: Os> Store<E, O> {
             let now = transaction.swept;
             transaction.commit()?;
             swept += now.records;
-            if now.next != Some(MORE) {
+            // At a full quota, what is left may be entries that cannot be renewed.
+            if now.next != Some(MORE) || now.entries == 0 {
                 return Ok(swept);
             }
         }
@@ -392,15 +429,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         let due = own.iter().take(limit).filter(|entry| entry.at <= now.0).count();
         let mut next = own.get(due).map_or(u64::MAX, |entry| entry.at);
         own.truncate(due);
-        for Entry { at, key, .. } in own {
-            engine.delete(Table::Data, &key)?;
-            engine.delete(Table::Data, &[DUE, &term(expiry.origin, at), &key].concat())?;
-            engine.delete(Table::Data, &[TERM, &key].concat())?;
-            removed(key);
+        for entry in own {
+            remove(engine, entry, swept, &mut removed)?;
         }
-        swept.records += due;
         if expiry.foreign.load(Ordering::Relaxed) {
-            let renewed = self.renew_terms(engine, limit - due, end)?;
+            let renewed = self.renew_terms(engine, limit - due, (now, end), swept, &mut removed)?;
             next = renewed.map_or(MORE, |first| first.min(next));
         }
         swept.foreign = next == MORE;
@@ -409,30 +442,62 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// Gives records with entries of other origins their whole life once more, from the opening of the store on,
-    /// `limit` at most. Returns the first instant at which one of them is due; `None` if there may be other entries.
-    fn renew_terms(&self, engine: &mut E::Write<'_>, limit: usize, end: &[u8]) -> Result<Option<u64>, EngineError> {
+    /// `limit` at most; removes those whose life has ended since. Returns the first instant at which one of them is
+    /// due; `None` if there may be other entries.
+    fn renew_terms(
+        &self,
+        engine: &mut E::Write<'_>,
+        limit: usize,
+        (now, end): (Time, &[u8]),
+        swept: &mut Sweep,
+        removed: &mut impl FnMut(Vec<u8>),
+    ) -> Result<Option<u64>, EngineError> {
         let expiry = &self.expiry;
         let behind = [DUE, &term(expiry.origin.saturating_add(1), 0)].concat();
-        let (mut rest, mut first) = (limit, u64::MAX);
+        let (mut rest, mut first, mut is_full) = (limit, u64::MAX, false);
         if rest == 0 {
             return Ok(None);
         }
         for low in [DUE.to_vec(), behind] {
             let others = entries(engine, &low, end, rest, |entry| entry.origin != expiry.origin)?;
             rest -= others.len();
-            for Entry { origin, at, key, life } in others {
-                let due = expiry.opened.0.saturating_add(life);
-                first = first.min(due);
-                let new = term(expiry.origin, due);
-                // At a full quota a record keeps its old entry: a later transaction tries again.
-                match remember(engine, &key, new, life) {
-                    Ok(()) => engine.delete(Table::Data, &[DUE, &term(origin, at), &key].concat())?,
-                    Err(EngineError::QuotaFull { .. }) => return Ok(None),
+            for entry in others {
+                let due = expiry.opened.0.saturating_add(entry.life);
+                if due <= now.0 || !entry.is_its_records(engine)? {
+                    remove(engine, entry, swept, removed)?;
+                    continue;
+                }
+                if is_full {
+                    continue;
+                }
+                match remember(engine, &entry.key, term(expiry.origin, due), entry.life) {
+                    Ok(()) => {
+                        engine.delete(Table::Data, &entry.place())?;
+                        first = first.min(due);
+                        swept.entries += 1;
+                    }
+                    // At a full quota a record keeps its old entry: a later transaction tries again.
+                    Err(EngineError::QuotaFull { .. }) => is_full = true,
                     Err(error) => return Err(error),
-                };
+                }
             }
         }
-        Ok((rest > 0).then_some(first))
+        Ok((rest > 0 && !is_full).then_some(first))
+    }
+
+    /// Removes the record `key` if it is due, in a commit of its own; true if it was. The write lock is held.
+    #[cold]
+    pub(crate) fn remove_due(&self, key: &[u8]) -> Result<bool, EngineError> {
+        let mut engine = self.engine.write()?;
+        if !self.expiry.any.load(Ordering::Relaxed) || !self.is_over(&engine, key)? {
+            return Ok(false);
+        }
+        engine.delete(Table::Data, key)?;
+        forget(&mut engine, key)?;
+        engine.commit()?;
+        let changes = BTreeMap::from([(key.to_vec(), ChangeKind::Deleted)]);
+        self.watches.wake(self.watches.note_all(&changes));
+        Ok(true)
     }
 
     /// Whether the record `key` is due, as this view shows it.

@@ -363,11 +363,11 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// reading of each sensor is admitted, see [`Updates::add_sensor`].
     ///
     /// # Errors
-    /// [`StoreError::PlainRecord`], because the object would hide that record; [`StoreError::DuplicateObject`],
-    /// [`StoreError::ReservedKey`], [`StoreError::ObjectKey`], [`StoreError::ObjectSize`],
-    /// [`StoreError::ValueTooLong`], [`StoreError::TooManyObjects`]; [`StoreError::LockTimeout`] and
-    /// [`StoreError::NestedWrite`], because it waits for the write lock; [`StoreError::Engine`];
-    /// [`StoreError::Replicated`], where the log creates objects.
+    /// [`StoreError::PlainRecord`], because the object would hide that record (one whose life has ended is removed);
+    /// [`StoreError::DuplicateObject`], [`StoreError::ReservedKey`], [`StoreError::ObjectKey`],
+    /// [`StoreError::ObjectSize`], [`StoreError::ValueTooLong`], [`StoreError::TooManyObjects`];
+    /// [`StoreError::LockTimeout`] and [`StoreError::NestedWrite`], because it waits for the write lock;
+    /// [`StoreError::Engine`]; [`StoreError::Replicated`], where the log creates objects.
     pub fn register(&self, spec: &ObjectSpec) -> Result<ObjectId, StoreError> {
         if self.replicated {
             return Err(StoreError::Replicated);
@@ -380,7 +380,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         // A transaction that puts a plain record under this key meanwhile would not see the object.
         let now = self.os.now();
         let (_permit, _) = self.permit(Deadline::NONE, now)?;
-        if self.engine.snapshot()?.get(Table::Data, &spec.key)?.is_some() {
+        let is_plain = self.engine.snapshot()?.get(Table::Data, &spec.key)?.is_some();
+        if is_plain && !self.remove_due(&spec.key)? {
             return Err(StoreError::PlainRecord { key: key() });
         }
         let kept = self.kept(spec)?;

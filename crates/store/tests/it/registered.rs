@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_os::LinuxOs;
+use punctual_os::{LinuxOs, Os};
 use punctual_store::engine::{Durability, Engine, Table, Write};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, ReadingBuffer};
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
@@ -23,6 +23,27 @@ fn options(created_max: usize, update_mode: UpdateMode) -> StoreOptions {
         clock_origin: ClockOrigin::named(b"this boot"),
         ..StoreOptions::from([ObjectSpec::number("first", PERIOD)])
     }
+}
+
+/// No read finds it, whether it was swept or not.
+#[test]
+fn a_record_whose_life_has_ended_is_not_in_the_way_of_an_object() {
+    let os = VirtualOs::new(1);
+    let store = Store::open(Memory::default(), os.clone(), options(1, UpdateMode::MemoryFirst)).unwrap();
+    let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
+    transaction.put_for(b"late", b"lease", PERIOD).unwrap();
+    transaction.commit().unwrap();
+    let spec = ObjectSpec::number("late", PERIOD);
+    let hides = store.register(&spec);
+    assert!(matches!(hides, Err(StoreError::PlainRecord { .. })), "{hides:?}");
+    os.sleep(PERIOD);
+    let mut watch = store.watch(WatchTarget::Key(b"late"), 4).unwrap();
+    let object = store.register(&spec).unwrap();
+    assert_eq!(watch.take(), Some(Change::Deleted { key: b"late" }));
+    store.offer_next(SensorId(object.0), None, &[1; 8]).unwrap();
+    store.install_pending(1).unwrap();
+    assert_eq!(store.sweep_expired().unwrap(), 0);
+    assert_eq!(store.get(b"late").unwrap().as_deref(), Some(&[1; 8][..]));
 }
 
 /// As those that the store was opened with: offered, read by key and handle, kept, watched, accounted for.
