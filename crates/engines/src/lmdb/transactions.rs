@@ -253,9 +253,11 @@ impl<'e> LmdbWrite<'e> {
         }
     }
 
+    /// As [`turn_over`](LmdbWrite::turn_over), for a transaction that begins: whatever another writer has committed in
+    /// between, it has read nothing before.
     #[cold]
     fn turned_over(mut self) -> Result<Self, EngineError> {
-        self.turn_over()?;
+        self.begin_behind_an_empty_commit()?;
         Ok(self)
     }
 
@@ -267,6 +269,15 @@ impl<'e> LmdbWrite<'e> {
     /// state: only where the engine is used without the store's write lock. Those of a commit.
     #[cold]
     pub(super) fn turn_over(&mut self) -> Result<(), EngineError> {
+        if self.begin_behind_an_empty_commit()? {
+            return Ok(());
+        }
+        self.transaction = None;
+        Err(self.engine.transaction_lost())
+    }
+
+    /// Returns whether no other writer came in between.
+    fn begin_behind_an_empty_commit(&mut self) -> Result<bool, EngineError> {
         let engine = self.engine;
         let mut empty = self.transaction.take().ok_or_else(|| engine.transaction_lost())?;
         let number = empty.id();
@@ -275,13 +286,11 @@ impl<'e> LmdbWrite<'e> {
         empty.commit().map_err(|refused| engine.commit_refused(refused))?;
         let next = engine.env.write_txn();
         let next = next.map_err(error::engine(engine.place(), "begin a write transaction"))?;
-        if next.id() != number + 1 {
-            return Err(engine.transaction_lost());
-        }
+        let follows = next.id() == number + 1;
         self.transaction = Some(next);
         self.allowance = Allowance::begin(&engine.room);
         self.base = Cell::new(None);
-        Ok(())
+        Ok(follows)
     }
 }
 

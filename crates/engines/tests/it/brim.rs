@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
+use punctual_testing::SetOnDrop;
 
 use crate::common;
 
@@ -221,6 +223,47 @@ fn a_store_that_one_transaction_has_emptied_takes_puts() {
             put(&engine, b"small", 10).unwrap();
         }
     }
+}
+
+/// Several writers without the store's write lock: another one comes in between the empty commit and what follows.
+#[test]
+fn a_transaction_that_begins_behind_an_empty_commit_is_not_lost_to_another_writer() {
+    let directory = folder();
+    let options = LmdbOptions {
+        durability: Durability::Volatile,
+        quota: 1 << 20,
+        ..LmdbOptions::default()
+    };
+    let engine = options.open(directory.path()).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _over = SetOnDrop(&over);
+        for writer in [1u8, 2] {
+            let (engine, over) = (&engine, &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    let mut transaction = engine.write().expect("a transaction begins");
+                    transaction.put(Table::Temporal, &[writer], &[writer; 10]).unwrap();
+                    transaction.commit().unwrap();
+                }
+            });
+        }
+        for round in 0..300 {
+            let mut transaction = engine.write().unwrap_or_else(|lost| panic!("{round}: {lost}"));
+            // It may turn over as well, and has read something then.
+            if transaction.put(Table::Data, b"large", &vec![1; 500_000]).is_ok() {
+                transaction.commit().unwrap();
+            }
+            let mut transaction = engine.write().unwrap_or_else(|lost| panic!("{round}: {lost}"));
+            transaction.delete(Table::Data, b"large").unwrap();
+            transaction.commit().unwrap();
+            // Refused, where no other writer came since the pages were freed: the next transaction turns over.
+            let mut transaction = engine.write().unwrap_or_else(|lost| panic!("{round}: {lost}"));
+            transaction.put(Table::Data, b"small", &[1; 10]).unwrap();
+            let put = transaction.put(Table::Data, b"large", &vec![1; 700_000]);
+            assert!(put.is_ok() || is_full(&put));
+        }
+    });
 }
 
 /// The refused put comes second: its transaction cannot turn over, and the next one does.
