@@ -250,7 +250,9 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<CopyCount, Tr
 
 /// Writes all records of the store in `directory` as text, see the [module](self). The pages of a store that another
 /// process has open are copied before the first byte is written, as [`backup`] does from its second attempt on: the
-/// reader of the text may be slow, and the owner would take the snapshot away.
+/// reader of the text may be slow, and the owner would take the snapshot away. Where they do not go into memory, they
+/// go into `TMPDIR`, or `/var/tmp` if it is not set. Where they cannot be copied, the text is written from the
+/// snapshot.
 ///
 /// # Errors
 /// [`TransferError::Write`], [`TransferError::Outrun`]; those of [`Visitor::open`] and [`Visitor::visit`]. After an
@@ -279,8 +281,12 @@ fn export_from<'e>(
             return Ok(visitor);
         }
         let (_, len) = visitor.on_medium()?;
-        let pages = spare_file(&std::env::temp_dir(), len)?;
-        Ok(visitor.set_down(pages, from)?)
+        // Not /tmp, which may be in memory.
+        let folder = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        match spare_file(&folder, len).and_then(|pages| visitor.set_down(pages, from)) {
+            Err(EngineError::DiskFull { .. } | EngineError::ReadOnly { .. } | EngineError::Io { .. }) => Ok(visit()?),
+            copied => Ok(copied?),
+        }
     })?;
     let mut out = SummingWriter::new(to);
     let checksums = if visitor.has_checksums() { "yes" } else { "no" };

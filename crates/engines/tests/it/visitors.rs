@@ -26,6 +26,7 @@ use punctual_testing::{CHILD_MAX, TestChild, shared_folder, start, wait_for, wai
 use punctual_units::Share;
 
 const CHILD: &str = "VISITORS_TEST_CHILD";
+const EXPORTER: &str = "VISITORS_TEST_EXPORTER";
 const RECORDS: u64 = 200;
 
 fn options(quota: usize) -> LmdbOptions {
@@ -272,6 +273,42 @@ fn an_export_to_a_slow_reader_keeps_its_snapshot_while_the_owner_writes() {
         assert!(round_of_export(&to.text) > 0);
     }
     owner.end();
+}
+
+/// Not a test: exports a store to its own memory, and cannot write a file of more than a page.
+#[test]
+fn exporter() {
+    let Ok(folder) = std::env::var(EXPORTER) else { return };
+    let page = libc::rlimit {
+        rlim_cur: 4096,
+        rlim_max: 4096,
+    };
+    // SAFETY: changes this process only, which is the test's own; the limit is valid for the call.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &page), 0);
+    }
+    let mut text = Vec::new();
+    let exported = transfer::export(folder.as_ref(), &mut text, &mut |_| ()).unwrap();
+    println!("\nexported {}", exported.records);
+}
+
+#[test]
+fn an_export_whose_pages_cannot_be_copied_is_written_from_its_snapshot() {
+    let folder = shared_folder();
+    let engine = options(8 << 20).open(folder.path()).unwrap();
+    let store = Store::open(engine, LinuxOs, StoreOptions::default()).unwrap();
+    write_round(&store, 2);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "visitors::exporter", "--nocapture", "--test-threads=1"])
+        .env(EXPORTER, folder.path())
+        .stdout(Stdio::piped());
+    let mut child = start(&mut command, CHILD_MAX).unwrap();
+    let mut said = String::new();
+    child.stdout().unwrap().read_to_string(&mut said).unwrap();
+    assert!(child.wait().unwrap().success(), "{said}");
+    assert!(said.contains(&format!("\nexported {RECORDS}\n")), "{said}");
 }
 
 #[test]
