@@ -103,8 +103,9 @@ pub struct LmdbOptions {
     /// Upper bound on the bytes that puts take in the store's file, at least 1 MiB, rounded up to whole pages. The file
     /// grows with its records up to here. The last eighth, at most 16 MiB, is reserved for deletes and group commits:
     /// puts are refused there ([`EngineError::QuotaFull`]). A transaction that deletes from more pages than the reserve
-    /// copies lets the file outgrow the quota, to three times of it at most. The quota costs three times its address
-    /// space, not memory or disk, and can be raised at any later open.
+    /// copies lets the file outgrow the quota. So does a put of a value of several pages where free pages lie apart. At
+    /// three times the quota the change fails. The quota costs three times its address space, not memory or disk, and
+    /// can be raised at any later open.
     pub quota: usize,
     /// Upper bound for [`Lmdb::grow_quota`] while the store is open, in bytes; reserves three times that address space.
     /// `None`, the default: the quota cannot grow.

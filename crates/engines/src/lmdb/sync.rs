@@ -25,8 +25,12 @@ pub(super) fn create(options: LmdbOptions, at: &Path) -> Result<(), EngineError>
     match fs::metadata(&data) {
         Ok(about) if about.len() > 0 => return Ok(()),
         Ok(_) => return lost("is empty"),
-        Err(_) if at.join(LOCK_FILE).exists() => return lost("is missing beside its lock.mdb"),
-        Err(_) => {}
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
+            if at.join(LOCK_FILE).exists() {
+                return lost("is missing beside its lock.mdb");
+            }
+        }
+        Err(refused) => return Err(error::io(&data, "look at the store's file")(refused)),
     }
     let folder = at.join(NEW);
     let fail = |action| error::io(&folder, action);
@@ -93,8 +97,10 @@ impl Lmdb {
         }
     }
 
-    /// Refuses reads of a store that is not sound, unless a failed sync is the reason: the newest commit does not
-    /// depend on what that sync has lost.
+    /// Refuses reads of a store that is not sound, unless a failed sync is the reason: the newest durable commit does
+    /// not depend on what that sync has lost. This is not shown for [`Durability::NoMetaSync`], where the failed sync
+    /// may have lost the meta page of the newest commit: a kernel that reads that page from the medium anew shows an
+    /// older commit, whose pages may have been written over.
     #[cold]
     pub(super) fn readable(&self) -> Result<(), EngineError> {
         match self.life.end() {
