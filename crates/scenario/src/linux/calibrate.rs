@@ -6,10 +6,9 @@
 //!
 //! Other work on the machine is no part of a cost. Time in which this thread was ready and another one had the core is
 //! subtracted from each batch. The rest still varies: caches are cold after such a wait, and memory is shared. The
-//! typical cost, by which work is sized, is the lower quartile of the batches: half of them may be disturbed. It is not
-//! the least cost, because all figures take turns for more than a second, and a load that was sized in the luckiest
-//! moment is an overload a second later. The least cost decides whether a task can run here at all, so that the answer
-//! does not depend on what runs beside.
+//! typical cost, by which work is sized, is the median of the batches. It is not the least cost, because all figures
+//! take turns for more than a second, and a load that was sized in the luckiest moment is an overload a second later.
+//! The least cost decides whether a task can run here at all, so that the answer does not depend on what runs beside.
 
 use std::sync::Arc;
 
@@ -112,7 +111,7 @@ impl MeasuredCosts {
             calls
         });
         MeasuredCosts {
-            typical: costs_of(sorted.each_ref().map(|calls| calls[calls.len() / 4]), top),
+            typical: costs_of(sorted.each_ref().map(|calls| calls[calls.len() / 2]), top),
             least: costs_of(sorted.each_ref().map(|calls| calls[0]), top),
         }
     }
@@ -189,7 +188,7 @@ fn measure<const N: usize>(
     go_on: &dyn Fn() -> bool,
 ) -> Result<Option<[Vec<Batch>; N]>, StoreError> {
     let queue = RunQueue::of_this_thread();
-    // A kernel that keeps no such account leaves the waits in: the quartile still leaves out most of them.
+    // A kernel that keeps no such account leaves the waits in: the least cost still leaves them out.
     let waited = || queue.as_ref().and_then(RunQueue::waited).unwrap_or_default();
     let mut batches = [const { Vec::new() }; N];
     let begun = LinuxOs.now();
@@ -287,7 +286,7 @@ mod tests {
         few.iter_mut().for_each(|batches| {
             batches
                 .iter_mut()
-                .step_by(2)
+                .step_by(3)
                 .for_each(|batch| batch.took = batch.took * 30)
         });
         let tolerable = alone.typical.update_ns * 1.05;
