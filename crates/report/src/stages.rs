@@ -3,7 +3,7 @@
 use punctual_runtime::report::StageReport;
 use punctual_workload::TaskGoal;
 
-use crate::summary::{count, percent};
+use crate::summary::{count, counted, percent};
 use crate::verdict::{Standing, TOLERANCE};
 
 /// Heads of the table's columns, and whether the column holds figures.
@@ -45,12 +45,18 @@ pub fn standing_of(goal: TaskGoal, (late, timed): (u64, u64), mean: f64) -> Stan
     }
 }
 
-/// Whether every stage with a goal meets it.
+/// Whether every stage with a goal meets it, and all frames have come through.
 pub fn is_good(stages: &[StageReport]) -> bool {
-    stages
-        .iter()
-        .filter_map(standing)
-        .all(|standing| standing == Standing::Held)
+    left(stages) == 0
+        && stages
+            .iter()
+            .filter_map(standing)
+            .all(|standing| standing == Standing::Held)
+}
+
+/// Frames that still waited before stages when the run ended.
+fn left(stages: &[StageReport]) -> u64 {
+    stages.iter().map(|stage| stage.left).sum()
 }
 
 /// Cells of a stage's row.
@@ -111,7 +117,7 @@ pub fn heads() -> [&'static str; 10] {
 /// Sentences on lost frames, processes that stood still and killed programs, stage by stage.
 pub fn notes(stages: &[StageReport]) -> Vec<String> {
     // The programs behind it wait for frames then.
-    let is_stuck = stages.iter().any(|stage| stage.left > 0);
+    let is_stuck = left(stages) > 0;
     let note = |stage: &StageReport| {
         let name = &stage.name;
         let dropped =
@@ -151,11 +157,21 @@ pub fn sentence(stages: &[StageReport]) -> String {
         .filter_map(|stage| Some((stage, standing(stage)?)))
         .collect();
     let with = |wanted: fn(&Standing) -> bool| judged.iter().find(|(_, standing)| wanted(standing)).map(|(it, _)| *it);
-    if judged.is_empty() {
+    let Some((first, _)) = judged.first() else {
         return "No stage has a goal: nothing to judge.".into();
-    }
+    };
     if let Some(stage) = with(|standing| *standing == Standing::Missed) {
         return format!("Goal missed by stage \"{}\": {}.", stage.name, stands(stage));
+    }
+    // They are in no count of frames: a stage that hangs would be the better, the earlier it does.
+    let left = left(stages);
+    if left > 0 {
+        return format!(
+            "Goal missed by stage \"{}\": {} had not come through when the run ended; of the others, {}.",
+            first.name,
+            counted(left, "frame"),
+            stands(first)
+        );
     }
     if let Some(stage) = with(|standing| *standing == Standing::NoJob) {
         return format!(
@@ -187,10 +203,35 @@ fn stands(stage: &StageReport) -> String {
 
 /// Summary of a run without tasks; every line ends in a newline.
 pub fn summary(scenario: &str, seconds: f64, stages: &[StageReport]) -> String {
-    let mut text = format!("\n{scenario} on linux, {seconds:.1} s\n{}\n\n", sentence(stages));
+    let mut text = format!("\n{scenario} on linux, {seconds:.1} s\n\n");
     let lines = table(stages)
         .into_iter()
         .chain(notes(stages).into_iter().map(|note| format!("note: {note}")));
     lines.for_each(|line| text += &format!("  {line}\n"));
-    text
+    text + &format!("\n{}\n", sentence(stages))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_did_not_come_through_hold_no_goal() {
+        let sink = StageReport {
+            name: "sink".into(),
+            goal_late: Some(0.01),
+            timed: 150,
+            ..StageReport::default()
+        };
+        let before = StageReport {
+            name: "hangs".into(),
+            ..StageReport::default()
+        };
+        let mut stages = [before, sink];
+        assert!(is_good(&stages) && sentence(&stages).starts_with("Goal held"));
+        stages[0].left = 14;
+        let sentence = sentence(&stages);
+        assert!(!is_good(&stages) && sentence.starts_with("Goal missed"), "{sentence}");
+        assert!(sentence.contains("14 frames"), "{sentence}");
+    }
 }

@@ -258,7 +258,9 @@ impl Lines {
 /// Fails if the stages were to meet their goals and did not.
 pub fn checked(stages: &[StageReport], check: bool) -> Result<(), Failure> {
     match check && !is_good(stages) {
-        true => Err(Failure::Refuted("--check: not every stage holds its goal".into())),
+        true => Err(Failure::Refuted(
+            "--check: a stage misses its goal, or frames were left".into(),
+        )),
         false => Ok(()),
     }
 }
