@@ -67,7 +67,7 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     // The view ends before the stages do, so that the last output of their programs is visible.
     drop(watcher);
     let (rows, failed) = beside.finish(&loaded);
-    // What a stage that failed leaves is reported, too.
+    // A run whose stage failed has a report, too.
     let FinishedRun { mut report, log } = match (finished, &failed) {
         (Err(_), Err(_)) => return failed,
         (finished, _) => finished?,

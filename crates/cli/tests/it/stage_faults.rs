@@ -73,7 +73,7 @@ pub fn library(folder: &Path, name: &str, source: &str) {
     assert!(cc.status().expect("a C compiler, cc: install gcc or clang").success());
 }
 
-/// What a run with that fault says on standard error, its exit code, and its report in JSON.
+/// Standard error, exit code and JSON report of a run with that fault.
 fn run(fault: &str, scenario: &str) -> (String, Option<i32>, Value) {
     let folder = folder_with(&[("x.toml", scenario)]);
     library(folder.path(), "faulty.so", &FAULTY.replace("FAULT", fault));
@@ -215,7 +215,7 @@ fn a_state_grows_by_an_upgrade_and_a_refusal_has_its_reason() {
     let told = on(&["upgrade", "faulty", "/bin/false"]);
     let told = String::from_utf8(told.stderr).expect("text");
     assert!(told.contains("exit status 1"), "{told}");
-    // What was refused is there, and the stage goes on with the code that it was started with.
+    // The refused library lies at the path, and the stage goes on with the code that it was started with.
     kill_workers(run.id());
     more_frames();
     counter(path, "new.so", "uint64_t more;", "2", "0");
@@ -260,7 +260,7 @@ fn kill_workers(process: u32) {
     assert!(killed.count() > 0, "no worker was killed");
 }
 
-/// What a stage's shell has started ends with a run that is killed.
+/// A run that is killed ends the processes that a stage's shell has started.
 #[test]
 fn nothing_of_a_stage_outlives_a_run_that_is_killed() {
     let shell = "sleep 1000 & echo $! > new; mv new pid; wait";
