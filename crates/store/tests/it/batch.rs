@@ -1,19 +1,17 @@
 //! Batches: bounds, deadlines, temporal values, refusals, and engines that fail.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use punctual_engines::Memory;
 use punctual_os::{Os, Thread};
 use punctual_store::batch::{BatchBounds, Image, TemporalRead, WriteSet};
-use punctual_store::engine::{
-    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
-    Write,
-};
+use punctual_store::engine::{Engine, EngineError};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Freshness, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, Revision, SensorId, Seq, Time};
+
+use crate::witnessed::{Step, Witness, WitnessedEngine};
 
 fn options() -> StoreOptions {
     StoreOptions {
@@ -211,108 +209,30 @@ fn a_joiner_goes_on_where_an_image_ends() {
     assert_eq!(new.get(b"b").unwrap().as_deref(), Some(&b"4"[..]));
 }
 
-/// An engine whose disk is full while it is told so.
+/// Whether the disk is full.
 #[derive(Default)]
-struct Failing {
-    engine: Memory,
-    full: AtomicBool,
-}
+struct Full(AtomicBool);
 
-struct FailingWrite<'e> {
-    write: <Memory as Engine>::Write<'e>,
-    full: &'e AtomicBool,
-}
-
-impl Engine for Failing {
-    type Snapshot<'e> = <Memory as Engine>::Snapshot<'e>;
-    type Write<'e> = FailingWrite<'e>;
-
-    fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError> {
-        self.engine.snapshot_for(reader)
-    }
-
-    fn snapshots(&self) -> Vec<OpenSnapshot> {
-        self.engine.snapshots()
-    }
-
-    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
-        self.engine.end(snapshot, age, why)
-    }
-
-    fn space(&self) -> Result<Space, EngineError> {
-        self.engine.space()
-    }
-
-    fn write(&self) -> Result<Self::Write<'_>, EngineError> {
-        Ok(FailingWrite {
-            write: self.engine.write()?,
-            full: &self.full,
-        })
-    }
-
-    fn sync(&self) -> Result<(), EngineError> {
-        self.engine.sync()
-    }
-
-    fn durability(&self) -> Durability {
-        self.engine.durability()
-    }
-
-    fn path(&self) -> &Path {
-        self.engine.path()
-    }
-}
-
-impl Read for FailingWrite<'_> {
-    type Bytes<'t>
-        = &'t [u8]
-    where
-        Self: 't;
-    type Scan<'t>
-        = <<Memory as Engine>::Write<'t> as Read>::Scan<'t>
-    where
-        Self: 't;
-
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        self.write.get(table, key)
-    }
-
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.write.scan(table, range)
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.write.scan_back(table, range)
-    }
-}
-
-impl Write for FailingWrite<'_> {
-    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        self.write.put(table, key, value)
-    }
-
-    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
-        self.write.delete(table, key)
-    }
-
-    fn commit(self) -> Result<(), EngineError> {
-        if self.full.load(Ordering::Relaxed) {
-            let path = Path::new("(memory)").to_path_buf();
-            return Err(EngineError::DiskFull { path });
+impl Witness for Full {
+    fn before(&self, step: Step<'_>) -> Result<(), EngineError> {
+        match step {
+            Step::Commit if self.0.load(Ordering::Relaxed) => Err(EngineError::DiskFull {
+                path: "(memory)".into(),
+            }),
+            _ => Ok(()),
         }
-        self.write.commit()
     }
 }
 
 #[test]
 fn an_entry_whose_commit_fails_can_be_applied_again() {
-    let store = Store::open(Failing::default(), VirtualOs::new(1), options()).unwrap();
+    let store = Store::open(WitnessedEngine::<Full>::default(), VirtualOs::new(1), options()).unwrap();
     let written = puts(&store, &[(b"a", b"1")]);
-    store.engine().full.store(true, Ordering::Relaxed);
+    store.engine().witness.0.store(true, Ordering::Relaxed);
     assert!(matches!(store.apply(Revision(1), &written), Err(StoreError::Engine(_))));
     assert_eq!(store.image().unwrap(), Image::default());
     assert_eq!(store.revision(), Revision::ZERO);
-    store.engine().full.store(false, Ordering::Relaxed);
+    store.engine().witness.0.store(false, Ordering::Relaxed);
     store.apply(Revision(1), &written).unwrap();
     assert_eq!(store.revision(), Revision(1));
 }

@@ -1,110 +1,31 @@
 //! Updates in transaction mode are taken together and written one by one: what fails or must make way is given back.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 
-use punctual_engines::Memory;
 use punctual_os::{LinuxOs, Os};
-use punctual_store::engine::{
-    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
-    Write,
-};
+use punctual_store::engine::{Engine, EngineError};
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_testing::{WAIT_MAX, explore, wait_until};
 use punctual_units::{Clock, Nanos, SensorId, Seq};
+
+use crate::witnessed::{Step, Witness, WitnessedEngine};
 
 const SENSORS: u32 = 50;
 
 /// Bound of waits that no other bound ends.
 const PATIENCE: Nanos = Nanos::from_secs(WAIT_MAX.as_secs());
 
-/// An engine that tells `before` the key of each put.
-struct ProbedEngine<F> {
-    engine: Memory,
-    before: F,
-}
+/// Function that gets the key of each put before it is done, and may fail it.
+struct BeforePut<F>(F);
 
-struct WatchedWrite<'e, F> {
-    write: <Memory as Engine>::Write<'e>,
-    before: &'e F,
-}
-
-impl<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static> Engine for ProbedEngine<F> {
-    type Snapshot<'e> = <Memory as Engine>::Snapshot<'e>;
-    type Write<'e> = WatchedWrite<'e, F>;
-
-    fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError> {
-        self.engine.snapshot_for(reader)
-    }
-
-    fn snapshots(&self) -> Vec<OpenSnapshot> {
-        self.engine.snapshots()
-    }
-
-    fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool {
-        self.engine.end(snapshot, age, why)
-    }
-
-    fn space(&self) -> Result<Space, EngineError> {
-        self.engine.space()
-    }
-
-    fn write(&self) -> Result<Self::Write<'_>, EngineError> {
-        Ok(WatchedWrite {
-            write: self.engine.write()?,
-            before: &self.before,
-        })
-    }
-
-    fn sync(&self) -> Result<(), EngineError> {
-        self.engine.sync()
-    }
-
-    fn durability(&self) -> Durability {
-        self.engine.durability()
-    }
-
-    fn path(&self) -> &Path {
-        self.engine.path()
-    }
-}
-
-impl<F> Read for WatchedWrite<'_, F> {
-    type Bytes<'t>
-        = &'t [u8]
-    where
-        Self: 't;
-    type Scan<'t>
-        = <<Memory as Engine>::Write<'t> as Read>::Scan<'t>
-    where
-        Self: 't;
-
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        self.write.get(table, key)
-    }
-
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.write.scan(table, range)
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.write.scan_back(table, range)
-    }
-}
-
-impl<F: Fn(&[u8]) -> Result<(), EngineError>> Write for WatchedWrite<'_, F> {
-    fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        (self.before)(key)?;
-        self.write.put(table, key, value)
-    }
-
-    fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
-        self.write.delete(table, key)
-    }
-
-    fn commit(self) -> Result<(), EngineError> {
-        self.write.commit()
+impl<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static> Witness for BeforePut<F> {
+    fn before(&self, step: Step<'_>) -> Result<(), EngineError> {
+        match step {
+            Step::Put(key) => (self.0)(key),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -112,7 +33,7 @@ fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static, O: Os>
     os: O,
     before: F,
     helping: bool,
-) -> Store<ProbedEngine<F>, O> {
+) -> Store<WitnessedEngine<BeforePut<F>>, O> {
     let spec = |sensor| ObjectSpec {
         key: format!("sensor/{sensor:02}").into(),
         avi: Nanos::from_secs(10),
@@ -127,8 +48,8 @@ fn store<F: Fn(&[u8]) -> Result<(), EngineError> + Send + Sync + 'static, O: Os>
         lock_wait_max: PATIENCE,
         ..StoreOptions::default()
     };
-    let engine = Memory::default();
-    let store = Store::open(ProbedEngine { engine, before }, os.clone(), options).unwrap();
+    let engine = WitnessedEngine::new(BeforePut(before));
+    let store = Store::open(engine, os.clone(), options).unwrap();
     for sensor in 0..SENSORS {
         store.offer(SensorId(sensor), Seq(1), os.now(), b"reading").unwrap();
     }

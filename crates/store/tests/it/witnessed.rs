@@ -1,7 +1,6 @@
-//! The engine in memory, with a count of what write transactions ask of it.
+//! The engine in memory, with a witness of each step of its write transactions.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_engines::Memory;
 use punctual_store::engine::{
@@ -10,49 +9,65 @@ use punctual_store::engine::{
 };
 use punctual_units::Nanos;
 
-type MemoryWrite<'e> = <Memory as Engine>::Write<'e>;
-
-/// Counts a step for each get, put and delete of a write transaction, and for each record of its scans.
-#[derive(Default)]
-pub struct Counting {
-    engine: Memory,
-    steps: AtomicU64,
+/// A step of a write transaction.
+#[derive(Clone, Copy)]
+pub enum Step<'k> {
+    Get,
+    /// The next record of a scan.
+    Next,
+    /// A put of this key.
+    Put(&'k [u8]),
+    Delete,
+    Commit,
 }
 
-impl Counting {
-    pub fn steps(&self) -> u64 {
-        self.steps.load(Ordering::Relaxed)
+/// Gets each step before it is done.
+pub trait Witness: Send + Sync + 'static {
+    /// # Errors
+    /// The error with which the step fails in place of being done; that of a scan's step is dropped.
+    fn before(&self, step: Step<'_>) -> Result<(), EngineError>;
+}
+
+/// The engine in memory with a witness.
+#[derive(Default)]
+pub struct WitnessedEngine<W> {
+    engine: Memory,
+    pub witness: W,
+}
+
+impl<W> WitnessedEngine<W> {
+    pub fn new(witness: W) -> Self {
+        WitnessedEngine {
+            engine: Memory::default(),
+            witness,
+        }
     }
 }
 
-pub struct CountingWrite<'e> {
+type MemoryWrite<'e> = <Memory as Engine>::Write<'e>;
+
+pub struct WitnessedWrite<'e, W> {
     write: MemoryWrite<'e>,
-    steps: &'e AtomicU64,
+    witness: &'e W,
 }
 
-pub struct CountingScan<'t, S> {
+pub struct WitnessedScan<'t, S, W> {
     scan: S,
-    steps: &'t AtomicU64,
+    witness: &'t W,
 }
 
-impl<S: Iterator> Iterator for CountingScan<'_, S> {
+impl<S: Iterator, W: Witness> Iterator for WitnessedScan<'_, S, W> {
     type Item = S::Item;
 
     fn next(&mut self) -> Option<S::Item> {
-        self.steps.fetch_add(1, Ordering::Relaxed);
+        let _ = self.witness.before(Step::Next);
         self.scan.next()
     }
 }
 
-impl CountingWrite<'_> {
-    fn step(&self) {
-        self.steps.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Engine for Counting {
+impl<W: Witness> Engine for WitnessedEngine<W> {
     type Snapshot<'e> = <Memory as Engine>::Snapshot<'e>;
-    type Write<'e> = CountingWrite<'e>;
+    type Write<'e> = WitnessedWrite<'e, W>;
 
     fn snapshot_for(&self, reader: Reader) -> Result<Self::Snapshot<'_>, EngineError> {
         self.engine.snapshot_for(reader)
@@ -71,9 +86,9 @@ impl Engine for Counting {
     }
 
     fn write(&self) -> Result<Self::Write<'_>, EngineError> {
-        Ok(CountingWrite {
+        Ok(WitnessedWrite {
             write: self.engine.write()?,
-            steps: &self.steps,
+            witness: &self.witness,
         })
     }
 
@@ -90,44 +105,45 @@ impl Engine for Counting {
     }
 }
 
-impl Read for CountingWrite<'_> {
+impl<W: Witness> Read for WitnessedWrite<'_, W> {
     type Bytes<'t>
         = &'t [u8]
     where
         Self: 't;
     type Scan<'t>
-        = CountingScan<'t, <MemoryWrite<'t> as Read>::Scan<'t>>
+        = WitnessedScan<'t, <MemoryWrite<'t> as Read>::Scan<'t>, W>
     where
         Self: 't;
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        self.step();
+        self.witness.before(Step::Get)?;
         self.write.get(table, key)
     }
 
     fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        let (scan, steps) = (self.write.scan(table, range)?, self.steps);
-        Ok(CountingScan { scan, steps })
+        let (scan, witness) = (self.write.scan(table, range)?, self.witness);
+        Ok(WitnessedScan { scan, witness })
     }
 
     fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        let (scan, steps) = (self.write.scan_back(table, range)?, self.steps);
-        Ok(CountingScan { scan, steps })
+        let (scan, witness) = (self.write.scan_back(table, range)?, self.witness);
+        Ok(WitnessedScan { scan, witness })
     }
 }
 
-impl Write for CountingWrite<'_> {
+impl<W: Witness> Write for WitnessedWrite<'_, W> {
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        self.step();
+        self.witness.before(Step::Put(key))?;
         self.write.put(table, key, value)
     }
 
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, EngineError> {
-        self.step();
+        self.witness.before(Step::Delete)?;
         self.write.delete(table, key)
     }
 
     fn commit(self) -> Result<(), EngineError> {
+        self.witness.before(Step::Commit)?;
         self.write.commit()
     }
 }
