@@ -5,6 +5,9 @@
 //! is time that the hypervisor gave to other machines: neither busy nor idle, and reported separately, because nothing
 //! on this machine slowed down a job that is late by it.
 
+use std::fs::File;
+use std::io::Read;
+
 use punctual_units::{CoreId, Nanos};
 
 use super::KernelTree;
@@ -29,7 +32,10 @@ pub struct CoreTimes {
 /// # Errors
 /// The reason why `/proc/stat` could not be read; or that it lists no core.
 pub fn read(tree: &KernelTree) -> Result<Vec<CoreTimes>, String> {
-    let stat = std::fs::read(tree.path(STAT)).map_err(|why| format!("{STAT}: {why}"))?;
+    // The kernel says that the file has no bytes: without room, it would be read in ever larger pieces.
+    let mut stat = Vec::with_capacity(STAT_BYTES);
+    let read = File::open(tree.path(STAT)).and_then(|mut file| file.read_to_end(&mut stat));
+    read.map_err(|why| format!("{STAT}: {why}"))?;
     let times = parse(&stat, tick());
     if times.is_empty() {
         return Err(format!("{STAT}: no line of a core in it"));
@@ -39,6 +45,9 @@ pub fn read(tree: &KernelTree) -> Result<Vec<CoreTimes>, String> {
 
 const STAT: &str = "/proc/stat";
 
+/// Room for the file on a machine with dozens of cores.
+const STAT_BYTES: usize = 16 * 1024;
+
 /// Length of a tick of `/proc/stat` (USER_HZ).
 fn tick() -> Nanos {
     // SAFETY: takes and returns plain numbers.
@@ -46,11 +55,12 @@ fn tick() -> Nanos {
     Nanos(1_000_000_000 / u64::try_from(per_second).unwrap_or(100).max(1))
 }
 
-/// Parses the cores' lines of `/proc/stat`, in units of `tick`; ascending. Other and broken lines are left out; fields
-/// that old kernels lack are zero.
+/// Parses the cores' lines of `/proc/stat`, in units of `tick`; ascending. They come first. Broken lines are left out;
+/// fields that old kernels lack are zero.
 pub fn parse(stat: &[u8], tick: Nanos) -> Vec<CoreTimes> {
     let mut times: Vec<CoreTimes> = stat
         .split(|byte| *byte == b'\n')
+        .take_while(|line| line.starts_with(b"cpu"))
         .filter_map(|line| parse_core(str::from_utf8(line).ok()?, tick))
         .collect();
     times.sort_unstable_by_key(|times| times.core);

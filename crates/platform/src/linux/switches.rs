@@ -116,12 +116,14 @@ impl Switches {
         fence(Ordering::Acquire);
         // Copied word by word, without a reference: another core may still be writing a record that it began before the
         // pause. That is the newest one, and `turns` accepts any bytes.
-        let words = (0..RING_BYTES / size_of::<u64>()).flat_map(|word| {
-            // SAFETY: the ring is mapped behind the page, page by page, for as long as `self` is.
-            let word = unsafe { self.mapped.as_ptr().add(page()).cast::<u64>().add(word).read_volatile() };
-            word.to_ne_bytes()
-        });
-        let ring: Vec<u8> = words.collect();
+        let mut ring = vec![0; RING_BYTES];
+        // SAFETY: the ring is mapped behind the page.
+        let words = unsafe { self.mapped.as_ptr().add(page()).cast::<u64>() };
+        for (i, copy) in ring.chunks_exact_mut(size_of::<u64>()).enumerate() {
+            // SAFETY: mapped, word by word, for as long as `self` is.
+            let word = unsafe { words.add(i).read_volatile() };
+            copy.copy_from_slice(&word.to_ne_bytes());
+        }
         self.pause(false);
         turns(&ring, head, now, since)
     }
@@ -211,11 +213,14 @@ const RECORD_BYTES: usize = 32;
 /// The turns in `ring`, whose newest record is at `head`: the kernel writes downwards, so older records are at higher
 /// offsets.
 fn turns(ring: &[u8], head: u64, now: Time, since: Time) -> Vec<Turn> {
-    let byte = |at: u64| ring[(at % ring.len() as u64) as usize];
-    let number = |at: u64, bytes: u64| {
-        (0..bytes)
-            .rev()
-            .fold(0, |number, i| number << 8 | u64::from(byte(at + i)))
+    let number = |at: u64, bytes: usize| {
+        let at = (at % ring.len() as u64) as usize;
+        let mut number = [0; size_of::<u64>()];
+        // A record is aligned, so no number of it wraps around the end; bytes of a torn one may.
+        if let Some(found) = ring.get(at..at + bytes) {
+            number[..bytes].copy_from_slice(found);
+        }
+        u64::from_le_bytes(number)
     };
     let written = head.wrapping_neg().min(ring.len() as u64);
     // Offsets from the head do not overflow.
