@@ -22,6 +22,9 @@ use crate::report::{FilledCore, Protection, Sample, TaskReport};
 /// Longest wait of the control thread for an outcome, if nothing else is due.
 const NAP: Nanos = Nanos::from_millis(50);
 
+/// Rest of the control thread after a late job, if it steps at intervals: many late jobs are examined together.
+const REST: Nanos = Nanos::from_millis(10);
+
 /// Interval between reports of each task's figures: reading a task's histogram takes microseconds.
 const FIGURES_EVERY: Nanos = Nanos::from_millis(500);
 
@@ -101,6 +104,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.witness.count([own]);
         self.collector.begin(self.machine.read());
         self.act(self.regulator.plan());
+        self.shared.wake_at_jobs(self.pace == Pace::Job);
         let mut due = self.first_due(start);
         while !self.shared.stopping() {
             let now = LinuxOs.now();
@@ -130,6 +134,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                         self.hear(false);
                         self.tick();
                         due = self.after(LinuxOs.now());
+                    } else if self.rests() {
+                        LinuxOs.sleep_until(due.min(now + REST));
                     }
                 }
                 None => self.heard = now,
@@ -153,6 +159,11 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             cpu: thread_cpu_time(),
             filled_cores: self.witness.filled_cores(),
         })
+    }
+
+    /// Whether nothing waits that concerns the loop before its next step.
+    fn rests(&self) -> bool {
+        self.pace != Pace::Job && !self.shared.within() && self.shared.job_events.is_empty()
     }
 
     /// Observes all that has been reported so far, if it is to be observed without a step of the loop for each job.
@@ -262,6 +273,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 } => {
                     self.regulator = *regulator;
                     self.pace = pace;
+                    self.shared.wake_at_jobs(pace == Pace::Job);
                     self.record = record;
                     self.act(self.regulator.plan());
                 }

@@ -3,7 +3,8 @@
 //! **Problem.** A general channel guards the list of its waiting threads by a lock without priority inheritance, held
 //! while the receiver is woken. An ordinary thread that loses its core there blocks real-time ones for as long as
 //! others run, and the next job begins late by that time (decision 10 has figures). **Method.** A bounded queue under a
-//! lock with priority inheritance, held for one push or pop; the receiver is woken after the lock is released.
+//! lock with priority inheritance, held for one push or pop; the receiver is woken after the lock is released, and only
+//! for messages that cannot wait: a wake-up for each of 10,000 jobs a second costs 7 % of a core.
 //!
 //! The model checker `loom` tries every order of its stores (`tests/mailbox.rs`), also with a planted fault.
 
@@ -33,15 +34,31 @@ impl<T> Mailbox<T> {
 
     /// Appends `letter` and wakes the reader; returns false if the queue is full.
     pub(crate) fn put(&self, letter: T) -> bool {
-        {
-            let mut letters = self.letters.lock();
-            if letters.len() == self.max {
-                return false;
-            }
-            letters.push_back(letter);
+        let waiting = self.push(letter);
+        if waiting.is_some() {
+            self.reader.unpark();
         }
-        self.reader.unpark();
-        true
+        waiting.is_some()
+    }
+
+    /// Appends `letter`, which the reader takes when it wakes for another reason, or now if half of the queue is in
+    /// use; returns false if the queue is full.
+    pub(crate) fn leave(&self, letter: T) -> bool {
+        let waiting = self.push(letter);
+        if waiting.is_some_and(|waiting| waiting * 2 >= self.max) {
+            self.reader.unpark();
+        }
+        waiting.is_some()
+    }
+
+    /// Returns the number of messages with this one; `None` if the queue is full.
+    fn push(&self, letter: T) -> Option<usize> {
+        let mut letters = self.letters.lock();
+        if letters.len() == self.max {
+            return None;
+        }
+        letters.push_back(letter);
+        Some(letters.len())
     }
 
     /// Removes the oldest message, if any.

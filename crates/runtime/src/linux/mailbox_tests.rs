@@ -17,6 +17,28 @@ fn letters_come_in_order_and_a_full_box_takes_no_more() {
 }
 
 #[test]
+fn letters_that_may_wait_wake_the_reader_once_half_of_the_box_is_full() {
+    let mailbox = Mailbox::new(4);
+    let until = || LinuxOs.now() + Nanos::from_millis(1);
+    assert!(mailbox.leave(1));
+    // No wake-up was given for the first letter, so that none ends this wait early.
+    assert_eq!(mailbox.wait(until()), Some(1));
+    assert_eq!(mailbox.wait(until()), None);
+    const ALL: usize = 1000;
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| (0..ALL).all(|_| mailbox.wait(Time::MAX).is_some()));
+        while !reader.is_finished() {
+            if !mailbox.leave(2) {
+                std::thread::yield_now();
+            }
+        }
+        assert!(reader.join().unwrap());
+    });
+    while mailbox.take().is_some() {}
+    assert!((4..8).all(|letter| mailbox.leave(letter)) && !mailbox.leave(8));
+}
+
+#[test]
 fn waiting_ends_at_its_instant() {
     let mailbox = Mailbox::<u8>::new(1);
     let until = LinuxOs.now() + Nanos::from_millis(5);

@@ -57,7 +57,7 @@ use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Neighbours, Refusal};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_units::{CoreId, Nanos, Share, Time};
+use punctual_units::{Clock, CoreId, Nanos, Share, Time};
 use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, SensorUpdate, TaskGoal};
 
 pub use self::exclusive::{limits, limits_beside};
@@ -87,8 +87,18 @@ const FEEDER_PRIORITY: u8 = 85;
 pub const TASK_PRIORITY: u8 = 80;
 const UPDATER_PRIORITY: u8 = 50;
 
-/// Time between "go" and the first release, so that every thread is asleep by then.
+/// Least time between "go" and the first release, so that every thread is asleep by then.
 const LEAD: Nanos = Nanos::from_millis(20);
+
+/// Greatest such time, where other work delayed the thread that makes them.
+const LEAD_MAX: Nanos = Nanos::from_secs(3);
+
+/// First release of threads whose making began at `making`. An ordinary thread makes them, so that on a busy machine
+/// "go" may take as long as that did.
+fn first_release(making: Time) -> Time {
+    let now = LinuxOs.now();
+    now + LEAD.max(now.since(making)).min(LEAD_MAX)
+}
 
 /// Value of `RegulatorOptions::silence` where no scenario says how often jobs come.
 const SILENCE: Nanos = Nanos::from_secs(10);

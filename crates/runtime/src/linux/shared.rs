@@ -73,6 +73,11 @@ impl JobEvent {
     pub(super) fn ends_a_real_time_job(&self) -> bool {
         matches!(self, JobEvent::Outcome(outcome, _) if outcome.deadline.is_some())
     }
+
+    /// Whether the event completes a job that was not late: its report can wait.
+    fn is_on_time(&self) -> bool {
+        matches!(self, JobEvent::Outcome(outcome, _) if outcome.overrun().is_none())
+    }
 }
 
 /// State shared by the threads of a run.
@@ -83,6 +88,8 @@ pub(super) struct RunState {
     unreported: AtomicU64,
     /// Whether jobs report their checkpoints.
     within: bool,
+    /// Whether the control thread wakes at the end of each job.
+    wakes_at_jobs: AtomicBool,
     /// Messages to the control thread.
     pub(super) job_events: Mailbox<JobEvent>,
     /// Wakes the thread that installs sensor updates.
@@ -133,6 +140,7 @@ impl RunState {
             stopped_at: AtomicU64::new(0),
             unreported: AtomicU64::new(0),
             within,
+            wakes_at_jobs: AtomicBool::new(false),
             job_events: Mailbox::new(JOB_EVENTS_MAX),
             updates: Parker::new(),
             over: Bell::new()?,
@@ -164,11 +172,22 @@ impl RunState {
     }
 
     /// Reports to the control thread how a job ended, or that releases were dropped, without ever waiting for it: a
-    /// transaction never waits for the controller. If the mailbox is full, counts that instead.
+    /// transaction never waits for the controller. If the mailbox is full, counts that instead. A job on time does not
+    /// wake a control thread that steps at intervals.
     pub(super) fn report(&self, event: JobEvent) {
-        if !self.job_events.put(event) {
+        let waits = event.is_on_time() && !self.wakes_at_jobs.load(Ordering::Relaxed);
+        let taken = match waits {
+            true => self.job_events.leave(event),
+            false => self.job_events.put(event),
+        };
+        if !taken {
             self.unreported.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Sets whether the control thread wakes at the end of each job, because its loop steps there.
+    pub(super) fn wake_at_jobs(&self, wakes: bool) {
+        self.wakes_at_jobs.store(wakes, Ordering::Relaxed);
     }
 
     /// Gives the control thread an order; returns false if [`ORDERS_MAX`] earlier orders are waiting.

@@ -28,7 +28,9 @@ use crate::linux::shared::{RunState, ThreadGroup, ThreadStart, join, protection}
 use crate::linux::tasks::sleep_until;
 use crate::linux::tenancy::{Accountant, Observer};
 use crate::linux::witness::Witness;
-use crate::linux::{CONTROL_PRIORITY, FEEDER_PRIORITY, LEAD, RunOptions, RuntimeBuilder, STEPS_MAX, UPDATER_PRIORITY};
+use crate::linux::{
+    CONTROL_PRIORITY, FEEDER_PRIORITY, RunOptions, RuntimeBuilder, STEPS_MAX, UPDATER_PRIORITY, first_release,
+};
 use crate::report::{LendingReport, Protection, RunHeader};
 
 /// Results of a run, after all threads have ended.
@@ -103,6 +105,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         }
 
         let mut threads = RunThreads::new(ThreadGroup::new(scope), shared, store, list, &options);
+        let making = LinuxOs.now();
         threads.start(tasks, &requests, placement, placed.exclusive)?;
         let store_threads = StoreThreads::start(
             &mut threads.group,
@@ -113,7 +116,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
             prepared.group_commit,
         )?;
         options.header.protection.extend(threads.group.ready());
-        let start = LinuxOs.now() + LEAD;
+        let start = first_release(making);
         options.regulator.start = start;
         let control = input.control(&options, &mut threads)?;
         let place = at("control", placement.house(), Some(CONTROL_PRIORITY));

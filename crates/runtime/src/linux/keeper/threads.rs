@@ -27,7 +27,7 @@ use crate::linux::service::{LearningState, RuntimeFigures, TaskHandle};
 use crate::linux::shared::{Order, RunState, ThreadGroup};
 use crate::linux::tasks::{ReadyTask, TaskState};
 use crate::linux::tenancy::Tenancy;
-use crate::linux::{LEAD, RunOptions, SILENCE, TaskSetup};
+use crate::linux::{RunOptions, SILENCE, TaskSetup, first_release};
 use crate::report::{Protection, RunHeader};
 
 /// Interval at which the keeper reads the control thread's messages, if no caller sends a command.
@@ -210,10 +210,11 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         let (name, watched) = (task.name.clone(), task.watched(self.list.goal));
         let goal = task.asks(self.list.goal);
         let core = first_core(&seat);
+        let making = LinuxOs.now();
         let (id, state) = self.spawn(task, request, seat, None)?;
         let obtained: Vec<Protection> = told.into_iter().chain(self.group.ready()).collect();
         self.list.reorder();
-        let start = LinuxOs.now() + LEAD;
+        let start = first_release(making);
         self.shared.order(Order::Watch {
             task: id,
             goal,

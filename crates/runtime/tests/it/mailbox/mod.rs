@@ -137,3 +137,31 @@ fn a_letter_comes_out_or_was_refused() {
         assert_eq!(taken, put);
     });
 }
+
+/// Letters that may wait: the reader sleeps until half of the room is in use, and then gets each of them.
+#[test]
+fn letters_that_may_wait_come_with_the_one_that_fills_half() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(PREEMPTIONS);
+    model.check(|| {
+        let mailbox = Arc::new(sound::mailbox::Mailbox::new(2 * ROOM));
+        let writers = [0, 1].map(|letter| {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || assert!(mailbox.leave(letter), "there was room"))
+        });
+        let reader = {
+            let mailbox = Arc::clone(&mailbox);
+            thread::spawn(move || {
+                // Taken at once by a reader that was awake, the first letter leaves too few for another wake-up.
+                let first = mailbox.wait(Time::MAX);
+                let second = mailbox.take();
+                (first, second)
+            })
+        };
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        let (first, second) = reader.join().unwrap();
+        let mut taken: Vec<i32> = [first, second, mailbox.take()].into_iter().flatten().collect();
+        taken.sort_unstable();
+        assert_eq!(taken, [0, 1]);
+    });
+}
