@@ -40,7 +40,7 @@ const SPACE_INTERVAL: Nanos = Nanos::from_millis(50);
 /// Any reader may keep this many bytes from reuse, however little data there is.
 pub const HELD_MIN: u64 = 16 << 20;
 /// A reader younger than this may keep any amount.
-pub const HELD_AFTER: Nanos = Nanos::from_millis(100);
+pub const HELD_AFTER: Nanos = Nanos::from_millis(50);
 
 /// Longest life of a snapshot in another process, where a `reader_life_max` is set.
 pub const PROCESS_LIFE_MAX: Nanos = Nanos::from_secs(3_600);
@@ -356,7 +356,7 @@ mod tests {
             let why = overdue(&open, Time(1 + ms(age_ms)), life, known.then_some(&space), false);
             let past_deadline = firm_ms.is_some_and(|firm| age_ms > firm);
             let past_life = life.is_some_and(|life| ms(age_ms) > life.0);
-            let past_held = life.is_some() && known && age_ms > 100 && held > data && held > HELD_MIN;
+            let past_held = life.is_some() && known && ms(age_ms) > HELD_AFTER.0 && held > data && held > HELD_MIN;
             let expected = match (past_deadline, past_life, past_held) {
                 (true, _, _) => Some(EndedBecause::Deadline),
                 (_, true, _) => Some(EndedBecause::Life),
