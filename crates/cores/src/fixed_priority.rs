@@ -47,11 +47,13 @@ fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
 /// assert!(fits(&[task(2, 4), task(3, 6)]).is_ok() && responses(&[task(2, 4), task(3, 6)], None).is_err());
 /// ```
 pub fn responses(tasks: &[Sporadic], bandwidth: Option<Bandwidth>) -> Result<Vec<Nanos>, Unfit> {
-    responses_within(tasks, bandwidth, &Budget::of(LOOKS_MAX))
+    responses_below(&[], tasks, bandwidth, &Budget::of(LOOKS_MAX))
 }
 
-/// [`responses`], as one of several tests that share a budget.
-pub(crate) fn responses_within(
+/// [`responses`] of `tasks` whose priorities are all below those of the tasks `above`, as one of several tests that
+/// share a budget.
+pub(crate) fn responses_below(
+    above: &[Sporadic],
     tasks: &[Sporadic],
     bandwidth: Option<Bandwidth>,
     budget: &Budget,
@@ -59,13 +61,15 @@ pub(crate) fn responses_within(
     if let Some(task) = tasks.iter().position(Sporadic::is_degenerate) {
         return Err(Unfit::Zero { task });
     }
-    if overloaded(tasks) {
+    let all = [above, tasks].concat();
+    if overloaded(&all) {
         return Err(Unfit::Utilisation);
     }
     let order = by_deadline(tasks);
     let mut responses = vec![Nanos::ZERO; tasks.len()];
     for (rank, task) in order.iter().enumerate() {
-        let higher: Vec<Sporadic> = order[..rank].iter().map(|task| tasks[*task]).collect();
+        let higher = order[..rank].iter().map(|task| tasks[*task]);
+        let higher: Vec<Sporadic> = above.iter().copied().chain(higher).collect();
         let response = response(&tasks[*task], &higher, budget).map_err(|Late(response)| match response {
             Some(response) => Unfit::Response {
                 task: *task,
@@ -76,7 +80,7 @@ pub(crate) fn responses_within(
         })?;
         responses[*task] = response;
     }
-    bandwidth.map_or(Ok(()), |bandwidth| throttled(tasks, bandwidth))?;
+    bandwidth.map_or(Ok(()), |bandwidth| throttled(&all, bandwidth))?;
     Ok(responses)
 }
 

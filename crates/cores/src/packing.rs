@@ -4,7 +4,7 @@
 //! complete but for its bound of steps. Its first descent is first fit decreasing ([`Fit::First`]) or worst fit
 //! decreasing ([`Fit::Loosest`]), which is also the result where the search reaches its bound.
 
-use crate::admission::{Sporadic, Unfit, overloaded};
+use crate::admission::{Sporadic, Unfit};
 
 /// Bound on the steps of one search: a step tests one task on one core. Task sets of a robot take some tens. Without
 /// the bound, a set that almost fits would be tried in every combination.
@@ -29,8 +29,8 @@ enum Fit {
     Loosest,
 }
 
-/// Test of whether one core holds these tasks, passed sorted by `Sporadic::order`.
-type Holds<'h> = &'h dyn Fn(&[Sporadic]) -> Result<(), Unfit>;
+/// Test of whether the core at this index holds these tasks, passed sorted by `Sporadic::order`.
+pub(crate) type Holds<'h> = &'h dyn Fn(usize, &[Sporadic]) -> Result<(), Unfit>;
 
 /// Returns the core of each item, on the fewest of `cores` that hold all items. Where no number of cores does, returns
 /// first fit's cores, and for each other item the reason on the last core that was tried.
@@ -40,7 +40,7 @@ pub(crate) fn pack(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usi
         .filter_map(|item| item.fixed)
         .max()
         .map_or(0, |core| core + 1);
-    let search = |cores| Search::new(items, cores, Fit::First).run(holds);
+    let search = |cores| Search::new(items, cores, cores, Fit::First).run(holds);
     match (fixed.max(1)..=cores).find_map(search) {
         Some(on) => on.into_iter().map(Ok).collect(),
         None => first_fit(items, cores, holds),
@@ -48,29 +48,25 @@ pub(crate) fn pack(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usi
 }
 
 /// Returns the core of each item, on the fewest of `cores` that hold all items, the least loaded core first. Where no
-/// number of cores does: see the third rule of `placement.rs`.
-pub(crate) fn spread(items: &[Item], cores: usize, holds: Holds) -> Vec<usize> {
-    let not_overloaded = |there: &[Sporadic]| match overloaded(there) {
-        true => Err(Unfit::Utilisation),
-        false => Ok(()),
-    };
+/// number of cores does: see the third rule of `placement.rs`; `not_overloaded` is the weaker test. The first `alike` cores
+/// are alike while they are empty.
+pub(crate) fn spread(items: &[Item], cores: usize, alike: usize, holds: Holds, not_overloaded: Holds) -> Vec<usize> {
     let mut best: Option<([usize; 2], Vec<usize>)> = None;
     let all = cores;
     for cores in 1..=all {
-        if let Some(on) = Search::new(items, cores, Fit::Loosest).run(holds) {
+        if let Some(on) = Search::new(items, cores, alike, Fit::Loosest).run(holds) {
             return on;
         }
-        let search = Search::new(items, cores, Fit::Loosest).run(&not_overloaded);
+        let search = Search::new(items, cores, alike, Fit::Loosest).run(not_overloaded);
         let on = search.unwrap_or_else(|| worst_fit(items, cores));
         let failing = |test: Holds| {
-            let core = |core| together(items, &on, core);
-            (0..all)
-                .map(core)
-                .filter(|there| test(there).is_err())
-                .map(|there| there.len())
+            let there = (0..all).map(|core| (core, together(items, &on, core)));
+            there
+                .filter(|(core, there)| test(*core, there).is_err())
+                .map(|(_, there)| there.len())
                 .sum()
         };
-        let cost = [failing(&not_overloaded), failing(holds)];
+        let cost = [failing(not_overloaded), failing(holds)];
         if best.as_ref().is_none_or(|(least, _)| cost < *least) {
             best = Some((cost, on));
         }
@@ -122,7 +118,9 @@ fn first_fit(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usize, Un
             there[core].push(item);
             there[core].sort_by_key(|item| (items[*item].needs.order(), *item));
             let needs: Vec<Sporadic> = there[core].iter().map(|item| items[*item].needs).collect();
-            placed[item] = holds(&needs).map(|()| core).map_err(|why| why.of_places(&there[core]));
+            placed[item] = holds(core, &needs)
+                .map(|()| core)
+                .map_err(|why| why.of_places(&there[core]));
             if placed[item].is_ok() {
                 break;
             }
@@ -135,6 +133,8 @@ fn first_fit(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usize, Un
 /// Depth-first search for a packing in which every core holds its tasks.
 struct Search<'i> {
     items: &'i [Item],
+    /// Number of leading cores that are alike while they are empty.
+    alike: usize,
     fit: Fit,
     there: Vec<Vec<Sporadic>>,
     on: Vec<usize>,
@@ -142,9 +142,10 @@ struct Search<'i> {
 }
 
 impl<'i> Search<'i> {
-    fn new(items: &'i [Item], cores: usize, fit: Fit) -> Search<'i> {
+    fn new(items: &'i [Item], cores: usize, alike: usize, fit: Fit) -> Search<'i> {
         Search {
             items,
+            alike,
             fit,
             there: vec![Vec::new(); cores],
             on: vec![usize::MAX; items.len()],
@@ -166,7 +167,8 @@ impl<'i> Search<'i> {
                 }
             }
         }
-        let held = self.there.iter().all(|there| holds(&in_order(there.clone())).is_ok());
+        let mut there = self.there.iter().enumerate();
+        let held = there.all(|(core, there)| there.is_empty() || holds(core, &in_order(there.clone())).is_ok());
         (held && self.descend(&open, holds)).then_some(self.on)
     }
 
@@ -182,7 +184,7 @@ impl<'i> Search<'i> {
             }
             self.there[core].push(needs);
             self.on[*item] = core;
-            if holds(&in_order(self.there[core].clone())).is_ok() && self.descend(rest, holds) {
+            if holds(core, &in_order(self.there[core].clone())).is_ok() && self.descend(rest, holds) {
                 return true;
             }
             self.there[core].pop();
@@ -190,12 +192,13 @@ impl<'i> Search<'i> {
         false
     }
 
-    /// Cores, best first; of the empty ones only the first, because they are alike.
+    /// Cores, best first; of those that are alike only the first.
     fn preferred(&self) -> Vec<usize> {
         let load = |core: usize| self.there[core].iter().map(Sporadic::utilisation).sum::<f64>();
-        let empty = (0..self.there.len()).find(|core| self.there[*core].is_empty());
+        let is_alike = |core: &usize| *core < self.alike && self.there[*core].is_empty();
+        let first = (0..self.there.len()).find(is_alike);
         let mut cores: Vec<usize> = (0..self.there.len())
-            .filter(|core| !self.there[*core].is_empty() || Some(*core) == empty)
+            .filter(|core| !is_alike(core) || Some(*core) == first)
             .collect();
         if self.fit == Fit::Loosest {
             cores.sort_by(|a, b| load(*a).total_cmp(&load(*b)));

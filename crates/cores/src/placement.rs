@@ -18,6 +18,10 @@
 //!    then the fewest on cores that do not hold their tasks, then the smallest.
 //! 4. Best-effort tasks have all other cores; where none is left, the lowest one that is not exclusive.
 //!
+//! A core with real-time tasks of other programs ([`Limits::beside`]) becomes neither exclusive nor a best-effort core
+//! while there is another one, and real-time tasks get it last. There they have priorities below those tasks, which so
+//! keep their response times. If such a core does not hold them, they are refused.
+//!
 //! The search behind 2 and 3 (`packing.rs`) is complete but for a bound on its steps. Tasks are put into an order of
 //! their own first, so that the order of the list decides only between tasks that are alike.
 
@@ -25,9 +29,9 @@ use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, Class, TaskSpec};
 use thiserror::Error;
 
-use crate::admission::{Sporadic, TASKS_MAX, Unfit};
+use crate::admission::{Sporadic, TASKS_MAX, Unfit, overloaded};
 use crate::budget::{Budget, LOOKS_MAX};
-use crate::fixed_priority::{Bandwidth, responses, responses_within};
+use crate::fixed_priority::{Bandwidth, responses, responses_below};
 use crate::packing::{Item, pack, spread};
 
 /// Bound on the real-time tasks of one core: each has a priority of its own, because tasks of equal priority would run
@@ -112,6 +116,8 @@ pub struct Limits {
     pub bandwidth: Option<Bandwidth>,
     /// The cores that may be exclusive, in the order in which they are taken; `None`: any, the last one first.
     pub exclusive: Option<Vec<CoreId>>,
+    /// Real-time tasks of other programs, with their cores; `None`: of unknown times.
+    pub beside: Vec<(CoreId, Option<Sporadic>)>,
 }
 
 /// The cores of one task.
@@ -129,7 +135,7 @@ pub enum Seat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chair {
     pub core: CoreId,
-    /// Number of tasks of the core with a higher priority: the shorter the deadline the higher.
+    /// Number of tasks of the core with a higher priority: those of other programs, and those with a shorter deadline.
     pub rank: usize,
     /// Longest time from release to completion, where the analysis bounds it within the deadline.
     pub response: Option<Nanos>,
@@ -228,6 +234,16 @@ pub enum PlaceError {
         /// Result of the admission test.
         why: Unfit,
     },
+    /// The only cores that could have the task have real-time tasks of other programs, beside which it does not fit.
+    #[error(
+        "core {core} has real-time work of another program and cannot hold this task beside it: {why}; name another core, or wait until that program has ended"
+    )]
+    Occupied {
+        task: usize,
+        core: CoreId,
+        /// Result of the admission test.
+        why: Unfit,
+    },
 }
 
 impl PlaceError {
@@ -238,7 +254,8 @@ impl PlaceError {
             PlaceError::NoSuchCore { task, .. }
             | PlaceError::NoneLeft { task }
             | PlaceError::Taken { task, .. }
-            | PlaceError::Crowded { task, .. } => Some(*task),
+            | PlaceError::Crowded { task, .. }
+            | PlaceError::Occupied { task, .. } => Some(*task),
         }
     }
 }
@@ -277,11 +294,13 @@ pub fn place(tasks: &[PlacementRequest], cores: &[CoreId], limits: &Limits) -> R
         limits,
         budget: Budget::of(LOOKS_MAX),
     };
+    placer.check_named()?;
     let Exclusives { on, refused } = placer.exclusive();
     let exclusive = distinct(on.iter().flatten().copied());
     let on = placer.real_time(on, &exclusive);
     let real_time = distinct((0..tasks.len()).filter_map(|task| on[task].filter(|core| !exclusive.contains(core))));
-    let free: Vec<CoreId> = without(cores, &exclusive);
+    placer.check_occupied(&on)?;
+    let free = placer.quiet(&exclusive);
     // The last core is apart even without a task with a deadline: sensor updates are installed there.
     let apart = match (exclusive.is_empty(), real_time.is_empty()) {
         (true, true) => free.last().copied().into_iter().collect(),
@@ -300,7 +319,7 @@ pub fn place(tasks: &[PlacementRequest], cores: &[CoreId], limits: &Limits) -> R
         .collect();
     Ok(Placement {
         seats,
-        overloaded: placer.overloaded(&on, &free),
+        overloaded: placer.overloaded(&on, &without(cores, &exclusive)),
         exclusive,
         real_time,
         rest,
@@ -428,7 +447,9 @@ impl Placer<'_> {
         let (ours, theirs) = (named(true), named(false));
         let from_the_end = || self.cores.iter().rev().copied().collect();
         let granted: Vec<CoreId> = self.limits.exclusive.clone().unwrap_or_else(from_the_end);
-        let open = |core: &CoreId| self.cores.contains(core) && !ours.contains(core) && !theirs.contains(core);
+        let open = |core: &CoreId| {
+            self.cores.contains(core) && !ours.contains(core) && !theirs.contains(core) && !self.is_occupied(*core)
+        };
         // The lowest core stays with the rest, whether or not another task names it, where no other one does.
         let left = without(self.cores, &ours);
         let lowest = left.first().filter(|_| left.iter().all(|core| granted.contains(core)));
@@ -457,7 +478,10 @@ impl Placer<'_> {
         let open = without(&candidates, &exclusives.taken());
         let known = self.items(&asking, self.limits.overhead, &open);
         let places: Vec<usize> = known.iter().map(|item| item.task).collect();
-        for (task, core) in places.iter().zip(pack(&known, open.len(), &|there| self.holds(there))) {
+        for (task, core) in places
+            .iter()
+            .zip(pack(&known, open.len(), &|_, there| self.holds(&[], there)))
+        {
             match core {
                 Ok(core) => exclusives.on[*task] = Some(open[core]),
                 Err(why) => exclusives.refuse([*task], why.of_places(&places)),
@@ -482,25 +506,34 @@ impl Placer<'_> {
 
     /// Adds the cores of real-time tasks, and of refused exclusive ones, to those of exclusive tasks.
     fn real_time(&self, mut on: Vec<Option<CoreId>>, exclusive: &[CoreId]) -> Vec<Option<CoreId>> {
-        let free = without(self.cores, exclusive);
+        let free = self.quiet(exclusive);
         let asking: Vec<usize> = (0..on.len())
             .filter(|task| on[*task].is_none() && self.tasks[*task].class.deadline().is_some())
             .collect();
         let named = distinct(asking.iter().filter_map(|task| self.tasks[*task].core));
         // The lowest core stays with the rest, if there is another one.
-        let lowest = without(&free, &named).first().copied().filter(|_| free.len() > 1);
-        let open: Vec<CoreId> = free
-            .iter()
-            .rev()
-            .copied()
-            .filter(|core| Some(*core) != lowest)
-            .collect();
+        let lowest = without(&free, &named).first().copied();
+        let lowest = lowest.filter(|core| free.len() > 1 && !self.is_occupied(*core));
+        let mut open = without(self.cores, exclusive);
+        open.retain(|core| Some(*core) != lowest);
+        open.reverse();
+        open.sort_by(|a, b| self.load_beside(*a).total_cmp(&self.load_beside(*b)));
         for task in &asking {
             let named = self.tasks[*task].core.filter(|core| open.contains(core));
             on[*task] = named.or(open.first().copied());
         }
         let items = self.items(&asking, Nanos::ZERO, &open);
-        for (item, core) in items.iter().zip(spread(&items, open.len(), &|there| self.holds(there))) {
+        let alike = open.iter().take_while(|core| !self.is_occupied(**core)).count();
+        let above: Vec<Vec<Sporadic>> = open.iter().map(|core| self.above(*core)).collect();
+        let holds = |core: usize, there: &[Sporadic]| self.holds(&above[core], there);
+        let not_overloaded = |core: usize, there: &[Sporadic]| match overloaded(&[&above[core], there].concat()) {
+            true => Err(Unfit::Utilisation),
+            false => Ok(()),
+        };
+        for (item, core) in items
+            .iter()
+            .zip(spread(&items, open.len(), alike, &holds, &not_overloaded))
+        {
             on[item.task] = open.get(core).copied();
         }
         on
@@ -530,11 +563,66 @@ impl Placer<'_> {
         self.tasks[task].sporadic(self.limits.overhead)
     }
 
-    fn holds(&self, there: &[Sporadic]) -> Result<(), Unfit> {
-        if there.len() > TASKS_PER_CORE_MAX {
+    fn holds(&self, above: &[Sporadic], there: &[Sporadic]) -> Result<(), Unfit> {
+        if above.len() + there.len() > TASKS_PER_CORE_MAX {
             return Err(Unfit::NoCore);
         }
-        responses_within(there, self.limits.bandwidth, &self.budget).map(drop)
+        responses_below(above, there, self.limits.bandwidth, &self.budget).map(drop)
+    }
+
+    /// Whether other programs have real-time tasks on `core`.
+    fn is_occupied(&self, core: CoreId) -> bool {
+        self.limits.beside.iter().any(|(theirs, _)| *theirs == core)
+    }
+
+    /// The tasks of other programs on `core` whose times are known.
+    fn above(&self, core: CoreId) -> Vec<Sporadic> {
+        let there = self.limits.beside.iter().filter(|(theirs, _)| *theirs == core);
+        there.filter_map(|(_, task)| *task).collect()
+    }
+
+    /// Share of `core` that tasks of other programs need; those of unknown times count as a whole core.
+    fn load_beside(&self, core: CoreId) -> f64 {
+        let there = self.limits.beside.iter().filter(|(theirs, _)| *theirs == core);
+        there.map(|(_, task)| task.map_or(1.0, |task| task.utilisation())).sum()
+    }
+
+    /// The cores that are not exclusive and have no tasks of other programs; if each has some, all that are not
+    /// exclusive.
+    fn quiet(&self, exclusive: &[CoreId]) -> Vec<CoreId> {
+        let free = without(self.cores, exclusive);
+        let quiet: Vec<CoreId> = free.iter().copied().filter(|core| !self.is_occupied(*core)).collect();
+        if quiet.is_empty() { free } else { quiet }
+    }
+
+    /// Refuses exclusive tasks that name a core with tasks of other programs.
+    fn check_named(&self) -> Result<(), PlaceError> {
+        let exclusive = self.tasks.iter().enumerate().filter(|(_, task)| task.is_exclusive());
+        let mut named = exclusive.filter_map(|(task, request)| Some((task, request.core?)));
+        let occupied = named.find(|(_, core)| self.is_occupied(*core));
+        let why = Unfit::NotGranted;
+        occupied.map_or(Ok(()), |(task, core)| Err(PlaceError::Occupied { task, core, why }))
+    }
+
+    /// Refuses tasks on a core that does not hold them beside those of other programs, as far as times are known.
+    fn check_occupied(&self, on: &[Option<CoreId>]) -> Result<(), PlaceError> {
+        for core in distinct(self.limits.beside.iter().map(|(core, _)| *core)) {
+            let there: Vec<usize> = (0..on.len()).filter(|task| on[*task] == Some(core)).collect();
+            let needs = there.iter().filter_map(|task| self.tasks[*task].sporadic(Nanos::ZERO));
+            let needs: Vec<Sporadic> = needs.collect();
+            let known = needs.len() == there.len() && self.above(core).len() == self.count_beside(core);
+            if let (Some(task), true) = (there.first(), known) {
+                let held = self
+                    .holds(&self.above(core), &needs)
+                    .map_err(|why| why.of_places(&there));
+                held.map_err(|why| PlaceError::Occupied { task: *task, core, why })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_beside(&self, core: CoreId) -> usize {
+        self.limits.beside.iter().filter(|(theirs, _)| *theirs == core).count()
     }
 
     fn seat(&self, task: usize, on: &[Option<CoreId>], exclusive: &[CoreId], rest: &[CoreId]) -> Seat {
@@ -562,10 +650,14 @@ impl Placer<'_> {
         order.sort_by_key(|task| (self.tasks[*task].order(), *task));
         let needs: Option<Vec<Sporadic>> = order.iter().map(|task| self.tasks[*task].sporadic(overhead)).collect();
         let rank = order.iter().position(|other| *other == task).unwrap_or_default();
-        let bounds = needs.and_then(|needs| responses(&needs, self.limits.bandwidth).ok());
+        let (above, beside) = (self.above(core), self.count_beside(core));
+        let bounds = needs.filter(|_| above.len() == beside).and_then(|needs| {
+            let budget = Budget::of(LOOKS_MAX);
+            responses_below(&above, &needs, self.limits.bandwidth, &budget).ok()
+        });
         Chair {
             core,
-            rank,
+            rank: beside + rank,
             response: bounds.and_then(|bounds| bounds.get(rank).copied()),
         }
     }

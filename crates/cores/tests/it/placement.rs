@@ -420,3 +420,75 @@ fn two_exclusive_tasks_on_cores_of_their_own_leave_the_others_to_the_rest() {
     assert_eq!(on, [2, 3, 1, 0]);
     assert_eq!(placement.exclusive, [CoreId(2), CoreId(3)]);
 }
+
+/// Limits with real-time tasks of another program: cores, execution times where known, and periods.
+fn beside(tasks: &[(u32, Option<u64>, u64)]) -> Limits {
+    let theirs = |(core, execution, period): &(u32, Option<u64>, u64)| {
+        let task = execution.map(|execution| Sporadic {
+            execution: Nanos(execution),
+            deadline: Nanos(*period),
+            period: Nanos(*period),
+        });
+        (CoreId(*core), task)
+    };
+    Limits {
+        beside: tasks.iter().map(theirs).collect(),
+        ..Limits::default()
+    }
+}
+
+#[test]
+fn a_core_with_tasks_of_another_program_is_left_to_it_while_there_is_another_one() {
+    let tasks = [request(1, Some(20), 50, None), request(2, None, 50, None)];
+    let on = |limits: &Limits, count| {
+        let placement = place(&tasks, &cores(count), limits).unwrap();
+        let on: Vec<Vec<u32>> = { placement.seats.iter() }
+            .map(|seat| seat.cores().iter().map(|core| core.0).collect())
+            .collect();
+        (on, placement.rest.clone(), placement.update_core())
+    };
+    let expected = |real_time: u32, rest: Vec<u32>| {
+        let rest_cores: Vec<CoreId> = rest.iter().copied().map(CoreId).collect();
+        (vec![vec![real_time], rest], rest_cores, CoreId(real_time))
+    };
+    assert_eq!(on(&Limits::default(), 2), expected(1, vec![0]));
+    assert_eq!(on(&beside(&[(1, Some(5), 50)]), 2), expected(0, vec![0]));
+    assert_eq!(on(&beside(&[(3, Some(5), 50)]), 4), expected(2, vec![0, 1]));
+    assert_eq!(on(&beside(&[(0, None, 50), (3, None, 50)]), 4), expected(2, vec![1]));
+    // Exclusive cores are others, too; the one that is left stays with the rest.
+    let exclusive = [request(0, Some(20), 50, None)];
+    let placed = |count| {
+        place(&exclusive, &cores(count), &beside(&[(1, Some(5), 50)]))
+            .unwrap()
+            .exclusive
+    };
+    assert_eq!((placed(2), placed(3)), (vec![], vec![CoreId(2)]));
+}
+
+#[test]
+fn tasks_share_a_core_with_those_of_another_program_below_these_or_are_refused() {
+    let task = |execution, core| [request(1, Some(execution), 50, core)];
+    let both = |load| beside(&[(0, Some(load), 50), (1, Some(30), 100)]);
+    // 20 + 30 of 50: the task is due last although the other's deadline is longer; core 0 has less room.
+    let placement = place(&task(20, None), &cores(2), &both(40)).unwrap();
+    let chair = placement.seats[0].chair().unwrap();
+    assert_eq!(
+        (chair.core, chair.rank, chair.response),
+        (CoreId(1), 1, Some(Nanos(50)))
+    );
+    let refused = |requests: &[PlacementRequest], limits: &Limits| match place(requests, &cores(2), limits) {
+        Err(PlaceError::Occupied { task, core, .. }) => Some((task, core.0)),
+        _ => None,
+    };
+    assert_eq!(refused(&task(21, None), &both(40)), Some((0, 1)));
+    assert_eq!(refused(&task(21, None), &both(20)), None, "core 0 has room");
+    assert_eq!(
+        refused(&task(21, Some(1)), &both(20)),
+        Some((0, 1)),
+        "but it is not the named one"
+    );
+    // Without their times there is nothing to refuse by.
+    assert_eq!(refused(&task(21, Some(1)), &beside(&[(1, None, 50)])), None);
+    let named = [request(0, Some(1), 50, Some(1))];
+    assert_eq!(refused(&named, &both(1)), Some((0, 1)), "an exclusive task");
+}
