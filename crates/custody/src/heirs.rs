@@ -164,9 +164,9 @@ impl Confinements {
     }
 }
 
-/// Whether the process has claimed cores, and so places its own threads.
+/// Whether the process has claimed cores or announced its tasks, and so places its own threads.
 fn places_its_own(table: &Table, process: i32) -> bool {
-    let claims = |holder: &Holder| !holder.exclusive().is_empty() || !holder.shared().is_empty();
+    let claims = |holder: &Holder| !holder.exclusive().is_empty() || holder.has_announced();
     let mut holders = table.holders();
     holders.any(|(_, holder)| holder.pid() == process && claims(holder))
 }
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_process_in_the_ledger_that_claims_nothing_has_placed_nothing() {
-        use super::super::ledger::{CoreClaim, Entrant, Ledger};
+        use super::super::ledger::{Entrant, Ledger};
         let ledger = Ledger::alone().unwrap();
         let mut table = ledger.lock().unwrap();
         let entrant = Entrant {
@@ -257,16 +257,14 @@ mod tests {
         let holder = table.enter(entrant).unwrap();
         assert!(!places_its_own(&table, 77));
         let machine = mask(&[0, 1, 2, 3]);
-        table
-            .claim(holder, &mask(&[3]), CoreClaim::Exclusive { machine })
-            .unwrap();
+        table.claim(holder, &mask(&[3]), &machine).unwrap();
         assert!(places_its_own(&table, 77));
         assert!(!places_its_own(&table, 78));
     }
 
     #[test]
     fn a_holder_with_its_own_threads_in_a_group_leaves_heirs_all_the_same() {
-        use super::super::ledger::{CoreClaim, Entrant, Kind, Ledger};
+        use super::super::ledger::{Entrant, Kind, Ledger};
         let ledger = Ledger::alone().unwrap();
         let mut table = ledger.lock().unwrap();
         let entrant = Entrant {
@@ -276,9 +274,7 @@ mod tests {
         };
         let holder = table.enter(entrant).unwrap();
         let machine = mask(&[0, 1, 2, 3]);
-        table
-            .claim(holder, &mask(&[3]), CoreClaim::Exclusive { machine })
-            .unwrap();
+        table.claim(holder, &mask(&[3]), &machine).unwrap();
         let stat = b"/proc/5/stat";
         table.join(holder, Kind::Affinity, stat, b"1 0f").unwrap();
         let own_group = b"/cpu/punctual-77/tasks";

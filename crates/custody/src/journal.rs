@@ -30,7 +30,7 @@ use punctual_units::CoreId;
 
 use super::core_mask::{CoreMask, allowed_to, set_affinity};
 use super::guardian::Watch;
-use super::ledger::{self, CHANGES, Conflict, CoreClaim, Entrant, Guard, HOLDERS, HolderId, Kind, Ledger, Table};
+use super::ledger::{self, CHANGES, Conflict, Entrant, Guard, HOLDERS, HolderId, Kind, Ledger, Table};
 use super::recovery::{self, RecoveryReport};
 use super::stat::{self, flags, start_time};
 use super::tree::{read_trimmed, write_existing};
@@ -122,39 +122,14 @@ impl Journal {
     /// restored.
     ///
     /// # Errors
-    /// [`Refusal`] where another process claims one of them, or none would be left to others.
+    /// [`Refusal`] where another process claims one of them or has announced tasks there, or none would be left to
+    /// others.
     pub fn claim(&self, cores: &[CoreId], machine: &[CoreId]) -> Result<(), Refusal> {
-        let machine = machine.iter().copied().collect();
-        self.claim_as(cores, CoreClaim::Exclusive { machine })
-    }
-
-    /// Claims `core` for real-time work beside that of processes that do the same.
-    ///
-    /// # Errors
-    /// [`Refusal`] if another process claims the core for itself alone. If another process shares it, both have it, and
-    /// the refusal only reports that.
-    pub fn share(&self, core: CoreId) -> Result<(), Refusal> {
-        self.claim_as(&[core], CoreClaim::Shared)?;
-        self.sharers(&[core]).pop().map_or(Ok(()), Err)
-    }
-
-    /// Other processes that have real-time work on one of `cores`, reported as refusals.
-    pub fn sharers(&self, cores: &[CoreId]) -> Vec<Refusal> {
-        let Ok(table) = self.0.ledger.lock() else {
-            return Vec::new(); // a mere report may be left out
-        };
-        let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
-        let on = |holder: &ledger::Holder| cores.iter().copied().find(|core| holder.shared().has(*core));
-        { others }
-            .filter_map(|(_, holder)| Some(shared(on(holder)?, holder)))
-            .collect()
-    }
-
-    fn claim_as(&self, cores: &[CoreId], claim: CoreClaim) -> Result<(), Refusal> {
+        let [claimed, machine] = [cores, machine].map(|cores| cores.iter().copied().collect());
         let mut table = self.0.ledger.lock()?;
         recovery::recover(&mut table, Patience::Tries);
-        let claimed = table.claim(self.0.holder, &cores.iter().copied().collect(), claim);
-        claimed.map_err(|conflict| refuse_claim(&table, cores, conflict))
+        let answer = table.claim(self.0.holder, &claimed, &machine);
+        answer.map_err(|conflict| refuse_claim(&table, cores, conflict))
     }
 
     /// Withdraws the claims to `cores`.
@@ -263,14 +238,8 @@ impl Journal {
 
     /// The cores that other processes claim for themselves alone, each with a refusal that names the process.
     pub fn claims_of_others(&self) -> Vec<(CoreId, Refusal)> {
-        let Ok(table) = self.0.ledger.lock() else {
-            return Vec::new(); // the claim itself is refused then
-        };
-        let others = table.holders().filter(|(id, _)| id.place != self.0.holder.place);
-        let claims =
-            others.flat_map(|(id, holder)| holder.exclusive().cores().into_iter().map(move |it| (it, id.place)));
-        let told = |(core, by)| (core, refuse_claim(&table, &[core], Conflict::Claimed { core, by }));
-        claims.map(told).collect()
+        let table = self.0.ledger.lock();
+        table.map_or_else(|_| Vec::new(), |table| self.claims(&table)) // the claim itself is refused then
     }
 
     /// Writes `core` alone, which this process claims, as the list of cores in the kernel file at `path`, even while
@@ -610,15 +579,16 @@ fn refuse_claim(table: &Table, wanted: &[CoreId], conflict: Conflict) -> Refusal
         list.join(",")
     );
     match conflict {
-        Conflict::Claimed { core, by } => {
-            let holder = table.holder_at(by);
-            let name = holder.map_or_else(|| "another program".into(), named);
-            refused(
-                what,
-                format!("{name} claims core {core} for itself alone"),
-                "choose another core, wait until that program has ended, or see what each holds: punctual doctor",
-            )
-        }
+        Conflict::Claimed { core, by } => refused(
+            what,
+            format!("{} claims core {core} for itself alone", named_at(table, by)),
+            "choose another core, wait until that program has ended, or see what each holds: punctual doctor",
+        ),
+        Conflict::Occupied { core, by } => refused(
+            what,
+            format!("{} has real-time work on core {core}", named_at(table, by)),
+            "choose another core, wait until that program has ended, or see what each holds: punctual doctor",
+        ),
         Conflict::NoneLeft => refused(
             what,
             "no core would be left to everything else",
@@ -632,17 +602,10 @@ fn refuse_claim(table: &Table, wanted: &[CoreId], conflict: Conflict) -> Refusal
     }
 }
 
-fn shared(core: CoreId, holder: &ledger::Holder) -> Refusal {
-    refused(
-        format!("core {core} for the real-time work of this run only"),
-        format!("{} has its real-time work there, so both will be late", named(holder)),
-        "wait until it has ended, or run only one at a time on this machine",
-    )
-}
-
-/// A holder's name and pid, for messages.
-fn named(holder: &ledger::Holder) -> String {
-    format!("{} (process {})", holder.name().to_string_lossy(), holder.pid())
+/// Name and number of the holder at index `place`, for messages.
+fn named_at(table: &Table, place: usize) -> String {
+    let name = |holder: &ledger::Holder| format!("{} (process {})", holder.name().to_string_lossy(), holder.pid());
+    table.holder_at(place).map_or_else(|| "another program".into(), name)
 }
 
 fn full(path: &Path) -> Refusal {
@@ -733,6 +696,9 @@ pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusa
         format!("by hand: {by_hand}"),
     )
 }
+
+mod announced;
+pub use announced::Others;
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use std::path::Path;
 use punctual_units::CoreId;
 use serde::{Deserialize, Serialize};
 
+use super::core_mask::CoreMask;
 use super::heirs;
 use super::journal::left_changed;
 use super::ledger::{self, Kind, LEFT, Ledger, Table};
@@ -19,7 +20,7 @@ use super::stat::{self, STAT_BYTES, read_file};
 use super::undo::Patience;
 use crate::Refusal;
 
-pub use super::ledger::{FOLDER, folder};
+pub use super::ledger::{AnnouncedTask, FOLDER, folder};
 
 /// Folder of the superuser's ledger (file-hierarchy(7)).
 pub const SYSTEM: &str = ledger::SYSTEM;
@@ -35,7 +36,7 @@ pub struct Holding {
     pub alive: bool,
     /// Cores that the process claims for itself alone.
     pub exclusive: Vec<CoreId>,
-    /// Cores on which the process has real-time work beside that of others.
+    /// Cores on which the process has announced real-time work that does not keep others off.
     pub shared: Vec<CoreId>,
     /// Number of things that the process has changed.
     pub changes: usize,
@@ -150,15 +151,14 @@ pub(crate) fn recover(table: &mut Table, patience: Patience) -> RecoveryReport {
 
 fn holding(table: &Table, place: usize) -> Holding {
     let holder = table.holder_at(place);
-    let cores = |cores: fn(&ledger::Holder) -> &super::core_mask::CoreMask| {
-        holder.map(|holder| cores(holder).cores()).unwrap_or_default()
-    };
+    let its = table.tasks().filter(|(of, _)| *of == place);
+    let shared: CoreMask = its.map(|(_, task)| task.core).collect();
     Holding {
         name: holder.map_or_else(String::new, |holder| holder.name().to_string_lossy().into_owned()),
         process: holder.map_or(0, ledger::Holder::pid),
         alive: holder.is_some_and(|holder| lives(holder.pid(), holder.started())),
-        exclusive: cores(ledger::Holder::exclusive),
-        shared: cores(ledger::Holder::shared),
+        exclusive: holder.map(|holder| holder.exclusive().cores()).unwrap_or_default(),
+        shared: shared.cores(),
         changes: table.changes_of(place).count(),
     }
 }
@@ -174,7 +174,7 @@ fn shown(table: &Table, change: usize) -> String {
 }
 
 /// Whether process `pid`, which started at `started` (ticks since boot), still runs. A zombie does not.
-fn lives(pid: i32, started: u64) -> bool {
+pub(crate) fn lives(pid: i32, started: u64) -> bool {
     let path = CString::new(format!("/proc/{pid}/stat")).unwrap_or_default();
     let mut stat = [0u8; STAT_BYTES];
     let Ok(stat) = read_file(&path, &mut stat) else {

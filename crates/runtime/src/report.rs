@@ -527,20 +527,9 @@ pub struct Protection {
 
 /// An entry for each exclusive task of `placement` that was refused a core; `names` are the names of all tasks.
 pub fn refused(names: &[&str], placement: &Placement) -> Vec<Protection> {
-    let name = |task: usize| names.get(task).copied().unwrap_or("a task");
     let one = |(task, why): &(usize, Unfit)| {
-        let why = match *why {
-            Unfit::Response {
-                task: late,
-                response,
-                deadline,
-            } => {
-                let late = name(late);
-                format!("with it, {late} can take {response} or more, its deadline is {deadline}")
-            }
-            why => why.to_string(),
-        };
-        let name = name(*task);
+        let why = unfit(names, *why);
+        let name = names.get(*task).copied().unwrap_or("a task");
         let refusal = Refusal {
             what: format!("an exclusive core for {name}"),
             why,
@@ -554,6 +543,20 @@ pub fn refused(names: &[&str], placement: &Placement) -> Vec<Protection> {
         }
     };
     placement.refused.iter().map(one).collect()
+}
+
+/// The result of an admission test, with the names of all tasks.
+pub(crate) fn unfit(names: &[&str], why: Unfit) -> String {
+    let Unfit::Response {
+        task,
+        response,
+        deadline,
+    } = why
+    else {
+        return why.to_string();
+    };
+    let late = names.get(task).copied().unwrap_or("a task");
+    format!("with it, {late} can take {response} or more, its deadline is {deadline}")
 }
 
 /// The scenario as compiled for this machine.

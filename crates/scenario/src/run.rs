@@ -418,12 +418,25 @@ impl RunSetup<'_> {
     /// [`RunError::Problem`], with the key of the task, where what tasks name contradicts each other or the machine;
     /// without one where real-time tasks overload their cores.
     pub(crate) fn place(&self, cores: &[CoreId], limits: &Limits) -> Result<Placement, RunError> {
-        let requests: Vec<PlacementRequest> = self.scenario().tasks.iter().map(PlacementRequest::from).collect();
+        let requests: Vec<PlacementRequest> = self.requests().into_iter().map(|(_, request)| request).collect();
+        self.checked(punctual_cores::place(&requests, cores, limits))
+    }
+
+    /// Name of each task, with its request for placement.
+    pub(crate) fn requests(&self) -> Vec<(String, PlacementRequest)> {
+        let tasks = self.scenario().tasks.iter();
+        tasks
+            .map(|task| (task.name.clone(), PlacementRequest::from(task)))
+            .collect()
+    }
+
+    /// The placement, if no core of it is overloaded.
+    pub(crate) fn checked(&self, placement: Result<Placement, PlaceError>) -> Result<Placement, RunError> {
         let misplaced = |error: PlaceError| Problem {
             key: error.task().map_or("task".into(), |task| format!("task[{task}].core")),
             what: error.to_string(),
         };
-        let placement = punctual_cores::place(&requests, cores, limits).map_err(misplaced)?;
+        let placement = placement.map_err(misplaced)?;
         match placement.overloaded.first() {
             None => Ok(placement),
             Some((core, load)) => Err(overloaded(*core, *load, &placement).into()),

@@ -303,3 +303,67 @@ fn a_guardian_watches_while_the_journal_lives() {
     assert!(journal.guarded());
     assert!(!unguarded().guarded());
 }
+
+/// Enters the parent of this process, or one that has ended, with a task on `core`, in that ledger.
+fn another_process(ledger: &Ledger, alive: bool, core: CoreId) {
+    let pid = std::os::unix::process::parent_id() as i32;
+    let started = stat::started(&fs::read(format!("/proc/{pid}/stat")).unwrap()).unwrap();
+    let mut table = ledger.lock().unwrap();
+    let entrant = Entrant {
+        pid,
+        started: if alive { started } else { started + 1 },
+        name: b"other",
+    };
+    let id = table.enter(entrant).unwrap();
+    assert!(table.announce(id, &[task_on(core)]));
+}
+
+fn task_on(core: CoreId) -> ledger::AnnouncedTask {
+    ledger::AnnouncedTask {
+        core,
+        execution: None,
+        deadline: punctual_units::Nanos(1),
+        period: punctual_units::Nanos(1),
+    }
+}
+
+#[test]
+fn a_program_decides_by_what_living_processes_have_announced_and_is_announced_itself() {
+    let (own, system) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    another_process(&Ledger::open(system.path()).unwrap(), true, CoreId(1));
+    let journal = Journal::open_in(own.path(), false).unwrap();
+    another_process(&journal.0.ledger, true, CoreId(2));
+    another_process(&journal.0.ledger, false, CoreId(3));
+    let seen = |others: &Others| others.tasks.iter().map(|(task, _)| task.core).collect::<Vec<_>>();
+    let decide = |others: &Others| Ok::<_, ()>((vec![task_on(CoreId(2))], seen(others)));
+    assert_eq!(journal.announce_beside(None, decide), Ok((vec![CoreId(2)], None)));
+    let both = journal.announce_beside(Some(system.path()), decide);
+    assert_eq!(both, Ok((vec![CoreId(1), CoreId(2)], None)));
+    assert_eq!(Journal::open_in(own.path(), false).unwrap().joined(), None);
+    assert_eq!(
+        journal.0.ledger.lock().unwrap().tasks().count(),
+        2,
+        "the dead one is gone"
+    );
+    // A decision against the run leaves nothing announced.
+    assert_eq!(journal.announce_beside(None, |_| Err::<(_, ()), _>("no")), Err("no"));
+    assert_eq!(journal.0.ledger.lock().unwrap().tasks().count(), 1);
+}
+
+#[test]
+fn a_ledger_that_cannot_be_read_is_named_once_and_hinders_nothing() {
+    let (own, system) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let journal = Journal::open_in(own.path(), false).unwrap();
+    let unseen = |others: &Others| Ok::<_, ()>((Vec::new(), others.unseen.is_some()));
+    assert_eq!(
+        journal.announce_beside(Some(system.path()), unseen),
+        Ok((false, None)),
+        "none there"
+    );
+    drop(Ledger::open(system.path()).unwrap());
+    let path = system.path().join("ledger");
+    let mut of_another_layout = fs::read(&path).unwrap();
+    of_another_layout[0] ^= 0xff;
+    fs::write(&path, of_another_layout).unwrap();
+    assert_eq!(journal.announce_beside(Some(system.path()), unseen), Ok((true, None)));
+}

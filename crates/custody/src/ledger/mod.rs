@@ -1,4 +1,4 @@
-//! The ledger: one file with the cores and the changes of all processes of this program on this machine.
+//! The ledger: one file with the cores, tasks and changes of all processes of this program on this machine.
 //!
 //! **Problem.** The changes of one process (interrupts, groups, clock limits) outlive it, and other processes take them
 //! for the machine's own state. A table per process does not help: the order in which processes end would decide which
@@ -29,10 +29,11 @@ use punctual_units::Nanos;
 use super::{last_error, refused};
 use crate::Refusal;
 
+pub use table::AnnouncedTask;
 #[cfg(test)]
 pub(crate) use table::WISHES;
 pub(crate) use table::{
-    CHANGES, Conflict, CoreClaim, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, LedgerAction, Table, affinity,
+    CHANGES, Conflict, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, LedgerAction, TASKS, Table, affinity,
 };
 pub(crate) use text::{number, parse_list};
 
@@ -43,7 +44,7 @@ pub const FOLDER: &str = "PUNCTUAL_RUN_DIR";
 pub(crate) const SYSTEM: &str = "/run/punctual";
 const NAME: &str = "ledger";
 /// Version of the file's layout: raised with every change of a type in `table.rs`.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 const MAGIC: [u8; 8] = *b"punctual";
 /// Longest wait for the lock while the process that has it makes no progress: longer than a group takes to become empty
 /// (`undo.rs`).

@@ -1,4 +1,5 @@
-//! The ledger's table: the cores of each holder, and each change with its holders and its original value.
+//! The ledger's table: the cores and announced tasks of each holder, and each change with its holders and its original
+//! value.
 //!
 //! **Terms.** A *holder* is a process that keeps cores or turns knobs. A *change* is one thing of the machine (a file,
 //! a thread, a group), with its original value and the set of holders that want it changed. **Method.** The thing's
@@ -16,7 +17,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use punctual_units::CoreId;
+use punctual_units::{CoreId, Nanos};
 
 use super::super::core_mask::CoreMask;
 use super::super::undo::Errno;
@@ -29,6 +30,8 @@ pub(crate) const HOLDERS: usize = 64;
 pub(crate) const CHANGES: usize = 4096;
 /// Upper bound on plain values wished for at the same time: four files of 256 cpufreq policies, by two holders.
 pub(crate) const WISHES: usize = 2048;
+/// Upper bound on announced tasks at the same time: those of four runtimes that are full.
+pub(crate) const TASKS: usize = 1024;
 /// Attempts at a failing write: as many as groups are nested, if they were recorded in the worst order.
 const WRITE_PASSES: usize = 8;
 /// Longest path, with its terminating zero, in bytes: several times that of a user's cgroup under systemd.
@@ -129,7 +132,12 @@ pub(crate) struct Holder {
     started: u64,
     name: [u8; NAME_BYTES],
     exclusive: CoreMask,
-    shared: CoreMask,
+    /// Not 0: it has announced tasks, perhaps none.
+    announced: u32,
+    /// The process that announced tasks last on a core with tasks of this holder; 0: none did.
+    joined_by: i32,
+    joined_core: u32,
+    joined_name: [u8; NAME_BYTES],
     /// All cores of the machine, as this holder knows it.
     machine: CoreMask,
 }
@@ -151,13 +159,27 @@ pub(crate) struct Entrant<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// A claim to cores, by one holder.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum CoreClaim {
-    /// Conflicts with every other exclusive claim. `machine` is all cores, of which at least one must be left.
-    Exclusive { machine: CoreMask },
-    /// Conflicts with an exclusive claim made earlier; others may share the cores, or claim them exclusively later.
-    Shared,
+/// Real-time work on one core that is not exclusive, as its process announces it to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnnouncedTask {
+    pub core: CoreId,
+    /// Longest time that one job keeps the core; `None`: unknown.
+    pub execution: Option<Nanos>,
+    /// From a job's release.
+    pub deadline: Nanos,
+    /// Least time between two releases.
+    pub period: Nanos,
+}
+
+#[repr(C)]
+struct Task {
+    /// Index of the holder; 0: the entry is free.
+    holder: AtomicU32,
+    core: u32,
+    /// The times in nanoseconds; an execution time of 0 is unknown.
+    execution: u64,
+    deadline: u64,
+    period: u64,
 }
 
 #[repr(C)]
@@ -194,6 +216,7 @@ pub(crate) struct Table {
     holders: [Holder; HOLDERS],
     changes: [Change; CHANGES],
     wishes: [Wish; WISHES],
+    tasks: [Task; TASKS],
     texts: [Texts; CHANGES],
 }
 
@@ -207,6 +230,8 @@ impl Table {
 pub(crate) enum Conflict {
     /// The holder at index `by` claims the core.
     Claimed { core: CoreId, by: usize },
+    /// A task of the holder at index `by`, of another process, runs on the core.
+    Occupied { core: CoreId, by: usize },
     /// No core would be left unclaimed.
     NoneLeft,
     /// The table no longer has the holder.
@@ -230,8 +255,15 @@ impl Holder {
         &self.exclusive
     }
 
-    pub(crate) fn shared(&self) -> &CoreMask {
-        &self.shared
+    /// Whether the holder has announced its tasks, even if these are none.
+    pub(crate) fn has_announced(&self) -> bool {
+        self.announced != 0
+    }
+
+    /// The process that announced tasks last on a core of this holder's tasks: its name, number and that core.
+    pub(crate) fn joined(&self) -> Option<(&CStr, i32, CoreId)> {
+        let joined = (until_zero(&self.joined_name), self.joined_by, CoreId(self.joined_core));
+        (self.joined_by != 0).then_some(joined)
     }
 }
 
@@ -245,8 +277,8 @@ impl Table {
         holder.started = entrant.started;
         let name = entrant.name.get(..NAME_BYTES - 1).unwrap_or(entrant.name);
         fill(&mut holder.name, name);
-        (holder.exclusive, holder.shared) = (CoreMask::default(), CoreMask::default());
-        holder.machine = CoreMask::default();
+        (holder.exclusive, holder.machine) = (CoreMask::default(), CoreMask::default());
+        (holder.announced, holder.joined_by) = (0, 0);
         holder.id.store(serial, Ordering::Release);
         Some(HolderId { place, number: serial })
     }
@@ -279,34 +311,90 @@ impl Table {
         self.holders.get_mut(id.place).filter(|_| known)
     }
 
-    /// Claims `cores` for the holder, or names the conflict.
-    pub(crate) fn claim(&mut self, id: HolderId, cores: &CoreMask, claim: CoreClaim) -> Result<(), Conflict> {
+    /// Claims `cores` for the holder alone, or names the conflict. `machine` is all cores, of which at least one must be
+    /// left.
+    pub(crate) fn claim(&mut self, id: HolderId, cores: &CoreMask, machine: &CoreMask) -> Result<(), Conflict> {
         let clash = |holder: &Holder| holder.exclusive.first_shared(cores);
         let others = self.holders().filter(|(other, _)| other.place != id.place);
         if let Some((core, by)) = { others }.find_map(|(other, holder)| Some((clash(holder)?, other.place))) {
             return Err(Conflict::Claimed { core, by });
         }
-        let claimed = self.claimed();
-        let holder = self.holder(id).ok_or(Conflict::Gone)?;
-        match claim {
-            CoreClaim::Shared => holder.shared = holder.shared.with(cores),
-            CoreClaim::Exclusive { machine } if machine.without(&claimed).without(cores).is_empty() => {
-                return Err(Conflict::NoneLeft);
-            }
-            CoreClaim::Exclusive { machine } => {
-                holder.machine = machine;
-                holder.exclusive = holder.exclusive.with(cores);
-            }
+        let pid = self.holder(id).ok_or(Conflict::Gone)?.pid;
+        if let Some((by, task)) = self.tasks_of_others(pid).find(|(_, task)| cores.has(task.core)) {
+            return Err(Conflict::Occupied { core: task.core, by });
         }
+        if machine.without(&self.claimed()).without(cores).is_empty() {
+            return Err(Conflict::NoneLeft);
+        }
+        let holder = self.holder(id).ok_or(Conflict::Gone)?;
+        holder.machine = *machine;
+        holder.exclusive = holder.exclusive.with(cores);
         Ok(())
     }
 
-    /// Withdraws the holder's claims to `cores`, of both kinds.
+    /// Withdraws the holder's claims to `cores`.
     pub(crate) fn release(&mut self, id: HolderId, cores: &CoreMask) {
         if let Some(holder) = self.holder(id) {
             holder.exclusive = holder.exclusive.without(cores);
-            holder.shared = holder.shared.without(cores);
         }
+    }
+
+    /// Announces `tasks` in place of those that the holder announced before; returns whether there was room for all.
+    /// Holders of other processes with tasks on these cores have it recorded.
+    pub(crate) fn announce(&mut self, id: HolderId, tasks: &[AnnouncedTask]) -> bool {
+        self.withdraw_tasks(id.place);
+        let Some(holder) = self.holder(id) else { return false };
+        holder.announced = 1;
+        let (pid, name) = (holder.pid, holder.name);
+        let mut left = tasks.iter();
+        for entry in &mut self.tasks {
+            if entry.holder.load(Ordering::Acquire) != 0 {
+                continue;
+            }
+            let Some(task) = left.next() else { break };
+            entry.core = task.core.0;
+            entry.execution = task.execution.map_or(0, |execution| execution.0);
+            (entry.deadline, entry.period) = (task.deadline.0, task.period.0);
+            entry.holder.store(id.place as u32, Ordering::Release);
+        }
+        for place in 0..HOLDERS {
+            let joins = |theirs: &(usize, AnnouncedTask)| {
+                theirs.0 == place && tasks.iter().any(|task| task.core == theirs.1.core)
+            };
+            let joined = self.tasks_of_others(pid).find(joins).map(|(_, task)| task.core);
+            if let (Some(core), Some(holder)) = (joined, self.holders.get_mut(place)) {
+                (holder.joined_by, holder.joined_core, holder.joined_name) = (pid, core.0, name);
+            }
+        }
+        left.next().is_none()
+    }
+
+    fn withdraw_tasks(&mut self, place: usize) {
+        let its = self
+            .tasks
+            .iter()
+            .filter(|task| task.holder.load(Ordering::Acquire) as usize == place);
+        its.for_each(|task| task.holder.store(0, Ordering::Release));
+    }
+
+    /// All announced tasks, each with the index of its holder.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = (usize, AnnouncedTask)> {
+        self.tasks.iter().filter_map(|task| {
+            let announced = AnnouncedTask {
+                core: CoreId(task.core),
+                execution: (task.execution > 0).then_some(Nanos(task.execution)),
+                deadline: Nanos(task.deadline),
+                period: Nanos(task.period),
+            };
+            let place = task.holder.load(Ordering::Acquire) as usize;
+            (place != 0).then_some((place, announced))
+        })
+    }
+
+    /// The tasks that processes other than `pid` have announced.
+    pub(crate) fn tasks_of_others(&self, pid: i32) -> impl Iterator<Item = (usize, AnnouncedTask)> {
+        let other = move |place| self.holder_at(place).is_some_and(|holder| holder.pid != pid);
+        self.tasks().filter(move |(place, _)| other(*place))
     }
 
     /// All cores that are claimed exclusively.
@@ -315,16 +403,18 @@ impl Table {
         claims.fold(CoreMask::default(), |all, claim| all.with(claim))
     }
 
-    /// Withdraws all claims of the holder at `place`, before its changes are undone: the cores that its threads get
+    /// Withdraws all claims and announced tasks of the holder at `place`, before its changes are undone: the cores that its threads get
     /// back then include these.
     pub(crate) fn release_all(&mut self, place: usize) {
+        self.withdraw_tasks(place);
         if let Some(holder) = self.holders.get_mut(place) {
-            (holder.exclusive, holder.shared) = (CoreMask::default(), CoreMask::default());
+            (holder.exclusive, holder.announced) = (CoreMask::default(), 0);
         }
     }
 
     /// Removes a holder after its changes were undone. Changes that could not be undone stay, held by `LEFT`.
     pub(crate) fn strike(&mut self, place: usize) {
+        self.withdraw_tasks(place);
         for change in 0..self.used() {
             if self.wants(change, place) {
                 let holders = self.wanted_by(change);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use punctual_units::CoreId;
+use punctual_units::{CoreId, Nanos};
 
 use super::super::core_mask::CoreMask;
 use super::super::undo::Errno;
@@ -26,10 +26,8 @@ fn mask(cores: impl IntoIterator<Item = u32>) -> CoreMask {
     cores.into_iter().map(CoreId).collect()
 }
 
-fn machine() -> CoreClaim {
-    CoreClaim::Exclusive {
-        machine: mask(0..MACHINE),
-    }
+fn machine() -> CoreMask {
+    mask(0..MACHINE)
 }
 
 fn enter(table: &mut Table, pid: i32) -> HolderId {
@@ -141,7 +139,7 @@ impl Pair {
         let claimed: BTreeSet<u32> = self.holders.iter().flat_map(|(_, it)| it.cores.clone()).collect();
         let own = self.holders[place].1.cores.contains(&core);
         let left = claimed.len() + usize::from(free) < MACHINE as usize;
-        let answer = self.table.claim(id, &mask([core]), machine());
+        let answer = self.table.claim(id, &mask([core]), &machine());
         assert_eq!(answer.is_ok(), (free || own) && left, "{answer:?}");
         if answer.is_err() {
             return;
@@ -291,7 +289,7 @@ proptest! {
         let first = enter(&mut one, 1);
         let second = enter(&mut two, 2);
         for (table, id, core) in [(&mut one, first, 1), (&mut two, second, 2)] {
-            table.claim(id, &mask([core]), machine()).unwrap();
+            table.claim(id, &mask([core]), &machine()).unwrap();
             let found = files.0["/list0"].clone();
             let change = table.join(id, Kind::OffList, b"/list0", found.as_bytes()).unwrap();
             table.carry_out(change, &mut |step| files.act(step)).unwrap();
@@ -350,24 +348,60 @@ fn what_cannot_be_undone_has_no_holder_and_is_tried_again() {
 fn claims_that_contradict_each_other_are_refused() {
     let mut table = table();
     let (one, two) = (enter(&mut table, 1), enter(&mut table, 2));
-    table.claim(one, &mask([1]), machine()).unwrap();
+    table.claim(one, &mask([1]), &machine()).unwrap();
     let clash = |core, by: HolderId| {
         Err(Conflict::Claimed {
             core: CoreId(core),
             by: by.place,
         })
     };
-    assert_eq!(table.claim(two, &mask([0, 1]), machine()), clash(1, one));
-    assert_eq!(table.claim(two, &mask([1]), CoreClaim::Shared), clash(1, one));
-    table.claim(two, &mask([0]), CoreClaim::Shared).unwrap();
-    table.claim(one, &mask([0]), CoreClaim::Shared).unwrap();
-    table.claim(one, &mask([0]), machine()).unwrap();
-    assert_eq!(table.claim(two, &mask([0]), CoreClaim::Shared), clash(0, one));
+    assert_eq!(table.claim(two, &mask([0, 1]), &machine()), clash(1, one));
+    table.claim(one, &mask([0]), &machine()).unwrap();
+    assert_eq!(table.claim(two, &mask([0]), &machine()), clash(0, one));
     table.release(one, &mask(0..MACHINE));
-    table.claim(two, &mask([1]), machine()).unwrap();
-    assert_eq!(table.claim(two, &mask(0..MACHINE), machine()), Err(Conflict::NoneLeft));
+    table.claim(two, &mask([1]), &machine()).unwrap();
+    assert_eq!(table.claim(two, &mask(0..MACHINE), &machine()), Err(Conflict::NoneLeft));
     table.strike(two.place);
-    assert_eq!(table.claim(two, &mask([1]), machine()), Err(Conflict::Gone));
+    assert_eq!(table.claim(two, &mask([1]), &machine()), Err(Conflict::Gone));
+}
+
+#[test]
+fn announced_tasks_bar_exclusive_claims_of_other_processes_until_their_holder_leaves() {
+    let task = |core, execution| AnnouncedTask {
+        core: CoreId(core),
+        execution,
+        deadline: Nanos(50),
+        period: Nanos(100),
+    };
+    let mut table = table();
+    let (one, same, two) = (enter(&mut table, 1), enter(&mut table, 1), enter(&mut table, 2));
+    assert!(table.announce(one, &[task(2, Some(Nanos(20))), task(3, None)]));
+    assert_eq!(
+        table.tasks_of_others(1).count(),
+        0,
+        "another runtime of the same process"
+    );
+    let seen: Vec<_> = table.tasks_of_others(2).collect();
+    assert_eq!(
+        seen,
+        [(one.place, task(2, Some(Nanos(20)))), (one.place, task(3, None))]
+    );
+    let occupied = Conflict::Occupied {
+        core: CoreId(3),
+        by: one.place,
+    };
+    assert_eq!(table.claim(two, &mask([3]), &machine()), Err(occupied));
+    table.claim(same, &mask([3]), &machine()).unwrap();
+    // Announcing again replaces the tasks; the first one learns who joined it, the second one was not joined.
+    assert!(table.announce(one, &[task(2, None)]) && table.announce(two, &[task(2, None)]));
+    let joined = |table: &Table, id: HolderId| table.holder_at(id.place).unwrap().joined().map(|(_, pid, _)| pid);
+    assert_eq!((joined(&table, one), joined(&table, two)), (Some(2), None));
+    // Whatever finds no room is reported, and what did is announced.
+    assert!(!table.announce(two, &vec![task(4, None); TASKS]));
+    assert_eq!(table.tasks().count(), TASKS);
+    table.strike(two.place);
+    table.release_all(one.place);
+    assert_eq!(table.tasks().count(), 0);
 }
 
 #[test]
@@ -384,7 +418,7 @@ fn a_ledger_of_another_boot_is_emptied_and_one_of_another_layout_is_refused() {
     };
     edit(|header| header.layout += 1);
     let refusal = open().unwrap_err();
-    assert!(refusal.why.contains("layout 2, this program has 1"), "{refusal}");
+    assert!(refusal.why.contains(&format!("layout {}, ", LAYOUT + 1)), "{refusal}");
     assert!(refusal.remedy.contains("punctual doctor --restore"), "{refusal}");
     edit(|header| header.boot[0] = b'?');
     assert_eq!(open().unwrap().lock().unwrap().holders().count(), 0);

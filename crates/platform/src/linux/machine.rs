@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_custody::journal::Journal;
+use punctual_custody::journal::{Journal, Others};
+use punctual_custody::recovery::AnnouncedTask;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 
 use super::cgroup::CpuGroup;
@@ -221,22 +222,26 @@ impl LinuxMachine {
         ExclusiveCore::take_all(&self.tree, &self.journal, cores, &neighbours)
     }
 
-    /// Announces to other processes that this one has real-time work on `core`, beside that of others.
+    /// Decides on the cores of this process's real-time tasks, beside those of other processes, and announces them; see
+    /// [`Journal::announce`].
     ///
     /// # Errors
-    /// [`Refusal`] where another process has real-time work there, or claims the core for itself alone.
-    pub fn share_core(&self, core: CoreId) -> Result<(), Refusal> {
-        self.journal.share(core)
+    /// Those of `decide`.
+    pub fn announce<T, E>(
+        &self,
+        decide: impl FnOnce(&Others) -> Result<(Vec<AnnouncedTask>, T), E>,
+    ) -> Result<(T, Option<Refusal>), E> {
+        self.journal.announce(decide)
+    }
+
+    /// The program that last began real-time work on a core where this process has some, as a refusal.
+    pub fn joined(&self) -> Option<Refusal> {
+        self.journal.joined()
     }
 
     /// The cores that other processes claim for themselves alone, each with a refusal that names the process.
     pub fn claims_of_others(&self) -> Vec<(CoreId, Refusal)> {
         self.journal.claims_of_others()
-    }
-
-    /// Other processes that have real-time work on one of `cores`, reported as refusals.
-    pub fn sharers(&self, cores: &[CoreId]) -> Vec<Refusal> {
-        self.journal.sharers(cores)
     }
 
     /// A folder for temporary files that is removed on restore, even after a kill. It is in the folder that `TMPDIR`

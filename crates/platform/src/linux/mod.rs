@@ -32,6 +32,8 @@ pub mod thread;
 
 pub use held::HeldOutput;
 pub use machine::{BestEffort, ClockPreference, LinuxMachine, LinuxOptions, identity};
+pub use punctual_custody::journal::Others;
+pub use punctual_custody::recovery::AnnouncedTask;
 pub use punctual_custody::{KernelTree, journal, recovery};
 
 use punctual_os::linux::{last_error, refused};

@@ -1,25 +1,26 @@
 //! Places the tasks of a run on this machine, and measures the cost of lending their exclusive cores.
 //!
-//! `punctual_cores::place` computes the placement. If the kernel refuses the exclusive cores, the tasks are placed
+//! `punctual_cores::place` computes the placement, beside what other programs have (`beside.rs`). If the kernel refuses the exclusive cores, the tasks are placed
 //! again on a machine without exclusive cores. If it grants them, the cost of waking up there is measured, and the
 //! tasks are placed once more with that cost added to each job. A task that is refused a core runs as a real-time task;
 //! that is reported and never an error.
 
 use punctual_cores::{
-    Bandwidth, Chair, LearntCosts, LendingCosts, Limits, PlaceError, Placement, PlacementRequest, Seat,
-    TASKS_PER_CORE_MAX, place,
+    Bandwidth, Chair, LearntCosts, LendingCosts, Limits, Placement, PlacementRequest, Seat, TASKS_PER_CORE_MAX,
 };
 use punctual_platform::linux::exclusive::{ExclusiveCore, candidates, quieter, stays_told};
 use punctual_platform::linux::real_time::{RealTimeLimits, Throttling};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
-use punctual_platform::{Machine, Neighbours, Refusal};
-use punctual_units::{CoreId, Nanos};
+use punctual_platform::{Neighbours, Refusal};
+use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{Arrival, Class};
 
+use super::beside::{PlacedBeside, place_beside, update_share};
 use super::shared::protection;
 use super::tenancy::{Accountant, LendingMeasured, Tenancy, measure_lending};
 use super::{TASK_PRIORITY, UPDATER_PRIORITY};
-use crate::report::{Protection, refused};
+use crate::error::RuntimeError;
+use crate::report::{LoadReport, Protection, refused};
 
 // Every task of a core has its own priority, above the updater's.
 const _: () = assert!(TASKS_PER_CORE_MAX <= (TASK_PRIORITY - UPDATER_PRIORITY) as usize);
@@ -69,58 +70,87 @@ pub(super) struct TaskPlacement {
     pub(super) kept: Vec<CoreId>,
 }
 
+/// The tasks to place, with entries from index `own` on that stand for tasks that come later.
+pub(super) struct AskedTasks<'r> {
+    machine: &'r LinuxMachine,
+    tasks: Vec<(String, PlacementRequest)>,
+    own: usize,
+    /// Share of its core that sensor updates need.
+    updates: Share,
+}
+
+impl<'r> AskedTasks<'r> {
+    /// `tasks`, and `keep` exclusive cores for later ones, in a run with this `load`.
+    pub(super) fn new(
+        machine: &'r LinuxMachine,
+        tasks: &[(String, PlacementRequest)],
+        keep: usize,
+        load: &LoadReport,
+    ) -> AskedTasks<'r> {
+        let later = (0..keep).map(|_| (KEPT.to_owned(), kept(None)));
+        AskedTasks {
+            machine,
+            tasks: tasks.iter().cloned().chain(later).collect(),
+            own: tasks.len(),
+            updates: update_share(load),
+        }
+    }
+
+    fn place(&self, limits: &Limits) -> Result<PlacedBeside, RuntimeError> {
+        place_beside(self.machine, &self.tasks, limits, self.updates)
+    }
+}
+
 impl TaskPlacement {
-    /// Places `tasks` and takes the exclusive cores that they need, and `keep` more. Adds to `told` which protections
-    /// were obtained, and why a task was refused a core.
+    /// Places the tasks of `asked` and takes the exclusive cores that they need. Adds to `told` which protections were
+    /// obtained, and why a task was refused a core.
     ///
     /// # Errors
-    /// [`PlaceError`] if the cores that tasks name contradict each other or the machine.
+    /// As for [`place_beside`].
     pub(super) fn take(
-        machine: &LinuxMachine,
-        tasks: &[(String, PlacementRequest)],
+        asked: &AskedTasks<'_>,
         neighbours: &Neighbours,
-        keep: usize,
         limits: Limits,
         told: &mut Vec<Protection>,
-    ) -> Result<TaskPlacement, PlaceError> {
-        let own = tasks.len();
+    ) -> Result<TaskPlacement, RuntimeError> {
         let exclusive = |(_, request): &(String, PlacementRequest)| matches!(request.class, Class::Exclusive { .. });
-        let lendable = tasks.iter().any(exclusive);
-        let later = (0..keep).map(|_| (KEPT.to_owned(), kept(None)));
-        let tasks: &[(String, PlacementRequest)] = &tasks.iter().cloned().chain(later).collect::<Vec<_>>();
-        let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
-        let all = &unclaimed(machine, &requests, told);
-        let wanted = place(&requests, all, &limits)?;
+        let lendable = asked.tasks[..asked.own].iter().any(exclusive);
+        let wanted = asked.place(&limits)?;
         // The last core first: the probe runs on the first of the cores taken.
-        let cores: Vec<CoreId> = wanted.exclusive.iter().rev().copied().collect();
+        let cores: Vec<CoreId> = wanted.placement.exclusive.iter().rev().copied().collect();
         if cores.is_empty() {
-            told.extend(refusals(tasks, &wanted));
-            return Ok(TaskPlacement::without(wanted, limits, own));
+            told.extend(refusals(&asked.tasks, &wanted.placement));
+            return Ok(TaskPlacement::without(wanted, asked.own, told));
         }
         // Lending needs a thread or group that can use the core; without one, better protection may be available.
         let best_effort = |(_, request): &(String, PlacementRequest)| request.class == Class::BestEffort;
-        let lend = lendable && neighbours.lend && (!neighbours.lend_to.is_empty() || tasks.iter().any(best_effort));
+        let has_borrower = !neighbours.lend_to.is_empty() || asked.tasks.iter().any(best_effort);
+        let lend = lendable && neighbours.lend && has_borrower;
         let neighbours = Neighbours {
             lend,
             ..neighbours.clone()
         };
-        let sharers = machine.sharers(&cores).into_iter();
-        told.extend(sharers.map(|refusal| protection(refusal.what.clone(), Err(refusal))));
-        match machine.exclusive_cores(&cores, &neighbours) {
-            Ok(cores) => TaskPlacement::on(cores, lend, (tasks, own), all, limits, told),
+        match asked.machine.exclusive_cores(&cores, &neighbours) {
+            Ok(cores) => TaskPlacement::on(cores, lend, asked, limits, told),
             Err(refusal) => {
                 told.push(protection("a core of its own for exclusive tasks".into(), Err(refusal)));
                 let limits = Limits {
                     exclusive: Some(Vec::new()),
                     ..limits
                 };
-                Ok(TaskPlacement::without(place(&requests, all, &limits)?, limits, own))
+                Ok(TaskPlacement::without(asked.place(&limits)?, asked.own, told))
             }
         }
     }
 
     /// Result without exclusive cores.
-    fn without(mut placement: Placement, limits: Limits, own: usize) -> TaskPlacement {
+    fn without(placed: PlacedBeside, own: usize, told: &mut Vec<Protection>) -> TaskPlacement {
+        let PlacedBeside {
+            mut placement,
+            limits,
+            told: more,
+        } = placed;
+        told.extend(more);
         placement.seats.truncate(own);
         placement.refused.retain(|(task, _)| *task < own);
         TaskPlacement {
@@ -134,16 +164,15 @@ impl TaskPlacement {
         }
     }
 
-    /// Places `tasks` on a machine that keeps `cores` free for exclusive ones. Tasks from index `own` on stand for
-    /// tasks that come later.
+    /// Places the tasks of `asked` on a machine that keeps `cores` free for exclusive ones.
     fn on(
         cores: Vec<ExclusiveCore>,
         lend: bool,
-        (tasks, own): (&[(String, PlacementRequest)], usize),
-        all: &[CoreId],
+        asked: &AskedTasks<'_>,
         limits: Limits,
         told: &mut Vec<Protection>,
-    ) -> Result<TaskPlacement, PlaceError> {
+    ) -> Result<TaskPlacement, RuntimeError> {
+        let (tasks, own) = (&asked.tasks, asked.own);
         told.extend(cores.iter().flat_map(protected));
         let better = cores.iter().take(1).flat_map(|core| &core.obtained().refused);
         let taken: Vec<CoreId> = cores.iter().map(|core| core.obtained().core).collect();
@@ -160,9 +189,12 @@ impl TaskPlacement {
             exclusive: Some(cores.iter().map(|core| core.obtained().core).collect()),
             ..limits
         };
-        let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
-        let mut placement = place(&requests, all, &limits)?;
-        told.extend(refusals(tasks, &placement));
+        let PlacedBeside {
+            mut placement,
+            limits,
+            told: more,
+        } = asked.place(&limits)?;
+        told.extend(more.into_iter().chain(refusals(tasks, &placement)));
         let (mut homes, mut kept) = (Vec::new(), Vec::new());
         for (core, measured) in cores.into_iter().zip(measured) {
             let here = occupants(&placement, core.obtained().core);
@@ -234,26 +266,6 @@ pub(super) fn kept(core: Option<CoreId>) -> PlacementRequest {
         core,
         cores: Some(1),
     }
-}
-
-/// Cores of this process that no other process has claimed; adds to `told` which process claims the others. A core that
-/// a task names counts as free: taking it is refused with the name of that process.
-fn unclaimed(machine: &LinuxMachine, requests: &[PlacementRequest], told: &mut Vec<Protection>) -> Vec<CoreId> {
-    let all = &machine.offers().cores;
-    let claims = machine.claims_of_others().into_iter();
-    let named = |core: CoreId| requests.iter().any(|request| request.core == Some(core));
-    let claims: Vec<(CoreId, Refusal)> = claims.filter(|(core, _)| !named(*core)).collect();
-    let claimed = |core: &CoreId| claims.iter().any(|(it, _)| it == core);
-    if all.iter().all(claimed) {
-        return all.clone(); // this process may use no other
-    }
-    let left = all.iter().copied().filter(|core| !claimed(core)).collect();
-    told.extend(
-        claims
-            .into_iter()
-            .map(|(core, refusal)| protection(format!("core {core}"), Err(refusal))),
-    );
-    left
 }
 
 /// Exclusive tasks on `core`, with their indices in the list.
@@ -351,7 +363,7 @@ fn refusals(tasks: &[(String, PlacementRequest)], placement: &Placement) -> Vec<
 
 #[cfg(test)]
 mod tests {
-    use punctual_cores::Unfit;
+    use punctual_cores::{Unfit, place};
 
     use super::*;
 

@@ -20,6 +20,7 @@
 //! without one, on the last real-time core. Best-effort threads run on all other cores and, while these are lent, on
 //! exclusive ones. Whatever is refused (no permission, no such core) is worked around and reported.
 
+mod beside;
 mod control;
 mod events;
 mod exclusive;
@@ -60,6 +61,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Clock, CoreId, Nanos, Share, Time};
 use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, SensorUpdate, TaskGoal};
 
+pub use self::beside::{PlacedBeside, place_beside};
 pub use self::exclusive::{limits, limits_beside};
 pub use self::job::Job;
 pub use self::keeper::TASKS_MAX;

@@ -10,22 +10,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use punctual_cores::Seat;
+use punctual_cores::{Limits, Placement, Seat};
 use punctual_engines::Lmdb;
 use punctual_engines::lmdb::{LmdbOptions, Verify};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
-use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cores, thread};
+use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, thread};
 use punctual_platform::{CoreChoice, KnobId, Machine, Neighbours, Plan, Refusal, Value};
 use punctual_runtime::RuntimeError;
-use punctual_runtime::linux::{Job, RunOptions, RuntimeBuilder, TASK_PRIORITY, TaskSetup, limits_beside};
+use punctual_runtime::linux::{Job, RunOptions, RuntimeBuilder, TASK_PRIORITY, TaskSetup, limits_beside, place_beside};
 use punctual_runtime::report::{FinishedRun, Progress, Watch};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec};
 use punctual_store::updates::SensorSpec;
 use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
-use punctual_units::{CoreId, Nanos, Time};
-use punctual_workload::{self as workload, Class, Problem, Program, Scenario, TaskGoal, TaskSpec};
+use punctual_units::{CoreId, Nanos, Share, Time};
+use punctual_workload::{self as workload, Class, Problem, Program, Scenario, TaskGoal, TaskSpec, Volume};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -136,15 +136,16 @@ fn prepare(
         what: refusal.to_string(),
     })?;
     let limits = limits_beside(&setup.request.neighbours).map_err(|refusal| unfit_cores(&refusal))?;
-    let placement = setup.place(&cores::usable(&KernelTree::default()), &limits)?;
-    check_named(setup.scenario(), limits.exclusive.as_deref().unwrap_or_default())?;
-    stage(watch, "measuring what store accesses cost here")?;
-    let MeasuredCosts { typical: costs, least } = measure(setup, placement.update_core(), watch)?;
+    // Opened before costs are measured, so that other programs see at once where this one has its real-time work.
     let machine = LinuxMachine::open(LinuxOptions {
         clock,
         ..LinuxOptions::default()
     })?;
     check_claims(setup.scenario(), &machine, &setup.request.neighbours)?;
+    let placement = place_here(setup, &machine, &limits)?;
+    check_named(setup.scenario(), limits.exclusive.as_deref().unwrap_or_default())?;
+    stage(watch, "measuring what store accesses cost here")?;
+    let MeasuredCosts { typical: costs, least } = measure(setup, placement.update_core(), watch)?;
     let emulated = machine.emulated_clock();
     let place = StoreLocation {
         given: setup.request.store_path.as_deref(),
@@ -199,6 +200,20 @@ fn prepare(
         runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     }
     Ok((runtime, options, compiled.notes))
+}
+
+/// Places the scenario's tasks beside the real-time work of other programs, and announces them.
+fn place_here(setup: &RunSetup, machine: &LinuxMachine, limits: &Limits) -> Result<Placement, RunError> {
+    let updates = match (setup.scenario().store.update_mode, setup.scenario().sensors.volume) {
+        (workload::UpdateMode::Transaction, Volume::Utilisation(share)) => Share::clamped(share),
+        // Known once costs are measured.
+        _ => Share::ZERO,
+    };
+    match place_beside(machine, &setup.requests(), limits, updates) {
+        Ok(placed) => setup.checked(Ok(placed.placement)),
+        Err(RuntimeError::Place { error, .. }) => setup.checked(Err(error)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Costs are those at full clock, whatever the governor made of the clock so far. Where the clock cannot be turned the

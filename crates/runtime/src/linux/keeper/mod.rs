@@ -26,7 +26,7 @@ use self::run::{RunResult, StartedRun};
 pub use self::task_list::TASKS_MAX;
 use self::task_list::first_core;
 use super::control::ControlMessage;
-use super::exclusive::{Exclusive, TaskPlacement, limits_beside};
+use super::exclusive::{AskedTasks, Exclusive, TaskPlacement, limits_beside};
 use super::seats::CorePin;
 use super::service::{RuntimeFigures, TaskHandle};
 use super::shared::{RunState, protection};
@@ -94,20 +94,11 @@ impl<E: Engine + 'static> Keeper<E> {
         )?;
         check_interrupts(&KernelTree::default(), &self.prepared.neighbours)?;
         let limits = limits_beside(&self.prepared.neighbours)?;
-        let obtained = &mut self.options.header.protection;
         let requests = self.prepared.requests();
-        let placed = TaskPlacement::take(
-            &self.prepared.machine,
-            &requests,
-            &self.prepared.neighbours,
-            self.prepared.keep_cores,
-            limits,
-            obtained,
-        )
-        .map_err(|error| {
-            let name = error.task().map_or("placement", |task| &requests[task].0).to_owned();
-            RuntimeError::Place { name, error }
-        })?;
+        let (machine, keep) = (&self.prepared.machine, self.prepared.keep_cores);
+        let asked = AskedTasks::new(machine, &requests, keep, &self.options.header.load);
+        let obtained = &mut self.options.header.protection;
+        let placed = TaskPlacement::take(&asked, &self.prepared.neighbours, limits, obtained)?;
         let TaskPlacement {
             placement, exclusive, ..
         } = &placed;
@@ -175,6 +166,11 @@ impl<E: Engine + 'static> Keeper<E> {
             backlogs: Vec::new(),
         });
         let mut report = controlled.collector.finish(ending);
+        let joined = self.prepared.machine.joined();
+        report
+            .summary
+            .notes
+            .extend(joined.map(|refusal| format!("not kept: {refusal}")));
         report.lending = lent;
         Ok(FinishedRun { report, log })
     }

@@ -24,7 +24,7 @@ use crate::figures::TaskInfo;
 use crate::linux::control::{Control, ControlMessage, ControlResult};
 use crate::linux::exclusive::{Exclusive, TaskPlacement};
 use crate::linux::feeder::{Feed, install};
-use crate::linux::shared::{RunState, ThreadGroup, ThreadStart, join, protection};
+use crate::linux::shared::{RunState, ThreadGroup, ThreadStart, join};
 use crate::linux::tasks::sleep_until;
 use crate::linux::tenancy::{Accountant, Observer};
 use crate::linux::witness::Witness;
@@ -79,10 +79,6 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
             .map(Exclusive::accountants)
             .unwrap_or_default();
         let placement = &placed.placement;
-        if let Err(refusal) = prepared.machine.share_core(placement.update_core()) {
-            let refused = protection(refusal.what.clone(), Err(refusal));
-            options.header.protection.push(refused);
-        }
         let list = TaskList::new(&prepared.machine, &options, &placed);
         let requests = prepared.requests();
         let RuntimeBuilder {

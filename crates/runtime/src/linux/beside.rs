@@ -1,0 +1,283 @@
+//! Places the tasks of a run beside the real-time work of other programs, and announces them.
+//!
+//! Other programs announce their real-time tasks in the ledger. Tasks get cores without such work while there are some;
+//! where there are none, they run below the tasks that are there, if these cores hold both by response-time analysis. A
+//! run that does not fit is refused with the name of the process that has the core.
+
+use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Sporadic, Unfit, place};
+use punctual_platform::linux::{AnnouncedTask, LinuxMachine, Others};
+use punctual_platform::{Machine, Refusal};
+use punctual_units::{CoreId, Nanos, Share};
+use punctual_workload::{Arrival, UpdateMode};
+
+use super::shared::protection;
+use crate::error::RuntimeError;
+use crate::report::{LoadReport, Protection, unfit};
+
+/// The span over which sensor updates are announced as one task: its period and its deadline.
+const UPDATES_SPAN: Nanos = Nanos::from_millis(100);
+
+/// A placement beside other programs.
+pub struct PlacedBeside {
+    /// Its tasks are announced.
+    pub placement: Placement,
+    /// The limits of the placement, with the tasks of other programs.
+    pub limits: Limits,
+    /// What other programs have, as far as it matters to this one.
+    pub told: Vec<Protection>,
+}
+
+/// Share of a core that sensor updates need, each a transaction of its own; memory-first ones need none.
+pub(super) fn update_share(load: &LoadReport) -> Share {
+    match load.update_mode {
+        UpdateMode::Transaction => Share::clamped(load.updates_per_s * load.update_us * 1e-6),
+        UpdateMode::MemoryFirst => Share::ZERO,
+    }
+}
+
+/// Places `tasks` beside what other programs have announced, and announces them in place of those announced before;
+/// `updates` is the share of their core that sensor updates need.
+///
+/// # Errors
+/// [`RuntimeError::Place`] if the cores that tasks name contradict each other or the machine. [`RuntimeError::Machine`]
+/// if the cores do not hold the tasks beside those of other programs; it names the process.
+pub fn place_beside(
+    machine: &LinuxMachine,
+    tasks: &[(String, PlacementRequest)],
+    limits: &Limits,
+    updates: Share,
+) -> Result<PlacedBeside, RuntimeError> {
+    let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
+    let decided = machine.announce(|others| {
+        let mut told = Vec::new();
+        let cores = unclaimed(&machine.offers().cores, others, &requests, &mut told);
+        let limits = Limits {
+            beside: others
+                .tasks
+                .iter()
+                .map(|(task, _)| (task.core, sporadic(task)))
+                .collect(),
+            ..limits.clone()
+        };
+        let placement = place(&requests, &cores, &limits).map_err(|error| refused(error, tasks, others))?;
+        let own = announced(&requests, &placement, updates);
+        told.extend(shared(&own, others));
+        let unseen = others.unseen.clone();
+        told.extend(unseen.map(|why| protection("real-time work of other users' programs".into(), Err(why))));
+        let placed = PlacedBeside {
+            placement,
+            limits,
+            told,
+        };
+        Ok::<_, RuntimeError>((own, placed))
+    });
+    let (mut placed, full) = decided?;
+    placed
+        .told
+        .extend(full.map(|why| protection(why.what.clone(), Err(why))));
+    Ok(placed)
+}
+
+fn sporadic(task: &AnnouncedTask) -> Option<Sporadic> {
+    Some(Sporadic {
+        execution: task.execution?,
+        deadline: task.deadline,
+        period: task.period,
+    })
+}
+
+/// The real-time tasks of a placement that are on no exclusive core, and the sensor updates.
+fn announced(requests: &[PlacementRequest], placement: &Placement, updates: Share) -> Vec<AnnouncedTask> {
+    let one = |(request, seat): (&PlacementRequest, &Seat)| match seat {
+        Seat::RealTime(chair) => Some(AnnouncedTask {
+            core: chair.core,
+            execution: request.execution,
+            deadline: request.class.deadline()?,
+            period: match request.arrival {
+                Arrival::Periodic { period } => period,
+                Arrival::Sporadic { gap_min, .. } => gap_min,
+                Arrival::AfterCompletion { pause_min, .. } => pause_min + request.execution.unwrap_or_default(),
+            },
+        }),
+        Seat::Exclusive(_) | Seat::BestEffort(_) => None,
+    };
+    let updates = (updates > Share::ZERO).then(|| AnnouncedTask {
+        core: placement.update_core(),
+        execution: Some(UPDATES_SPAN.scaled(updates.get())),
+        deadline: UPDATES_SPAN,
+        period: UPDATES_SPAN,
+    });
+    let tasks = requests.iter().zip(&placement.seats).filter_map(one);
+    tasks.chain(updates).collect()
+}
+
+/// The cores that no other process has claimed; adds to `told` which process claims the others. A core that a task
+/// names counts as free: taking it is refused with the name of that process.
+fn unclaimed(
+    all: &[CoreId],
+    others: &Others,
+    requests: &[PlacementRequest],
+    told: &mut Vec<Protection>,
+) -> Vec<CoreId> {
+    let named = |core: CoreId| requests.iter().any(|request| request.core == Some(core));
+    let claims: Vec<&(CoreId, Refusal)> = others.claims.iter().filter(|(core, _)| !named(*core)).collect();
+    let claimed = |core: &CoreId| claims.iter().any(|(it, _)| it == core);
+    if all.iter().all(claimed) {
+        return all.to_vec(); // this process may use no other
+    }
+    let lost = claims.iter().filter(|(core, _)| all.contains(core));
+    told.extend(lost.map(|(core, refusal)| protection(format!("core {core}"), Err(refusal.clone()))));
+    all.iter().copied().filter(|core| !claimed(core)).collect()
+}
+
+/// Entries for the cores on which `own` tasks run beside those of other programs.
+fn shared(own: &[AnnouncedTask], others: &Others) -> Vec<Protection> {
+    let mut cores: Vec<CoreId> = own.iter().map(|task| task.core).collect();
+    cores.sort_unstable();
+    cores.dedup();
+    let one = |core: &CoreId| {
+        let (task, process) = others.tasks.iter().find(|(task, _)| task.core == *core)?;
+        let there = || {
+            others
+                .tasks
+                .iter()
+                .map(|(task, _)| task)
+                .filter(|task| task.core == *core)
+        };
+        let needs = match there().map(sporadic).collect::<Option<Vec<Sporadic>>>() {
+            Some(tasks) => {
+                let load: f64 = tasks.iter().map(Sporadic::utilisation).sum();
+                format!("which needs up to {:.0} % of it and goes first", load * 100.0)
+            }
+            None => "of unknown length, so this run may be late whatever it does".into(),
+        };
+        let what = format!("core {} for the real-time work of this run only", task.core);
+        let refusal = Refusal {
+            what: what.clone(),
+            why: format!("{process} has real-time work there, {needs}"),
+            remedy: "give each program cores of its own (taskset -c), or run one at a time".into(),
+        };
+        Some(protection(what, Err(refusal)))
+    };
+    cores.iter().filter_map(one).collect()
+}
+
+/// The error for the caller, with the name of the process that has the core.
+fn refused(error: PlaceError, tasks: &[(String, PlacementRequest)], others: &Others) -> RuntimeError {
+    let name = error.task().map_or("placement", |task| &tasks[task].0).to_owned();
+    let PlaceError::Occupied { core, why, .. } = error else {
+        return RuntimeError::Place { name, error };
+    };
+    let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
+    let process = others.tasks.iter().find(|(task, _)| task.core == core);
+    let process = process.map_or("another program", |(_, process)| process);
+    let why = match why {
+        Unfit::NotGranted => String::new(),
+        why => format!(", and the core does not hold both: {}", unfit(&names, why)),
+    };
+    RuntimeError::Machine(Refusal {
+        what: format!("{name}: running on core {core}"),
+        why: format!("{process} has real-time work there{why}"),
+        remedy: "wait until it has ended or end it, name another core, or do less here".into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_workload::Class;
+
+    use super::*;
+
+    const MS: Nanos = Nanos::from_millis(1);
+
+    fn task(execution: Option<u64>, core: Option<u32>) -> (String, PlacementRequest) {
+        let request = PlacementRequest {
+            class: Class::RealTime { deadline: MS * 50 },
+            arrival: Arrival::Periodic { period: MS * 100 },
+            execution: execution.map(|execution| MS * execution),
+            core: core.map(CoreId),
+            cores: None,
+        };
+        ("analysis".into(), request)
+    }
+
+    fn others(tasks: &[(u32, Option<u64>)]) -> Others {
+        let one = |(core, execution): &(u32, Option<u64>)| {
+            let announced = AnnouncedTask {
+                core: CoreId(*core),
+                execution: execution.map(|execution| MS * execution),
+                deadline: MS * 50,
+                period: MS * 100,
+            };
+            (announced, "radio (process 77)".to_owned())
+        };
+        Others {
+            tasks: tasks.iter().map(one).collect(),
+            ..Others::default()
+        }
+    }
+
+    #[test]
+    fn updates_are_announced_with_the_tasks_on_their_core() {
+        let requests = [task(Some(20), None).1];
+        let cores = [CoreId(0), CoreId(1)];
+        let placement = place(&requests, &cores, &Limits::default()).unwrap();
+        let load = LoadReport {
+            updates_per_s: 50_000.0,
+            update_us: 10.0,
+            update_mode: UpdateMode::Transaction,
+            ..LoadReport::default()
+        };
+        let tasks = announced(&requests, &placement, update_share(&load));
+        let shown: Vec<_> = tasks.iter().map(|it| (it.core.0, it.execution, it.deadline)).collect();
+        assert_eq!(shown, [(1, Some(MS * 20), MS * 50), (1, Some(MS * 50), MS * 100)]);
+        let memory_first = LoadReport {
+            update_mode: UpdateMode::MemoryFirst,
+            ..load
+        };
+        assert_eq!(update_share(&memory_first), Share::ZERO);
+    }
+
+    #[test]
+    fn a_refusal_names_the_process_and_both_are_told_of_a_shared_core() {
+        let tasks = [task(Some(20), Some(1))];
+        let (others, own) = (others(&[(1, Some(40))]), others(&[(1, None)]).tasks[0].0);
+        let occupied = PlaceError::Occupied {
+            task: 0,
+            core: CoreId(1),
+            why: Unfit::Utilisation,
+        };
+        let RuntimeError::Machine(refusal) = refused(occupied, &tasks, &others) else {
+            panic!("another error");
+        };
+        assert!(
+            refusal.what.contains("analysis") && refusal.why.contains("radio (process 77)"),
+            "{refusal}"
+        );
+        let shared = shared(&[own], &others);
+        let why = &shared[0].refused.as_ref().unwrap().why;
+        assert!(why.contains("process 77") && why.contains("40 %"), "{why}");
+    }
+
+    #[test]
+    fn a_core_that_another_process_has_alone_is_no_core_of_this_run_unless_a_task_names_it() {
+        let all = [CoreId(0), CoreId(1)];
+        let refusal = Refusal {
+            what: String::new(),
+            why: "taken".into(),
+            remedy: String::new(),
+        };
+        let claimed = |cores: &[u32]| Others {
+            claims: cores.iter().map(|core| (CoreId(*core), refusal.clone())).collect(),
+            ..Others::default()
+        };
+        let left = |others: &Others, core| {
+            let mut told = Vec::new();
+            let left = unclaimed(&all, others, &[task(None, core).1], &mut told);
+            (left, told.len())
+        };
+        assert_eq!(left(&claimed(&[1]), None), (vec![CoreId(0)], 1));
+        assert_eq!(left(&claimed(&[1]), Some(1)), (all.to_vec(), 0));
+        assert_eq!(left(&claimed(&[0, 1]), None), (all.to_vec(), 0));
+    }
+}
