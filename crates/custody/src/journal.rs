@@ -16,7 +16,7 @@
 //! before; widening the group later does not widen it. Records of threads that have ended are removed only once the
 //! table is full.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -28,13 +28,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use punctual_os::Tid;
 use punctual_units::CoreId;
 
-use super::core_mask::{CoreMask, allowed_to, set_affinity};
+use super::core_mask::{CoreMask, affinity_of, allowed_to, set_affinity};
 use super::guardian::Watch;
-use super::ledger::{self, CHANGES, Conflict, Entrant, Guard, HOLDERS, HolderId, Kind, Ledger, Table};
+use super::ledger::{
+    self, CHANGES, Conflict, Entrant, Guard, HOLDERS, HolderId, Kind, LastValue, Ledger, NOT_OURS, Table,
+};
 use super::recovery::{self, RecoveryReport};
 use super::stat::{self, flags, start_time};
 use super::tree::{read_trimmed, write_existing};
-use super::undo::{Errno, Patience, carry_out};
+use super::undo::{Errno, Patience, carry_out, hash_of};
 use super::{KernelTree, heirs, refused};
 use crate::Refusal;
 
@@ -52,8 +54,8 @@ struct Records {
     holder: HolderId,
     /// For each change, by its index in the table: the serial at which this journal first wanted it.
     since: Mutex<HashMap<usize, u64>>,
-    /// Files that this journal has written and not restored since: their originals are recorded.
-    written: Mutex<HashSet<PathBuf>>,
+    /// Files that this journal has written and not restored since, with their changes: their originals are recorded.
+    written: Mutex<HashMap<PathBuf, usize>>,
     guardian: Option<Watch>,
     recovered: RecoveryReport,
     /// The process that opened the journal: a forked child inherits this value, but must not restore.
@@ -151,7 +153,10 @@ impl Journal {
     pub fn write(&self, path: &Path, content: &str) -> Result<(), Refusal> {
         let refusal = |why: std::io::Error| refuse_write(path, content, why);
         let mut table = match self.0.ledger.try_lock() {
-            None if self.written().contains(path) => return write_existing(path, content).map_err(refusal),
+            None if let Some(change) = self.written().get(path).copied() => {
+                self.0.ledger.note_unknown(change);
+                return write_existing(path, content).map_err(refusal);
+            }
             None => self.0.ledger.lock()?,
             Some(table) => table,
         };
@@ -162,8 +167,8 @@ impl Journal {
         }
         self.act(&mut table, change).map_err(refusal)?;
         let mut written = self.written();
-        if !written.contains(path) {
-            written.insert(path.to_owned());
+        if !written.contains_key(path) {
+            written.insert(path.to_owned(), change.place);
         }
         Ok(())
     }
@@ -336,7 +341,9 @@ impl Journal {
     pub fn remember_affinity(&self, thread: Tid) -> Result<(), Refusal> {
         let found = allowed_to(&KernelTree::default(), thread);
         let recorded = found.and_then(|found| self.record_affinity(thread, &found));
-        recorded.map(drop).map_err(|why| {
+        // What moves the thread is its group or the kernel: there is no value of ours to compare with.
+        let varies = |change: OwnChange| self.varies(change);
+        recorded.map(varies).map_err(|why| {
             refused(
                 format!("remembering where thread {thread} runs"),
                 why,
@@ -353,11 +360,36 @@ impl Journal {
     /// this user may not move it. Its cores are unchanged then.
     pub fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
         let change = self.record_affinity(thread, found)?;
-        set_affinity(thread, wanted).inspect_err(|_| {
-            if let Ok(mut table) = self.0.ledger.lock() {
-                self.withdraw(&mut table, change);
+        let done = set_affinity(thread, wanted);
+        // Without the lock, the value stays unknown, and a refused change recorded.
+        if let Ok(mut table) = self.0.ledger.lock() {
+            match (&done, affinity_of(thread)) {
+                (Ok(()), Ok(now)) => table
+                    .last(change.place)
+                    .into_iter()
+                    .for_each(|last| last.set(hash_of(&now))),
+                (Ok(()), Err(_)) => {}
+                (Err(_), _) => self.withdraw(&mut table, change),
             }
-        })
+        }
+        done
+    }
+
+    /// States that the file at `path`, which this journal has changed, is written by this process without the journal
+    /// from now on: its value is not compared when it is restored.
+    pub fn writes_itself(&self, path: &Path) {
+        let Ok(table) = self.0.ledger.lock() else { return };
+        let kinds = [Kind::Write, Kind::OffList];
+        let changes = kinds.into_iter().filter_map(|kind| find(&table, kind, path));
+        changes
+            .filter_map(|change| table.last(change))
+            .for_each(LastValue::varies);
+    }
+
+    fn varies(&self, change: OwnChange) {
+        if let Ok(table) = self.0.ledger.lock() {
+            table.last(change.place).into_iter().for_each(LastValue::varies);
+        }
     }
 
     /// Records that restoring sets the affinity of `thread` to `mask`, unless one is recorded already.
@@ -377,6 +409,9 @@ impl Journal {
             && started_in(&table, change) != started
         {
             table.forget(change); // of a thread that has ended
+        }
+        if let Some(last) = find(&table, Kind::Affinity, &stat).and_then(|change| table.last(change)) {
+            last.set(LastValue::UNKNOWN);
         }
         let mut text = String::from_utf8_lossy(started).into_owned() + " ";
         mask.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
@@ -493,7 +528,7 @@ impl Journal {
         }
     }
 
-    fn written(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+    fn written(&self) -> MutexGuard<'_, HashMap<PathBuf, usize>> {
         self.0.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -535,16 +570,17 @@ impl Drop for Records {
             // Only the process that opened the journal has the guardian's thread.
             return std::mem::forget(guardian);
         }
-        let mut left_over = Vec::new();
+        let mut is_done = true;
         if let Ok(mut table) = self.ledger.lock() {
-            self.give_back(&mut table, true, &|_, _| true, &mut left_over);
+            self.give_back(&mut table, true, &|_, _| true, &mut Vec::new());
             // The guardian tries failed changes again once the pipe closes without a farewell, and so does the next
             // recovery.
-            if left_over.is_empty() || guardian.is_none() {
+            is_done = table.changes_of(self.holder.place).next().is_none();
+            if is_done || guardian.is_none() {
                 table.strike(self.holder.place);
             }
         }
-        if let (Some(guardian), true) = (guardian, left_over.is_empty()) {
+        if let (Some(guardian), true) = (guardian, is_done) {
             guardian.dismiss();
         }
     }
@@ -666,7 +702,7 @@ fn refuse_write(path: &Path, content: &str, why: std::io::Error) -> Refusal {
     refused(format!("writing '{content}' to {}", path.display()), why, remedy)
 }
 
-/// A change that could not be undone, and how to undo it by hand.
+/// A change that could not be undone, or that another program has made its own, and how to undo it by hand.
 pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusal {
     let show = |text: &CStr| String::from_utf8_lossy(text.to_bytes()).into_owned();
     let (path, text) = (show(table.path(change)), show(table.original(change)));
@@ -690,11 +726,18 @@ pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusa
             "this is a defect worth reporting".into(),
         ),
     };
-    refused(
-        what,
-        std::io::Error::from_raw_os_error(errno),
-        format!("by hand: {by_hand}"),
-    )
+    match errno {
+        NOT_OURS => refused(
+            what,
+            "another program has changed it since, so it is left as it is now",
+            format!("if that is not wanted, by hand: {by_hand}"),
+        ),
+        errno => refused(
+            what,
+            std::io::Error::from_raw_os_error(errno),
+            format!("by hand: {by_hand}"),
+        ),
+    }
 }
 
 mod announced;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::core_mask::CoreMask;
 use super::heirs;
 use super::journal::left_changed;
-use super::ledger::{self, Kind, LEFT, Ledger, Table};
+use super::ledger::{self, Kind, LEFT, Ledger, NOT_OURS, Table};
 use super::stat::{self, STAT_BYTES, read_file};
 use super::undo::Patience;
 use crate::Refusal;
@@ -49,6 +49,9 @@ pub struct RecoveryReport {
     pub dead: Vec<Holding>,
     /// Restored things: paths, and threads whose affinity was restored.
     pub undone: Vec<String>,
+    /// Things that another program has changed since, left as they are, and how to restore them by hand.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed_since: Vec<Refusal>,
     /// Failures, and how to restore by hand. They stay in the ledger.
     pub left: Vec<Refusal>,
 }
@@ -133,13 +136,17 @@ pub(crate) fn recover(table: &mut Table, patience: Patience) -> RecoveryReport {
         // patience.
         let patience = if place == LEFT { patience } else { Patience::Waits };
         let wanted: Vec<(usize, String)> = table.changes_of(place).map(|it| (it, shown(table, it))).collect();
+        let mut kept = Vec::new();
         let mut failed = |table: &Table, change, errno| {
-            if place == LEFT {
+            if errno == NOT_OURS {
+                recovered.changed_since.push(left_changed(table, change, errno));
+            } else if place == LEFT {
                 recovered.left.push(left_changed(table, change, errno));
             }
+            kept.push(change);
         };
         heirs::give_back(table, place, true, &|_, _| true, patience, &mut failed);
-        let undone = wanted.into_iter().filter(|(change, _)| !table.wants(*change, place));
+        let undone = wanted.into_iter().filter(|(change, _)| !kept.contains(change));
         recovered.undone.extend(undone.map(|(_, path)| path));
         if place != LEFT {
             table.strike(place);

@@ -1,5 +1,9 @@
 //! Carries out the steps that the ledger's table decides.
 //!
+//! A setting that another program has changed meanwhile is left as it is: a file or an affinity gets its next value only
+//! if it still has the value that it was given last, by a hash of what was read after that. A clock limit below that
+//! value counts as ours while a cooling device is at work, because the kernel then lowers limits by itself.
+//!
 //! The guardian does so in a process forked from a multi-threaded one, where a thread that no longer exists may hold
 //! the allocator's lock without end. So **everything reachable from [`carry_out`] and from the table's steps
 //! (`ledger/table.rs`) makes plain system calls only**: no allocation, no lock of the C library, no panic.
@@ -10,7 +14,7 @@ use punctual_os::Tid;
 
 use super::core_mask::{self, CoreMask, affinity_of};
 use super::last_error;
-use super::ledger::{LedgerAction, number};
+use super::ledger::{Content, LastValue, LedgerAction, NOT_OURS, Text, number, parse_list};
 use super::stat::{STAT_BYTES, read_file, start_time};
 
 /// A kernel directory stays busy until the last task in it has died: number of attempts to remove it...
@@ -22,6 +26,11 @@ const MOVE_ROUNDS: u32 = 64;
 /// Deepest nesting of a temporary folder that is removed, and the most readings of one folder to empty it.
 const TREE_DEPTH: u32 = 16;
 const TREE_ROUNDS: u32 = 100_000;
+
+/// Longest content of a file that is compared, in bytes.
+const VALUE_BYTES: usize = 512;
+/// Number of cooling devices that are looked at: as many as a board with one for each of 64 cores has.
+const COOLING_DEVICES_MAX: u32 = 64;
 
 /// An error number of the kernel (errno(3)).
 pub(crate) type Errno = i32;
@@ -36,15 +45,98 @@ pub(crate) enum Patience {
 }
 
 /// Carries `step` out by system calls.
+///
+/// # Errors
+/// [`NOT_OURS`]: another program has changed the thing; it is unchanged. Else the kernel's error.
 pub(crate) fn carry_out(step: LedgerAction<'_>, patience: Patience) -> Result<(), Errno> {
     match step {
         LedgerAction::Keep => Ok(()),
-        LedgerAction::Write { path, text } => write_file(path, text),
-        LedgerAction::Affinity { stat, started, mask } => set_affinity(stat, started, &mask),
+        LedgerAction::Write {
+            path,
+            text,
+            content,
+            last,
+            wish,
+        } => {
+            if !is_ours(path, content, last, wish) {
+                return Err(NOT_OURS);
+            }
+            last.set(LastValue::UNKNOWN);
+            write_file(path, text)?;
+            last.set(value_of(path, content));
+            Ok(())
+        }
+        LedgerAction::Affinity {
+            stat,
+            started,
+            mask,
+            last,
+        } => set_affinity(stat, started, &mask, last),
         LedgerAction::MoveTasks { from, to } => move_tasks(from, to),
         LedgerAction::RemoveDir { path } => remove_dir(path, patience),
         LedgerAction::RemoveTree { path } => remove_tree(path),
     }
+}
+
+/// Whether the file has the value that it was given last, or a clock limit that the kernel has lowered since; a value
+/// that is not compared counts as such.
+fn is_ours(path: &CStr, content: Content, last: LastValue<'_>, wish: &[u8]) -> bool {
+    let Some(last) = last.get() else { return true };
+    [last, LastValue::UNKNOWN].contains(&value_of(path, content)) || is_cooled(path, wish)
+}
+
+/// Hash of the file's content; [`LastValue::UNKNOWN`] if it cannot be read.
+fn value_of(path: &CStr, content: Content) -> u64 {
+    let mut buffer = [0u8; VALUE_BYTES];
+    let Ok(text) = read_file(path, &mut buffer) else {
+        return LastValue::UNKNOWN;
+    };
+    let mask = match content {
+        Content::Text => None,
+        Content::List => parse_list(text),
+        Content::Words => std::str::from_utf8(text).ok().and_then(CoreMask::parse),
+    };
+    mask.map_or_else(|| hash(text.trim_ascii_end().iter().copied()), |mask| hash_of(&mask))
+}
+
+/// Hash of a set of cores.
+pub(crate) fn hash_of(mask: &CoreMask) -> u64 {
+    hash(mask.iter())
+}
+
+/// FNV-1a, 64 bits wide, which fits a few bytes; neither of the values of [`LastValue`] that stand for others.
+fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.fold(0xcbf2_9ce4_8422_2325, step).clamp(1, u64::MAX - 1)
+}
+
+/// Whether the file is a clock limit of cpufreq below the wish of this machine's holders, while a cooling device is at
+/// work (Documentation/driver-api/thermal/sysfs-api.rst).
+fn is_cooled(path: &CStr, wish: &[u8]) -> bool {
+    const LIMITS: &[u8] = b"/sys/devices/system/cpu/cpufreq/";
+    let path_bytes = path.to_bytes();
+    let Some(root) = path_bytes.windows(LIMITS.len()).position(|part| part == LIMITS) else {
+        return false;
+    };
+    let mut buffer = [0u8; VALUE_BYTES];
+    let now = read_file(path, &mut buffer)
+        .ok()
+        .and_then(|text| number(text.trim_ascii()));
+    let lowered = now.zip(number(wish)).is_some_and(|(now, wish)| now < wish);
+    let is_at_work = |device: u32| {
+        let mut state = Text::EMPTY;
+        state.push(path_bytes.get(..root).unwrap_or_default());
+        state.push(b"/sys/class/thermal/cooling_device");
+        state.push_number(device, 10);
+        state.push(b"/cur_state\0");
+        let path = state.whole().and_then(|path| CStr::from_bytes_with_nul(path).ok());
+        let mut buffer = [0u8; VALUE_BYTES];
+        let state = path.and_then(|path| read_file(path, &mut buffer).ok());
+        state
+            .and_then(|text| number(text.trim_ascii()))
+            .is_some_and(|state| state > 0)
+    };
+    lowered && (0..COOLING_DEVICES_MAX).any(is_at_work)
 }
 
 fn until_zero(field: &[u8]) -> &CStr {
@@ -189,10 +281,10 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Restores a thread's affinity. A later thread of the same number is left alone. So is a thread with that affinity
+/// Restores a thread's affinity, if it has the one that it was given last. A later thread of the same number is left alone. So is a thread with that affinity
 /// already: setting it again would make it the thread's own choice, and threads that the kernel binds accept no
 /// setting.
-fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask) -> Result<(), Errno> {
+fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask, last: LastValue<'_>) -> Result<(), Errno> {
     let mut content = [0u8; STAT_BYTES];
     let content = match read_file(stat, &mut content) {
         Err(libc::ESRCH) => return Ok(()), // died meanwhile
@@ -204,11 +296,21 @@ fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask) -> Result<(), Errn
     let tid = stat.to_bytes().rsplit(|byte| *byte == b'/').nth(1);
     let tid = tid.and_then(number).and_then(|tid| i32::try_from(tid).ok());
     let tid = Tid(tid.ok_or(libc::EINVAL)?);
-    if affinity_of(tid).is_ok_and(|now| now == *mask) {
+    let now = affinity_of(tid);
+    if now.as_ref().is_ok_and(|now| now == mask) {
         return Ok(());
     }
+    let is_ours = |now: &CoreMask| last.get().is_none_or(|last| last == hash_of(now));
+    if now.is_ok_and(|now| !is_ours(&now)) {
+        return Err(NOT_OURS);
+    }
+    last.set(LastValue::UNKNOWN);
     match core_mask::set_affinity(tid, mask).map_err(|why| why.raw_os_error()) {
-        Ok(()) | Err(Some(libc::ESRCH)) => Ok(()),
+        Ok(()) => {
+            last.set(affinity_of(tid).map_or(LastValue::UNKNOWN, |now| hash_of(&now)));
+            Ok(())
+        }
+        Err(Some(libc::ESRCH)) => Ok(()),
         Err(errno) => Err(errno.unwrap_or(libc::EIO)),
     }
 }

@@ -35,7 +35,10 @@ fn told(recovered: &RecoveryReport, folder: &Path) -> String {
     for path in &recovered.undone {
         let _ = writeln!(text, "restored  {path}");
     }
-    if recovered.undone.is_empty() && recovered.left.is_empty() {
+    for changed in &recovered.changed_since {
+        let _ = writeln!(text, "left      {changed}");
+    }
+    if recovered.undone.is_empty() && recovered.changed_since.is_empty() && recovered.left.is_empty() {
         let _ = writeln!(
             text,
             "nothing to restore: no dead program has left anything changed ({})",
@@ -69,12 +72,18 @@ mod tests {
             changes: 1,
         });
         recovered.undone.push("/proc/irq/4/smp_affinity_list".into());
+        recovered.changed_since.push(Refusal {
+            what: "putting /proc/irq/5/smp_affinity_list back".into(),
+            why: "changed".into(),
+            remedy: "by hand".into(),
+        });
         let text = told(&recovered, Path::new("/run/punctual"));
-        let [found, restored] = text.lines().collect::<Vec<_>>()[..] else {
+        let [found, restored, left] = text.lines().collect::<Vec<_>>()[..] else {
             panic!("{text}")
         };
         assert!(found.contains("robot (process 12, ended)"), "{found}");
         assert!(found.contains("core 1,3") && found.ends_with("1 change"), "{found}");
         assert_eq!(restored, "restored  /proc/irq/4/smp_affinity_list");
+        assert!(left.starts_with("left") && left.contains("/proc/irq/5"), "{left}");
     }
 }

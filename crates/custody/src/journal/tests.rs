@@ -367,3 +367,104 @@ fn a_ledger_that_cannot_be_read_is_named_once_and_hinders_nothing() {
     fs::write(&path, of_another_layout).unwrap();
     assert_eq!(journal.announce_beside(Some(system.path()), unseen), Ok((true, None)));
 }
+
+#[test]
+fn what_another_program_has_changed_meanwhile_is_left_and_reported_once() {
+    let folder = punctual_testing::shared_folder();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let [list, words, plain, on] =
+        [("list", "0-3\n"), ("words", "f\n"), ("plain", "found\n"), ("on", "\n")].map(|(name, text)| file(name, text));
+    let machine: Vec<CoreId> = (0..4).map(CoreId).collect();
+    for (made, ours) in [("2\n", "0-2"), ("0-2\n", "0-2")] {
+        let journal = unguarded();
+        journal.claim(&[CoreId(3)], &machine).unwrap();
+        assert_eq!(journal.keep_off_list(&list, CoreId(3)).ok(), Some(true));
+        journal.keep_off_words(&words, CoreId(3)).unwrap();
+        journal.write(&plain, "ours").unwrap();
+        journal.add_to_list(&on).unwrap();
+        assert_eq!(read_trimmed(&list).unwrap(), ours);
+        // Another way to write the same is no change.
+        fs::write(&words, "00000007\n").unwrap();
+        fs::write(&list, made).unwrap();
+        let is_changed = made.trim_end() != ours;
+        let left = journal.restore();
+        assert_eq!(left.len(), usize::from(is_changed), "{left:?}");
+        let now = [&list, &words, &plain, &on].map(|path| read_trimmed(path).unwrap());
+        assert_eq!(now, [if is_changed { "2" } else { "0-3" }, "f", "found", ""]);
+        assert_eq!((journal.restore(), changed(&journal)), (Vec::new(), 0), "reported once");
+        fs::write(&list, "0-3\n").unwrap();
+    }
+}
+
+#[test]
+fn a_value_that_the_ledger_does_not_know_is_restored_whatever_it_is() {
+    let folder = punctual_testing::shared_folder();
+    let [unlocked, itself] = ["unlocked", "itself"].map(|name| folder.path().join(name));
+    [&unlocked, &itself].into_iter().for_each(|path| fs::write(path, "found\n").unwrap());
+    let journal = unguarded();
+    [&unlocked, &itself].into_iter().for_each(|path| journal.write(path, "ours").unwrap());
+    {
+        // A real-time thread that does not wait for the ledger.
+        let _table = journal.0.ledger.lock().unwrap();
+        std::thread::scope(|scope| scope.spawn(|| journal.write(&unlocked, "next")).join().unwrap()).unwrap();
+    }
+    journal.writes_itself(&itself);
+    fs::write(&itself, "lent\n").unwrap();
+    assert_eq!(journal.restore(), []);
+    assert_eq!(
+        [&unlocked, &itself].map(|path| read_trimmed(path).unwrap()),
+        ["found", "found"]
+    );
+}
+
+#[test]
+fn a_clock_limit_that_the_kernel_has_lowered_to_cool_is_restored() {
+    let found = [
+        ("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq", "2000000"),
+        ("/sys/class/thermal/cooling_device3/cur_state", "0"),
+    ];
+    for (now, cools, expected) in [
+        ("1000000", "1", "2000000"),
+        ("1000000", "0", "1000000"),
+        ("1800000", "1", "1800000"),
+    ] {
+        let folder = punctual_testing::kernel_files(&found);
+        let [limit, state] = found.map(|(path, _)| folder.path().join(&path[1..]));
+        let journal = unguarded();
+        journal.write(&limit, "1400000").unwrap();
+        fs::write(&limit, now).unwrap();
+        fs::write(&state, cools).unwrap();
+        assert_eq!(journal.restore().is_empty(), expected == "2000000");
+        assert_eq!(read_trimmed(&limit).unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_thread_that_another_program_has_moved_stays_there() {
+    let all = affinity_of(Tid::current()).unwrap();
+    let one: CoreMask = all.cores().into_iter().take(1).collect();
+    let last: CoreMask = all.cores().into_iter().rev().take(1).collect();
+    if one == last {
+        return eprintln!("skipped: this process may use one core only");
+    }
+    for (moved, expected) in [(one, all), (last, last)] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(Tid::current()).unwrap();
+            let _ = ended.recv();
+        });
+        let tid = told.recv().unwrap();
+        let journal = unguarded();
+        journal.confine(tid, &all, &one).unwrap();
+        set_affinity(tid, &moved).unwrap();
+        assert_eq!(journal.restore().is_empty(), expected == all);
+        assert_eq!(affinity_of(tid).unwrap(), expected);
+        drop(end);
+        thread.join().unwrap();
+    }
+}

@@ -33,9 +33,10 @@ pub use table::AnnouncedTask;
 #[cfg(test)]
 pub(crate) use table::WISHES;
 pub(crate) use table::{
-    CHANGES, Conflict, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, LedgerAction, TASKS, Table, affinity,
+    CHANGES, Conflict, Content, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, LastValue, LedgerAction, NOT_OURS,
+    TASKS, Table, affinity,
 };
-pub(crate) use text::{number, parse_list};
+pub(crate) use text::{Text, number, parse_list};
 
 /// The environment variable that names the ledger's folder, for tests and for machines on which the usual one cannot be
 /// written.
@@ -285,6 +286,16 @@ impl Ledger {
             file,
             _threads: Some(threads),
         })
+    }
+
+    /// Notes that the value of a thing is unknown, without the lock: for a real-time thread that writes a value of a
+    /// change that its process wants, while another process or thread has the table.
+    pub(crate) fn note_unknown(&self, change: usize) {
+        // SAFETY: mapped while this lives. The entry is an atomic number, and every access to it is atomic.
+        let last = unsafe { Table::last_at(&raw const (*self.image.as_ptr()).table, change) };
+        if let Some(last) = last {
+            last.set(LastValue::UNKNOWN);
+        }
     }
 
     /// The mapping and the descriptor that a guardian needs.

@@ -96,19 +96,67 @@ impl Kind {
     }
 }
 
-/// An action that gives a thing its next value.
+/// How the content of a file is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Text,
+    /// A list of cores.
+    List,
+    /// A mask of cores, in hexadecimal words.
+    Words,
+}
+
+/// Hash of the value that a thing had after the last action on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastValue<'a>(&'a AtomicU64);
+
+impl LastValue<'_> {
+    /// A value that is not known. It is not compared.
+    pub(crate) const UNKNOWN: u64 = 0;
+    /// A value that changes without another program. It is not compared, and no later one is noted.
+    const VARIES: u64 = u64::MAX;
+
+    /// The hash; `None` if the value is not compared.
+    pub(crate) fn get(self) -> Option<u64> {
+        Some(self.0.load(Ordering::Acquire)).filter(|hash| ![Self::UNKNOWN, Self::VARIES].contains(hash))
+    }
+
+    /// Notes that the thing has a value with this hash.
+    pub(crate) fn set(self, hash: u64) {
+        if self.0.load(Ordering::Acquire) != Self::VARIES {
+            self.0.store(hash, Ordering::Release);
+        }
+    }
+
+    /// Notes that the thing's value is not compared from now on.
+    pub(crate) fn varies(self) {
+        self.0.store(Self::VARIES, Ordering::Release);
+    }
+}
+
+/// Result of an action whose thing has another value than it was given last: another program has changed it since, and
+/// it was left as it is.
+pub(crate) const NOT_OURS: Errno = libc::ESTALE;
+
+/// An action that gives a thing its next value, if it has its last one still. The action notes the next one as the last;
+/// in between none is known, so that a process can end at any instant.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum LedgerAction<'a> {
     /// Leaves the thing unchanged.
     Keep,
     Write {
         path: &'a CStr,
         text: &'a [u8],
+        content: Content,
+        last: LastValue<'a>,
+        /// The text that was written last; empty where it is not recorded.
+        wish: &'a [u8],
     },
     Affinity {
         stat: &'a CStr,
         started: &'a [u8],
         mask: CoreMask,
+        last: LastValue<'a>,
     },
     MoveTasks {
         from: &'a CStr,
@@ -188,6 +236,8 @@ struct Change {
     holders: AtomicU64,
     /// Serial number of the entry: later entries have higher ones.
     serial: u64,
+    /// See [`LastValue`].
+    last: AtomicU64,
     kind: u32,
 }
 
@@ -476,6 +526,7 @@ impl Table {
             .position(|change| change.holders.load(Ordering::Acquire) == 0)?;
         let (change, texts) = (self.changes.get_mut(place)?, self.texts.get_mut(place)?);
         change.serial = serial;
+        change.last.store(LastValue::UNKNOWN, Ordering::Release);
         change.kind = kind as u32;
         fill(&mut texts.path, path);
         fill(&mut texts.original, original);
@@ -524,12 +575,34 @@ impl Table {
         self.set_holders(change, 0);
     }
 
-    /// Gives the thing the value that its holders want.
+    /// The value that the thing had after the last action on it.
+    pub(crate) fn last(&self, change: usize) -> Option<LastValue<'_>> {
+        Some(LastValue(&self.changes.get(change)?.last))
+    }
+
+    /// As [`Table::last`], of the table at `table`.
+    ///
+    /// # Safety
+    /// The table must be mapped for as long as the result lives; all other accesses to the entry must be atomic.
+    pub(super) unsafe fn last_at<'a>(table: *const Table, change: usize) -> Option<LastValue<'a>> {
+        if change >= CHANGES {
+            return None;
+        }
+        // SAFETY: by contract, and the index is within the array.
+        Some(LastValue(unsafe {
+            &(*(&raw const (*table).changes).cast::<Change>().add(change)).last
+        }))
+    }
+
+    /// Gives the thing the value that its holders want, whatever another program has made of it.
     pub(crate) fn carry_out(
         &self,
         change: usize,
         act: &mut dyn FnMut(LedgerAction<'_>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
+        if let Some(last) = self.last(change) {
+            last.set(LastValue::UNKNOWN);
+        }
         self.carry_out_for(change, self.wanted_by(change), act)
     }
 
@@ -545,7 +618,7 @@ impl Table {
 
     /// Removes the holder at `place` from every change that is `meant`, newest first: each thing gets the value that
     /// the other holders want, or its original. `failed` gets each change that could not be undone, which stays
-    /// recorded. Failed writes are tried again after all others: a group may have a core again only after the groups
+    /// recorded, and with [`NOT_OURS`] each thing that another program has changed since, which does not. Failed writes are tried again after all others: a group may have a core again only after the groups
     /// around it.
     pub(crate) fn give_back(
         &mut self,
@@ -567,6 +640,10 @@ impl Table {
                 match self.carry_out_for(change, rest, act) {
                     // A thing that no longer exists needs no undoing.
                     Ok(()) | Err(libc::ENOENT | libc::ENODEV) => self.withdraw(place, change),
+                    Err(NOT_OURS) => {
+                        failed(self, change, NOT_OURS);
+                        self.withdraw(place, change);
+                    }
                     Err(_) if write && pass < WRITE_PASSES => {}
                     Err(errno) => failed(self, change, errno),
                 }
@@ -596,9 +673,25 @@ impl Table {
             left if left.is_empty() => self.unclaimed(holders),
             left => left,
         };
-        let write = |text: &'a [u8]| Some(LedgerAction::Write { path, text });
+        let last = self.last(change)?;
+        let kind = self.kind(change)?;
+        let write = |text: &'a [u8]| {
+            let content = match kind {
+                Kind::OffList | Kind::OnList => Content::List,
+                Kind::OffWords => Content::Words,
+                _ => Content::Text,
+            };
+            let wish = self.newest_wish(change, self.wanted_by(change)).unwrap_or_default();
+            Some(LedgerAction::Write {
+                path,
+                text,
+                content,
+                last,
+                wish,
+            })
+        };
         let wanted = holders & !bit(LEFT) != 0;
-        match self.kind(change)? {
+        match kind {
             Kind::Write => write(self.newest_wish(change, holders).unwrap_or(original)),
             Kind::Switch | Kind::MoveTasks | Kind::MakeDir | Kind::MakeTree if wanted => Some(LedgerAction::Keep),
             Kind::OffList | Kind::OffWords | Kind::OnList if !wanted => write(original),
@@ -627,6 +720,7 @@ impl Table {
                     stat: path,
                     started,
                     mask,
+                    last,
                 })
             }
             Kind::MoveTasks => Some(LedgerAction::MoveTasks {

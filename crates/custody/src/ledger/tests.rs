@@ -58,7 +58,7 @@ impl Files {
     fn act(&mut self, step: LedgerAction<'_>) -> Result<(), Errno> {
         match step {
             LedgerAction::Keep => {}
-            LedgerAction::Write { path, text } => {
+            LedgerAction::Write { path, text, .. } => {
                 let text = String::from_utf8(text.to_vec()).unwrap();
                 let file = self.0.get_mut(path.to_str().unwrap());
                 *file.ok_or(libc::ENOENT)? = text;

@@ -29,7 +29,7 @@ impl Text {
         self.bytes.get(..self.len).filter(|_| !self.cut)
     }
 
-    pub(super) fn push(&mut self, more: &[u8]) {
+    pub(crate) fn push(&mut self, more: &[u8]) {
         let end = self.len.saturating_add(more.len());
         match self.bytes.get_mut(self.len..end) {
             Some(room) => {
@@ -40,7 +40,7 @@ impl Text {
         }
     }
 
-    fn push_number(&mut self, number: u32, base: u32) {
+    pub(crate) fn push_number(&mut self, number: u32, base: u32) {
         let mut digits = [0u8; 10];
         let (mut left, mut used) = (number, 0usize);
         for digit in digits.iter_mut().rev() {

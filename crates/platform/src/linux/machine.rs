@@ -359,11 +359,15 @@ impl Machine for LinuxMachine {
 
     fn restore(&mut self) -> Vec<Refusal> {
         self.emulated.set(Hertz(u64::MAX));
-        if let ClockKnob::Real(knob) = &mut self.clock {
-            drop(knob.restore()); // failures stay in the journal, which reports them below
-        }
+        let mut left = match &mut self.clock {
+            ClockKnob::Real(knob) => knob.restore(),
+            ClockKnob::Emulated | ClockKnob::None => Vec::new(),
+        };
         self.best_effort.forget_group();
-        self.journal.restore()
+        let rest = self.journal.restore();
+        left.retain(|refusal| !rest.contains(refusal)); // failures stay in the journal, and are tried again
+        left.extend(rest);
+        left
     }
 }
 

@@ -156,7 +156,9 @@ impl ExclusiveCore {
         };
         let mark = journal.mark();
         let (fence, threads) = Fence::best(tree, journal, &wanted, &mut better)?;
-        let lendees = Lendees::new(exclusive, &others.usable, fence.groups_to_lend_to(&wanted)).map_err(|why| {
+        let borrowers = fence.groups_to_lend_to(&wanted);
+        borrowers.iter().for_each(|(cpus, _)| journal.writes_itself(cpus));
+        let lendees = Lendees::new(exclusive, &others.usable, borrowers).map_err(|why| {
             drop(journal.restore_since(mark));
             let why = format!("a group to lend to: {why}");
             refused(keeping(exclusive), why, "run as root, or name groups of this user's")
