@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 pub struct Neighbours {
     /// Which cores may become exclusive.
     pub cores: CoreChoice,
+    /// Cores of stages of this program: none of them becomes exclusive.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<CoreId>,
     /// Programs that are not moved, by their names in `ps -o comm`.
     pub spare: Vec<String>,
     /// Whether process 1 is moved off the cores like any other program. Services that it starts meanwhile are then
@@ -35,6 +38,7 @@ impl Default for Neighbours {
     fn default() -> Self {
         Neighbours {
             cores: CoreChoice::Any,
+            stages: Vec::new(),
             spare: Vec::new(),
             move_init: false,
             lend: true,

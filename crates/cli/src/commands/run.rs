@@ -30,9 +30,9 @@ pub type MakeRequest<'a> = &'a dyn Fn(&Loaded, &Change) -> Result<RunRequest, Fa
 pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, command: &str) -> Result<(), Failure> {
     let change = &arguments.change;
     let overrides = change.overrides(arguments.controller);
-    let loaded = scenario::load_with(arguments.scenario.as_deref(), &overrides, kinds)?;
+    let mut loaded = scenario::load_with(arguments.scenario.as_deref(), &overrides, kinds)?;
     // In a process of the scenario's own stages, this serves the stage and does not return.
-    let prepared = stages::prepare(&loaded, change.platform, arguments.record.is_some())?;
+    let prepared = stages::prepare(&mut loaded, change.platform, arguments.record.is_some())?;
     output::apart(&[
         ("the scenario", loaded.file.as_deref()),
         ("--model", arguments.model.as_deref()),

@@ -9,7 +9,7 @@ use punctual_pipelines::TardinessFigures;
 use punctual_pipelines::linux::{Panel, PipeError, PipelineError, QueueNow, StageNow};
 use punctual_platform::linux::HeldOutput;
 use punctual_runtime::report::{Progress, StageReport};
-use punctual_scenario::stages::{StageError, StageRun, Stages, StagesSpec};
+use punctual_scenario::stages::{StageError, StageRun, Stages, StagesSpec, stage_cores};
 use punctual_units::CoreId;
 use punctual_workload::TaskGoal;
 use serde::Serialize;
@@ -34,9 +34,9 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Interval between lines of progress.
 const LINE: Duration = Duration::from_secs(1);
 
-/// Starts the processes of the scenario's stages; `None` if it has none. In such a process, this serves the stage and
-/// does not return.
-pub fn prepare(loaded: &Loaded, platform: Platform, records: bool) -> Result<Option<Stages>, Failure> {
+/// Starts the processes of the scenario's stages, on other cores than its exclusive tasks get; `None` if it has none.
+/// In such a process, this serves the stage and does not return.
+pub fn prepare(loaded: &mut Loaded, platform: Platform, records: bool) -> Result<Option<Stages>, Failure> {
     match (loaded.stages.stages.as_slice(), platform) {
         ([], _) => Ok(None),
         (_, Platform::Sim) => Err(Failure::input([format!(
@@ -44,10 +44,22 @@ pub fn prepare(loaded: &Loaded, platform: Platform, records: bool) -> Result<Opt
             loaded.place_of("stage")
         )])),
         (_, Platform::Linux) => {
+            if punctual_pipelines::linux::told().is_none() {
+                place(loaded)?;
+            }
             let prepared = Stages::prepare(&loaded.scenario.name, &loaded.stages, records, loaded.keep()?);
             prepared.map(Some).map_err(|why| told(&why, loaded))
         }
     }
+}
+
+/// Settles the cores of stages, so that no exclusive task gets one of them.
+fn place(loaded: &mut Loaded) -> Result<(), Failure> {
+    let cores = stage_cores(&loaded.stages, &loaded.scenario, &loaded.neighbours);
+    let cores = cores.map_err(|problem| told(&StageError::Problems(vec![problem]), loaded))?;
+    loaded.neighbours.stages.clone_from(&cores);
+    loaded.stages.open = cores;
+    Ok(())
 }
 
 /// Failure for a stage's error, with its place in the file if it has one.

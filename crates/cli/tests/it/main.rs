@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bad_pipelines;
+mod beside_programs;
 mod common;
 mod endless;
 mod federation;

@@ -129,6 +129,7 @@ fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
         );
     }
     Neighbours {
+        stages: Vec::new(),
         cores: section.cores("cores").unwrap_or_default(),
         spare,
         move_init,

@@ -1,9 +1,9 @@
 //! Places the tasks of a run on this machine, and measures the cost of lending their exclusive cores.
 //!
-//! `punctual_cores::place` computes the placement, beside what other programs have (`beside.rs`). If the kernel refuses the exclusive cores, the tasks are placed
-//! again on a machine without exclusive cores. If it grants them, the cost of waking up there is measured, and the
-//! tasks are placed once more with that cost added to each job. A task that is refused a core runs as a real-time task;
-//! that is reported and never an error.
+//! `punctual_cores::place` computes the placement, beside what other programs have (`beside.rs`). If the kernel refuses
+//! the exclusive cores, the tasks are placed again on a machine without exclusive cores. If it grants them, the cost of
+//! waking up there is measured, and the tasks are placed once more with that cost added to each job. A task that is
+//! refused a core runs as a real-time task; that is reported and never an error.
 
 use punctual_cores::{
     Bandwidth, Chair, LearntCosts, LendingCosts, Limits, Placement, PlacementRequest, Seat, TASKS_PER_CORE_MAX,
@@ -38,8 +38,10 @@ pub fn limits() -> Limits {
 /// # Errors
 /// [`Refusal`] if cores are requested that cannot become exclusive here.
 pub fn limits_beside(neighbours: &Neighbours) -> Result<Limits, Refusal> {
+    let mut exclusive = candidates(&KernelTree::default(), &neighbours.cores)?;
+    exclusive.retain(|core| !neighbours.stages.contains(core));
     Ok(Limits {
-        exclusive: Some(candidates(&KernelTree::default(), &neighbours.cores)?),
+        exclusive: Some(exclusive),
         ..limits()
     })
 }

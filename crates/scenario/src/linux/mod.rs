@@ -46,7 +46,7 @@ const CALIBRATION_SENSORS: u32 = 10_000;
 /// How often the user is asked, while costs are measured, whether to go on.
 const ASKED_EVERY: Duration = Duration::from_millis(20);
 
-fn unfit_cores(refusal: &Refusal) -> Problem {
+pub(crate) fn unfit_cores(refusal: &Refusal) -> Problem {
     Problem {
         key: "exclusive.cores".into(),
         what: refusal.to_string(),

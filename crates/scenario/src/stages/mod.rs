@@ -5,6 +5,7 @@
 //! in the middle is two stages of the graph ([`punctual_pipelines::linux::PipeSpec`] says why).
 
 mod check;
+mod cores;
 mod kinds;
 mod libraries;
 mod plan;
@@ -17,6 +18,7 @@ use punctual_pipelines::EdgeSpec;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
 
+pub use cores::stage_cores;
 pub use kinds::{AddedKinds, StageKind, StageKinds, kind};
 pub use plan::StagePlan;
 pub use run::{StageError, StageRun, Stages};
@@ -30,6 +32,9 @@ pub struct StagesSpec {
     pub edges: Vec<EdgeNeeds>,
     /// The cores of stages that may move; empty: all that there are, up to 8.
     pub cores: Vec<CoreId>,
+    /// The cores that there are for them beside exclusive tasks, if `cores` names none; empty: all that this process
+    /// may use ([`stage_cores`]).
+    pub open: Vec<CoreId>,
     /// The real-time priority of their processes, where that is allowed.
     pub priority: Option<u8>,
     /// Policy that decides where they run.

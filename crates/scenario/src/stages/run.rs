@@ -93,9 +93,10 @@ impl Stages {
             Pipeline::serve(&options, &bodies(spec, KeptLibraries::told()))?;
         }
         let plan = StagePlan::new(name, spec).map_err(StageError::Problems)?;
-        let cores = match spec.cores.is_empty() {
-            true => cores::usable(&KernelTree::default()),
-            false => spec.cores.clone(),
+        let cores = match (spec.cores.as_slice(), spec.open.as_slice()) {
+            ([], []) => cores::usable(&KernelTree::default()),
+            ([], open) => open.to_vec(),
+            (named, _) => named.to_vec(),
         };
         let cores: Vec<CoreId> = cores.into_iter().take(punctual_pipelines::linux::CORES_MAX).collect();
         let placement = plan
