@@ -48,8 +48,8 @@ pub(crate) fn pack(items: &[Item], cores: usize, holds: Holds) -> Vec<Result<usi
 }
 
 /// Returns the core of each item, on the fewest of `cores` that hold all items, the least loaded core first. Where no
-/// number of cores does: see the third rule of `placement.rs`; `not_overloaded` is the weaker test. The first `alike` cores
-/// are alike while they are empty.
+/// number of cores does: see the third rule of `placement.rs`; `not_overloaded` is the weaker test. The first `alike`
+/// cores are alike while they are empty.
 pub(crate) fn spread(items: &[Item], cores: usize, alike: usize, holds: Holds, not_overloaded: Holds) -> Vec<usize> {
     let mut best: Option<([usize; 2], Vec<usize>)> = None;
     let all = cores;

@@ -1,8 +1,8 @@
 //! Carries out the steps that the ledger's table decides.
 //!
-//! A setting that another program has changed meanwhile is left as it is: a file or an affinity gets its next value only
-//! if it still has the value that it was given last, by a hash of what was read after that. A clock limit below that
-//! value counts as ours while a cooling device is at work, because the kernel then lowers limits by itself.
+//! A setting that another program has changed meanwhile is left as it is: a file or an affinity gets its next value
+//! only if it still has the value that it was given last, by a hash of what was read after that. A clock limit below
+//! that value counts as ours while a cooling device is at work, because the kernel then lowers limits by itself.
 //!
 //! The guardian does so in a process forked from a multi-threaded one, where a thread that no longer exists may hold
 //! the allocator's lock without end. So **everything reachable from [`carry_out`] and from the table's steps
@@ -281,9 +281,9 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Restores a thread's affinity, if it has the one that it was given last. A later thread of the same number is left alone. So is a thread with that affinity
-/// already: setting it again would make it the thread's own choice, and threads that the kernel binds accept no
-/// setting.
+/// Restores a thread's affinity, if it has the one that it was given last. A later thread of the same number is left
+/// alone. So is a thread with that affinity already: setting it again would make it the thread's own choice, and
+/// threads that the kernel binds accept no setting.
 fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask, last: LastValue<'_>) -> Result<(), Errno> {
     let mut content = [0u8; STAT_BYTES];
     let content = match read_file(stat, &mut content) {

@@ -9,9 +9,9 @@ use crate::waiting::poll;
 /// Longest wait for programs that are no tests; a test that would have to wait longer is skipped.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Restores what dead programs have left changed, and waits until no living one has a core of its own, and none but this
-/// one has announced real-time work: then all cores are there for a test, as on a machine at rest. For a test that holds [`machine`](crate::machine) or
-/// [`shared_machine`](crate::shared_machine).
+/// Restores what dead programs have left changed, and waits until no living one has a core of its own, and none but
+/// this one has announced real-time work: then all cores are there for a test, as on a machine at rest. For a test that
+/// holds [`machine`](crate::machine) or [`shared_machine`](crate::shared_machine).
 ///
 /// # Errors
 /// Which program has which core after a minute.

@@ -404,9 +404,13 @@ fn what_another_program_has_changed_meanwhile_is_left_and_reported_once() {
 fn a_value_that_the_ledger_does_not_know_is_restored_whatever_it_is() {
     let folder = punctual_testing::shared_folder();
     let [unlocked, itself] = ["unlocked", "itself"].map(|name| folder.path().join(name));
-    [&unlocked, &itself].into_iter().for_each(|path| fs::write(path, "found\n").unwrap());
+    [&unlocked, &itself]
+        .into_iter()
+        .for_each(|path| fs::write(path, "found\n").unwrap());
     let journal = unguarded();
-    [&unlocked, &itself].into_iter().for_each(|path| journal.write(path, "ours").unwrap());
+    [&unlocked, &itself]
+        .into_iter()
+        .for_each(|path| journal.write(path, "ours").unwrap());
     {
         // A real-time thread that does not wait for the ledger.
         let _table = journal.0.ledger.lock().unwrap();

@@ -138,8 +138,8 @@ impl LastValue<'_> {
 /// it was left as it is.
 pub(crate) const NOT_OURS: Errno = libc::ESTALE;
 
-/// An action that gives a thing its next value, if it has its last one still. The action notes the next one as the last;
-/// in between none is known, so that a process can end at any instant.
+/// An action that gives a thing its next value, if it has its last one still. The action notes the next one as the
+/// last; in between none is known, so that a process can end at any instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LedgerAction<'a> {
     /// Leaves the thing unchanged.
@@ -361,8 +361,8 @@ impl Table {
         self.holders.get_mut(id.place).filter(|_| known)
     }
 
-    /// Claims `cores` for the holder alone, or names the conflict. `machine` is all cores, of which at least one must be
-    /// left.
+    /// Claims `cores` for the holder alone, or names the conflict. `machine` is all cores, of which at least one must
+    /// be left.
     pub(crate) fn claim(&mut self, id: HolderId, cores: &CoreMask, machine: &CoreMask) -> Result<(), Conflict> {
         let clash = |holder: &Holder| holder.exclusive.first_shared(cores);
         let others = self.holders().filter(|(other, _)| other.place != id.place);
@@ -453,8 +453,8 @@ impl Table {
         claims.fold(CoreMask::default(), |all, claim| all.with(claim))
     }
 
-    /// Withdraws all claims and announced tasks of the holder at `place`, before its changes are undone: the cores that its threads get
-    /// back then include these.
+    /// Withdraws all claims and announced tasks of the holder at `place`, before its changes are undone: the cores that
+    /// its threads get back then include these.
     pub(crate) fn release_all(&mut self, place: usize) {
         self.withdraw_tasks(place);
         if let Some(holder) = self.holders.get_mut(place) {
@@ -618,8 +618,8 @@ impl Table {
 
     /// Removes the holder at `place` from every change that is `meant`, newest first: each thing gets the value that
     /// the other holders want, or its original. `failed` gets each change that could not be undone, which stays
-    /// recorded, and with [`NOT_OURS`] each thing that another program has changed since, which does not. Failed writes are tried again after all others: a group may have a core again only after the groups
-    /// around it.
+    /// recorded, and with [`NOT_OURS`] each thing that another program has changed since, which does not. Failed writes
+    /// are tried again after all others: a group may have a core again only after the groups around it.
     pub(crate) fn give_back(
         &mut self,
         place: usize,

@@ -392,7 +392,7 @@ fn announced_tasks_bar_exclusive_claims_of_other_processes_until_their_holder_le
     };
     assert_eq!(table.claim(two, &mask([3]), &machine()), Err(occupied));
     table.claim(same, &mask([3]), &machine()).unwrap();
-    // Announcing again replaces the tasks; the first one learns who joined it, the second one was not joined.
+    // Announcing again replaces the tasks; the first one learns which process joined it.
     assert!(table.announce(one, &[task(2, None)]) && table.announce(two, &[task(2, None)]));
     let joined = |table: &Table, id: HolderId| table.holder_at(id.place).unwrap().joined().map(|(_, pid, _)| pid);
     assert_eq!((joined(&table, one), joined(&table, two)), (Some(2), None));

@@ -62,6 +62,9 @@ pub fn place_beside(
         let placement = place(&requests, &cores, &limits).map_err(|error| refused(error, tasks, others))?;
         let own = announced(&requests, &placement, updates);
         told.extend(shared(&own, others));
+        if !placement.refused.is_empty() {
+            told.extend(barred(others));
+        }
         let unseen = others.unseen.clone();
         told.extend(unseen.map(|why| protection("real-time work of other users' programs".into(), Err(why))));
         let placed = PlacedBeside {
@@ -162,6 +165,27 @@ fn shared(own: &[AnnouncedTask], others: &Others) -> Vec<Protection> {
     cores.iter().filter_map(one).collect()
 }
 
+/// Entries for the cores that become no exclusive ones because of tasks of other programs.
+fn barred(others: &Others) -> Vec<Protection> {
+    let mut by_core: Vec<(CoreId, &String)> = others
+        .tasks
+        .iter()
+        .map(|(task, process)| (task.core, process))
+        .collect();
+    by_core.sort_unstable();
+    by_core.dedup();
+    let one = |(core, process): (CoreId, &String)| {
+        let what = format!("core {core} for exclusive tasks");
+        let refusal = Refusal {
+            what: what.clone(),
+            why: format!("{process} has real-time work there"),
+            remedy: "wait until it has ended, or run only one at a time on this machine".into(),
+        };
+        protection(what, Err(refusal))
+    };
+    by_core.into_iter().map(one).collect()
+}
+
 /// The error for the caller, with the name of the process that has the core.
 fn refused(error: PlaceError, tasks: &[(String, PlacementRequest)], others: &Others) -> RuntimeError {
     let name = error.task().map_or("placement", |task| &tasks[task].0).to_owned();
@@ -257,6 +281,11 @@ mod tests {
         let shared = shared(&[own], &others);
         let why = &shared[0].refused.as_ref().unwrap().why;
         assert!(why.contains("process 77") && why.contains("40 %"), "{why}");
+        let barred = barred(&others);
+        assert!(
+            barred[0].refused.as_ref().unwrap().why.contains("process 77"),
+            "{barred:?}"
+        );
     }
 
     #[test]
