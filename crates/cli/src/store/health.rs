@@ -7,15 +7,23 @@ use punctual_engines::lmdb::{CheckNote, Verify, Visitor, last_check};
 use punctual_platform::linux::doctor::{Facility, Finding, Status};
 use punctual_store::engine::{EngineError, Space};
 
+use punctual_files::failure::Failure;
 use punctual_files::size::shown;
 
 /// Share of its quota, in percent, from which a store is reported as nearly full.
 const NEARLY_FULL: u128 = 80;
 
-/// Examines the store in `folder`, which another process may have open. Skips checks that take long.
-pub fn examine(folder: &Path) -> Finding {
+/// Examines the store in `folder`, which another process may have open. Skips checks that take long. A store that
+/// cannot be read is also a failure, for the command that was given this folder.
+pub fn examine(folder: &Path) -> (Finding, Result<(), Failure>) {
+    let looked = look(folder);
+    let failure = match &looked {
+        Ok(_) => Ok(()),
+        Err(corrupt @ EngineError::Corrupt { .. }) => Err(Failure::Refuted(corrupt.to_string())),
+        Err(error) => Err(Failure::input([error.to_string()])),
+    };
     // Errors name the folder themselves.
-    let (status, detail, remedy) = match look(folder) {
+    let (status, detail, remedy) = match looked {
         Ok((detail, remedies)) => {
             let detail = format!("{}: {detail}", folder.display());
             (Status::Offered, detail, remedies.join("; "))
@@ -36,13 +44,14 @@ pub fn examine(folder: &Path) -> Finding {
             ),
         },
     };
-    Finding {
+    let finding = Finding {
         facility: Facility::Store,
         status,
         detail,
         remedy,
         steps: Vec::new(),
-    }
+    };
+    (finding, failure)
 }
 
 /// Description of the store, and remedies for its problems.

@@ -200,15 +200,17 @@ fn the_doctor_looks_at_stores_that_are_named_and_at_those_of_this_folder() {
     ]);
     let owner = Owner::of(&folder.path().join("live"));
     fs::create_dir(folder.path().join("empty")).expect("a folder");
-    let rows = |arguments: &[&str]| {
-        let (said, _) = told(punctual(folder.path(), &[&["doctor"], arguments].concat()));
+    let rows = |arguments: &[&str], code: i32| {
+        let output = punctual(folder.path(), &[&["doctor"], arguments].concat());
+        let said = String::from_utf8(output.stdout).expect("text");
+        assert_eq!(output.status.code(), Some(code), "{said}");
         let rows = said
             .lines()
             .filter(|line| line.get(10..).is_some_and(|rest| rest.starts_with("store ")));
         (rows.map(str::to_owned).collect::<Vec<_>>(), said.clone())
     };
     let pid = owner.child.id();
-    let (rows_now, said) = rows(&["--store", "empty"]);
+    let (rows_now, said) = rows(&["--store", "empty"], 2);
     let [empty, live] = &rows_now[..] else { panic!("{said}") };
     assert!(empty.starts_with("missing") && empty.contains("empty: "), "{empty}");
     for part in [
@@ -221,7 +223,7 @@ fn the_doctor_looks_at_stores_that_are_named_and_at_those_of_this_folder() {
     }
     owner.end();
     told(punctual(folder.path(), &["store", "verify", "live"]));
-    let (rows_now, said) = rows(&[]);
+    let (rows_now, said) = rows(&[], 0);
     let [live] = &rows_now[..] else { panic!("{said}") };
     for part in [
         "open in no process",
@@ -230,16 +232,18 @@ fn the_doctor_looks_at_stores_that_are_named_and_at_those_of_this_folder() {
     ] {
         assert!(live.contains(part), "{part}: {live}");
     }
-    // Damage is a finding, and not a failure of the doctor.
+    // Damage is a finding, and a failure only for the store that the command names.
     let data = folder.path().join("live/data.mdb");
     let mut bytes = fs::read(&data).expect("a file");
     bytes[16] ^= 1;
     fs::write(&data, bytes).expect("room");
-    let (rows_now, said) = rows(&[]);
-    assert!(
-        rows_now[0].starts_with("refused") && said.contains("After damage"),
-        "{said}"
-    );
+    for (arguments, code) in [(&[][..], 0), (&["--store", "live"], 1)] {
+        let (rows_now, said) = rows(arguments, code);
+        assert!(
+            rows_now[0].starts_with("refused") && said.contains("After damage"),
+            "{said}"
+        );
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::flush::{Flush, flush_instruction};
 use super::powercap::EnergyMeter;
 use super::real_time::{FairServer, RealTimeLimits, Throttling};
 use super::thermal::Thermometer;
-use super::{KernelTree, busy, cores, thread};
+use super::{KernelTree, busy, cores, resctrl, thread};
 use crate::{CoreChoice, Refusal};
 
 /// The examined facilities, in the order of [`examine`].
@@ -141,6 +141,7 @@ pub struct Finding {
 
 /// Examines every facility up to [`Facility::AsFound`], in the order of [`Facility`]. Undoes every trial that it makes.
 pub fn examine(tree: &KernelTree) -> Vec<Finding> {
+    let held = held(tree);
     let mut findings = vec![
         clock(tree),
         emulated_clock(tree),
@@ -150,19 +151,19 @@ pub fn examine(tree: &KernelTree) -> Vec<Finding> {
         fair_server(tree),
         locked_memory(),
         isolated(tree),
-        exclusive_core(tree),
+        exclusive_core(tree, held.as_ref().map_or(&[], |held| &held.holders)),
         persistent_memory(tree),
         polled_completion(tree),
         tickless(tree),
         preemption(tree),
-        resctrl(tree),
+        cache_partitions(tree),
         uclamp(tree),
         energy(tree),
         temperature(tree),
         busy_time(tree),
         bare_metal(tree),
         steal(tree),
-        as_found(tree),
+        as_found(tree, held),
     ];
     { &mut findings }
         .iter_mut()
@@ -344,10 +345,31 @@ fn isolated(tree: &KernelTree) -> Finding {
     }
 }
 
-/// Checks the requirements without taking a core, which would move all threads.
-fn exclusive_core(tree: &KernelTree) -> Finding {
+/// Checks the requirements without taking a core, which would move all threads. A program that has a core alone keeps
+/// this process off it.
+fn exclusive_core(tree: &KernelTree, holders: &[Holding]) -> Finding {
     let facility = Facility::ExclusiveCore;
-    if cores::usable(tree).len() < 2 {
+    let (usable, online) = (cores::usable(tree), cores::online(tree));
+    let has = |holder: &&Holding| holder.alive && holder.exclusive.iter().any(|core| online.contains(core));
+    let holding: Vec<&Holding> = holders.iter().filter(has).collect();
+    let taken = |core: &CoreId| holding.iter().any(|holder| holder.exclusive.contains(core));
+    let free = usable.iter().filter(|core| !taken(core)).count();
+    if free < 2 && !holding.is_empty() {
+        let one = |holder: &&Holding| {
+            let Holding { name, process, .. } = holder;
+            format!(
+                "{name} (process {process}) has core {} for itself alone",
+                exclusive::list(&holder.exclusive)
+            )
+        };
+        let owners: Vec<String> = holding.iter().map(one).collect();
+        return facility.found(
+            Status::Refused,
+            format!("{}; one core is left to all others", owners.join(", ")),
+            "wait until that program has ended, or end it",
+        );
+    }
+    if usable.len() < 2 {
         return facility.missing(
             "there are not two cores to be used",
             "give this machine, or this process, two cores or more",
@@ -477,21 +499,10 @@ fn preemption(tree: &KernelTree) -> Finding {
     }
 }
 
-fn resctrl(tree: &KernelTree) -> Finding {
-    let facility = Facility::CachePartitions;
-    let filesystems = tree.read("/proc/filesystems").unwrap_or_default();
-    if tree.path("/sys/fs/resctrl/schemata").exists() {
-        facility.offered("resctrl is mounted")
-    } else if filesystems.split_whitespace().any(|it| it == "resctrl") {
-        facility.missing(
-            "resctrl is not mounted",
-            "as root: mount -t resctrl resctrl /sys/fs/resctrl",
-        )
-    } else {
-        facility.missing(
-            "this CPU or this kernel has no resctrl",
-            "it takes a CPU with RDT, QoS or MPAM and no hypervisor in between",
-        )
+fn cache_partitions(tree: &KernelTree) -> Finding {
+    match resctrl::look(tree) {
+        Ok(partitions) => Facility::CachePartitions.offered(partitions.to_string()),
+        Err(lack) => Facility::CachePartitions.missing(lack.to_string(), lack.remedy()),
     }
 }
 
@@ -574,24 +585,35 @@ fn steal(tree: &KernelTree) -> Finding {
     )
 }
 
+/// Content of this user's ledger, and of the superuser's.
+///
+/// # Errors
+/// [`Refusal`] if one of them cannot be read.
+fn held(tree: &KernelTree) -> Result<Ledgered, Refusal> {
+    let mut found = Ledgered::default();
+    if !tree.is_live() {
+        return Ok(found);
+    }
+    let own = recovery::folder();
+    let system = Some(PathBuf::from(recovery::SYSTEM)).filter(|system| *system != own);
+    for folder in system.into_iter().chain([own]) {
+        let more = recovery::look(&folder)?;
+        found.holders.extend(more.holders);
+        found.left.extend(more.left);
+    }
+    Ok(found)
+}
+
 /// Lists the holders in this machine's ledger, and changes left by dead ones. Undoes nothing.
-fn as_found(tree: &KernelTree) -> Finding {
+fn as_found(tree: &KernelTree, held: Result<Ledgered, Refusal>) -> Finding {
     let facility = Facility::AsFound;
     if !tree.is_live() {
         return facility.offered("not looked at: this tree is a record");
     }
-    let own = recovery::folder();
-    let system = Some(PathBuf::from(recovery::SYSTEM)).filter(|system| *system != own);
-    let mut found = Ledgered::default();
-    for folder in system.into_iter().chain([own]) {
-        match recovery::look(&folder) {
-            Ok(more) => {
-                found.holders.extend(more.holders);
-                found.left.extend(more.left);
-            }
-            Err(refusal) => return facility.refused(refusal),
-        }
-    }
+    let found = match held {
+        Ok(found) => found,
+        Err(refusal) => return facility.refused(refusal),
+    };
     let stays = |holder: &Holding, core: &CoreId| {
         let stays = exclusive::staying(tree, holder.process, *core);
         format!("; may still run on core {core}: {}", exclusive::stays_told(&stays))
@@ -712,24 +734,32 @@ mod tests {
             ("/proc/cpuinfo", "flags : fpu hypervisor tsc"),
         ]);
         let findings = examine(&tree);
-        for (facility, detail) in [
-            (Facility::Clock, "no policy"),
-            (Facility::CpuShare, "is mounted"),
-            (Facility::UnthrottledRealTime, "950000 us of every 1000000 us"),
-            (Facility::NoFairServer, "50.00 ms of each 1.00 s"),
-            (Facility::IsolatedCores, "no core"),
-            (Facility::TicklessCores, "no core"),
-            (Facility::Preemption, "preempt=voluntary"),
-            (Facility::CachePartitions, "not mounted"),
-            (Facility::UtilClamp, "none"),
-            (Facility::Energy, "no package zone"),
-            (Facility::Temperature, "says a temperature"),
-            (Facility::BareMetal, "virtual machine"),
+        for facility in [
+            Facility::Clock,
+            Facility::CpuShare,
+            Facility::UnthrottledRealTime,
+            Facility::NoFairServer,
+            Facility::IsolatedCores,
+            Facility::TicklessCores,
+            Facility::Preemption,
+            Facility::CachePartitions,
+            Facility::UtilClamp,
+            Facility::Energy,
+            Facility::Temperature,
+            Facility::BareMetal,
+            Facility::NoSteal,
+        ] {
+            assert_eq!(finding(&findings, facility).status, Status::Missing, "{facility}");
+        }
+        // Numbers are those of the files.
+        for (facility, number) in [
+            (Facility::UnthrottledRealTime, "950000"),
+            (Facility::NoFairServer, "50.00 ms"),
+            (Facility::Preemption, "voluntary"),
             (Facility::NoSteal, "1.00 %"),
         ] {
-            let finding = finding(&findings, facility);
-            assert_eq!(finding.status, Status::Missing, "{facility}");
-            assert!(finding.detail.contains(detail), "{facility}: {}", finding.detail);
+            let detail = &finding(&findings, facility).detail;
+            assert!(detail.contains(number), "{facility}: {detail}");
         }
     }
 
@@ -753,6 +783,31 @@ mod tests {
         ] {
             assert_eq!(finding(&findings, facility).status, Status::Refused, "{facility}");
         }
+    }
+
+    #[test]
+    fn a_core_that_another_program_has_alone_is_named_with_that_program() {
+        let (_folder, tree) = testing::tree(&[
+            ("/sys/devices/system/cpu/online", "0-1"),
+            ("/proc/self/status", "Cpus_allowed_list:\t0"),
+        ]);
+        let mut holder = Holding {
+            name: "radio".into(),
+            process: 77,
+            alive: true,
+            exclusive: vec![CoreId(1)],
+            shared: Vec::new(),
+            changes: 3,
+        };
+        let found = exclusive_core(&tree, std::slice::from_ref(&holder));
+        assert_eq!(found.status, Status::Refused);
+        assert!(
+            found.detail.contains("radio (process 77)") && found.detail.contains("core 1"),
+            "{found:?}"
+        );
+        holder.alive = false;
+        assert_eq!(exclusive_core(&tree, &[holder]).status, Status::Missing);
+        assert_eq!(exclusive_core(&tree, &[]).status, Status::Missing);
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod powercap;
 pub mod probe;
 pub mod process;
 pub mod real_time;
+mod resctrl;
 pub mod run_queue;
 pub mod shared_memory;
 pub mod switches;

@@ -156,12 +156,7 @@ fn groups_of_real_time(tree: &KernelTree) -> Option<bool> {
     if group.is_some_and(|file| file.exists()) {
         return Some(true);
     }
-    let release = tree.read("/proc/sys/kernel/osrelease").ok()?;
-    let files = [
-        format!("/boot/config-{release}"),
-        format!("/lib/modules/{release}/config"),
-    ];
-    let configuration = files.iter().find_map(|file| tree.read(file).ok())?;
+    let configuration = configuration(tree)?;
     let has = |option: &str| configuration.lines().any(|line| line == option);
     if !has("CONFIG_RT_GROUP_SCHED=y") {
         return Some(false);
@@ -172,6 +167,16 @@ fn groups_of_real_time(tree: &KernelTree) -> Option<bool> {
         .contains("rt_group_sched=");
     let by_default = !has("CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED=y");
     (by_default && !told).then_some(true)
+}
+
+/// The options that the running kernel was built with, a line each; `None` where they are not installed as text.
+pub(super) fn configuration(tree: &KernelTree) -> Option<String> {
+    let release = tree.read("/proc/sys/kernel/osrelease").ok()?;
+    let files = [
+        format!("/boot/config-{release}"),
+        format!("/lib/modules/{release}/config"),
+    ];
+    files.iter().find_map(|file| tree.read(file).ok())
 }
 
 const FAIR_SERVERS: &str = "/sys/kernel/debug/sched/fair_server";
