@@ -6,6 +6,7 @@ mod beside_programs;
 mod common;
 mod endless;
 mod federation;
+mod fixing;
 mod profiles;
 mod profiling;
 mod replaying;
