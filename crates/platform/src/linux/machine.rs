@@ -234,6 +234,11 @@ impl LinuxMachine {
         self.journal.announce(decide)
     }
 
+    /// Announces tasks while the machine is in use elsewhere.
+    pub fn announcer(&self) -> Announcer {
+        Announcer(self.journal.clone())
+    }
+
     /// The program that last began real-time work on a core where this process has some, as a refusal.
     pub fn joined(&self) -> Option<Refusal> {
         self.journal.joined()
@@ -376,6 +381,18 @@ impl Drop for LinuxMachine {
         // Threads that still hold a `BestEffort` share the journal, and are not waited for. The journal's own drop
         // leaves failures to the guardian.
         drop(self.restore());
+    }
+}
+
+/// Announces the real-time tasks of a machine's owner to other processes. Drop it before the machine is restored.
+#[derive(Clone, Debug)]
+pub struct Announcer(Journal);
+
+impl Announcer {
+    /// Announces `tasks` in place of those that the owner announced before.
+    pub fn announce(&self, tasks: Vec<AnnouncedTask>) {
+        // Without the ledger, or room in it, others keep what they know of this process.
+        let _ = self.0.announce(|_| Ok::<_, Refusal>((tasks, ())));
     }
 }
 

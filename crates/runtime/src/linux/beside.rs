@@ -60,7 +60,7 @@ pub fn place_beside(
             ..limits.clone()
         };
         let placement = place(&requests, &cores, &limits).map_err(|error| refused(error, tasks, others))?;
-        let own = announced(&requests, &placement, updates);
+        let own = announced(&requests, &placement.seats, (placement.update_core(), updates));
         told.extend(shared(&own, others));
         if !placement.refused.is_empty() {
             told.extend(barred(others));
@@ -89,8 +89,12 @@ fn sporadic(task: &AnnouncedTask) -> Option<Sporadic> {
     })
 }
 
-/// The real-time tasks of a placement that are on no exclusive core, and the sensor updates.
-fn announced(requests: &[PlacementRequest], placement: &Placement, updates: Share) -> Vec<AnnouncedTask> {
+/// The tasks with real-time seats on no exclusive core, and the share of a core that sensor updates need.
+pub(super) fn announced(
+    requests: &[PlacementRequest],
+    seats: &[Seat],
+    (core, updates): (CoreId, Share),
+) -> Vec<AnnouncedTask> {
     let one = |(request, seat): (&PlacementRequest, &Seat)| match seat {
         Seat::RealTime(chair) => Some(AnnouncedTask {
             core: chair.core,
@@ -105,12 +109,12 @@ fn announced(requests: &[PlacementRequest], placement: &Placement, updates: Shar
         Seat::Exclusive(_) | Seat::BestEffort(_) => None,
     };
     let updates = (updates > Share::ZERO).then(|| AnnouncedTask {
-        core: placement.update_core(),
+        core,
         execution: Some(UPDATES_SPAN.scaled(updates.get())),
         deadline: UPDATES_SPAN,
         period: UPDATES_SPAN,
     });
-    let tasks = requests.iter().zip(&placement.seats).filter_map(one);
+    let tasks = requests.iter().zip(seats).filter_map(one);
     tasks.chain(updates).collect()
 }
 
@@ -252,7 +256,8 @@ mod tests {
             update_mode: UpdateMode::Transaction,
             ..LoadReport::default()
         };
-        let tasks = announced(&requests, &placement, update_share(&load));
+        let updates = (placement.update_core(), update_share(&load));
+        let tasks = announced(&requests, &placement.seats, updates);
         let shown: Vec<_> = tasks.iter().map(|it| (it.core.0, it.execution, it.deadline)).collect();
         assert_eq!(shown, [(1, Some(MS * 20), MS * 50), (1, Some(MS * 50), MS * 100)]);
         let memory_first = LoadReport {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Unfit, place};
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::thread::set_scheduling;
-use punctual_platform::linux::{BestEffort, LinuxMachine, thread};
+use punctual_platform::linux::{Announcer, BestEffort, LinuxMachine, thread};
 use punctual_platform::{Machine, Refusal};
 use punctual_units::{CoreId, Share, Time};
 use punctual_workload::{Active, Arrival, Class, Goal, TaskGoal};
@@ -14,6 +14,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::error::RuntimeError;
 use crate::linux::RunOptions;
+use crate::linux::beside::{announced, update_share};
 use crate::linux::exclusive::{Exclusive, TaskPlacement, kept, priority};
 use crate::linux::seats::SavedThread;
 use crate::linux::shared::{Tenure, ThreadPlace, protection};
@@ -32,6 +33,9 @@ pub(super) struct TaskList {
     /// that start meanwhile.
     exclusive: Vec<ExclusiveCore>,
     limits: Limits,
+    announcer: Announcer,
+    /// The core of sensor updates, and the share of it that they need.
+    updates: (CoreId, Share),
     /// Exclusive cores for tasks and threads that come later.
     kept: Vec<CoreId>,
     /// Threads of the caller, not of the runtime.
@@ -102,6 +106,8 @@ impl TaskList {
             cores: machine.offers().cores.clone(),
             exclusive: placed.exclusive.iter().flat_map(Exclusive::cores).cloned().collect(),
             limits: placed.limits.clone(),
+            announcer: machine.announcer(),
+            updates: (placed.placement.update_core(), update_share(&options.header.load)),
             kept: placed.kept.clone(),
             guests: Vec::new(),
             bounded: bounds.then(|| machine.best_effort()),
@@ -224,12 +230,15 @@ impl TaskList {
         place(&all, &self.cores, &self.limits)
     }
 
-    /// Sets the priorities of all real-time threads anew, from all tasks that run now. A thread whose priority is
-    /// refused keeps its old one: the report of its start says what it obtained.
+    /// Sets the priorities of all real-time threads anew, from all tasks that run now, and announces these to other
+    /// programs. A thread whose priority is refused keeps its old one: the report of its start says what it obtained.
     pub(super) fn reorder(&mut self) {
-        let Ok(placement) = self.place(&self.requests()) else {
+        let requests = self.requests();
+        let Ok(placement) = self.place(&requests) else {
             return;
         };
+        let tasks = announced(&requests, &placement.seats, self.updates);
+        self.announcer.announce(tasks);
         let mut seats = placement.seats.into_iter();
         let rank = |seat: &Seat| seat.chair().map(|chair| chair.rank);
         for kept in self.tasks.iter_mut().filter(|kept| kept.runs()) {
