@@ -12,8 +12,8 @@ use punctual_platform::linux::recovery;
 
 use crate::common;
 
-/// Number of the user "nobody".
-const NOBODY: u32 = 65_534;
+/// Number of a user without rights.
+const UNPRIVILEGED: u32 = 65_534;
 
 #[test]
 fn without_rights_each_step_is_announced_and_refused_and_the_machine_stays_as_it_is() {
@@ -37,7 +37,7 @@ fn without_rights_each_step_is_announced_and_refused_and_the_machine_stays_as_it
         .env(recovery::FOLDER, folder.path().join("run"))
         .current_dir(folder.path());
     if recovery::is_superuser() {
-        command.uid(NOBODY).gid(NOBODY);
+        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
     }
     let output = punctual_testing::output(&mut command, common::BOUND).expect("the program starts");
     let said = String::from_utf8(output.stdout).expect("text");

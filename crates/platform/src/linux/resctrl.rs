@@ -1,5 +1,5 @@
-//! What this machine offers of resctrl (Documentation/filesystems/resctrl.rst), and which part is missing: a flag of the
-//! CPU, an option of the kernel, or the mount.
+//! What this machine offers of resctrl (Documentation/filesystems/resctrl.rst), and which part is missing: a flag of
+//! the CPU, an option of the kernel, or the mount.
 
 use std::fmt;
 
