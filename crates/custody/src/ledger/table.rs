@@ -390,8 +390,10 @@ impl Table {
     }
 
     /// Announces `tasks` in place of those that the holder announced before; returns whether there was room for all.
-    /// Holders of other processes with tasks on these cores have it recorded.
+    /// Holders of other processes with tasks on these cores have it recorded, where this one had no task before.
     pub(crate) fn announce(&mut self, id: HolderId, tasks: &[AnnouncedTask]) -> bool {
+        let before = self.tasks().filter(|(place, _)| *place == id.place);
+        let before: CoreMask = before.map(|(_, task)| task.core).collect();
         self.withdraw_tasks(id.place);
         let Some(holder) = self.holder(id) else { return false };
         holder.announced = 1;
@@ -409,7 +411,8 @@ impl Table {
         }
         for place in 0..HOLDERS {
             let joins = |theirs: &(usize, AnnouncedTask)| {
-                theirs.0 == place && tasks.iter().any(|task| task.core == theirs.1.core)
+                let is_new = |task: &AnnouncedTask| task.core == theirs.1.core && !before.has(task.core);
+                theirs.0 == place && tasks.iter().any(is_new)
             };
             let joined = self.tasks_of_others(pid).find(joins).map(|(_, task)| task.core);
             if let (Some(core), Some(holder)) = (joined, self.holders.get_mut(place)) {

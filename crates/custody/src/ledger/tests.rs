@@ -395,6 +395,10 @@ fn announced_tasks_bar_exclusive_claims_of_other_processes_until_their_holder_le
     // Announcing again replaces the tasks; the first one learns which process joined it.
     assert!(table.announce(one, &[task(2, None)]) && table.announce(two, &[task(2, None)]));
     let joined = |table: &Table, id: HolderId| table.holder_at(id.place).unwrap().joined().map(|(_, pid, _)| pid);
+    assert!(
+        table.announce(one, &[task(2, None), task(2, None)]),
+        "one more, on the same core"
+    );
     assert_eq!((joined(&table, one), joined(&table, two)), (Some(2), None));
     // Whatever finds no room is reported, and what did is announced.
     assert!(!table.announce(two, &vec![task(4, None); TASKS]));
