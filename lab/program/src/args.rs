@@ -15,6 +15,7 @@ use punctual_evaluation::{dna, dps};
 use punctual_files::toml::{Override, parse_time};
 use punctual_pipelines::WhenFull;
 use punctual_pipelines::linux::Mechanism;
+use punctual_radio::format::SampleFormat;
 use punctual_units::{CoreId, Nanos};
 
 use crate::radio;
@@ -541,8 +542,8 @@ pub struct Rates {
 /// Arguments of `punctual-lab radio`.
 #[derive(Debug, Args)]
 pub struct Radio {
-    /// IQ samples in the format of rtl_sdr, 250000 a second, plain or zstd (.zst); - is standard input
-    pub recording: Option<PathBuf>,
+    #[command(flatten)]
+    pub input: RadioInput,
     /// Bands of the equalizer, 1 to 16 [default: 4]
     #[arg(long, value_name = "N")]
     pub bands: Option<usize>,
@@ -615,6 +616,33 @@ pub struct Radio {
     /// Exit with 1 if a frame is lost, repeated or late, or the sound differs from that of a single thread
     #[arg(long)]
     pub check: bool,
+}
+
+/// Recording of a radio, and its format.
+#[derive(Debug, Args)]
+pub struct RadioInput {
+    /// Recording: WAV (I and Q in two channels), SigMF, or raw samples, plain or zstd (.zst); - is standard input
+    pub recording: Option<PathBuf>,
+    /// Format of raw samples: cu8, cs8, cs16, cs32 or cf32, with _be for the higher byte first [default: the end of the
+    /// recording's name, else cu8, as rtl_sdr writes]
+    #[arg(long, value_name = "NAME")]
+    pub format: Option<SampleFormat>,
+    /// IQ samples a second, such as 250k or 2.4M, 190000 to 20000000 [default: the header's, else 250000]
+    #[arg(long, value_name = "HZ", value_parser = hertz)]
+    pub iq_rate: Option<f64>,
+}
+
+/// Reads a number with k or M behind it, or without.
+fn hertz(text: &str) -> Result<f64, String> {
+    let (number, unit) = match (text.strip_suffix('k'), text.strip_suffix('M')) {
+        (Some(number), _) => (number, 1e3),
+        (_, Some(number)) => (number, 1e6),
+        _ => (text, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number * unit),
+        _ => Err("give hertz, such as 250000, 250k or 2.4M".into()),
+    }
 }
 
 fn when_full(text: &str) -> Result<WhenFull, String> {

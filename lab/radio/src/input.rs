@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use thiserror::Error;
 
+use crate::format::{Converter, InputOptions, Layout, RecordingFile};
 use crate::options::IQ_BYTES;
 
 /// Bytes that are copied or discarded at a time.
@@ -29,26 +30,49 @@ pub enum InputError {
     /// A compressed file is damaged or truncated.
     #[error("{}: is damaged, or ends too early: it cannot be unpacked to its end; fetch it again", .0.display())]
     Damaged(PathBuf),
-    /// The recording ends with half of an IQ sample.
+    /// The recording ends with a part of an IQ sample.
     #[error(
-        "{}: ends within an IQ sample: {bytes} bytes are an odd number, and each sample has two; cut the last byte off",
-        path.display()
+        "{}: ends within an IQ sample: {bytes} bytes are no multiple of the {each} of a sample; cut the last {} off, \
+         or give the right --format",
+        path.display(),
+        bytes % *each as u64
     )]
     Odd {
         /// Path of the recording; `-` for the standard input.
         path: PathBuf,
-        /// Length of the recording, in bytes.
+        /// Length of its samples, in bytes.
         bytes: u64,
+        /// Bytes of a sample.
+        each: usize,
+    },
+    /// The recording has a format that the receiver cannot take, or not the assumed one.
+    #[error("{}: {found}: {remedy}", path.display())]
+    Format {
+        /// Path of the recording; `-` for the standard input.
+        path: PathBuf,
+        /// Description of its content.
+        found: String,
+        /// What to do.
+        remedy: String,
     },
     /// The recording has no sample.
     #[error("{}: is empty; needed are IQ samples as rtl_sdr writes them, 250,000 a second", .0.display())]
     Empty(PathBuf),
 }
 
+impl InputError {
+    /// The error that a reader of a recording wrapped, or the system's.
+    pub(crate) fn of(why: io::Error, path: &Path) -> InputError {
+        let path = path.into();
+        why.downcast().unwrap_or_else(|why| InputError::Read { path, why })
+    }
+}
+
 /// A source of IQ samples that are read frame by frame.
 pub struct Recording {
     path: PathBuf,
     source: Source,
+    layout: Option<Layout>,
     /// Bytes read or skipped so far.
     bytes: u64,
 }
@@ -60,29 +84,53 @@ enum Source {
 }
 
 impl Recording {
-    /// Opens the recording at `path`: unsigned bytes, I before Q; compressed by zstd if the name ends in `.zst`; the
-    /// standard input for `-`.
+    /// Opens the recording at `path` in the format of its header or name: see [`Recording::open_as`].
     ///
     /// # Errors
-    /// [`InputError::Read`] and [`InputError::NotPacked`].
+    /// Those of [`Recording::open_as`].
     pub fn open(path: &Path) -> Result<Recording, InputError> {
+        Recording::open_as(path, &InputOptions::default())
+    }
+
+    /// Opens the recording at `path`, compressed by zstd if the name ends in `.zst`; the standard input for `-`. It is
+    /// read as the receiver's unsigned bytes, I before Q, whatever its format.
+    ///
+    /// # Errors
+    /// [`InputError::Read`], [`InputError::NotPacked`], and [`InputError::Format`] if the header or the first samples
+    /// contradict the format.
+    pub fn open_as(path: &Path, options: &InputOptions) -> Result<Recording, InputError> {
+        let located = RecordingFile::new(path, options)?;
+        let of = |source, layout| Recording {
+            path: path.into(),
+            source,
+            layout,
+            bytes: 0,
+        };
         if path == Path::new("-") {
-            return Ok(Recording::from_reader(path, Box::new(io::stdin())));
+            let converted = Converter::new(located, io::stdin());
+            return Ok(Recording::from_reader(path, Box::new(converted)));
         }
-        let file = File::open(path).map_err(|why| InputError::Read { path: path.into(), why })?;
-        if path.extension().is_none_or(|extension| extension != "zst") {
-            return Ok(Recording {
-                path: path.into(),
-                source: Source::File(BufReader::new(file)),
-                bytes: 0,
+        let data = located.path.clone();
+        let file = File::open(&data).map_err(|why| InputError::Read {
+            path: data.clone(),
+            why,
+        })?;
+        let file = BufReader::new(file);
+        if data.extension().is_none_or(|extension| extension != "zst") {
+            let mut converted = Converter::new(located, file);
+            let layout = Some(converted.check()?);
+            return Ok(match converted.plain() {
+                Ok(mut file) => {
+                    file.rewind().map_err(|why| InputError::Read { path: data, why })?;
+                    of(Source::File(file), layout)
+                }
+                Err(converted) => of(Source::Plain(converted), layout),
             });
         }
-        let decoder = StreamingDecoder::new(BufReader::new(file)).map_err(|_| InputError::NotPacked(path.into()))?;
-        Ok(Recording {
-            path: path.into(),
-            source: Source::Packed(Box::new(decoder)),
-            bytes: 0,
-        })
+        let decoder = StreamingDecoder::new(file).map_err(|_| InputError::NotPacked(path.into()))?;
+        let mut converted = Converter::new(located, RawBytes(of(Source::Packed(Box::new(decoder)), None)));
+        let layout = Some(converted.check()?);
+        Ok(of(Source::Plain(Box::new(converted)), layout))
     }
 
     /// A recording whose bytes come from `reader`; messages name it `path`.
@@ -90,8 +138,14 @@ impl Recording {
         Recording {
             path: path.into(),
             source: Source::Plain(reader),
+            layout: None,
             bytes: 0,
         }
+    }
+
+    /// Format of the recording, if [`Recording::open_as`] read it from a file.
+    pub fn layout(&self) -> Option<Layout> {
+        self.layout
     }
 
     /// Reads a frame and returns its length in bytes, an even number: all of `frame`, whose length is even, fewer at
@@ -115,6 +169,7 @@ impl Recording {
             return Err(InputError::Odd {
                 path: self.path.clone(),
                 bytes: self.bytes,
+                each: IQ_BYTES,
             });
         }
         Ok(filled - filled % IQ_BYTES)
@@ -192,15 +247,21 @@ impl Recording {
 
     fn failure(&self, why: io::Error) -> InputError {
         match self.source {
-            Source::Plain(_) | Source::File(_) => InputError::Read {
-                path: self.path.clone(),
-                why,
-            },
+            Source::Plain(_) | Source::File(_) => InputError::of(why, &self.path),
             Source::Packed(_) => self.damaged(),
         }
     }
 
     fn damaged(&self) -> InputError {
         InputError::Damaged(self.path.clone())
+    }
+}
+
+/// Bytes of a compressed recording, whatever its format.
+struct RawBytes(Recording);
+
+impl Read for RawBytes {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.some(into).map_err(io::Error::other)
     }
 }

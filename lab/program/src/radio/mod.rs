@@ -50,6 +50,7 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     let started = Pipeline::start(graph, &options, bodies);
     let pipeline = started.map_err(|why| Failure::input([explained(&why)]))?;
     plan.check_moves(&pipeline.supervisor().cores())?;
+    let layout = plan.layout()?;
 
     apart(&[
         ("--json", arguments.json.as_deref()),
@@ -64,7 +65,7 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     let mut display = Display::start(is_watched(arguments))?;
     let heard = session::play(&plan, pipeline, &display)?;
     display.leave();
-    let report = RadioReport::new(&plan, &heard)?;
+    let report = RadioReport::new(&plan, layout, &heard)?;
     if let Some(json) = json {
         json.json(&report)?;
     }
@@ -95,7 +96,7 @@ fn is_watched(arguments: &Radio) -> bool {
         true => std::io::stderr().is_terminal() && !is_standard(&arguments.json),
         false => std::io::stdout().is_terminal(),
     };
-    let heard = std::io::stdin().is_terminal() || is_standard(&arguments.recording);
+    let heard = std::io::stdin().is_terminal() || is_standard(&arguments.input.recording);
     !arguments.plain && seen && heard && terminal::is_there()
 }
 

@@ -57,7 +57,7 @@ pub fn page(report: &RadioReport, shown: &PageContent<'_>, command: &str) -> Str
         ),
         Some(why) => ("", why.clone()),
     };
-    let head = html! { b { (report.recording) } " · an FM radio in processes" };
+    let head = html! { b { (report.source.recording) } " · an FM radio in processes" };
     let input = input_spectrum(&shown.input);
     let sound = sound_spectrum(&shown.sound, &shown.edges);
     let body = html! {
@@ -76,7 +76,7 @@ pub fn page(report: &RadioReport, shown: &PageContent<'_>, command: &str) -> Str
         h2 { "Stages at the end" }
         (sheet(&stages(report)))
     };
-    framed(&format!("{} · radio", report.recording), &head, &body, command)
+    framed(&format!("{} · radio", report.source.recording), &head, &body, command)
 }
 
 /// Figures along the run; the queues of all bands are one curve.
@@ -345,7 +345,7 @@ fn stages(report: &RadioReport) -> Vec<Vec<String>> {
 mod tests {
     use punctual_units::Nanos;
 
-    use super::super::report::Stage;
+    use super::super::report::{SourceReport, Stage};
     use super::*;
     use crate::radio::report::SoundReport;
     use punctual_cli::pipeline::history::GapCause;
@@ -368,7 +368,10 @@ mod tests {
             max: 30.0,
         };
         RadioReport {
-            recording: name.into(),
+            source: SourceReport {
+                recording: name.into(),
+                input: None,
+            },
             frames_offered: 100,
             frames_delivered: 100,
             ended_by: "input",

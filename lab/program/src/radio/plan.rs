@@ -9,6 +9,7 @@ use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::linux::ClockOptions;
 use punctual_pipelines::{Graph, WhenFull};
 use punctual_platform::linux::KernelTree;
+use punctual_radio::format::{Converter, InputOptions, Layout, RecordingFile};
 use punctual_radio::{IQ_BYTES, IQ_RATE, Options, REFERENCE, Recording, STATION};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
@@ -31,6 +32,8 @@ const SOON: f64 = 0.5;
 pub struct RadioPlan {
     /// File of the recording; `None`: the shipped one.
     pub recording: Option<PathBuf>,
+    /// Format and rate of the recording from the command line.
+    pub input: InputOptions,
     pub reference: Option<PathBuf>,
     pub radio: Options,
     /// Time between two frames; `None`: as fast as possible.
@@ -81,7 +84,11 @@ impl RadioPlan {
         };
         let plan = RadioPlan {
             reference: arguments.reference.clone(),
-            recording: arguments.recording.clone(),
+            recording: arguments.input.recording.clone(),
+            input: InputOptions {
+                format: arguments.input.format,
+                rate: arguments.input.iq_rate,
+            },
             radio,
             period: rate.map(|rate| Nanos::from_secs_f64(1.0 / rate)),
             cores: arguments.cores.clone().0,
@@ -122,6 +129,19 @@ impl RadioPlan {
         }
     }
 
+    /// Format and rate of a recording that can be read again; `None` for the shipped one, and for a pipe, which is
+    /// judged while it plays.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] if the recording cannot be read, or cannot have its format.
+    pub fn layout(&self) -> Result<Option<Layout>, Failure> {
+        let Some(path) = self.recording.as_deref().filter(|_| self.can_be_read_again()) else {
+            return Ok(None);
+        };
+        let opened = Recording::open_as(path, &self.input).map_err(|why| Failure::input([why.to_string()]))?;
+        Ok(opened.layout())
+    }
+
     /// First core of each stage: the demodulator, with half of all work, on the second one, all others on the first.
     pub fn placement(&self, graph: &Graph) -> Vec<usize> {
         let stages = graph.stages().iter();
@@ -151,8 +171,14 @@ impl RadioPlan {
     pub fn open(&self, stop: &Arc<AtomicBool>, tap: &Arc<Tap<u8>>) -> Result<Recording, Failure> {
         let reader: Box<dyn Read + Send> = match self.recording.as_deref() {
             Some(path) if !is_packed(path) => {
-                let incoming = Incoming::open(path, stop);
-                Box::new(incoming.map_err(|why| Failure::input([format!("{}: {why}", path.display())]))?)
+                let located = self.located(path)?;
+                let incoming = Incoming::open(&located.path, stop);
+                let incoming = incoming.map_err(|why| Failure::input([format!("{}: {why}", path.display())]))?;
+                let mut converted = Converter::new(located, incoming);
+                if !self.is_live() {
+                    converted.check().map_err(|why| Failure::input([why.to_string()]))?;
+                }
+                Box::new(converted)
             }
             packed => Box::new(Cursor::new(self.unpacked(packed)?)),
         };
@@ -167,6 +193,10 @@ impl RadioPlan {
         Ok(Recording::from_reader(&self.name(), Box::new(reader)))
     }
 
+    fn located(&self, path: &Path) -> Result<RecordingFile, Failure> {
+        RecordingFile::new(path, &self.input).map_err(|why| Failure::input([why.to_string()]))
+    }
+
     /// Bytes of a frame as received.
     pub fn frame_bytes(&self) -> u64 {
         (self.radio.frame * IQ_BYTES) as u64
@@ -174,7 +204,7 @@ impl RadioPlan {
 
     /// Decompresses a whole recording in advance, so that decompression delays no frame.
     fn unpacked(&self, path: Option<&Path>) -> Result<Vec<u8>, Failure> {
-        let recording = Recording::open(path.unwrap_or(Path::new(STATION)));
+        let recording = Recording::open_as(path.unwrap_or(Path::new(STATION)), &self.input);
         let mut recording = recording.map_err(|why| Failure::input([why.to_string()]))?;
         let limit = self.frames.map(|frames| (frames * self.frame_bytes()) as usize);
         let mut plain = LimitedBuffer {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use punctual_pipelines::linux::{Cause, Handover, QueueNow};
+use punctual_radio::format::Layout;
 use punctual_radio::sound::Fingerprint;
 use punctual_radio::{Quality, Receiver, quality};
 use serde::Serialize;
@@ -32,6 +33,22 @@ pub struct Stage {
     pub restarts: u64,
 }
 
+/// Name and format of the recording.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SourceReport {
+    pub recording: String,
+    /// Format of the recording; `None` for the shipped one, and for a pipe.
+    pub input: Option<Input>,
+}
+
+/// Format of a recording.
+#[derive(Clone, Debug, Serialize)]
+pub struct Input {
+    pub format: String,
+    /// IQ samples per second.
+    pub iq_rate: f64,
+}
+
 /// The sound that was made, compared with that of one thread and with the true one.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SoundReport {
@@ -45,7 +62,8 @@ pub struct SoundReport {
 /// Report of a run, as `--json` writes it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RadioReport {
-    pub recording: String,
+    #[serde(flatten)]
+    pub source: SourceReport,
     pub frames_offered: u64,
     pub frames_delivered: u64,
     pub frames_lost: u64,
@@ -87,7 +105,7 @@ impl RadioReport {
     ///
     /// # Errors
     /// [`Failure`] if the recording or the true sound cannot be read.
-    pub fn new(plan: &RadioPlan, heard: &RadioResult) -> Result<RadioReport, Failure> {
+    pub fn new(plan: &RadioPlan, layout: Option<Layout>, heard: &RadioResult) -> Result<RadioReport, Failure> {
         let (delivered, counts) = (&heard.delivered, &heard.delivered.counts);
         let (dropped, under_way) = (dropped(&heard.queues), under_way(&heard.queues));
         let accounted = counts.frames - counts.duplicated + dropped + under_way;
@@ -110,7 +128,13 @@ impl RadioReport {
             restarts: stage.restarts,
         });
         Ok(RadioReport {
-            recording: plan.name().display().to_string(),
+            source: SourceReport {
+                recording: plan.name().display().to_string(),
+                input: layout.map(|layout| Input {
+                    format: layout.format.to_string(),
+                    iq_rate: layout.rate,
+                }),
+            },
             frames_offered: heard.offered,
             frames_delivered: counts.frames,
             frames_lost: heard.offered.saturating_sub(accounted),
@@ -279,13 +303,16 @@ impl fmt::Display for RadioReport {
         writeln!(
             f,
             "{}: {frames_delivered} frames in {:.1} s, {:.0} a second",
-            self.recording, self.seconds, self.frames_per_s
+            self.source.recording, self.seconds, self.frames_per_s
         )?;
         writeln!(
             f,
             "lost {frames_lost}, twice {frames_duplicated}, late {frames_late} ({frames_excused} of them by gaps of \
              the machine)"
         )?;
+        if let Some(Input { format, iq_rate }) = &self.source.input {
+            writeln!(f, "input: {format}, {iq_rate} IQ samples a second")?;
+        }
         self.write_input(f)?;
         if let Some(least) = self.queue_least {
             writeln!(f, "the last queue held {least} frames at least when one was due")?;

@@ -187,3 +187,57 @@ fn a_worker_that_hangs_is_replaced() {
     let restarts: u64 = stages.iter().filter_map(|stage| stage["restarts"].as_u64()).sum();
     assert!(restarts > 0, "its stages have other processes: {report}");
 }
+
+/// A recording in another format is played as what it is; one that cannot be played leaves no sound behind.
+#[test]
+fn other_formats_are_played_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = vec![0; 200 * 500];
+    let station = punctual_radio::Recording::open(Path::new(punctual_radio::STATION));
+    station.unwrap().read(&mut bytes).unwrap();
+    let s16: Vec<u8> = bytes.iter().flat_map(|&byte| [byte, byte ^ 0x80]).collect();
+    let file = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    file("x.cu8", &bytes);
+    file("x.cs16", &s16);
+    file("x.bin", &s16);
+    file(
+        "x.sigmf-meta",
+        br#"{"global":{"core:datatype":"ci16_le","core:sample_rate":250000}}"#,
+    );
+    file("x.sigmf-data", &s16);
+    let play = |arguments: &[&str]| {
+        let output = radio(folder.path(), &[arguments, &["--rate", "max", "--json", "-"]].concat())
+            .output()
+            .unwrap();
+        let report: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        (
+            report,
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (own, ..) = play(&["x.cu8"]);
+    let own = own.unwrap();
+    for arguments in [&["x.cs16"][..], &["x.sigmf-meta"], &["x.bin", "--format", "cs16"]] {
+        let (report, code, said) = play(arguments);
+        let report = report.unwrap_or_else(|| panic!("{arguments:?}: {said}"));
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(report["audio_sha256"], own["audio_sha256"], "{arguments:?}");
+        assert_eq!(
+            report["audio_sha256"], report["audio_sha256_one_thread"],
+            "{arguments:?}"
+        );
+        assert_eq!(report["input"]["format"], "cs16");
+    }
+    for (arguments, what) in [
+        (&["x.bin", "--wav", "out.wav"][..], "--format cs16"),
+        (&["x.cs16", "--format", "cu7"], "give cu8"),
+        (&["x.cs16", "--iq-rate", "48k"], "48000 IQ samples"),
+        (&["x.sigmf-data", "--format", "cu8"], "SigMF header says cs16"),
+    ] {
+        let (_, code, said) = play(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(what), "{arguments:?}: {said}");
+    }
+    assert!(!folder.path().join("out.wav").exists());
+}

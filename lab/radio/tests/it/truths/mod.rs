@@ -2,6 +2,7 @@
 //! known.
 
 mod cutting;
+mod formats;
 mod input;
 mod pipeline;
 mod reception;
