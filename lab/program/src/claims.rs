@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use punctual_evaluation::claims::{ClaimResult, Nature, Paper, Role, Rule};
+use punctual_evaluation::claims::{ClaimResult, Nature, Paper, Role, Rule, Verdict};
 use punctual_evaluation::{FigureTable, Measure, Outcome};
 
 /// A figure with three decimal places, or a dash.
@@ -49,7 +49,7 @@ pub fn table(outcome: &Outcome) -> String {
                 "holds", "claim", "paper", "ours", "range", "runs"
             );
         }
-        let holds = if row.holds { "yes" } else { "NO" };
+        let holds = row.outcome.cell();
         let note = match (row.claim.role, &row.note) {
             (Role::Calibration, _) => "  (fitted)",
             (Role::Setting, _) => "  (setting)",
@@ -77,7 +77,7 @@ fn notes(outcome: &Outcome) -> String {
     notes.iter().map(|note| format!("  * {note}\n")).collect()
 }
 
-/// Reasons why claims do not hold, as far as known; claims with the same reason together.
+/// Reasons for verdicts; claims with the same reason together.
 fn reasons(outcome: &Outcome) -> String {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &outcome.claims {
@@ -146,10 +146,12 @@ fn platform(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// The number of claims of a kind that hold, and of all claims of that kind.
+/// The number of claims of a kind that hold, and of those that were judged.
 fn of(outcome: &Outcome, asked: impl Fn(&ClaimResult) -> bool) -> (usize, usize) {
     let asked = || outcome.claims.iter().filter(|row| asked(row));
-    (asked().filter(|row| row.holds).count(), asked().count())
+    let judged = |row: &&ClaimResult| !matches!(row.outcome, Verdict::NotJudged | Verdict::LeftOut);
+    let held = |row: &&ClaimResult| matches!(row.outcome, Verdict::Holds | Verdict::Setting);
+    (asked().filter(held).count(), asked().filter(judged).count())
 }
 
 /// Claims that are no predictions, by kind; empty if there are none.
@@ -166,13 +168,23 @@ pub fn apart(outcome: &Outcome) -> String {
         (held, all) => Some(format!("{held} of {all} that {what}")),
     };
     let sorts: Vec<String> = sorts.into_iter().filter_map(sort).collect();
-    match sorts.as_slice() {
+    let apart = match sorts.as_slice() {
         [] => String::new(),
         sorts => format!("; counted apart, {}", sorts.join(", ")),
-    }
+    };
+    apart + &unjudged(outcome)
 }
 
-/// The number of predictions that hold, and of all predictions.
+/// The numbers of claims without a verdict; empty if there are none.
+fn unjudged(outcome: &Outcome) -> String {
+    let sort = |verdict: Verdict| match outcome.claims.iter().filter(|row| row.outcome == verdict).count() {
+        0 => String::new(),
+        count => format!("; {count} {}", verdict.word()),
+    };
+    sort(Verdict::NotJudged) + &sort(Verdict::LeftOut)
+}
+
+/// The number of predictions that hold, and of those that were judged.
 pub fn predictions(outcome: &Outcome) -> (usize, usize) {
     of(outcome, |row| row.claim.role == Role::Prediction)
 }

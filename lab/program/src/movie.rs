@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use punctual_evaluation::beside::{LendingSummary, Quantiles};
+use punctual_evaluation::claims::{Premise, Verdict};
 use punctual_evaluation::movie::{Arm, ArmSummary, MovieReport, Run};
 use punctual_evaluation::stats::{self, Spread};
 use punctual_units::Nanos;
@@ -18,6 +19,9 @@ const EXPLAINED_MAX: f64 = 0.01;
 /// work, longest time to take a core back.
 const FAIR_LATE_AT_LEAST: f64 = 0.20;
 const WORK_AT_LEAST: f64 = 0.95;
+/// Greatest share of an equally large share that other work can have done: more means that the run alone, against which
+/// it is measured, was disturbed.
+const WORK_AT_MOST: f64 = 1.2;
 const TAKE_BACK_AT_MOST: Nanos = Nanos::from_millis(1);
 
 /// A goal of the experiment and its outcome.
@@ -28,40 +32,9 @@ pub struct Goal {
     /// The measured value, in words.
     pub measured: String,
     /// Verdict on the goal.
-    pub judgement: Judgement,
-}
-
-/// Verdict on a goal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Judgement {
-    /// The goal was reached.
-    Holds,
-    /// The goal was missed.
-    DoesNotHold,
-    /// The goal's subject did not occur in the runs.
-    NotJudged,
-    /// The machine was too disturbed for a verdict.
-    Inconclusive,
-}
-
-impl Judgement {
-    const fn of(holds: bool) -> Judgement {
-        if holds {
-            Judgement::Holds
-        } else {
-            Judgement::DoesNotHold
-        }
-    }
-
-    pub const fn word(self) -> &'static str {
-        match self {
-            Judgement::Holds => "holds",
-            Judgement::DoesNotHold => "does not hold",
-            Judgement::NotJudged => "not judged",
-            Judgement::Inconclusive => "inconclusive",
-        }
-    }
+    pub outcome: Verdict,
+    /// The premise that failed, if one did.
+    pub failed_premise: Option<Premise>,
 }
 
 /// The whole report, for a terminal.
@@ -84,8 +57,11 @@ pub fn told(report: &MovieReport) -> String {
     }
     text.push('\n');
     for goal in goals(report) {
-        let word = goal.judgement.word();
-        let _ = writeln!(text, "{word:<14} {}: {}", goal.what, goal.measured);
+        let word = goal.outcome.word();
+        let why = goal
+            .failed_premise
+            .map_or(String::new(), |premise| format!(" ({premise})"));
+        let _ = writeln!(text, "{word:<14} {}: {}{why}", goal.what, goal.measured);
     }
     if is_inconclusive(report) {
         let _ = writeln!(text, "{INCONCLUSIVE}");
@@ -223,41 +199,49 @@ fn without_core(report: &MovieReport) -> Vec<String> {
     refused.map(|run| (run.repetition + 1).to_string()).collect()
 }
 
+/// Premise of each goal about time: the probe, the no-op control, explains at most 1 % of the frames.
+fn disturbed(report: &MovieReport) -> Option<Premise> {
+    let needs = "a probe that explains at most 1 % of the frames";
+    Premise::unless(!is_inconclusive(report), needs, || {
+        let dual = report.arm(Arm::Dual);
+        let (explained, frames) = dual.map_or((0, 0), |dual| (dual.late - dual.unexplained, dual.frames));
+        format!("{explained} of {frames} frames")
+    })
+}
+
 /// The goals with their verdicts. On a machine that was too disturbed, only the goal about the film's bytes gets a
 /// verdict.
 pub fn goals(report: &MovieReport) -> Vec<Goal> {
-    let disturbed = is_inconclusive(report);
     let mut goals = Vec::new();
-    let mut goal = |what: &str, measured: String, judgement: Judgement| {
-        let timed = disturbed && judgement != Judgement::NotJudged;
+    let mut goal = |what: &str, measured: String, holds: bool, premise: Option<Premise>| {
+        let premise = premise.or_else(|| disturbed(report));
         goals.push(Goal {
             what: what.into(),
             measured,
-            judgement: if timed { Judgement::Inconclusive } else { judgement },
+            outcome: Verdict::of(holds, premise.as_ref()),
+            failed_premise: premise,
         });
     };
     if let Some(fair) = report.arm(Arm::Fair) {
         let late = fair.late as f64 / fair.frames.max(1) as f64;
         goal(
             "the fair baseline is late for at least 20 % of its frames",
-            format!("{:.1} %", late * 100.0),
-            Judgement::of(late >= FAIR_LATE_AT_LEAST),
+            percent(late),
+            late >= FAIR_LATE_AT_LEAST,
+            Premise::unless(fair.frames > 0, "a played frame", || "none".into()),
         );
     }
     if let Some(dual) = report.arm(Arm::Dual) {
         let without = without_core(report);
-        let (but, tried) = match without.as_slice() {
-            [] => (String::new(), true),
-            runs => (format!("; no exclusive core in repetition {}", runs.join(", ")), false),
-        };
-        let judged = |holds| match tried {
-            true => Judgement::of(holds),
-            false => Judgement::NotJudged,
+        let tried = || {
+            let found = || format!("no exclusive core in repetition {}", without.join(", "));
+            Premise::unless(without.is_empty(), "an exclusive core in every repetition", found)
         };
         goal(
             "dual management is late for none that the probe does not explain",
-            format!("{} late, {} unexplained{but}", dual.late, dual.unexplained),
-            judged(dual.unexplained == 0),
+            format!("{} late, {} unexplained", dual.late, dual.unexplained),
+            dual.unexplained == 0,
+            tried(),
         );
         let sides = [
             (
@@ -271,36 +255,39 @@ pub fn goals(report: &MovieReport) -> Vec<Goal> {
                 report.plan.busy_disk,
             ),
         ];
-        for (what, shares, asked) in sides {
+        for (what, shares, _) in sides.into_iter().filter(|(.., asked)| *asked) {
             let work = median(shares);
-            match (asked, shares.is_empty()) {
-                (false, _) => {}
-                (true, true) => goal(what, "nothing to hold it against".into(), Judgement::NotJudged),
-                (true, false) => goal(
-                    what,
-                    format!("{:.1} %, median of the repetitions{but}", work * 100.0),
-                    judged(work >= WORK_AT_LEAST),
-                ),
-            }
+            let measured = match shares.is_empty() {
+                true => "nothing to hold it against".into(),
+                false => format!("{}, median of the repetitions", percent(work)),
+            };
+            let some = Premise::unless(!shares.is_empty(), "work in the run without a player", || "none".into());
+            let bound = || Premise::within(work, [0.0, WORK_AT_MOST], percent);
+            goal(what, measured, work >= WORK_AT_LEAST, tried().or(some).or_else(bound));
         }
     }
     if report.plan.arms.iter().any(|arm| arm.exclusive()) {
-        let what = "taking the core back costs less than 1 ms at p99 above the control";
-        match report.lending {
-            Some(lending) => {
-                let above = lending.above_control_p99;
-                goal(what, above.to_string(), Judgement::of(above < TAKE_BACK_AT_MOST));
-            }
-            None => goal(what, "no core was lent".into(), Judgement::NotJudged),
-        }
+        let above = report.lending.map(|lending| lending.above_control_p99);
+        goal(
+            "taking the core back costs less than 1 ms at p99 above the control",
+            above.map_or("no core was lent".into(), |above| above.to_string()),
+            above.is_some_and(|above| above < TAKE_BACK_AT_MOST),
+            Premise::unless(above.is_some(), "a core that was lent", || "none".into()),
+        );
     }
     let wrong: u64 = report.arms.iter().map(|arm| arm.wrong).sum();
     goals.push(Goal {
         what: "every frame has the bytes of the file".into(),
         measured: format!("{wrong} have not"),
-        judgement: Judgement::of(wrong == 0),
+        outcome: Verdict::of(wrong == 0, None),
+        failed_premise: None,
     });
     goals
+}
+
+/// A share in percent.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }
 
 /// Rows of named cells, below a row of the names.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use punctual_toml::Section;
 
+use super::reason;
 use super::{Claim, Formula, Nature, Paper, Role, Rule};
 use crate::samples::Labels;
 
@@ -24,7 +25,15 @@ pub type Reasons = BTreeMap<String, String>;
 /// # Errors
 /// One line per fault: file, line, key, remedy.
 pub fn reasons(text: &str, shown: &str) -> Result<Reasons, Vec<String>> {
-    punctual_toml::read(text, shown, |top| top.all_texts())
+    punctual_toml::read(text, shown, |top| {
+        let texts = top.all_texts();
+        for (id, text) in &texts {
+            if let Err(what) = reason::check(text) {
+                top.complain(id, what);
+            }
+        }
+        texts
+    })
 }
 
 impl Claims {
@@ -76,7 +85,8 @@ impl Claims {
     /// [`ClaimError`] with the name, and the known names.
     pub fn check_names(&self, experiment: &str, series: &[&str], planned: &[Labels]) -> Result<(), ClaimError> {
         self.of(experiment).try_for_each(|claim| {
-            let named = claim.formula.check(series, planned);
+            let formulas = std::iter::once(&claim.formula).chain(&claim.premises);
+            let named = { formulas.into_iter() }.try_for_each(|formula| formula.check(series, planned));
             named.map_err(|error| ClaimError(format!("{}: {error}", claim.formula_place)))
         })
     }
@@ -116,6 +126,14 @@ fn claim(section: &mut Section<'_, '_>, shown: &str, id: String) -> Option<Claim
     let text = section.needed("text", Section::text);
     let (tolerance, points) = (section.number("tolerance"), section.number("points"));
     let bound = section.choice("bound", &[("at-most", Rule::AtMost), ("at-least", Rule::AtLeast)]);
+    let premises = premises(section);
+    let plausible = section.numbers("plausible").and_then(|range| match *range {
+        [low, high] if low < high => Some([low, high]),
+        _ => {
+            section.complain("plausible", "give two numbers that rise, such as [0, 1.2]");
+            None
+        }
+    });
     let rule = rule(kind?, formula.as_ref()?, paper.as_ref()?, (tolerance, points, bound));
     Some(Claim {
         id,
@@ -127,9 +145,24 @@ fn claim(section: &mut Section<'_, '_>, shown: &str, id: String) -> Option<Claim
         paper: paper?,
         formula: formula?,
         rule: rule.map_err(|(key, what)| section.complain(key, what)).ok()?,
+        premises,
+        plausible,
         experiment_place: section.place_of("experiment", shown),
         formula_place: section.place_of("formula", shown),
     })
+}
+
+/// The comparisons of the list `premise`.
+fn premises(section: &mut Section<'_, '_>) -> Vec<Formula> {
+    let mut premises = Vec::new();
+    for text in section.texts("premise").unwrap_or_default() {
+        match Formula::parse(&text) {
+            Ok(formula) if formula.is_comparison() => premises.push(formula),
+            Ok(_) => section.complain("premise", "a premise compares two sides: with <, <=, > or >="),
+            Err(error) => section.complain("premise", error.to_string()),
+        }
+    }
+    premises
 }
 
 /// Rule of a claim; the error is a key, and what is wrong with it.

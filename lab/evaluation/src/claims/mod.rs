@@ -12,18 +12,27 @@
 //! machines were fitted, which settled a point that the paper leaves open, or which were added after the first run are
 //! no predictions and are counted apart.
 //!
+//! **Premises.** A figure says something about a claim only if it was measured: if the load ran at its rate, if a model
+//! fits at all, if a share is at most what there is. A claim may name such conditions (`premise`, comparisons like its
+//! formula) and the range that its figure cannot leave (`plausible`). Where one fails in a replication, the claim is
+//! *not judged*, and the row says which, with the figure. A claim that only restates the setting is no finding, and a
+//! claim about runs that there are not is *left out*: see [`Verdict`].
+//!
 //! Claims are never adapted to results. Reasons why a claim does not hold are in a file of their own, written
-//! afterwards.
+//! afterwards; their figures are computed from the runs.
 
 mod file;
 mod formula;
 mod judge;
+mod reason;
+mod verdict;
 
 use serde::Serialize;
 
 pub use file::{ClaimError, Claims, Reasons, reasons};
 pub use formula::{Aggregate, Formula, FormulaError, Missing, Query, STEADY};
-pub use judge::{ByMachine, ClaimResult, judge};
+pub use judge::{ByMachine, ClaimResult, judge, left_out};
+pub use verdict::{Premise, Verdict};
 
 /// A claim of a paper, as written in the claims file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -45,6 +54,12 @@ pub struct Claim {
     pub formula: Formula,
     /// Rule by which our value is compared with the paper's.
     pub rule: Rule,
+    /// Comparisons that must hold in every replication, or the claim is not judged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub premises: Vec<Formula>,
+    /// Range of our value; outside of it, the measurement failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plausible: Option<[f64; 2]>,
     /// Place of the experiment's name: file, line and key.
     #[serde(skip)]
     pub experiment_place: String,

@@ -24,7 +24,7 @@ mod variant;
 
 use punctual_allocation::Profile;
 
-use crate::claims::{Claim, ClaimResult, Query, judge};
+use crate::claims::{Claim, ClaimResult, Query, judge, left_out};
 use crate::outcome::{Measure, Testbed};
 use crate::parallel::in_order;
 use crate::qedb::{means, of_first_seed};
@@ -275,10 +275,10 @@ fn judged(
             // Decisions are timed on every set of profiles: a replication without such a run has failed, and the claim
             // with it.
             let note = Some(cost::NOTE.to_string());
-            return Some(ClaimResult {
+            return ClaimResult {
                 note,
                 ..judge(claim, costs, &settings.reasons)
-            });
+            };
         }
         let has = |runs: &[Run]| {
             let queries = claim.formula.queries();
@@ -286,11 +286,17 @@ fn judged(
             queries.iter().all(|query| runs.iter().any(|run| answers(run, query)))
         };
         let asked: Vec<Replication> = replications.iter().filter(|one| has(&one.runs)).cloned().collect();
-        // A claim about runs that no set of profiles has is not judged.
-        (!asked.is_empty()).then(|| judge(claim, &asked, &settings.reasons))
+        if asked.is_empty() {
+            let sets: Vec<&str> = settings.profiles.iter().map(|set| set.name.as_str()).collect();
+            return left_out(
+                claim,
+                format!("no profile: none of the sets {} has its runs", sets.join(", ")),
+            );
+        }
+        judge(claim, &asked, &settings.reasons)
     };
     let claims = parts.iter().flat_map(|part| settings.claims.of(part.name()));
-    claims.filter_map(judged).collect()
+    claims.map(judged).collect()
 }
 
 /// Measures without a claim: where half of the sets are schedulable, and the time of a decision.

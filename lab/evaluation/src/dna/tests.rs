@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::*;
-use crate::claims::{Claims, reasons};
+use crate::claims::{Claims, Verdict, reasons};
 
 /// Reading them takes seconds without optimisation.
 pub static SHIPPED: LazyLock<Vec<ProfileSet>> = LazyLock::new(|| shipped().unwrap());
@@ -44,9 +44,10 @@ fn the_motivation_is_the_same_twice_and_judges_programs_where_they_are() {
             .claims
             .iter()
             .find(|claim| claim.claim.id == id)
-            .map(|claim| claim.of)
+            .map(|claim| (claim.of, claim.outcome == Verdict::LeftOut))
     };
-    assert_eq!((of("fft-late-gains"), of("canneal-starves")), (Some(2), None));
+    assert_eq!(of("fft-late-gains"), Some((2, false)));
+    assert_eq!(of("canneal-starves"), Some((0, true)), "no profile has its runs");
 }
 
 /// In overload with refill charged: the same twice, nothing faster than the uncontended machine, and with hysteresis no
@@ -127,9 +128,15 @@ fn a_timed_run_that_fails_is_told_and_its_claims_stay_in_the_table() {
     let costs = cost::runs(&[prepared], 1);
     assert_eq!((costs[0].runs.len(), costs[0].failures.len()), (0, 6));
     let claims = judged(&[Part::Overhead], &settings, &[], &costs);
-    assert_eq!(claims.len(), 6, "those about the cost of a decision, and no other");
-    for claim in claims {
-        assert!(!claim.holds && claim.note.is_some());
+    let (timed, others): (Vec<_>, Vec<_>) = claims.into_iter().partition(|row| row.note.is_some());
+    assert_eq!(timed.len(), 6, "those about the cost of a decision");
+    assert!(
+        others
+            .iter()
+            .all(|row| row.outcome == Verdict::LeftOut && row.why.as_ref().unwrap().contains("no profile"))
+    );
+    for claim in timed {
+        assert_eq!(claim.outcome, Verdict::NotJudged);
         let why = claim.missing.unwrap();
         assert!(why.contains("decisions of dna timed"), "{why}");
     }

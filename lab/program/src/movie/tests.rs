@@ -60,10 +60,10 @@ pub(crate) fn report() -> MovieReport {
     MovieReport::of(&plan, 2, medium, Arm::ALL.map(run).to_vec(), None)
 }
 
-fn judgement(report: &MovieReport, word: &str) -> Judgement {
+fn judgement(report: &MovieReport, word: &str) -> Verdict {
     let goals = goals(report);
     let goal = goals.iter().find(|goal| goal.what.contains(word));
-    goal.unwrap_or_else(|| panic!("no goal about {word}")).judgement
+    goal.unwrap_or_else(|| panic!("no goal about {word}")).outcome
 }
 
 /// The same with other runs.
@@ -78,16 +78,25 @@ fn with(change: impl Fn(&mut Run)) -> MovieReport {
 #[test]
 fn both_of_the_interactive_side_are_judged() {
     let idle_writer = with(|run| run.counted.disk_bytes = if run.arm == Arm::Alone { 10 } else { 5 });
-    assert_eq!(judgement(&idle_writer, "hogs"), Judgement::Holds);
-    assert_eq!(judgement(&idle_writer, "disk's writer"), Judgement::DoesNotHold);
+    assert_eq!(judgement(&idle_writer, "hogs"), Verdict::Holds);
+    assert_eq!(judgement(&idle_writer, "disk's writer"), Verdict::DoesNotHold);
     let text = told(&idle_writer);
     assert!(text.contains("disk written") && text.contains("50.0 %"), "{text}");
+}
+
+/// The planted fault: nine times as much work beside the player as without it.
+#[test]
+fn more_than_there_is_to_share_is_not_judged() {
+    let doubtful = with(|run| run.counted.interactive_units = if run.arm == Arm::Alone { 1 } else { 7 });
+    assert_eq!(judgement(&doubtful, "hogs"), Verdict::NotJudged);
+    let text = told(&doubtful);
+    assert!(text.contains("needed is a figure of 0.0 % to 120.0 %"), "{text}");
 }
 
 #[test]
 fn nothing_to_hold_it_against_is_not_a_number() {
     let idle_hogs = with(|run| (run.counted.interactive_units, run.counted.disk_bytes) = (0, 0));
-    assert_eq!(judgement(&idle_hogs, "hogs"), Judgement::NotJudged);
+    assert_eq!(judgement(&idle_hogs, "hogs"), Verdict::NotJudged);
     assert!(!told(&idle_hogs).contains("NaN"));
 }
 
@@ -98,7 +107,7 @@ fn dual_management_without_a_core_is_not_judged() {
         run.lending = None;
     });
     for word in ["late for none", "hogs", "disk's writer", "taking the core back"] {
-        assert_eq!(judgement(&refused, word), Judgement::NotJudged, "{word}");
+        assert_eq!(judgement(&refused, word), Verdict::NotJudged, "{word}");
     }
     assert!(told(&refused).contains("no exclusive core in repetition 1"));
 }
@@ -114,12 +123,13 @@ fn a_disturbed_machine_judges_nothing_but_bytes() {
     assert!(is_inconclusive(&disturbed));
     let goals = goals(&disturbed);
     let (bytes, timed) = goals.split_last().unwrap();
+    assert!(timed.iter().all(|goal| goal.outcome == Verdict::NotJudged), "{goals:?}");
+    assert_eq!(bytes.outcome, Verdict::DoesNotHold);
     assert!(
-        timed.iter().all(|goal| goal.judgement == Judgement::Inconclusive),
+        timed[0].failed_premise.as_ref().unwrap().found.contains("frames"),
         "{goals:?}"
     );
-    assert_eq!(bytes.judgement, Judgement::DoesNotHold);
-    assert!(serde_json::to_string(&goals).unwrap().contains("\"inconclusive\""));
+    assert!(serde_json::to_string(&goals).unwrap().contains("\"not-judged\""));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The page of an experiment: its settings, every claim beside the measured figure, and the figures.
 
 use maud::{Markup, html};
+use punctual_evaluation::claims::{ClaimResult, Verdict};
 use punctual_evaluation::stats::Spread;
 use punctual_evaluation::{Chart as Shape, Figure, Measure, Outcome};
 
@@ -44,12 +45,9 @@ pub fn experiment(outcome: &Outcome, command: &str) -> String {
 }
 
 fn verdict(outcome: &Outcome) -> Markup {
+    let held = |claim: &ClaimResult| matches!(claim.outcome, Verdict::Holds | Verdict::Setting);
+    let good = if outcome.claims.iter().all(held) { " good" } else { "" };
     let (held, all) = predictions(outcome);
-    let good = if outcome.claims.iter().all(|claim| claim.holds) {
-        " good"
-    } else {
-        ""
-    };
     let (testbeds, seeds) = outcome.extent();
     html! {
         p class={ "verdict" (good) } {
@@ -80,16 +78,17 @@ fn claims(outcome: &Outcome) -> Markup {
         h2 { "Claims" }
         p class="note" {
             "Quantitative: the median over all " (outcome.testbed.many()) " and seeds keeps the tolerance, and half of them "
-            "or more do. Structural: holds on every " (outcome.testbed.one()) " with every seed."
+            "or more do. Structural: holds on every " (outcome.testbed.one()) " with every seed. Not judged: a premise failed. "
+            "Setting: restates what the runs were given."
         }
         div class="sheet" { table {
             thead { tr { @for head in ["holds", "claim", "paper", "ours", "range", "runs"] { th { (head) } } } }
             tbody { @for row in &outcome.claims {
-                @let holds = if row.holds { "yes" } else { "no" };
+                @let class = match row.outcome { Verdict::Holds => "yes", Verdict::DoesNotHold => "no", _ => "" };
                 @let mut notes = vec![format!("{} · {}", row.claim.id, row.claim.source)];
                 @let () = notes.extend(row.note.iter().chain(&row.why).chain(&row.missing).cloned());
                 tr {
-                    th class=(holds) { (holds) }
+                    th class=(class) { (row.outcome.word()) }
                     td class="text" {
                         (row.claim.text) br; span class="key" style="white-space:normal" { (lines(&notes)) }
                     }

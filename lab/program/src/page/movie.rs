@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 use punctual_evaluation::Bars;
+use punctual_evaluation::claims::Verdict;
 use punctual_evaluation::movie::{Arm, ArmSummary, Frame, MovieReport};
 use punctual_evaluation::stats::Spread;
 use punctual_units::Nanos;
 
 use super::bars;
 use super::tail::{Tail, Tails};
-use crate::movie::{Goal, INCONCLUSIVE, Judgement, is_inconclusive, median, protections, setting, table};
+use crate::movie::{Goal, INCONCLUSIVE, is_inconclusive, median, protections, setting, table};
 use punctual_report::page::{self, figure, framed, lines, sheet, tiles};
 
 /// The page of `report`; `command` is the command line that produced it.
 pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str) -> String {
-    let held = goals.iter().filter(|goal| goal.judgement == Judgement::Holds).count();
+    let held = goals.iter().filter(|goal| goal.outcome == Verdict::Holds).count();
     let good = held == goals.len() && !is_inconclusive(report);
     let good = if good { " good" } else { "" };
     let head = html! { b { (scenario) } " · movie · " span class="badge" { "measured on Linux" } };
@@ -90,12 +91,15 @@ fn sums(report: &MovieReport) -> [(String, &'static str); 6] {
 
 fn judged(report: &MovieReport, goals: &[Goal]) -> Markup {
     let row = |goal: &Goal| {
-        let (class, holds) = match goal.judgement {
-            Judgement::Holds => ("yes", "yes"),
-            Judgement::DoesNotHold => ("no", "no"),
-            judgement => ("", judgement.word()),
+        let (class, holds) = match goal.outcome {
+            Verdict::Holds => ("yes", "yes"),
+            Verdict::DoesNotHold => ("no", "no"),
+            outcome => ("", outcome.word()),
         };
-        html! { tr { th class=(class) { (holds) } td class="text" { (goal.what) } td { (goal.measured) } } }
+        let measured: Vec<String> = std::iter::once(goal.measured.clone())
+            .chain(goal.failed_premise.as_ref().map(ToString::to_string))
+            .collect();
+        html! { tr { th class=(class) { (holds) } td class="text" { (goal.what) } td { (lines(&measured)) } } }
     };
     html! {
         h2 { "Goals" }

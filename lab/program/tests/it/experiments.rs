@@ -79,7 +79,7 @@ fn an_experiment_is_told_written_and_drawn() {
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("a file");
     let json: serde_json::Value = serde_json::from_str(&read("out.json")).expect("JSON");
     let claim = &json["claims"][0];
-    for key in ["id", "kind", "text", "paper", "ours", "ours_range", "holds"] {
+    for key in ["id", "kind", "text", "paper", "ours", "ours_range", "outcome"] {
         assert!(!claim[key].is_null(), "{key}: {claim}");
     }
     assert_eq!(json["seeds"], serde_json::json!([1, 2]));

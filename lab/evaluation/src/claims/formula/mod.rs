@@ -130,6 +130,11 @@ pub struct Query {
 }
 
 impl Formula {
+    /// The formula as written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Whether the formula is a comparison, which holds or does not.
     pub fn is_comparison(&self) -> bool {
         matches!(&self.root, Node::Two(operator, ..) if operator.compares())

@@ -18,8 +18,9 @@ use crate::samples::{Labels, Run, labels as labelled};
 pub const TAG: &str = "mig-daemons ";
 const TASKS: [usize; 2] = [8, 16];
 /// Shares of a core, 0 to 1: of the worker that measures all stages (`slave`), of the worker that coordinates
-/// (`master`), and of the control thread that wakes up as often (`woken`).
-pub const SERIES: [&str; 3] = ["slave", "master", "woken"];
+/// (`master`), and of the control thread that wakes up as often (`woken`); how often the worker and the control thread
+/// woke up, per second (`slave-hz`, `woken-hz`).
+pub const SERIES: [&str; 5] = ["slave", "master", "woken", "slave-hz", "woken-hz"];
 /// Time between two frames, and between two wake-ups of the control thread.
 const PERIOD: Duration = Duration::from_millis(10);
 const SETTLES: Duration = Duration::from_secs(2);
@@ -84,7 +85,7 @@ fn start(tasks: usize) -> Result<Pipeline, String> {
     Pipeline::start(graph, &options, Arc::new(body)).map_err(|why| why.to_string())
 }
 
-fn measured(tasks: usize) -> Result<[f64; 3], String> {
+fn measured(tasks: usize) -> Result<[f64; 5], String> {
     let pipeline = start(tasks)?;
     let failed = |why: punctual_pipelines::linux::PipelineError| why.to_string();
     let mut source = pipeline.pinned("source").map_err(failed)?;
@@ -104,21 +105,29 @@ fn measured(tasks: usize) -> Result<[f64; 3], String> {
     shares
 }
 
-fn shares(supervisor: &Supervisor, tasks: usize) -> Result<[f64; 3], String> {
+fn shares(supervisor: &Supervisor, tasks: usize) -> Result<[f64; 5], String> {
     let master = gather(supervisor, tasks)?;
     std::thread::sleep(SETTLES);
     let slave = { workers()?.into_iter() }.find(|pid| *pid != master);
     let slave = slave.ok_or("there is one worker only")?;
     let woken = std::thread::spawn(woken);
     let ran = |pid| cpu_time(pid).map(|ran| ran.as_secs_f64()).ok_or("a worker has ended");
-    let (begin, before) = (Instant::now(), (ran(slave)?, ran(master)?));
+    let (begin, before, slept) = (Instant::now(), (ran(slave)?, ran(master)?), sleeps(slave)?);
     while begin.elapsed() < SPAN {
         drop(supervisor.statistics());
         std::thread::sleep(ASKED_EVERY.min(SPAN.saturating_sub(begin.elapsed())));
     }
     let (span, after) = (begin.elapsed().as_secs_f64(), (ran(slave)?, ran(master)?));
-    let woken = woken.join().map_err(|_| "the thread beside panicked")??;
-    Ok([(after.0 - before.0) / span, (after.1 - before.1) / span, woken])
+    let rate = (sleeps(slave)? - slept) / span;
+    let (woken, woken_rate) = woken.join().map_err(|_| "the thread beside panicked")??;
+    let share = |before: f64, after: f64| (after - before) / span;
+    Ok([
+        share(before.0, after.0),
+        share(before.1, after.1),
+        woken,
+        rate,
+        woken_rate,
+    ])
 }
 
 /// Moves all stages off the coordinator's core. Returns the process id of the coordinator.
@@ -163,18 +172,37 @@ fn workers() -> Result<Vec<i32>, String> {
     Ok(workers)
 }
 
-/// The share of a core that this thread uses while it wakes up in every period and does nothing.
-fn woken() -> Result<f64, String> {
+/// How often the thread of a process that does so most has slept and woken up again (voluntary switches).
+fn sleeps(pid: i32) -> Result<f64, String> {
+    let mut most: Option<u64> = None;
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_err(|why| why.to_string())?;
+    for thread in threads.flatten() {
+        let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        most = most.max(line.and_then(|count| count.trim().parse().ok()));
+    }
+    most.map(|most| most as f64)
+        .ok_or_else(|| "the kernel tells no switches (status)".into())
+}
+
+/// The share of a core that this thread uses while it wakes up in every period and does nothing, and how often it woke
+/// up, per second.
+fn woken() -> Result<(f64, f64), String> {
     let ran = || {
         let thread = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
         thread.split_whitespace().next()?.parse::<f64>().ok()
     };
     let ran = || ran().ok_or("the kernel tells no run times (schedstat)");
     let (before, begin) = (ran()?, Instant::now());
+    let mut times = 0.0;
     while begin.elapsed() < SPAN {
         std::thread::sleep(PERIOD);
+        times += 1.0;
     }
-    Ok((ran()? - before) * 1e-9 / begin.elapsed().as_secs_f64())
+    let span = begin.elapsed().as_secs_f64();
+    Ok(((ran()? - before) * 1e-9 / span, times / span))
 }
 
 /// Forwards frames; the first relay makes them.
