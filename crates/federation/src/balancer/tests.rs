@@ -1,6 +1,5 @@
-//! Properties of the balancer [`Home`].
+//! Properties of the balancer [`Home`]; histories of all balancers are played in `lab/cluster`.
 
-use proptest::prelude::*;
 use punctual_units::{Nanos, Time};
 
 use super::*;
@@ -31,76 +30,6 @@ fn answer(query: &Query, late: Option<Late>) -> QueryReply {
         latency: Nanos::from_millis(20),
         late,
         report: report(0, 8000.0),
-    }
-}
-
-#[derive(Clone, Debug)]
-enum BalancerEvent {
-    Join(u32),
-    Leave(u32),
-    Query(u64),
-    Answer,
-    Period(Vec<u32>),
-}
-
-fn happens() -> impl Strategy<Value = BalancerEvent> {
-    prop_oneof![
-        1 => (0u32..12).prop_map(BalancerEvent::Join),
-        1 => (0u32..12).prop_map(BalancerEvent::Leave),
-        8 => any::<u64>().prop_map(BalancerEvent::Query),
-        4 => Just(BalancerEvent::Answer),
-        1 => prop::collection::vec(0u32..20_000, 12).prop_map(BalancerEvent::Period),
-    ]
-}
-
-/// What a balancer answers to a history; checks that each answer is a node that is there, and that there is one exactly
-/// if there is any node.
-fn played(balancer: &mut dyn Balancer, history: &[BalancerEvent]) -> Vec<Option<NodeId>> {
-    let (mut there, mut sent, mut chosen) = (Vec::<u32>::new(), Vec::new(), Vec::new());
-    for (at, happens) in history.iter().enumerate() {
-        let now = Time(at as u64 * 3_000_000);
-        match happens {
-            BalancerEvent::Join(node) => {
-                balancer.join(NodeId(*node), now).unwrap();
-                there.retain(|known| known != node);
-                there.push(*node);
-            }
-            BalancerEvent::Leave(node) => {
-                balancer.leave(NodeId(*node), now);
-                there.retain(|known| known != node);
-                sent.retain(|(to, _): &(NodeId, Query)| to.0 != *node);
-            }
-            BalancerEvent::Query(number) => {
-                let query = query(*number);
-                let node = balancer.choose(&query, now);
-                assert_eq!(node.is_some(), !there.is_empty());
-                assert!(node.is_none_or(|node| there.contains(&node.0)), "{node:?} of {there:?}");
-                sent.extend(node.map(|node| (node, query)));
-                chosen.push(node);
-            }
-            BalancerEvent::Answer => {
-                if let Some((node, query)) = sent.pop() {
-                    balancer.answered(node, &answer(&query, None), now);
-                }
-            }
-            BalancerEvent::Period(bounds) => {
-                let said = |node: &u32| Period {
-                    node: NodeId(*node),
-                    delay: Some(Nanos::from_micros(1 + u64::from(bounds[*node as usize]))),
-                    report: report(u64::from(bounds[*node as usize]), f64::from(bounds[*node as usize])),
-                };
-                balancer.period(&there.iter().map(said).collect::<Vec<_>>(), now);
-            }
-        }
-    }
-    chosen
-}
-
-proptest! {
-    #[test]
-    fn only_nodes_that_are_there_are_chosen(history in prop::collection::vec(happens(), 0..150)) {
-        let chosen = played(&mut Home::default(), &history);
-        prop_assert_eq!(&chosen, &played(&mut Home::default(), &history), "twice");
     }
 }
 
