@@ -148,7 +148,7 @@ impl<R: Read> Converter<R> {
     }
 
     fn judge(&self, samples: &[u8], layout: Layout) -> Result<(), InputError> {
-        let why = evidence::against(samples, layout.format, layout.is_guess);
+        let why = evidence::against(samples, layout.format, layout.is_raw);
         why.map_or(Ok(()), |why| {
             let remedy = "give its format and its IQ samples a second, such as --format cs16 --iq-rate 250k";
             Err(refused(&self.file.path, why, remedy))

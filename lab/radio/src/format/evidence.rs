@@ -36,13 +36,13 @@ pub fn foreign(head: &[u8]) -> Option<&'static str> {
         .map(|(_, name)| *name)
 }
 
-/// Why these samples do not have `format`; `None` if they may. With `is_guess`, coherence counts, too.
-pub fn against(bytes: &[u8], format: SampleFormat, is_guess: bool) -> Option<String> {
+/// Why these samples do not have `format`; `None` if they may. With `is_raw`, coherence counts, too.
+pub fn against(bytes: &[u8], format: SampleFormat, is_raw: bool) -> Option<String> {
     if !are_numbers(bytes, format) {
         return Some(format!("its samples are no numbers of the format {format}"));
     }
     let own = coherence(bytes, format);
-    if !is_guess || bytes.len() < PROBE {
+    if !is_raw || bytes.len() < PROBE {
         return None;
     }
     let candidates = [

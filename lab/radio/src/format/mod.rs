@@ -4,9 +4,9 @@
 //! floats of several widths, with or without a header, at other rates. A format taken for another one is noise.
 //!
 //! **Method.** A header (WAV, SigMF) states format and rate; an option that contradicts it is refused. A raw recording
-//! has the format of the option, else of the name's end, else `cu8`; without an option its samples must not refute it
-//! ([`evidence`]). Samples are resampled, scaled to the range of a byte and rounded as they are read ([`Converter`]):
-//! frequency modulation carries no sound in the amplitude, so a gain that changes from block to block is not heard.
+//! has the format of the option, else of the name's end, else `cu8`, and its samples must not refute it ([`evidence`]).
+//! Samples are resampled, scaled to the range of a byte and rounded as they are read ([`Converter`]): frequency
+//! modulation carries no sound in the amplitude, so a gain that changes from block to block is not heard.
 //!
 //! **Bounds.** Memory is that of a block and a resampler, whatever the length of the recording.
 
@@ -168,8 +168,8 @@ pub struct Layout {
     pub rate: f64,
     /// Bytes of samples according to a header; `None`: to the end.
     length: Option<u64>,
-    /// Whether neither a header nor an option states the format.
-    is_guess: bool,
+    /// Whether no header states the format.
+    is_raw: bool,
 }
 
 impl Layout {
@@ -270,7 +270,7 @@ impl RecordingFile {
                 .unwrap_or(by_name(&self.path)),
             rate: by_header.or(rate).unwrap_or(f64::from(IQ_RATE)),
             length: found.and_then(|stated| stated.length),
-            is_guess: found.is_none() && format.is_none(),
+            is_raw: found.is_none(),
         };
         if let (Some(Header { header, rate: None, .. }), None) = (found, rate) {
             return Err(self.refused(

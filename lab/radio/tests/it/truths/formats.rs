@@ -284,6 +284,8 @@ fn contradictions_are_refused() {
     ] {
         assert_refused(&folder.file(name, bytes), &none, "resemble each other less");
     }
+    let floats = folder.file("x.cf32", &f32s);
+    assert_refused(&floats, &options(Some("cs16"), None), "resemble each other less");
     assert_refused(&folder.file("x.bin", b"fLaC\0\0\0\x22\x10\0\x10\0"), &none, "FLAC");
 }
 
