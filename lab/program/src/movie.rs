@@ -19,8 +19,8 @@ const EXPLAINED_MAX: f64 = 0.01;
 /// work, longest time to take a core back.
 const FAIR_LATE_AT_LEAST: f64 = 0.20;
 const WORK_AT_LEAST: f64 = 0.95;
-/// Greatest share of an equally large share that other work can have done: more means that the run alone, against which
-/// it is measured, was disturbed.
+/// Greatest share of its work alone that other work can have done beside the player: more means that the run alone,
+/// against which it is measured, was disturbed.
 const WORK_AT_MOST: f64 = 1.2;
 const TAKE_BACK_AT_MOST: Nanos = Nanos::from_millis(1);
 
@@ -246,23 +246,27 @@ pub fn goals(report: &MovieReport) -> Vec<Goal> {
         let sides = [
             (
                 "the hogs get at least 95 % of an equally large share done",
-                &dual.interactive.work_of_equal_share,
+                (&dual.interactive.work_of_equal_share, &dual.interactive.work),
                 report.plan.hogs_per_core > 0,
             ),
             (
                 "the disk's writer gets at least 95 % of an equally large share written",
-                &dual.interactive.disk_of_equal_share,
+                (&dual.interactive.disk_of_equal_share, &dual.interactive.disk),
                 report.plan.busy_disk,
             ),
         ];
-        for (what, shares, _) in sides.into_iter().filter(|(.., asked)| *asked) {
+        for (what, (shares, of_alone), _) in sides.into_iter().filter(|(.., asked)| *asked) {
             let work = median(shares);
             let measured = match shares.is_empty() {
                 true => "nothing to hold it against".into(),
                 false => format!("{}, median of the repetitions", percent(work)),
             };
             let some = Premise::unless(!shares.is_empty(), "work in the run without a player", || "none".into());
-            let bound = || Premise::within(work, [0.0, WORK_AT_MOST], percent);
+            let bound = || {
+                let most = median(of_alone);
+                let needs = format!("at most {} of the work without a player", percent(WORK_AT_MOST));
+                Premise::unless(most <= WORK_AT_MOST, &needs, || percent(most))
+            };
             goal(what, measured, work >= WORK_AT_LEAST, tried().or(some).or_else(bound));
         }
     }

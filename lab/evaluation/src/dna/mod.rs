@@ -288,9 +288,12 @@ fn judged(
         let asked: Vec<Replication> = replications.iter().filter(|one| has(&one.runs)).cloned().collect();
         if asked.is_empty() {
             let sets: Vec<&str> = settings.profiles.iter().map(|set| set.name.as_str()).collect();
+            let asked = claim.formula.queries().into_iter().flat_map(|query| &query.labels);
+            let asked: Vec<String> = asked.map(|(key, value)| format!("{key}={value}")).collect();
+            let (asked, sets) = (asked.first().map_or("", String::as_str), sets.join(", "));
             return left_out(
                 claim,
-                format!("no profile: none of the sets {} has its runs", sets.join(", ")),
+                format!("no profile: none of the sets {sets} has the runs of {asked}"),
             );
         }
         judge(claim, &asked, &settings.reasons)

@@ -90,7 +90,10 @@ fn more_than_there_is_to_share_is_not_judged() {
     let doubtful = with(|run| run.counted.interactive_units = if run.arm == Arm::Alone { 1 } else { 7 });
     assert_eq!(judgement(&doubtful, "hogs"), Verdict::NotJudged);
     let text = told(&doubtful);
-    assert!(text.contains("needed is a figure of 0.0 % to 120.0 %"), "{text}");
+    assert!(
+        text.contains("at most 120.0 % of the work without a player; found: 700.0 %"),
+        "{text}"
+    );
 }
 
 #[test]
