@@ -221,6 +221,7 @@ fn vitals(trim: Hertz, now: Time) -> Vitals {
         updates_offered: 0,
         updates_admitted: 0,
         updates_for_minimum: 0,
+        updates_least: Share::ZERO,
     }
 }
 

@@ -41,7 +41,7 @@ struct ControlledKnob {
     effect: Effect,
     /// Position while no law turns the knob; `None` leaves it as it was found.
     rest: Option<f64>,
-    /// The position that is right whatever failed, given the least share of fresh data.
+    /// The position that is right whatever failed, given the least share of updates that keeps data fresh.
     safe: fn(Share) -> f64,
 }
 
@@ -73,10 +73,10 @@ impl Knobs {
         Knobs(KNOBS.each_ref().map(|known| position(known.knob).or(known.rest)))
     }
 
-    /// Every knob at the setting that is right whatever failed: full clock, and only the updates that the least share
-    /// of fresh data needs.
-    pub(crate) fn safe(min_fresh: Share) -> Knobs {
-        Knobs(KNOBS.each_ref().map(|known| Some((known.safe)(min_fresh))))
+    /// Every knob at the setting that is right whatever failed: full clock, and the least share of updates that keeps
+    /// the minimum of fresh data.
+    pub(crate) fn safe(least: Share) -> Knobs {
+        Knobs(KNOBS.each_ref().map(|known| Some((known.safe)(least))))
     }
 
     /// Positions of the knobs while no law turns them.
@@ -163,7 +163,8 @@ impl Controller {
     /// The controller `kind` at rest at its operating point.
     ///
     /// # Errors
-    /// [`Mismatch`] where a design is missing, does not fit, or needs a clock knob that the machine lacks.
+    /// [`Mismatch`] where a design is missing, does not fit, or needs a clock knob that the machine lacks. Without any
+    /// document, nothing is turned.
     pub fn new(
         kind: ControllerKind,
         goal: SetPoints,
@@ -171,26 +172,16 @@ impl Controller {
         document: Option<&ControllerDocument>,
     ) -> Result<Controller, Mismatch> {
         let rest = Knobs::rest();
-        let document = match (kind, document) {
-            (ControllerKind::Open, _) => {
-                return Ok(Controller {
-                    law: None,
-                    held: rest,
-                    rest,
-                });
-            }
-            (_, None) => {
-                return Err(Mismatch::NoDesign {
-                    controller: kind.name(),
-                });
-            }
-            (_, Some(document)) => document,
+        let Some(document) = document.filter(|_| kind != ControllerKind::Open) else {
+            return Ok(Controller {
+                law: None,
+                held: rest,
+                rest,
+            });
         };
-        let law = match kind {
-            ControllerKind::Qod => Law::lqr_pi(kind, &document.qod, goal, offers.clock(), document)?,
-            ControllerKind::Clock => Law::lqr_pi(kind, &document.clock, goal, offers.clock(), document)?,
-            _ => Law::lqr_pi(kind, &document.mimo, goal, offers.clock(), document)?,
-        };
+        let controller = kind.name();
+        let design = document.design_of(kind).ok_or(Mismatch::NoDesign { controller })?;
+        let law = Law::lqr_pi(kind, design, goal, offers.clock(), document)?;
         let held = law.merge(rest);
         Ok(Controller {
             law: Some(law),
@@ -305,7 +296,7 @@ impl Law {
             Pace::Job => {
                 let actuators = knobs.iter().map(|knob| actuator(*knob, clock, kind));
                 let law = LqrPi::on_actuators(design, actuators.collect::<Result<_, _>>()?)?;
-                match document.model.as_ref().map(|model| &model.mimo) {
+                match document.model.as_ref().and_then(|model| model.mimo.as_ref()) {
                     Some(model) if design.check_model(model).is_ok() => law.with_model(model, design)?,
                     _ => law,
                 }
@@ -335,7 +326,7 @@ impl Law {
     ) -> Result<Option<Supervisor>, Mismatch> {
         let one_knob = |input: usize| model.tardiness.with_input(input).ok();
         let model = match self.knobs.as_slice() {
-            [KnobId::CLOCK, KnobId::AdmittedShare] if self.meters.len() == 2 => Some(model.mimo.clone()),
+            [KnobId::CLOCK, KnobId::AdmittedShare] if self.meters.len() == 2 => model.mimo.clone(),
             [KnobId::CLOCK] => one_knob(0),
             [KnobId::AdmittedShare] => one_knob(1),
             _ => None,

@@ -58,37 +58,43 @@ impl MadeFor {
 pub struct ModelDocument {
     /// Conditions under which they were identified.
     pub made_for: MadeFor,
-    /// Tardiness and drr against clock and admitted share.
-    pub mimo: ArxModel,
+    /// Tardiness and drr against clock and admitted share; `None` where the record of drr gives no model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mimo: Option<ArxModel>,
     /// Tardiness alone against both knobs: the controllers with one knob are designed from it.
     pub tardiness: ArxModel,
 }
 
-/// File with the designed controllers.
+/// File with the designed controllers: those for which the model gives gains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename = "punctual-controller")]
 pub struct ControllerDocument {
     /// Conditions under which the model was identified.
     pub made_for: MadeFor,
     /// Gains of the controller `mimo`.
-    pub mimo: Design,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mimo: Option<Design>,
     /// Gains of the controller `qod`.
-    pub qod: Design,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qod: Option<Design>,
     /// Gains of the controller `clock`.
-    pub clock: Design,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Design>,
     /// The model that the gains come from: `one-step` inverts it, and a supervisor that watches a law compares with it.
     /// `None` in files of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Box<ModelDocument>>,
 }
 
+/// Why a model gives no gains, and what to do.
+const NO_GAINS: &str = "the record of the model does not show what its knobs do to all that it reads; choose another \
+                        controller, or identify again with wider levels under [identify]";
+
 /// Why a controller cannot run here.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Mismatch {
-    /// Only `open` runs without gains.
-    #[error(
-        "the controller `{controller}` needs a model: give one with --model, learn one with --identify, or run `open`"
-    )]
+    /// The model gives no gains for this controller.
+    #[error("there are no gains for the controller `{controller}`: {NO_GAINS}")]
     NoDesign { controller: &'static str },
     /// The machine has no clock knob.
     #[error(
@@ -136,6 +142,9 @@ pub enum Unfit {
     /// R^2 is too low.
     #[error("{0}; record for longer (--duration), or widen the levels under [identify]")]
     Poor(#[from] PoorFit),
+    /// The record gave no model of an output that the controller reads.
+    #[error("no model for the controller `{controller}`: {NO_GAINS}")]
+    NoModel { controller: &'static str },
     /// A knob works against its nature, at once or in the long run.
     #[error(
         "the model says that more of `{knob}` makes jobs {effect}{when}, which cannot be: something else moved the \
@@ -175,6 +184,9 @@ pub enum ModelError {
     /// The Riccati equation has no usable solution.
     #[error(transparent)]
     Design(#[from] DesignError),
+    /// No law exists for the model; the reason that one of them is missing.
+    #[error("{0}")]
+    NoLaw(String),
     /// The model does not explain its record, or cannot be true.
     #[error(transparent)]
     Unfit(#[from] Unfit),
@@ -201,8 +213,10 @@ impl ModelDocument {
     /// Identifies first-order models from a record of the running system: rows of [tardiness, drr] in `y`, and of
     /// [clock share, admitted share] decided at the same instant in `u`.
     ///
+    /// Without a model of drr (a meter that stands still has none) only the laws that read it are missing.
+    ///
     /// # Errors
-    /// [`ModelError`], above all for an output whose R^2 is under 0.8.
+    /// [`ModelError`] where the record gives no model of tardiness.
     pub fn identify(made_for: MadeFor, y: &[[f64; 2]], u: &[[f64; 2]]) -> Result<ModelDocument, ModelError> {
         let inputs = vec![CLOCK.to_string(), ADMITTED.to_string()];
         let u: Vec<Vec<f64>> = u.iter().map(|row| row.to_vec()).collect();
@@ -215,7 +229,7 @@ impl ModelDocument {
         let fit = |outputs: &[&str]| identify(&record(outputs), Orders::FIRST, &OperatingPoint::Mean);
         Ok(ModelDocument {
             made_for,
-            mimo: fit(&[TARDINESS, DRR])?,
+            mimo: fit(&[TARDINESS, DRR]).ok(),
             tardiness: fit(&[TARDINESS])?,
         })
     }
@@ -225,9 +239,9 @@ impl ModelDocument {
     /// sign drives its knob to the wrong end. `open` reads nothing and takes any model.
     ///
     /// # Errors
-    /// [`Unfit`] names the output with R^2 under 0.8, or the knob that works backwards.
+    /// [`Unfit`] names the output with R^2 under 0.8, or the knob that works backwards; [`Unfit::NoModel`].
     pub fn check_fit(&self, kind: ControllerKind) -> Result<(), Unfit> {
-        if let Some((model, _)) = self.read_by(kind) {
+        if let Some((model, _)) = self.read_by(kind)? {
             model.check_fit(R2_ACCEPTED)?;
         }
         self.check_nature(kind)
@@ -239,7 +253,7 @@ impl ModelDocument {
     /// # Errors
     /// [`Unfit::Backwards`] names the knob; [`Unfit::Unjudged`] a model without resting points.
     pub fn check_nature(&self, kind: ControllerKind) -> Result<(), Unfit> {
-        let Some((model, turned)) = self.read_by(kind) else {
+        let Some((model, turned)) = self.read_by(kind)? else {
             return Ok(());
         };
         let unjudged = |error: NoSteadyState| Unfit::Unjudged {
@@ -260,22 +274,26 @@ impl ModelDocument {
     }
 
     /// The model as this controller's law sees it: with the knobs that it turns only.
-    fn seen_by(&self, kind: ControllerKind) -> Result<ArxModel, punctual_control::ArxError> {
+    fn seen_by(&self, kind: ControllerKind) -> Result<Option<ArxModel>, punctual_control::ArxError> {
         match kind {
-            ControllerKind::Clock => self.tardiness.with_input(0),
-            ControllerKind::Qod => self.tardiness.with_input(1),
+            ControllerKind::Clock => self.tardiness.with_input(0).map(Some),
+            ControllerKind::Qod => self.tardiness.with_input(1).map(Some),
             _ => Ok(self.mimo.clone()),
         }
     }
 
-    /// The model that this controller's gains come from, and the knobs that it turns.
-    fn read_by(&self, kind: ControllerKind) -> Option<(&ArxModel, &'static [&'static str])> {
-        match kind {
+    /// The model that this controller's gains come from, and the knobs that it turns; `None` for `open`.
+    fn read_by(&self, kind: ControllerKind) -> Result<Option<(&ArxModel, &'static [&'static str])>, Unfit> {
+        let controller = kind.name();
+        Ok(match kind {
             ControllerKind::Open => None,
             ControllerKind::Qod => Some((&self.tardiness, &[ADMITTED])),
             ControllerKind::Clock => Some((&self.tardiness, &[CLOCK])),
-            ControllerKind::Mimo => Some((&self.mimo, &[CLOCK, ADMITTED])),
-        }
+            ControllerKind::Mimo => {
+                let both = self.mimo.as_ref().ok_or(Unfit::NoModel { controller })?;
+                Some((both, &[CLOCK, ADMITTED]))
+            }
+        })
     }
 
     /// The model for a loop that steps at every job, from one for a period of `jobs` jobs: the same resting points,
@@ -289,15 +307,15 @@ impl ModelDocument {
                 pace: Pace::Job,
                 ..self.made_for.clone()
             },
-            mimo: quasi_static(&self.mimo, jobs)?,
+            mimo: self.mimo.as_ref().map(|model| quasi_static(model, jobs)).transpose()?,
             tardiness: quasi_static(&self.tardiness, jobs)?,
         })
     }
 
-    /// Designs all laws from the model.
+    /// Designs the laws that the model gives: not those of a knob without effect.
     ///
     /// # Errors
-    /// [`ModelError::Design`] where a law does not exist, e.g. because a knob has no effect.
+    /// [`ModelError::Design`] where no law exists.
     pub fn design(&self) -> Result<ControllerDocument, ModelError> {
         self.design_with(weights)
     }
@@ -311,11 +329,16 @@ impl ModelDocument {
         let one_knob = |input: usize| -> Result<Design, ModelError> {
             Ok(design(&self.tardiness.with_input(input)?, &weights(1, 1))?)
         };
+        let (clock, qod) = (one_knob(0), one_knob(1));
+        let mimo = self.mimo.as_ref().and_then(|model| design(model, &weights(2, 2)).ok());
+        if let (Err(error), Err(_), None) = (&clock, &qod, &mimo) {
+            return Err(ModelError::NoLaw(error.to_string()));
+        }
         Ok(ControllerDocument {
             made_for: self.made_for.clone(),
-            mimo: design(&self.mimo, &weights(2, 2))?,
-            clock: one_knob(0)?,
-            qod: one_knob(1)?,
+            mimo,
+            clock: clock.ok(),
+            qod: qod.ok(),
             model: Some(Box::new(self.clone())),
         })
     }
@@ -351,9 +374,9 @@ impl ControllerDocument {
         let gains = design(&model, &weights(1, 1))?;
         Ok(ControllerDocument {
             made_for,
-            mimo: gains.clone(),
-            clock: gains.clone(),
-            qod: gains,
+            mimo: Some(gains.clone()),
+            clock: Some(gains.clone()),
+            qod: Some(gains),
             model: None,
         })
     }
@@ -373,9 +396,9 @@ impl ControllerDocument {
             model.check_nature(kind)?;
         }
         let verdict = match model.map(|model| model.seen_by(kind)) {
-            Some(Ok(model)) => design.verdict_on(&model).map_err(|error| error.to_string()),
+            Some(Ok(Some(model))) => design.verdict_on(&model).map_err(|error| error.to_string()),
             Some(Err(error)) => Err(error.to_string()),
-            None => Ok(design.verdict),
+            Some(Ok(None)) | None => Ok(design.verdict),
         };
         match verdict {
             Ok(verdict) if verdict.is_stable() => Ok(()),
@@ -384,13 +407,13 @@ impl ControllerDocument {
         }
     }
 
-    /// The gains of this controller; `None` for `open`.
-    fn design_of(&self, kind: ControllerKind) -> Option<&Design> {
+    /// The gains of this controller; `None` for `open`, and for one that the model gives no gains for.
+    pub fn design_of(&self, kind: ControllerKind) -> Option<&Design> {
         match kind {
             ControllerKind::Open => None,
-            ControllerKind::Qod => Some(&self.qod),
-            ControllerKind::Clock => Some(&self.clock),
-            ControllerKind::Mimo => Some(&self.mimo),
+            ControllerKind::Qod => self.qod.as_ref(),
+            ControllerKind::Clock => self.clock.as_ref(),
+            ControllerKind::Mimo => self.mimo.as_ref(),
         }
     }
 
@@ -444,7 +467,7 @@ impl ControllerDocument {
         if made.update_mode != run.update_mode {
             return differs("the update mode", moded(made.update_mode), moded(run.update_mode));
         }
-        for design in [&self.mimo, &self.qod, &self.clock] {
+        for design in [&self.mimo, &self.qod, &self.clock].into_iter().flatten() {
             check_names(&design.outputs, &design.inputs)?;
         }
         Ok(())
@@ -519,7 +542,7 @@ mod tests {
     #[test]
     fn a_planted_loop_that_does_not_settle_is_refused() {
         let mut controller = model().design().expect("gains");
-        controller.qod.kp *= -40.0;
+        controller.qod.as_mut().expect("gains").kp *= -40.0;
         let refused = controller.check_loop(ControllerKind::Qod);
         assert!(matches!(refused, Err(Unfit::Unstable { .. })), "{refused:?}");
         controller
@@ -527,7 +550,8 @@ mod tests {
             .expect("the other loop is sound");
         // Without its model, gains are judged by the verdict in their file.
         let poles: [Pole; 0] = [];
-        (controller.model, controller.qod.verdict) = (None, Stability::of(&poles));
+        controller.model = None;
+        controller.qod.as_mut().expect("gains").verdict = Stability::of(&poles);
         controller
             .check_loop(ControllerKind::Qod)
             .expect("no model speaks against it");

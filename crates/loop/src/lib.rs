@@ -4,8 +4,8 @@
 //! Start with `tick`: it is the loop. Around it
 //! * `monitor` closes windows of job outcomes into means. `goals` does so task by task and says which task is furthest
 //!   from its goal, `reach` whether that goal can be held, `mode` whether to trust the means. `controller` turns them
-//!   into knob positions, and `best_effort` turns the third knob where these are not enough. `pacing` sets the clock
-//!   while a job runs, and `exciter` moves the knobs to learn a model instead;
+//!   into knob positions by a model, `stepwise` without one, and a `staircase` turns the third knob where these are not
+//!   enough. `pacing` sets the clock while a job runs, and `exciter` moves the knobs to learn a model instead;
 //! * `document` holds models and gains as files, `record` the log that replays to the same decisions.
 //!
 //! `backlog` moves the bound of what a node of a federation admits. `clocks` puts a regulator above the rows of a
@@ -14,7 +14,6 @@
 //! `punctual-runtime` drives the [`Regulator`] on Linux, `punctual-scenario` on the simulated machine as well.
 
 pub mod backlog;
-mod best_effort;
 mod clocks;
 mod controller;
 mod document;
@@ -27,9 +26,10 @@ mod pacing;
 mod reach;
 mod record;
 mod split;
+mod staircase;
+mod stepwise;
 mod tick;
 
-pub use best_effort::BestEffortRange;
 pub use clocks::{CLOCKS_EVERY, ClockDecision, ClockDomain, ClockGround, ClockLog, Clocks, ClocksSeen};
 pub use controller::{Knobs, knobs_of};
 pub use document::{
@@ -45,4 +45,5 @@ pub use record::{
     AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, LOG_KIND, LOG_VERSION, ReplayError, replay,
 };
 pub use split::{CoreJobs, SplitOptions};
+pub use staircase::BestEffortRange;
 pub use tick::{Regulator, RegulatorOptions};

@@ -119,6 +119,14 @@ impl Record {
         (self.y.len() as u64, self.needed)
     }
 
+    /// The controller of the knobs that were moved.
+    pub fn kind(&self) -> ControllerKind {
+        match self.top {
+            Some(_) => ControllerKind::Mimo,
+            None => ControllerKind::Qod,
+        }
+    }
+
     /// Designs a controller from the rows; returns it with its kind.
     ///
     /// # Errors
@@ -128,11 +136,11 @@ impl Record {
         if self.top.is_none() {
             let rows = self.y.iter().map(|y| y[0]).zip(self.u.iter().map(|u| u[1]));
             let document = ControllerDocument::of_admission(made_for, rows).map_err(|error| words(&error))?;
-            return Ok((ControllerKind::Qod, document));
+            return Ok((self.kind(), document));
         }
         let model = ModelDocument::identify(made_for, &self.y, &self.u).map_err(|error| words(&error))?;
-        model.check_fit(ControllerKind::Mimo).map_err(|error| words(&error))?;
-        Ok((ControllerKind::Mimo, model.design().map_err(|error| words(&error))?))
+        model.check_fit(self.kind()).map_err(|error| words(&error))?;
+        Ok((self.kind(), model.design().map_err(|error| words(&error))?))
     }
 }
 

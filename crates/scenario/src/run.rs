@@ -251,6 +251,9 @@ fn at_a_period(request: &RunRequest) -> RunRequest {
 /// The knobs that an excitation moves.
 const EXCITED: &[KnobId] = knobs_of(ControllerKind::Mimo);
 
+/// Note in the report of a controller that was given no model.
+const WITHOUT_MODEL: &str = "no model was given, so the controller moves its knobs in steps, towards fewer late jobs; --identify learns a model";
+
 /// Asks [`perform`] to move the knobs instead of controlling.
 #[derive(Clone, Copy)]
 struct ExcitationRequest;
@@ -336,12 +339,7 @@ fn design_for(request: &RunRequest) -> Result<(Option<ControllerDocument>, Vec<S
     let kind = request.scenario.control.kind;
     let document = match &request.controller {
         _ if kind == ControllerKind::Open => return Ok((None, Vec::new())),
-        None => {
-            return Err(Mismatch::NoDesign {
-                controller: kind.name(),
-            }
-            .into());
-        }
+        None => return Ok((None, vec![WITHOUT_MODEL.into()])),
         Some(ControllerSource::Controller(document)) => document.clone(),
         Some(ControllerSource::Model(model)) => match jobs_per_period(model.made_for.pace, &request.scenario) {
             Some(jobs) => model.for_every_job(jobs)?.design()?,

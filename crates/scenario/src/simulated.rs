@@ -351,6 +351,7 @@ impl Run<'_> {
             updates_offered: counts.offered,
             updates_admitted: counts.admitted,
             updates_for_minimum: counts.for_minimum,
+            updates_least: self.machine.updates().least_share(),
             machine: readings.clone(),
         };
         self.machine.rebalance();

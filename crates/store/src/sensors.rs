@@ -500,6 +500,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.sensors.with(|state| state.updates.admitted_share())
     }
 
+    /// The least share of updates that keeps the freshness minimum on average: a knob below it admits no fewer.
+    pub fn least_share(&self) -> Share {
+        self.sensors.with(|state| state.updates.least_share())
+    }
+
     /// The largest fresh share that can be guaranteed with everything admitted.
     pub fn best_fresh_share(&self) -> Share {
         self.sensors.with(|state| state.updates.best_fresh_share())

@@ -358,6 +358,7 @@ impl Run {
             updates_offered: 0,
             updates_admitted: 0,
             updates_for_minimum: 0,
+            updates_least: Share::ZERO,
         };
         let step = self
             .regulator

@@ -107,8 +107,8 @@ pub struct Run {
     /// File from `model learn` or `model design`, in place of the scenario's
     #[arg(long, value_name = "FILE", conflicts_with = "identify")]
     pub model: Option<PathBuf>,
-    /// First learn a model on this machine, and use it; if it is unusable, use the scenario's; without one, run as with
-    /// --controller open
+    /// First learn a model on this machine, and use it; if it is unusable, use the scenario's; without one, move the
+    /// knobs in steps, towards fewer late jobs
     #[arg(long)]
     pub identify: bool,
     /// Run even if the control loop is unstable, or the model has the CPU frequency or the admitted updates act in the

@@ -18,15 +18,12 @@ pub fn design(arguments: &Design) -> Result<(), Failure> {
     let controller = model
         .design()
         .map_err(|error| Failure::input([format!("{}: {error}", arguments.model.display())]))?;
-    let laws = [
-        (ControllerKind::Mimo, &controller.mimo),
-        (ControllerKind::Qod, &controller.qod),
-        (ControllerKind::Clock, &controller.clock),
-    ];
+    let kinds = [ControllerKind::Mimo, ControllerKind::Qod, ControllerKind::Clock].into_iter();
+    let laws = kinds.filter_map(|kind| Some((kind, controller.design_of(kind)?)));
     let refused = |kind| controller.check_loop(kind).err();
     if let Some(error) = laws
-        .iter()
-        .find_map(|(kind, _)| refused(*kind))
+        .clone()
+        .find_map(|(kind, _)| refused(kind))
         .filter(|_| !arguments.force)
     {
         let why = format!("{}: {error}; --force writes it anyway", arguments.model.display());

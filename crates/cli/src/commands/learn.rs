@@ -41,8 +41,10 @@ pub fn learn(arguments: &Learn, stages: AddedKinds<'_>) -> Result<(), Failure> {
     if let Some(record) = record {
         record.json(&report)?;
     }
-    let (both, one) = (matrices::model(&model.mimo), matrices::model(&model.tardiness));
-    super::print(&format!("\ntardiness and drr\n{both}\ntardiness alone\n{one}"))?;
+    if let Some(both) = &model.mimo {
+        super::print(&format!("\ntardiness and drr\n{}", matrices::model(both)))?;
+    }
+    super::print(&format!("\ntardiness alone\n{}", matrices::model(&model.tardiness)))?;
     let kinds = match loaded.scenario.control.kind {
         ControllerKind::Open => &LAWS[..],
         kind => &[kind],

@@ -166,12 +166,13 @@ struct LearningResult {
 }
 
 /// Learns a model for the request's controller. If the result is unusable, the request continues with the scenario's
-/// model, or without control if none fits.
+/// model, or without a model if none fits.
 fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<LearningResult, Failure> {
     let mut text = String::new();
     let useless = match try_learn(request, watcher, loaded)? {
         Ok((model, _)) => {
-            text = format!("\nmodel learnt on this machine\n{}", matrices::model(&model.mimo));
+            let shown = model.mimo.as_ref().unwrap_or(&model.tardiness);
+            text = format!("\nmodel learnt on this machine\n{}", matrices::model(shown));
             let fit = model.check_fit(request.scenario.control.kind);
             request.controller = Some(ControllerSource::Model(model));
             match fit.map_err(|error| error.to_string()).and_then(|()| usable(request)) {
@@ -182,13 +183,13 @@ fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Re
         Err(why) => why,
     };
     request.controller = given_controller(None, loaded, request.platform)?;
-    let instead = match usable(request) {
-        Ok(()) => "the run went on with the scenario's model",
-        Err(_) => {
+    let of_scenario = request.controller.is_some() && usable(request).is_ok();
+    let instead = match of_scenario {
+        true => "the run went on with the scenario's model",
+        false => {
             request.controller = None;
-            request.scenario.control.kind = ControllerKind::Open;
             request.scenario.control.within = false;
-            "no other model is at hand, so the run went on without control (open)"
+            "no other model is at hand"
         }
     };
     let note = Some(format!("nothing useful was learnt: {useless}; {instead}"));
@@ -237,8 +238,7 @@ fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
     }))
 }
 
-/// Controller of `--model`, else of the scenario; `None` if neither names one, which the runtime refuses with a
-/// message.
+/// Controller of `--model`, else of the scenario; `None` if neither names one.
 pub fn given_controller(
     option: Option<&Path>,
     loaded: &Loaded,

@@ -63,7 +63,6 @@ fn the_whole_answer_to_bad_input() {
         ("model learn y.toml -o m.json", "y.toml: no such file"),
         ("run untraced.toml", "trace.dir: no folder"),
         ("run scenarios/row.toml", "trace/readings.csv:3: value is \"hot\""),
-        ("run qod.toml", "qod.toml: the controller `qod` needs a model"),
         ("run qod.toml --model none.json", "none.json: no such file"),
         ("run qod.toml --model other.json", "other.json: is a \"grocery-list\""),
         ("model design cut.json -o c.json", "cut.json:2: "),

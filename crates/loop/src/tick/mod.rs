@@ -16,6 +16,8 @@
 //! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`).
 //! Where cores split cache ways and bandwidth, a change of what they run is answered with another split (`split/`).
 //!
+//! Without a model the knobs move in steps, by the signs of their effects (`stepwise.rs`).
+//!
 //! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
 //! time (`distrust.rs`).
 
@@ -24,7 +26,6 @@ use punctual_units::{Hertz, Nanos, Share, Time};
 use punctual_workload::{ControllerKind, Excitation, Goal, JobOutcome, JobProgress, TaskGoal};
 use serde::{Deserialize, Serialize};
 
-use crate::best_effort::{BestEffortLaw, BestEffortRange};
 use crate::controller::{Controller, Knobs, SetPoints, knobs_of};
 use crate::document::{ControllerDocument, Mismatch};
 use crate::event::{Answer, Event, Step, Vitals, Window};
@@ -35,10 +36,16 @@ use crate::monitor::Monitor;
 use crate::pacing::Pacing;
 use crate::reach::Unheld;
 use crate::split::{SplitOptions, Splitting};
+use crate::staircase::{BestEffortRange, Staircase};
+use crate::stepwise::Stepwise;
 
 mod distrust;
 
 use distrust::Distrust;
+
+/// Part of the admitted share's range above the safe end that counts as near it: a law that also holds a data response
+/// ratio trades one goal for the other, and stays above the end while jobs are late.
+const NEAR: f64 = 0.5;
 
 /// All that a regulator is made from: with the log of a run, enough to replay it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,7 +74,7 @@ pub struct RegulatorOptions {
     /// Whether jobs are paced from within.
     #[serde(default)]
     pub within: bool,
-    /// Gains, for every controller but `open`.
+    /// Gains of the controller; without them it moves its knobs in steps.
     pub design: Option<ControllerDocument>,
     /// Range of the share of best-effort work; `None` leaves it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,8 +89,8 @@ pub struct RegulatorOptions {
 /// The loop's state between two events.
 #[derive(Clone, Debug)]
 pub struct Regulator {
-    /// The least share of fresh data.
-    min_fresh: Share,
+    /// Least admitted share that keeps the minimum of fresh data, as admission last reported it.
+    least: Share,
     clock: Option<ClockOffer>,
     mode: Mode,
     monitor: Monitor,
@@ -91,8 +98,8 @@ pub struct Regulator {
     /// Whether the loop starts up at the safe setting.
     cautious: bool,
     /// Turns the best-effort share, where the loop does.
-    best_effort: Option<BestEffortLaw>,
-    /// Whether all knobs but the best-effort share stand at the safe setting.
+    best_effort: Option<Staircase>,
+    /// Whether all knobs but the best-effort share stand near the safe setting.
     others_safe: bool,
     /// The clock that the law asked for last, for the task that leads.
     law_clock: Option<f64>,
@@ -119,6 +126,8 @@ pub struct Regulator {
 #[derive(Clone, Debug)]
 enum Driver {
     Control(Box<Controller>),
+    /// Controls without a model.
+    Steps(Box<Stepwise>),
     Excite(Exciter),
 }
 
@@ -126,7 +135,8 @@ impl Regulator {
     /// A regulator in warm-up.
     ///
     /// # Errors
-    /// [`Mismatch`] where the design is missing, is for another model, or needs a knob that the machine lacks.
+    /// [`Mismatch`] where the design has no gains for this controller, is for another model, or needs a knob that the
+    /// machine lacks.
     pub fn new(options: RegulatorOptions) -> Result<Regulator, Mismatch> {
         let RegulatorOptions {
             kind,
@@ -148,20 +158,23 @@ impl Regulator {
             tardiness: goals.nominal(),
             drr: goal.drr,
         };
-        let driver = match excite {
-            Some(levels) => Driver::Excite(Exciter::new(&levels)?),
-            None => Driver::Control(Box::new(Controller::new(kind, set_points, &offers, design.as_ref())?)),
+        let driver = match (excite, &design) {
+            (Some(levels), _) => Driver::Excite(Exciter::new(&levels)?),
+            (None, None) if kind != ControllerKind::Open => {
+                Driver::Steps(Box::new(Stepwise::new(kind, goals.nominal(), &offers)?))
+            }
+            (None, design) => Driver::Control(Box::new(Controller::new(kind, set_points, &offers, design.as_ref())?)),
         };
         let cautious = driver.controls() && goals.any_late();
         let knobs = if cautious {
-            driver.safe(goal.min_fresh)
+            driver.safe(Share::ZERO)
         } else {
             driver.operating_point()
         };
         let mut plan = Plan::default();
         replan(&mut plan, knobs, offers.clock());
         let turned = offers.range(KnobId::BestEffortShare).is_some() && driver.controls();
-        let best_effort = best_effort.filter(|_| turned).map(BestEffortLaw::new);
+        let best_effort = best_effort.filter(|_| turned).map(Staircase::new);
         if let Some(law) = &best_effort {
             plan.set(KnobId::BestEffortShare, Value::Share(law.share()));
         }
@@ -169,9 +182,10 @@ impl Regulator {
         let paced = offers
             .clock()
             .zip(knobs.get(KnobId::CLOCK))
-            .filter(|_| within && driver.controls());
+            .filter(|_| within && matches!(&driver, Driver::Control(controller) if controller.turns_knobs()));
         let mut regulator = Regulator {
-            min_fresh: goal.min_fresh,
+            // Admission adds what the minimum needs until it has reported how much that is.
+            least: Share::ZERO,
             goals,
             cautious,
             best_effort,
@@ -260,17 +274,22 @@ impl Regulator {
     /// Takes note of whether the plan is the safe setting, from `now` on. A knob that the controller does not turn is
     /// ignored.
     fn watch_safety(&mut self, now: Time) {
-        let safe = self.driver.safe(self.min_fresh);
+        let mut safe = self.driver.safe(self.least);
         let planned = to_knobs(&self.plan, &Plan::default(), self.clock.as_ref());
         let turns = self.driver.turns();
         let controls = !turns.is_empty();
+        let all_safe = turns.iter().all(|knob| planned.as_safe_as(&safe, *knob));
+        let near = safe
+            .get(KnobId::AdmittedShare)
+            .map(|share| share + (1.0 - share) * NEAR);
+        safe.set(KnobId::AdmittedShare, near);
         self.others_safe = turns.iter().all(|knob| planned.as_safe_as(&safe, *knob));
         let share = self.plan.share(KnobId::BestEffortShare);
         let best_effort = self
             .best_effort
             .as_ref()
             .is_none_or(|law| share.is_some_and(|share| share <= law.least()));
-        self.safe_since = (controls && self.others_safe && best_effort).then(|| self.safe_since.unwrap_or(now));
+        self.safe_since = (controls && all_safe && best_effort).then(|| self.safe_since.unwrap_or(now));
     }
 
     /// Takes a job's progress. While the law runs, returns the plan with the clock that the rest of the job needs, if
@@ -300,6 +319,7 @@ impl Regulator {
             clock: self.pacing.as_mut().and_then(Pacing::mean_clock),
             ..self.monitor.close_window(vitals)
         };
+        self.least = vitals.updates_least;
         let lead = self.goals.close(now);
         // The law reads the leading task alone. A window in which that task was not measured teaches nothing.
         let read = Window {
@@ -329,7 +349,7 @@ impl Regulator {
         let mut knobs = match &self.mode {
             Mode::WarmUp { .. } if !self.cautious => self.driver.operating_point(),
             Mode::Running => self.step_law(&read, lead.is_some()),
-            Mode::WarmUp { .. } | Mode::Fallback { .. } => self.driver.safe(self.min_fresh),
+            Mode::WarmUp { .. } | Mode::Fallback { .. } => self.driver.safe(self.least),
         };
         // Jobs of other tasks may be under way: the clock that an unfinished job needs says more than a window without
         // it.
@@ -365,7 +385,7 @@ impl Regulator {
 
     /// The law's settings; between two measurements of the leading task, those of the first.
     fn step_law(&mut self, read: &Window, measured: bool) -> Knobs {
-        let mut knobs = self.driver.step(read);
+        let mut knobs = self.driver.step(read, self.least);
         if measured {
             self.law_clock = knobs.get(KnobId::CLOCK);
         } else if let (Some(_), true) = (&self.pacing, read.jobs > 0) {
@@ -392,6 +412,9 @@ impl Regulator {
 
     /// Reason to doubt the law's model after this window, in which it ran.
     fn doubt(&mut self, window: &Window, now: Time) -> Option<String> {
+        if let Driver::Steps(_) = self.driver {
+            return None;
+        }
         let watched = self.driver.watch(window);
         let silent = now.since(self.heard);
         let at_top = self.plan.clock() == self.clock.as_ref().map(ClockOffer::top);
@@ -430,13 +453,18 @@ impl Regulator {
 
 impl Driver {
     fn controls(&self) -> bool {
-        matches!(self, Driver::Control(controller) if controller.turns_knobs())
+        match self {
+            Driver::Control(controller) => controller.turns_knobs(),
+            Driver::Steps(_) => true,
+            Driver::Excite(_) => false,
+        }
     }
 
     /// Knobs that this driver moves.
     fn turns(&self) -> &[KnobId] {
         match self {
             Driver::Control(controller) => controller.turns(),
+            Driver::Steps(law) => law.turns(),
             Driver::Excite(_) => knobs_of(ControllerKind::Mimo),
         }
     }
@@ -444,13 +472,15 @@ impl Driver {
     fn operating_point(&self) -> Knobs {
         match self {
             Driver::Control(controller) => controller.operating_point(),
+            Driver::Steps(law) => law.knobs(),
             Driver::Excite(exciter) => exciter.operating_point(),
         }
     }
 
-    fn step(&mut self, window: &Window) -> Knobs {
+    fn step(&mut self, window: &Window, floor: Share) -> Knobs {
         match self {
             Driver::Control(controller) => controller.step(window),
+            Driver::Steps(law) => law.step(window.tardiness, floor),
             Driver::Excite(exciter) => exciter.step(),
         }
     }
@@ -459,27 +489,31 @@ impl Driver {
     fn watch(&mut self, window: &Window) -> Option<String> {
         match self {
             Driver::Control(controller) => controller.watch(window).map(|doubt| controller.explain(doubt)),
-            Driver::Excite(_) => None,
+            Driver::Steps(_) | Driver::Excite(_) => None,
         }
     }
 
     fn applied(&mut self, knobs: Knobs) {
-        if let Driver::Control(controller) = self {
-            controller.applied(knobs);
+        match self {
+            Driver::Control(controller) => controller.applied(knobs),
+            Driver::Steps(law) => law.applied(knobs),
+            Driver::Excite(_) => {}
         }
     }
 
     fn resume(&mut self, knobs: Knobs) {
-        if let Driver::Control(controller) = self {
-            controller.resume(knobs);
+        match self {
+            Driver::Control(controller) => controller.resume(knobs),
+            Driver::Steps(law) => law.resume(knobs),
+            Driver::Excite(_) => {}
         }
     }
 
     /// The setting that is right whatever failed ([`Knobs::safe`]). An open-loop run stays open-loop in fallback.
-    fn safe(&self, min_fresh: Share) -> Knobs {
+    fn safe(&self, least: Share) -> Knobs {
         match self {
             Driver::Control(controller) if !controller.turns_knobs() => controller.operating_point(),
-            _ => Knobs::safe(min_fresh),
+            _ => Knobs::safe(least),
         }
     }
 }

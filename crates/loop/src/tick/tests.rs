@@ -10,8 +10,11 @@ use crate::mode::{GOOD_WINDOWS, SILENT_WINDOWS};
 
 mod goals;
 mod paced;
+mod unlearnt;
 
 const STEP: Nanos = Nanos::from_millis(200);
+/// Least share of updates that keeps the freshness minimum.
+const LEAST: f64 = 0.27;
 const TOP: Hertz = Hertz::from_mhz(2000);
 
 /// y(k+1) = 0.2 y(k) + B u(k): a faster clock lowers tardiness, more updates raise it, and drr tells the two apart.
@@ -129,6 +132,7 @@ impl Bench {
             updates_offered: 0,
             updates_admitted: 0,
             updates_for_minimum: 0,
+            updates_least: Share::clamped(LEAST),
         };
         let step = self
             .regulator
@@ -175,7 +179,7 @@ fn read_only() -> Applied {
 
 /// Full clock, and no more updates than the minimum needs.
 fn is_safe(plan: Plan) -> bool {
-    plan == planned(Some(TOP), 0.5)
+    plan == planned(Some(TOP), LEAST)
 }
 
 /// Closes the loop around `plant` for so many windows; the steps, and the last outputs.
@@ -249,7 +253,7 @@ fn a_wrong_model_falls_back_says_why_and_is_tried_less_and_less() {
 /// The design for [`plant`] with the signs of B turned round.
 fn opposite_design() -> ControllerDocument {
     let mut model = *design().model.unwrap();
-    for model in [&mut model.mimo, &mut model.tardiness] {
+    for model in model.mimo.iter_mut().chain([&mut model.tardiness]) {
         let mut json = serde_json::to_value(&*model).unwrap();
         for row in json["b"][0].as_array_mut().unwrap() {
             for gain in row.as_array_mut().unwrap() {

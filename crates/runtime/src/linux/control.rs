@@ -340,6 +340,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             updates_offered: counts.offered,
             updates_admitted: counts.admitted,
             updates_for_minimum: counts.for_minimum,
+            updates_least: self.store.least_share(),
             machine: readings.clone(),
         };
         let begun = LinuxOs.now();

@@ -154,7 +154,7 @@ pub enum LearningState {
     UnderWay,
     /// A model was found, and this controller uses it.
     Controls(ControllerKind),
-    /// No model was found, for this reason. The runtime is controlled as before.
+    /// No model was found, for this reason. The knobs move in steps, towards fewer late jobs.
     Failed(String),
 }
 
@@ -414,7 +414,7 @@ impl<E: Engine + 'static> Runtime<E> {
 
     /// Learns a model of the running tasks, and controls by it from then on: the machine's real knobs visit levels
     /// within the given bounds, for some seconds. Returns at once; [`RuntimeFigures::learnt`] has the result. If
-    /// nothing can be learnt, the runtime is controlled as before.
+    /// nothing can be learnt, the knobs move in steps, towards fewer late jobs.
     ///
     /// # Errors
     /// [`RuntimeError::Learning`] if the bounds leave nothing to learn from, or a model is being learnt already.

@@ -83,7 +83,7 @@ fn driven(policy: Policy, refill: Option<Refill>, changes: Changes, controller: 
 /// strongly than was learnt.
 fn louder(model: &ModelDocument, times: f64) -> ControllerSource {
     let mut controller = model.design().expect("a design");
-    let gains = &mut controller.clock;
+    let gains = controller.clock.as_mut().expect("gains");
     gains.kp *= times;
     gains.ki *= times;
     for past in &mut gains.kp_past {

@@ -11,7 +11,7 @@ use punctual_runtime::FinishedRun;
 use punctual_runtime::report::RunReport;
 use punctual_scenario::{ControllerSource, MachineModel, PlatformChoice, RunError, RunRequest, run};
 use punctual_units::{Nanos, Share};
-use punctual_workload::{Active, Arrival, ControllerKind, Pace, Surge};
+use punctual_workload::{Active, Arrival, ControllerKind, Pace, Surge, TaskGoal, UpdateMode, Volume};
 
 fn controlled(kind: ControllerKind, model: &ModelDocument) -> RunReport {
     let mut request = request(PlatformChoice::Sim, kind, 40);
@@ -208,12 +208,52 @@ fn a_controller_for_something_else_is_refused() {
         "{error}"
     );
 
-    let without = request(PlatformChoice::Sim, ControllerKind::Mimo, 4);
+    let mut without = request(PlatformChoice::Sim, ControllerKind::Mimo, 4);
+    let mut lacking = model.design().expect("gains");
+    lacking.mimo = None;
+    without.controller = Some(ControllerSource::Controller(lacking));
     let error = run(&without, &mut unwatched).unwrap_err();
     assert!(
         matches!(error, RunError::Mismatch(Mismatch::NoDesign { .. })),
         "{error}"
     );
+}
+
+/// Without a model the knobs move by the signs of their effects: far fewer late jobs than without control.
+#[test]
+fn without_a_model_jobs_come_into_time_and_the_report_says_how() {
+    for kind in [ControllerKind::Qod, ControllerKind::Mimo] {
+        let late = |kind| {
+            let mut request = request(PlatformChoice::Sim, kind, 40);
+            request.scenario.goal.tasks = TaskGoal::Late(Share::clamped(0.01));
+            let report = run(&request, &mut unwatched).expect("the run ends in order").report;
+            (report.tasks[0].late as f64 / report.tasks[0].jobs as f64, report)
+        };
+        let ((open, _), (stepped, report)) = (late(ControllerKind::Open), late(kind));
+        assert!(open > 0.5 && stepped < 0.05, "{kind:?}: {stepped} late, open {open}");
+        assert!(report.summary.notes.iter().any(|note| note.contains("no model")));
+    }
+}
+
+/// A job that reads nothing has a response ratio that stands still: the clock alone is learnt, for `clock`.
+#[test]
+fn a_meter_that_stands_still_hinders_only_the_laws_that_read_it() {
+    let mut learning = request(PlatformChoice::Sim, ControllerKind::Clock, 40);
+    let demand = &mut learning.scenario.tasks[0].demand;
+    (demand.data, demand.rounds, demand.writes) = (Nanos::ZERO, 1, 0);
+    learning.scenario.store.update_mode = UpdateMode::MemoryFirst;
+    learning.scenario.sensors.volume = Volume::Replicas(1);
+    let (model, _) = punctual_scenario::identify(&learning, &mut unwatched).expect("a record");
+    model
+        .check_fit(ControllerKind::Clock)
+        .expect("the clock moves the jobs");
+    assert!(matches!(
+        model.check_fit(ControllerKind::Mimo),
+        Err(Unfit::NoModel { .. })
+    ));
+    let mut controlled = learning;
+    controlled.controller = Some(ControllerSource::Model(model));
+    run(&controlled, &mut unwatched).expect("gains of the clock alone");
 }
 
 /// A data-intensive job beside best-effort tasks that never rest and fill the shared memory's queue.

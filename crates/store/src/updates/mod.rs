@@ -305,6 +305,11 @@ impl Updates {
         self.admission.shares().admitted()
     }
 
+    /// The least share of updates that keeps the freshness minimum on average: a knob below it admits no fewer.
+    pub fn least_share(&self) -> Share {
+        self.admission.shares().least()
+    }
+
     /// The last number that `sensor` offered, 0 before the first.
     ///
     /// # Errors

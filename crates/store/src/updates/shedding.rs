@@ -39,7 +39,7 @@ pub enum Shedding {
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     admitted: Share,
-    /// With uniform shedding, the least share of any sensor.
+    /// The share that keeps the minimum on average. With uniform shedding, the least share of any sensor.
     least: f64,
     ranking: Option<Ranking>,
 }
@@ -72,6 +72,11 @@ impl Shares {
     /// The admitted share over all sensors: the knob.
     pub fn admitted(&self) -> Share {
         self.admitted
+    }
+
+    /// The least share of updates that keeps the minimum on average.
+    pub fn least(&self) -> Share {
+        Share::clamped(self.least)
     }
 
     /// Sets the knob. O(1); with coldest-first O(N).

@@ -72,7 +72,7 @@ impl Models {
         let spoilt = |model: &ArxModel| model.with_gain(case.gain());
         let model = ModelDocument {
             made_for: model.made_for.clone(),
-            mimo: spoilt(&model.mimo),
+            mimo: model.mimo.as_ref().map(spoilt),
             tardiness: spoilt(&model.tardiness),
         };
         // Returns gains instead of a model, because a run refuses a model of the wrong sign.

@@ -130,8 +130,9 @@ impl SeededSubject {
 
 /// The values of [`IDENTIFIED`], in its order.
 fn identified(model: &ModelDocument, laws: &ControllerDocument) -> [Option<f64>; IDENTIFIED.len()] {
-    let r2 = |output: usize| model.mimo.fit().and_then(|fit| fit.r2.get(output).copied());
-    let b = |row: usize, column: usize| model.mimo.b().first().map(|b| b[(row, column)]);
-    let radius = laws.mimo.verdict.spectral_radius();
-    [r2(0), r2(1), Some(radius), b(0, 0), b(0, 1), b(1, 0), b(1, 1)]
+    let both = model.mimo.as_ref();
+    let r2 = |output: usize| both?.fit()?.r2.get(output).copied();
+    let b = |row: usize, column: usize| Some(both?.b().first()?[(row, column)]);
+    let radius = laws.mimo.as_ref().map(|gains| gains.verdict.spectral_radius());
+    [r2(0), r2(1), radius, b(0, 0), b(0, 1), b(1, 0), b(1, 1)]
 }

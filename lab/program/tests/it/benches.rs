@@ -195,8 +195,6 @@ fn what_cannot_be_compared_is_refused_before_the_first_run() {
         error
     };
     let sim = ["small.toml", "--platform", "sim"];
-    let modelless = refused(&[&["controllers"], &sim[..]].concat());
-    assert!(modelless.starts_with("small.toml: the controller `qod`"), "{modelless}");
     let short = refused(&[&["controllers"], &sim[..], &["--duration", "5s"]].concat());
     assert!(short.starts_with("small.toml: duration: a run of 5.00 s"), "{short}");
     assert_eq!(

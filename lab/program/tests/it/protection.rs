@@ -77,9 +77,9 @@ fn assert_not_judged(goals: &str) {
         .as_array()
         .and_then(|goals| goals.iter().find(of_dual))
         .expect("the goal");
-    assert_eq!(goal["judgement"], "not-judged", "{goals}");
-    let measured = goal["measured"].as_str().unwrap_or_default();
-    assert!(measured.contains("no exclusive core in repetition 1"), "{goals}");
+    assert_eq!(goal["outcome"], "not-judged", "{goals}");
+    let found = goal["failed_premise"]["found"].as_str().unwrap_or_default();
+    assert!(found.contains("no exclusive core in repetition 1"), "{goals}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use punctual_units::TaskId;
 use punctual_workload::{JobOutcome, Split};
 
 use super::super::*;
-use super::{TOP, is_safe, options, read_only};
+use super::{LEAST, TOP, is_safe, options, read_only};
 
 const DEADLINE: Nanos = Nanos::from_millis(50);
 /// Checkpoints of a job, its end included.
@@ -61,6 +61,7 @@ impl Bench {
             updates_offered: 0,
             updates_admitted: 0,
             updates_for_minimum: 0,
+            updates_least: Share::clamped(LEAST),
         };
         let answer = self.regulator.step(&Event::Period(vitals), self.now);
         let step = answer.and_then(Answer::step).expect("a period is answered");

@@ -88,6 +88,7 @@ pub fn vitals(at: Time) -> Vitals {
         updates_offered: 0,
         updates_admitted: 0,
         updates_for_minimum: 0,
+        updates_least: Share::clamped(0.25),
     }
 }
 

@@ -48,7 +48,6 @@ pub(super) struct RunThreads<'scope, 'env, E: Engine> {
     learnt: LearningState,
     /// Options of the loop without a learnt model.
     base: RegulatorOptions,
-    base_pace: Pace,
     made_for: MadeFor,
 }
 
@@ -70,7 +69,6 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             learning: None,
             learnt: LearningState::NotAsked,
             base: options.regulator.clone(),
-            base_pace: options.pace,
             made_for: made_for(&options.header, store, options.pace),
         }
     }
@@ -270,7 +268,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         Ok(())
     }
 
-    /// The record is complete: controls by the learnt model or, if there is none, as before.
+    /// The record is complete: controls by the learnt model or, if there is none, by the signs of the knobs.
     fn learnt(&mut self, record: Record) {
         let Some(learning) = self.learning.take() else { return };
         let pace = Pace::Period(learning.period);
@@ -278,21 +276,23 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             pace,
             ..self.made_for.clone()
         };
-        let law = record.learn(made_for).and_then(|(kind, design)| {
+        let mut control = |kind, design| {
             let options = RegulatorOptions {
                 kind,
-                design: Some(design),
+                design,
                 silence: SILENCE,
                 ..self.base.clone()
             };
-            let switched = self.switch(options, pace, None).map_err(|error| error.to_string());
-            switched.map(|()| kind)
-        });
+            self.switch(options, pace, None).map_err(|error| error.to_string())
+        };
+        let law = record
+            .learn(made_for)
+            .and_then(|(kind, design)| control(kind, Some(design)).map(|()| kind));
         self.learnt = match law {
             Ok(kind) => LearningState::Controls(kind),
             Err(why) => {
-                // Cannot fail: the loop ran with these options before.
-                let _ = self.switch(self.base.clone(), self.base_pace, None);
+                // Cannot fail: without a model only a missing clock is refused, and `kind` turns none then.
+                let _ = control(record.kind(), None);
                 LearningState::Failed(why)
             }
         };
@@ -303,7 +303,9 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let LearningState::Failed(why) = &self.learnt {
-            notes.push(format!("nothing was learnt, so it went on as before: {why}"));
+            notes.push(format!(
+                "nothing was learnt, so the knobs move in steps, towards fewer late jobs: {why}"
+            ));
         }
         let ended = self.store.readers_ended();
         if let Some(last) = ended.last {

@@ -164,13 +164,15 @@ fn learn(arguments: &Controllers, interrupt: &Interrupt) -> Result<ModelDocument
 }
 
 fn r_squared(model: &ModelDocument) -> Vec<(String, f64)> {
-    let both = model.mimo.outputs().iter().map(|output| format!("{output}, for mimo"));
+    let outputs = model.mimo.iter().flat_map(|model| model.outputs());
+    let both = outputs.map(|output| format!("{output}, for mimo"));
     let one = model
         .tardiness
         .outputs()
         .iter()
         .map(|output| format!("{output}, for qod and clock"));
-    let fits = [&model.mimo, &model.tardiness].into_iter().filter_map(|arx| arx.fit());
+    let models = model.mimo.iter().chain([&model.tardiness]);
+    let fits = models.filter_map(|arx| arx.fit());
     both.chain(one)
         .zip(fits.flat_map(|fit| fit.r2.iter().copied()))
         .collect()

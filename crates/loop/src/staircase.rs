@@ -1,18 +1,19 @@
-//! The best-effort share as a third knob: a cascade below the control law.
+//! A knob that moves in steps, by the sign of its effect alone.
 //!
 //! **Problem.** A law turns the clock and the admitted share by a model that knows nothing of best-effort work. Where
 //! that work slows jobs down (through the shared cache, the memory, a common core), both knobs can stand at their safe
-//! end and a task is still beyond its goal.
+//! end and a task is still beyond its goal. And where no model was learnt, no gain of any knob is known. The signs are
+//! known: less of a share, and a higher clock, never make jobs later.
 //!
-//! **Method.** The share of best-effort work is lowered stepwise while a task is beyond its goal and the other knobs
-//! have no more to give. It is given back in small steps once the other knobs have left their safe end, or jobs are
-//! well within their goal, for a while: what best-effort work gets is worth more than a lower clock. After each cut the
-//! loop waits twice as long before it gives back, so that it does not try every few windows what just failed; a share
-//! that is given back in full resets that. Multiplicative cuts and additive returns are those of congestion control (D.
-//! Chiu and R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance", Computer Networks and
-//! ISDN Systems 1989).
+//! **Method.** The share is cut while a task is beyond its goal and the knobs that are turned first have no more to
+//! give. It is given back in small steps once these knobs have left their safe end, or jobs are well within their goal,
+//! for a while. After each cut the staircase waits twice as long before it gives back, so that it does not try every
+//! few windows what just failed; a share that is given back in full resets that. Multiplicative cuts and additive
+//! returns are those of congestion control (D. Chiu and R. Jain, "Analysis of the Increase and Decrease Algorithms for
+//! Congestion Avoidance", Computer Networks and ISDN Systems 1989).
 //!
-//! Pure: windows in, a share out. The constants are chosen by hand.
+//! Pure: windows in, a share out. The constants are chosen by hand. Used for the share of best-effort work, below any
+//! law, and for the knobs of a law without a model (`stepwise.rs`).
 
 use punctual_units::Share;
 use serde::{Deserialize, Serialize};
@@ -39,10 +40,14 @@ pub struct BestEffortRange {
     pub least: Share,
 }
 
-/// The cascade with its state.
+/// One knob, as a share that costs jobs time, with its state.
 #[derive(Clone, Debug)]
-pub(crate) struct BestEffortLaw {
+pub(crate) struct Staircase {
     range: BestEffortRange,
+    /// Factor by which a cut lowers the share.
+    cut: f64,
+    /// Part of the goal below which there is slack.
+    slack: f64,
     share: Share,
     /// Windows in a row beyond the goal.
     pressed: u32,
@@ -52,16 +57,28 @@ pub(crate) struct BestEffortLaw {
     patience: u32,
 }
 
-impl BestEffortLaw {
-    pub fn new(range: BestEffortRange) -> BestEffortLaw {
+impl Staircase {
+    pub fn new(range: BestEffortRange) -> Staircase {
         let least = Share::clamped(range.least.get().min(range.most.get()));
-        BestEffortLaw {
+        Staircase {
             range: BestEffortRange { least, ..range },
+            cut: CUT,
+            slack: SLACK,
             share: range.most,
             pressed: 0,
             calm: 0,
             patience: CALM,
         }
+    }
+
+    /// The same, but a cut leaves this part of the share.
+    pub fn cutting_to(self, part: f64) -> Staircase {
+        Staircase { cut: part, ..self }
+    }
+
+    /// The same, but with slack below this part of the goal.
+    pub fn with_slack(self, slack: f64) -> Staircase {
+        Staircase { slack, ..self }
     }
 
     /// The share in force.
@@ -74,12 +91,28 @@ impl BestEffortLaw {
         self.range.least
     }
 
+    /// Moves the least share, and the share with it where it is less.
+    pub fn set_least(&mut self, least: Share) {
+        self.range.least = Share::clamped(least.get().min(self.range.most.get()));
+        self.resume(self.share.get());
+    }
+
+    /// Whether nothing is left to give back.
+    pub fn is_full(&self) -> bool {
+        self.share >= self.range.most
+    }
+
+    /// Goes on from this share, within the range.
+    pub fn resume(&mut self, share: f64) {
+        self.share = Share::clamped(share.max(self.range.least.get()).min(self.range.most.get()));
+    }
+
     /// Takes a window in which the task furthest from its goal was at `pressure` (1: at its goal, `None`: no task was
     /// measured), and the other knobs were at their safe end or not. Answers the share for the next one.
     pub fn step(&mut self, pressure: Option<f64>, others_safe: bool) -> Share {
         let Some(pressure) = pressure else { return self.share };
         let beyond = pressure > 1.0 && others_safe;
-        let slack = pressure < SLACK || (pressure <= 1.0 && !others_safe);
+        let slack = pressure < self.slack || (pressure <= 1.0 && !others_safe);
         self.pressed = if beyond { self.pressed + 1 } else { 0 };
         self.calm = if slack { self.calm + 1 } else { 0 };
         if self.pressed >= PRESSED {
@@ -93,7 +126,9 @@ impl BestEffortLaw {
     fn cut(&mut self) {
         self.pressed = 0;
         if self.share > self.range.least {
-            self.share = Share::clamped((self.share.get() * CUT).max(self.range.least.get()));
+            let (least, lower) = (self.range.least.get(), self.share.get() * self.cut);
+            // Within a step of the least share, its last fractions are not worth a cut each.
+            self.share = Share::clamped(if lower < least + GIVE { least } else { lower });
             self.patience = (self.patience * 2).min(CALM_MAX);
         }
     }
@@ -113,8 +148,8 @@ mod tests {
 
     use super::*;
 
-    fn law(most: f64, least: f64) -> BestEffortLaw {
-        BestEffortLaw::new(BestEffortRange {
+    fn law(most: f64, least: f64) -> Staircase {
+        Staircase::new(BestEffortRange {
             most: Share::clamped(most),
             least: Share::clamped(least),
         })

@@ -1,0 +1,128 @@
+//! The law without a model: each knob is a staircase, moved by the sign of its effect.
+//!
+//! **Problem.** Where nothing was learnt (the record was too short or too noisy, or a knob had no effect on it), no gain
+//! is known. Leaving the knobs alone leaves jobs late that fewer updates would bring into time.
+//!
+//! **Method.** A cascade of [`Staircase`]s. Beyond the goal the clock goes to its top first, because that costs energy
+//! and nothing that the user asked for; then the admitted share is cut towards the least that keeps the freshness
+//! minimum. With slack the admitted share is given back first, then the clock is lowered. What is compared is the
+//! leading task's distance from its goal (`goals.rs`), which for a goal of late jobs follows their measured share
+//! ([`Tail`](punctual_control::Tail)). The knobs end near the best fixed setting: a cut too many is given back after
+//! some calm windows, and each failed return makes the next one rarer.
+
+use punctual_platform::{ClockOffer, KnobId, Offers};
+use punctual_units::Share;
+use punctual_workload::ControllerKind;
+
+use crate::controller::{Knobs, knobs_of};
+use crate::document::Mismatch;
+use crate::staircase::{BestEffortRange, Staircase};
+
+/// Part of the goal below which there is slack: where one step of a knob moves jobs by less than the rest. Chosen by
+/// hand.
+const SLACK: f64 = 0.92;
+
+/// The staircases of the knobs that are turned, with the settings in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Stepwise {
+    turns: &'static [KnobId],
+    /// Set point of the pressure.
+    nominal: f64,
+    /// What the clock leaves of its top; `None` where it is not turned.
+    spared: Option<Staircase>,
+    /// The admitted share; `None` where it is not turned.
+    admitted: Option<Staircase>,
+    held: Knobs,
+}
+
+impl Stepwise {
+    /// The law for the knobs that `kind` turns, with all that costs jobs time given in full. `nominal`: the pressure
+    /// of a task at its goal.
+    ///
+    /// # Errors
+    /// [`Mismatch::NoClock`].
+    pub(crate) fn new(kind: ControllerKind, nominal: f64, offers: &Offers) -> Result<Stepwise, Mismatch> {
+        let turns = knobs_of(kind);
+        let up_to = |most: Share| BestEffortRange {
+            most,
+            least: Share::ZERO,
+        };
+        let controller = kind.name();
+        let spare = |offer: &ClockOffer| Share::clamped(1.0 - offer.bottom().ratio(offer.top()));
+        let spared = match turns.contains(&KnobId::CLOCK) {
+            true => Some(offers.clock().map(spare).ok_or(Mismatch::NoClock { controller })?),
+            false => None,
+        };
+        let mut law = Stepwise {
+            turns,
+            nominal,
+            spared: spared.map(|most| Staircase::new(up_to(most)).cutting_to(0.0).with_slack(SLACK)),
+            admitted: turns
+                .contains(&KnobId::AdmittedShare)
+                .then(|| Staircase::new(up_to(Share::ONE)).with_slack(SLACK)),
+            held: Knobs::each(|_| None),
+        };
+        // The clock starts at its top, as it does for any task that was not measured yet.
+        if let Some(spared) = &mut law.spared {
+            spared.resume(0.0);
+        }
+        law.hold();
+        Ok(law)
+    }
+
+    /// Knobs that the law turns.
+    pub(crate) fn turns(&self) -> &'static [KnobId] {
+        self.turns
+    }
+
+    /// The settings in force.
+    pub(crate) fn knobs(&self) -> Knobs {
+        self.held
+    }
+
+    /// Takes a window in which the task furthest from its goal was at `pressure`; `None`: it was not measured. The
+    /// admitted share is not cut below `floor`. Returns the settings for the next window.
+    pub(crate) fn step(&mut self, pressure: Option<f64>, floor: Share) -> Knobs {
+        let pressure = pressure.map(|pressure| pressure / self.nominal);
+        let at_top = self.spared.as_ref().is_none_or(|spared| spared.share() == Share::ZERO);
+        let mut given = true;
+        if let Some(admitted) = &mut self.admitted {
+            admitted.set_least(floor);
+            admitted.step(pressure, at_top);
+            given = admitted.is_full();
+        }
+        if let Some(spared) = &mut self.spared {
+            // Without slack to spare as long as updates are shed.
+            let pressure = pressure.map(|pressure| if given { pressure } else { pressure.max(SLACK) });
+            spared.step(pressure, true);
+        }
+        self.hold();
+        self.held
+    }
+
+    /// Goes on from these settings: after start-up and fallback.
+    pub(crate) fn resume(&mut self, knobs: Knobs) {
+        if let (Some(spared), Some(clock)) = (&mut self.spared, knobs.get(KnobId::CLOCK)) {
+            spared.resume(1.0 - clock);
+        }
+        self.applied(knobs);
+        self.hold();
+    }
+
+    /// Takes over the admitted share that is in force. The clock stays as asked for: rounded to the machine's steps, no
+    /// small step would ever add up to one of them.
+    pub(crate) fn applied(&mut self, knobs: Knobs) {
+        if let (Some(admitted), Some(share)) = (&mut self.admitted, knobs.get(KnobId::AdmittedShare)) {
+            admitted.resume(share);
+        }
+    }
+
+    fn hold(&mut self) {
+        if let Some(spared) = &self.spared {
+            self.held.set(KnobId::CLOCK, Some(1.0 - spared.share().get()));
+        }
+        if let Some(admitted) = &self.admitted {
+            self.held.set(KnobId::AdmittedShare, Some(admitted.share().get()));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The loop without a model of its tasks: around plants with and without an effect of the admitted share.
+
+use punctual_platform::Readings;
+use punctual_units::TaskId;
+use punctual_workload::{JobOutcome, Split, TaskGoal};
+
+use super::super::*;
+use super::{LEAST, STEP, options};
+
+/// Jobs that end every 100 ms, and how their tardiness answers to the admitted share.
+struct Plant {
+    /// Mean tardiness with this share of updates.
+    tardiness: fn(f64) -> f64,
+    /// Part of the jobs that something else delays beyond their deadline.
+    disturbed: f64,
+    random: u64,
+}
+
+impl Plant {
+    fn new(tardiness: fn(f64) -> f64, disturbed: f64, seed: u64) -> Plant {
+        Plant {
+            tardiness,
+            disturbed,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+        }
+    }
+
+    fn uniform(&mut self) -> f64 {
+        self.random = self
+            .random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (self.random >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Tardiness of the next job: scatters by 6 % around its mean.
+    fn job(&mut self, admitted: f64) -> f64 {
+        let scatter = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
+        let delayed = f64::from(u8::from(self.uniform() < self.disturbed));
+        (self.tardiness)(admitted.max(LEAST)) * (1.0 + 0.06 * scatter) + delayed
+    }
+
+    /// Fresh share of objects that are valid for two periods.
+    fn fresh(admitted: f64) -> f64 {
+        (admitted.max(LEAST) * 2.0).min(1.0)
+    }
+}
+
+/// Averages of a run after its first quarter.
+#[derive(Clone, Copy, Debug, Default)]
+struct Averages {
+    late: f64,
+    admitted: f64,
+    fresh: f64,
+}
+
+/// Runs `plant` for so many windows under `regulator`, or at a fixed share.
+fn run(plant: &mut Plant, regulator: Result<&mut Regulator, f64>, windows: u64) -> (Averages, Vec<Step>) {
+    let (mut sums, mut steps) = (Averages::default(), Vec::new());
+    let (mut regulator, fixed) = match regulator {
+        Ok(regulator) => (Some(regulator), 1.0),
+        Err(fixed) => (None, fixed),
+    };
+    let mut admitted = regulator.as_ref().map_or(fixed, |regulator| share(&regulator.plan()));
+    let counted = (windows - windows / 4) as f64;
+    for window in 0..windows {
+        let began = Time::ZERO + STEP * window;
+        let counts = f64::from(u8::from(window >= windows / 4)) / counted;
+        for job in 0..2 {
+            let tardiness = plant.job(admitted);
+            sums.late += f64::from(u8::from(tardiness > 1.0)) * counts / 2.0;
+            if let Some(regulator) = &mut regulator {
+                complete(regulator, window * 2 + job, began + STEP.scaled(0.5) * job, tardiness);
+            }
+        }
+        sums.admitted += admitted * counts;
+        sums.fresh += Plant::fresh(admitted) * counts;
+        if let Some(regulator) = &mut regulator {
+            let step = decide(regulator, began + STEP, Plant::fresh(admitted));
+            admitted = share(&step.plan);
+            steps.push(step);
+        }
+    }
+    (sums, steps)
+}
+
+fn share(plan: &Plan) -> f64 {
+    plan.share(KnobId::AdmittedShare).unwrap().get()
+}
+
+fn complete(regulator: &mut Regulator, job: u64, released: Time, tardiness: f64) {
+    let deadline = Nanos::from_millis(50);
+    let response = deadline.scaled(tardiness);
+    let outcome = JobOutcome {
+        task: TaskId(0),
+        job,
+        released,
+        deadline: Some(deadline),
+        finished: released + response,
+        split: Split {
+            computation: response,
+            ..Split::default()
+        },
+    };
+    regulator.step(&Event::Completed(outcome), released + response);
+}
+
+fn decide(regulator: &mut Regulator, now: Time, fresh: f64) -> Step {
+    let vitals = Vitals {
+        machine: Readings {
+            at: now,
+            meters: Vec::new(),
+        },
+        fresh: Share::clamped(fresh),
+        updates_offered: 0,
+        updates_admitted: 0,
+        updates_for_minimum: 0,
+        updates_least: Share::clamped(LEAST),
+    };
+    let answer = regulator.step(&Event::Period(vitals), now);
+    let step = answer.and_then(Answer::step).expect("a period is answered");
+    let applied = Applied {
+        obtained: step.plan,
+        ..Applied::default()
+    };
+    regulator.step(&Event::Applied(applied), now);
+    step
+}
+
+/// A regulator of `qod` without a model, for jobs of which 1 % may be late.
+fn unlearnt() -> Regulator {
+    let mut options = options(ControllerKind::Qod);
+    options.design = None;
+    options.offers.knobs.clear();
+    options.goals = vec![Some(TaskGoal::Late(Share::clamped(0.01)))];
+    options.warm_up = STEP * 10;
+    Regulator::new(options).unwrap()
+}
+
+/// Late jobs and the admitted share come near to those of the best of all fixed shares, whatever the gain is.
+#[test]
+fn without_a_model_the_admitted_share_comes_near_the_best_fixed_one() {
+    let plants: [fn(f64) -> f64; 3] = [
+        |admitted| 0.4 + 0.9 * admitted,
+        |admitted| 0.72 + 0.5 * admitted,
+        |admitted| 0.3 + 4.0 * admitted * admitted,
+    ];
+    for (which, tardiness) in plants.into_iter().enumerate() {
+        let late = |share| run(&mut Plant::new(tardiness, 0.0, 3), Err(share), 4000).0.late;
+        let shares = (0..15).map(|step| LEAST + 0.05 * f64::from(step));
+        let best = shares.filter(|share| late(*share) <= 0.01).fold(LEAST, f64::max);
+        let (law, _) = run(&mut Plant::new(tardiness, 0.0, 1), Ok(&mut unlearnt()), 4000);
+        let told = format!(
+            "plant {which}: {law:?}, best {best:.2} with {:.4}, open {:.3}",
+            late(best),
+            late(1.0)
+        );
+        eprintln!("{told}");
+        assert!(late(1.0) > 0.5, "{told}");
+        assert!(law.late <= late(best).max(0.01) + 0.01, "{told}");
+        assert!((best - 0.15..=best + 0.1).contains(&law.admitted), "{told}");
+    }
+}
+
+#[test]
+fn without_a_model_the_clock_goes_to_its_top_before_updates_are_shed() {
+    let mut options = options(ControllerKind::Mimo);
+    options.design = None;
+    let mut bench = super::Bench {
+        regulator: Regulator::new(options).unwrap(),
+        now: Time::ZERO,
+    };
+    let mut period = |tardiness: f64| {
+        bench.job(tardiness, 0.6);
+        let plan = bench.period(Ok(super::TOP)).plan;
+        (plan.clock().unwrap().ratio(super::TOP), share(&plan))
+    };
+    for _ in 0..200 {
+        period(0.3);
+    }
+    assert_eq!(
+        period(0.3),
+        (0.4, 1.0),
+        "with slack the clock is lowered, and nothing is shed"
+    );
+    let pressed: Vec<_> = (0..60).map(|_| period(1.2)).collect();
+    let first = pressed.iter().position(|(clock, _)| *clock == 1.0).expect("full clock");
+    assert!(
+        pressed[..=first].iter().all(|(_, admitted)| *admitted == 1.0),
+        "{pressed:?}"
+    );
+    assert!(pressed[59].1 < 0.6, "{pressed:?}");
+}
