@@ -97,6 +97,11 @@ impl Knobs {
         }
     }
 
+    /// Moves `knob` up to `least`, where it has a position below that.
+    pub(crate) fn raise(&mut self, knob: KnobId, least: Share) {
+        self.set(knob, self.get(knob).map(|position| position.max(least.get())));
+    }
+
     /// The knobs that have a position.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (KnobId, f64)> {
         let all = KNOBS.iter().zip(self.0);

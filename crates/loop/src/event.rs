@@ -5,6 +5,7 @@ use punctual_units::{Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, TaskGoal};
 use serde::{Deserialize, Serialize};
 
+use crate::give_back::SheddingReview;
 use crate::goals::Lead;
 use crate::mode::ModeName;
 use crate::split::CoreJobs;
@@ -112,6 +113,9 @@ pub struct Step {
     pub mode: ModeName,
     /// Why the loop is in fallback; `None` if it is not.
     pub fallback: Option<String>,
+    /// Whether shedding helped, where an experiment on it ends with this window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shedding: Option<SheddingReview>,
 }
 
 /// Means over the real-time jobs of one window.

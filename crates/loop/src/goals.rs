@@ -84,6 +84,8 @@ pub(crate) struct Goals {
 struct TaskState {
     set_point: SetPoint,
     window: Sums,
+    /// Jobs and late jobs since [`Goals::take_late_share`] was last asked.
+    recent: [u32; 2],
     /// Release of the latest job that was counted as late before its end; all earlier ones were counted as well.
     overdue: Option<Time>,
     last: Option<TaskMeasurement>,
@@ -139,6 +141,7 @@ impl TaskState {
         TaskState {
             set_point: SetPoint::of(goal),
             window: Sums::default(),
+            recent: [0; 2],
             overdue: None,
             last: None,
         }
@@ -178,6 +181,8 @@ impl TaskState {
             return None;
         }
         let sums = std::mem::take(&mut self.window);
+        let [all, missed] = &mut self.recent;
+        (*all, *missed) = (all.saturating_add(jobs.max(late)), missed.saturating_add(late));
         let mean = |sum: f64| (jobs > 0).then(|| sum / f64::from(jobs));
         let set_point = self.set_point.get();
         let window = TaskWindow {
@@ -305,6 +310,16 @@ impl Goals {
         }
         let (task, TaskMeasurement { pressure, drr, at }) = lead?;
         (at == now).then_some(Lead { task, pressure, drr })
+    }
+
+    /// Largest late share of a task that asks for one, since the last call; `None` where no such task had a job.
+    pub(crate) fn take_late_share(&mut self) -> Option<f64> {
+        let share = |state: &mut TaskState| {
+            let [jobs, late] = std::mem::take(&mut state.recent);
+            let counts = jobs > 0 && matches!(state.set_point, SetPoint::Late { .. });
+            counts.then(|| f64::from(late) / f64::from(jobs))
+        };
+        self.tasks.iter_mut().flatten().filter_map(share).reduce(f64::max)
     }
 
     /// Whether at most one task has had a job so far.

@@ -5,7 +5,8 @@
 //! * `monitor` closes windows of job outcomes into means. `goals` does so task by task and says which task is furthest
 //!   from its goal, `reach` whether that goal can be held, `mode` whether to trust the means. `controller` turns them
 //!   into knob positions by a model, `stepwise` without one, and a `staircase` turns the third knob where these are not
-//!   enough. `pacing` sets the clock while a job runs, and `exciter` moves the knobs to learn a model instead;
+//!   enough. `give_back` asks whether shedding helps. `pacing` sets the clock while a job runs, and `exciter` moves the
+//!   knobs to learn a model instead;
 //! * `document` holds models and gains as files, `record` the log that replays to the same decisions.
 //!
 //! `backlog` moves the bound of what a node of a federation admits. `clocks` puts a regulator above the rows of a
@@ -19,6 +20,7 @@ mod controller;
 mod document;
 mod event;
 mod exciter;
+mod give_back;
 mod goals;
 mod mode;
 mod monitor;
@@ -37,6 +39,7 @@ pub use document::{
 };
 pub use event::{Answer, Event, Step, Vitals, Window};
 pub use exciter::Exciter;
+pub use give_back::SheddingReview;
 pub use goals::{Lead, TASKS_MAX, TaskWindow};
 pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;

@@ -1,7 +1,7 @@
 //! The law without a model: each knob is a staircase, moved by the sign of its effect.
 //!
-//! **Problem.** Where nothing was learnt (the record was too short or too noisy, or a knob had no effect on it), no gain
-//! is known. Leaving the knobs alone leaves jobs late that fewer updates would bring into time.
+//! **Problem.** Where nothing was learnt (the record was too short or too noisy, or a knob had no effect on it), no
+//! gain is known. Leaving the knobs alone leaves jobs late that fewer updates would bring into time.
 //!
 //! **Method.** A cascade of [`Staircase`]s. Beyond the goal the clock goes to its top first, because that costs energy
 //! and nothing that the user asked for; then the admitted share is cut towards the least that keeps the freshness

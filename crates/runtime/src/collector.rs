@@ -355,6 +355,9 @@ impl Collector {
             fallback: step.fallback.clone(),
         };
         self.note_fallback(step.fallback.as_deref());
+        if let Some(review) = step.shedding {
+            self.note(review.to_string());
+        }
         if self.settled(readings.at) {
             self.span.sample(&sample, took.decision);
         }
@@ -722,6 +725,7 @@ mod tests {
             plan: Plan::default(),
             mode: ModeName::Running,
             fallback: None,
+            shedding: None,
         };
         let sample = |collector: &mut Collector, ms| {
             let at = Time::ZERO + Nanos::from_millis(ms);

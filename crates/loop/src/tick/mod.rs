@@ -16,6 +16,8 @@
 //! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`).
 //! Where cores split cache ways and bandwidth, a change of what they run is answered with another split (`split/`).
 //!
+//! Where shedding leaves as many jobs late, it is taken back (`give_back.rs`).
+//!
 //! Without a model the knobs move in steps, by the signs of their effects (`stepwise.rs`).
 //!
 //! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
@@ -30,6 +32,7 @@ use crate::controller::{Controller, Knobs, SetPoints, knobs_of};
 use crate::document::{ControllerDocument, Mismatch};
 use crate::event::{Answer, Event, Step, Vitals, Window};
 use crate::exciter::Exciter;
+use crate::give_back::{GiveBack, SheddingReview};
 use crate::goals::{Goals, TaskWindow};
 use crate::mode::{Mode, ModeName};
 use crate::monitor::Monitor;
@@ -99,7 +102,9 @@ pub struct Regulator {
     cautious: bool,
     /// Turns the best-effort share, where the loop does.
     best_effort: Option<Staircase>,
-    /// Whether all knobs but the best-effort share stand near the safe setting.
+    /// Gives back what was shed for nothing; `None` where no updates are shed for late jobs.
+    give_back: Option<GiveBack>,
+    /// Whether all knobs but the best-effort share stand near the safe setting, or where going there does not help.
     others_safe: bool,
     /// The clock that the law asked for last, for the task that leads.
     law_clock: Option<f64>,
@@ -183,12 +188,14 @@ impl Regulator {
             .clock()
             .zip(knobs.get(KnobId::CLOCK))
             .filter(|_| within && matches!(&driver, Driver::Control(controller) if controller.turns_knobs()));
+        let sheds = cautious && driver.turns().contains(&KnobId::AdmittedShare);
         let mut regulator = Regulator {
             // Admission adds what the minimum needs until it has reported how much that is.
             least: Share::ZERO,
             goals,
             cautious,
             best_effort,
+            give_back: sheds.then(|| GiveBack::new(start)),
             others_safe: false,
             law_clock: None,
             safe_since: None,
@@ -275,6 +282,7 @@ impl Regulator {
     /// ignored.
     fn watch_safety(&mut self, now: Time) {
         let mut safe = self.driver.safe(self.least);
+        safe.raise(KnobId::AdmittedShare, self.floor());
         let planned = to_knobs(&self.plan, &Plan::default(), self.clock.as_ref());
         let turns = self.driver.turns();
         let controls = !turns.is_empty();
@@ -328,6 +336,7 @@ impl Regulator {
             ..window
         };
         let was_running = self.mode == Mode::Running;
+        let shedding = self.review_shedding(&window, was_running, now);
         let doubt = was_running.then(|| self.doubt(&read, now)).flatten();
         let doubts = doubt.is_some();
         let distrusted = self.distrust.next(doubt, was_running);
@@ -356,6 +365,9 @@ impl Regulator {
         if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
             knobs.set(KnobId::CLOCK, knobs.get(KnobId::CLOCK).map(|clock| clock.max(wanted)));
         }
+        if self.mode == Mode::Running {
+            knobs.raise(KnobId::AdmittedShare, self.floor());
+        }
         replan(&mut self.plan, knobs, self.clock.as_ref());
         if let Some(share) = self.best_effort_share(&read) {
             self.plan.set(KnobId::BestEffortShare, Value::Share(share));
@@ -367,7 +379,28 @@ impl Regulator {
             plan: self.plan,
             mode: self.mode.name(),
             fallback: self.mode.reason().map(String::from),
+            shedding,
         }
+    }
+
+    /// Takes the window, which the law ran in or not, into the experiment on shedding.
+    fn review_shedding(&mut self, window: &Window, ran: bool, now: Time) -> Option<SheddingReview> {
+        let give_back = self.give_back.as_mut()?;
+        if !ran {
+            self.goals.take_late_share();
+            give_back.skip(now);
+            return None;
+        }
+        if !give_back.ends_span(self.plan.share(KnobId::AdmittedShare)?, now) {
+            return None;
+        }
+        let late = self.goals.take_late_share()?;
+        give_back.step(late, window.fresh, self.least, now)
+    }
+
+    /// The share below which updates are not shed, because that would not help.
+    fn floor(&self) -> Share {
+        self.give_back.as_ref().map_or(Share::ZERO, GiveBack::floor)
     }
 
     /// The share of best-effort work for the next window; `None` where the loop does not turn it.
@@ -385,7 +418,8 @@ impl Regulator {
 
     /// The law's settings; between two measurements of the leading task, those of the first.
     fn step_law(&mut self, read: &Window, measured: bool) -> Knobs {
-        let mut knobs = self.driver.step(read, self.least);
+        let floor = Share::clamped(self.least.get().max(self.floor().get()));
+        let mut knobs = self.driver.step(read, floor);
         if measured {
             self.law_clock = knobs.get(KnobId::CLOCK);
         } else if let (Some(_), true) = (&self.pacing, read.jobs > 0) {

@@ -314,8 +314,8 @@ fn what_is_said_wrongly_is_refused_with_what_to_do() {
     assert!(matches!(runtime.learn(narrow), Err(RuntimeError::Learning { .. })));
 }
 
-/// Tasks that do not read sensors do not answer to the admitted share: nothing can be learnt, and the loop finds without
-/// a model that nothing need be shed.
+/// Tasks that do not read sensors do not answer to the admitted share: nothing can be learnt, and the loop finds
+/// without a model that nothing need be shed.
 #[test]
 fn where_nothing_can_be_learnt_it_says_so_and_steps() {
     let learning = Learning {

@@ -171,7 +171,7 @@ fn a_goal_of_late_jobs_starts_up_safely_and_eases() {
     assert!(machine.clock < 1.0, "it eases");
     let mut options = options(ControllerKind::Mimo);
     options.goals = vec![Some(TaskGoal::default())];
-    // Before the first window nobody has said which share the minimum needs: admission adds it.
+    // Before the first window the loop does not know which share the minimum needs: admission adds it.
     assert_eq!(Regulator::new(options).unwrap().plan(), planned(Some(TOP), 0.0));
 }
 

@@ -191,3 +191,47 @@ fn without_a_model_the_clock_goes_to_its_top_before_updates_are_shed() {
     );
     assert!(pressed[59].1 < 0.6, "{pressed:?}");
 }
+
+/// A disturbance that shedding does not cure: what was shed is given back, without more late jobs than with the best
+/// fixed share, and seldom shed again.
+#[test]
+fn what_shedding_does_not_help_is_given_back_and_seldom_tried_again() {
+    let plant = |seed| Plant::new(|admitted| 0.5 + 0.2 * admitted, 0.07, seed);
+    let fixed = run(&mut plant(9), Err(0.54), 4000).0;
+    for seed in 1..6 {
+        let (law, steps) = run(&mut plant(seed), Ok(&mut unlearnt()), 4000);
+        let told = format!("seed {seed}: {law:?}, fixed {fixed:?}");
+        assert!(law.fresh > 0.9 && law.late < fixed.late + 0.015, "{told}");
+        let reviews: Vec<_> = steps.iter().filter_map(|step| step.shedding).collect();
+        assert!(reviews.iter().any(|review| !review.helped), "{told}");
+        assert!(reviews.len() <= 12, "{told}: {reviews:?}");
+    }
+}
+
+/// The same late jobs at the floor, but of a plant that is later with more updates: nothing is given back for long.
+#[test]
+fn what_shedding_helps_is_not_given_back() {
+    let plant = |seed| Plant::new(|admitted| 0.72 + 0.5 * admitted, 0.07, seed);
+    let fixed = run(&mut plant(9), Err(LEAST), 4000).0;
+    for seed in 1..6 {
+        let (law, steps) = run(&mut plant(seed), Ok(&mut unlearnt()), 4000);
+        let told = format!("seed {seed}: {law:?}, fixed {fixed:?}");
+        assert!(law.late < fixed.late + 0.03, "{told}");
+        let reviews: Vec<_> = steps.iter().filter_map(|step| step.shedding).collect();
+        assert!(reviews.iter().any(|review| review.helped), "{told}: {reviews:?}");
+    }
+}
+
+/// A load that comes to need shedding after it was given back is shed for again, before the pause is over.
+#[test]
+fn a_load_that_comes_to_need_shedding_is_shed_for() {
+    let mut plant = Plant::new(|admitted| 0.5 + 0.2 * admitted, 0.07, 2);
+    let mut regulator = unlearnt();
+    let (calm, _) = run(&mut plant, Ok(&mut regulator), 400);
+    plant.tardiness = |admitted| 0.5 + admitted;
+    let (heavy, _) = run(&mut plant, Ok(&mut regulator), 400);
+    assert!(
+        calm.admitted > 0.45 && heavy.admitted < 0.45,
+        "{calm:?}, then {heavy:?}"
+    );
+}

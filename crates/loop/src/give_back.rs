@@ -1,0 +1,296 @@
+//! Whether shedding updates helps: gives back the share whose shedding leaves as many jobs late.
+//!
+//! **Problem.** A law sheds updates while jobs are late. Where something else delays them (a program of higher
+//! priority, a throttled core), the knob ends at its floor, data grow stale, and as many jobs are late as before.
+//!
+//! **Method.** An experiment on the running system, of few phases and bounded frequency:
+//!
+//! ```text
+//!             late at the floor                    no later
+//!   Watching ───────────────────► Trying (twice the share) ───────► Given ◄──────────┐ no later than while shedding:
+//!      ▲                            │                                 │               │ pause twice as long
+//!      │ fewer late while shedding  │ later                           │ pause over    │
+//!      ├────────────────────────────┘                                 ▼               │
+//!      └───────────────────────────────────────────────────────── Retrying (shed) ────┘
+//! ```
+//!
+//! What is compared is the late share of *spans*: of [`SPAN`] at least, so that late jobs that come together count
+//! once, and updates at the share that is tried have reached the store. Two means of shares differ beyond chance where
+//! they lie more than [`BEYOND`] standard errors apart, from the pooled variance p (1 - p), which no shares between 0
+//! and 1 exceed. A trial that makes jobs later ends as soon as that shows; one that does not ends after [`ENOUGH`]
+//! spans. So what is missed is an effect too small to be seen in that time; the next retry looks again.
+//!
+//! **Bounds.** The share doubles with each trial, until the data are fresh: n = 1/q readings from one admitted to the
+//! next become half as many. Pauses double from [`PAUSE_MIN`] to [`PAUSE_MAX`] spans. Where more than half of the jobs
+//! are late nothing is given back: late shares that near their end tell no settings apart. The constants are chosen by
+//! hand.
+
+use punctual_units::{Nanos, Share, Time};
+use serde::{Deserialize, Serialize};
+
+/// Least length of a span.
+const SPAN: Nanos = Nanos::from_millis(200);
+/// Standard errors between two late shares that differ beyond chance.
+const BEYOND: f64 = 2.0;
+/// Spans of a trial that shows no difference.
+const ENOUGH: f64 = 25.0;
+/// Spans of shedding before what it does is in question.
+const SHED_MIN: f64 = 15.0;
+/// Late spans, counted by their late shares, before anything is in question, or beyond chance.
+const LATE_MIN: f64 = 1.5;
+/// Largest late share that tells settings apart.
+const LATE_MAX: f64 = 0.5;
+/// Spans over which late shares are averaged.
+const MEMORY: f64 = 60.0;
+/// Spans after a change of the share that count for neither side: their jobs began before it.
+const SETTLE: u32 = 2;
+/// Fresh share from which nothing is left to give back.
+const FRESH: f64 = 0.95;
+/// Shares up to this factor above the floor count as at the floor.
+const AT_FLOOR: f64 = 1.15;
+/// Spans after which a retry has found that the law does not shed.
+const RETRY_MAX: u32 = 75;
+/// Spans of the first pause, and of the longest.
+const PAUSE_MIN: u32 = 150;
+const PAUSE_MAX: u32 = 2400;
+
+/// Result of one experiment with the admitted share.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SheddingReview {
+    /// Whether fewer jobs were late while updates were shed; else the share `tried` was given back.
+    pub helped: bool,
+    /// The share that was tried.
+    pub tried: Share,
+    /// Late share while updates were shed.
+    pub late_shed: f64,
+    /// Late share with the share that was tried.
+    pub late_tried: f64,
+}
+
+impl std::fmt::Display for SheddingReview {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [shed, tried] = [self.late_shed, self.late_tried].map(|share| share * 100.0);
+        let what = match self.helped {
+            true => "shedding updates helps",
+            false => "shedding updates did not help: given back",
+        };
+        write!(
+            f,
+            "{what}; {tried:.1} % of the jobs were late with an admitted share of {}, {shed:.1} % with the least",
+            self.tried
+        )
+    }
+}
+
+/// Late shares of spans: their number and sum, with [`MEMORY`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Evidence {
+    spans: f64,
+    sum: f64,
+}
+
+impl Evidence {
+    fn add(&mut self, late: f64) {
+        let kept = (MEMORY - 1.0) / self.spans.max(MEMORY - 1.0);
+        (self.spans, self.sum) = (self.spans * kept + 1.0, self.sum * kept + late);
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.spans.max(1.0)
+    }
+
+    /// Whether jobs were later here than in `other`, beyond chance.
+    fn is_later_than(&self, other: &Evidence) -> bool {
+        let pooled = (self.sum + other.sum) / (self.spans + other.spans).max(1.0);
+        let variance = pooled * (1.0 - pooled).max(0.0) * (1.0 / self.spans.max(1.0) + 1.0 / other.spans.max(1.0));
+        self.sum >= LATE_MIN && self.mean() - other.mean() > BEYOND * variance.sqrt()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// The law has the knob.
+    Watching,
+    /// The share `tried` is the floor, on trial.
+    Trying,
+    /// The share `given` is the floor.
+    Given,
+    /// Nothing but the minimum is the floor, on trial.
+    Retrying,
+}
+
+/// The experiment with its state.
+#[derive(Clone, Debug)]
+pub(crate) struct GiveBack {
+    phase: Phase,
+    /// Share that was given back; 0 for none.
+    given: Share,
+    /// Share on trial.
+    tried: Share,
+    /// Late jobs while the knob stood at its floor.
+    shed: Evidence,
+    /// Late jobs at the share on trial, or given back.
+    back: Evidence,
+    /// Spans until the evidence of this phase counts.
+    settling: u32,
+    /// Spans left of the pause.
+    left: u32,
+    pause: u32,
+    /// When the present span began.
+    since: Time,
+    /// Largest share in force during the span.
+    most: Share,
+}
+
+impl GiveBack {
+    pub(crate) fn new(start: Time) -> GiveBack {
+        GiveBack {
+            phase: Phase::Watching,
+            given: Share::ZERO,
+            tried: Share::ZERO,
+            shed: Evidence::default(),
+            back: Evidence::default(),
+            settling: 0,
+            left: 0,
+            pause: PAUSE_MIN,
+            since: start,
+            most: Share::ZERO,
+        }
+    }
+
+    /// The share below which the knob is not to go for now; 0 where the law has it.
+    pub(crate) fn floor(&self) -> Share {
+        match self.phase {
+            Phase::Watching | Phase::Retrying => Share::ZERO,
+            Phase::Trying => self.tried,
+            Phase::Given => self.given,
+        }
+    }
+
+    /// Notes the share that was in force in a window that ends `now`. Returns whether a span ends with it.
+    pub(crate) fn ends_span(&mut self, in_force: Share, now: Time) -> bool {
+        self.most = Share::clamped(self.most.get().max(in_force.get()));
+        now.since(self.since) >= SPAN
+    }
+
+    /// Begins the next span without counting this one: no law ran in it.
+    pub(crate) fn skip(&mut self, now: Time) {
+        (self.since, self.most) = (now, Share::ZERO);
+        self.settling = SETTLE;
+    }
+
+    /// Takes a span in which the share `late` of some task's jobs was late at most, and `fresh` of the data was fresh
+    /// at its end; `least` is the share that the minimum needs. Returns the result of an experiment that ends here.
+    pub(crate) fn step(&mut self, late: f64, fresh: f64, least: Share, now: Time) -> Option<SheddingReview> {
+        let at_floor = self.most.get() <= least.get() * AT_FLOOR + f64::EPSILON;
+        (self.since, self.most) = (now, Share::ZERO);
+        if self.settling > 0 {
+            self.settling -= 1;
+            return None;
+        }
+        match self.phase {
+            Phase::Watching => {
+                self.left = self.left.saturating_sub(1);
+                if at_floor {
+                    self.shed.add(late);
+                    self.question(fresh, least);
+                }
+                None
+            }
+            Phase::Trying => {
+                self.back.add(late);
+                let later = self.back.is_later_than(&self.shed);
+                (later || self.back.spans >= ENOUGH).then(|| self.judge(later, fresh))
+            }
+            Phase::Given => {
+                self.back.add(late);
+                self.left = self.left.saturating_sub(1);
+                let later = self.back.spans >= SHED_MIN && self.back.is_later_than(&self.shed);
+                if self.left == 0 || later {
+                    self.retry();
+                }
+                None
+            }
+            Phase::Retrying => {
+                self.left = self.left.saturating_sub(1);
+                if at_floor {
+                    self.shed.add(late);
+                } else if self.left == 0 {
+                    // The law sheds nothing any more: jobs are in time.
+                    *self = GiveBack::new(now);
+                    return None;
+                }
+                let helps = self.back.is_later_than(&self.shed);
+                (self.shed.spans >= ENOUGH).then(|| self.judge_retry(helps))
+            }
+        }
+    }
+
+    /// Begins a trial where enough jobs are late in spite of shedding.
+    fn question(&mut self, fresh: f64, least: Share) {
+        let late = self.shed.spans >= SHED_MIN && self.shed.sum >= LATE_MIN && self.shed.mean() <= LATE_MAX;
+        if late && self.left == 0 && fresh < FRESH {
+            self.attempt(least);
+        }
+    }
+
+    /// Tries twice the share `from`.
+    fn attempt(&mut self, from: Share) {
+        self.tried = Share::clamped(from.get() * 2.0);
+        (self.phase, self.back, self.settling) = (Phase::Trying, Evidence::default(), SETTLE);
+    }
+
+    /// Ends a trial; `later`: jobs were later in it.
+    fn judge(&mut self, later: bool, fresh: f64) -> SheddingReview {
+        let review = self.review(later);
+        if later {
+            self.pause_longer();
+            self.phase = if self.given > Share::ZERO {
+                Phase::Given
+            } else {
+                Phase::Watching
+            };
+            (self.settling, self.back) = (SETTLE, Evidence::default());
+        } else {
+            (self.phase, self.given, self.left) = (Phase::Given, self.tried, self.pause);
+            self.back = Evidence::default();
+            if fresh < FRESH && self.given < Share::ONE {
+                self.attempt(self.given);
+            }
+        }
+        review
+    }
+
+    /// Sheds again, to see whether it helps now.
+    fn retry(&mut self) {
+        (self.phase, self.shed, self.settling) = (Phase::Retrying, Evidence::default(), SETTLE);
+        self.left = RETRY_MAX;
+    }
+
+    /// Ends a retry; `helps`: fewer jobs were late in it.
+    fn judge_retry(&mut self, helps: bool) -> SheddingReview {
+        self.tried = self.given;
+        let review = self.review(helps);
+        self.pause_longer();
+        if helps {
+            (self.phase, self.given) = (Phase::Watching, Share::ZERO);
+        } else {
+            (self.phase, self.back, self.settling) = (Phase::Given, Evidence::default(), SETTLE);
+        }
+        review
+    }
+
+    fn pause_longer(&mut self) {
+        self.left = self.pause;
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+
+    fn review(&self, helped: bool) -> SheddingReview {
+        SheddingReview {
+            helped,
+            tried: self.tried,
+            late_shed: self.shed.mean(),
+            late_tried: self.back.mean(),
+        }
+    }
+}
