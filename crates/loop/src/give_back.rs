@@ -41,7 +41,7 @@ const LATE_MIN: f64 = 1.5;
 /// Largest late share that tells settings apart.
 const LATE_MAX: f64 = 0.5;
 /// Spans over which late shares are averaged.
-const MEMORY: f64 = 60.0;
+const MEMORY: f64 = 100.0;
 /// Spans after a change of the share that count for neither side: their jobs began before it.
 const SETTLE: u32 = 2;
 /// Fresh share from which nothing is left to give back.

@@ -212,6 +212,7 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
     for (index, event) in log.updates.iter().enumerate() {
         match event {
             AdmissionEvent::Share(share) => admission.set_admitted_share(*share),
+            AdmissionEvent::Delay(delay) => admission.set_delay(*delay),
             AdmissionEvent::Rebalanced(reads) => {
                 // A log that was tampered with may hold too few.
                 admission.rebalance(|sensor| reads.get(sensor.index()).copied().unwrap_or(0));
@@ -224,7 +225,7 @@ pub fn replay(log: &EventLog) -> Result<Vec<Difference>, ReplayError> {
             } => {
                 // A log that was tampered with may name a sensor that does not exist.
                 if let Ok(update) = admission.admit_directly(*sensor, *sampled_at, *now) {
-                    admission.installed(&update);
+                    admission.installed(&update, *now);
                 }
             }
             AdmissionEvent::Offered {

@@ -375,9 +375,10 @@ impl<'t> Simulation<'t> {
         &mut self.store.feed.updates
     }
 
-    /// Ranks the objects by their reads since the last call, for coldest-first shedding. Call once per control period.
+    /// Adapts admission to the time that installations take, and ranks the objects by their reads since the last call,
+    /// for coldest-first shedding. Call once per control period.
     pub fn rebalance(&mut self) {
-        self.store.feed.rebalance();
+        self.store.feed.rebalance(self.now);
     }
 
     /// Share of temporal objects whose installed version is fresh now (QoD in the paper).
@@ -564,7 +565,7 @@ impl<'t> Simulation<'t> {
     }
 
     fn end_of_update(&mut self) {
-        let sensor = self.store.feed.install();
+        let sensor = self.store.feed.install(self.now);
         self.lock.release(Occupant::Installer);
         if let (Some(committer), Some(sensor)) = (&mut self.store.committer, sensor) {
             committer.touch(sensor);

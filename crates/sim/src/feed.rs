@@ -129,12 +129,12 @@ impl<'t> UpdateFeed<'t> {
     }
 
     /// Completes the installation and returns the sensor of the update.
-    pub fn install(&mut self) -> Option<SensorId> {
+    pub fn install(&mut self, now: Time) -> Option<SensorId> {
         // Only one update is installed at a time, and the queue keeps the newest of a sensor: no update is ever
         // overtaken.
         let (update, _) = self.in_flight.take()?;
         self.expires[update.sensor.index()] = Some(update.expires);
-        self.updates.installed(&update);
+        self.updates.installed(&update, now);
         Some(update.sensor)
     }
 
@@ -155,8 +155,9 @@ impl<'t> UpdateFeed<'t> {
         }
     }
 
-    /// Ranks the objects by their reads since the last call.
-    pub fn rebalance(&mut self) {
+    /// Adapts admission to the time that installations take, and ranks the objects by their reads since the last call.
+    pub fn rebalance(&mut self, now: Time) {
+        self.updates.adapt(now);
         self.updates.rebalance(|sensor| self.reads[sensor.index()]);
         self.reads.fill(0);
     }

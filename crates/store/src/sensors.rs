@@ -212,7 +212,8 @@ impl State {
             } else {
                 Installation::Overtaken
             };
-            self.account(pending, installation);
+            // Written by a job of the caller's: it says nothing about how long the updater takes.
+            self.account(pending, installation, pending.sampled_at);
         }
     }
 
@@ -264,25 +265,25 @@ impl State {
     }
 
     /// Enters the outcomes of the written updates. The others are staged again, before all others and in their order.
-    fn settle(&mut self, mut batch: Vec<Update>) {
+    fn settle(&mut self, mut batch: Vec<Update>, now: Time) {
         self.writing -= batch.len();
         for update in batch.drain(..).rev() {
             match update.installation {
-                Some(installation) => self.finished(update, installation),
+                Some(installation) => self.finished(update, installation, now),
                 None => self.staged.push_front(update),
             }
         }
         self.batch = batch;
     }
 
-    fn finished(&mut self, update: Update, installation: Installation) {
-        self.account(&update.pending, installation);
+    fn finished(&mut self, update: Update, installation: Installation, now: Time) {
+        self.account(&update.pending, installation, now);
         self.spare.push(update.value);
     }
 
-    fn account(&mut self, pending: &Pending, installation: Installation) {
+    fn account(&mut self, pending: &Pending, installation: Installation, now: Time) {
         match installation {
-            Installation::Installed => self.updates.installed(pending),
+            Installation::Installed => self.updates.installed(pending, now),
             Installation::Overtaken => self.updates.overtaken(pending),
             Installation::Busy => unreachable!("installs into a slot are serialized by the mutex or by the permit"),
         }
@@ -510,10 +511,16 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.sensors.with(|state| state.updates.best_fresh_share())
     }
 
-    /// Ranks the objects by their reads since the last call; to be called once per control period. Does nothing where
-    /// shedding does not depend on reads.
+    /// Adapts admission to what was measured: the least share to the time that installations take and, where shedding
+    /// depends on reads, the ranks of the objects to their reads since the last call. To be called once per control
+    /// period.
     pub fn rebalance(&self) {
-        let ranked = |state: &mut State| state.updates.ranks_objects().then_some(state.reads_ranked.len());
+        let ranked = |state: &mut State| {
+            if let Some(delay) = state.updates.adapt(self.os.now()) {
+                state.note(|| AdmissionEvent::Delay(delay));
+            }
+            state.updates.ranks_objects().then_some(state.reads_ranked.len())
+        };
         let Some(sensors) = self.sensors.with(ranked) else {
             return;
         };
@@ -603,6 +610,7 @@ impl<E: Engine, O: Os> Store<E, O> {
     fn install_in_memory(&self, limit: usize) -> usize {
         let (installed, woken) = self.sensors.with(|state| {
             let (mut installed, mut woken) = (0, WakeMask::default());
+            let now = self.os.now();
             while installed < limit.min(TOGETHER) {
                 let Some(update) = state.take() else { break };
                 let object = ObjectId(update.pending.sensor.0);
@@ -611,7 +619,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                     None => unreachable!("sensors are numbered like objects, and unknown ones are refused on arrival"),
                 };
                 woken = woken.and(self.note_installed(object, update.sample, installation));
-                state.finished(update, installation);
+                state.finished(update, installation, now);
                 installed += 1;
             }
             (installed, woken)
@@ -649,7 +657,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                 break;
             }
         }
-        self.sensors.with(|state| state.settle(batch));
+        self.sensors.with(|state| state.settle(batch, self.os.now()));
         match failure {
             Some(error) => Err(error),
             None => Ok(written),

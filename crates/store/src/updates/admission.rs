@@ -61,7 +61,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SensorSpec;
 use super::freshness::{Prospect, Staleness};
-use super::least::least_share;
+use super::least::LeastShare;
 use super::shedding::{Lot, Shares, Shedding};
 
 /// Bounds on the admission of sensor updates, which hold whatever the knob says.
@@ -109,6 +109,7 @@ pub(super) enum AdmissionDecision {
 pub(super) struct Admission {
     stale_max: usize,
     margin: Nanos,
+    least: LeastShare,
     credits: Vec<f64>,
     shares: Shares,
     staleness: Staleness,
@@ -121,15 +122,21 @@ impl Admission {
     /// Admits everything until the knob is set; no reading has been seen.
     pub fn new(sensors: &[SensorSpec], options: &AdmissionOptions) -> Self {
         let stale_max = stale_max(options.minimum_fresh, sensors.len());
-        let least = least_share(sensors, options.margin, options.minimum_fresh);
+        let least = LeastShare::new(sensors, options.margin, options.minimum_fresh);
         Admission {
             stale_max,
             margin: options.margin,
             credits: (0..sensors.len()).map(first_credit).collect(),
-            shares: Shares::new(options.shedding, sensors, stale_max, least),
+            shares: Shares::new(options.shedding, sensors, stale_max, least.with_delay(Nanos::ZERO)),
+            least,
             staleness: Staleness::new(sensors, options.margin),
             asked_by_knob: 0.0,
         }
+    }
+
+    /// Installations take this long: sets the least share anew. O(K) for K kinds of sensors.
+    pub fn set_delay(&mut self, delay: Nanos) {
+        self.shares.set_least(self.least.with_delay(delay));
     }
 
     /// The share of each sensor, and the knob that sets it.

@@ -16,7 +16,8 @@
 //!
 //! * `admission.rs`: the knob by error diffusion; the minimum as an invariant, with the proof.
 //! * `freshness.rs`, `gaps.rs`, `due.rs`: when objects may be stale, and how many at the worst instant.
-//! * `least.rs`: the least share of updates that keeps a minimum fresh on average.
+//! * `least.rs`: the least share of updates that keeps a minimum fresh on average, for installations as slow as they
+//!   are measured to be.
 //! * `shedding.rs`: whose updates are shed first, uniformly or those of the coldest objects.
 //! * `queue.rs`: at most one waiting update per sensor, so at most as many as there are sensors; the newest is kept.
 //! * `ledger.rs`: offered = installed + shed + superseded + pending + in flight, reconciled by sequence number.
@@ -50,6 +51,7 @@ use punctual_units::{Nanos, SensorId, Seq, Share, Time};
 
 use admission::{Admission, AdmissionDecision};
 use freshness::Prospect;
+use least::InstallDelay;
 use ledger::Ledger;
 use queue::UpdateQueue;
 
@@ -141,7 +143,7 @@ pub enum OfferError {
 /// let mut value = Vec::with_capacity(8);
 /// let pending = updates.next(&mut value).unwrap();
 /// // ... here the caller writes `value` to the store ...
-/// updates.installed(&pending);
+/// updates.installed(&pending, now);
 /// assert_eq!(updates.counts().installed, 1);
 /// assert!(updates.reconcile().balances());
 /// # Ok::<(), punctual_store::updates::OfferError>(())
@@ -153,6 +155,7 @@ pub struct Updates {
     admission: Admission,
     queue: UpdateQueue,
     ledger: Ledger,
+    delay: InstallDelay,
 }
 
 impl Updates {
@@ -166,6 +169,7 @@ impl Updates {
             admission: Admission::new(sensors, &options),
             queue: UpdateQueue::new(sensors),
             ledger: Ledger::new(sensors.len()),
+            delay: InstallDelay::default(),
         }
     }
 
@@ -179,6 +183,7 @@ impl Updates {
         let admitted = self.admitted_share();
         self.admission = Admission::new(&self.sensors, &self.options);
         self.set_admitted_share(admitted);
+        self.set_delay(self.delay.reported());
         self.queue.add_sensor(&spec);
         self.ledger.add_sensor();
     }
@@ -277,11 +282,12 @@ impl Updates {
         Some(update)
     }
 
-    /// Reports that the update from [`next`](Self::next) is in the store.
+    /// Reports that the update from [`next`](Self::next) is in the store, `now`.
     ///
     /// # Panics
     /// If the sensor is unknown: the update came from somewhere else.
-    pub fn installed(&mut self, update: &Pending) {
+    pub fn installed(&mut self, update: &Pending, now: Time) {
+        self.delay.observe(now.since(update.sampled_at));
         self.ledger.installed(update.sensor, update.seq);
     }
 
@@ -308,6 +314,19 @@ impl Updates {
     /// The least share of updates that keeps the freshness minimum on average: a knob below it admits no fewer.
     pub fn least_share(&self) -> Share {
         self.admission.shares().least()
+    }
+
+    /// Adapts the least share to the time that installations take; to be called once per control period. Returns that
+    /// time where the share was computed anew. O(K) for K kinds of sensors.
+    pub fn adapt(&mut self, now: Time) -> Option<Nanos> {
+        let delay = self.delay.news(self.options.margin, now)?;
+        self.set_delay(delay);
+        Some(delay)
+    }
+
+    /// Sets the least share for installations that take this long: what [`adapt`](Self::adapt) returned, in a replay.
+    pub fn set_delay(&mut self, delay: Nanos) {
+        self.admission.set_delay(delay);
     }
 
     /// The last number that `sensor` offered, 0 before the first.

@@ -79,6 +79,11 @@ impl Shares {
         Share::clamped(self.least)
     }
 
+    /// Sets the least share.
+    pub fn set_least(&mut self, least: f64) {
+        self.least = least;
+    }
+
     /// Sets the knob. O(1); with coldest-first O(N).
     pub fn set_admitted(&mut self, share: Share) {
         self.admitted = share;

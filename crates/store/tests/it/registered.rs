@@ -248,7 +248,7 @@ proptest! {
             prop_assert_eq!(verdicts[0], verdicts[1]);
             let next = [&mut whole, &mut grown].map(|updates| {
                 let next = updates.next(&mut value);
-                next.iter().for_each(|update| updates.installed(update));
+                next.iter().for_each(|update| updates.installed(update, now));
                 next
             });
             prop_assert_eq!(next[0], next[1]);

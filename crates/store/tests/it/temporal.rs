@@ -333,13 +333,20 @@ fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
         // The feeder read its clock before the live sensor's offer was decided.
         let earlier = Time(os.now().0 - 1_000_000);
         store.offer_at(SensorId(1), Seq(n), earlier, b"fed", earlier).unwrap();
+        // A slow updater: the least share is adapted, and the log has it.
+        os.advance(Nanos::from_millis(40));
         store.install_pending(2).unwrap();
+        store.rebalance();
     }
     let mut replayed = Updates::new(&specs, admission);
-    let (mut latest, mut offered) = (Time(0), 0);
+    let (mut latest, mut offered, mut delays) = (Time(0), 0, 0);
     for event in store.take_admission_log() {
         match event {
             AdmissionEvent::Share(share) => replayed.set_admitted_share(share),
+            AdmissionEvent::Delay(delay) => {
+                replayed.set_delay(delay);
+                delays += 1;
+            }
             AdmissionEvent::Rebalanced(_) | AdmissionEvent::Direct { .. } | AdmissionEvent::Registered(_) => {}
             AdmissionEvent::Offered {
                 sensor,
@@ -356,6 +363,8 @@ fn the_log_of_admission_replays_where_a_live_sensor_and_a_feeder_offer() {
         }
     }
     assert_eq!(offered, 100);
+    assert!(delays > 0, "no delay was noticed");
+    assert_eq!(replayed.least_share(), store.least_share());
     assert_eq!(store.counts().offered, 100);
     assert!(store.take_admission_log().is_empty(), "no more is kept");
 }

@@ -309,7 +309,8 @@ proptest! {
                     model.land(which, State::Superseded).iter().for_each(|update| updates.overtaken(update));
                 }
                 Op::Land { which, overtaken: false } => {
-                    model.land(which, State::Installed).iter().for_each(|update| updates.installed(update));
+                    let now = model.now;
+                    model.land(which, State::Installed).iter().for_each(|update| updates.installed(update, now));
                 }
                 Op::Knob(sixty_fourths) => {
                     model.knob = f64::from(sixty_fourths) / 64.0;

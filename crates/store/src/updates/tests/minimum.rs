@@ -142,7 +142,7 @@ impl World {
                     Event::Install => {
                         if let Some(update) = updates.next(&mut value) {
                             store[update.sensor.index()] = Some(update.sampled_at);
-                            updates.installed(&update);
+                            updates.installed(&update, Time(now));
                         }
                     }
                     Event::Control => {

@@ -56,8 +56,8 @@ fn an_update_installed_twice_is_reported() {
     let mut updates = two();
     offer(&mut updates, 1, 0);
     let update = updates.next(&mut Vec::new()).expect("it waits");
-    updates.installed(&update);
-    updates.installed(&update);
+    updates.installed(&update, Time(0));
+    updates.installed(&update, Time(0));
     let result = updates.reconcile();
     assert_eq!((result.lost, result.unbalanced[0].installed), (0, 2));
 }

@@ -1,6 +1,7 @@
 //! What holds of [`Updates`] as a whole. Each checker is shown a planted fault that it must find.
 
 mod against_reference;
+mod delay;
 mod fairness;
 mod minimum;
 mod misuse;
@@ -44,6 +45,6 @@ fn offer(updates: &mut Updates, sensor: u32, now: u64) -> Receipt {
 fn install_all(updates: &mut Updates) {
     let mut value = Vec::new();
     while let Some(update) = updates.next(&mut value) {
-        updates.installed(&update);
+        updates.installed(&update, update.sampled_at);
     }
 }
