@@ -14,33 +14,36 @@
 //!      └───────────────────────────────────────────────────────── Retrying (shed) ────┘
 //! ```
 //!
-//! What is compared is the late share of *spans*: of [`SPAN`] at least, so that late jobs that come together count
-//! once, and updates at the share that is tried have reached the store. Two means of shares differ beyond chance where
-//! they lie more than [`BEYOND`] standard errors apart, from the pooled variance p (1 - p), which no shares between 0
-//! and 1 exceed. A trial that makes jobs later ends as soon as that shows; one that does not ends after [`ENOUGH`]
-//! spans. So what is missed is an effect too small to be seen in that time; the next retry looks again.
+//! What is compared is the *lateness* of jobs, from 0 (a fifth of the deadline is left) to 1 (a fifth beyond it), on
+//! average over *spans* of [`SPAN`] at least, so that late jobs that come together count once, and updates at the share
+//! that is tried have reached the store. A trial that only brings jobs near their deadlines shows before many are late.
+//! Two means differ beyond chance where they lie more than [`BEYOND`] standard errors apart, by the pooled variance of
+//! both; before many spans have shown it, the largest that numbers from 0 to 1 with this mean p can have, p (1 - p),
+//! has its weight ([`PRIOR`]). A trial that makes jobs later ends as soon as that shows; one that does not ends after
+//! [`ENOUGH`] spans. So what is missed is an effect too small to be seen in that time; the next retry looks again.
 //!
 //! **Bounds.** The share doubles with each trial, until the data are fresh: n = 1/q readings from one admitted to the
 //! next become half as many. Pauses double from [`PAUSE_MIN`] to [`PAUSE_MAX`] spans. Where more than half of the jobs
-//! are late nothing is given back: late shares that near their end tell no settings apart. The constants are chosen by
-//! hand.
+//! are late nothing is given back: lateness near its end tells no settings apart. The constants are chosen by hand.
 
 use punctual_units::{Nanos, Share, Time};
 use serde::{Deserialize, Serialize};
 
 /// Least length of a span.
 const SPAN: Nanos = Nanos::from_millis(200);
-/// Standard errors between two late shares that differ beyond chance.
-const BEYOND: f64 = 2.0;
+/// Standard errors between two means that differ beyond chance: a trial looks at each of its spans.
+const BEYOND: f64 = 2.2;
+/// Spans that the largest possible variance counts for.
+const PRIOR: f64 = 5.0;
 /// Spans of a trial that shows no difference.
 const ENOUGH: f64 = 25.0;
 /// Spans of shedding before what it does is in question.
 const SHED_MIN: f64 = 15.0;
-/// Late spans, counted by their late shares, before anything is in question, or beyond chance.
+/// Sum of the lateness of spans before anything is in question, or beyond chance.
 const LATE_MIN: f64 = 1.5;
-/// Largest late share that tells settings apart.
+/// Largest lateness that tells settings apart.
 const LATE_MAX: f64 = 0.5;
-/// Spans over which late shares are averaged.
+/// Spans over which lateness is averaged.
 const MEMORY: f64 = 100.0;
 /// Spans after a change of the share that count for neither side: their jobs began before it.
 const SETTLE: u32 = 2;
@@ -61,38 +64,40 @@ pub struct SheddingReview {
     pub helped: bool,
     /// The share that was tried.
     pub tried: Share,
-    /// Late share while updates were shed.
+    /// Lateness of jobs while updates were shed.
     pub late_shed: f64,
-    /// Late share with the share that was tried.
+    /// Lateness of jobs with the share that was tried.
     pub late_tried: f64,
 }
 
 impl std::fmt::Display for SheddingReview {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [shed, tried] = [self.late_shed, self.late_tried].map(|share| share * 100.0);
         let what = match self.helped {
             true => "shedding updates helps",
             false => "shedding updates did not help: given back",
         };
         write!(
             f,
-            "{what}; {tried:.1} % of the jobs were late with an admitted share of {}, {shed:.1} % with the least",
-            self.tried
+            "{what}; jobs were late by {:.2} with an admitted share of {}, by {:.2} with the least (0: a fifth of the \
+             deadline is left, 1: a fifth beyond it)",
+            self.late_tried, self.tried, self.late_shed
         )
     }
 }
 
-/// Late shares of spans: their number and sum, with [`MEMORY`].
+/// Lateness of spans: their number, sum and sum of squares, with [`MEMORY`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Evidence {
     spans: f64,
     sum: f64,
+    squares: f64,
 }
 
 impl Evidence {
     fn add(&mut self, late: f64) {
         let kept = (MEMORY - 1.0) / self.spans.max(MEMORY - 1.0);
         (self.spans, self.sum) = (self.spans * kept + 1.0, self.sum * kept + late);
+        self.squares = self.squares * kept + late * late;
     }
 
     fn mean(&self) -> f64 {
@@ -101,8 +106,12 @@ impl Evidence {
 
     /// Whether jobs were later here than in `other`, beyond chance.
     fn is_later_than(&self, other: &Evidence) -> bool {
-        let pooled = (self.sum + other.sum) / (self.spans + other.spans).max(1.0);
-        let variance = pooled * (1.0 - pooled).max(0.0) * (1.0 / self.spans.max(1.0) + 1.0 / other.spans.max(1.0));
+        let spans = (self.spans + other.spans).max(1.0);
+        let pooled = (self.sum + other.sum) / spans;
+        let scatter = |side: &Evidence| (side.squares - side.sum * side.mean()).max(0.0);
+        let most = (pooled * (1.0 - pooled)).max(0.0);
+        let of_one = (scatter(self) + scatter(other) + PRIOR * most) / (spans + PRIOR);
+        let variance = of_one * (1.0 / self.spans.max(1.0) + 1.0 / other.spans.max(1.0));
         self.sum >= LATE_MIN && self.mean() - other.mean() > BEYOND * variance.sqrt()
     }
 }
@@ -179,8 +188,8 @@ impl GiveBack {
         self.settling = SETTLE;
     }
 
-    /// Takes a span in which the share `late` of some task's jobs was late at most, and `fresh` of the data was fresh
-    /// at its end; `least` is the share that the minimum needs. Returns the result of an experiment that ends here.
+    /// Takes a span in which the jobs of the latest task were late by `late`, and `fresh` of the data was fresh at its
+    /// end; `least` is the share that the minimum needs. Returns the result of an experiment that ends here.
     pub(crate) fn step(&mut self, late: f64, fresh: f64, least: Share, now: Time) -> Option<SheddingReview> {
         let at_floor = self.most.get() <= least.get() * AT_FLOOR + f64::EPSILON;
         (self.since, self.most) = (now, Share::ZERO);

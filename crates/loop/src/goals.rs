@@ -84,8 +84,8 @@ pub(crate) struct Goals {
 struct TaskState {
     set_point: SetPoint,
     window: Sums,
-    /// Jobs and late jobs since [`Goals::take_late_share`] was last asked.
-    recent: [u32; 2],
+    /// Jobs since [`Goals::take_lateness`] was last asked, and the sum of their [`lateness`].
+    recent: (u32, f64),
     /// Release of the latest job that was counted as late before its end; all earlier ones were counted as well.
     overdue: Option<Time>,
     last: Option<TaskMeasurement>,
@@ -136,12 +136,20 @@ impl SetPoint {
     }
 }
 
+/// How late a job is, from 0 to 1: tells settings apart by far fewer jobs than the share of late ones, because a shift
+/// of all jobs towards their deadline shows as well.
+fn lateness(tardiness: f64) -> f64 {
+    const IN_TIME: f64 = 0.8;
+    const LATE: f64 = 1.2;
+    ((tardiness - IN_TIME) / (LATE - IN_TIME)).clamp(0.0, 1.0)
+}
+
 impl TaskState {
     fn new(goal: TaskGoal) -> TaskState {
         TaskState {
             set_point: SetPoint::of(goal),
             window: Sums::default(),
-            recent: [0; 2],
+            recent: (0, 0.0),
             overdue: None,
             last: None,
         }
@@ -155,6 +163,9 @@ impl TaskState {
         window.tardiness_max = window.tardiness_max.max(tardiness);
         window.drr += job.drr();
         window.late += u32::from(tardiness > 1.0 && !counted);
+        if !counted {
+            self.recent = (self.recent.0.saturating_add(1), self.recent.1 + lateness(tardiness));
+        }
         if let SetPoint::Late { asked, tail } = &mut self.set_point {
             match counted {
                 true => tail.measure(tardiness),
@@ -167,6 +178,7 @@ impl TaskState {
     /// Counts `jobs` late jobs that are not complete.
     fn missed(&mut self, jobs: u32, safe: bool) {
         self.window.late = self.window.late.saturating_add(jobs);
+        self.recent = (self.recent.0.saturating_add(jobs), self.recent.1 + f64::from(jobs));
         if let SetPoint::Late { tail, .. } = &mut self.set_point {
             (0..jobs).for_each(|_| tail.missed(safe));
         }
@@ -181,8 +193,6 @@ impl TaskState {
             return None;
         }
         let sums = std::mem::take(&mut self.window);
-        let [all, missed] = &mut self.recent;
-        (*all, *missed) = (all.saturating_add(jobs.max(late)), missed.saturating_add(late));
         let mean = |sum: f64| (jobs > 0).then(|| sum / f64::from(jobs));
         let set_point = self.set_point.get();
         let window = TaskWindow {
@@ -312,14 +322,15 @@ impl Goals {
         (at == now).then_some(Lead { task, pressure, drr })
     }
 
-    /// Largest late share of a task that asks for one, since the last call; `None` where no such task had a job.
-    pub(crate) fn take_late_share(&mut self) -> Option<f64> {
-        let share = |state: &mut TaskState| {
-            let [jobs, late] = std::mem::take(&mut state.recent);
+    /// Largest mean [`lateness`] of the jobs of a task that asks for a share of late jobs, since the last call; `None`
+    /// where no such task had a job.
+    pub(crate) fn take_lateness(&mut self) -> Option<f64> {
+        let mean = |state: &mut TaskState| {
+            let (jobs, sum) = std::mem::take(&mut state.recent);
             let counts = jobs > 0 && matches!(state.set_point, SetPoint::Late { .. });
-            counts.then(|| f64::from(late) / f64::from(jobs))
+            counts.then(|| sum / f64::from(jobs))
         };
-        self.tasks.iter_mut().flatten().filter_map(share).reduce(f64::max)
+        self.tasks.iter_mut().flatten().filter_map(mean).reduce(f64::max)
     }
 
     /// Whether at most one task has had a job so far.

@@ -387,14 +387,14 @@ impl Regulator {
     fn review_shedding(&mut self, window: &Window, ran: bool, now: Time) -> Option<SheddingReview> {
         let give_back = self.give_back.as_mut()?;
         if !ran {
-            self.goals.take_late_share();
+            self.goals.take_lateness();
             give_back.skip(now);
             return None;
         }
         if !give_back.ends_span(self.plan.share(KnobId::AdmittedShare)?, now) {
             return None;
         }
-        let late = self.goals.take_late_share()?;
+        let late = self.goals.take_lateness()?;
         give_back.step(late, window.fresh, self.least, now)
     }
 

@@ -235,3 +235,23 @@ fn a_load_that_comes_to_need_shedding_is_shed_for() {
         "{calm:?}, then {heavy:?}"
     );
 }
+
+/// A disturbance beside which twice the updates bring all jobs near their deadlines: the trial ends before many are
+/// late.
+#[test]
+fn a_trial_that_brings_jobs_near_their_deadlines_ends_soon() {
+    for seed in 1..6 {
+        let mut plant = Plant::new(|admitted| 0.37 + 1.1 * admitted, 0.07, seed);
+        let fixed = run(
+            &mut Plant::new(|admitted| 0.37 + 1.1 * admitted, 0.07, 9),
+            Err(LEAST),
+            4000,
+        )
+        .0;
+        let (law, steps) = run(&mut plant, Ok(&mut unlearnt()), 2000);
+        let reviews: Vec<_> = steps.iter().filter_map(|step| step.shedding).collect();
+        let told = format!("seed {seed}: {law:?}, fixed {fixed:?}: {reviews:?}");
+        assert!(reviews.iter().all(|review| review.helped), "{told}");
+        assert!(law.late < fixed.late + 0.015, "{told}");
+    }
+}
