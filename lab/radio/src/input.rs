@@ -115,10 +115,15 @@ impl Recording {
             path: data.clone(),
             why,
         })?;
-        let file = BufReader::new(file);
+        let mut file = BufReader::new(file);
+        // A named pipe cannot seek: what was read of it for its format comes from the converter.
+        let seeks = file.stream_position().is_ok();
         if data.extension().is_none_or(|extension| extension != "zst") {
             let mut converted = Converter::new(located, file);
             let layout = Some(converted.check()?);
+            if !seeks {
+                return Ok(of(Source::Plain(Box::new(converted)), layout));
+            }
             return Ok(match converted.plain() {
                 Ok(mut file) => {
                     file.rewind().map_err(|why| InputError::Read { path: data, why })?;

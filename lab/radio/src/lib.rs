@@ -4,7 +4,7 @@
 //! - [`stages`]: the channel's low-pass, the demodulator, the bands of an equalizer and their sum.
 //! - [`receive`]: all stages in one thread, the reference for every pipeline of them.
 //! - [`graph`] and [`stage`]: the same stages as a pipeline; [`streamit`] is another graph of such stages.
-//! - [`Recording`]: frames from a file or a pipe; [`format`]: WAV, SigMF and raw samples at any rate.
+//! - [`Recording`]: frames from a file or a pipe; [`mod@format`]: WAV, SigMF and raw samples at any rate.
 //! - [`sound`]: 16-bit sound, in files and pipes.
 //! - [`quality`]: delay, correlation and signal-to-noise ratio against the true sound.
 //!

@@ -80,10 +80,10 @@ impl<R: Read> Converter<R> {
         Ok(layout)
     }
 
-    /// The reader of the recording, if its bytes are the receiver's from the first one on.
+    /// The reader of the recording, if its bytes are the receiver's from the first one on, without a header.
     pub fn plain(self) -> Result<R, Box<Converter<R>>> {
         match self.layout {
-            Some(layout) if layout.is_plain() && layout.length.is_none() => Ok(self.raw),
+            Some(layout) if layout.is_plain() && layout.is_raw => Ok(self.raw),
             _ => Err(Box::new(self)),
         }
     }

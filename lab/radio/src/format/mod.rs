@@ -4,9 +4,9 @@
 //! floats of several widths, with or without a header, at other rates. A format taken for another one is noise.
 //!
 //! **Method.** A header (WAV, SigMF) states format and rate; an option that contradicts it is refused. A raw recording
-//! has the format of the option, else of the name's end, else `cu8`, and its samples must not refute it ([`evidence`]).
-//! Samples are resampled, scaled to the range of a byte and rounded as they are read ([`Converter`]): frequency
-//! modulation carries no sound in the amplitude, so a gain that changes from block to block is not heard.
+//! has the format of the option, else of the name's end, else `cu8`, and its samples must not refute it
+//! (`evidence.rs`). Samples are resampled, scaled to the range of a byte and rounded as they are read ([`Converter`]):
+//! frequency modulation carries no sound in the amplitude, so a gain that changes from block to block is not heard.
 //!
 //! **Bounds.** Memory is that of a block and a resampler, whatever the length of the recording.
 

@@ -45,6 +45,18 @@ fn frames_are_whole_but_for_the_last() {
 }
 
 #[test]
+fn a_named_pipe_is_read_from_its_first_byte() {
+    let (pipe, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(&[127; 30_000]).unwrap();
+    drop(writer);
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&pipe));
+    assert_eq!(
+        read_all(&mut Recording::open(Path::new(&path)).unwrap()).unwrap(),
+        30_000
+    );
+}
+
+#[test]
 fn a_recording_goes_on_where_another_process_was() {
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("station.cu8");
