@@ -1,6 +1,8 @@
 //! Evidence about a late job from outside of its thread: the probe saw the core taken away, other threads had the core
 //! while the job was ready, a thread held the lock, or the hypervisor ran other guests.
 
+use std::collections::HashMap;
+
 use punctual_os::{LinuxOs, Scheduling};
 use punctual_platform::linux::busy::CoreTimes;
 use punctual_platform::linux::probe::GapProbe;
@@ -27,9 +29,12 @@ const REMEMBERED: Nanos = Nanos::from_secs(1);
 /// Interval between two looks for cores that threads of other processes fill: the period of the kernel's throttling.
 const FILLED_EVERY: Nanos = Nanos::from_secs(1);
 
-/// Share of that time that a thread has if it fills its core: the kernel throttles at 0.95, and our own threads there
-/// have some.
-const FILLED_SHARE: f64 = 0.8;
+/// Share of that time that real-time threads have in all where they fill a core: the kernel throttles them at 0.95.
+const FILLED_SHARE: f64 = 0.85;
+
+/// Share of it that those of other processes have had at least, and the one that is named by itself.
+const OTHERS_SHARE: f64 = 0.2;
+const NAMED_SHARE: f64 = 0.05;
 
 /// Greatest number of reported threads that filled cores.
 const FILLED_MAX: usize = 8;
@@ -129,14 +134,15 @@ impl<'p> Witness<'p> {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         for (core, switches) in &self.switches {
             let turns = switches.since(self.filled_at);
-            let Some(most) = fullest(&turns, own, self.filled_at, now) else {
+            let rank = |thread| scheduling(thread).ok().map(Scheduling::rank);
+            let Some(most) = fullest(&turns, own, self.filled_at, now, rank) else {
                 continue;
             };
             let seconds = most.took.as_secs_f64();
             let known = |it: &FilledCore| (it.core, it.by.thread) == (*core, Some(most.thread.0));
             if let Some(known) = self.filled.iter().position(known) {
                 self.filled[known].seconds += seconds;
-            } else if let Some(scheduling) = scheduling(most.thread).ok().filter(|it| it.rank() > 0)
+            } else if let Ok(scheduling) = scheduling(most.thread)
                 && self.filled.len() < FILLED_MAX
             {
                 let by = Culprit {
@@ -337,22 +343,42 @@ impl Preemptor {
     }
 }
 
-/// The thread of another process than `own` that filled the core from `since` to `now`, by its turns there.
-fn fullest(turns: &[Turn], own: i32, since: Time, now: Time) -> Option<PreemptingThread> {
-    let mut had: Vec<PreemptingThread> = Vec::new();
-    for turn in turns.iter().filter(|turn| turn.thread.0 > 0 && turn.process != own) {
-        let took = turn.until.min(now).since(turn.from.max(since));
-        match had.iter_mut().find(|it| it.thread == turn.thread) {
-            Some(it) => it.took += took,
-            None => had.push(PreemptingThread {
-                thread: turn.thread,
-                process: turn.process,
-                took,
-            }),
-        }
+/// The real-time thread of another process than `own` that filled the core from `since` to `now`, if need be with our
+/// own, by the turns there; with the time of all such threads of others. Threads that have ended count as those that it
+/// started, a shell's commands for example. `rank` answers a thread's real-time priority, 0 for ordinary threads,
+/// `None` for one that has ended.
+fn fullest(
+    turns: &[Turn],
+    own: i32,
+    since: Time,
+    now: Time,
+    rank: impl Fn(Tid) -> Option<u8>,
+) -> Option<PreemptingThread> {
+    // Where threads change often, the kernel's ring does not go back to `since`.
+    let since = turns.first()?.from.max(since);
+    let least = |share| now.since(since).scaled(share);
+    let mut had: HashMap<i32, PreemptingThread> = HashMap::new();
+    for turn in turns.iter().filter(|turn| turn.thread.0 > 0) {
+        let (thread, process) = (turn.thread, turn.process);
+        let none = PreemptingThread {
+            thread,
+            process,
+            took: Nanos::ZERO,
+        };
+        had.entry(thread.0).or_insert(none).took += turn.until.min(now).since(turn.from.max(since));
     }
-    let most = had.into_iter().max_by_key(|it| it.took)?;
-    (most.took.ratio(now.since(since)) >= FILLED_SHARE).then_some(most)
+    let all = |had: &HashMap<i32, PreemptingThread>| had.values().map(|it| it.took).sum::<Nanos>();
+    if all(&had) < least(FILLED_SHARE) {
+        return None; // most seconds: without asking for each thread
+    }
+    had.retain(|_, it| rank(it.thread) != Some(0));
+    let filled = all(&had) >= least(FILLED_SHARE);
+    had.retain(|_, it| it.process != own);
+    let took = all(&had);
+    let alive = had.into_values().filter(|it| rank(it.thread).is_some());
+    let most = alive.max_by_key(|it| it.took)?;
+    let named = filled && took >= least(OTHERS_SHARE) && most.took >= least(NAMED_SHARE);
+    named.then_some(PreemptingThread { took, ..most })
 }
 
 fn name_or_gone(thread: Tid) -> String {
@@ -386,10 +412,28 @@ mod tests {
             turn(20, 21, 520, 900),
             own,
         ];
-        let most = fullest(&turns, 7, ms(100), ms(1000)).unwrap();
+        let of = |turns: &[Turn], own, rank: fn(Tid) -> Option<u8>| fullest(turns, own, ms(100), ms(1000), rank);
+        let most = of(&turns, 7, |_| Some(20)).unwrap();
         assert_eq!((most.thread, most.process), (Tid(20), 21));
-        assert_eq!(most.took, Nanos::from_millis(780));
-        assert_eq!(fullest(&turns, 21, ms(100), ms(1000)), None);
-        assert_eq!(fullest(&[], 7, ms(0), ms(1000)), None);
+        assert_eq!(most.took, Nanos::from_millis(800), "of all real-time threads");
+        assert_eq!(of(&turns, 21, |_| Some(20)), None, "others have 120 ms of 900");
+        assert_eq!(
+            of(&turns, 7, |thread| (thread != Tid(20)).then_some(20)),
+            None,
+            "it cannot be named"
+        );
+        assert_eq!(of(&turns, 7, |_| Some(0)), None, "ordinary threads are not throttled");
+        assert_eq!(of(&[], 7, |_| Some(20)), None);
+        // A shell that starts a command again and again: most of the time is theirs, and they have ended.
+        let shell = |from: u64| {
+            [
+                turn(20, 20, from, from + 2),
+                turn(1000 + from as i32, 30, from + 2, from + 10),
+            ]
+        };
+        let turns: Vec<Turn> = (50..99).flat_map(|i| shell(i * 10)).chain([own]).collect();
+        let most = of(&turns, 7, |thread| (thread == Tid(20)).then_some(20)).unwrap();
+        assert_eq!((most.thread, most.took), (Tid(20), Nanos::from_millis(490)));
+        assert_eq!(of(&turns, 7, |_| None), None, "no thread of them can be named");
     }
 }
