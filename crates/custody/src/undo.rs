@@ -1,8 +1,10 @@
 //! Carries out the steps that the ledger's table decides.
 //!
 //! A setting that another program has changed meanwhile is left as it is: a file or an affinity gets its next value
-//! only if it still has the value that it was given last, by a hash of what was read after that. A clock limit below
-//! that value counts as ours while a cooling device is at work, because the kernel then lowers limits by itself.
+//! only if it still has the value that it was given last, by a hash of what was read after that. The text that was
+//! written counts as ours, too: since Linux 5.3 a clock limit takes effect after the write, so that the value read next
+//! may be the former one. So does a clock limit below it while a cooling device is at work, because the kernel then
+//! lowers limits by itself.
 //!
 //! The guardian does so in a process forked from a multi-threaded one, where a thread that no longer exists may hold
 //! the allocator's lock without end. So **everything reachable from [`carry_out`] and from the table's steps
@@ -78,19 +80,23 @@ pub(crate) fn carry_out(step: LedgerAction<'_>, patience: Patience) -> Result<()
     }
 }
 
-/// Whether the file has the value that it was given last, or a clock limit that the kernel has lowered since; a value
-/// that is not compared counts as such.
+/// Whether the file has the value that it was given last, the text that was written, or a clock limit that the kernel
+/// has lowered since; a value that is not compared counts as such.
 fn is_ours(path: &CStr, content: Content, last: LastValue<'_>, wish: &[u8]) -> bool {
     let Some(last) = last.get() else { return true };
-    [last, LastValue::UNKNOWN].contains(&value_of(path, content)) || is_cooled(path, wish)
+    let now = value_of(path, content);
+    let is_wish = !wish.is_empty() && now == hash_as(wish, content);
+    is_wish || [last, LastValue::UNKNOWN].contains(&now) || is_cooled(path, wish)
 }
 
 /// Hash of the file's content; [`LastValue::UNKNOWN`] if it cannot be read.
 fn value_of(path: &CStr, content: Content) -> u64 {
     let mut buffer = [0u8; VALUE_BYTES];
-    let Ok(text) = read_file(path, &mut buffer) else {
-        return LastValue::UNKNOWN;
-    };
+    read_file(path, &mut buffer).map_or(LastValue::UNKNOWN, |text| hash_as(text, content))
+}
+
+/// Hash of `text` as the content of a file.
+fn hash_as(text: &[u8], content: Content) -> u64 {
     let mask = match content {
         Content::Text => None,
         Content::List => parse_list(text),

@@ -448,6 +448,26 @@ fn a_clock_limit_that_the_kernel_has_lowered_to_cool_is_restored() {
 }
 
 #[test]
+fn a_clock_limit_that_was_lowered_when_it_was_written_and_is_ours_now_is_restored() {
+    let folder = punctual_testing::shared_folder();
+    let limit = folder.path().join("scaling_max_freq");
+    for (now, expected) in [("1400000", "2000000"), ("1800000", "1800000")] {
+        fs::write(&limit, "2000000\n").unwrap();
+        let journal = unguarded();
+        journal.write(&limit, "1000000").unwrap();
+        {
+            // The wish changes, the value read after the write does not.
+            let mut table = journal.0.ledger.lock().unwrap();
+            let change = find(&table, Kind::Write, &limit).unwrap();
+            assert!(table.wish(journal.0.holder, change, b"1400000"));
+        }
+        fs::write(&limit, format!("{now}\n")).unwrap();
+        assert_eq!(journal.restore().is_empty(), expected == "2000000");
+        assert_eq!(read_trimmed(&limit).unwrap(), expected);
+    }
+}
+
+#[test]
 fn a_thread_that_another_program_has_moved_stays_there() {
     let all = affinity_of(Tid::current()).unwrap();
     let one: CoreMask = all.cores().into_iter().take(1).collect();
