@@ -4,7 +4,9 @@
 //! only if it still has the value that it was given last, by a hash of what was read after that. The text that was
 //! written counts as ours, too: since Linux 5.3 a clock limit takes effect after the write, so that the value read next
 //! may be the former one. So does a clock limit below it while a cooling device is at work, because the kernel then
-//! lowers limits by itself.
+//! lowers limits by itself. A thread with some of the cores that it was given counts as ours: the kernel takes the
+//! others away when the thread's group is narrowed, and they must not be missing for good when the group is widened. So
+//! a program that chose some of these cores by affinity loses that choice.
 //!
 //! The guardian does so in a process forked from a multi-threaded one, where a thread that no longer exists may hold
 //! the allocator's lock without end. So **everything reachable from [`carry_out`] and from the table's steps
@@ -105,9 +107,27 @@ fn hash_as(text: &[u8], content: Content) -> u64 {
     mask.map_or_else(|| hash(text.trim_ascii_end().iter().copied()), |mask| hash_of(&mask))
 }
 
-/// Hash of a set of cores.
+/// Number of lowest cores whose sets are kept as they are in place of a hash, a bit each.
+const CORES_IN_BITS: u32 = 62;
+/// Mark of such a set, which so is neither of the values of [`LastValue`] that stand for others.
+const IN_BITS: u64 = 1 << 63;
+
+/// Hash of a set of cores; the set itself if it has none above the lowest 62.
 pub(crate) fn hash_of(mask: &CoreMask) -> u64 {
-    hash(mask.iter())
+    let (low, high) = mask.iter().enumerate().fold((0, 0), |(low, high), (number, byte)| match number {
+        0..8 => (low | u64::from(byte) << (8 * number), high),
+        _ => (low, high | byte),
+    });
+    match high == 0 && low >> CORES_IN_BITS == 0 {
+        true => low | IN_BITS,
+        false => hash(mask.iter()) & !IN_BITS,
+    }
+}
+
+/// Whether the set of cores with the hash `now` has none that the one with the hash `last` lacks; if either is no more
+/// than a hash, whether they are the same.
+fn is_within(now: u64, last: u64) -> bool {
+    now == last || now & last & IN_BITS != 0 && now & !last == 0
 }
 
 /// FNV-1a, 64 bits wide, which fits a few bytes; neither of the values of [`LastValue`] that stand for others.
@@ -287,7 +307,7 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Restores a thread's affinity, if it has the one that it was given last. A later thread of the same number is left
+/// Restores a thread's affinity, if it has the one that it was given last, or some cores of it. A later thread of the same number is left
 /// alone. So is a thread with that affinity already: setting it again would make it the thread's own choice, and
 /// threads that the kernel binds accept no setting.
 fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask, last: LastValue<'_>) -> Result<(), Errno> {
@@ -306,7 +326,7 @@ fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask, last: LastValue<'_
     if now.as_ref().is_ok_and(|now| now == mask) {
         return Ok(());
     }
-    let is_ours = |now: &CoreMask| last.get().is_none_or(|last| last == hash_of(now));
+    let is_ours = |now: &CoreMask| last.get().is_none_or(|last| is_within(hash_of(now), last));
     if now.is_ok_and(|now| !is_ours(&now)) {
         return Err(NOT_OURS);
     }
@@ -439,6 +459,17 @@ mod tests {
         });
         assert_eq!(moved, Err(libc::EINVAL));
         assert_eq!(members, BTreeSet::from(bound));
+    }
+
+    #[test]
+    fn a_set_of_cores_is_within_one_that_has_all_of_them() {
+        use punctual_units::CoreId;
+        let of = |cores: &[u32]| hash_of(&cores.iter().copied().map(CoreId).collect());
+        let within = |now: &[u32], last: &[u32]| is_within(of(now), of(last));
+        assert!(within(&[1], &[1]) && within(&[1], &[0, 1]) && within(&[61], &[3, 61]));
+        assert!(!within(&[2], &[0, 1]) && !within(&[0, 1], &[1]));
+        // Of larger machines only the same set counts.
+        assert!(within(&[1, 62], &[1, 62]) && !within(&[62], &[1, 62]) && !within(&[1], &[1, 900]));
     }
 
     #[test]
