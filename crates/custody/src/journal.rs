@@ -570,7 +570,7 @@ impl Drop for Records {
             // Only the process that opened the journal has the guardian's thread.
             return std::mem::forget(guardian);
         }
-        let mut is_done = true;
+        let mut is_done = false; // without the lock
         if let Ok(mut table) = self.ledger.lock() {
             self.give_back(&mut table, true, &|_, _| true, &mut Vec::new());
             // The guardian tries failed changes again once the pipe closes without a farewell, and so does the next

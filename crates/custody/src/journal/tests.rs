@@ -304,6 +304,22 @@ fn a_guardian_watches_while_the_journal_lives() {
     assert!(!unguarded().guarded());
 }
 
+#[test]
+fn a_journal_that_does_not_get_the_ledger_leaves_its_changes_to_the_guardian() {
+    let folder = punctual_testing::shared_folder();
+    let path = folder.path().join("knob");
+    fs::write(&path, "found").unwrap();
+    let open = |guardian| Journal::open_in(&folder.path().join("ledger"), guardian).unwrap();
+    let (journal, other) = (open(true), open(false));
+    journal.write(&path, "changed").unwrap();
+    let held = other.0.ledger.lock().unwrap();
+    drop(journal);
+    drop(held);
+    punctual_testing::wait_until("the guardian has restored the file", || {
+        read_trimmed(&path).unwrap() == "found"
+    });
+}
+
 /// Enters the parent of this process, or one that has ended, with a task on `core`, in that ledger.
 fn another_process(ledger: &Ledger, alive: bool, core: CoreId) {
     let pid = std::os::unix::process::parent_id() as i32;
