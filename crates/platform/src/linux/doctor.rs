@@ -346,14 +346,14 @@ fn isolated(tree: &KernelTree) -> Finding {
 }
 
 /// Checks the requirements without taking a core, which would move all threads. A program that has a core alone keeps
-/// this process off it.
+/// this process off it; it is named if so few cores are left to all programs, not where this process may use few.
 fn exclusive_core(tree: &KernelTree, holders: &[Holding]) -> Finding {
     let facility = Facility::ExclusiveCore;
     let (usable, online) = (cores::usable(tree), cores::online(tree));
     let has = |holder: &&Holding| holder.alive && holder.exclusive.iter().any(|core| online.contains(core));
     let holding: Vec<&Holding> = holders.iter().filter(has).collect();
     let taken = |core: &CoreId| holding.iter().any(|holder| holder.exclusive.contains(core));
-    let free = usable.iter().filter(|core| !taken(core)).count();
+    let free = online.iter().filter(|core| !taken(core)).count();
     if free < 2 && !holding.is_empty() {
         let one = |holder: &&Holding| {
             let Holding { name, process, .. } = holder;
@@ -805,6 +805,12 @@ mod tests {
             found.detail.contains("radio (process 77)") && found.detail.contains("core 1"),
             "{found:?}"
         );
+        let (_folder, larger) = testing::tree(&[
+            ("/sys/devices/system/cpu/online", "0-3"),
+            ("/proc/self/status", "Cpus_allowed_list:\t0"),
+        ]);
+        let few = exclusive_core(&larger, std::slice::from_ref(&holder));
+        assert_eq!(few.status, Status::Missing, "this process alone may use too few: {few:?}");
         holder.alive = false;
         assert_eq!(exclusive_core(&tree, &[holder]).status, Status::Missing);
         assert_eq!(exclusive_core(&tree, &[]).status, Status::Missing);
