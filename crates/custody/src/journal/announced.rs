@@ -12,28 +12,31 @@ use std::path::Path;
 
 use punctual_units::CoreId;
 
-use super::super::ledger::{self, AnnouncedTask, Conflict, Ledger, TASKS, Table};
+use super::super::ledger::{self, AnnouncedTask, Conflict, HolderId, Ledger, TASKS, Table};
 use super::super::recovery;
 use super::super::refused;
 use super::super::undo::Patience;
 use super::{Journal, named_at, refuse_claim};
 use crate::Refusal;
 
-/// What other processes have on the cores of this machine.
+/// Claims and announced tasks of other processes on the cores of this machine.
 #[derive(Clone, Debug, Default)]
 pub struct Others {
     /// Cores that a process claims for itself alone, each with a refusal that names the process.
     pub claims: Vec<(CoreId, Refusal)>,
-    /// Announced tasks, each with its process in words.
+    /// Announced tasks that go before this process's ones, each with its process in words.
     pub tasks: Vec<(AnnouncedTask, String)>,
+    /// Likewise those that go after them: their process announced work on the core when this one had some there.
+    pub later: Vec<(AnnouncedTask, String)>,
     /// Why tasks of some processes are not known.
     pub unseen: Option<Refusal>,
 }
 
 impl Journal {
-    /// Calls `decide` with what other processes have on the cores, and announces the tasks that it returns, in place of
+    /// Calls `decide` with the claims and tasks of other processes, and announces the tasks that it returns, in place of
     /// those that this journal announced before. No other process announces or claims anything meanwhile; `decide` must
-    /// not use this journal.
+    /// not use this journal. Call it before the tasks run: no other process is said to be joined by work that is on its
+    /// core no more.
     ///
     /// If the ledger cannot be locked, or is full, nothing is announced; the returned refusal says so.
     ///
@@ -43,9 +46,26 @@ impl Journal {
         &self,
         decide: impl FnOnce(&Others) -> Result<(Vec<AnnouncedTask>, T), E>,
     ) -> Result<(T, Option<Refusal>), E> {
-        let system = Path::new(ledger::SYSTEM);
-        let system = (!recovery::is_superuser() && ledger::folder() != system).then_some(system);
-        self.announce_beside(system, decide)
+        self.announce_beside(system(), decide)
+    }
+
+    /// Announces `tasks` in place of those that this journal announced before, while these run; returns whether there
+    /// was room for all.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the ledger cannot be locked: others keep what they know of this process.
+    pub fn announce_now(&self, tasks: &[AnnouncedTask]) -> Result<bool, Refusal> {
+        Ok(self.0.ledger.lock()?.announce(self.0.holder, tasks))
+    }
+
+    /// The claims and tasks of other processes.
+    pub fn others(&self) -> Others {
+        let mut others = Others::of(system());
+        match self.0.ledger.lock() {
+            Ok(table) => others.add(&table, Some(self.0.holder)),
+            Err(why) => others.unseen = Some(why),
+        }
+        others
     }
 
     /// As [`Journal::announce`], with the tasks in the ledger in `system`, too, which is only read.
@@ -54,12 +74,7 @@ impl Journal {
         system: Option<&Path>,
         decide: impl FnOnce(&Others) -> Result<(Vec<AnnouncedTask>, T), E>,
     ) -> Result<(T, Option<Refusal>), E> {
-        let mut others = Others::default();
-        match system.map(Ledger::read) {
-            Some(Ok(Some(table))) => others.add(&table, std::process::id() as i32),
-            Some(Err(why)) => others.unseen = Some(why),
-            Some(Ok(None)) | None => {}
-        }
+        let mut others = Others::of(system);
         let mut table = match self.0.ledger.lock() {
             Ok(table) => table,
             Err(why) => {
@@ -68,10 +83,11 @@ impl Journal {
             }
         };
         recovery::recover(&mut table, Patience::Tries);
-        others.add(&table, std::process::id() as i32);
+        others.add(&table, Some(self.0.holder));
         let decided = decide(&others);
         let tasks = decided.as_ref().map_or(&[][..], |(tasks, _)| tasks);
         let room = table.announce(self.0.holder, tasks);
+        table.unjoin(self.0.holder);
         let (_, value) = decided?;
         Ok((value, (!room).then(full)))
     }
@@ -94,19 +110,39 @@ impl Journal {
     }
 }
 
+/// Folder of the superuser's ledger, where that is another one than this process's.
+fn system() -> Option<&'static Path> {
+    let system = Path::new(ledger::SYSTEM);
+    (!recovery::is_superuser() && ledger::folder() != system).then_some(system)
+}
+
 impl Others {
-    /// Adds what processes other than `own` have according to `table`.
-    fn add(&mut self, table: &Table, own: i32) {
+    /// The processes in the ledger in `system`, if there is one.
+    fn of(system: Option<&Path>) -> Others {
+        let mut others = Others::default();
+        match system.map(Ledger::read) {
+            Some(Ok(Some(table))) => others.add(&table, None),
+            Some(Err(why)) => others.unseen = Some(why),
+            Some(Ok(None)) | None => {}
+        }
+        others
+    }
+
+    /// Adds the claims and tasks in `table` of processes other than this one, which is its holder `own`.
+    fn add(&mut self, table: &Table, own: Option<HolderId>) {
+        let pid = std::process::id() as i32;
         let lives = |place| {
             table
                 .holder_at(place)
                 .is_some_and(|it| recovery::lives(it.pid(), it.started()))
         };
-        let other = |place| table.holder_at(place).is_some_and(|it| it.pid() != own);
+        let other = |place| table.holder_at(place).is_some_and(|it| it.pid() != pid);
         self.claims.extend(claims(table, |place| other(place) && lives(place)));
-        let tasks = table.tasks_of_others(own).filter(|(place, _)| lives(*place));
-        self.tasks
-            .extend(tasks.map(|(place, task)| (task, named_at(table, place))));
+        for (place, task) in table.tasks_of_others(pid).filter(|(place, _)| lives(*place)) {
+            let is_later = own.is_some_and(|own| table.came_later(place, own, task.core));
+            let list = if is_later { &mut self.later } else { &mut self.tasks };
+            list.push((task, named_at(table, place)));
+        }
     }
 }
 

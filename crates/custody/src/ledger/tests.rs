@@ -409,6 +409,50 @@ fn announced_tasks_bar_exclusive_claims_of_other_processes_until_their_holder_le
 }
 
 #[test]
+fn a_holder_keeps_its_precedence_on_a_core_when_it_announces_again() {
+    let task = |core| AnnouncedTask {
+        core: CoreId(core),
+        execution: None,
+        deadline: Nanos(50),
+        period: Nanos(100),
+    };
+    let mut table = table();
+    let (one, two) = (enter(&mut table, 1), enter(&mut table, 2));
+    table.announce(one, &[task(3)]);
+    table.announce(two, &[task(3), task(2)]);
+    for again in [&[task(3)][..], &[task(3), task(3), task(2)]] {
+        table.announce(one, again);
+        let later = |theirs: HolderId, own, core| table.came_later(theirs.place, own, CoreId(core));
+        assert!(later(two, one, 3) && !later(one, two, 3));
+        // On a core where it had no work it comes after the one that had some.
+        assert!(!later(two, one, 2));
+    }
+    assert!(table.came_later(one.place, two, CoreId(2)));
+    table.announce(one, &[]);
+    table.announce(one, &[task(3)]);
+    assert!(table.came_later(one.place, two, CoreId(3)), "it had left");
+}
+
+#[test]
+fn a_program_that_went_elsewhere_before_it_began_has_joined_none() {
+    let task = |core| AnnouncedTask {
+        core: CoreId(core),
+        execution: None,
+        deadline: Nanos(50),
+        period: Nanos(100),
+    };
+    let mut table = table();
+    let (one, two) = (enter(&mut table, 1), enter(&mut table, 2));
+    table.announce(one, &[task(3)]);
+    for (moved, expected) in [(&[task(3)][..], true), (&[task(2)], false), (&[], false)] {
+        table.announce(two, &[task(3)]);
+        table.announce(two, moved);
+        table.unjoin(two);
+        assert_eq!(table.holder_at(one.place).unwrap().joined().is_some(), expected);
+    }
+}
+
+#[test]
 fn a_ledger_of_another_boot_is_emptied_and_one_of_another_layout_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Ledger::open(folder.path());
