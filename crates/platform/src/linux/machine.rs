@@ -390,9 +390,14 @@ pub struct Announcer(Journal);
 
 impl Announcer {
     /// Announces `tasks` in place of those that the owner announced before.
-    pub fn announce(&self, tasks: Vec<AnnouncedTask>) {
+    pub fn announce(&self, tasks: &[AnnouncedTask]) {
         // Without the ledger, or room in it, others keep what they know of this process.
-        let _ = self.0.announce(|_| Ok::<_, Refusal>((tasks, ())));
+        let _ = self.0.announce_now(tasks);
+    }
+
+    /// The claims and tasks of other processes; see [`LinuxMachine::announce`].
+    pub fn others(&self) -> Others {
+        self.0.others()
     }
 }
 

@@ -23,8 +23,8 @@ pub struct PlacedBeside {
     pub placement: Placement,
     /// The limits of the placement, with the tasks of other programs.
     pub limits: Limits,
-    /// What other programs have, as far as it matters to this one.
-    pub told: Vec<Protection>,
+    /// Report entries: cores that other programs have, or share with these tasks.
+    pub protections: Vec<Protection>,
 }
 
 /// Share of a core that sensor updates need, each a transaction of its own; memory-first ones need none.
@@ -35,50 +35,79 @@ pub(super) fn update_share(load: &LoadReport) -> Share {
     }
 }
 
-/// Places `tasks` beside what other programs have announced, and announces them in place of those announced before;
-/// `updates` is the share of their core that sensor updates need.
+/// Places `tasks` beside those that other programs have announced, and announces the first `own` of them in place of
+/// those announced before; the others stand for tasks that come later. `updates` is the share of their core that sensor
+/// updates need.
 ///
 /// # Errors
 /// [`RuntimeError::Place`] if the cores that tasks name contradict each other or the machine. [`RuntimeError::Machine`]
-/// if the cores do not hold the tasks beside those of other programs; it names the process.
+/// if another program has a core that a task names for itself alone, or if the cores do not hold the tasks beside those
+/// of other programs; it names the process.
 pub fn place_beside(
     machine: &LinuxMachine,
     tasks: &[(String, PlacementRequest)],
+    own: usize,
     limits: &Limits,
     updates: Share,
 ) -> Result<PlacedBeside, RuntimeError> {
     let requests: Vec<PlacementRequest> = tasks.iter().map(|(_, request)| *request).collect();
+    let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
     let decided = machine.announce(|others| {
-        let mut told = Vec::new();
-        let cores = unclaimed(&machine.offers().cores, others, &requests, &mut told);
-        let limits = Limits {
-            beside: others
-                .tasks
-                .iter()
-                .map(|(task, _)| (task.core, sporadic(task)))
-                .collect(),
-            ..limits.clone()
-        };
-        let placement = place(&requests, &cores, &limits).map_err(|error| refused(error, tasks, others))?;
-        let own = announced(&requests, &placement.seats, (placement.update_core(), updates));
-        told.extend(shared(&own, others));
+        for (name, request) in tasks {
+            check_claims(name, request, others)?;
+        }
+        let mut protections = Vec::new();
+        let cores = unclaimed(&machine.offers().cores, others, &requests, &mut protections);
+        let limits = limits_of(limits, &cores, others);
+        let placement = place(&requests, &cores, &limits).map_err(|error| refused(error, &names, others))?;
+        let updates = (placement.update_core(), updates);
+        let announced = announced(&requests[..own], &placement.seats, updates);
+        protections.extend(shared(&announced, others));
         if !placement.refused.is_empty() {
-            told.extend(barred(others));
+            protections.extend(barred(others));
         }
         let unseen = others.unseen.clone();
-        told.extend(unseen.map(|why| protection("real-time work of other users' programs".into(), Err(why))));
+        protections.extend(unseen.map(|why| protection("real-time work of other users' programs".into(), Err(why))));
         let placed = PlacedBeside {
             placement,
             limits,
-            told,
+            protections,
         };
-        Ok::<_, RuntimeError>((own, placed))
+        Ok::<_, RuntimeError>((announced, placed))
     });
     let (mut placed, full) = decided?;
     placed
-        .told
+        .protections
         .extend(full.map(|why| protection(why.what.clone(), Err(why))));
     Ok(placed)
+}
+
+/// Adds the tasks of other programs to `limits`. Tasks that came after this program's ones on their core go after them,
+/// but bar exclusive ones.
+pub(super) fn limits_of(limits: &Limits, cores: &[CoreId], others: &Others) -> Limits {
+    let beside = others.tasks.iter().map(|(task, _)| (task.core, sporadic(task)));
+    let is_barred = |core: &CoreId| others.later.iter().any(|(task, _)| task.core == *core);
+    let from_the_end = || cores.iter().rev().copied().collect();
+    let open = match others.later.is_empty() {
+        true => limits.exclusive.clone(),
+        false => Some(limits.exclusive.clone().unwrap_or_else(from_the_end)),
+    };
+    Limits {
+        beside: beside.collect(),
+        exclusive: open.map(|open| open.into_iter().filter(|core| !is_barred(core)).collect()),
+        ..limits.clone()
+    }
+}
+
+/// Refuses a task that names a core which another program claims for itself alone.
+pub(super) fn check_claims(name: &str, request: &PlacementRequest, others: &Others) -> Result<(), RuntimeError> {
+    let claimed = others.claims.iter().find(|(core, _)| request.core == Some(*core));
+    claimed.map_or(Ok(()), |(core, refusal)| {
+        Err(RuntimeError::Machine(Refusal {
+            what: format!("{name}: running on core {core}"),
+            ..refusal.clone()
+        }))
+    })
 }
 
 fn sporadic(task: &AnnouncedTask) -> Option<Sporadic> {
@@ -118,13 +147,13 @@ pub(super) fn announced(
     tasks.chain(updates).collect()
 }
 
-/// The cores that no other process has claimed; adds to `told` which process claims the others. A core that a task
-/// names counts as free: taking it is refused with the name of that process.
-fn unclaimed(
+/// The cores that no other process has claimed; adds to `protections` which process claims the others. A core that a
+/// running task names counts as free.
+pub(super) fn unclaimed(
     all: &[CoreId],
     others: &Others,
     requests: &[PlacementRequest],
-    told: &mut Vec<Protection>,
+    protections: &mut Vec<Protection>,
 ) -> Vec<CoreId> {
     let named = |core: CoreId| requests.iter().any(|request| request.core == Some(core));
     let claims: Vec<&(CoreId, Refusal)> = others.claims.iter().filter(|(core, _)| !named(*core)).collect();
@@ -133,7 +162,7 @@ fn unclaimed(
         return all.to_vec(); // this process may use no other
     }
     let lost = claims.iter().filter(|(core, _)| all.contains(core));
-    told.extend(lost.map(|(core, refusal)| protection(format!("core {core}"), Err(refusal.clone()))));
+    protections.extend(lost.map(|(core, refusal)| protection(format!("core {core}"), Err(refusal.clone()))));
     all.iter().copied().filter(|core| !claimed(core)).collect()
 }
 
@@ -171,11 +200,8 @@ fn shared(own: &[AnnouncedTask], others: &Others) -> Vec<Protection> {
 
 /// Entries for the cores that become no exclusive ones because of tasks of other programs.
 fn barred(others: &Others) -> Vec<Protection> {
-    let mut by_core: Vec<(CoreId, &String)> = others
-        .tasks
-        .iter()
-        .map(|(task, process)| (task.core, process))
-        .collect();
+    let tasks = others.tasks.iter().chain(&others.later);
+    let mut by_core: Vec<(CoreId, &String)> = tasks.map(|(task, process)| (task.core, process)).collect();
     by_core.sort_unstable();
     by_core.dedup();
     let one = |(core, process): (CoreId, &String)| {
@@ -191,17 +217,17 @@ fn barred(others: &Others) -> Vec<Protection> {
 }
 
 /// The error for the caller, with the name of the process that has the core.
-fn refused(error: PlaceError, tasks: &[(String, PlacementRequest)], others: &Others) -> RuntimeError {
-    let name = error.task().map_or("placement", |task| &tasks[task].0).to_owned();
+pub(super) fn refused(error: PlaceError, names: &[&str], others: &Others) -> RuntimeError {
+    let name = error.task().and_then(|task| names.get(task));
+    let name = name.map_or("placement", |name| name).to_owned();
     let PlaceError::Occupied { core, why, .. } = error else {
         return RuntimeError::Place { name, error };
     };
-    let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
     let process = others.tasks.iter().find(|(task, _)| task.core == core);
     let process = process.map_or("another program", |(_, process)| process);
     let why = match why {
         Unfit::NotGranted => String::new(),
-        why => format!(", and the core does not hold both: {}", unfit(&names, why)),
+        why => format!(", and the core does not hold both: {}", unfit(names, why)),
     };
     RuntimeError::Machine(Refusal {
         what: format!("{name}: running on core {core}"),
@@ -268,15 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_process_and_both_are_told_of_a_shared_core() {
-        let tasks = [task(Some(20), Some(1))];
+    fn a_refusal_names_the_process_and_a_shared_core_is_reported_with_its_load() {
         let (others, own) = (others(&[(1, Some(40))]), others(&[(1, None)]).tasks[0].0);
         let occupied = PlaceError::Occupied {
             task: 0,
             core: CoreId(1),
             why: Unfit::Utilisation,
         };
-        let RuntimeError::Machine(refusal) = refused(occupied, &tasks, &others) else {
+        let RuntimeError::Machine(refusal) = refused(occupied, &["analysis"], &others) else {
             panic!("another error");
         };
         assert!(
@@ -306,12 +331,34 @@ mod tests {
             ..Others::default()
         };
         let left = |others: &Others, core| {
-            let mut told = Vec::new();
-            let left = unclaimed(&all, others, &[task(None, core).1], &mut told);
-            (left, told.len())
+            let mut protections = Vec::new();
+            let left = unclaimed(&all, others, &[task(None, core).1], &mut protections);
+            (left, protections.len())
         };
         assert_eq!(left(&claimed(&[1]), None), (vec![CoreId(0)], 1));
         assert_eq!(left(&claimed(&[1]), Some(1)), (all.to_vec(), 0));
         assert_eq!(left(&claimed(&[0, 1]), None), (all.to_vec(), 0));
+        let check = |core| check_claims("analysis", &task(None, Some(core)).1, &claimed(&[1]));
+        assert!(check(0).is_ok());
+        let RuntimeError::Machine(refusal) = check(1).unwrap_err() else {
+            panic!("another error");
+        };
+        assert!(refusal.what.contains("analysis") && refusal.why == "taken", "{refusal}");
+    }
+
+    #[test]
+    fn tasks_that_came_later_bar_exclusive_ones_and_rank_below() {
+        let all = [CoreId(0), CoreId(1), CoreId(2)];
+        let (earlier, later) = (others(&[(0, Some(1))]), others(&[(2, Some(99))]));
+        let others = Others {
+            later: later.tasks,
+            ..earlier
+        };
+        let limits = limits_of(&Limits::default(), &all, &others);
+        let beside: Vec<CoreId> = limits.beside.iter().map(|(core, _)| *core).collect();
+        assert_eq!(
+            (beside, limits.exclusive),
+            (vec![CoreId(0)], Some(vec![CoreId(1), CoreId(0)]))
+        );
     }
 }

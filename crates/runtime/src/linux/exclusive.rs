@@ -1,9 +1,10 @@
 //! Places the tasks of a run on this machine, and measures the cost of lending their exclusive cores.
 //!
-//! `punctual_cores::place` computes the placement, beside what other programs have (`beside.rs`). If the kernel refuses
+//! `punctual_cores::place` computes the placement, beside the work of other programs (`beside.rs`). If the kernel refuses
 //! the exclusive cores, the tasks are placed again on a machine without exclusive cores. If it grants them, the cost of
 //! waking up there is measured, and the tasks are placed once more with that cost added to each job. A task that is
-//! refused a core runs as a real-time task; that is reported and never an error.
+//! refused a core runs as a real-time task; that is reported, and an error only if it names a core that another program
+//! has.
 
 use punctual_cores::{
     Bandwidth, Chair, LearntCosts, LendingCosts, Limits, Placement, PlacementRequest, Seat, TASKS_PER_CORE_MAX,
@@ -99,13 +100,13 @@ impl<'r> AskedTasks<'r> {
     }
 
     fn place(&self, limits: &Limits) -> Result<PlacedBeside, RuntimeError> {
-        place_beside(self.machine, &self.tasks, limits, self.updates)
+        place_beside(self.machine, &self.tasks, self.own, limits, self.updates)
     }
 }
 
 impl TaskPlacement {
-    /// Places the tasks of `asked` and takes the exclusive cores that they need. Adds to `told` which protections were
-    /// obtained, and why a task was refused a core.
+    /// Places the tasks of `asked` and takes the exclusive cores that they need. Adds to `protections` what was obtained,
+    /// and why a task was refused a core.
     ///
     /// # Errors
     /// As for [`place_beside`].
@@ -113,7 +114,7 @@ impl TaskPlacement {
         asked: &AskedTasks<'_>,
         neighbours: &Neighbours,
         limits: Limits,
-        told: &mut Vec<Protection>,
+        protections: &mut Vec<Protection>,
     ) -> Result<TaskPlacement, RuntimeError> {
         let exclusive = |(_, request): &(String, PlacementRequest)| matches!(request.class, Class::Exclusive { .. });
         let lendable = asked.tasks[..asked.own].iter().any(exclusive);
@@ -121,8 +122,8 @@ impl TaskPlacement {
         // The last core first: the probe runs on the first of the cores taken.
         let cores: Vec<CoreId> = wanted.placement.exclusive.iter().rev().copied().collect();
         if cores.is_empty() {
-            told.extend(refusals(&asked.tasks, &wanted.placement));
-            return Ok(TaskPlacement::without(wanted, asked.own, told));
+            protections.extend(refusals(&asked.tasks, &wanted.placement));
+            return Ok(TaskPlacement::without(wanted, asked.own, protections));
         }
         // Lending needs a thread or group that can use the core; without one, better protection may be available.
         let best_effort = |(_, request): &(String, PlacementRequest)| request.class == Class::BestEffort;
@@ -133,26 +134,26 @@ impl TaskPlacement {
             ..neighbours.clone()
         };
         match asked.machine.exclusive_cores(&cores, &neighbours) {
-            Ok(cores) => TaskPlacement::on(cores, lend, asked, limits, told),
+            Ok(cores) => TaskPlacement::on(cores, lend, asked, limits, protections),
             Err(refusal) => {
-                told.push(protection("a core of its own for exclusive tasks".into(), Err(refusal)));
+                protections.push(protection("a core of its own for exclusive tasks".into(), Err(refusal)));
                 let limits = Limits {
                     exclusive: Some(Vec::new()),
                     ..limits
                 };
-                Ok(TaskPlacement::without(asked.place(&limits)?, asked.own, told))
+                Ok(TaskPlacement::without(asked.place(&limits)?, asked.own, protections))
             }
         }
     }
 
     /// Result without exclusive cores.
-    fn without(placed: PlacedBeside, own: usize, told: &mut Vec<Protection>) -> TaskPlacement {
+    fn without(placed: PlacedBeside, own: usize, protections: &mut Vec<Protection>) -> TaskPlacement {
         let PlacedBeside {
             mut placement,
             limits,
-            told: more,
+            protections: more,
         } = placed;
-        told.extend(more);
+        protections.extend(more);
         placement.seats.truncate(own);
         placement.refused.retain(|(task, _)| *task < own);
         TaskPlacement {
@@ -172,15 +173,15 @@ impl TaskPlacement {
         lend: bool,
         asked: &AskedTasks<'_>,
         limits: Limits,
-        told: &mut Vec<Protection>,
+        protections: &mut Vec<Protection>,
     ) -> Result<TaskPlacement, RuntimeError> {
         let (tasks, own) = (&asked.tasks, asked.own);
-        told.extend(cores.iter().flat_map(protected));
+        protections.extend(cores.iter().flat_map(protected));
         let better = cores.iter().take(1).flat_map(|core| &core.obtained().refused);
         let taken: Vec<CoreId> = cores.iter().map(|core| core.obtained().core).collect();
         let hint = quieter(&KernelTree::default(), &taken);
         let lacking = better.cloned().chain(hint);
-        told.extend(lacking.map(|refusal| protection(refusal.what.clone(), Err(refusal))));
+        protections.extend(lacking.map(|refusal| protection(refusal.what.clone(), Err(refusal))));
         let measured: Vec<Result<LendingMeasured, Refusal>> = cores
             .iter()
             .map(|core| measure_lending(core, TASK_PRIORITY, lend))
@@ -194,9 +195,9 @@ impl TaskPlacement {
         let PlacedBeside {
             mut placement,
             limits,
-            told: more,
+            protections: more,
         } = asked.place(&limits)?;
-        told.extend(more.into_iter().chain(refusals(tasks, &placement)));
+        protections.extend(more.into_iter().chain(refusals(tasks, &placement)));
         let (mut homes, mut kept) = (Vec::new(), Vec::new());
         for (core, measured) in cores.into_iter().zip(measured) {
             let here = occupants(&placement, core.obtained().core);
@@ -206,13 +207,13 @@ impl TaskPlacement {
                     "core {} lent to best-effort tasks to the end: no exclusive task fits",
                     core.obtained().core
                 );
-                told.push(protection(what, core.lend()));
+                protections.push(protection(what, core.lend()));
                 continue;
             }
             let id = core.obtained().core;
             let later = here.iter().any(|(task, _)| *task >= own);
             if later {
-                told.push(protection(
+                protections.push(protection(
                     format!("core {id} kept for tasks and threads that come"),
                     Ok(()),
                 ));
@@ -224,8 +225,8 @@ impl TaskPlacement {
                 continue;
             }
             let admitted = |(task, chair): &(usize, Chair)| admitted(&tasks[*task], chair, here.len());
-            told.extend(here.iter().map(admitted));
-            homes.push(Home::new(core, lend, measured, here.len(), told));
+            protections.extend(here.iter().map(admitted));
+            homes.push(Home::new(core, lend, measured, here.len(), protections));
         }
         placement.seats.truncate(own);
         placement.refused.retain(|(task, _)| *task < own);
@@ -296,11 +297,11 @@ impl Home {
         lend: bool,
         measured: Result<LendingMeasured, Refusal>,
         occupants: usize,
-        told: &mut Vec<Protection>,
+        protections: &mut Vec<Protection>,
     ) -> Home {
         let costs = measured.map(|measured| measured.costs());
         let at_first = costs.as_ref().map(LearntCosts::costs).map_err(Clone::clone);
-        told.push(lending(core.obtained().core, lend, &at_first));
+        protections.push(lending(core.obtained().core, lend, &at_first));
         Home {
             tenancies: match costs {
                 Ok(costs) if lend => Tenancy::shared(core.clone(), costs, occupants),
@@ -409,12 +410,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_task_is_told_with_the_reason() {
+    fn a_refused_task_is_reported_with_the_reason() {
         let tasks = [task(0, Some(15), 40), task(1, None, 20), task(2, Some(30), 40)];
-        let told = refusals(&tasks, &placed(&tasks, 2, &Limits::default()));
-        let why: Vec<&str> = told
+        let protections = refusals(&tasks, &placed(&tasks, 2, &Limits::default()));
+        let why: Vec<&str> = protections
             .iter()
-            .filter_map(|told| Some(told.refused.as_ref()?.why.as_str()))
+            .filter_map(|protection| Some(protection.refused.as_ref()?.why.as_str()))
             .collect();
         assert_eq!(why, [Unfit::Utilisation.to_string(), Unfit::Unknown.to_string()]);
     }

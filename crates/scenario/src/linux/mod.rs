@@ -209,7 +209,8 @@ fn place_here(setup: &RunSetup, machine: &LinuxMachine, limits: &Limits) -> Resu
         // Known once costs are measured.
         _ => Share::ZERO,
     };
-    match place_beside(machine, &setup.requests(), limits, updates) {
+    let requests = setup.requests();
+    match place_beside(machine, &requests, requests.len(), limits, updates) {
         Ok(placed) => setup.checked(Ok(placed.placement)),
         Err(RuntimeError::Place { error, .. }) => setup.checked(Err(error)),
         Err(error) => Err(error.into()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Unfit, place};
 use punctual_platform::linux::exclusive::ExclusiveCore;
 use punctual_platform::linux::thread::set_scheduling;
-use punctual_platform::linux::{Announcer, BestEffort, LinuxMachine, thread};
+use punctual_platform::linux::{Announcer, BestEffort, LinuxMachine, Others, thread};
 use punctual_platform::{Machine, Refusal};
 use punctual_units::{CoreId, Share, Time};
 use punctual_workload::{Active, Arrival, Class, Goal, TaskGoal};
@@ -14,7 +14,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::error::RuntimeError;
 use crate::linux::RunOptions;
-use crate::linux::beside::{announced, update_share};
+use crate::linux::beside::{announced, check_claims, limits_of, refused, unclaimed, update_share};
 use crate::linux::exclusive::{Exclusive, TaskPlacement, kept, priority};
 use crate::linux::seats::SavedThread;
 use crate::linux::shared::{Tenure, ThreadPlace, protection};
@@ -28,11 +28,16 @@ pub const TASKS_MAX: usize = 256;
 
 /// The tasks of a run, and the input of their placement.
 pub(super) struct TaskList {
+    /// Cores that this process may use.
+    usable: Vec<CoreId>,
+    /// Those of them that no other program claims.
     cores: Vec<CoreId>,
     /// Exclusive cores of the run. Kept to its end: dropping the last handle of a core would end the sweep for threads
     /// that start meanwhile.
     exclusive: Vec<ExclusiveCore>,
     limits: Limits,
+    /// Work of other programs, when the last task was added.
+    others: Others,
     announcer: Announcer,
     /// The core of sensor updates, and the share of it that they need.
     updates: (CoreId, Share),
@@ -103,9 +108,11 @@ impl TaskList {
     pub(super) fn new(machine: &LinuxMachine, options: &RunOptions, placed: &TaskPlacement) -> TaskList {
         let bounds = options.best_effort_share < Share::ONE || options.regulator.best_effort.is_some();
         TaskList {
+            usable: machine.offers().cores.clone(),
             cores: machine.offers().cores.clone(),
             exclusive: placed.exclusive.iter().flat_map(Exclusive::cores).cloned().collect(),
             limits: placed.limits.clone(),
+            others: Others::default(),
             announcer: machine.announcer(),
             updates: (placed.placement.update_core(), update_share(&options.header.load)),
             kept: placed.kept.clone(),
@@ -131,27 +138,28 @@ impl TaskList {
         Some(Schedule { next, rng })
     }
 
-    /// Places a new task beside the running ones, which stay on their cores. Returns its seat, the request after any
+    /// Places a new task beside the running ones, which stay on their cores, and other programs' work. Returns its seat, the request after any
     /// downgrade, and the refusal.
     pub(super) fn seat(
-        &self,
+        &mut self,
         name: &str,
         request: PlacementRequest,
     ) -> Result<(Seat, PlacementRequest, Option<Protection>), RuntimeError> {
-        let refused = |why: String| RuntimeError::Task {
+        let invalid = |why: String| RuntimeError::Task {
             name: name.to_owned(),
             why,
         };
         if self.tasks.len() == TASKS_MAX {
-            return Err(refused(format!(
+            return Err(invalid(format!(
                 "{TASKS_MAX} tasks were added to this runtime, and their figures are kept: use one task with changing jobs, or start another runtime"
             )));
         }
         if self.running().any(|kept| kept.name == name) || self.seated().any(|guest| guest.name == name) {
-            return Err(refused(
+            return Err(invalid(
                 "a task of this name runs already: stop it first, or choose another name".into(),
             ));
         }
+        self.look_around();
         let (request, told) = match request.class {
             Class::Exclusive { deadline } => match self.seat_exclusively(request) {
                 Ok(seat) => return Ok((seat, request, None)),
@@ -162,11 +170,21 @@ impl TaskList {
             },
             Class::RealTime { .. } | Class::BestEffort => (request, None),
         };
-        let (_, seat) = self.place_beside(request).map_err(|error| RuntimeError::Place {
-            name: name.to_owned(),
-            error,
+        check_claims(name, &request, &self.others)?;
+        let placed = self.place_beside(request).map_err(|error| {
+            let running = self.running().map(|kept| kept.name.as_str());
+            let guests = self.seated().map(|guest| guest.name.as_str());
+            let names: Vec<&str> = running.chain(guests).chain([name]).collect();
+            refused(error, &names, &self.others)
         })?;
-        Ok((seat, request, told))
+        Ok((placed.1, request, told))
+    }
+
+    /// Reads which cores other programs claim now, and which tasks they have announced.
+    fn look_around(&mut self) {
+        self.others = self.announcer.others();
+        self.cores = unclaimed(&self.usable, &self.others, &self.requests(), &mut Vec::new());
+        self.limits = limits_of(&self.limits, &self.cores, &self.others);
     }
 
     /// Place on the first reserved core that admits the request, or the reason why none does.
@@ -190,7 +208,7 @@ impl TaskList {
         let mut requests = self.requests();
         let new = requests.len();
         requests.push(request);
-        let placement = self.place(&requests)?;
+        let placement = place_all(&requests, &self.kept, &self.cores, &self.limits)?;
         let unfit = placement.refused.into_iter().find(|(task, _)| *task == new);
         Ok((unfit.map(|(_, why)| why), placement.seats[new].clone()))
     }
@@ -213,49 +231,39 @@ impl TaskList {
         self.tasks.iter().filter(|kept| kept.runs())
     }
 
-    /// Places `requests`, and keeps empty reserved cores reserved.
-    fn place(&self, requests: &[PlacementRequest]) -> Result<Placement, PlaceError> {
-        let exclusive = |request: &&PlacementRequest| matches!(request.class, Class::Exclusive { .. });
-        let used: Vec<CoreId> = requests
-            .iter()
-            .filter(exclusive)
-            .filter_map(|request| request.core)
-            .collect();
-        let empty = self.kept.iter().filter(|core| !used.contains(core));
-        let all: Vec<PlacementRequest> = requests
-            .iter()
-            .copied()
-            .chain(empty.map(|core| kept(Some(*core))))
-            .collect();
-        place(&all, &self.cores, &self.limits)
-    }
-
     /// Sets the priorities of all real-time threads anew, from all tasks that run now, and announces these to other
     /// programs. A thread whose priority is refused keeps its old one: the report of its start says what it obtained.
     pub(super) fn reorder(&mut self) {
-        let requests = self.requests();
-        let Ok(placement) = self.place(&requests) else {
-            return;
-        };
-        let tasks = announced(&requests, &placement.seats, self.updates);
-        self.announcer.announce(tasks);
-        let mut seats = placement.seats.into_iter();
+        // Listed once: others may end meanwhile.
+        let mut tasks: Vec<&mut TaskEntry> = self.tasks.iter_mut().filter(|kept| kept.runs()).collect();
+        let mut guests: Vec<&mut Guest> = { self.guests.iter_mut() }
+            .filter(|guest| guest.place.is_taken())
+            .collect();
+        let settled_guests = guests.iter().map(|guest| settled(guest.request, &guest.seat));
+        let requests: Vec<PlacementRequest> = tasks.iter().map(|kept| kept.settled()).chain(settled_guests).collect();
+        let placed = place_all(&requests, &self.kept, &self.cores, &self.limits);
+        let mut seats = placed
+            .map_or_else(|_| Vec::new(), |placement| placement.seats)
+            .into_iter();
         let rank = |seat: &Seat| seat.chair().map(|chair| chair.rank);
-        for kept in self.tasks.iter_mut().filter(|kept| kept.runs()) {
-            let Some(seat) = seats.next() else { return };
+        for kept in &mut tasks {
+            let Some(seat) = seats.next() else { break };
             let moved = rank(&kept.seat) != rank(&seat);
             if let (true, Some(tid), Some(chair)) = (moved, kept.state.thread(), seat.chair()) {
                 let _ = set_scheduling(tid, thread::Scheduling::Fifo(priority(chair)));
             }
             kept.seat = seat;
         }
-        for guest in self.guests.iter_mut().filter(|guest| guest.place.is_taken()) {
-            let Some(seat) = seats.next() else { return };
+        for guest in &mut guests {
+            let Some(seat) = seats.next() else { break };
             if let (true, Some(chair)) = (rank(&guest.seat) != rank(&seat), seat.chair()) {
                 guest.place.set_priority(priority(chair));
             }
             guest.seat = seat;
         }
+        let guests = guests.iter().map(|guest| guest.seat.clone());
+        let seats: Vec<Seat> = tasks.iter().map(|kept| kept.seat.clone()).chain(guests).collect();
+        self.announcer.announce(&announced(&requests, &seats, self.updates));
     }
 
     pub(super) fn thread_place(&self, name: &str, seat: &Seat) -> ThreadPlace {
@@ -285,6 +293,28 @@ impl TaskList {
         let state = |kept: &TaskEntry| (kept.name.clone(), Arc::clone(&kept.state));
         self.tasks.iter().map(state).collect()
     }
+}
+
+/// Places `requests` on `cores`, and keeps those of the `reserved` ones empty that none of them uses.
+fn place_all(
+    requests: &[PlacementRequest],
+    reserved: &[CoreId],
+    cores: &[CoreId],
+    limits: &Limits,
+) -> Result<Placement, PlaceError> {
+    let exclusive = |request: &&PlacementRequest| matches!(request.class, Class::Exclusive { .. });
+    let used: Vec<CoreId> = requests
+        .iter()
+        .filter(exclusive)
+        .filter_map(|request| request.core)
+        .collect();
+    let empty = reserved.iter().filter(|core| !used.contains(core));
+    let all: Vec<PlacementRequest> = requests
+        .iter()
+        .copied()
+        .chain(empty.map(|core| kept(Some(*core))))
+        .collect();
+    place(&all, cores, limits)
 }
 
 /// Report entry: a task or thread runs as a real-time one, because it has no exclusive core.

@@ -153,7 +153,17 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
-            self.tasks.retain(|thread| !thread.is_finished());
+            self.retire();
+        }
+    }
+
+    /// Forgets tasks that have ended and threads that were given back, and announces the others.
+    fn retire(&mut self) {
+        let (tasks, guests) = (self.tasks.len(), self.list.guests.len());
+        self.tasks.retain(|thread| !thread.is_finished());
+        self.list.guests.retain(|guest| guest.place.is_taken());
+        if (tasks, guests) != (self.tasks.len(), self.list.guests.len()) {
+            self.list.reorder();
         }
     }
 
@@ -229,7 +239,6 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
 
     /// Runs a thread of this process on a core, beside the tasks.
     fn seat(&mut self, name: String, request: PlacementRequest, thread: Tid) -> Result<CorePin, RuntimeError> {
-        self.list.guests.retain(|guest| guest.place.is_taken());
         let (seat, request, told) = self.list.seat(&name, request)?;
         let found = AsFound::of(thread)?;
         let chair = seat.chair().ok_or(RuntimeError::Stopped)?;
