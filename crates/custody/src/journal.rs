@@ -444,8 +444,9 @@ impl Journal {
         Ok(path)
     }
 
-    /// Undoes every change, newest first, and every claim; returns the failures, which stay recorded. Does nothing in a
-    /// process forked from the one that opened the journal.
+    /// Undoes every change, newest first, and every claim. Returns the failures, which stay recorded, and the things that
+    /// another program has changed since ([`changed_since`]), which do not. Does nothing in a process forked from the
+    /// one that opened the journal.
     pub fn restore(&self) -> Vec<Refusal> {
         self.restore_if(true, &|_, _| true)
     }
@@ -702,6 +703,13 @@ fn refuse_write(path: &Path, content: &str, why: std::io::Error) -> Refusal {
     refused(format!("writing '{content}' to {}", path.display()), why, remedy)
 }
 
+const CHANGED_SINCE: &str = "another program has changed it since, so it is left as it is now";
+
+/// Whether `refusal`, of restoring, is about a thing that another program has changed since: no failure.
+pub fn changed_since(refusal: &Refusal) -> bool {
+    refusal.why == CHANGED_SINCE
+}
+
 /// A change that could not be undone, or that another program has made its own, and how to undo it by hand.
 pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusal {
     let show = |text: &CStr| String::from_utf8_lossy(text.to_bytes()).into_owned();
@@ -729,7 +737,7 @@ pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusa
     match errno {
         NOT_OURS => refused(
             what,
-            "another program has changed it since, so it is left as it is now",
+            CHANGED_SINCE,
             format!("if that is not wanted, by hand: {by_hand}"),
         ),
         errno => refused(

@@ -1,6 +1,7 @@
 //! Carries out the steps that the ledger's table decides.
 //!
-//! A setting that another program has changed meanwhile is left as it is: a file or an affinity gets its next value
+//! A setting that another program has changed meanwhile is left as it is, which [`super::journal::Journal::restore`]
+//! and `punctual doctor --restore` report; the guardian has no one to report to. A file or an affinity gets its next value
 //! only if it still has the value that it was given last, by a hash of what was read after that. The text that was
 //! written counts as ours, too: since Linux 5.3 a clock limit takes effect after the write, so that the value read next
 //! may be the former one. So does a clock limit below it while a cooling device is at work, because the kernel then
@@ -114,10 +115,13 @@ const IN_BITS: u64 = 1 << 63;
 
 /// Hash of a set of cores; the set itself if it has none above the lowest 62.
 pub(crate) fn hash_of(mask: &CoreMask) -> u64 {
-    let (low, high) = mask.iter().enumerate().fold((0, 0), |(low, high), (number, byte)| match number {
-        0..8 => (low | u64::from(byte) << (8 * number), high),
-        _ => (low, high | byte),
-    });
+    let (low, high) = mask
+        .iter()
+        .enumerate()
+        .fold((0, 0), |(low, high), (number, byte)| match number {
+            0..8 => (low | u64::from(byte) << (8 * number), high),
+            _ => (low, high | byte),
+        });
     match high == 0 && low >> CORES_IN_BITS == 0 {
         true => low | IN_BITS,
         false => hash(mask.iter()) & !IN_BITS,
@@ -307,8 +311,8 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
     }
 }
 
-/// Restores a thread's affinity, if it has the one that it was given last, or some cores of it. A later thread of the same number is left
-/// alone. So is a thread with that affinity already: setting it again would make it the thread's own choice, and
+/// Restores a thread's affinity, if it has the one that it was given last, or some cores of it. A later thread of the
+/// same number is left alone. So is a thread with that affinity already: setting it again would make it the thread's own choice, and
 /// threads that the kernel binds accept no setting.
 fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask, last: LastValue<'_>) -> Result<(), Errno> {
     let mut content = [0u8; STAT_BYTES];

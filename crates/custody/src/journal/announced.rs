@@ -149,8 +149,8 @@ impl Others {
 fn claims(table: &Table, meant: impl Fn(usize) -> bool) -> Vec<(CoreId, Refusal)> {
     let holders = table.holders().filter(|(id, _)| meant(id.place));
     let claims = holders.flat_map(|(id, holder)| holder.exclusive().cores().into_iter().map(move |it| (it, id.place)));
-    let told = |(core, by)| (core, refuse_claim(table, &[core], Conflict::Claimed { core, by }));
-    claims.map(told).collect()
+    let refusal = |(core, by)| (core, refuse_claim(table, &[core], Conflict::Claimed { core, by }));
+    claims.map(refusal).collect()
 }
 
 fn full() -> Refusal {

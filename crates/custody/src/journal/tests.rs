@@ -148,6 +148,7 @@ fn what_cannot_be_put_back_is_named_and_stays_recorded() {
     let left_over = journal.restore();
     assert_eq!(left_over.len(), 1);
     assert!(left_over[0].remedy.contains("rmdir"), "{}", left_over[0]);
+    assert!(!changed_since(&left_over[0]));
     fs::remove_file(group.join("ordinary file")).unwrap();
     assert_eq!(journal.restore(), []);
     assert!(!group.exists());
@@ -385,7 +386,7 @@ fn a_ledger_that_cannot_be_read_is_named_once_and_hinders_nothing() {
 }
 
 #[test]
-fn what_another_program_has_changed_meanwhile_is_left_and_reported_once() {
+fn what_another_program_has_changed_meanwhile_is_left_and_restoring_reports_it_once() {
     let folder = punctual_testing::shared_folder();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -409,6 +410,7 @@ fn what_another_program_has_changed_meanwhile_is_left_and_reported_once() {
         let is_changed = made.trim_end() != ours;
         let left = journal.restore();
         assert_eq!(left.len(), usize::from(is_changed), "{left:?}");
+        assert!(left.iter().all(changed_since), "{left:?}");
         let now = [&list, &words, &plain, &on].map(|path| read_trimmed(path).unwrap());
         assert_eq!(now, [if is_changed { "2" } else { "0-3" }, "f", "found", ""]);
         assert_eq!((journal.restore(), changed(&journal)), (Vec::new(), 0), "reported once");

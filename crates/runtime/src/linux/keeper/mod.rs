@@ -15,6 +15,7 @@ use punctual_cores::PlacementRequest;
 use punctual_loop::{EventLog, LOG_VERSION};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
+use punctual_platform::linux::journal::changed_since;
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::thread::Tid;
 use punctual_platform::linux::{KernelTree, busy, thread};
@@ -67,7 +68,9 @@ impl<E: Engine + 'static> Keeper<E> {
         self.shared.enter();
         let result = self.keep();
         let left_over = self.prepared.machine.restore();
-        let mut finished = match (result, left_over.first()) {
+        // A knob that another program has made its own needs no restoring.
+        let failed = left_over.iter().find(|refusal| !changed_since(refusal));
+        let mut finished = match (result, failed) {
             (Err(error), Some(left)) => {
                 return Err(RuntimeError::NotPutBack {
                     error: Box::new(error),
