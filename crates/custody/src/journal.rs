@@ -444,9 +444,9 @@ impl Journal {
         Ok(path)
     }
 
-    /// Undoes every change, newest first, and every claim. Returns the failures, which stay recorded, and the things that
-    /// another program has changed since ([`changed_since`]), which do not. Does nothing in a process forked from the
-    /// one that opened the journal.
+    /// Undoes every change, newest first, and every claim. Returns the failures, which stay recorded, and the things
+    /// that another program has changed since ([`changed_since`]), which do not. Does nothing in a process forked from
+    /// the one that opened the journal.
     pub fn restore(&self) -> Vec<Refusal> {
         self.restore_if(true, &|_, _| true)
     }

@@ -1,11 +1,11 @@
 //! Carries out the steps that the ledger's table decides.
 //!
 //! A setting that another program has changed meanwhile is left as it is, which [`super::journal::Journal::restore`]
-//! and `punctual doctor --restore` report; the guardian has no one to report to. A file or an affinity gets its next value
-//! only if it still has the value that it was given last, by a hash of what was read after that. The text that was
-//! written counts as ours, too: since Linux 5.3 a clock limit takes effect after the write, so that the value read next
-//! may be the former one. So does a clock limit below it while a cooling device is at work, because the kernel then
-//! lowers limits by itself. A thread with some of the cores that it was given counts as ours: the kernel takes the
+//! and `punctual doctor --restore` report; the guardian cannot report. A file or an affinity gets its next
+//! value only if it still has the value that it was given last, by a hash of what was read after that. The text that
+//! was written counts as ours, too: since Linux 5.3 a clock limit takes effect after the write, so that the value read
+//! next may be the former one. So does a clock limit below it while a cooling device is at work, because the kernel
+//! then lowers limits by itself. A thread with some of the cores that it was given counts as ours: the kernel takes the
 //! others away when the thread's group is narrowed, and they must not be missing for good when the group is widened. So
 //! a program that chose some of these cores by affinity loses that choice.
 //!
@@ -312,8 +312,8 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
 }
 
 /// Restores a thread's affinity, if it has the one that it was given last, or some cores of it. A later thread of the
-/// same number is left alone. So is a thread with that affinity already: setting it again would make it the thread's own choice, and
-/// threads that the kernel binds accept no setting.
+/// same number is left alone. So is a thread with that affinity already: setting it again would make it the thread's
+/// own choice, and threads that the kernel binds accept no setting.
 fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask, last: LastValue<'_>) -> Result<(), Errno> {
     let mut content = [0u8; STAT_BYTES];
     let content = match read_file(stat, &mut content) {

@@ -33,10 +33,10 @@ pub struct Others {
 }
 
 impl Journal {
-    /// Calls `decide` with the claims and tasks of other processes, and announces the tasks that it returns, in place of
-    /// those that this journal announced before. No other process announces or claims anything meanwhile; `decide` must
-    /// not use this journal. Call it before the tasks run: no other process is said to be joined by work that is on its
-    /// core no more.
+    /// Calls `decide` with the claims and tasks of other processes, and announces the tasks that it returns, in place
+    /// of those that this journal announced before. No other process announces or claims anything meanwhile; `decide`
+    /// must not use this journal. Call it before the tasks run: no other process is said to be joined by work that is
+    /// on its core no more.
     ///
     /// If the ledger cannot be locked, or is full, nothing is announced; the returned refusal says so.
     ///

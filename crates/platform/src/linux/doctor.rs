@@ -810,7 +810,11 @@ mod tests {
             ("/proc/self/status", "Cpus_allowed_list:\t0"),
         ]);
         let few = exclusive_core(&larger, std::slice::from_ref(&holder));
-        assert_eq!(few.status, Status::Missing, "this process alone may use too few: {few:?}");
+        assert_eq!(
+            few.status,
+            Status::Missing,
+            "this process alone may use too few: {few:?}"
+        );
         holder.alive = false;
         assert_eq!(exclusive_core(&tree, &[holder]).status, Status::Missing);
         assert_eq!(exclusive_core(&tree, &[]).status, Status::Missing);

@@ -1,4 +1,4 @@
-//! What this machine offers of resctrl (Documentation/filesystems/resctrl.rst), and which part is missing: a flag of
+//! Facilities of resctrl (Documentation/filesystems/resctrl.rst) on this machine, and the missing part: a flag of
 //! the CPU, an option of the kernel, or the mount.
 
 use std::fmt;

@@ -1,10 +1,10 @@
 //! Places the tasks of a run on this machine, and measures the cost of lending their exclusive cores.
 //!
-//! `punctual_cores::place` computes the placement, beside the work of other programs (`beside.rs`). If the kernel refuses
-//! the exclusive cores, the tasks are placed again on a machine without exclusive cores. If it grants them, the cost of
-//! waking up there is measured, and the tasks are placed once more with that cost added to each job. A task that is
-//! refused a core runs as a real-time task; that is reported, and an error only if it names a core that another program
-//! has.
+//! `punctual_cores::place` computes the placement, beside the work of other programs (`beside.rs`). If the kernel
+//! refuses the exclusive cores, the tasks are placed again on a machine without exclusive cores. If it grants them, the
+//! cost of waking up there is measured, and the tasks are placed once more with that cost added to each job. A task
+//! that is refused a core runs as a real-time task; that is reported, and an error only if it names a core that another
+//! program has.
 
 use punctual_cores::{
     Bandwidth, Chair, LearntCosts, LendingCosts, Limits, Placement, PlacementRequest, Seat, TASKS_PER_CORE_MAX,
@@ -105,8 +105,8 @@ impl<'r> AskedTasks<'r> {
 }
 
 impl TaskPlacement {
-    /// Places the tasks of `asked` and takes the exclusive cores that they need. Adds to `protections` what was obtained,
-    /// and why a task was refused a core.
+    /// Places the tasks of `asked` and takes the exclusive cores that they need. Adds to `protections` what was
+    /// obtained, and why a task was refused a core.
     ///
     /// # Errors
     /// As for [`place_beside`].

@@ -138,8 +138,8 @@ impl TaskList {
         Some(Schedule { next, rng })
     }
 
-    /// Places a new task beside the running ones, which stay on their cores, and other programs' work. Returns its seat, the request after any
-    /// downgrade, and the refusal.
+    /// Places a new task beside the running ones, which stay on their cores, and other programs' work. Returns its
+    /// seat, the request after any downgrade, and the refusal.
     pub(super) fn seat(
         &mut self,
         name: &str,
