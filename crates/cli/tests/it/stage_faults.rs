@@ -174,8 +174,8 @@ fn a_state_grows_by_an_upgrade_and_a_refusal_has_its_reason() {
     let folder = folder_with(&[("x.toml", &text)]);
     let path = folder.path();
     counter(path, "faulty.so", "", "1", "1");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-    command.args(["run", "x.toml", "--plain"]).current_dir(path);
+    let mut command = common::program(path);
+    command.args(["run", "x.toml", "--plain"]);
     let mut run = start(&mut command, common::BOUND).expect("the program starts");
     let process = run.id().to_string();
     let on = |what: &[&str]| {
@@ -270,8 +270,8 @@ fn nothing_of_a_stage_outlives_a_run_that_is_killed() {
         .replace("library = \"faulty.so\"", "kind = \"copy\"");
     text = text.replace(&SCENARIO[source], shell);
     let folder = folder_with(&[("x.toml", &text)]);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-    command.args(["run", "x.toml", "--plain"]).current_dir(folder.path());
+    let mut command = common::program(folder.path());
+    command.args(["run", "x.toml", "--plain"]);
     let mut run = start(&mut command, common::BOUND).expect("the program starts");
     let mut started = None;
     wait_until("the shell has started a process", || {

@@ -14,10 +14,20 @@ use std::time::Duration;
 /// Longest life of a program of these tests, and of a read from it.
 pub const BOUND: Duration = punctual_testing::CHILD_MAX;
 
+/// The program, run in `folder`, with its ledger in there where the folder is a temporary one: real-time tasks of tests
+/// that run at the same time would be refused beside each other on a small machine.
+pub fn program(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    if folder.starts_with(std::env::temp_dir()) {
+        command.env("PUNCTUAL_RUN_DIR", folder.join(".run"));
+    }
+    command.current_dir(folder);
+    command
+}
+
 /// The program's whole answer, run in `folder`.
 pub fn punctual(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-    punctual_testing::output(command.args(arguments).current_dir(folder), BOUND).expect("the program starts")
+    punctual_testing::output(program(folder).args(arguments), BOUND).expect("the program starts")
 }
 
 /// What a refused command says on standard error; checks that it said nothing else and ended with 2.
