@@ -1,4 +1,4 @@
-//! The real-time tasks that holders have announced, and who came to a core first.
+//! The announced real-time tasks of all holders, and which holder came to a core first.
 
 use std::sync::atomic::Ordering;
 
