@@ -207,13 +207,10 @@ impl State {
     /// Enters the outcome of an update that bypassed the queue.
     pub fn settle_directly(&mut self, update: &Direct, installed: bool) {
         if let Some(pending) = &update.pending {
-            let installation = if installed {
-                Installation::Installed
-            } else {
-                Installation::Overtaken
-            };
-            // Written by a job of the caller's: it says nothing about how long the updater takes.
-            self.account(pending, installation, pending.sampled_at);
+            match installed {
+                true => self.updates.installed_directly(pending),
+                false => self.updates.overtaken(pending),
+            }
         }
     }
 

@@ -129,6 +129,11 @@ impl InstallDelay {
         })
     }
 
+    /// Takes over the delay that was reported, in a replay.
+    pub fn set_reported(&mut self, delay: Nanos) {
+        self.reported = delay;
+    }
+
     /// The delay that was last reported.
     pub fn reported(&self) -> Nanos {
         self.reported

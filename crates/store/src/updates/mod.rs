@@ -288,6 +288,14 @@ impl Updates {
     /// If the sensor is unknown: the update came from somewhere else.
     pub fn installed(&mut self, update: &Pending, now: Time) {
         self.delay.observe(now.since(update.sampled_at));
+        self.installed_directly(update);
+    }
+
+    /// Reports that a job has installed the update itself, which says nothing about how long the updater takes.
+    ///
+    /// # Panics
+    /// If the sensor is unknown: the update came from somewhere else.
+    pub fn installed_directly(&mut self, update: &Pending) {
         self.ledger.installed(update.sensor, update.seq);
     }
 
@@ -326,6 +334,7 @@ impl Updates {
 
     /// Sets the least share for installations that take this long: what [`adapt`](Self::adapt) returned, in a replay.
     pub fn set_delay(&mut self, delay: Nanos) {
+        self.delay.set_reported(delay);
         self.admission.set_delay(delay);
     }
 
