@@ -7,8 +7,8 @@
 //!
 //! **Method.** The share is cut while a task is beyond its goal and the knobs that are turned first have no more to
 //! give. It is given back in small steps once these knobs have left their safe end, or jobs are well within their goal,
-//! for a while. After each cut the staircase waits twice as long before it gives back, so that it does not try every
-//! few windows what just failed; a share that is given back in full resets that. Multiplicative cuts and additive
+//! for a while. After each return that failed the staircase waits twice as long, so that it does not try every few
+//! windows what just failed; a share that is given back in full resets that. Multiplicative cuts and additive
 //! returns are those of congestion control (D. Chiu and R. Jain, "Analysis of the Increase and Decrease Algorithms for
 //! Congestion Avoidance", Computer Networks and ISDN Systems 1989).
 //!
@@ -22,9 +22,11 @@ use serde::{Deserialize, Serialize};
 const PRESSED: u32 = 2;
 /// Factor by which a cut lowers the share.
 const CUT: f64 = 0.7;
-/// Windows in a row with slack before a step back, at first.
+/// Windows with slack before a step back, at first.
 const CALM: u32 = 10;
-/// Most windows in a row with slack before a step back, however many cuts there were.
+/// Windows with slack that one beyond the goal cancels.
+const SETBACK: u32 = 5;
+/// Most windows with slack before a step back, however many returns failed.
 const CALM_MAX: u32 = 320;
 /// Share that a step gives back.
 const GIVE: f64 = 0.05;
@@ -51,8 +53,10 @@ pub(crate) struct Staircase {
     share: Share,
     /// Windows in a row beyond the goal.
     pressed: u32,
-    /// Windows in a row with slack.
+    /// Windows with slack since the last step back, less some for each beyond the goal.
     calm: u32,
+    /// Whether the share was given back since the last cut.
+    returned: bool,
     /// Windows with slack before the next step back.
     patience: u32,
 }
@@ -67,6 +71,7 @@ impl Staircase {
             share: range.most,
             pressed: 0,
             calm: 0,
+            returned: true,
             patience: CALM,
         }
     }
@@ -114,7 +119,12 @@ impl Staircase {
         let beyond = pressure > 1.0 && others_safe;
         let slack = pressure < self.slack || (pressure <= 1.0 && !others_safe);
         self.pressed = if beyond { self.pressed + 1 } else { 0 };
-        self.calm = if slack { self.calm + 1 } else { 0 };
+        // Between slack and the goal nothing is learnt: where jobs vary, such windows come again and again.
+        if slack {
+            self.calm += 1;
+        } else if pressure > 1.0 {
+            self.calm = self.calm.saturating_sub(SETBACK);
+        }
         if self.pressed >= PRESSED {
             self.cut();
         } else if self.calm >= self.patience {
@@ -129,12 +139,16 @@ impl Staircase {
             let (least, lower) = (self.range.least.get(), self.share.get() * self.cut);
             // Within a step of the least share, its last fractions are not worth a cut each.
             self.share = Share::clamped(if lower < least + GIVE { least } else { lower });
-            self.patience = (self.patience * 2).min(CALM_MAX);
+            // Several cuts in a row are one failed return.
+            if std::mem::take(&mut self.returned) {
+                self.patience = (self.patience * 2).min(CALM_MAX);
+            }
+            self.calm = 0;
         }
     }
 
     fn give(&mut self) {
-        self.calm = 0;
+        (self.calm, self.returned) = (0, true);
         self.share = Share::clamped((self.share.get() + GIVE).min(self.range.most.get()));
         if self.share == self.range.most {
             self.patience = CALM;

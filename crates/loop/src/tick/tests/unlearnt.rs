@@ -14,6 +14,8 @@ struct Plant {
     /// Part of the jobs that something else delays beyond their deadline.
     disturbed: f64,
     random: u64,
+    /// Windows so far.
+    windows: u64,
 }
 
 impl Plant {
@@ -22,6 +24,7 @@ impl Plant {
             tardiness,
             disturbed,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            windows: 0,
         }
     }
 
@@ -64,13 +67,15 @@ fn run(plant: &mut Plant, regulator: Result<&mut Regulator, f64>, windows: u64) 
     let mut admitted = regulator.as_ref().map_or(fixed, |regulator| share(&regulator.plan()));
     let counted = (windows - windows / 4) as f64;
     for window in 0..windows {
-        let began = Time::ZERO + STEP * window;
+        let began = Time::ZERO + STEP * plant.windows;
+        let first = plant.windows * 2;
+        plant.windows += 1;
         let counts = f64::from(u8::from(window >= windows / 4)) / counted;
         for job in 0..2 {
             let tardiness = plant.job(admitted);
             sums.late += f64::from(u8::from(tardiness > 1.0)) * counts / 2.0;
             if let Some(regulator) = &mut regulator {
-                complete(regulator, window * 2 + job, began + STEP.scaled(0.5) * job, tardiness);
+                complete(regulator, first + job, began + STEP.scaled(0.5) * job, tardiness);
             }
         }
         sums.admitted += admitted * counts;
@@ -227,7 +232,7 @@ fn what_shedding_helps_is_not_given_back() {
 fn a_load_that_comes_to_need_shedding_is_shed_for() {
     let mut plant = Plant::new(|admitted| 0.5 + 0.2 * admitted, 0.07, 2);
     let mut regulator = unlearnt();
-    let (calm, _) = run(&mut plant, Ok(&mut regulator), 400);
+    let (calm, _) = run(&mut plant, Ok(&mut regulator), 600);
     plant.tardiness = |admitted| 0.5 + admitted;
     let (heavy, _) = run(&mut plant, Ok(&mut regulator), 400);
     assert!(
