@@ -51,6 +51,10 @@ const SETTLE: u32 = 2;
 const FRESH: f64 = 0.95;
 /// Shares up to this factor above the floor count as at the floor.
 const AT_FLOOR: f64 = 1.15;
+/// Least share that is tried: twice nothing is nothing.
+const TRIED_MIN: f64 = 0.1;
+/// Spans away from the floor after which what was seen there is out of date.
+const STALE: u32 = 10;
 /// Spans after which a retry has found that the law does not shed.
 const RETRY_MAX: u32 = 75;
 /// Spans of the first pause, and of the longest.
@@ -138,6 +142,8 @@ pub(crate) struct GiveBack {
     tried: Share,
     /// Late jobs while the knob stood at its floor.
     shed: Evidence,
+    /// Spans in a row in which it stood elsewhere.
+    elsewhere: u32,
     /// Late jobs at the share on trial, or given back.
     back: Evidence,
     /// Spans until the evidence of this phase counts.
@@ -158,6 +164,7 @@ impl GiveBack {
             given: Share::ZERO,
             tried: Share::ZERO,
             shed: Evidence::default(),
+            elsewhere: 0,
             back: Evidence::default(),
             settling: 0,
             left: 0,
@@ -201,8 +208,14 @@ impl GiveBack {
             Phase::Watching => {
                 self.left = self.left.saturating_sub(1);
                 if at_floor {
+                    self.elsewhere = 0;
                     self.shed.add(late);
                     self.question(fresh, least);
+                } else {
+                    self.elsewhere += 1;
+                    if self.elsewhere > STALE {
+                        self.shed = Evidence::default();
+                    }
                 }
                 None
             }
@@ -230,7 +243,10 @@ impl GiveBack {
                     return None;
                 }
                 let helps = self.back.is_later_than(&self.shed);
-                (self.shed.spans >= ENOUGH).then(|| self.judge_retry(helps))
+                if self.shed.spans < ENOUGH {
+                    return None;
+                }
+                self.judge_retry(helps)
             }
         }
     }
@@ -238,14 +254,15 @@ impl GiveBack {
     /// Begins a trial where enough jobs are late in spite of shedding.
     fn question(&mut self, fresh: f64, least: Share) {
         let late = self.shed.spans >= SHED_MIN && self.shed.sum >= LATE_MIN && self.shed.mean() <= LATE_MAX;
-        if late && self.left == 0 && fresh < FRESH {
+        let sheds = least.get() * AT_FLOOR < 1.0;
+        if late && sheds && self.left == 0 && fresh < FRESH {
             self.attempt(least);
         }
     }
 
-    /// Tries twice the share `from`.
+    /// Tries twice the share `from`, and [`TRIED_MIN`] at least.
     fn attempt(&mut self, from: Share) {
-        self.tried = Share::clamped(from.get() * 2.0);
+        self.tried = Share::clamped((from.get() * 2.0).max(TRIED_MIN));
         (self.phase, self.back, self.settling) = (Phase::Trying, Evidence::default(), SETTLE);
     }
 
@@ -276,17 +293,19 @@ impl GiveBack {
         self.left = RETRY_MAX;
     }
 
-    /// Ends a retry; `helps`: fewer jobs were late in it.
-    fn judge_retry(&mut self, helps: bool) -> SheddingReview {
+    /// Ends a retry; `helps`: fewer jobs were late in it. `None` in overload, where nothing tells settings apart: then
+    /// updates are shed, and the law has the knob.
+    fn judge_retry(&mut self, helps: bool) -> Option<SheddingReview> {
         self.tried = self.given;
         let review = self.review(helps);
         self.pause_longer();
-        if helps {
+        let overload = self.shed.mean() > LATE_MAX;
+        if helps || overload {
             (self.phase, self.given) = (Phase::Watching, Share::ZERO);
         } else {
             (self.phase, self.back, self.settling) = (Phase::Given, Evidence::default(), SETTLE);
         }
-        review
+        (helps || !overload).then_some(review)
     }
 
     fn pause_longer(&mut self) {

@@ -33,6 +33,9 @@ const LATE_IN_WINDOW_MAX: usize = 4096;
 /// Greatest number of notes in a report.
 const NOTES_MAX: usize = 100;
 
+/// Greatest number of notes on what shedding did: each has its own figures. The log has all.
+const REVIEWS_MAX: u32 = 10;
+
 /// Share of excused jobs above which a run is inconclusive.
 pub const EXCUSED_MAX: f64 = 0.01;
 
@@ -95,6 +98,8 @@ pub struct Collector {
     /// Number of steps, and of those that ended a second in which our threads filled their core.
     steps: u64,
     full: u64,
+    /// Number of notes on what shedding did.
+    reviews: u32,
     /// Notes, and how often each was made.
     notes: Vec<(String, u64)>,
     /// Reason of the fallback at the last step.
@@ -122,6 +127,7 @@ impl Collector {
             late: VecDeque::new(),
             full_core: FullCore::default(),
             steps: 0,
+            reviews: 0,
             full: 0,
             notes: Vec::new(),
             fallback: None,
@@ -355,7 +361,8 @@ impl Collector {
             fallback: step.fallback.clone(),
         };
         self.note_fallback(step.fallback.as_deref());
-        if let Some(review) = step.shedding {
+        if let Some(review) = step.shedding.filter(|_| self.reviews < REVIEWS_MAX) {
+            self.reviews += 1;
             self.note(review.to_string());
         }
         if self.settled(readings.at) {
