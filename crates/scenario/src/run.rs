@@ -347,6 +347,8 @@ fn design_for(request: &RunRequest) -> Result<(Option<ControllerDocument>, Vec<S
         },
     };
     let mut notes = Vec::new();
+    let controller = kind.name();
+    document.design_of(kind).ok_or(Mismatch::NoDesign { controller })?;
     match document.check_loop(kind) {
         Err(error) if request.force => notes.push(format!("forced to run: {error}")),
         checked => checked?,
