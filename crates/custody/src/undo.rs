@@ -62,13 +62,16 @@ pub(crate) fn carry_out(step: LedgerAction<'_>, patience: Patience) -> Result<()
             content,
             last,
             wish,
+            expected,
         } => {
-            if !is_ours(path, content, last, wish) {
+            if !is_ours(path, content, last, wish, expected) {
                 return Err(NOT_OURS);
             }
             last.set(LastValue::UNKNOWN);
             write_file(path, text)?;
-            last.set(value_of(path, content));
+            // The kernel may carry a write out later, and shows the former value until then: such a value is no one's.
+            let (now, written) = (value_of(path, content), hash_as(text, content));
+            last.set(if now == written { now } else { LastValue::UNKNOWN });
             Ok(())
         }
         LedgerAction::Affinity {
@@ -83,13 +86,13 @@ pub(crate) fn carry_out(step: LedgerAction<'_>, patience: Patience) -> Result<()
     }
 }
 
-/// Whether the file has the value that it was given last, the text that was written, or a clock limit that the kernel
-/// has lowered since; a value that is not compared counts as such.
-fn is_ours(path: &CStr, content: Content, last: LastValue<'_>, wish: &[u8]) -> bool {
+/// Whether the file has the value that it was given last, the text that was written, the cores `expected`, or a clock
+/// limit that the kernel has lowered since; a value that is not compared counts as such.
+fn is_ours(path: &CStr, content: Content, last: LastValue<'_>, wish: &[u8], expected: u64) -> bool {
     let Some(last) = last.get() else { return true };
     let now = value_of(path, content);
     let is_wish = !wish.is_empty() && now == hash_as(wish, content);
-    is_wish || [last, LastValue::UNKNOWN].contains(&now) || is_cooled(path, wish)
+    is_wish || [last, expected, LastValue::UNKNOWN].contains(&now) || is_cooled(path, wish)
 }
 
 /// Hash of the file's content; [`LastValue::UNKNOWN`] if it cannot be read.

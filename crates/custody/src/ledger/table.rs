@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use punctual_units::{CoreId, Nanos};
 
 use super::super::core_mask::CoreMask;
-use super::super::undo::Errno;
+use super::super::undo::{Errno, hash_of};
 use super::text::{TEXT_BYTES, Text, parse_list, print_list, print_words};
 
 mod tasks;
@@ -153,6 +153,8 @@ pub(crate) enum LedgerAction<'a> {
         last: LastValue<'a>,
         /// The text that was written last; empty where it is not recorded.
         wish: &'a [u8],
+        /// Hash of the set of cores that the present holders give the file; [`LastValue::UNKNOWN`] for other kinds.
+        expected: u64,
     },
     Affinity {
         stat: &'a CStr,
@@ -615,10 +617,7 @@ impl Table {
     fn step<'a>(&'a self, change: usize, holders: u64, text: &'a mut Text) -> Option<LedgerAction<'a>> {
         let (path, original) = (self.path(change), self.original(change).to_bytes());
         let claimed = self.claimed_by(holders);
-        let off = |mask: CoreMask| match mask.without(&claimed) {
-            left if left.is_empty() => self.unclaimed(holders),
-            left => left,
-        };
+        let off = |mask| self.off(mask, holders);
         let last = self.last(change)?;
         let kind = self.kind(change)?;
         let write = |text: &'a [u8]| {
@@ -634,6 +633,7 @@ impl Table {
                 content,
                 last,
                 wish,
+                expected: self.expected(change).map_or(LastValue::UNKNOWN, |mask| hash_of(&mask)),
             })
         };
         let wanted = holders & !bit(LEFT) != 0;
@@ -675,6 +675,25 @@ impl Table {
             }),
             Kind::MakeDir => Some(LedgerAction::RemoveDir { path }),
             Kind::MakeTree => Some(LedgerAction::RemoveTree { path }),
+        }
+    }
+
+    /// `mask` without the cores that `holders` claim; where that leaves none, all others.
+    fn off(&self, mask: CoreMask, holders: u64) -> CoreMask {
+        match mask.without(&self.claimed_by(holders)) {
+            left if left.is_empty() => self.unclaimed(holders),
+            left => left,
+        }
+    }
+
+    /// The set of cores that the present holders give the file; `None` for other kinds.
+    fn expected(&self, change: usize) -> Option<CoreMask> {
+        let (holders, original) = (self.wanted_by(change), self.original(change).to_bytes());
+        match self.kind(change)? {
+            Kind::OffList => Some(self.off(parse_list(original)?, holders)),
+            Kind::OffWords => Some(self.off(CoreMask::parse(std::str::from_utf8(original).ok()?)?, holders)),
+            Kind::OnList => Some(parse_list(original)?.with(&self.claimed_by(holders))),
+            _ => None,
         }
     }
 
