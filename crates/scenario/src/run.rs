@@ -252,7 +252,8 @@ fn at_a_period(request: &RunRequest) -> RunRequest {
 const EXCITED: &[KnobId] = knobs_of(ControllerKind::Mimo);
 
 /// Note in the report of a controller that was given no model.
-const WITHOUT_MODEL: &str = "no model was given, so the controller moves its knobs in steps, towards fewer late jobs; --identify learns a model";
+const WITHOUT_MODEL: &str =
+    "without a model, the controller moves its knobs in steps, towards fewer late jobs; --identify may learn one";
 
 /// Asks [`perform`] to move the knobs instead of controlling.
 #[derive(Clone, Copy)]
