@@ -102,6 +102,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         let own = (thread.place.core, Tid::current());
         let start = thread.start()?.at;
         self.witness.count([own]);
+        self.witness.runs_on(own.0);
         self.collector.begin(self.machine.read());
         self.act(self.regulator.plan());
         self.shared.wake_at_jobs(self.pace == Pace::Job);

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use punctual_os::{LinuxOs, Scheduling};
 use punctual_platform::linux::busy::CoreTimes;
 use punctual_platform::linux::probe::GapProbe;
+use punctual_platform::linux::run_queue::RunQueue;
 use punctual_platform::linux::switches::{ELSEWHERE, IDLE, PreemptingThread, Switches, Turn, taken};
 use punctual_platform::linux::thread::{Tid, cpu_time_of, name_of, scheduling};
 use punctual_platform::linux::{KernelTree, busy};
@@ -36,6 +37,9 @@ const FILLED_SHARE: f64 = 0.85;
 const OTHERS_SHARE: f64 = 0.2;
 const NAMED_SHARE: f64 = 0.05;
 
+/// Wait of the control thread for its core in such a second, if the kernel throttled it.
+const THROTTLED: Nanos = Nanos::from_millis(10);
+
 /// Greatest number of reported threads that filled cores.
 const FILLED_MAX: usize = 8;
 
@@ -61,6 +65,9 @@ pub(super) struct Witness<'p> {
     filled: Vec<FilledCore>,
     /// When the cores were last examined for that.
     filled_at: Time,
+    /// Core of the control thread, its account of waits, and how long it had waited then.
+    own: Option<(CoreId, RunQueue)>,
+    waited: Nanos,
     /// Earliest time for examining the next late job.
     looks_again: Time,
     names: Vec<(Tid, String)>,
@@ -80,10 +87,17 @@ impl<'p> Witness<'p> {
             refused: false,
             filled: Vec::new(),
             filled_at: LinuxOs.now(),
+            own: None,
+            waited: Nanos::ZERO,
             looks_again: Time::ZERO,
             names: Vec::new(),
             names_since: Time::ZERO,
         }
+    }
+
+    /// Notes that the calling thread, the control thread, runs on `core`: nothing but throttling keeps it from there.
+    pub(super) fn runs_on(&mut self, core: CoreId) {
+        self.own = RunQueue::of_this_thread().map(|queue| (core, queue));
     }
 
     /// Adds to the counted CPU time those of the real-time `threads` that run on the probe's core.
@@ -132,9 +146,22 @@ impl<'p> Witness<'p> {
     /// Finds real-time threads of other processes that have filled a core since the last such look.
     fn look_for_filled_cores(&mut self, now: Time) {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
+        let waited = self
+            .own
+            .as_ref()
+            .and_then(|(_, queue)| queue.waited())
+            .unwrap_or_default();
+        let throttled = waited.saturating_sub(self.waited) >= THROTTLED;
+        let throttled = self.own.as_ref().map(|(core, _)| *core).filter(|_| throttled);
+        self.waited = waited;
         for (core, switches) in &self.switches {
             let turns = switches.since(self.filled_at);
-            let rank = |thread| scheduling(thread).ok().map(Scheduling::rank);
+            // A thread that has ended may have been an ordinary one, of a build for example, unless the kernel
+            // throttled this core.
+            let rank = |thread| match scheduling(thread) {
+                Ok(scheduling) => Some(scheduling.rank()),
+                Err(_) => (throttled != Some(*core)).then_some(0),
+            };
             let Some(most) = fullest(&turns, own, self.filled_at, now, rank) else {
                 continue;
             };
