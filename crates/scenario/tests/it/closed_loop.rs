@@ -231,7 +231,7 @@ fn without_a_model_jobs_come_into_time_and_the_report_says_how() {
         };
         let ((open, _), (stepped, report)) = (late(ControllerKind::Open), late(kind));
         assert!(open > 0.5 && stepped < 0.05, "{kind:?}: {stepped} late, open {open}");
-        assert!(report.summary.notes.iter().any(|note| note.contains("no model")));
+        assert!(report.summary.notes.iter().any(|note| note.contains("without a model")));
     }
 }
 
