@@ -111,6 +111,11 @@ impl Pacer {
         self.typical.len()
     }
 
+    /// Number of parts that the present job has completed.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
     /// Starts a new job at its release.
     pub fn begin(&mut self) {
         let prior = PRIOR * self.typical.iter().sum::<f64>();
@@ -171,8 +176,24 @@ impl Pacer {
     /// Returns the clock for the rest of the job, `elapsed` after its release, so that it ends at `goal` (both in
     /// deadlines); `now` is the clock in force. `None` before a whole job has been measured.
     pub fn clock(&self, elapsed: f64, goal: f64, now: f64) -> Option<f64> {
-        let rest = self.rest();
-        if !self.learnt || !(rest + elapsed + goal).is_finite() {
+        self.learnt.then(|| self.needed(self.rest(), elapsed, goal, now))?
+    }
+
+    /// When the next checkpoints are expected at the clock `now`, after the release, as long as [`clock`](Self::clock)
+    /// would leave it there.
+    pub fn forecast(&self, elapsed: f64, goal: f64, now: f64) -> impl Iterator<Item = f64> {
+        let (slow_down, rest) = (self.slow_down(), self.rest());
+        let left = self.typical[self.done..].iter().filter(|_| self.learnt);
+        let expected = left.scan(0.0, move |work, part| {
+            *work += slow_down * part;
+            Some((elapsed + *work / now, rest - *work))
+        });
+        let stays = move |&(at, rest): &(f64, f64)| self.needed(rest, at, goal, now) == Some(now);
+        expected.take_while(stays).map(|(at, _)| at)
+    }
+
+    fn needed(&self, rest: f64, elapsed: f64, goal: f64, now: f64) -> Option<f64> {
+        if !(rest + elapsed + goal).is_finite() {
             return None;
         }
         let top = *self.steps.last()?;

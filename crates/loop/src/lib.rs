@@ -43,6 +43,7 @@ pub use give_back::SheddingReview;
 pub use goals::{Lead, TASKS_MAX, TaskWindow};
 pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;
+pub use pacing::Forecast;
 pub use reach::Unheld;
 pub use record::{
     AdmissionEvent, AdmissionSetup, Decision, Difference, EventLog, LOG_KIND, LOG_VERSION, ReplayError, replay,

@@ -17,13 +17,16 @@
 
 use std::collections::VecDeque;
 
-use punctual_control::Pacer;
+use punctual_control::{PARTS_MAX, Pacer, TOLERANCE};
 use punctual_platform::ClockOffer;
 use punctual_units::{Nanos, Time};
 use punctual_workload::{CHECKPOINTS_MAX, JobOutcome, JobProgress};
 
 /// Tasks that are paced at most; jobs of further ones run at the clock that the others need.
 const TASKS_MAX: usize = 64;
+/// Deviation from the forecast above which a checkpoint is reported, relative to the goal: what goes unreported is
+/// less than what the pacer leaves alone.
+const REPORTED: f64 = TOLERANCE / 2.0;
 /// Changes of the clock that are remembered: those of two jobs that change it at each of their checkpoints.
 const CHANGES_MAX: usize = 2 * CHECKPOINTS_MAX;
 
@@ -47,6 +50,37 @@ struct TaskPace {
     job: Option<u64>,
     /// Clock that the job needs, as a share of the top.
     wanted: Option<f64>,
+}
+
+/// When the checkpoints that a job has left are expected at the clock in force. One that comes as expected would not
+/// change the clock, so that it need not be reported: waking the loop costs more than deciding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Forecast {
+    job: u64,
+    /// Time since the release, by checkpoint from 1.
+    expected: [Nanos; PARTS_MAX],
+    /// The first and last checkpoint that have a forecast: behind it, the clock is to change.
+    first: usize,
+    last: usize,
+    /// Deviation that does not matter.
+    tolerance: Nanos,
+    /// Whether the clock can be raised for a job that falls behind, and lowered for one that is ahead.
+    can_rise: bool,
+    can_fall: bool,
+}
+
+impl Forecast {
+    /// Whether job `job` comes to checkpoint `done`, `elapsed` after its release, so much as expected that the clock
+    /// stays.
+    pub fn holds(&self, job: u64, done: u32, elapsed: Nanos) -> bool {
+        let done = done as usize;
+        if job != self.job || !(self.first..=self.last).contains(&done) {
+            return false;
+        }
+        let expected = self.expected[done - 1];
+        let (behind, ahead) = (elapsed.saturating_sub(expected), expected.saturating_sub(elapsed));
+        (behind <= self.tolerance || !self.can_rise) && (ahead <= self.tolerance || !self.can_fall)
+    }
 }
 
 /// The clock's integral over time.
@@ -139,6 +173,36 @@ impl Pacing {
         self.wanted()
     }
 
+    /// The forecast for a job that is to end at `goal`, in deadlines, after its checkpoint was taken. `None` before a
+    /// whole job has been measured.
+    pub(crate) fn forecast(&self, job: &JobProgress, goal: f64) -> Option<Forecast> {
+        let task = self.tasks.get(job.task.index())?.as_ref()?;
+        let (clock, wanted) = (self.clock.now(), task.wanted?);
+        let is_current = task.job == Some(job.job) && task.pacer.done() == job.done as usize;
+        // A job that is to have another clock is not forecast at this one.
+        if !is_current || wanted > clock {
+            return None;
+        }
+        let deadline = job.deadline.as_secs_f64();
+        let elapsed = job.at.since(job.released).as_secs_f64() / deadline;
+        let mut expected = [Nanos::ZERO; PARTS_MAX];
+        let mut last = job.done as usize;
+        for at in task.pacer.forecast(elapsed, goal, clock) {
+            expected[last] = Nanos::from_secs_f64(at * deadline);
+            last += 1;
+        }
+        let (lowest, top) = (self.steps.first()?, self.steps.last()?);
+        Some(Forecast {
+            job: job.job,
+            expected,
+            first: job.done as usize + 1,
+            last,
+            tolerance: job.deadline.scaled(REPORTED * goal),
+            can_rise: clock < *top,
+            can_fall: clock > *lowest,
+        })
+    }
+
     /// A job is complete.
     pub(crate) fn completed(&mut self, job: &JobOutcome) {
         let Some(deadline) = job.deadline else { return };
@@ -190,8 +254,11 @@ impl Pacing {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+    use punctual_platform::Provenance;
+    use punctual_units::{Hertz, TaskId};
+
+    use super::*;
 
     proptest! {
         /// The integral against a sum over every change, as far back as changes are remembered.
@@ -214,5 +281,91 @@ mod tests {
             }).sum();
             prop_assert!((clock.between(Time(from), Time(end)) - summed).abs() < 1e-12 * now as f64, "{summed}");
         }
+
+        /// Jobs that report only what the forecast does not hold end as those do that report each checkpoint, whatever
+        /// slows them down.
+        #[test]
+        fn what_is_not_reported_changes_no_end(
+            slow in prop::collection::vec((0..PARTS, 0.6..1.8f64), 1..6),
+            goal in 0.6..1.0f64,
+        ) {
+            let mut disturbed = [1.0; PARTS];
+            slow.iter().for_each(|(from, by)| disturbed[*from..].fill(*by));
+            let (all, _) = last_end(&disturbed, goal, false);
+            let (few, reports) = last_end(&disturbed, goal, true);
+            prop_assert!((all - few).abs() <= 2.0 * TOLERANCE * goal, "{all} and {few} after {reports} reports");
+        }
+    }
+
+    const PARTS: usize = 32;
+    const DEADLINE: Nanos = Nanos::from_millis(100);
+
+    /// Runs three jobs, the last with these slow-downs of its parts; returns its end, in deadlines, and how many of its
+    /// checkpoints were reported.
+    fn last_end(disturbed: &[f64; PARTS], goal: f64, spares: bool) -> (f64, usize) {
+        let steps: Vec<Hertz> = (1..=10).map(|step| Hertz::from_mhz(200 * step)).collect();
+        let offer = ClockOffer {
+            steps,
+            provenance: Provenance::Simulated,
+        };
+        let mut pacing = Pacing::new(&offer, 1.0, Time::ZERO);
+        let mut last = (0.0, 0);
+        for (job, slow) in [&[1.0; PARTS], &[1.0; PARTS], disturbed].into_iter().enumerate() {
+            let released = Time(job as u64 * 1_000_000_000);
+            let (mut elapsed, mut reports, mut forecast) = (0.0, 0, None::<Forecast>);
+            for part in 0..PARTS {
+                // Work of half a deadline in all, in parts of two kinds.
+                let work = 0.5 / PARTS as f64 * if part % 2 == 0 { 1.5 } else { 0.5 };
+                elapsed += work * slow[part] / pacing.clock.now();
+                let spent = DEADLINE.scaled(elapsed);
+                let done = part as u32 + 1;
+                if spares && forecast.is_some_and(|it| it.holds(job as u64, done, spent)) {
+                    continue;
+                }
+                reports += 1;
+                let at = JobProgress {
+                    task: TaskId(0),
+                    job: job as u64,
+                    released,
+                    deadline: DEADLINE,
+                    at: released + spent,
+                    done,
+                    of: PARTS as u32,
+                };
+                if let Some(clock) = pacing.progressed(&at, goal) {
+                    pacing.turned(clock, at.at);
+                }
+                forecast = pacing.forecast(&at, goal);
+            }
+            last = (elapsed, reports);
+        }
+        last
+    }
+
+    #[test]
+    fn a_job_as_usual_reports_few_checkpoints() {
+        let (end, reports) = last_end(&[1.0; PARTS], 0.8, true);
+        assert!(
+            (end - 0.8).abs() <= 2.0 * TOLERANCE && reports <= 4,
+            "{end} after {reports} reports"
+        );
+    }
+
+    #[test]
+    fn a_forecast_is_for_its_job_and_the_checkpoints_that_are_left() {
+        let mut expected = [Nanos::ZERO; PARTS_MAX];
+        expected[2] = Nanos(1000);
+        let forecast = Forecast {
+            job: 7,
+            expected,
+            first: 3,
+            last: 3,
+            tolerance: Nanos(10),
+            can_rise: true,
+            can_fall: false,
+        };
+        assert!(forecast.holds(7, 3, Nanos(1010)) && forecast.holds(7, 3, Nanos(1)));
+        assert!(!forecast.holds(7, 3, Nanos(1011)) && !forecast.holds(8, 3, Nanos(1000)));
+        assert!(!forecast.holds(7, 2, Nanos(1000)) && !forecast.holds(7, u32::MAX, Nanos(1000)));
     }
 }

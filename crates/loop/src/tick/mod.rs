@@ -36,7 +36,7 @@ use crate::give_back::{GiveBack, SheddingReview};
 use crate::goals::{Goals, TaskWindow};
 use crate::mode::{Mode, ModeName};
 use crate::monitor::Monitor;
-use crate::pacing::Pacing;
+use crate::pacing::{Forecast, Pacing};
 use crate::reach::Unheld;
 use crate::split::{SplitOptions, Splitting};
 use crate::staircase::{BestEffortRange, Staircase};
@@ -319,6 +319,13 @@ impl Regulator {
         self.plan.set(KnobId::CLOCK, clock);
         self.watch_safety(job.at);
         Some(Plan::of(KnobId::CLOCK, clock))
+    }
+
+    /// When the checkpoints that the job has left are expected at the clock in force, after this one was taken and the
+    /// machine has answered. `None` where the job is not paced, or not by a running law.
+    pub fn forecast(&self, job: &JobProgress) -> Option<Forecast> {
+        let pacing = self.pacing.as_ref().filter(|_| self.mode == Mode::Running)?;
+        pacing.forecast(job, self.goals.set_point(job.task))
     }
 
     /// Senses and decides; the caller acts.

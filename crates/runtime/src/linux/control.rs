@@ -9,7 +9,7 @@ use punctual_platform::linux::thread::{Tid, thread_cpu_time};
 use punctual_platform::{Applied, KnobId, Machine, Plan, Value};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_units::{Clock, Nanos, TaskId, Time};
+use punctual_units::{Clock, Hertz, Nanos, TaskId, Time};
 use punctual_workload::{JobProgress, Pace};
 
 use super::shared::{JobEvent, Order, RunState, StopOnPanic, ThreadStart};
@@ -67,6 +67,8 @@ pub(super) struct Control<'r, M, E: Engine> {
     pub(super) until: Time,
     pub(super) told: SyncSender<ControlMessage>,
     pub(super) witness: Witness<'r>,
+    /// The clock that was asked for last.
+    pub(super) clock: Option<Hertz>,
     /// Next time at which the figures of each task are reported.
     pub(super) figures_due: Time,
     /// Indexed by task number.
@@ -303,6 +305,9 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             self.step(Event::Applied(applied), turned);
             self.collector.paced(turned, Some(turned.since(job.at)));
         }
+        if let Some(state) = self.states.get(job.task.index()) {
+            state.forecast(self.regulator.forecast(&job));
+        }
     }
 
     /// When the first decision after `now` is due.
@@ -390,6 +395,11 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
     /// The only path to the knobs: the store has the admitted share, the machine all others.
     fn apply(&mut self, plan: &Plan) -> Applied {
+        // At another clock, jobs come to their checkpoints at other times.
+        if plan.clock() != self.clock {
+            self.clock = plan.clock();
+            self.states.iter().for_each(|state| state.forecast(None));
+        }
         let Some(admitted) = plan.share(KnobId::AdmittedShare) else {
             return self.machine.apply(plan);
         };

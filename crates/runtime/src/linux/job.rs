@@ -9,6 +9,7 @@ use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Split};
 
 use super::shared::RunState;
+use super::tasks::TaskState;
 
 /// A release of a task, passed to the task's closure.
 ///
@@ -17,7 +18,7 @@ use super::shared::RunState;
 pub struct Job<'r, E: Engine> {
     store: &'r Store<E, LinuxOs>,
     /// Receiver of checkpoints, and the task that they belong to; `None`: not reported.
-    told: Option<(&'r RunState, TaskId)>,
+    told: Option<(&'r RunState, TaskId, &'r TaskState)>,
     /// Start of the run.
     start: Time,
     number: u64,
@@ -52,10 +53,15 @@ impl<'r, E: Engine> Job<'r, E> {
     }
 
     /// Sets the start of the run; the job reports checkpoints if the run paces jobs from within.
-    pub(super) fn telling(self, shared: &'r RunState, task: TaskId, start: Time) -> Job<'r, E> {
+    pub(super) fn telling(
+        self,
+        shared: &'r RunState,
+        (task, state): (TaskId, &'r TaskState),
+        start: Time,
+    ) -> Job<'r, E> {
         Job {
             start,
-            told: shared.within().then_some((shared, task)),
+            told: shared.within().then_some((shared, task, state)),
             ..self
         }
     }
@@ -105,17 +111,22 @@ impl<'r, E: Engine> Job<'r, E> {
     /// and in best-effort jobs, the call has no effect. All jobs of a task should have the same checkpoints, because
     /// the usual time between two of them is learnt.
     ///
-    /// Never waits. Costs about as much as reading the clock, or as waking a thread if the control thread sleeps.
+    /// Never waits. Costs about as much as reading the clock, or as waking a thread where the checkpoint does not come
+    /// when it was expected.
     pub fn progress(&mut self, done: u32, of: u32) {
-        let (Some((shared, task)), Some(deadline)) = (self.told, self.deadline) else {
+        let (Some((shared, task, state)), Some(deadline)) = (self.told, self.deadline) else {
             return;
         };
+        let at = LinuxOs.now();
+        if state.expects(self.number, done, at.since(self.released)) {
+            return;
+        }
         shared.progress(JobProgress {
             task,
             job: self.number,
             released: self.released,
             deadline,
-            at: LinuxOs.now(),
+            at,
             done,
             of,
         });

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use punctual_loop::Forecast;
 use punctual_os::LinuxOs;
+use punctual_os::linux::sync::PiMutex;
 use punctual_platform::linux::events::{Bell, EventSource, EventWait};
 use punctual_platform::linux::thread::Tid;
 use punctual_store::Store;
@@ -90,6 +92,8 @@ pub(super) struct TaskState {
     /// Number of jobs that have begun, and the release of the last: a job that hangs reports nothing else.
     begun: AtomicU64,
     begun_release: AtomicU64,
+    /// When the next checkpoints of the job under way are expected, where it is paced from within.
+    forecast: PiMutex<Option<Forecast>>,
     ended: Mutex<Option<TaskEnd>>,
     end: Condvar,
 }
@@ -127,6 +131,17 @@ impl TaskState {
     pub(super) fn begun(&self) -> Option<(u64, Time)> {
         let number = self.begun.load(Ordering::Acquire).checked_sub(1)?;
         Some((number, Time(self.begun_release.load(Ordering::Relaxed))))
+    }
+
+    /// Sets when the next checkpoints are expected; `None`: each is to be reported.
+    pub(super) fn forecast(&self, forecast: Option<Forecast>) {
+        *self.forecast.lock() = forecast;
+    }
+
+    /// Whether job `job` comes to its checkpoint `done` as expected, `elapsed` after its release.
+    pub(super) fn expects(&self, job: u64, done: u32, elapsed: Nanos) -> bool {
+        let forecast = self.forecast.lock();
+        forecast.as_ref().is_some_and(|it| it.holds(job, done, elapsed))
     }
 
     fn fail(&self, words: impl FnOnce() -> String) {
@@ -230,7 +245,7 @@ impl<E: Engine> ReadyTask<E> {
                 continue;
             }
             let job = Job::begin(store, number, releases.next(), self.deadline);
-            let at = match self.job(shared, job.telling(shared, self.id, start)) {
+            let at = match self.job(shared, job.telling(shared, (self.id, &state), start)) {
                 Ok(finished) => finished,
                 Err(how) => return how,
             };
@@ -295,7 +310,7 @@ impl<E: Engine> ReadyTask<E> {
                 return TaskEnd::Stopped;
             }
             let job = Job::begin(store, number, release.at, self.deadline).released_by(count);
-            if let Err(how) = self.job(shared, job.telling(shared, self.id, start)) {
+            if let Err(how) = self.job(shared, job.telling(shared, (self.id, &state), start)) {
                 return how;
             }
             number += 1;

@@ -212,6 +212,7 @@ impl<'r> LoopInput<'r> {
             until: duration.map_or(Time::MAX, |duration| start + duration),
             told: self.tell,
             witness: self.witness,
+            clock: None,
             figures_due: start,
             states: threads.list.states().into_iter().map(|(_, state)| state).collect(),
             record: None,
