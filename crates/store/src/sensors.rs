@@ -625,9 +625,10 @@ impl<E: Engine, O: Os> Store<E, O> {
         installed
     }
 
-    /// Notes an install on the watches; called with the mutex held.
+    /// Notes an install in the account of fresh objects and on the watches; called with the mutex held.
     #[inline]
     pub(crate) fn note_installed(&self, object: ObjectId, sample: Sample, installation: Installation) -> WakeMask {
+        self.objects.note(object);
         if installation == Installation::Installed && self.watches.any() {
             self.watches.note_temporal(self.objects.key(object), object, sample)
         } else {

@@ -305,6 +305,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                 UpdateMode::Transaction => in_memory(slot, sample, value),
             };
             self.objects.installs().install([value]);
+            self.objects.note(object);
         }
     }
 

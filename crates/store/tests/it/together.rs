@@ -13,7 +13,7 @@ use punctual_store::temporal::{ClockOrigin, ObjectSpec, ReadingBuffer};
 use punctual_store::together::INSTALLED_TOGETHER_MAX;
 use punctual_store::{Freshness, Store, StoreError, StoreOptions, Together, UpdateMode};
 use punctual_testing::VirtualOs;
-use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Time};
+use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq, Share, Time};
 
 const PERIOD: Nanos = Nanos::from_millis(10);
 
@@ -293,6 +293,8 @@ proptest! {
             store.history(object, &mut readings).unwrap();
             let found = readings.iter().map(|(sample, value)| (sample.sampled_at.unwrap().0, value.to_vec()));
             prop_assert_eq!(found.collect::<Vec<_>>(), Vec::from(model.clone()));
+            let fresh = model.back().filter(|(sampled, _)| os.now().0 - sampled <= 2 * PERIOD.0);
+            prop_assert_eq!(store.fresh_share(os.now()), Share::of(fresh.iter().count(), 1));
         }
         prop_assert!(store.reconcile().balances());
     }
