@@ -9,7 +9,9 @@ use punctual_federation::ids::NodeId;
 use punctual_federation::message::{Answer, Fate, Output, Refusal, Stop};
 use punctual_units::{Nanos, Time};
 
-/// How many seeds each commit tries; `punctual-lab cluster sim --seeds N` tries as many as one likes.
+/// Seeds that each commit tries without a planted fault; `.ci/nightly seeds` tries 10,000.
+const CLEAN_SEEDS: u64 = 300;
+/// Seeds among which each planted fault is found.
 const SEEDS: u64 = 1_000;
 
 /// Runs seeds on all cores until `stop` says so of a report: that of the least seed of which it does.
@@ -74,8 +76,8 @@ fn without_faults_all_is_served() {
 }
 
 #[test]
-fn a_thousand_seeds_are_clean() {
-    assert_clean(&ClusterSettings::default(), 0..SEEDS);
+fn hundreds_of_seeds_are_clean() {
+    assert_clean(&ClusterSettings::default(), 0..CLEAN_SEEDS);
 }
 
 #[test]
