@@ -169,7 +169,7 @@ fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> PipelineReco
     let panel = run.panel();
     let mut seen = PipelineRecorder::new(&panel.cores());
     let (mut meddler, mut observer) = (Meddler::new(&panel), Observer::default());
-    let (mut lines, mut frames) = (Lines::new(), 0);
+    let (mut lines, mut frames, mut standstill) = (Lines::new(), 0, Standstill::default());
     while run.look() && !display.stop.load(Ordering::Acquire) && begun.elapsed() < duration {
         let asked = display.wait(LOOK);
         for asked in asked.into_iter().chain(std::iter::from_fn(|| display.asked())) {
@@ -185,13 +185,15 @@ fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> PipelineReco
                 .sinks()
                 .fold((0, 0), |(frames, late), (_, it)| (frames + it.frames, late + it.late));
             let fps = came.saturating_sub(std::mem::replace(&mut frames, came)) as f64 / seconds;
+            let counts = [
+                (format!("{} frames", count(came)), Tone::Plain),
+                (format!("{} late", count(late)), Tone::bad(late)),
+            ];
+            let stands = standstill.look(run, Instant::now()).map(|text| (text, Tone::bad(1)));
             display.show(ViewContent {
                 title: loaded.scenario.name.clone(),
                 pace: format!("{fps:.0} frames/s to sinks"),
-                counts: vec![
-                    (format!("{} frames", count(came)), Tone::Plain),
-                    (format!("{} late", count(late)), Tone::bad(late)),
-                ],
+                counts: counts.into_iter().chain(stands).collect(),
                 goals: run.goals().map(goal_shown).collect(),
                 ..shown
             });
@@ -247,23 +249,51 @@ impl Ends {
 }
 
 /// Lines on the progress of the sinks, one a second.
-struct Lines(Instant);
+struct Lines {
+    told: Instant,
+    standstill: Standstill,
+}
 
 impl Lines {
     fn new() -> Lines {
-        Lines(Instant::now())
+        Lines {
+            told: Instant::now(),
+            standstill: Standstill::default(),
+        }
     }
 
     fn next(&mut self, run: &StageRun) -> Option<String> {
-        if self.0.elapsed() < LINE {
+        if self.told.elapsed() < LINE {
             return None;
         }
-        self.0 += LINE;
+        self.told += LINE;
         let sink = |(name, it): (&str, TardinessFigures)| {
             let (frames, late) = (count(it.frames), count(it.late));
             format!("{name}: {frames} frames, {late} late")
         };
-        Some(run.sinks().map(sink).collect::<Vec<_>>().join("; "))
+        let stands = self.standstill.look(run, self.told);
+        Some(run.sinks().map(sink).chain(stands).collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// Since when no frame has reached a sink although some wait: none of these is late before it comes through.
+#[derive(Default)]
+struct Standstill {
+    frames: u64,
+    since: Option<Instant>,
+}
+
+impl Standstill {
+    /// Text on a standstill that has lasted for a line at least.
+    fn look(&mut self, run: &StageRun, now: Instant) -> Option<String> {
+        let (frames, waiting) = (run.sinks().map(|(_, it)| it.frames).sum(), run.waiting());
+        if std::mem::replace(&mut self.frames, frames) != frames || waiting == 0 {
+            self.since = None;
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        let seconds = now.saturating_duration_since(since).as_secs();
+        (seconds > 0).then(|| format!("no frame came through for {seconds} s, {} wait", count(waiting)))
     }
 }
 

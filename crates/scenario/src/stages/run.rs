@@ -312,6 +312,12 @@ impl StageRun {
         })
     }
 
+    /// Number of frames that wait before stages.
+    pub fn waiting(&self) -> u64 {
+        let parts = self.stages.plan.parts.iter();
+        parts.map(|parts| self.stages.pipeline.waiting(&parts.takes)).sum()
+    }
+
     /// Where frames are that have not reached the sinks.
     fn under_way(&self) -> String {
         let waiting = { self.stages.plan.parts.iter() }
