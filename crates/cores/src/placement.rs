@@ -478,10 +478,9 @@ impl Placer<'_> {
         let open = without(&candidates, &exclusives.taken());
         let known = self.items(&asking, self.limits.overhead, &open);
         let places: Vec<usize> = known.iter().map(|item| item.task).collect();
-        for (task, core) in places
-            .iter()
-            .zip(pack(&known, open.len(), &|_, there| self.holds(&[], there)))
-        {
+        for (task, core) in places.iter().zip(pack(&known, open.len(), &|_, there| {
+            self.holds(&[], there, &self.budget)
+        })) {
             match core {
                 Ok(core) => exclusives.on[*task] = Some(open[core]),
                 Err(why) => exclusives.refuse([*task], why.of_places(&places)),
@@ -525,7 +524,7 @@ impl Placer<'_> {
         let items = self.items(&asking, Nanos::ZERO, &open);
         let alike = open.iter().take_while(|core| !self.is_occupied(**core)).count();
         let above: Vec<Vec<Sporadic>> = open.iter().map(|core| self.above(*core)).collect();
-        let holds = |core: usize, there: &[Sporadic]| self.holds(&above[core], there);
+        let holds = |core: usize, there: &[Sporadic]| self.holds(&above[core], there, &self.budget);
         let not_overloaded = |core: usize, there: &[Sporadic]| match overloaded(&[&above[core], there].concat()) {
             true => Err(Unfit::Utilisation),
             false => Ok(()),
@@ -563,11 +562,11 @@ impl Placer<'_> {
         self.tasks[task].sporadic(self.limits.overhead)
     }
 
-    fn holds(&self, above: &[Sporadic], there: &[Sporadic]) -> Result<(), Unfit> {
+    fn holds(&self, above: &[Sporadic], there: &[Sporadic], budget: &Budget) -> Result<(), Unfit> {
         if above.len() + there.len() > TASKS_PER_CORE_MAX {
             return Err(Unfit::NoCore);
         }
-        responses_below(above, there, self.limits.bandwidth, &self.budget).map(drop)
+        responses_below(above, there, self.limits.bandwidth, budget).map(drop)
     }
 
     /// Whether other programs have real-time tasks on `core`.
@@ -612,9 +611,9 @@ impl Placer<'_> {
             let needs: Vec<Sporadic> = needs.collect();
             let known = needs.len() == there.len() && self.above(core).len() == self.count_beside(core);
             if let (Some(task), true) = (there.first(), known) {
-                let held = self
-                    .holds(&self.above(core), &needs)
-                    .map_err(|why| why.of_places(&there));
+                // Whatever the search before has spent.
+                let held = self.holds(&self.above(core), &needs, &Budget::of(LOOKS_MAX));
+                let held = held.map_err(|why| why.of_places(&there));
                 held.map_err(|why| PlaceError::Occupied { task: *task, core, why })?;
             }
         }
