@@ -313,10 +313,10 @@ mod tests {
         for (job, slow) in [&[1.0; PARTS], &[1.0; PARTS], disturbed].into_iter().enumerate() {
             let released = Time(job as u64 * 1_000_000_000);
             let (mut elapsed, mut reports, mut forecast) = (0.0, 0, None::<Forecast>);
-            for part in 0..PARTS {
+            for (part, slow) in slow.iter().enumerate() {
                 // Work of half a deadline in all, in parts of two kinds.
                 let work = 0.5 / PARTS as f64 * if part % 2 == 0 { 1.5 } else { 0.5 };
-                elapsed += work * slow[part] / pacing.clock.now();
+                elapsed += work * slow / pacing.clock.now();
                 let spent = DEADLINE.scaled(elapsed);
                 let done = part as u32 + 1;
                 if spares && forecast.is_some_and(|it| it.holds(job as u64, done, spent)) {
