@@ -22,12 +22,19 @@
 //! has its weight ([`PRIOR`]). A trial that makes jobs later ends as soon as that shows; one that does not ends after
 //! [`ENOUGH`] spans. So what is missed is an effect too small to be seen in that time; the next retry looks again.
 //!
+//! Each task is compared with itself: a mean or a maximum over tasks hides a task that shedding helps behind one that
+//! it does not help. Shedding helps if it helps one of them. The distance beyond chance grows with the number of tasks,
+//! as more of them differ by chance; no trial ends before each task was measured in [`FEW`] spans.
+//!
 //! **Bounds.** The share doubles with each trial, until the data are fresh: n = 1/q readings from one admitted to the
-//! next become half as many. Pauses double from [`PAUSE_MIN`] to [`PAUSE_MAX`] spans. Where more than half of the jobs
-//! are late nothing is given back: lateness near its end tells no settings apart. The constants are chosen by hand.
+//! next become half as many. Pauses double from [`PAUSE_MIN`] to [`PAUSE_MAX`] spans. Where more than half of a task's
+//! jobs are late nothing is given back: lateness near its end tells no settings apart. The constants are chosen by
+//! hand.
 
-use punctual_units::{Nanos, Share, Time};
+use punctual_units::{Nanos, Share, TaskId, Time};
 use serde::{Deserialize, Serialize};
+
+use crate::goals::TASKS_MAX;
 
 /// Least length of a span.
 const SPAN: Nanos = Nanos::from_millis(200);
@@ -37,6 +44,8 @@ const BEYOND: f64 = 2.2;
 const PRIOR: f64 = 5.0;
 /// Spans of a trial that shows no difference.
 const ENOUGH: f64 = 25.0;
+/// Spans in which each task is measured before two settings are compared: fewer show no difference, however large.
+const FEW: f64 = 5.0;
 /// Spans of shedding before what it does is in question.
 const SHED_MIN: f64 = 15.0;
 /// Sum of the lateness of spans before anything is in question, or beyond chance.
@@ -68,22 +77,24 @@ pub struct SheddingReview {
     pub helped: bool,
     /// The share that was tried.
     pub tried: Share,
-    /// Lateness of jobs while updates were shed.
+    /// The task that shedding helps most, or else the latest.
+    pub task: TaskId,
+    /// Lateness of its jobs while updates were shed.
     pub late_shed: f64,
-    /// Lateness of jobs with the share that was tried.
+    /// Lateness of its jobs with the share that was tried.
     pub late_tried: f64,
 }
 
-impl std::fmt::Display for SheddingReview {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl SheddingReview {
+    /// Message to the user about the task of this name.
+    pub fn told(&self, task: &str) -> String {
         let what = match self.helped {
             true => "shedding updates helps",
             false => "shedding updates did not help: given back",
         };
-        write!(
-            f,
-            "{what}; jobs were late by {:.2} with an admitted share of {}, by {:.2} with the least (0: a fifth of the \
-             deadline is left, 1: a fifth beyond it)",
+        format!(
+            "{what}; jobs of \"{task}\" were late by {:.2} with an admitted share of {}, by {:.2} with the least (0: a \
+             fifth of the deadline is left, 1: a fifth beyond it)",
             self.late_tried, self.tried, self.late_shed
         )
     }
@@ -108,16 +119,31 @@ impl Evidence {
         self.sum / self.spans.max(1.0)
     }
 
-    /// Whether jobs were later here than in `other`, beyond chance.
-    fn is_later_than(&self, other: &Evidence) -> bool {
+    /// Whether jobs were later here than in `other`, beyond chance for the latest of so many tasks: as many times as
+    /// unlikely, by the tail exp(-z^2 / 2) of the normal distribution.
+    fn is_later_than(&self, other: &Evidence, tasks: usize) -> bool {
         let spans = (self.spans + other.spans).max(1.0);
         let pooled = (self.sum + other.sum) / spans;
         let scatter = |side: &Evidence| (side.squares - side.sum * side.mean()).max(0.0);
         let most = (pooled * (1.0 - pooled)).max(0.0);
         let of_one = (scatter(self) + scatter(other) + PRIOR * most) / (spans + PRIOR);
         let variance = of_one * (1.0 / self.spans.max(1.0) + 1.0 / other.spans.max(1.0));
-        self.sum >= LATE_MIN && self.mean() - other.mean() > BEYOND * variance.sqrt()
+        let beyond = (BEYOND * BEYOND + 2.0 * (tasks.max(1) as f64).ln()).sqrt();
+        self.sum >= LATE_MIN && self.mean() - other.mean() > beyond * variance.sqrt()
     }
+}
+
+/// What is known of one task.
+#[derive(Clone, Copy, Debug, Default)]
+struct TaskEvidence {
+    /// While the knob stood at its floor.
+    shed: Evidence,
+    /// At the share on trial, or given back.
+    back: Evidence,
+    /// Lateness in the span that ends; `None` without a job.
+    late: Option<f64>,
+    /// Whether it has had jobs of late.
+    live: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -140,12 +166,10 @@ pub(crate) struct GiveBack {
     given: Share,
     /// Share on trial.
     tried: Share,
-    /// Late jobs while the knob stood at its floor.
-    shed: Evidence,
-    /// Spans in a row in which it stood elsewhere.
+    /// By [`TaskId`]; nothing is known of tasks without jobs of late.
+    tasks: Vec<TaskEvidence>,
+    /// Spans in a row in which the knob did not stand at its floor.
     elsewhere: u32,
-    /// Late jobs at the share on trial, or given back.
-    back: Evidence,
     /// Spans until the evidence of this phase counts.
     settling: u32,
     /// Spans left of the pause.
@@ -163,9 +187,9 @@ impl GiveBack {
             phase: Phase::Watching,
             given: Share::ZERO,
             tried: Share::ZERO,
-            shed: Evidence::default(),
+            // Room for all that a step ever needs, so that it allocates nothing.
+            tasks: Vec::with_capacity(TASKS_MAX),
             elsewhere: 0,
-            back: Evidence::default(),
             settling: 0,
             left: 0,
             pause: PAUSE_MIN,
@@ -195,9 +219,19 @@ impl GiveBack {
         self.settling = SETTLE;
     }
 
-    /// Takes a span in which the jobs of the latest task were late by `late`, and `fresh` of the data was fresh at its
-    /// end; `least` is the share that the minimum needs. Returns the result of an experiment that ends here.
-    pub(crate) fn step(&mut self, late: f64, fresh: f64, least: Share, now: Time) -> Option<SheddingReview> {
+    /// Takes a span in which the jobs of these tasks were late by so much, and `fresh` of the data was fresh at its end;
+    /// `least` is the share that the minimum needs. Without a job the span goes on. Returns the result of an experiment
+    /// that ends here.
+    pub(crate) fn step(
+        &mut self,
+        late: impl Iterator<Item = (TaskId, Option<f64>)>,
+        fresh: f64,
+        least: Share,
+        now: Time,
+    ) -> Option<SheddingReview> {
+        if !self.take(late) {
+            return None;
+        }
         let at_floor = self.most.get() <= least.get() * AT_FLOOR + f64::EPSILON;
         (self.since, self.most) = (now, Share::ZERO);
         if self.settling > 0 {
@@ -209,26 +243,25 @@ impl GiveBack {
                 self.left = self.left.saturating_sub(1);
                 if at_floor {
                     self.elsewhere = 0;
-                    self.shed.add(late);
+                    self.add(|task| &mut task.shed);
                     self.question(fresh, least);
                 } else {
                     self.elsewhere += 1;
                     if self.elsewhere > STALE {
-                        self.shed = Evidence::default();
+                        self.forget(|task| &mut task.shed);
                     }
                 }
                 None
             }
             Phase::Trying => {
-                self.back.add(late);
-                let later = self.back.is_later_than(&self.shed);
-                (later || self.back.spans >= ENOUGH).then(|| self.judge(later, fresh))
+                self.add(|task| &mut task.back);
+                let later = self.helps(0.0);
+                (later || self.shows(|task| &task.back, ENOUGH)).then(|| self.judge(later, fresh))
             }
             Phase::Given => {
-                self.back.add(late);
+                self.add(|task| &mut task.back);
                 self.left = self.left.saturating_sub(1);
-                let later = self.back.spans >= SHED_MIN && self.back.is_later_than(&self.shed);
-                if self.left == 0 || later {
+                if self.left == 0 || self.helps(SHED_MIN) {
                     self.retry();
                 }
                 None
@@ -236,26 +269,78 @@ impl GiveBack {
             Phase::Retrying => {
                 self.left = self.left.saturating_sub(1);
                 if at_floor {
-                    self.shed.add(late);
+                    self.add(|task| &mut task.shed);
                 } else if self.left == 0 {
                     // The law sheds nothing any more: jobs are in time.
-                    *self = GiveBack::new(now);
+                    (self.phase, self.given, self.pause) = (Phase::Watching, Share::ZERO, PAUSE_MIN);
+                    self.forget(|task| &mut task.shed);
                     return None;
                 }
-                let helps = self.back.is_later_than(&self.shed);
-                if self.shed.spans < ENOUGH {
-                    return None;
-                }
-                self.judge_retry(helps)
+                let helps = self.helps(0.0);
+                self.shows(|task| &task.shed, ENOUGH)
+                    .then(|| self.judge_retry(helps))
+                    .flatten()
             }
         }
     }
 
+    /// Takes the lateness of each task that has had jobs of late. Returns whether one has had a job in this span.
+    fn take(&mut self, late: impl Iterator<Item = (TaskId, Option<f64>)>) -> bool {
+        self.tasks.iter_mut().for_each(|task| task.live = false);
+        let mut any = false;
+        for (task, late) in late {
+            let index = task.index();
+            self.tasks
+                .resize(self.tasks.len().max(index + 1), TaskEvidence::default());
+            (self.tasks[index].late, self.tasks[index].live) = (late, true);
+            any |= late.is_some();
+        }
+        let gone = self.tasks.iter_mut().filter(|task| !task.live);
+        gone.for_each(|task| *task = TaskEvidence::default());
+        any
+    }
+
+    /// Adds this span to the evidence of a setting.
+    fn add(&mut self, of: fn(&mut TaskEvidence) -> &mut Evidence) {
+        for task in &mut self.tasks {
+            if let Some(late) = task.late {
+                of(task).add(late);
+            }
+        }
+    }
+
+    fn forget(&mut self, of: fn(&mut TaskEvidence) -> &mut Evidence) {
+        self.tasks.iter_mut().for_each(|task| *of(task) = Evidence::default());
+    }
+
+    fn live(&self) -> impl Iterator<Item = &TaskEvidence> {
+        self.tasks.iter().filter(|task| task.live)
+    }
+
+    /// Whether there are so many spans of evidence about a setting, and [`FEW`] of each task.
+    fn shows(&self, of: fn(&TaskEvidence) -> &Evidence, spans: f64) -> bool {
+        let most = self.live().map(|task| of(task).spans).fold(0.0, f64::max);
+        most >= spans && self.live().all(|task| of(task).spans >= FEW)
+    }
+
+    /// Whether a task with so many spans at least was later at the other share than while shedding.
+    fn helps(&self, spans: f64) -> bool {
+        let tasks = self.live().count();
+        self.live()
+            .any(|task| task.back.spans >= spans && task.back.is_later_than(&task.shed, tasks))
+    }
+
+    /// Whether a task is so late while shedding that nothing tells settings apart.
+    fn overload(&self) -> bool {
+        self.live().any(|task| task.shed.mean() > LATE_MAX)
+    }
+
     /// Begins a trial where enough jobs are late in spite of shedding.
     fn question(&mut self, fresh: f64, least: Share) {
-        let late = self.shed.spans >= SHED_MIN && self.shed.sum >= LATE_MIN && self.shed.mean() <= LATE_MAX;
+        let late = self.live().any(|task| task.shed.sum >= LATE_MIN);
+        let known = late && self.shows(|task| &task.shed, SHED_MIN) && !self.overload();
         let sheds = least.get() * AT_FLOOR < 1.0;
-        if late && sheds && self.left == 0 && fresh < FRESH {
+        if known && sheds && self.left == 0 && fresh < FRESH {
             self.attempt(least);
         }
     }
@@ -263,23 +348,24 @@ impl GiveBack {
     /// Tries twice the share `from`, and [`TRIED_MIN`] at least.
     fn attempt(&mut self, from: Share) {
         self.tried = Share::clamped((from.get() * 2.0).max(TRIED_MIN));
-        (self.phase, self.back, self.settling) = (Phase::Trying, Evidence::default(), SETTLE);
+        (self.phase, self.settling) = (Phase::Trying, SETTLE);
+        self.forget(|task| &mut task.back);
     }
 
     /// Ends a trial; `later`: jobs were later in it.
     fn judge(&mut self, later: bool, fresh: f64) -> SheddingReview {
         let review = self.review(later);
+        self.forget(|task| &mut task.back);
         if later {
             self.pause_longer();
+            self.settling = SETTLE;
             self.phase = if self.given > Share::ZERO {
                 Phase::Given
             } else {
                 Phase::Watching
             };
-            (self.settling, self.back) = (SETTLE, Evidence::default());
         } else {
             (self.phase, self.given, self.left) = (Phase::Given, self.tried, self.pause);
-            self.back = Evidence::default();
             if fresh < FRESH && self.given < Share::ONE {
                 self.attempt(self.given);
             }
@@ -289,8 +375,8 @@ impl GiveBack {
 
     /// Sheds again, to see whether it helps now.
     fn retry(&mut self) {
-        (self.phase, self.shed, self.settling) = (Phase::Retrying, Evidence::default(), SETTLE);
-        self.left = RETRY_MAX;
+        (self.phase, self.left, self.settling) = (Phase::Retrying, RETRY_MAX, SETTLE);
+        self.forget(|task| &mut task.shed);
     }
 
     /// Ends a retry; `helps`: fewer jobs were late in it. `None` in overload, where nothing tells settings apart: then
@@ -299,11 +385,12 @@ impl GiveBack {
         self.tried = self.given;
         let review = self.review(helps);
         self.pause_longer();
-        let overload = self.shed.mean() > LATE_MAX;
+        let overload = self.overload();
         if helps || overload {
             (self.phase, self.given) = (Phase::Watching, Share::ZERO);
         } else {
-            (self.phase, self.back, self.settling) = (Phase::Given, Evidence::default(), SETTLE);
+            (self.phase, self.settling) = (Phase::Given, SETTLE);
+            self.forget(|task| &mut task.back);
         }
         (helps || !overload).then_some(review)
     }
@@ -314,11 +401,19 @@ impl GiveBack {
     }
 
     fn review(&self, helped: bool) -> SheddingReview {
+        let weight = |task: &TaskEvidence| match helped {
+            true => task.back.mean() - task.shed.mean(),
+            false => task.shed.mean(),
+        };
+        let live = self.tasks.iter().zip(0..).filter(|(task, _)| task.live);
+        let decisive = live.max_by(|(a, _), (b, _)| weight(a).total_cmp(&weight(b)));
+        let (task, id) = decisive.map_or((TaskEvidence::default(), 0), |(task, id)| (*task, id));
         SheddingReview {
             helped,
             tried: self.tried,
-            late_shed: self.shed.mean(),
-            late_tried: self.back.mean(),
+            task: TaskId(id),
+            late_shed: task.shed.mean(),
+            late_tried: task.back.mean(),
         }
     }
 }

@@ -84,7 +84,7 @@ pub(crate) struct Goals {
 struct TaskState {
     set_point: SetPoint,
     window: Sums,
-    /// Jobs since [`Goals::take_lateness`] was last asked, and the sum of their [`lateness`].
+    /// Jobs since [`Goals::take_lateness`] was last asked, and the sum of their [lateness](SetPoint::lateness).
     recent: (u32, f64),
     /// Release of the latest job that was counted as late before its end; all earlier ones were counted as well.
     overdue: Option<Time>,
@@ -134,14 +134,17 @@ impl SetPoint {
             SetPoint::Late { tail, .. } => tail.set_point(),
         }
     }
-}
 
-/// How late a job is, from 0 to 1: tells settings apart by far fewer jobs than the share of late ones, because a shift
-/// of all jobs towards their deadline shows as well.
-fn lateness(tardiness: f64) -> f64 {
-    const IN_TIME: f64 = 0.8;
-    const LATE: f64 = 1.2;
-    ((tardiness - IN_TIME) / (LATE - IN_TIME)).clamp(0.0, 1.0)
+    /// How late a job is, from 0 to 1: tells settings apart by far fewer jobs than the share of late ones, because a
+    /// shift of all jobs towards their deadline shows as well. A mean allows jobs up to itself, so there counts what is
+    /// beyond it.
+    fn lateness(&self, tardiness: f64) -> f64 {
+        let (in_time, late) = match self {
+            SetPoint::Mean(mean) => (*mean, 1.4 * mean),
+            SetPoint::Late { .. } => (0.8, 1.2),
+        };
+        ((tardiness - in_time) / (late - in_time)).clamp(0.0, 1.0)
+    }
 }
 
 impl TaskState {
@@ -163,8 +166,11 @@ impl TaskState {
         window.tardiness_max = window.tardiness_max.max(tardiness);
         window.drr += job.drr();
         window.late += u32::from(tardiness > 1.0 && !counted);
-        if !counted {
-            self.recent = (self.recent.0.saturating_add(1), self.recent.1 + lateness(tardiness));
+        if !counted || matches!(self.set_point, SetPoint::Mean(_)) {
+            self.recent = (
+                self.recent.0.saturating_add(1),
+                self.recent.1 + self.set_point.lateness(tardiness),
+            );
         }
         if let SetPoint::Late { asked, tail } = &mut self.set_point {
             match counted {
@@ -178,8 +184,9 @@ impl TaskState {
     /// Counts `jobs` late jobs that are not complete.
     fn missed(&mut self, jobs: u32, safe: bool) {
         self.window.late = self.window.late.saturating_add(jobs);
-        self.recent = (self.recent.0.saturating_add(jobs), self.recent.1 + f64::from(jobs));
+        // A mean of complete jobs is what the paper's law reads, and nothing else.
         if let SetPoint::Late { tail, .. } = &mut self.set_point {
+            self.recent = (self.recent.0.saturating_add(jobs), self.recent.1 + f64::from(jobs));
             (0..jobs).for_each(|_| tail.missed(safe));
         }
     }
@@ -287,7 +294,6 @@ impl Goals {
         }
         state.overdue = Some(released);
         state.missed(1, safe);
-        // A mean of complete jobs is what the paper's law reads, and nothing else.
         if let SetPoint::Late { .. } = state.set_point {
             state.window.running = state.window.running.into_iter().chain([tardiness]).reduce(f64::max);
         }
@@ -322,15 +328,18 @@ impl Goals {
         (at == now).then_some(Lead { task, pressure, drr })
     }
 
-    /// Largest mean [`lateness`] of the jobs of a task that asks for a share of late jobs, since the last call; `None`
-    /// where no such task had a job.
-    pub(crate) fn take_lateness(&mut self) -> Option<f64> {
-        let mean = |state: &mut TaskState| {
+    /// Mean [lateness](SetPoint::lateness) of each task's jobs since the last call; `None` where a task that had jobs
+    /// not long ago has had none since.
+    pub(crate) fn take_lateness(&mut self, now: Time) -> impl Iterator<Item = (TaskId, Option<f64>)> {
+        let forget_after = self.forget_after;
+        let tasks = self.tasks.iter_mut().enumerate();
+        tasks.filter_map(move |(index, state)| {
+            let state = state.as_mut()?;
             let (jobs, sum) = std::mem::take(&mut state.recent);
-            let counts = jobs > 0 && matches!(state.set_point, SetPoint::Late { .. });
-            counts.then(|| sum / f64::from(jobs))
-        };
-        self.tasks.iter_mut().flatten().filter_map(mean).reduce(f64::max)
+            let known = state.last.is_some_and(|last| now.since(last.at) < forget_after);
+            let mean = (jobs > 0).then(|| sum / f64::from(jobs));
+            (known || jobs > 0).then_some((TaskId(index as u32), mean))
+        })
     }
 
     /// Whether at most one task has had a job so far.

@@ -363,7 +363,8 @@ impl Collector {
         self.note_fallback(step.fallback.as_deref());
         if let Some(review) = step.shedding.filter(|_| self.reviews < REVIEWS_MAX) {
             self.reviews += 1;
-            self.note(review.to_string());
+            let note = review.told(self.name(review.task).unwrap_or_default());
+            self.note(note);
         }
         if self.settled(readings.at) {
             self.span.sample(&sample, took.decision);

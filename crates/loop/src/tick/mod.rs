@@ -394,15 +394,14 @@ impl Regulator {
     fn review_shedding(&mut self, window: &Window, ran: bool, now: Time) -> Option<SheddingReview> {
         let give_back = self.give_back.as_mut()?;
         if !ran {
-            self.goals.take_lateness();
+            self.goals.take_lateness(now).for_each(drop);
             give_back.skip(now);
             return None;
         }
         if !give_back.ends_span(self.plan.share(KnobId::AdmittedShare)?, now) {
             return None;
         }
-        let late = self.goals.take_lateness()?;
-        give_back.step(late, window.fresh, self.least, now)
+        give_back.step(self.goals.take_lateness(now), window.fresh, self.least, now)
     }
 
     /// The share below which updates are not shed, because that would not help.
