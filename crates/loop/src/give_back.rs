@@ -10,7 +10,7 @@
 //!   Watching ───────────────────► Trying (twice the share) ───────► Given ◄──────────┐ no later than while shedding:
 //!      ▲                            │                                 │               │ pause twice as long
 //!      │ fewer late while shedding  │ later                           │ pause over    │
-//!      ├────────────────────────────┘                                 ▼               │
+//!      ├────────────────────────────┘               or, once, later  ▼               │
 //!      └───────────────────────────────────────────────────────── Retrying (shed) ────┘
 //! ```
 //!
@@ -27,9 +27,11 @@
 //! as more of them differ by chance; no trial ends before each task was measured in [`FEW`] spans.
 //!
 //! **Bounds.** The share doubles with each trial, until the data are fresh: n = 1/q readings from one admitted to the
-//! next become half as many. Pauses double from [`PAUSE_MIN`] to [`PAUSE_MAX`] spans. Where more than half of a task's
-//! jobs are late nothing is given back: lateness near its end tells no settings apart. The constants are chosen by
-//! hand.
+//! next become half as many. Pauses double from [`PAUSE_MIN`] to [`PAUSE_MAX`] spans. Jobs that become later end one
+//! early: a load that comes to need shedding does not wait for minutes. If that retry finds nothing, the pause after it
+//! is held, so that a disturbance that comes and goes costs two retries for each pause at most. Where more than half of
+//! a task's jobs are late nothing is given back: lateness near its end tells no settings apart. The constants are
+//! chosen by hand.
 
 use punctual_units::{Nanos, Share, TaskId, Time};
 use serde::{Deserialize, Serialize};
@@ -175,6 +177,8 @@ pub(crate) struct GiveBack {
     /// Spans left of the pause.
     left: u32,
     pause: u32,
+    /// Whether the last retry followed lateness: the next one waits until the pause is over.
+    alarmed: bool,
     /// When the present span began.
     since: Time,
     /// Largest share in force during the span.
@@ -193,6 +197,7 @@ impl GiveBack {
             settling: 0,
             left: 0,
             pause: PAUSE_MIN,
+            alarmed: false,
             since: start,
             most: Share::ZERO,
         }
@@ -261,7 +266,9 @@ impl GiveBack {
             Phase::Given => {
                 self.add(|task| &mut task.back);
                 self.left = self.left.saturating_sub(1);
-                if self.left == 0 || self.helps(SHED_MIN) {
+                let later = !self.alarmed && self.helps(SHED_MIN);
+                if self.left == 0 || later {
+                    self.alarmed = self.left > 0;
                     self.retry();
                 }
                 None
@@ -366,6 +373,7 @@ impl GiveBack {
             };
         } else {
             (self.phase, self.given, self.left) = (Phase::Given, self.tried, self.pause);
+            self.alarmed = false;
             if fresh < FRESH && self.given < Share::ONE {
                 self.attempt(self.given);
             }
@@ -414,6 +422,40 @@ impl GiveBack {
             task: TaskId(id),
             late_shed: task.shed.mean(),
             late_tried: task.back.mean(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disturbance that shedding does not cure, and that grows with each retry: each time it looks as if the load had
+    /// come to need shedding.
+    #[test]
+    fn the_pause_after_a_retry_that_found_nothing_is_held() {
+        let least = Share::clamped(0.27);
+        let mut experiment = GiveBack::new(Time::ZERO);
+        let mut ended: Vec<u32> = Vec::new();
+        let mut late = 0.1;
+        for span in 1..4000 {
+            let now = Time::ZERO + SPAN * u64::from(span);
+            let in_force = Share::clamped(experiment.floor().get().max(least.get()));
+            assert!(experiment.ends_span(in_force, now));
+            let retrying = experiment.phase == Phase::Retrying;
+            let one_task = [(TaskId(0), Some(late))].into_iter();
+            if let Some(review) = experiment.step(one_task, 2.0 * in_force.get(), least, now) {
+                assert!(!review.helped, "{review:?}");
+                if retrying {
+                    ended.push(span);
+                    late = (late + 0.1f64).min(0.45);
+                }
+            }
+        }
+        assert!(ended.len() > 3, "{ended:?}");
+        // A retry that follows lateness may come at once, the one after it may not.
+        for (pause, three) in (0..).map(|k| (PAUSE_MIN << k).min(PAUSE_MAX)).zip(ended.windows(3)) {
+            assert!(three[2] - three[0] >= pause, "{ended:?}");
         }
     }
 }
