@@ -59,6 +59,8 @@ pub(crate) struct Staircase {
     returned: bool,
     /// Windows with slack before the next step back.
     patience: u32,
+    /// The share before a fallback, until a return to it fails: up to it returns do not wait for long.
+    before: Share,
 }
 
 impl Staircase {
@@ -73,6 +75,7 @@ impl Staircase {
             calm: 0,
             returned: true,
             patience: CALM,
+            before: Share::ZERO,
         }
     }
 
@@ -112,6 +115,14 @@ impl Staircase {
         self.share = Share::clamped(share.max(self.range.least.get()).min(self.range.most.get()));
     }
 
+    /// Goes on after a fallback from this share, which is not above the one `before` it.
+    pub fn go_on(&mut self, share: f64, before: Share) {
+        // A fallback soon after another one does not forget the share before that.
+        self.before = if self.before > before { self.before } else { before };
+        (self.pressed, self.calm) = (0, 0);
+        self.resume(share);
+    }
+
     /// Takes a window in which the task furthest from its goal was at `pressure` (1: at its goal, `None`: no task was
     /// measured), and the other knobs were at their safe end or not. Answers the share for the next one.
     pub fn step(&mut self, pressure: Option<f64>, others_safe: bool) -> Share {
@@ -125,9 +136,10 @@ impl Staircase {
         } else if pressure > 1.0 {
             self.calm = self.calm.saturating_sub(SETBACK);
         }
+        let patience = if self.share < self.before { CALM } else { self.patience };
         if self.pressed >= PRESSED {
             self.cut();
-        } else if self.calm >= self.patience {
+        } else if self.calm >= patience {
             self.give();
         }
         self.share
@@ -136,6 +148,7 @@ impl Staircase {
     fn cut(&mut self) {
         self.pressed = 0;
         if self.share > self.range.least {
+            self.before = Share::ZERO;
             let (least, lower) = (self.range.least.get(), self.share.get() * self.cut);
             // Within a step of the least share, its last fractions are not worth a cut each.
             self.share = Share::clamped(if lower < least + GIVE { least } else { lower });

@@ -100,12 +100,22 @@ impl Stepwise {
         self.held
     }
 
-    /// Goes on from these settings: after start-up and fallback.
+    /// Goes on from these settings, the safe ones: after start-up and fallback.
+    ///
+    /// The knobs stand there, so this is the start without a jolt. At once back to where they stood before the fallback,
+    /// they may make jobs late again, in the same moment: silence has jobs that do not end for a cause, too. But a fault
+    /// may as well say nothing of the load (a meter, a standstill of the machine), and failed returns may have made a
+    /// step rare: at the longest wait data would be stale for a quarter of an hour. So each knob returns at the first
+    /// pace as far as it stood before, or until jobs are beyond their goal.
     pub(crate) fn resume(&mut self, knobs: Knobs) {
-        if let (Some(spared), Some(clock)) = (&mut self.spared, knobs.get(KnobId::CLOCK)) {
-            spared.resume(1.0 - clock);
+        let before = self.held;
+        let stood = |knob| before.get(knob).zip(knobs.get(knob));
+        if let (Some(spared), Some((before, clock))) = (&mut self.spared, stood(KnobId::CLOCK)) {
+            spared.go_on(1.0 - clock, Share::clamped(1.0 - before));
         }
-        self.applied(knobs);
+        if let (Some(admitted), Some((before, share))) = (&mut self.admitted, stood(KnobId::AdmittedShare)) {
+            admitted.go_on(share, Share::clamped(before));
+        }
         self.hold();
     }
 

@@ -6,6 +6,7 @@ use punctual_workload::{JobOutcome, Split, TaskGoal};
 
 use super::super::*;
 use super::{LEAST, STEP, options};
+use crate::mode::SILENT_WINDOWS;
 
 /// Jobs that end every 100 ms, and how their tardiness answers to the admitted share.
 struct Plant {
@@ -324,5 +325,29 @@ fn no_task_hides_that_another_comes_to_need_shedding() {
     assert!(
         calm > 0.5 && heavy < 0.35 && late < 0.02,
         "{calm:.2}, then {heavy:.2} with {late:.3} late"
+    );
+}
+
+/// After silence the steps begin at the safe setting, where the knobs stand, and soon come back to where they stood
+/// before, however rare failed returns have made them.
+#[test]
+fn after_a_fallback_the_steps_return_to_where_the_knobs_stood() {
+    let mut plant = Plant::new(|admitted| 0.55 + 0.4 * admitted, 0.0, 1);
+    let mut regulator = unlearnt();
+    let (_, steps) = run(&mut plant, Ok(&mut regulator), 4000);
+    let before = share(&steps[3999].plan);
+    assert!(before > LEAST + 0.1, "{before}");
+    for _ in 0..3 {
+        plant.windows += SILENT_WINDOWS;
+        let step = decide(&mut regulator, Time::ZERO + STEP * plant.windows, 1.0);
+        assert_eq!((step.mode, share(&step.plan)), (ModeName::Fallback, LEAST));
+    }
+    let (_, steps) = run(&mut plant, Ok(&mut regulator), 150);
+    let mut running = steps.iter().filter(|step| step.mode == ModeName::Running);
+    assert_eq!(running.next().map(|step| share(&step.plan)), Some(LEAST));
+    let most = running.map(|step| share(&step.plan)).fold(0.0, f64::max);
+    assert!(
+        (before - 0.05..=before + 0.05).contains(&most),
+        "{most:.2} after {before:.2}"
     );
 }
