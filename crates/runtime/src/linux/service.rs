@@ -154,7 +154,8 @@ pub enum LearningState {
     UnderWay,
     /// A model was found, and this controller uses it.
     Controls(ControllerKind),
-    /// No model was found, for this reason. The knobs move in steps, towards fewer late jobs.
+    /// No model was found, for this reason. The controller from before goes on; without one, the knobs move in steps,
+    /// towards fewer late jobs.
     Failed(String),
 }
 
@@ -414,7 +415,8 @@ impl<E: Engine + 'static> Runtime<E> {
 
     /// Learns a model of the running tasks, and controls by it from then on: the machine's real knobs visit levels
     /// within the given bounds, for some seconds. Returns at once; [`RuntimeFigures::learnt`] has the result. If
-    /// nothing can be learnt, the knobs move in steps, towards fewer late jobs.
+    /// nothing can be learnt, the controller from before goes on; without one, the knobs move in steps, towards fewer
+    /// late jobs.
     ///
     /// # Errors
     /// [`RuntimeError::Learning`] if the bounds leave nothing to learn from, or a model is being learnt already.

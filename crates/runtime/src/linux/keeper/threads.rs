@@ -13,7 +13,7 @@ use punctual_platform::linux::thread::{AsFound, Tid};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Share, TaskId};
-use punctual_workload::{Pace, UpdateMode};
+use punctual_workload::{ControllerKind, Pace, UpdateMode};
 
 use super::KeeperCommand;
 use super::task_list::{Guest, TaskEntry, TaskList, first_core};
@@ -46,8 +46,8 @@ pub(super) struct RunThreads<'scope, 'env, E: Engine> {
     /// Options of the model being learnt, if any.
     learning: Option<Learning>,
     learnt: LearningState,
-    /// Options of the loop without a learnt model.
-    base: RegulatorOptions,
+    /// Options and pace of the loop when no model is being learnt.
+    base: (RegulatorOptions, Pace),
     made_for: MadeFor,
 }
 
@@ -68,7 +68,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             asking: Vec::new(),
             learning: None,
             learnt: LearningState::NotAsked,
-            base: options.regulator.clone(),
+            base: (options.regulator.clone(), options.pace),
             made_for: made_for(&options.header, store, options.pace),
         }
     }
@@ -201,7 +201,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     fn figures(&self, standing: RunSnapshot) -> RuntimeFigures {
         let RunSnapshot { at, tasks, plan, step } = standing;
         RuntimeFigures {
-            running_for: at.since(self.base.start),
+            running_for: at.since(self.base.0.start),
             tasks,
             mode: step.as_ref().map(|step| step.mode).unwrap_or_default(),
             fallback: step.and_then(|step| step.fallback),
@@ -265,11 +265,12 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
                 "a model is being learnt already: wait until RuntimeFigures::learnt says that it is over".into(),
             ));
         }
-        let top = self.base.offers.clock().map(|clock| clock.top());
+        let (base, _) = &self.base;
+        let top = base.offers.clock().map(|clock| clock.top());
         let record = learning.record(top).map_err(refused)?;
         let options = RegulatorOptions {
             excite: Some(learning.levels(top.is_some())),
-            ..self.base.clone()
+            ..base.clone()
         };
         self.switch(options, Pace::Period(learning.period), Some(record))?;
         self.learning = Some(learning);
@@ -277,7 +278,8 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
         Ok(())
     }
 
-    /// The record is complete: controls by the learnt model or, if there is none, by the signs of the knobs.
+    /// The record is complete: controls by the learnt model or, if there is none, as [`without_model`] says. Either way
+    /// from the safe setting, as at any start: the last of the levels says nothing of what jobs can bear.
     fn learnt(&mut self, record: Record) {
         let Some(learning) = self.learning.take() else { return };
         let pace = Pace::Period(learning.period);
@@ -285,23 +287,24 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             pace,
             ..self.made_for.clone()
         };
-        let mut control = |kind, design| {
-            let options = RegulatorOptions {
+        let law = record.learn(made_for).and_then(|(kind, design)| {
+            let law = RegulatorOptions {
                 kind,
-                design,
+                design: Some(design),
                 silence: SILENCE,
-                ..self.base.clone()
+                ..self.base.0.clone()
             };
-            self.switch(options, pace, None).map_err(|error| error.to_string())
-        };
-        let law = record
-            .learn(made_for)
-            .and_then(|(kind, design)| control(kind, Some(design)).map(|()| kind));
+            self.switch(law.clone(), pace, None)
+                .map_err(|error| error.to_string())?;
+            self.base = (law, pace);
+            Ok(kind)
+        });
         self.learnt = match law {
             Ok(kind) => LearningState::Controls(kind),
             Err(why) => {
-                // Cannot fail: without a model only a missing clock is refused, and `kind` turns none then.
-                let _ = control(record.kind(), None);
+                let (law, pace) = without_model(&self.base, record.kind(), pace);
+                // Cannot fail: it ran before, or it turns no clock where there is none.
+                let _ = self.switch(law, pace, None);
                 LearningState::Failed(why)
             }
         };
@@ -312,9 +315,11 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let LearningState::Failed(why) = &self.learnt {
-            notes.push(format!(
-                "nothing was learnt, so the knobs move in steps, towards fewer late jobs: {why}"
-            ));
+            let instead = match self.base.0.kind {
+                ControllerKind::Open => "so the knobs move in steps, towards fewer late jobs",
+                _ => "so the controller from before went on",
+            };
+            notes.push(format!("nothing was learnt, {instead}: {why}"));
         }
         let ended = self.store.readers_ended();
         if let Some(last) = ended.last {
@@ -342,6 +347,22 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     }
 }
 
+/// The loop that goes on where nothing was learnt, and its pace: the one from before or, where that turned no knob, one
+/// that moves the knobs of `kind` in steps at `pace`.
+fn without_model(before: &(RegulatorOptions, Pace), kind: ControllerKind, pace: Pace) -> (RegulatorOptions, Pace) {
+    match before.0.kind {
+        ControllerKind::Open => {
+            let steps = RegulatorOptions {
+                kind,
+                silence: SILENCE,
+                ..before.0.clone()
+            };
+            (steps, pace)
+        }
+        _ => before.clone(),
+    }
+}
+
 fn made_for<E: Engine>(header: &RunHeader, store: &Store<E, LinuxOs>, pace: Pace) -> MadeFor {
     MadeFor {
         scenario: header.scenario.clone(),
@@ -353,5 +374,52 @@ fn made_for<E: Engine>(header: &RunHeader, store: &Store<E, LinuxOs>, pace: Pace
         },
         machine: None,
         shipped: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_platform::Offers;
+    use punctual_units::Time;
+    use punctual_workload::{Goal, TaskGoal};
+
+    use super::*;
+
+    #[test]
+    fn a_law_from_before_goes_on_where_nothing_was_learnt() {
+        let regulator = |kind| RegulatorOptions {
+            kind,
+            goal: Goal {
+                tasks: TaskGoal::default(),
+                drr: 0.5,
+                min_fresh: Share::ZERO,
+            },
+            goals: Vec::new(),
+            offers: Offers {
+                machine: String::new(),
+                cores: Vec::new(),
+                knobs: Vec::new(),
+                domains: Vec::new(),
+                meters: Vec::new(),
+            },
+            start: Time::ZERO,
+            warm_up: Nanos::ZERO,
+            silence: Nanos::MAX,
+            impatient: false,
+            within: false,
+            design: None,
+            best_effort: None,
+            split: None,
+            excite: None,
+        };
+        let learning = Pace::Period(Learning::default().period);
+        let law = (regulator(ControllerKind::Clock), Pace::Job);
+        assert_eq!(without_model(&law, ControllerKind::Qod, learning), law);
+        let open = (regulator(ControllerKind::Open), Pace::Job);
+        let (steps, pace) = without_model(&open, ControllerKind::Qod, learning);
+        assert_eq!(
+            (steps.kind, steps.silence, pace),
+            (ControllerKind::Qod, SILENCE, learning)
+        );
     }
 }
