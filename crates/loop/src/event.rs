@@ -73,7 +73,7 @@ pub struct Vitals {
     pub updates_admitted: u64,
     /// Updates among them that were admitted above the knob because the freshness minimum needed them.
     pub updates_for_minimum: u64,
-    /// Least share of updates that keeps the freshness minimum, as admission knows it now.
+    /// The admitted share below which no fewer updates are admitted, as admission knows it now.
     pub updates_least: Share,
 }
 

@@ -498,7 +498,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.sensors.with(|state| state.updates.admitted_share())
     }
 
-    /// The least share of updates that keeps the freshness minimum on average: a knob below it admits no fewer.
+    /// The knob that admits the fewest updates: one below it admits no fewer. With uniform shedding it is the least
+    /// share that keeps the freshness minimum on average, coldest-first it is 0; the minimum is kept at any knob.
     pub fn least_share(&self) -> Share {
         self.sensors.with(|state| state.updates.least_share())
     }

@@ -319,7 +319,8 @@ impl Updates {
         self.admission.shares().admitted()
     }
 
-    /// The least share of updates that keeps the freshness minimum on average: a knob below it admits no fewer.
+    /// The knob that admits the fewest updates: one below it admits no fewer. With uniform shedding it is the least
+    /// share that keeps the freshness minimum on average, coldest-first it is 0; the minimum is kept at any knob.
     pub fn least_share(&self) -> Share {
         self.admission.shares().least()
     }

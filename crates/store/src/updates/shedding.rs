@@ -39,7 +39,7 @@ pub enum Shedding {
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     admitted: Share,
-    /// The share that keeps the minimum on average. With uniform shedding, the least share of any sensor.
+    /// The share that keeps the minimum on average: with uniform shedding, the least share of any sensor.
     least: f64,
     ranking: Option<Ranking>,
 }
@@ -74,9 +74,13 @@ impl Shares {
         self.admitted
     }
 
-    /// The least share of updates that keeps the minimum on average.
+    /// The knob below which no fewer updates are admitted. Coldest-first the knob adds updates of the hottest objects
+    /// to those that the minimum needs, from 0 on.
     pub fn least(&self) -> Share {
-        Share::clamped(self.least)
+        match &self.ranking {
+            None => Share::clamped(self.least),
+            Some(_) => Share::ZERO,
+        }
     }
 
     /// Sets the least share.

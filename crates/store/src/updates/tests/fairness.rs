@@ -113,6 +113,47 @@ proptest! {
     }
 }
 
+/// Share of the updates of 60 sensors that is admitted in 15 s, of which all but the last `hot` have never been read.
+fn admitted(shedding: Shedding, minimum: f64, hot: u32, knob: impl Fn(&Updates) -> Share) -> f64 {
+    const MS: u64 = 1_000_000;
+    let periods: Vec<u64> = (0..60).map(|k| (50 + 5 * k) * MS).collect();
+    let specs: Vec<_> = periods.iter().map(|period| spec(*period, 2 * period)).collect();
+    let mut updates = Updates::new(&specs, options(minimum, shedding, 10 * MS));
+    updates.set_admitted_share(knob(&updates));
+    let mut settled = UpdateCounts::default();
+    for now in (1..20_000).map(|ms| ms * MS) {
+        if now == 5_000 * MS {
+            settled = updates.counts();
+        }
+        if now % (100 * MS) == 0 {
+            updates.rebalance(|sensor| u64::from(sensor.0 >= 60 - hot));
+        }
+        for (sensor, _) in (0..).zip(&periods).filter(|(_, period)| now.is_multiple_of(**period)) {
+            offer(&mut updates, sensor, now);
+        }
+    }
+    updates.counts().admitted_share_since(&settled).get()
+}
+
+#[test]
+fn no_knob_admits_fewer_updates_than_the_least_one() {
+    for (shedding, hot) in [
+        (Shedding::Uniform, 0),
+        (Shedding::ColdestFirst, 0),
+        (Shedding::ColdestFirst, 10),
+        (Shedding::ColdestFirst, 60),
+    ] {
+        for minimum in [0.3, 0.5, 0.8] {
+            let least = admitted(shedding, minimum, hot, Updates::least_share);
+            for knob in 0..10 {
+                let other = admitted(shedding, minimum, hot, |_| Share::of(knob, 10));
+                let told = format!("{shedding:?}, {hot} hot, minimum {minimum}: {least:.3}, {other:.3} at {knob}/10");
+                assert!(least <= other + 0.005, "{told}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_coldest_objects_are_the_ones_given_up() {
     let mut updates = Updates::new(&[spec(10, 30); 8], options(0.5, Shedding::ColdestFirst, 1));
