@@ -96,7 +96,7 @@ pub enum Mismatch {
     /// The model gives no gains for this controller.
     #[error("there are no gains for the controller `{controller}`: {NO_GAINS}")]
     NoDesign { controller: &'static str },
-    /// The machine has no clock knob.
+    /// The machine has no clock knob, or a fixed clock.
     #[error(
         "the controller `{controller}` turns the clock, but this machine offers no clock knob: use `qod` or `open`"
     )]

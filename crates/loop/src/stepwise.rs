@@ -15,7 +15,6 @@ use punctual_units::Share;
 use punctual_workload::ControllerKind;
 
 use crate::controller::{Knobs, knobs_of};
-use crate::document::Mismatch;
 use crate::staircase::{BestEffortRange, Staircase};
 
 /// Part of the goal below which there is slack: where one step of a knob moves jobs by less than the rest. Chosen by
@@ -38,21 +37,14 @@ pub(crate) struct Stepwise {
 impl Stepwise {
     /// The law for the knobs that `kind` turns, with all that costs jobs time given in full. `nominal`: the pressure
     /// of a task at its goal.
-    ///
-    /// # Errors
-    /// [`Mismatch::NoClock`].
-    pub(crate) fn new(kind: ControllerKind, nominal: f64, offers: &Offers) -> Result<Stepwise, Mismatch> {
+    pub(crate) fn new(kind: ControllerKind, nominal: f64, offers: &Offers) -> Stepwise {
         let turns = knobs_of(kind);
         let up_to = |most: Share| BestEffortRange {
             most,
             least: Share::ZERO,
         };
-        let controller = kind.name();
         let spare = |offer: &ClockOffer| Share::clamped(1.0 - offer.bottom().ratio(offer.top()));
-        let spared = match turns.contains(&KnobId::CLOCK) {
-            true => Some(offers.clock().map(spare).ok_or(Mismatch::NoClock { controller })?),
-            false => None,
-        };
+        let spared = offers.clock().filter(|_| turns.contains(&KnobId::CLOCK)).map(spare);
         let mut law = Stepwise {
             turns,
             nominal,
@@ -67,7 +59,7 @@ impl Stepwise {
             spared.resume(0.0);
         }
         law.hold();
-        Ok(law)
+        law
     }
 
     /// Knobs that the law turns.

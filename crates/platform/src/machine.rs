@@ -164,6 +164,11 @@ pub struct ClockOffer {
 }
 
 impl ClockOffer {
+    /// Whether there is anything to turn: a fixed clock has one step.
+    pub fn is_turnable(&self) -> bool {
+        self.steps.len() > 1
+    }
+
     /// The lowest frequency of the steps.
     pub fn bottom(&self) -> Hertz {
         self.steps[0]

@@ -158,6 +158,11 @@ impl Regulator {
             split,
             excite,
         } = options;
+        // Before the knobs visit their levels, too: what they teach could not be used.
+        if kind.turns_clock() && !offers.clock().is_some_and(ClockOffer::is_turnable) {
+            let controller = kind.name();
+            return Err(Mismatch::NoClock { controller });
+        }
         let goals = Goals::new(&asked, goal.tasks, silence);
         let set_points = SetPoints {
             tardiness: goals.nominal(),
@@ -166,7 +171,7 @@ impl Regulator {
         let driver = match (excite, &design) {
             (Some(levels), _) => Driver::Excite(Exciter::new(&levels)?),
             (None, None) if kind != ControllerKind::Open => {
-                Driver::Steps(Box::new(Stepwise::new(kind, goals.nominal(), &offers)?))
+                Driver::Steps(Box::new(Stepwise::new(kind, goals.nominal(), &offers)))
             }
             (None, design) => Driver::Control(Box::new(Controller::new(kind, set_points, &offers, design.as_ref())?)),
         };

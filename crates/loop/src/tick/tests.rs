@@ -367,14 +367,39 @@ fn warm_up_holds_the_operating_point() {
     assert!(admitted(&step.plan) < admitted(&held), "and for fewer updates");
 }
 
+/// Before it learns a model, too, and where the clock has one step.
 #[test]
 fn a_machine_without_a_clock_refuses_the_controllers_that_need_one() {
-    let without = |kind| {
-        let mut options = options(kind);
-        options.offers.knobs.clear();
-        Regulator::new(options).map(drop)
+    let levels = Excitation {
+        clock: vec![0.9, 1.0],
+        admitted: vec![0.5, 1.0],
+        hold: 1,
     };
-    assert!(matches!(without(ControllerKind::Mimo), Err(Mismatch::NoClock { .. })));
-    assert!(matches!(without(ControllerKind::Clock), Err(Mismatch::NoClock { .. })));
-    assert_eq!(without(ControllerKind::Qod), Ok(()));
+    let fixed = KnobOffer {
+        knob: KnobId::CLOCK,
+        range: Range::Clock(ClockOffer {
+            steps: vec![TOP],
+            provenance: Provenance::Simulated,
+        }),
+    };
+    for (knobs, excite) in [
+        (vec![], None),
+        (vec![], Some(&levels)),
+        (vec![fixed.clone()], None),
+        (vec![fixed], Some(&levels)),
+    ] {
+        let on = |kind| {
+            let mut options = options(kind);
+            (options.offers.knobs, options.excite) = (knobs.clone(), excite.cloned());
+            Regulator::new(options).map(drop)
+        };
+        for kind in [ControllerKind::Mimo, ControllerKind::Clock] {
+            let told = on(kind).unwrap_err();
+            assert!(
+                matches!(told, Mismatch::NoClock { .. }) && told.to_string().contains("`qod`"),
+                "{told}"
+            );
+        }
+        assert_eq!(on(ControllerKind::Qod), Ok(()));
+    }
 }

@@ -26,7 +26,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// The clock knob to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClockPreference {
-    /// The hardware's knob, else the emulated one.
+    /// The hardware's knob, else the emulated one; a fixed clock is no knob.
     #[default]
     Auto,
     /// The hardware's knob or none: for programs whose work an emulated clock could not slow down.
@@ -137,6 +137,7 @@ impl LinuxMachine {
                 unless_refused(CpuFreq::open(&tree, &journal), &mut refusals).map_or(ClockKnob::None, ClockKnob::Real)
             }
             ClockPreference::Auto => unless_refused(CpuFreq::open(&tree, &journal), &mut refusals)
+                .filter(|real| real.offer().is_turnable())
                 .map_or(ClockKnob::Emulated, ClockKnob::Real),
         };
         let best_effort = BestEffort::new(&tree, &journal, cores.len());

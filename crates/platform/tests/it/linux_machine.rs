@@ -98,6 +98,19 @@ fn a_board_with_cpufreq_conforms_and_is_put_back() {
     );
 }
 
+/// A run then has an emulated clock; a program whose work none can slow down has a clock of one step.
+#[test]
+fn a_fixed_clock_is_no_knob() {
+    let (_folder, tree) = board();
+    let path = tree.path(format!("{POLICY}/scaling_available_frequencies"));
+    fs::write(path, "1400000").unwrap();
+    let offered = |clock| open(&tree, clock).offers().clock().cloned().unwrap();
+    let run = offered(ClockPreference::Auto);
+    assert!(run.provenance == Provenance::Emulated && run.is_turnable(), "{run:?}");
+    let real = offered(ClockPreference::Real);
+    assert!(real.provenance == Provenance::Real && !real.is_turnable(), "{real:?}");
+}
+
 /// A board with a slow and a fast cluster of two cores each.
 fn clusters() -> (tempfile::TempDir, KernelTree) {
     let policy = |number: u32, cores: &'static str, steps: &'static str, top: &'static str| {

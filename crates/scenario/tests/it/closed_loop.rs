@@ -9,7 +9,7 @@ use punctual_loop::{Answer, Decision, Mismatch, ModelDocument, Unfit, replay};
 use punctual_platform::KnobId;
 use punctual_runtime::FinishedRun;
 use punctual_runtime::report::RunReport;
-use punctual_scenario::{ControllerSource, MachineModel, PlatformChoice, RunError, RunRequest, run};
+use punctual_scenario::{ControllerSource, MachineModel, PlatformChoice, RunError, RunRequest, identify, run};
 use punctual_units::{Nanos, Share};
 use punctual_workload::{Active, Arrival, ControllerKind, Pace, Surge, TaskGoal, UpdateMode, Volume};
 
@@ -194,6 +194,23 @@ fn the_same_seed_gives_the_same_report_and_another_one_does_not() {
     };
     assert_eq!(bytes(1), bytes(1));
     assert_ne!(bytes(1), bytes(2));
+}
+
+/// With the controller that fits, and before the knobs visit their levels.
+#[test]
+fn controllers_of_a_fixed_clock_are_refused_before_they_learn() {
+    for kind in [ControllerKind::Mimo, ControllerKind::Clock] {
+        let mut request = request(PlatformChoice::Sim, kind, 80);
+        { request.machine.iter_mut() }.for_each(|machine| machine.steps.truncate(1));
+        for refused in [
+            identify(&request, &mut unwatched).map(drop),
+            run(&request, &mut unwatched).map(drop),
+        ] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, RunError::Mismatch(Mismatch::NoClock { .. })), "{error}");
+            assert!(error.to_string().contains("`qod`"), "{error}");
+        }
+    }
 }
 
 #[test]

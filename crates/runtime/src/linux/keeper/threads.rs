@@ -8,8 +8,8 @@ use std::thread::ScopedJoinHandle;
 use punctual_cores::{Placement, PlacementRequest, Seat};
 use punctual_loop::{MadeFor, Regulator, RegulatorOptions};
 use punctual_os::LinuxOs;
-use punctual_platform::KnobId;
 use punctual_platform::linux::thread::{AsFound, Tid};
+use punctual_platform::{ClockOffer, KnobId};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Share, TaskId};
@@ -266,7 +266,8 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             ));
         }
         let (base, _) = &self.base;
-        let top = base.offers.clock().map(|clock| clock.top());
+        let clock = base.offers.clock().filter(|clock| clock.is_turnable());
+        let top = clock.map(ClockOffer::top);
         let record = learning.record(top).map_err(refused)?;
         let options = RegulatorOptions {
             excite: Some(learning.levels(top.is_some())),
