@@ -121,8 +121,8 @@ impl Evidence {
         self.sum / self.spans.max(1.0)
     }
 
-    /// Whether jobs were later here than in `other`, beyond chance for the latest of so many tasks: as many times as
-    /// unlikely, by the tail exp(-z^2 / 2) of the normal distribution.
+    /// Whether jobs were later here than in `other`, beyond chance for the latest of `tasks`: that many times less
+    /// likely, by the tail exp(-z^2 / 2) of the normal distribution.
     fn is_later_than(&self, other: &Evidence, tasks: usize) -> bool {
         let spans = (self.spans + other.spans).max(1.0);
         let pooled = (self.sum + other.sum) / spans;
@@ -224,9 +224,9 @@ impl GiveBack {
         self.settling = SETTLE;
     }
 
-    /// Takes a span in which the jobs of these tasks were late by so much, and `fresh` of the data was fresh at its end;
-    /// `least` is the share that the minimum needs. Without a job the span goes on. Returns the result of an experiment
-    /// that ends here.
+    /// Takes a span in which the jobs of each task were `late` on average, and `fresh` of the data was fresh at its
+    /// end; `least` is the share that the minimum needs. Without a job the span goes on. Returns the result of an
+    /// experiment that ends here.
     pub(crate) fn step(
         &mut self,
         late: impl Iterator<Item = (TaskId, Option<f64>)>,
@@ -324,13 +324,13 @@ impl GiveBack {
         self.tasks.iter().filter(|task| task.live)
     }
 
-    /// Whether there are so many spans of evidence about a setting, and [`FEW`] of each task.
+    /// Whether the evidence about a setting comes from `spans` spans, and from [`FEW`] of each task.
     fn shows(&self, of: fn(&TaskEvidence) -> &Evidence, spans: f64) -> bool {
         let most = self.live().map(|task| of(task).spans).fold(0.0, f64::max);
         most >= spans && self.live().all(|task| of(task).spans >= FEW)
     }
 
-    /// Whether a task with so many spans at least was later at the other share than while shedding.
+    /// Whether a task that was measured in `spans` spans at least was later at the other share than while shedding.
     fn helps(&self, spans: f64) -> bool {
         let tasks = self.live().count();
         self.live()

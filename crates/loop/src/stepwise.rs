@@ -94,11 +94,11 @@ impl Stepwise {
 
     /// Goes on from these settings, the safe ones: after start-up and fallback.
     ///
-    /// The knobs stand there, so this is the start without a jolt. At once back to where they stood before the fallback,
-    /// they may make jobs late again, in the same moment: silence has jobs that do not end for a cause, too. But a fault
-    /// may as well say nothing of the load (a meter, a standstill of the machine), and failed returns may have made a
-    /// step rare: at the longest wait data would be stale for a quarter of an hour. So each knob returns at the first
-    /// pace as far as it stood before, or until jobs are beyond their goal.
+    /// The knobs stand there, so nothing jolts. A jump back to where they stood before the fallback may make jobs late
+    /// at once: silence may come from jobs that do not end. But a fault may as well say nothing of the load (a meter, a
+    /// standstill of the machine), and failed returns may have made steps rare: at the longest wait data would be stale
+    /// for a quarter of an hour. So each knob returns at the first pace as far as it stood before, or until jobs are
+    /// beyond their goal.
     pub(crate) fn resume(&mut self, knobs: Knobs) {
         let before = self.held;
         let stood = |knob| before.get(knob).zip(knobs.get(knob));
