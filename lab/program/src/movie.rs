@@ -4,13 +4,13 @@
 use std::fmt::Write;
 
 use punctual_evaluation::beside::{LendingSummary, Quantiles};
-use punctual_evaluation::claims::{Premise, Verdict};
+use punctual_evaluation::claims::{Goal, Premise};
 use punctual_evaluation::movie::{Arm, ArmSummary, MovieReport, Run};
 use punctual_evaluation::stats::{self, Spread};
 use punctual_units::Nanos;
-use serde::Serialize;
 
 use punctual_report::columns::columns;
+use punctual_report::summary::percent;
 
 /// Largest share of late frames that the probe may explain; above it, the machine was too disturbed for a conclusion.
 const EXPLAINED_MAX: f64 = 0.01;
@@ -18,24 +18,11 @@ const EXPLAINED_MAX: f64 = 0.01;
 /// Goals, written down before the first run: least share of late frames under fair scheduling, least share of other
 /// work, longest time to take a core back.
 const FAIR_LATE_AT_LEAST: f64 = 0.20;
-const WORK_AT_LEAST: f64 = 0.95;
+pub const WORK_AT_LEAST: f64 = 0.95;
 /// Greatest share of its work alone that other work can have done beside the player: more means that the run alone,
 /// against which it is measured, was disturbed.
-const WORK_AT_MOST: f64 = 1.2;
+pub const WORK_AT_MOST: f64 = 1.2;
 const TAKE_BACK_AT_MOST: Nanos = Nanos::from_millis(1);
-
-/// A goal of the experiment and its outcome.
-#[derive(Debug, Serialize)]
-pub struct Goal {
-    /// The goal in words.
-    pub what: String,
-    /// The measured value, in words.
-    pub measured: String,
-    /// Verdict on the goal.
-    pub outcome: Verdict,
-    /// The premise that failed, if one did.
-    pub failed_premise: Option<Premise>,
-}
 
 /// The whole report, for a terminal.
 pub fn told(report: &MovieReport) -> String {
@@ -57,11 +44,7 @@ pub fn told(report: &MovieReport) -> String {
     }
     text.push('\n');
     for goal in goals(report) {
-        let word = goal.outcome.word();
-        let why = goal
-            .failed_premise
-            .map_or(String::new(), |premise| format!(" ({premise})"));
-        let _ = writeln!(text, "{word:<14} {}: {}{why}", goal.what, goal.measured);
+        let _ = writeln!(text, "{goal}");
     }
     if is_inconclusive(report) {
         let _ = writeln!(text, "{INCONCLUSIVE}");
@@ -155,23 +138,25 @@ fn alike(a: &Run, b: &Run) -> bool {
 /// A row for each way of playing, below a row of column names.
 pub fn table(report: &MovieReport) -> Vec<Vec<String>> {
     let row = |arm: &ArmSummary| {
-        let share = |share: f64| format!("{:.1} %", share * 100.0);
         let played = arm.frames > 0;
         let of = |text: String| if played { text } else { "-".into() };
-        let middle = |shares: &[f64]| stats::median(shares).map_or("-".into(), share);
+        let middle = |shares: &[f64]| stats::median(shares).map_or("-".into(), percent);
         let range = |all: Spread| {
             of(format!(
                 "{} ({} to {})",
-                share(all.median),
-                share(all.low),
-                share(all.high)
+                percent(all.median),
+                percent(all.low),
+                percent(all.high)
             ))
         };
         let spread = |shares: &[f64]| Spread::of(shares).map_or("-".into(), range);
         let late = arm.late as f64 / arm.frames.max(1) as f64;
         vec![
             ("", arm.arm.name().into()),
-            ("late", of(format!("{} of {} ({})", arm.late, arm.frames, share(late)))),
+            (
+                "late",
+                of(format!("{} of {} ({})", arm.late, arm.frames, percent(late))),
+            ),
             ("dropped", of(arm.dropped.to_string())),
             ("unexplained", of(arm.unexplained.to_string())),
             ("wake p50", of(arm.wake.p50.to_string())),
@@ -180,8 +165,8 @@ pub fn table(report: &MovieReport) -> Vec<Vec<String>> {
             ("done p50", of(arm.completion.p50.to_string())),
             ("done p99", of(arm.completion.p99.to_string())),
             ("done max", of(arm.completion.max.to_string())),
-            ("player", of(share(arm.player_share))),
-            ("lent", of(share(arm.lent_share))),
+            ("player", of(percent(arm.player_share))),
+            ("lent", of(percent(arm.lent_share))),
             ("hogs' work", middle(&arm.interactive.work)),
             ("of equal share", spread(&arm.interactive.work_of_equal_share)),
             ("disk written", middle(&arm.interactive.disk)),
@@ -214,13 +199,7 @@ fn disturbed(report: &MovieReport) -> Option<Premise> {
 pub fn goals(report: &MovieReport) -> Vec<Goal> {
     let mut goals = Vec::new();
     let mut goal = |what: &str, measured: String, holds: bool, premise: Option<Premise>| {
-        let premise = premise.or_else(|| disturbed(report));
-        goals.push(Goal {
-            what: what.into(),
-            measured,
-            outcome: Verdict::of(holds, premise.as_ref()),
-            failed_premise: premise,
-        });
+        goals.push(Goal::of(what, measured, holds, premise.or_else(|| disturbed(report))));
     };
     if let Some(fair) = report.arm(Arm::Fair) {
         let late = fair.late as f64 / fair.frames.max(1) as f64;
@@ -272,26 +251,27 @@ pub fn goals(report: &MovieReport) -> Vec<Goal> {
     }
     if report.plan.arms.iter().any(|arm| arm.exclusive()) {
         let above = report.lending.map(|lending| lending.above_control_p99);
-        goal(
-            "taking the core back costs less than 1 ms at p99 above the control",
-            above.map_or("no core was lent".into(), |above| above.to_string()),
-            above.is_some_and(|above| above < TAKE_BACK_AT_MOST),
-            Premise::unless(above.is_some(), "a core that was lent", || "none".into()),
-        );
+        goals.push(taken_back(above, disturbed(report)));
     }
     let wrong: u64 = report.arms.iter().map(|arm| arm.wrong).sum();
-    goals.push(Goal {
-        what: "every frame has the bytes of the file".into(),
-        measured: format!("{wrong} have not"),
-        outcome: Verdict::of(wrong == 0, None),
-        failed_premise: None,
-    });
+    goals.push(Goal::of(
+        "every frame has the bytes of the file",
+        format!("{wrong} have not"),
+        wrong == 0,
+        None,
+    ));
     goals
 }
 
-/// A share in percent.
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+/// The goal on taking a core back, by the time `above` the control at p99; `None`: none was lent.
+pub fn taken_back(above: Option<Nanos>, premise: Option<Premise>) -> Goal {
+    let lent = Premise::unless(above.is_some(), "a core that was lent", || "none".into());
+    Goal::of(
+        "taking the core back costs less than 1 ms at p99 above the control",
+        above.map_or("no core was lent".into(), |above| above.to_string()),
+        above.is_some_and(|above| above < TAKE_BACK_AT_MOST),
+        lent.or(premise),
+    )
 }
 
 /// Rows of named cells, below a row of the names.

@@ -32,7 +32,7 @@ use serde::Serialize;
 pub use file::{ClaimError, Claims, Reasons, reasons};
 pub use formula::{Aggregate, Formula, FormulaError, Missing, Query, STEADY};
 pub use judge::{ByMachine, ClaimResult, judge, left_out};
-pub use verdict::{Premise, Verdict};
+pub use verdict::{Goal, Premise, Verdict};
 
 /// A claim of a paper, as written in the claims file.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -57,6 +57,40 @@ impl Verdict {
     }
 }
 
+/// A goal of a measurement of our own, with its verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Goal {
+    /// The goal in words.
+    pub what: String,
+    /// The measured value, in words.
+    pub measured: String,
+    /// Verdict on the goal.
+    pub outcome: Verdict,
+    /// The premise that failed, if one did.
+    pub failed_premise: Option<Premise>,
+}
+
+impl Goal {
+    /// The goal `what` with the verdict by `holds`, unless a premise fails.
+    pub fn of(what: impl Into<String>, measured: String, holds: bool, failed_premise: Option<Premise>) -> Goal {
+        Goal {
+            what: what.into(),
+            measured,
+            outcome: Verdict::of(holds, failed_premise.as_ref()),
+            failed_premise,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<14} {}: {}", self.outcome.word(), self.what, self.measured)?;
+        self.failed_premise
+            .iter()
+            .try_for_each(|premise| write!(f, " ({premise})"))
+    }
+}
+
 /// A condition without which a claim is not judged, and what was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Premise {

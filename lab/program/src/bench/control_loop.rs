@@ -13,6 +13,7 @@ use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::columns::columns;
 use punctual_report::output::OutputFile;
+use punctual_report::summary::percent;
 
 /// Default reservation of `SCHED_DEADLINE`, as a share of a period: far more than a job computes, and as much as the
 /// kernel grants on one core beside its fair server (95 % of a core, less 5 %). Time that a job leaves goes to other
@@ -134,10 +135,6 @@ fn row(summary: &WaySummary) -> Vec<(&'static str, String)> {
         ("disk written", middle(&interactive.disk)),
         ("of equal share", of(middle(&interactive.disk_of_equal_share))),
     ]
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use super::series::{Interrupt, tell};
 use crate::args::{Movie, Play};
-use crate::movie::{Goal, goals, is_inconclusive, told};
+use crate::movie::{goals, is_inconclusive, told};
 use crate::page;
 use punctual_cli::commands::print;
+use punctual_evaluation::claims::Goal;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_report::output::{OutputFile, apart};

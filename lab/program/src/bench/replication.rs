@@ -18,7 +18,7 @@ use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::local::LocalSettings;
 use punctual_report::output::OutputFile;
-use punctual_report::summary::count;
+use punctual_report::summary::{count, percent};
 
 /// Time between two bundles of readings.
 const BUNDLE: Duration = Duration::from_millis(1);
@@ -353,7 +353,6 @@ const HEAD: &str = "peers    set/s  to each/s  superseded  lost  age at most p50
                     source  peer (mean)  peer (most)  client  TCP bytes/reading";
 
 fn row(measured: &ReplicationRow) -> String {
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
     format!(
         "{:5}  {:>7}  {:>9}  {:>10}  {:4}  {:23}  {:>18}  {:>11}  {:>11}  {:>6}  {:17.0}\n",
         measured.peers,

@@ -1,4 +1,5 @@
 use punctual_evaluation::beside::{Effort, Medium};
+use punctual_evaluation::claims::Verdict;
 use punctual_evaluation::movie::{Frame, MoviePlan};
 use punctual_platform::Neighbours;
 use punctual_runtime::linux::tenancy::LendingMeasured;

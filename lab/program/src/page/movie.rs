@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 use punctual_evaluation::Bars;
-use punctual_evaluation::claims::Verdict;
+use punctual_evaluation::claims::{Goal, Verdict};
 use punctual_evaluation::movie::{Arm, ArmSummary, Frame, MovieReport};
 use punctual_evaluation::stats::Spread;
 use punctual_units::Nanos;
 
 use super::bars;
 use super::tail::{Tail, Tails};
-use crate::movie::{Goal, INCONCLUSIVE, is_inconclusive, median, protections, setting, table};
+use crate::movie::{INCONCLUSIVE, is_inconclusive, median, protections, setting, table};
 use punctual_report::page::{self, figure, framed, lines, sheet, tiles};
+use punctual_report::summary::percent;
 
 /// The page of `report`; `command` is the command line that produced it.
 pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str) -> String {
@@ -56,9 +57,7 @@ pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str
 fn sums(report: &MovieReport) -> [(String, &'static str); 6] {
     let late = |arm: Arm| {
         let late = |of: &ArmSummary| of.late as f64 / of.frames.max(1) as f64;
-        report
-            .arm(arm)
-            .map_or("-".into(), |of| format!("{:.1} %", late(of) * 100.0))
+        report.arm(arm).map_or("-".into(), |of| percent(late(of)))
     };
     let dual = report.arm(Arm::Dual);
     [
@@ -71,7 +70,7 @@ fn sums(report: &MovieReport) -> [(String, &'static str); 6] {
         ),
         (
             dual.map_or("-".into(), |dual| {
-                let share = |shares: &[f64]| format!("{:.1} %", median(shares) * 100.0);
+                let share = |shares: &[f64]| percent(median(shares));
                 format!(
                     "{}, {}",
                     share(&dual.interactive.work_of_equal_share),

@@ -13,6 +13,7 @@ mod timing;
 
 use punctual_allocation::policy::Exact;
 use punctual_allocation::{Objective, Pool, Programs, Share};
+use punctual_evaluation::claims::Goal;
 use punctual_evaluation::dna::{ProfileSet, shipped};
 use serde::Serialize;
 
@@ -112,28 +113,6 @@ struct CostOf {
     cost: Cost,
 }
 
-/// A goal, its measured value and its bound.
-#[derive(Debug, PartialEq, Serialize)]
-struct Goal {
-    what: String,
-    /// In the unit that `what` names, like `bound`.
-    value: f64,
-    bound: f64,
-    kept: bool,
-}
-
-impl Goal {
-    fn at_most(what: impl Into<String>, value: f64, bound: f64) -> Goal {
-        let kept = value <= bound;
-        Goal {
-            what: what.into(),
-            value,
-            bound,
-            kept,
-        }
-    }
-}
-
 /// Carries out `punctual-lab bench allocation`.
 pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
     let output = OutputFile::prepare_some(arguments.json.as_ref())?;
@@ -222,21 +201,25 @@ fn measured(
 fn goals(setting: &Setting, costs: &[CostOf], nearness: &[Nearness], table_bytes: usize) -> Vec<Goal> {
     let of = |cost: &CostOf| {
         let what = |quantile: &str| format!("{}: {quantile} of a decision, us", cost.name);
-        let median = Goal::at_most(what("median"), cost.cost.median_ns * 1e-3, setting.median_us);
-        let p99 = Goal::at_most(what("p99"), cost.cost.p99_ns * 1e-3, setting.p99_us);
-        [median, p99]
+        let median = (what("median"), cost.cost.median_ns * 1e-3, setting.median_us);
+        [median, (what("p99"), cost.cost.p99_ns * 1e-3, setting.p99_us)]
     };
     let judged = costs.iter().filter(|cost| JUDGED.contains(&cost.name));
-    // An infinite bound is no goal.
-    let mut goals: Vec<Goal> = judged.flat_map(of).filter(|goal| goal.bound.is_finite()).collect();
     let mb = |bytes: usize| bytes as f64 / f64::from(1 << 20);
-    goals.push(Goal::at_most("all tables, MB", mb(table_bytes), mb(TABLE_BYTES_MAX)));
+    let size = ("all tables, MB".into(), mb(table_bytes), mb(TABLE_BYTES_MAX));
+    // An infinite bound is no goal.
+    let bounded = judged
+        .flat_map(of)
+        .chain([size])
+        .filter(|(.., bound)| bound.is_finite());
+    let at_most = |(what, value, bound): (String, f64, f64)| {
+        Goal::of(what, format!("{value:.2} (at most {bound})"), value <= bound, None)
+    };
+    let mut goals: Vec<Goal> = bounded.map(at_most).collect();
     let dna = nearness.iter().find(|nearness| nearness.name == "dna");
-    goals.extend(dna.map(|dna| Goal {
-        what: "dna: mean of the optimum, at least".into(),
-        value: dna.of_exact,
-        bound: DNA_OF_EXACT,
-        kept: dna.of_exact >= DNA_OF_EXACT,
+    goals.extend(dna.map(|dna| {
+        let measured = format!("{:.2} (at least {DNA_OF_EXACT})", dna.of_exact);
+        Goal::of("dna: mean of the optimum", measured, dna.of_exact >= DNA_OF_EXACT, None)
     }));
     goals
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::timing::SWEEP_EVERY;
-use super::{AllocationReport, CostOf, Goal, Machine, Nearness};
+use super::{AllocationReport, CostOf, Machine, Nearness};
 use punctual_report::columns::columns;
 use punctual_report::summary::count;
 
@@ -56,7 +56,7 @@ fn told_machine(machine: &Machine) -> String {
     rows.extend(machine.nearness.iter().map(nearness));
     text.push_str(&columns(&rows));
     text.push('\n');
-    machine.goals.iter().for_each(|goal| text.push_str(&told_goal(goal)));
+    machine.goals.iter().for_each(|goal| text += &format!("{goal}\n"));
     text
 }
 
@@ -83,9 +83,4 @@ fn nearness(of: &Nearness) -> Vec<String> {
         format!("{:.3}", of.of_exact),
         format!("{:.3}", of.of_exact_least),
     ]
-}
-
-fn told_goal(goal: &Goal) -> String {
-    let verdict = if goal.kept { "kept" } else { "NOT kept" };
-    format!("{}: {:.2} (goal {}): {verdict}\n", goal.what, goal.value, goal.bound)
 }

@@ -1,5 +1,7 @@
 use punctual_allocation::RunningJob;
 
+use punctual_evaluation::claims::Verdict;
+
 use super::runs::step;
 use super::*;
 
@@ -111,7 +113,7 @@ fn goals_are_on_medians_tails_tables_and_nearness() {
     let kept = |setting: &Setting, costs: &[CostOf], nearness: &[Nearness], bytes| -> Vec<bool> {
         goals(setting, costs, nearness, bytes)
             .iter()
-            .map(|goal| goal.kept)
+            .map(|goal| goal.outcome == Verdict::Holds)
             .collect()
     };
     let [four, eight] = &SETTINGS;

@@ -6,7 +6,7 @@ use punctual_units::{Nanos, Time};
 use serde_json::{Value, json};
 
 use super::{Fault, NAMED_MAX, Outage, TrialReport};
-use punctual_report::summary::count;
+use punctual_report::summary::{count, percent};
 
 /// Report as text, one line per figure.
 pub(super) fn text(report: &TrialReport) -> String {
@@ -28,9 +28,7 @@ pub(super) fn text(report: &TrialReport) -> String {
             text,
             "{name} took {} of a core, at most {:.1} MiB and {} descriptors in the second quarter, {:.1} MiB and {} in \
              the last",
-            shares
-                .get(&name)
-                .map_or("-".into(), |share| format!("{:.1} %", share * 100.0)),
+            shares.get(&name).map_or("-".into(), |share| percent(*share)),
             mib(early.bytes),
             early.descriptors,
             mib(late.bytes),
