@@ -46,9 +46,6 @@ pub fn told(report: &MovieReport) -> String {
     for goal in goals(report) {
         let _ = writeln!(text, "{goal}");
     }
-    if is_inconclusive(report) {
-        let _ = writeln!(text, "{INCONCLUSIVE}");
-    }
     text
 }
 
@@ -64,10 +61,6 @@ pub fn lending(measured: &LendingSummary, in_play: &str) -> String {
         measured.above_control_p99
     )
 }
-
-/// Text about a run on a machine that was too disturbed.
-pub const INCONCLUSIVE: &str =
-    "inconclusive: the probe explains more than 1 % of the frames; the machine was too disturbed";
 
 /// Whether the machine was too disturbed for a conclusion.
 pub fn is_inconclusive(report: &MovieReport) -> bool {

@@ -29,11 +29,6 @@ impl Verdict {
         }
     }
 
-    /// Whether the claim was judged.
-    pub const fn is_judged(self) -> bool {
-        matches!(self, Verdict::Holds | Verdict::DoesNotHold)
-    }
-
     /// The verdict in words.
     pub const fn word(self) -> &'static str {
         match self {

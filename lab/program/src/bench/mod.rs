@@ -15,7 +15,10 @@ mod series;
 mod store;
 
 use crate::args::Bench;
+use punctual_evaluation::claims::{Goal, Premise};
 use punctual_files::failure::Failure;
+use punctual_runtime::report::Summary;
+use serde::Serialize;
 
 /// Carries out `punctual-lab bench`; `command` is the command line as typed.
 pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
@@ -49,6 +52,22 @@ pub fn bench(arguments: &Bench, command: &str) -> Result<(), Failure> {
 /// The quantile `q` of `values`; 0 if there are none.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     punctual_units::percentile(values.iter().copied(), q).unwrap_or(0.0)
+}
+
+/// JSON output: a report, with its goals.
+#[derive(Serialize)]
+struct WithGoals<'r, R> {
+    #[serde(flatten)]
+    report: &'r R,
+    goals: &'r [Goal],
+}
+
+/// The premise that something else kept few jobs from running.
+fn undisturbed(summary: &Summary) -> Option<Premise> {
+    let needs = "a quieter machine, with at most 1 % of the jobs excused";
+    Premise::unless(!summary.inconclusive, needs, || {
+        format!("{} of {}", summary.excused, summary.jobs)
+    })
 }
 
 fn nanos(ns: f64) -> String {

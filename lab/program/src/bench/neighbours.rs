@@ -4,20 +4,24 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use punctual_evaluation::neighbours::{NeighboursError, NeighboursPlan, NeighboursReport, compare};
+use punctual_evaluation::claims::{Goal, Premise};
+use punctual_evaluation::neighbours::{Arm, ArmRun, NeighboursError, NeighboursPlan, NeighboursReport, compare};
 use punctual_runtime::report::PlatformChoice;
 use punctual_scenario::RunRequest;
 use punctual_units::Nanos;
 use punctual_workload::Class;
 
+use super::WithGoals;
 use super::series::{Interrupt, tell};
 use crate::args::Neighbours;
+use crate::movie::{WORK_AT_LEAST, WORK_AT_MOST, taken_back};
 use punctual_cli::commands::failures::of_run;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_files::trace;
 use punctual_report::output::OutputFile;
+use punctual_report::summary::percent;
 
 /// The scenario that runs by default.
 const SHIPPED: &str = "scenarios/movie.toml";
@@ -52,8 +56,36 @@ pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
         NeighboursError::Run(error) => of_run(error, &loaded),
         error => Failure::input([error.to_string()]),
     })?;
-    print(&told(&report))?;
-    json.map_or(Ok(()), |file| file.json(&report))
+    let goals = goals(&report);
+    print(&told(&report, &goals))?;
+    let written = WithGoals {
+        report: &report,
+        goals: &goals,
+    };
+    json.map_or(Ok(()), |file| file.json(&written))
+}
+
+/// The goals of an exclusive core beside programs that do not cooperate.
+fn goals(report: &NeighboursReport) -> Vec<Goal> {
+    let beside = |run: &&ArmRun| run.arm == Arm::Exclusive;
+    let links = { report.arms.iter().filter(beside) }.flat_map(|run| &run.strangers);
+    let runs: u64 = links.map(|it| it.runs + it.failed).sum();
+    let without = || format!("{} without", report.failed_without);
+    let control = runs > 0 && report.failed_without == 0;
+    let fails = Goal::of(
+        "no run of a program fails beside exclusive tasks",
+        format!("{} of {runs}", report.failed_links),
+        report.failed_links == 0,
+        Premise::unless(control, "runs, of which none fails without them", without),
+    );
+    let hogs = report.hogs_share.map(|share| {
+        let what = "the hogs get at least 95 % of an equal share of what is left";
+        let premise = Premise::within(share, [0.0, WORK_AT_MOST], percent);
+        Goal::of(what, percent(share), share >= WORK_AT_LEAST, premise)
+    });
+    let above = { report.take_back_above_control_us }.map(|us| Nanos::from_secs_f64(us.max(0.0) * 1e-6));
+    let taken = above.map(|above| taken_back(Some(above), None));
+    [Some(fails), hogs, taken].into_iter().flatten().collect()
 }
 
 /// The exclusive tasks of a scenario, without its best-effort ones: other programs are the load.
@@ -74,7 +106,7 @@ fn request(loaded: &Loaded, lasts: Nanos) -> Result<RunRequest, Failure> {
     })
 }
 
-fn told(report: &NeighboursReport) -> String {
+fn told(report: &NeighboursReport, goals: &[Goal]) -> String {
     let mut text = format!(
         "{:<12}{:>12}{:>10}{:>12}{:>22}{:>10}{:>14}{:>10}\n",
         "", "repetition", "left", "hogs", "runs per second", "failed", "late", "changed"
@@ -102,12 +134,7 @@ fn told(report: &NeighboursReport) -> String {
         );
     }
     text += "\nleft: cores left to these programs; c: cores; changed: what was not as before the first run\n\n";
-    let percent = |share: Option<f64>| share.map_or("-".into(), |share| format!("{:.1} %", 100.0 * share));
-    let _ = writeln!(
-        text,
-        "failed runs   {} beside exclusive tasks, {} without",
-        report.failed_links, report.failed_without
-    );
+    let percent = |share: Option<f64>| share.map_or("-".into(), percent);
     let _ = writeln!(
         text,
         "hogs          {} of an equal share of what is left; {} of what a split by hand gives",
@@ -127,14 +154,14 @@ fn told(report: &NeighboursReport) -> String {
         let _ = writeln!(text, "leases used   {} at least", percent(report.used_share));
     }
     if let Some(it) = report.take_back_us {
-        let above = report.take_back_above_control_us.unwrap_or(f64::NAN);
         let _ = writeln!(
             text,
-            "taking back   p50 {:.0} us, p99 {:.0} us ({above:.0} us above an idle probe), max {:.0} us",
+            "taking back   p50 {:.0} us, p99 {:.0} us, max {:.0} us",
             it.p50, it.p99, it.max
         );
     }
     let _ = writeln!(text, "machine       {} differences", report.differences);
+    goals.iter().for_each(|goal| text += &format!("{goal}\n"));
     for different in report.arms.iter().flat_map(|run| &run.differences) {
         let _ = writeln!(
             text,

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use punctual_evaluation::claims::{Goal, Premise};
 use punctual_evaluation::overload::{Cell, OverloadPlan, OverloadResult, Row, overload as measure};
 
+use super::WithGoals;
 use crate::args::Overload;
 use punctual_cli::commands::print;
 use punctual_cli::serve::raise_descriptors;
@@ -14,6 +16,9 @@ use punctual_report::output::OutputFile;
 const DESCRIPTORS_KEPT: u64 = 64;
 /// Goal for our server: the share of its unloaded rate that it serves in time, if at least as much is offered.
 const TIMELY_MIN: f64 = 0.9;
+/// Least share of a load that must have been offered for a verdict, and greatest share of it that can be answered in
+/// time.
+const OFFERED: [f64; 2] = [0.95, 1.05];
 
 /// Carries out `punctual-lab bench overload`.
 pub fn overload(arguments: &Overload) -> Result<(), Failure> {
@@ -43,7 +48,10 @@ pub fn overload(arguments: &Overload) -> Result<(), Failure> {
         print(&text(&measured))?;
     }
     match json {
-        Some(json) => json.json(&measured),
+        Some(json) => json.json(&WithGoals {
+            report: &measured,
+            goals: &goals(&measured),
+        }),
         None => Ok(()),
     }
 }
@@ -59,7 +67,9 @@ fn text(measured: &OverloadResult) -> String {
     for left_out in &measured.left_out {
         text += &format!("left out: {left_out}\n");
     }
-    text + &verdict(measured)
+    text.push('\n');
+    goals(measured).iter().for_each(|goal| text += &format!("{goal}\n"));
+    text
 }
 
 fn server(row: &Row) -> String {
@@ -100,20 +110,90 @@ fn server(row: &Row) -> String {
     text
 }
 
-fn verdict(measured: &OverloadResult) -> String {
-    let Some(ours) = measured.servers.first() else {
-        return String::new();
-    };
-    let is_kept = |cell: &Cell| {
+/// The goals of our server, one for each multiple.
+fn goals(measured: &OverloadResult) -> Vec<Goal> {
+    let ours = measured.servers.first();
+    let goal = |(ours, cell): (&Row, &Cell)| {
         let wanted = TIMELY_MIN * cell.multiple.min(1.0);
-        cell.p99_ms.is_none_or(|p99| p99 <= measured.deadline_ms) && cell.timely_share >= wanted
+        let [offered, timely] =
+            [cell.offered_per_s, cell.timely_per_s].map(|rate| rate / (cell.multiple * ours.unloaded_per_s));
+        let [least, most] = OFFERED;
+        let times = |share: f64| format!("{share:.2} of it");
+        let [servers, driver] = &measured.cores;
+        let premise = Premise::unless(servers != driver, "a core of the driver's own", || "none".into())
+            .or_else(|| Premise::within(offered, [least, f64::INFINITY], times))
+            .or_else(|| Premise::within(timely, [0.0, most], times));
+        let p99 = cell.p99_ms.unwrap_or_default();
+        Goal::of(
+            format!(
+                "{} at {} times its unloaded rate: p99 at most {} ms, timely at least {wanted:.2} of that rate",
+                ours.server, cell.multiple, measured.deadline_ms
+            ),
+            format!("{p99:.1} ms, {:.2}", cell.timely_share),
+            p99 <= measured.deadline_ms && cell.timely_share >= wanted,
+            premise,
+        )
     };
-    let kept = ours.cells.iter().filter(|cell| is_kept(cell)).count();
-    format!(
-        "\nasked of {}: p99 of what is served at most {} ms, and timely at least {TIMELY_MIN} of what it serves unloaded, \
-         or of what is offered where that is less: kept at {kept} of {} multiples\n",
-        ours.server,
-        measured.deadline_ms,
-        ours.cells.len()
-    )
+    let cells = ours
+        .into_iter()
+        .flat_map(|ours| ours.cells.iter().map(move |cell| (ours, cell)));
+    cells.map(goal).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_evaluation::claims::Verdict;
+    use punctual_evaluation::overload::Check;
+
+    use super::*;
+
+    /// The verdict on a server that serves 1,000 requests a second, with 2,000 asked for.
+    fn outcome(offered_per_s: f64, timely_per_s: f64, p99_ms: Option<f64>, driver: usize) -> Verdict {
+        let cell = Cell {
+            multiple: 2.0,
+            offered_per_s,
+            timely_per_s,
+            late_per_s: 0.0,
+            refused_per_s: 0.0,
+            unsent_per_s: 0.0,
+            failed_per_s: 0.0,
+            error: None,
+            p50_ms: p99_ms,
+            p99_ms,
+            timely_share: timely_per_s / 1000.0,
+        };
+        let row = Row {
+            server: "punctual",
+            version: String::new(),
+            records: 1,
+            work_us: 1.0,
+            one_at_a_time: Check {
+                driver_per_s: 0.0,
+                driver_p50_ms: None,
+                redis_benchmark_per_s: None,
+                redis_benchmark_p50_ms: None,
+            },
+            unloaded_per_s: 1000.0,
+            cells: vec![cell],
+        };
+        let measured = OverloadResult {
+            connections: 1,
+            deadline_ms: 500.0,
+            cores: [vec![0], vec![driver]],
+            offered_s: 5.0,
+            servers: vec![row],
+            left_out: Vec::new(),
+        };
+        goals(&measured)[0].outcome
+    }
+
+    #[test]
+    fn a_load_that_was_not_offered_or_answers_beyond_it_are_not_judged() {
+        assert_eq!(outcome(2000.0, 950.0, Some(400.0), 1), Verdict::Holds);
+        assert_eq!(outcome(2000.0, 950.0, Some(600.0), 1), Verdict::DoesNotHold);
+        assert_eq!(outcome(2000.0, 0.0, None, 1), Verdict::DoesNotHold);
+        assert_eq!(outcome(1200.0, 950.0, Some(400.0), 1), Verdict::NotJudged);
+        assert_eq!(outcome(2000.0, 9000.0, Some(400.0), 1), Verdict::NotJudged);
+        assert_eq!(outcome(2000.0, 950.0, Some(400.0), 0), Verdict::NotJudged);
+    }
 }

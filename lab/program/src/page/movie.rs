@@ -12,24 +12,22 @@ use punctual_units::Nanos;
 
 use super::bars;
 use super::tail::{Tail, Tails};
-use crate::movie::{INCONCLUSIVE, is_inconclusive, median, protections, setting, table};
+use crate::movie::{median, protections, setting, table};
 use punctual_report::page::{self, figure, framed, lines, sheet, tiles};
 use punctual_report::summary::percent;
 
 /// The page of `report`; `command` is the command line that produced it.
 pub fn movie(scenario: &str, report: &MovieReport, goals: &[Goal], command: &str) -> String {
     let held = goals.iter().filter(|goal| goal.outcome == Verdict::Holds).count();
-    let good = held == goals.len() && !is_inconclusive(report);
-    let good = if good { " good" } else { "" };
+    let good = if held == goals.len() { " good" } else { "" };
     let head = html! { b { (scenario) } " · movie · " span class="badge" { "measured on Linux" } };
     let body = html! {
         p class={ "verdict" (good) } {
             (held) " of " (goals.len()) " goals hold"
-            @if is_inconclusive(report) { ", but the machine was too disturbed" }
         }
         p class="note" { (setting(report)) }
         (tiles(&sums(report)))
-        (judged(report, goals))
+        (judged(goals))
         h2 { "Distributions" }
         div class="charts" { @for drawn in tails(report) { (drawn) } }
         p class="note" {
@@ -88,7 +86,7 @@ fn sums(report: &MovieReport) -> [(String, &'static str); 6] {
     ]
 }
 
-fn judged(report: &MovieReport, goals: &[Goal]) -> Markup {
+fn judged(goals: &[Goal]) -> Markup {
     let row = |goal: &Goal| {
         let (class, holds) = match goal.outcome {
             Verdict::Holds => ("yes", "yes"),
@@ -110,7 +108,6 @@ fn judged(report: &MovieReport, goals: &[Goal]) -> Markup {
             thead { tr { th { "holds" } th { "goal" } th { "measured" } } }
             tbody { @for goal in goals { (row(goal)) } }
         } }
-        @if is_inconclusive(report) { p class="note" { (INCONCLUSIVE) } }
     }
 }
 

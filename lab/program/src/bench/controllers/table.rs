@@ -5,10 +5,11 @@ use punctual_runtime::report::{RunHeader, RunReport, Summary};
 use punctual_workload::{ControllerKind, Goal};
 use serde::Serialize;
 
-use super::super::quantile;
+use super::super::{quantile, undisturbed};
+use punctual_evaluation::claims::{Premise, Verdict};
 use punctual_report::columns::columns;
 use punctual_report::summary::{count, figure, share};
-use punctual_report::verdict::{Standing, Verdict};
+use punctual_report::verdict::{Standing, Verdict as RunVerdict};
 
 /// A complete run of a controller.
 #[derive(Debug, Serialize)]
@@ -18,23 +19,37 @@ pub struct ControllerRun {
     /// Index of the controller among those asked for.
     #[serde(skip)]
     pub column: usize,
-    /// Verdict on the run's goals.
-    #[serde(skip)]
-    verdict: Verdict,
-    /// Whether the run is conclusive and every task holds its own goal.
+    /// Whether every task holds its own goal: the outcome.
     goal_held: bool,
+    /// Verdict on the claim that every task holds its own goal.
+    outcome: Verdict,
+    /// The premise of the verdict that failed, if one did.
+    failed_premise: Option<Premise>,
+    /// Whether the fresh share was kept, and every update is accounted for.
+    #[serde(skip)]
+    kept: [bool; 2],
     pub header: RunHeader,
     summary: Summary,
 }
 
 impl ControllerRun {
     pub fn new(repetition: u32, column: usize, report: RunReport) -> ControllerRun {
-        let verdict = Verdict::of(&report);
+        let run = RunVerdict::of(&report);
+        let held = run.held() == run.tasks.len();
+        let told = || {
+            let jobs = || format!("{} of {} tasks", run.held(), run.tasks.len());
+            let told = held || run.tasks.contains(&Standing::Missed);
+            Premise::unless(told, "enough jobs of every task", jobs)
+        };
+        let failed_premise = undisturbed(&report.summary).or_else(told);
+        let outcome = Verdict::of(held, failed_premise.as_ref());
         ControllerRun {
             repetition,
             column,
-            goal_held: verdict.held() == verdict.tasks.len() && !verdict.inconclusive,
-            verdict,
+            goal_held: outcome == Verdict::Holds,
+            outcome,
+            failed_premise,
+            kept: [run.fresh_kept, run.accounted],
             header: report.header,
             summary: report.summary,
         }
@@ -49,13 +64,12 @@ impl ControllerRun {
             fresh_share_min,
             ..
         } = self.summary;
-        let inconclusive = if self.verdict.inconclusive {
-            "; inconclusive: over 1 % of the jobs excused"
-        } else {
-            ""
-        };
+        let not_judged = self
+            .failed_premise
+            .as_ref()
+            .map(|premise| format!("; not judged: {premise}"));
         format!(
-            "{:<5} seed {}: tardiness {}, drr {}, {} admitted, {} fresh at worst, {} lost{inconclusive}",
+            "{:<5} seed {}: tardiness {}, drr {}, {} admitted, {} fresh at worst, {} lost{}",
             self.header.controller.name(),
             self.header.seed,
             figure(tardiness_mean),
@@ -63,6 +77,7 @@ impl ControllerRun {
             share(admitted_share_mean),
             share(fresh_share_min),
             count(self.summary.updates.lost),
+            not_judged.unwrap_or_default(),
         )
     }
 }
@@ -234,20 +249,16 @@ pub fn verdict(goal: &Goal, runs: &[&ControllerRun]) -> String {
         "every task holds its goal in {} of {all}",
         how_many(|run| run.goal_held)
     );
-    let untold = how_many(|run| !run.goal_held && !run.verdict.tasks.contains(&Standing::Missed));
-    if untold > 0 {
-        text += &format!(", undecided in {untold}");
+    let mut premises = runs.iter().filter_map(|run| run.failed_premise.as_ref());
+    if let Some(first) = premises.next() {
+        text += &format!(", not judged in {} ({first})", 1 + premises.count());
     }
-    let fresh = how_many(|run| run.verdict.fresh_kept);
+    let fresh = how_many(|run| run.kept[0]);
     text += &format!("; fresh share kept over {} in {fresh} of {all}", goal.min_fresh);
     text += &format!(
         "; every update accounted for in {} of {all}",
-        how_many(|run| run.verdict.accounted)
+        how_many(|run| run.kept[1])
     );
-    let inconclusive = how_many(|run| run.verdict.inconclusive);
-    if inconclusive > 0 {
-        text += &format!("; {inconclusive} inconclusive: over 1 % of the jobs excused, repeat on a quieter machine");
-    }
     text
 }
 

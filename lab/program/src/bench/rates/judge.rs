@@ -1,9 +1,11 @@
-//! Decides whether a rate of sensor updates is held: conditions for a run without control.
+//! Decides whether a rate of sensor updates is held: conditions for a run without control, and premises of the verdict.
 
-use punctual_runtime::report::{RunReport, Sample};
+use punctual_evaluation::claims::Premise;
+use punctual_runtime::report::{RunReport, Sample, Summary};
 use punctual_units::Nanos;
 use punctual_workload::{SensorStream, Trace};
 
+use super::super::undisturbed;
 use punctual_report::summary::{count, percent};
 
 /// Least fresh share of any sample after settling. A value is valid for longer than its sensor's period, so a store
@@ -26,8 +28,8 @@ pub fn is_hopeless(sample: &Sample) -> bool {
     sample.fallback.is_some()
 }
 
-/// Reasons why the rate of `report` is not held; empty if it is. `due` is the number of updates due by its last sample.
-pub fn failings(report: &RunReport, due: u64) -> Vec<String> {
+/// Reasons why the rate of `report` is not held; empty if it is.
+pub fn failings(report: &RunReport) -> Vec<String> {
     let summary = &report.summary;
     if let Some(reason) = report.samples.iter().find_map(|sample| sample.fallback.as_ref()) {
         return vec![reason.clone()];
@@ -64,12 +66,19 @@ pub fn failings(report: &RunReport, due: u64) -> Vec<String> {
     ] {
         require(updates == 0, format!("{} {what}", count(updates)));
     }
-    let offered = summary.updates.offered as f64 / due.max(1) as f64;
-    require(
-        offered >= OFFERED_LEAST,
-        format!("the feeder offered {} of the updates", percent(offered)),
-    );
     failings
+}
+
+/// The premise that a run with these failings fails. A rate is held only if it was offered; one that is not held with
+/// fewer updates is not held with all. A disturbance can only lower the result: it is no doubt about a rate that is
+/// held.
+pub fn failed_premise(summary: &Summary, due: u64, failings: &[String]) -> Option<Premise> {
+    if !failings.is_empty() {
+        return undisturbed(summary);
+    }
+    let offered = summary.updates.offered as f64 / due.max(1) as f64;
+    let needs = format!("a feeder that offers {} of the updates", percent(OFFERED_LEAST));
+    Premise::unless(offered >= OFFERED_LEAST, &needs, || percent(offered))
 }
 
 /// Least number of updates of `replicas` copies of `trace` that are due in the first `elapsed` of a run: copies start
@@ -98,7 +107,7 @@ mod tests {
     fn failings_of(change: impl FnOnce(&mut RunReport)) -> String {
         let mut report = held();
         change(&mut report);
-        failings(&report, 1_650_000).join(", ")
+        failings(&report).join(", ")
     }
 
     #[test]
@@ -119,8 +128,6 @@ mod tests {
             failings_of(|report| report.samples[200].fresh_share = 0.98),
             "98.0 % fresh"
         );
-        let few = failings_of(|report| report.summary.updates.offered = 1_600_000);
-        assert!(few.contains("97.0 %"), "{few}");
         // A run in which no job ended has a mean tardiness of 0.
         assert_eq!(
             failings_of(|report| report.samples.truncate(20)),
@@ -130,6 +137,20 @@ mod tests {
             failings_of(|report| report.samples[8].fallback = Some("no jobs".into())),
             "no jobs"
         );
+    }
+
+    #[test]
+    fn a_rate_is_judged_only_where_its_premise_holds() {
+        let premise = |offered: u64, inconclusive: bool, failings: &[String]| {
+            let mut summary = held().summary;
+            (summary.updates.offered, summary.inconclusive) = (offered, inconclusive);
+            failed_premise(&summary, 1_650_000, failings).map(|premise| premise.found)
+        };
+        let late = ["tardiness 0.91".to_string()];
+        assert_eq!(premise(1_650_000, true, &[]), None);
+        assert_eq!(premise(1_600_000, false, &[]).as_deref(), Some("97.0 %"));
+        assert_eq!(premise(1_600_000, false, &late), None);
+        assert!(premise(1_650_000, true, &late).is_some());
     }
 
     #[test]

@@ -14,6 +14,8 @@ use punctual_units::Nanos;
 use punctual_workload::{ControllerKind, UpdateMode, Volume};
 use serde::Serialize;
 
+use punctual_evaluation::claims::{Premise, Verdict};
+
 use super::series::{Interrupt, check_length, overrides, perform, tell};
 use crate::args::Rates;
 use punctual_cli::commands::print;
@@ -55,7 +57,7 @@ struct Mode {
     update_mode: &'static str,
     /// The highest held rate, in updates per second; `None` if even the fewest sensors were too many.
     held_updates_per_s: Option<f64>,
-    /// Whether no rate failed, so that the highest held rate is only a lower bound.
+    /// Whether no rate is known not to be held, so that the highest held rate is only a lower bound.
     is_lower_bound: bool,
     /// Tries in chronological order.
     tries: Vec<Try>,
@@ -70,6 +72,10 @@ struct Mode {
 struct Try {
     /// Reasons why the rate is not held; empty if it is.
     failings: Vec<String>,
+    /// Verdict on the claim that the rate is held.
+    outcome: Verdict,
+    /// The premise of the verdict that failed, if one did.
+    failed_premise: Option<Premise>,
     header: RunHeader,
     summary: Summary,
 }
@@ -172,15 +178,13 @@ impl Prober<'_> {
             let hopeless = report.samples.iter().any(judge::is_hopeless);
             let tried = self.judged(report, copies);
             tell(&format!("{:<13} {copies:>4} x  {}", mode.update_mode, tried.line()));
-            held = tried.failings.is_empty();
+            held = tried.outcome == Verdict::Holds;
             mode.tries.push(tried);
             if held || hopeless {
                 break;
             }
         }
-        mode.search.learn(copies, held);
-        mode.held_updates_per_s = mode.highest_held().map(|tried| tried.header.load.updates_per_s);
-        mode.is_lower_bound = mode.search.failed().is_none();
+        mode.learn(copies, held);
         Ok(true)
     }
 
@@ -188,11 +192,9 @@ impl Prober<'_> {
         let elapsed = Nanos::from_secs_f64(report.samples.last().map_or(0.0, |last| last.t_s));
         let speedup = self.request.scenario.sensors.speedup;
         let due = judge::due(&self.request.trace, speedup, copies, elapsed);
-        Try {
-            failings: judge::failings(&report, due),
-            header: report.header,
-            summary: report.summary,
-        }
+        let failings = judge::failings(&report);
+        let premise = judge::failed_premise(&report.summary, due, &failings);
+        Try::new(failings, premise, report)
     }
 }
 
@@ -206,6 +208,14 @@ impl Mode {
             search: Search::new(bound),
             mode,
         }
+    }
+
+    /// Records whether these copies are held. Those whose verdict has no premise end the search, but show nothing.
+    fn learn(&mut self, copies: u32, held: bool) {
+        self.search.learn(copies, held);
+        self.held_updates_per_s = self.highest_held().map(|tried| tried.header.load.updates_per_s);
+        let refuted = |tried: &Try| tried.outcome == Verdict::DoesNotHold;
+        self.is_lower_bound = !self.lowest_failed().is_some_and(refuted);
     }
 
     fn highest_held(&self) -> Option<&Try> {
@@ -228,7 +238,7 @@ impl Mode {
             .map(|tried| format!("{:.1} us", tried.header.load.update_us));
         let at_least = if self.is_lower_bound { ">= " } else { "" };
         let mut why = match failed {
-            Some(tried) => tried.failings.clone(),
+            Some(tried) => vec![tried.why()],
             None if self.search.is_bound_held() => vec!["the bound of the search".into()],
             None => Vec::new(),
         };
@@ -246,29 +256,43 @@ impl Mode {
 }
 
 impl Try {
+    fn new(failings: Vec<String>, failed_premise: Option<Premise>, report: RunReport) -> Try {
+        Try {
+            outcome: Verdict::of(failings.is_empty(), failed_premise.as_ref()),
+            failings,
+            failed_premise,
+            header: report.header,
+            summary: report.summary,
+        }
+    }
+
+    /// Why the rate is not held, or not judged.
+    fn why(&self) -> String {
+        let premise = self
+            .failed_premise
+            .as_ref()
+            .map(|premise| format!("not judged: {premise}"));
+        premise
+            .iter()
+            .chain(&self.failings)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
     fn rate(&self) -> String {
         let load = &self.header.load;
         format!("{}/s ({} x)", count(load.updates_per_s.round() as u64), load.replicas)
     }
 
     fn line(&self) -> String {
-        let Summary {
-            tardiness_mean,
-            inconclusive,
-            ..
-        } = self.summary;
         let rate = count(self.header.load.updates_per_s.round() as u64);
-        let verdict = if self.failings.is_empty() {
-            format!("held, tardiness {}", figure(tardiness_mean))
-        } else {
-            format!("not held: {}", self.failings.join(", "))
+        let verdict = match self.outcome {
+            Verdict::Holds => format!("held, tardiness {}", figure(self.summary.tardiness_mean)),
+            Verdict::DoesNotHold => format!("not held: {}", self.why()),
+            _ => self.why(),
         };
-        let inconclusive = if inconclusive {
-            "; inconclusive: over 1 % of the jobs excused"
-        } else {
-            ""
-        };
-        format!("{rate:>9} updates/s  {verdict}{inconclusive}")
+        format!("{rate:>9} updates/s  {verdict}")
     }
 }
 
@@ -327,15 +351,9 @@ mod tests {
             report.header.load.updates_per_s = 5500.0 * f64::from(copies);
             let held = copies <= threshold;
             let failings = if held { vec![] } else { vec!["tardiness 0.91".into()] };
-            mode.tries.push(Try {
-                failings,
-                header: report.header,
-                summary: report.summary,
-            });
-            mode.search.learn(copies, held);
+            mode.tries.push(Try::new(failings, None, report));
+            mode.learn(copies, held);
         }
-        mode.held_updates_per_s = mode.highest_held().map(|tried| tried.header.load.updates_per_s);
-        mode.is_lower_bound = mode.search.failed().is_none();
         mode
     }
 
@@ -357,6 +375,21 @@ mod tests {
         let not_found = told_of([mode("transaction", 256, 0), mode("memory-first", 256, 9)]);
         insta::assert_snapshot!("rates", format!("{found}\n\nno rate held:\n{not_found}"));
         assert_eq!(ratio(&[mode("transaction", 4, 9), mode("memory-first", 8, 9)]), None);
+    }
+
+    #[test]
+    fn a_rate_that_is_not_judged_bounds_nothing() {
+        let mut mode = mode("memory-first", 256, 9);
+        assert!(!mode.is_lower_bound);
+        let failed = mode.search.failed().unwrap();
+        let mut report = fixture::report();
+        report.header.load.replicas = failed;
+        let premise = Premise::unless(false, "a quiet machine", || "none".into());
+        mode.tries.push(Try::new(Vec::new(), premise, report));
+        mode.learn(failed, false);
+        assert!(mode.is_lower_bound);
+        let (_, why) = mode.row();
+        assert_eq!(why, "not judged: needed is a quiet machine; found: none");
     }
 
     #[test]
