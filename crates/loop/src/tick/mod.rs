@@ -287,11 +287,12 @@ impl Regulator {
     /// ignored.
     fn watch_safety(&mut self, now: Time) {
         let mut safe = self.driver.safe(self.least);
-        safe.raise(KnobId::AdmittedShare, self.floor());
         let planned = to_knobs(&self.plan, &Plan::default(), self.clock.as_ref());
         let turns = self.driver.turns();
         let controls = !turns.is_empty();
         let all_safe = turns.iter().all(|knob| planned.as_safe_as(&safe, *knob));
+        // For best-effort work, shedding that did not help is not to be done first.
+        safe.raise(KnobId::AdmittedShare, self.floor());
         let near = safe
             .get(KnobId::AdmittedShare)
             .map(|share| share + (1.0 - share) * NEAR);

@@ -320,6 +320,10 @@ fn no_task_hides_that_another_comes_to_need_shedding() {
     let mut plants = [Plant::new(LOST, 0.0, 1), Plant::new(|_| 0.5, 0.0, 2)];
     let mut regulator = asked(vec![Some(one_percent()); 2]);
     let (_, _, calm) = beside(&mut plants, &mut regulator, 600);
+    assert_eq!(
+        regulator.safe_since, None,
+        "updates that were given back are no safe setting"
+    );
     plants[1].tardiness = HELPED;
     let (late, _, heavy) = beside(&mut plants, &mut regulator, 400);
     assert!(
