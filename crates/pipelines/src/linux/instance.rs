@@ -21,12 +21,14 @@ const SPIN: Nanos = Nanos::from_micros(500);
 /// no wake-up is lost; this is a safety bound.
 const SLEEPS: Nanos = Nanos::from_secs(60);
 
-/// Exit codes of the process.
-pub(super) const DONE: i32 = 0;
+/// Exit codes of the process: none that other programs commonly end with, because an upgrade may name any program.
+///
+/// The process is not needed.
+pub(super) const DONE: i32 = 113;
 /// The process cannot read the state that it should continue from.
-pub(super) const REFUSES: i32 = 4;
+pub(super) const REFUSES: i32 = 114;
 /// The stage cannot continue.
-pub(super) const FAILS: i32 = 5;
+pub(super) const FAILS: i32 = 115;
 
 /// A process in a slot of a stage.
 pub(super) struct Instance<'s> {

@@ -327,7 +327,12 @@ pub fn main() {
     let idle = folder.path().join("never-ready");
     std::fs::write(&idle, "#!/bin/sh\nexec sleep 1000\n").unwrap();
     std::fs::set_permissions(&idle, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    for broken in [Path::new("/bin/false"), Path::new("/nowhere"), &idle] {
+    for broken in [
+        Path::new("/bin/false"),
+        Path::new("/bin/true"),
+        Path::new("/nowhere"),
+        &idle,
+    ] {
         let handovers = run(
             &format!("{} does not take over", broken.display()),
             false,
