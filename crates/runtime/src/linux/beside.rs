@@ -63,6 +63,7 @@ pub fn place_beside(
         let updates = (placement.update_core(), updates);
         let announced = announced(&requests[..own], &placement.seats, updates);
         protections.extend(shared(&announced, others));
+        protections.extend(apart(&announced, others));
         if !placement.refused.is_empty() {
             protections.extend(barred(others));
         }
@@ -198,6 +199,17 @@ fn shared(own: &[AnnouncedTask], others: &Others) -> Vec<Protection> {
     cores.iter().filter_map(one).collect()
 }
 
+/// Entries for the cores that are left to the tasks of other programs.
+fn apart(own: &[AnnouncedTask], others: &Others) -> Vec<Protection> {
+    let tasks = others.tasks.iter().chain(&others.later);
+    let mut left: Vec<(CoreId, &String)> = tasks.map(|(task, process)| (task.core, process)).collect();
+    left.retain(|(core, _)| own.iter().all(|task| task.core != *core));
+    left.sort_unstable();
+    left.dedup();
+    let one = |(core, process)| protection(format!("core {core} left to the real-time work of {process}"), Ok(()));
+    left.into_iter().map(one).collect()
+}
+
 /// Entries for the cores that become no exclusive ones because of tasks of other programs.
 fn barred(others: &Others) -> Vec<Protection> {
     let tasks = others.tasks.iter().chain(&others.later);
@@ -311,6 +323,10 @@ mod tests {
         let shared = shared(&[own], &others);
         let why = &shared[0].refused.as_ref().unwrap().why;
         assert!(why.contains("process 77") && why.contains("40 %"), "{why}");
+        assert_eq!(apart(&[own], &others), []);
+        let elsewhere = AnnouncedTask { core: CoreId(0), ..own };
+        let apart = apart(&[elsewhere], &others);
+        assert!(apart.len() == 1 && apart[0].what.contains("process 77"), "{apart:?}");
         let barred = barred(&others);
         assert!(
             barred[0].refused.as_ref().unwrap().why.contains("process 77"),
