@@ -1,0 +1,699 @@
+//! Do a store alone, a node and a balancer answer alike? The same requests to each, over RESP2 and RESP3, one by one
+//! and split at random; every difference in the replies is in [`DIFFERENCES`], with its reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use mio::Waker;
+use punctual_engines::Memory;
+use punctual_federation::admission::Gate;
+use punctual_federation::balancer::Home;
+use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
+use punctual_federation::node::Setup;
+use punctual_federation::replica::Replica;
+use punctual_logs::Memory as Log;
+use punctual_logs::socket::{LogServer, SharedLog};
+use punctual_node::commands::INTERPRETER;
+use punctual_node::process::balance::Balancing;
+use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
+use punctual_os::LinuxOs;
+use punctual_server::commands::TABLE;
+use punctual_server::resp::reply::ReplyParser;
+use punctual_server::resp::request::{Request, RequestParser};
+use punctual_server::resp::{Bounds, Reply, Resp, Writer};
+use punctual_server::users::{PasswordHash, Right, User, Users};
+use punctual_server::{Options, RunningServer};
+use punctual_store::{Store, StoreOptions};
+use punctual_testing::{WAIT_MAX, wait_until};
+use punctual_units::Nanos;
+use tempfile::TempDir;
+
+/// A request that nodes and balancers answer otherwise than a store alone.
+struct Difference {
+    /// The first words of the request, in capitals; behind `MULTI: ` where it is between MULTI and EXEC.
+    request: &'static str,
+    /// Whether the requests behind it on the connection may be answered otherwise, too.
+    diverges: bool,
+    _reason: &'static str,
+}
+
+const fn differs(request: &'static str, reason: &'static str) -> Difference {
+    Difference {
+        request,
+        diverges: false,
+        _reason: reason,
+    }
+}
+
+/// As `differs`, for a request that leaves the connection or the records in another state.
+const fn diverges(request: &'static str, reason: &'static str) -> Difference {
+    Difference {
+        diverges: true,
+        ..differs(request, reason)
+    }
+}
+
+const OWN_PARSER: &str = "to mend: nodes parse requests themselves, and refuse others, in other words";
+
+/// The differences between a store alone and a node or a balancer. One that no request shows any more is to be removed.
+const DIFFERENCES: &[Difference] = &[
+    differs("HELLO", OWN_PARSER),
+    differs("ACL", OWN_PARSER),
+    differs("AUTH", OWN_PARSER),
+    differs("CLIENT", OWN_PARSER),
+    differs("CONFIG", OWN_PARSER),
+    diverges("DEADLINE 5 POST", OWN_PARSER),
+    differs("DEADLINE", OWN_PARSER),
+    diverges("MULTI: DEADLINE", OWN_PARSER),
+    diverges("DISCARD", OWN_PARSER),
+    differs("EXEC", OWN_PARSER),
+    differs("INFO", OWN_PARSER),
+    diverges("MULTI K", OWN_PARSER),
+    differs("MULTI: NO", OWN_PARSER),
+    differs("NO", OWN_PARSER),
+    differs("OBJECT HELP", OWN_PARSER),
+    differs("TIME", OWN_PARSER),
+    differs("PING", OWN_PARSER),
+    differs("READONLY", OWN_PARSER),
+    differs("READWRITE", OWN_PARSER),
+    diverges("RESET", OWN_PARSER),
+    differs("SELECT", OWN_PARSER),
+    differs("UNWATCH", OWN_PARSER),
+    differs("WAIT", OWN_PARSER),
+    differs("GET A", OWN_PARSER),
+    differs("GET K", OWN_PARSER),
+    differs("GETFRESH", "to mend: the same in other words"),
+    differs("TSET K 2", "to mend: the same in other words"),
+    diverges("EXPIRE OBJECT", "to mend: a node keeps a term for the object"),
+    differs("TYPE OBJECT", HIDDEN),
+    differs("SCAN 0 TYPE", HIDDEN),
+    differs("APPEND OBJECT", NUMBERED),
+    differs("DEL OBJECT", NUMBERED),
+    differs("INCR OBJECT", NUMBERED),
+    differs("SET OBJECT", NUMBERED),
+    diverges("FLUSH", "a node removes all records in no transaction; SCAN finds them"),
+    differs(
+        "PUBLISH",
+        "messages are of a process; changes of keys are what all nodes report",
+    ),
+    diverges("MULTI: KEYS", SCANS),
+    diverges("MULTI: DBSIZE", SCANS),
+    diverges("MULTI: SCAN", SCANS),
+    differs("SESSION", "sessions are of a federation"),
+    differs("OUTCOME", "sessions are of a federation"),
+    differs("SENTINEL", "masters are of a federation"),
+    differs("MULTI: SENTINEL", "masters are of a federation"),
+    differs("WATCH K0", "a transaction of the log has at most 128 parts"),
+    differs("DEL \"\"", KEYS),
+    differs("EXISTS \"\"", KEYS),
+    differs("GET \"", KEYS),
+    differs("MGET \"\"", KEYS),
+    differs("WATCH \"\"", KEYS),
+    differs("SET \"", KEYS),
+    diverges("MULTI: EXISTS \"\"", KEYS),
+    diverges("MULTI: SET \"\"", KEYS),
+    differs("MULTI", OWN_PARSER),
+    differs("\\$5", OWN_PARSER),
+];
+
+const HIDDEN: &str = "a node hides a reading that is older than a second";
+const NUMBERED: &str = "the reply of a node has the number of the transaction";
+const SCANS: &str = "the master would visit all keys, and execute no other transaction meanwhile";
+const KEYS: &str =
+    "keys of a federation have at most 500 bytes and do not begin with 0; a request with another is not sent";
+
+/// Conversations, one a line, each on a connection of its own; `|` separates requests. Of a request that begins with
+/// `~`, only errors and the kinds of values are compared. `N*` announces N replies.
+const CONVERSATIONS: &str = include_str!("conversations.txt");
+/// The requests that are compared with those of a Redis, too (`crates/cli/tests/it/serve_redis.rs`).
+const REDIS: &str = include_str!("../../../server/tests/data/requests.txt");
+
+/// Longest deadline that a store alone and a node take: a busy machine makes no reply late.
+const DEADLINE: &str = "CLIENT DEADLINE 3600000";
+const CLOSED: &str = "the connection is closed";
+
+/// A node of a federation of its own, with its log, on threads of this process.
+struct OneNode {
+    clients: SocketAddr,
+    peers: SocketAddr,
+    control: Sender<NodeControl>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+    _log: (LogServer, TempDir),
+}
+
+impl OneNode {
+    fn start(users: &Arc<Users>) -> OneNode {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let access = Access {
+            users: Arc::clone(users),
+            ..Access::default()
+        };
+        let listening = Listening::bind(any, any, access).unwrap();
+        let (clients, peers) = listening.addresses().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("log");
+        let log = SharedLog::new(Log::default());
+        let log = LogServer::start(&socket, move || Some(log.clone())).unwrap();
+        let options = StoreOptions {
+            replicated: true,
+            created_max: 64,
+            ..StoreOptions::default()
+        };
+        let replica = Replica::new(
+            Store::open(Memory::default(), LinuxOs, options).unwrap(),
+            Nanos::from_secs(1),
+        );
+        // A wall clock that stands still: no record expires while replies are compared.
+        let replica = replica.speaking(INTERPRETER, || 1_000_000).unwrap();
+        let setup = Setup {
+            me: Member {
+                node: NodeId(0),
+                boot: Boot(7),
+            },
+            federation: FederationId(1),
+            peers: vec![NodeId(0)],
+            log_entries_max: 10_000,
+            executors: 2,
+            gate: Gate::Open,
+        };
+        let (control, orders) = channel();
+        let waker = listening.waker();
+        let thread = thread::spawn(move || {
+            listening.run(&setup, socket, replica, LinuxOs, orders, drop).unwrap();
+        });
+        OneNode {
+            clients,
+            peers,
+            control,
+            waker,
+            thread: Some(thread),
+            _log: (log, folder),
+        }
+    }
+}
+
+impl Drop for OneNode {
+    fn drop(&mut self) {
+        drop(self.control.send(NodeControl::End));
+        drop(self.waker.wake());
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A balancer before a node of its own.
+struct OneBalancer {
+    clients: SocketAddr,
+    ends: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+    _node: OneNode,
+}
+
+impl OneBalancer {
+    fn start(users: &Arc<Users>) -> OneBalancer {
+        let node = OneNode::start(users);
+        let access = Access {
+            users: Arc::clone(users),
+            ..Access::default()
+        };
+        let balancing = Balancing::bind("127.0.0.1:0".parse().unwrap(), access).unwrap();
+        let (clients, waker) = (balancing.address().unwrap(), balancing.waker());
+        let ends = Arc::new(AtomicBool::new(false));
+        let (addresses, found) = channel();
+        addresses
+            .send(BTreeMap::from([(0, PeerAddress::of(node.peers))]))
+            .unwrap();
+        let is_to_end = Arc::clone(&ends);
+        let thread = thread::spawn(move || {
+            let home = Box::new(Home::default());
+            balancing.run(found, home, 9, LinuxOs, &is_to_end, drop).unwrap();
+        });
+        OneBalancer {
+            clients,
+            ends,
+            waker,
+            thread: Some(thread),
+            _node: node,
+        }
+    }
+}
+
+impl Drop for OneBalancer {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::SeqCst);
+        drop(self.waker.wake());
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The three backends, with the same users.
+struct Doors {
+    /// Name and address of each, the store alone first.
+    all: [(&'static str, SocketAddr); 3],
+    _alone: RunningServer<Memory, LinuxOs>,
+    _node: OneNode,
+    _balancer: OneBalancer,
+}
+
+impl Doors {
+    fn open(users: Vec<User>) -> Doors {
+        let users = Arc::new(Users::new(users, [3; 16]));
+        let options = StoreOptions {
+            created_max: 64,
+            ..StoreOptions::default()
+        };
+        let store = Store::open(Memory::default(), LinuxOs, options).unwrap();
+        let options = Options {
+            users: Arc::clone(&users),
+            temporal_len_max: 1024,
+            ..Options::default()
+        };
+        let alone = punctual_server::Listening::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let alone = alone.serve(Arc::new(store), &options).unwrap();
+        let (node, balancer) = (OneNode::start(&users), OneBalancer::start(&users));
+        let doors = Doors {
+            all: [
+                ("a store alone", alone.address()),
+                ("a node", node.clients),
+                ("a balancer", balancer.clients),
+            ],
+            _alone: alone,
+            _node: node,
+            _balancer: balancer,
+        };
+        for (name, address) in doors.all {
+            let mut client = Client::connect(address);
+            if !users.is_empty() {
+                client.ask("AUTH owner secret");
+            }
+            wait_until(&format!("{name} commits"), || {
+                client.ask("DEL k") == [Reply::Integer(0)]
+            });
+        }
+        doors
+    }
+}
+
+/// A client's connection.
+struct Client {
+    stream: TcpStream,
+    parser: ReplyParser,
+}
+
+impl Client {
+    fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client {
+            stream,
+            parser: ReplyParser::default(),
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        // A connection that has ended shows in the reply.
+        drop(self.stream.write_all(bytes));
+    }
+
+    fn reply(&mut self) -> Reply {
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(reply) = self.parser.next(&Bounds::ADMITTED).unwrap() {
+                return reply;
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(count @ 1..) => self.parser.feed(&bytes[..count]),
+                // A connection may be reset where the client has sent more than was read.
+                Ok(0) => return Reply::Error(CLOSED.into()),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                    return Reply::Error(CLOSED.into());
+                }
+                Err(error) => panic!("no reply: {error}"),
+            }
+        }
+    }
+
+    /// The replies to a request: one, or as many as its first reply announces or the text says.
+    fn ask(&mut self, request: &str) -> Vec<Reply> {
+        let (count, request) = counted(request);
+        self.send(&encoded(request));
+        let first = self.reply();
+        let count = match &first {
+            Reply::Error(_) => 1,
+            _ => count,
+        };
+        let others = (1..count).map(|_| self.reply()).collect::<Vec<_>>();
+        [first].into_iter().chain(others).collect()
+    }
+}
+
+/// Splits the number of replies off a request.
+fn counted(request: &str) -> (usize, &str) {
+    let request = request.strip_prefix('~').unwrap_or(request);
+    let split = request
+        .split_once('*')
+        .and_then(|(count, rest)| Some((count.parse().ok()?, rest)));
+    let (count, request) = split.unwrap_or((0, request));
+    let words = request.split(' ').count();
+    let name = request.split(' ').next().unwrap_or_default().to_uppercase();
+    let names = name.ends_with("SUBSCRIBE") && words > 1;
+    (count.max(if names { words - 1 } else { 1 }), request)
+}
+
+/// A request as sent: a line of words becomes an array, one with `\` is sent as it is.
+fn encoded(request: &str) -> Vec<u8> {
+    if let Some(raw) = request.strip_prefix('\\') {
+        return format!("{}\r\n", raw.replace("\\r", "\r")).into_bytes();
+    }
+    let mut parser = RequestParser::default();
+    parser.feed(format!("{request}\r\n").as_bytes());
+    let words: Request = parser.next(&Bounds::ADMITTED).unwrap().unwrap();
+    let mut out = Vec::new();
+    let words = words.from(0).map(Reply::bulk).collect();
+    Writer::new(&mut out, Resp::Two).value(&Reply::Array(words));
+    out
+}
+
+/// The part of a reply that is compared: of numbers of connections and transactions nothing, nor of bounds, of a time
+/// to live that there is some, and of a request with `~` the kind.
+fn compared(request: &str, reply: &Reply) -> Reply {
+    /// The rest of a text behind a number that is another one each time.
+    fn without_number<'t>(text: &'t str, begin: &str) -> Option<&'t str> {
+        let rest = text.strip_prefix(begin)?;
+        Some(rest.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.'))
+    }
+    let each = |replies: &[Reply]| replies.iter().map(|reply| compared(request, reply)).collect();
+    let id = Reply::bulk("id");
+    match reply {
+        Reply::Error(text) => {
+            let begins = [
+                "REFUSED ",
+                "STALE age-ms=",
+                "ERR a key has 1 to ",
+                "ERR a deadline is 1 to ",
+            ];
+            let begin = begins.into_iter();
+            let mut rest = begin.filter_map(|begin| Some((begin, without_number(text, begin)?)));
+            rest.next()
+                .map_or(reply.clone(), |(begin, rest)| Reply::Error(format!("{begin}N{rest}")))
+        }
+        Reply::Integer(_) if request.starts_with('~') => Reply::Integer(1),
+        Reply::Bulk(_) if request.starts_with('~') => Reply::bulk(""),
+        Reply::Verbatim(_) if request.starts_with('~') => Reply::Verbatim(String::new()),
+        Reply::Integer(1..) if request.contains("TTL") => Reply::Integer(1),
+        Reply::Map(pairs) => Reply::Map(
+            pairs
+                .iter()
+                .map(|(key, value)| match *key == id {
+                    true => (key.clone(), Reply::Integer(1)),
+                    false => (compared(request, key), compared(request, value)),
+                })
+                .collect(),
+        ),
+        Reply::Array(all) => match all.iter().position(|reply| *reply == id) {
+            Some(at) => {
+                let mut all = all.clone();
+                all[at + 1] = Reply::Integer(1);
+                Reply::Array(all)
+            }
+            None => Reply::Array(each(all)),
+        },
+        Reply::Push(all) => Reply::Push(each(all)),
+        other => other.clone(),
+    }
+}
+
+/// Replies as text, for a failed test.
+fn shown(replies: &[Reply]) -> String {
+    let mut out = Vec::new();
+    for reply in replies {
+        Writer::new(&mut out, Resp::Three).value(reply);
+    }
+    out.escape_ascii().to_string().chars().take(300).collect()
+}
+
+/// Requests of one connection, in their order.
+type Conversation = Vec<String>;
+
+/// The replies to each request of a conversation.
+fn converse(address: SocketAddr, conversation: &Conversation) -> Vec<Vec<Reply>> {
+    let mut client = Client::connect(address);
+    conversation
+        .iter()
+        .map(|request| {
+            let replies = client.ask(request);
+            replies.iter().map(|reply| compared(request, reply)).collect()
+        })
+        .collect()
+}
+
+/// The replies to all requests together, whose bytes are sent in pieces of lengths that `draw` gives.
+fn converse_split(address: SocketAddr, conversation: &[String], draw: &mut Random) -> Vec<Reply> {
+    let bytes: Vec<u8> = conversation
+        .iter()
+        .flat_map(|request| encoded(counted(request).1))
+        .collect();
+    let mut client = Client::connect(address);
+    let mut rest = &bytes[..];
+    while !rest.is_empty() {
+        let (piece, others) = rest.split_at(1 + draw.below(rest.len().min(40)));
+        client.send(piece);
+        rest = others;
+    }
+    drop(client.stream.shutdown(std::net::Shutdown::Write));
+    let replies = std::iter::from_fn(|| Some(client.reply()).filter(|reply| *reply != Reply::Error(CLOSED.into())));
+    replies.collect()
+}
+
+/// Numbers that only look random (xorshift), the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+/// Removes all records, so that each conversation begins with none.
+fn clear(address: SocketAddr, login: Option<&str>) {
+    let mut client = Client::connect(address);
+    client.ask(DEADLINE);
+    login.map(|login| client.ask(login));
+    let keys = client.ask("KEYS *");
+    if let [Reply::Array(keys)] = keys.as_slice() {
+        for key in keys {
+            let Reply::Bulk(key) = key else { panic!("{key:?}") };
+            client.ask(&format!("DEL \"{}\"", String::from_utf8_lossy(key)));
+        }
+    }
+}
+
+/// What a comparison found: the differences that no entry of the list allows, and the entries that were needed.
+#[derive(Default)]
+struct Found {
+    wrong: Vec<String>,
+    needed: BTreeSet<&'static str>,
+}
+
+impl Found {
+    /// Compares the replies of a node or a balancer with those of a store alone.
+    fn compare(
+        &mut self,
+        name: &str,
+        conversation: &Conversation,
+        [expected, got]: [&[Vec<Reply>]; 2],
+        allowed: &[Difference],
+    ) {
+        let mut is_queued = false;
+        for (at, request) in conversation.iter().enumerate() {
+            let named = counted(request).1.to_uppercase();
+            let ends = ["EXEC", "DISCARD", "RESET"].iter().any(|end| named.ends_with(end));
+            let named = match is_queued && !ends {
+                true => format!("MULTI: {named}"),
+                false => named,
+            };
+            is_queued = !ends && (is_queued || named.ends_with("MULTI"));
+            if expected[at] == got[at] {
+                continue;
+            }
+            let matching = |difference: &&Difference| named.starts_with(difference.request);
+            let Some(difference) = allowed.iter().find(matching) else {
+                self.wrong.push(format!(
+                    "{named} in {conversation:?}\n  a store alone: {}\n  {name}: {}",
+                    shown(&expected[at]),
+                    shown(&got[at])
+                ));
+                continue;
+            };
+            self.needed.insert(difference.request);
+            if difference.diverges {
+                return;
+            }
+        }
+    }
+}
+
+/// Compares the three over all conversations, each over RESP2 and RESP3, and on each door with the same bytes split.
+fn compare_all(doors: &Doors, conversations: &[Conversation], login: Option<&str>, allowed: &[Difference]) -> Found {
+    let (mut found, mut draw) = (Found::default(), Random(0x9e37_79b9_7f4a_7c15));
+    for conversation in conversations {
+        for version in ["HELLO 2", "HELLO 3"] {
+            let begins = login.is_none().then_some([version, DEADLINE]).into_iter().flatten();
+            let whole: Conversation = begins.map(str::to_owned).chain(conversation.iter().cloned()).collect();
+            let mut alone = Vec::new();
+            for (name, address) in doors.all {
+                let replies = converse(address, &whole);
+                clear(address, login);
+                // Bytes behind the last request that is answered could take its reply along as the connection ends.
+                let answered = replies
+                    .iter()
+                    .position(|each| each.contains(&Reply::Error(CLOSED.into())));
+                let answered = &whole[..answered.unwrap_or(whole.len())];
+                let split = converse_split(address, answered, &mut draw);
+                clear(address, login);
+                let flat: Vec<_> = replies.iter().flatten().collect();
+                let of_request = |at: usize| {
+                    let counts = replies.iter().scan(0, |sum, each| {
+                        *sum += each.len();
+                        Some(*sum)
+                    });
+                    whole[counts.take_while(|count| *count <= at).count()].as_str()
+                };
+                for (at, reply) in flat.iter().enumerate() {
+                    if **reply == Reply::Error(CLOSED.into()) {
+                        break;
+                    }
+                    let of = of_request(at);
+                    let other = split.get(at).map(|reply| compared(of, reply));
+                    if other.as_ref() != Some(*reply) {
+                        let (reply, other) = (shown(std::slice::from_ref(reply)), shown(other.as_slice()));
+                        found
+                            .wrong
+                            .push(format!("{name}, {of} in {whole:?}\n  whole {reply}\n  split {other}"));
+                        break;
+                    }
+                }
+                match alone.is_empty() {
+                    true => alone = replies,
+                    false => found.compare(name, &whole, [&alone, &replies], allowed),
+                }
+            }
+        }
+    }
+    found
+}
+
+fn lines(text: &str) -> impl Iterator<Item = Conversation> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split('|').map(|request| request.replace("\\n", "\n")).collect())
+}
+
+/// Each command of the table with too few, enough and too many arguments, alone and within MULTI.
+fn of_table() -> Vec<Conversation> {
+    let mut all = Vec::new();
+    for command in TABLE {
+        let least = command.arity.unsigned_abs() as usize;
+        for words in least.saturating_sub(1).max(1)..=least + 1 {
+            let arguments = ["k", "1000000", "2", "3", "4"].into_iter().take(words - 1);
+            let request = [command.name]
+                .into_iter()
+                .chain(arguments)
+                .collect::<Vec<_>>()
+                .join(" ");
+            let request = match command.name {
+                "client" | "info" | "hello" | "config" | "command" | "session" => format!("~{request}"),
+                "tset" => request.replace(" k", " object"),
+                _ => request,
+            };
+            all.push(vec!["SET k 5".into(), request.clone(), "PING".into(), "GET k".into()]);
+            let within = ["SET k 5", "MULTI", "SET k 6", &request, "EXEC", "GET k", "EXEC"];
+            all.push(within.map(str::to_owned).to_vec());
+        }
+    }
+    all
+}
+
+/// Conversations of requests drawn from a few words, right and wrong ones mixed.
+fn drawn(count: usize) -> Vec<Conversation> {
+    let (mut draw, mut all) = (Random(77), Vec::new());
+    let requests: Vec<_> = lines(CONVERSATIONS)
+        .chain(lines(REDIS))
+        .flatten()
+        // Whether the connection goes on afterwards is asked of these alone.
+        .filter(|request| !["QUIT", "\\", "RESET"].iter().any(|begin| request.starts_with(begin)))
+        .filter(|request| !request.contains("UBSCRIBE") && !request.contains("PUBLISH"))
+        .collect();
+    for _ in 0..count {
+        all.push((0..12).map(|_| requests[draw.below(requests.len())].clone()).collect());
+    }
+    all
+}
+
+fn user(name: &str, rights: &[Right], prefix: &str) -> User {
+    User {
+        name: name.into(),
+        password: PasswordHash::of(b"secret", [1; 16], 1_000),
+        rights: rights.to_vec(),
+        prefixes: vec![prefix.as_bytes().to_vec()],
+    }
+}
+
+fn conversations() -> Vec<Conversation> {
+    lines(CONVERSATIONS)
+        .chain(lines(REDIS))
+        .chain(of_table())
+        .chain(drawn(60))
+        .collect()
+}
+
+/// The names of differences that no request has shown.
+fn unneeded<'d>(found: &Found, allowed: &'d [Difference]) -> Vec<&'d str> {
+    let names = allowed.iter().map(|difference| difference.request);
+    names.filter(|name| !found.needed.contains(name)).collect()
+}
+
+#[test]
+fn a_store_alone_a_node_and_a_balancer_answer_alike() {
+    let doors = Doors::open(Vec::new());
+    let found = compare_all(&doors, &conversations(), None, DIFFERENCES);
+    let unneeded = unneeded(&found, DIFFERENCES);
+    assert!(
+        found.wrong.is_empty() && unneeded.is_empty(),
+        "{} differences that the list does not have:\n{}\nof the list, no difference any more: {unneeded:?}",
+        found.wrong.len(),
+        found.wrong.join("\n")
+    );
+}
+
+/// A reply of the node's that differs, and an entry of the list that nothing needs.
+#[test]
+fn a_planted_difference_is_found() {
+    let whole = vec!["SET k 1".to_owned(), "STRLEN k".to_owned()];
+    let expected = [vec![Reply::ok()], vec![Reply::Integer(1)]];
+    let allowed = [differs("STRLEN K", "planted"), differs("GET", "planted")];
+    for (planted, allowed, wrong, left) in [
+        (1, &allowed[1..], 0, vec!["GET"]),
+        (2, &allowed[1..], 1, vec!["GET"]),
+        (2, &allowed[..], 0, vec!["GET"]),
+        (1, &allowed[..], 0, vec!["STRLEN K", "GET"]),
+    ] {
+        let got = [vec![Reply::ok()], vec![Reply::Integer(planted)]];
+        let mut found = Found::default();
+        found.compare("a node", &whole, [&expected, &got], allowed);
+        assert_eq!(
+            (found.wrong.len(), unneeded(&found, allowed)),
+            (wrong, left),
+            "{planted}"
+        );
+    }
+}
