@@ -28,9 +28,7 @@ fn look(cells: &dyn Cells, command: &ClientCommand) -> Result<Value, StoreError>
     })
     .or_else(|error| match error {
         // Errors that a client has caused: the node answers them and goes on.
-        StoreError::Engine(EngineError::KeyLength { .. })
-        | StoreError::ReservedKey { .. }
-        | StoreError::NotTemporal { .. } => {
+        StoreError::Engine(EngineError::KeyLength { .. }) | StoreError::ReservedKey { .. } => {
             let mut reply = Value::new();
             Writer::new(&mut reply, version(command)).error(&format!("ERR {error}"));
             Ok(reply)

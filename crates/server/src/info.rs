@@ -11,8 +11,6 @@ use punctual_units::Nanos;
 use crate::figures::{Figure, figure, object_ages, or_none, section, word};
 use crate::node::{Options, Totals};
 use crate::pool::PoolState;
-use crate::resp::Resp;
-use crate::session::Session;
 use crate::work::{Counts, LateStage};
 
 /// State of the event loop, which it leaves a few times a second for the thread that serves the page.
@@ -147,23 +145,4 @@ pub fn durability(durability: Durability) -> &'static str {
         Durability::NoMetaSync => "no-meta-sync",
         Durability::Volatile => "volatile",
     }
-}
-
-/// Writes the line of a connection in CLIENT LIST.
-pub fn client(session: &Session, address: &str, here: &str, age_s: u64, idle_s: u64, unsent: usize) -> String {
-    format!(
-        "id={} addr={address} laddr={here} name={} age={age_s} idle={idle_s} db=0 sub={} psub={} multi={} omem={unsent} \
-         cmd={} user={} resp={} lib-name={} lib-ver={} deadline-ms={}\n",
-        session.id,
-        session.name,
-        session.channels.len(),
-        session.patterns.len(),
-        session.queued(),
-        session.last,
-        session.login.user(),
-        if session.version == Resp::Three { 3 } else { 2 },
-        session.library.0,
-        session.library.1,
-        session.time_left.map_or(0, |left| left.0 / 1_000_000),
-    )
 }

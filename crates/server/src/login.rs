@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::commands::{Command, Verb};
 use crate::resp::request::Request;
 use crate::resp::{Bounds, Resp};
-use crate::users::{PASSWORD_MAX, Right, Users};
+use crate::users::{PASSWORD_MAX, Users};
 
 const NO_USERS: &str = "ERR this server has no users, and is reached by this machine alone: connect without AUTH";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -159,24 +159,6 @@ impl Login {
                 Verb::Auth | Verb::Hello | Verb::Quit | Verb::Reset => Ok(()),
                 _ => Err(NO_AUTH.into()),
             },
-        }
-    }
-
-    /// Whether the connection's user has a right, whatever the key.
-    ///
-    /// # Errors
-    /// The error reply.
-    pub fn has(&self, right: Right, name: &str) -> Result<(), String> {
-        if self.users.is_empty() {
-            return Ok(());
-        }
-        match self.user.and_then(|user| self.users.get(user)) {
-            Some(user) if user.rights.contains(&right) => Ok(()),
-            Some(user) => Err(format!(
-                "NOPERM User {} has no permissions to run the '{name}' command",
-                user.name
-            )),
-            None => Err(NO_AUTH.into()),
         }
     }
 

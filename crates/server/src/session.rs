@@ -1,4 +1,8 @@
 //! The state of one connection's conversation, and where each of its requests is carried out. Pure.
+//!
+//! A session parses each request, refuses wrong ones, answers what concerns the connection itself, and hands the rest
+//! to its backend: the pool of a store, or a node or balancer of a federation. What they take differs only by their
+//! [`Limits`] and by [`Scope::Federation`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,30 +12,83 @@ use punctual_units::{Nanos, Time};
 use crate::commands::{self, Class, Command, Failure, Scope, TABLE, Verb, wrong_number_of_arguments};
 use crate::glob::{PATTERN_MAX, matches};
 use crate::login::{Entry, Greeting, Login, LoginClaim, NO_HTTP, is_http, plain};
+use crate::prover::CLAIMS_MAX;
 use crate::resp::request::Request;
 use crate::resp::{Bounds, Reply, Resp, Writer};
 use crate::subscribers::CHANNEL_MAX;
 use crate::users::Users;
 use crate::work::Flushing;
 
-/// The most commands between MULTI and EXEC.
-pub const QUEUED_MAX: usize = 4096;
-/// The most bytes of all arguments between MULTI and EXEC.
-pub const QUEUED_BYTES_MAX: usize = 32 << 20;
-/// The most keys that a connection watches.
-pub const WATCHED_MAX: usize = 1024;
-/// The most bytes of watched keys and values.
-pub const WATCHED_BYTES_MAX: usize = 4 << 20;
-/// The most channels and patterns that a connection subscribes to.
-pub const SUBSCRIPTIONS_MAX: usize = 1024;
 /// The longest message of PUBLISH, in bytes: each subscriber gets a copy.
 pub const MESSAGE_MAX: usize = 1 << 20;
 /// The most names or patterns in one COMMAND or CONFIG.
 const NAMES_MAX: usize = 1024;
 /// Estimated overhead of an entry in a list, in bytes.
 const ENTRY_BYTES: usize = 64;
-/// The longest deadline, in milliseconds: a day.
-pub const DEADLINE_MS_MAX: i64 = 86_400_000;
+/// The error reply to a WATCH beyond [`Limits::watched`] or [`Limits::watched_bytes`].
+pub const TOO_MUCH_WATCHED: &str = "ERR too many keys are watched, or their values are too long: UNWATCH some";
+
+/// Limits of a backend for each connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most commands between MULTI and EXEC.
+    pub queued: usize,
+    /// The most bytes of all arguments between MULTI and EXEC.
+    pub queued_bytes: usize,
+    /// The most keys that a connection watches.
+    pub watched: usize,
+    /// The most bytes of watched keys and values.
+    pub watched_bytes: usize,
+    /// The most channels and patterns that a connection subscribes to.
+    pub subscriptions: usize,
+    /// The longest deadline, in milliseconds.
+    pub deadline_ms: u64,
+    /// Time that a request of the backend has where its client sets no deadline; `None`: no deadline.
+    pub time_left: Option<Nanos>,
+    /// Bounds of one request.
+    pub request: &'static Bounds,
+    /// Whether MULTI takes commands that look at all keys.
+    pub scans_in_multi: bool,
+    /// Whether the backend is a federation, and takes [`Scope::Federation`].
+    pub is_federation: bool,
+}
+
+impl Limits {
+    /// The limits of a store that is served alone.
+    pub const ALONE: Limits = Limits {
+        queued: 4096,
+        queued_bytes: 32 << 20,
+        watched: 1024,
+        watched_bytes: 4 << 20,
+        subscriptions: 1024,
+        deadline_ms: 86_400_000,
+        time_left: None,
+        request: &Bounds::ADMITTED,
+        scans_in_multi: true,
+        is_federation: false,
+    };
+
+    /// The commands that the backend takes.
+    fn commands(&self) -> impl Iterator<Item = &'static Command> {
+        TABLE.iter().filter(|command| self.takes(command))
+    }
+
+    fn find(&self, name: &[u8]) -> Option<&'static Command> {
+        commands::find(name).filter(|command| self.takes(command))
+    }
+
+    fn takes(&self, command: &Command) -> bool {
+        self.is_federation || command.place != Scope::Federation
+    }
+
+    /// Parses a deadline; returns the time from the arrival of its request on.
+    fn millis(&self, text: &[u8]) -> Result<Nanos, String> {
+        let max = self.deadline_ms;
+        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
+        let number = number.filter(|ms| (1..=max).contains(ms)).map(Nanos::from_millis);
+        number.ok_or_else(|| format!("ERR a deadline is 1 to {max} milliseconds from now"))
+    }
+}
 
 /// A command for the store, with its arguments and its deadline.
 #[derive(Debug)]
@@ -82,44 +139,73 @@ impl WatchedKey {
     }
 }
 
+/// A request for the backend, which writes the reply. Late ones are its to refuse.
+#[derive(Debug)]
+pub enum BackendRequest {
+    /// Carry out one command.
+    Call(Call),
+    /// Carry out MULTI's commands if the watched records are unchanged, by the deadline.
+    Exec(Vec<Call>, Vec<WatchedKey>, Time),
+    /// Read the values of keys for WATCH, by the deadline.
+    Watch(Request, Time),
+    /// Send a message to a channel's subscribers.
+    Publish(Request),
+    /// Reply with the number of other nodes that have all that the client has written.
+    Wait,
+}
+
 /// How the event loop goes on with a request.
 #[derive(Debug)]
 pub enum Next {
     /// Nothing is left to do: the reply is written.
     Answered,
-    /// The request's deadline has passed; no reply is written. Holds when the request was read.
+    /// The deadline of a request that needs no backend has passed; no reply is written. Holds when the request was
+    /// read.
     Late(Time),
     /// The reply is written; close the connection once it is sent.
     Close,
     /// The session is to be reset and its subscriptions removed; the reply is written.
     Reset,
-    /// Carry out one command on the pool.
-    Ask(Call),
-    /// Carry out MULTI's commands on the pool if the watched records are unchanged, by the deadline.
-    Exec(Vec<Call>, Vec<WatchedKey>, Time),
-    /// Read the values of keys for WATCH on the pool, by the deadline.
-    Watch(Request, Time),
+    /// Pass a request to the backend.
+    Ask(BackendRequest),
     /// Subscribe to channels (`true`: patterns).
     Subscribe(Request, bool),
     /// Unsubscribe from channels (`true`: patterns); from all, if the request names none.
     Unsubscribe(Request, bool),
-    /// Send a message to a channel's subscribers.
-    Publish(Request),
-    /// Reply with a line for each connection.
-    List,
-    /// Reply with the line of this connection.
-    Describe,
-    /// Reply with the server's figures.
-    Info(Request),
-    /// Check a password, then answer this request.
-    Claim(LoginClaim, Request),
+    /// Reply with a line for each connection (`true`), or with the line of this one.
+    List(bool),
+    /// Reply with these sections of the server's figures, in small letters; with all, if there are none.
+    Info(Vec<String>),
+    /// Check a password, then call [`Session::judged`], or [`Session::not_judged`] if there is no room.
+    Claim(LoginClaim),
 }
 
-/// Settings of the server that sessions report.
-#[derive(Clone, Debug, Default)]
+/// Settings of a backend that hold for its sessions.
+#[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// Names and values for CONFIG GET.
     pub config: BTreeMap<&'static str, String>,
+    /// Limits for each connection.
+    pub limits: Limits,
+}
+
+impl ServerSettings {
+    /// Settings of a backend with these limits, some names and values for CONFIG GET being its own.
+    pub fn of(limits: Limits, own: impl IntoIterator<Item = (&'static str, String)>) -> ServerSettings {
+        let common = [
+            ("databases", "1".into()),
+            ("maxmemory", "0".into()),
+            ("maxmemory-policy", "noeviction".into()),
+            ("notify-keyspace-events", "KEA".into()),
+            ("proto-max-bulk-len", limits.request.bulk.to_string()),
+            ("save", String::new()),
+            ("timeout", "0".into()),
+        ];
+        ServerSettings {
+            config: common.into_iter().chain(own).collect(),
+            limits,
+        }
+    }
 }
 
 /// State of one connection's conversation.
@@ -146,6 +232,8 @@ pub struct Session {
     multi: Option<Multi>,
     watched: Vec<WatchedKey>,
     watched_bytes: usize,
+    /// The request whose password is being checked.
+    claim: Option<Request>,
     /// The user of the connection.
     pub login: Login,
 }
@@ -178,17 +266,30 @@ impl Session {
     }
 
     /// Bounds of the connection's next request.
-    pub fn bounds(&self) -> &'static Bounds {
-        self.login.bounds(&Bounds::ADMITTED)
+    pub fn bounds(&self, settings: &ServerSettings) -> &'static Bounds {
+        self.login.bounds(settings.limits.request)
+    }
+
+    /// Whether a password of the connection is being checked; its next request begins after that.
+    pub fn is_claiming(&self) -> bool {
+        self.claim.is_some()
     }
 
     /// Takes the result of a password check (`None`: wrong), and answers the request that gave the password.
-    pub fn judged(&mut self, request: &Request, user: Option<usize>, out: &mut Vec<u8>) {
+    pub fn judged(&mut self, user: Option<usize>, out: &mut Vec<u8>) {
+        let Some(request) = self.claim.take() else { return };
         let value = match self.login.judged(user) {
-            Ok(()) => self.admitted(request),
+            Ok(()) => self.admitted(&request),
             Err(error) => Reply::Error(error),
         };
         self.say(&value, out);
+    }
+
+    /// Answers a request whose password cannot be checked now, because too many wait for that.
+    pub fn not_judged(&mut self, out: &mut Vec<u8>) {
+        self.claim = None;
+        let error = format!("ERR {CLAIMS_MAX} passwords are being checked already: try again");
+        self.say(&Reply::Error(error), out);
     }
 
     /// Reply to AUTH or HELLO once the user is admitted.
@@ -209,9 +310,15 @@ impl Session {
         self.multi.as_ref().map_or(-1, |multi| multi.queued.len() as i64)
     }
 
-    /// Bytes kept for MULTI's commands, WATCH's records and the subscriptions.
+    /// Bytes kept for MULTI's commands, WATCH's records, the subscriptions and a password.
     pub fn kept(&self) -> usize {
-        self.heard + self.watched_bytes + self.multi.as_ref().map_or(0, |multi| multi.bytes)
+        let claim = self.claim.as_ref().map_or(0, Request::bytes);
+        self.heard + self.watched_bytes + self.multi.as_ref().map_or(0, |multi| multi.bytes) + claim
+    }
+
+    /// The names of the channels (`patterns`: of the patterns) that the connection subscribes to.
+    pub fn heard(&self, patterns: bool) -> &BTreeSet<Vec<u8>> {
+        if patterns { &self.patterns } else { &self.channels }
     }
 
     /// Adds a subscription to a channel (`patterns`: to a pattern).
@@ -242,11 +349,16 @@ impl Session {
     pub fn watch(&mut self, read: Vec<WatchedKey>) {
         for watched in read {
             // A key that is watched already keeps its first value.
-            if !self.watched.iter().any(|known| known.key == watched.key) {
+            if !self.watches(&watched.key) {
                 self.watched_bytes += watched.bytes();
                 self.watched.push(watched);
             }
         }
+    }
+
+    /// Whether WATCH has read this key.
+    pub fn watches(&self, key: &[u8]) -> bool {
+        self.watched.iter().any(|known| known.key == key)
     }
 
     fn unwatch(&mut self) -> Vec<WatchedKey> {
@@ -255,10 +367,10 @@ impl Session {
     }
 
     /// How many more keys and bytes WATCH may add.
-    pub fn watch_room(&self) -> (usize, usize) {
+    pub fn watch_room(&self, limits: &Limits) -> (usize, usize) {
         (
-            WATCHED_MAX.saturating_sub(self.watched.len()),
-            WATCHED_BYTES_MAX.saturating_sub(self.watched_bytes),
+            limits.watched.saturating_sub(self.watched.len()),
+            limits.watched_bytes.saturating_sub(self.watched_bytes),
         )
     }
 
@@ -276,67 +388,87 @@ impl Session {
             self.say(&Reply::Error(NO_HTTP.into()), out);
             return Next::Close;
         }
-        let mut deadline = self.time_left.map_or(Time::MAX, |left| arrived + left);
-        if request.argument(0).eq_ignore_ascii_case(b"deadline") {
-            match self.deadline(&request, arrived) {
-                Ok(at) => deadline = at,
-                Err(error) => return self.refuse(&error, out),
-            }
-            request.skip(2);
-        }
-        let command = match self.known(&request) {
+        let behind = named_at(&request);
+        let is_exec = request.argument(behind).eq_ignore_ascii_case(b"exec");
+        let mut deadline = self.time_left.map(|left| arrived + left);
+        let admitted = self.admit(&mut request, behind, arrived, settings, &mut deadline);
+        let command = match admitted {
             Ok(command) => command,
-            Err(error) => return self.refuse(&error, out),
+            // As in Redis, a transaction whose EXEC is refused is over.
+            Err(error) if is_exec => {
+                self.multi = None;
+                self.unwatch();
+                let why = error.strip_prefix("ERR ").unwrap_or(&error);
+                let error = format!("EXECABORT Transaction discarded because of: {why}");
+                return self.reply(&Reply::Error(error), out);
+            }
+            Err(error) => {
+                if let Some(multi) = &mut self.multi {
+                    multi.broken = true;
+                }
+                return self.reply(&Reply::Error(error), out);
+            }
         };
-        if let Err(error) = self.login.allowed(command, &request) {
-            return self.refuse(&error, out);
-        }
         self.last = command.name;
-        // A command queued by MULTI has the deadline of EXEC.
-        let is_queued = self.multi.is_some() && !matches!(command.verb, Verb::Exec | Verb::Discard);
-        if now > deadline && !is_queued && self.multi.is_none() {
-            return Next::Late(arrived);
+        let ends_multi = matches!(command.verb, Verb::Exec | Verb::Discard | Verb::Reset | Verb::Quit);
+        if self.multi.is_some() && !ends_multi {
+            // The command has the deadline of EXEC.
+            return self.queue(command, request, arrived, &settings.limits, out);
         }
-        if is_queued && !matches!(command.verb, Verb::Reset | Verb::Quit) {
-            return self.queue(command, request, arrived, out);
-        }
-        match command.place {
-            Scope::Transaction | Scope::Store => Next::Ask(Call::new(command, request, deadline, arrived)),
-            Scope::Anywhere => self.answer(command, &request, out),
-            Scope::Connection => self.own(command, request, deadline, settings, out),
+        let is_late = deadline.is_some_and(|deadline| now > deadline);
+        let default = settings.limits.time_left.map_or(Time::MAX, |left| arrived + left);
+        let by = deadline.unwrap_or(default);
+        match (command.verb, command.place) {
+            (_, Scope::Transaction | Scope::Store | Scope::Federation) => {
+                Next::Ask(BackendRequest::Call(Call::new(command, request, by, arrived)))
+            }
+            (Verb::Watch, _) => Next::Ask(BackendRequest::Watch(request, by)),
+            (Verb::Exec, _) => self.exec(by, out),
+            _ if is_late && self.multi.is_none() => Next::Late(arrived),
+            (_, Scope::Anywhere) => self.answer(command, &request, out),
+            _ => match self.own(command, request, settings, out) {
+                Ok(next) => next,
+                Err(error) => self.reply(&Reply::Error(error), out),
+            },
         }
     }
 
     /// Whether `request` is a single command for the store, so that it may join the job of the commands before it.
     pub fn asks(&self, request: &Request) -> bool {
-        let behind = if request.argument(0).eq_ignore_ascii_case(b"deadline") {
-            2
-        } else {
-            0
-        };
         let is_plain = |command: &Command| matches!(command.place, Scope::Transaction | Scope::Store);
-        self.multi.is_none() && commands::find(request.argument(behind)).is_some_and(is_plain)
+        self.multi.is_none() && commands::find(request.argument(named_at(request))).is_some_and(is_plain)
     }
 
-    /// Parses `DEADLINE MS COMMAND ..`; returns the instant.
-    fn deadline(&self, request: &Request, arrived: Time) -> Result<Time, String> {
-        if request.len() < 3 {
-            return Err(wrong_number_of_arguments("deadline"));
+    /// Parses `DEADLINE MS` in front of a command, and checks whether the connection may send the command now.
+    fn admit(
+        &self,
+        request: &mut Request,
+        behind: usize,
+        arrived: Time,
+        settings: &ServerSettings,
+        deadline: &mut Option<Time>,
+    ) -> Result<&'static Command, String> {
+        if behind > 0 {
+            if request.len() < 3 {
+                return Err(wrong_number_of_arguments("deadline"));
+            }
+            if request.argument(2).eq_ignore_ascii_case(b"deadline") {
+                return Err("ERR DEADLINE is said once".into());
+            }
+            if self.multi.is_some() && !request.argument(2).eq_ignore_ascii_case(b"exec") {
+                return Err("ERR within MULTI, give the deadline to EXEC".into());
+            }
+            *deadline = Some(arrived + settings.limits.millis(request.argument(1))?);
+            request.skip(behind);
         }
-        if request.argument(2).eq_ignore_ascii_case(b"deadline") {
-            return Err("ERR DEADLINE is said once".into());
-        }
-        if self.multi.is_some() && !request.argument(2).eq_ignore_ascii_case(b"exec") {
-            return Err("ERR within MULTI, give the deadline to EXEC".into());
-        }
-        Ok(arrived + millis(request.argument(1))?)
+        let command = self.known(request, &settings.limits)?;
+        self.login.allowed(command, request)?;
+        Ok(command)
     }
 
     /// Finds the command and checks its number of arguments; RESP2 subscribers may send few commands only.
-    fn known(&self, request: &Request) -> Result<&'static Command, String> {
-        let Some(command) = commands::find(request.argument(0)) else {
-            return Err(unknown(request));
-        };
+    fn known(&self, request: &Request, limits: &Limits) -> Result<&'static Command, String> {
+        let command = limits.find(request.argument(0)).ok_or_else(|| unknown(request))?;
         if !command.takes(request.len()) {
             return Err(wrong_number_of_arguments(command.name));
         }
@@ -359,27 +491,33 @@ impl Session {
         Ok(command)
     }
 
-    fn refuse(&mut self, error: &str, out: &mut Vec<u8>) -> Next {
-        if let Some(multi) = &mut self.multi {
-            multi.broken = true;
-        }
-        self.say(&Reply::Error(error.to_owned()), out);
-        Next::Answered
-    }
-
     fn say(&self, value: &Reply, out: &mut Vec<u8>) {
         Writer::new(out, self.version).value(value);
     }
 
-    fn queue(&mut self, command: &'static Command, request: Request, arrived: Time, out: &mut Vec<u8>) -> Next {
+    fn reply(&self, value: &Reply, out: &mut Vec<u8>) -> Next {
+        self.say(value, out);
+        Next::Answered
+    }
+
+    /// Queues a command between MULTI and EXEC.
+    fn queue(
+        &mut self,
+        command: &'static Command,
+        request: Request,
+        arrived: Time,
+        limits: &Limits,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let name = || command.name.to_uppercase();
         let error = match (command.verb, command.place) {
             (Verb::Multi, _) => Some("ERR MULTI calls can not be nested".to_owned()),
             (Verb::Watch, _) => Some("ERR WATCH inside MULTI is not allowed".to_owned()),
+            (Verb::Keys | Verb::DbSize | Verb::Scan, _) if !limits.scans_in_multi => {
+                Some(format!("ERR {} looks at all keys: say it outside of MULTI", name()))
+            }
             (_, Scope::Transaction | Scope::Anywhere) => None,
-            _ => Some(format!(
-                "ERR {} is not taken within MULTI here",
-                command.name.to_uppercase()
-            )),
+            _ => Some(format!("ERR {} is not taken within MULTI here", name())),
         };
         // As in Redis, these two get an error, and EXEC still carries out the other commands.
         let is_harmless = matches!(command.verb, Verb::Multi | Verb::Watch);
@@ -387,21 +525,34 @@ impl Session {
             return Next::Answered;
         };
         multi.bytes += request.bytes() + size_of::<Call>() - size_of::<Request>();
+        let (most, most_bytes) = (limits.queued, limits.queued_bytes);
         let error = error.or_else(|| {
-            (multi.queued.len() >= QUEUED_MAX || multi.bytes > QUEUED_BYTES_MAX)
-                .then(|| format!("ERR at most {QUEUED_MAX} commands and {QUEUED_BYTES_MAX} bytes within MULTI"))
+            (multi.queued.len() >= most || multi.bytes > most_bytes)
+                .then(|| format!("ERR at most {most} commands and {most_bytes} bytes within MULTI"))
         });
-        match error {
+        let value = match error {
             Some(error) => {
                 multi.broken |= !is_harmless;
-                self.say(&Reply::Error(error), out);
+                Reply::Error(error)
             }
             None => {
                 multi.queued.push(Call::new(command, request, Time::MAX, arrived));
-                self.say(&Reply::Simple("QUEUED".into()), out);
+                Reply::Simple("QUEUED".into())
             }
+        };
+        self.reply(&value, out)
+    }
+
+    fn exec(&mut self, deadline: Time, out: &mut Vec<u8>) -> Next {
+        let Some(multi) = self.multi.take() else {
+            return self.reply(&Reply::Error("ERR EXEC without MULTI".into()), out);
+        };
+        let watched = self.unwatch();
+        if multi.broken {
+            let error = "EXECABORT Transaction discarded because of previous errors.";
+            return self.reply(&Reply::Error(error.into()), out);
         }
-        Next::Answered
+        Next::Ask(BackendRequest::Exec(multi.queued, watched, deadline))
     }
 
     fn answer(&mut self, command: &Command, request: &Request, out: &mut Vec<u8>) -> Next {
@@ -411,7 +562,14 @@ impl Session {
             return Next::Answered;
         }
         let mut writer = Writer::new(out, self.version);
-        match commands::anywhere(command.verb, request, &mut writer) {
+        let done = match command.verb {
+            Verb::Wait => match commands::wait(request) {
+                Ok(()) => return Next::Ask(BackendRequest::Wait),
+                refused => refused,
+            },
+            verb => commands::anywhere(verb, request, &mut writer),
+        };
+        match done {
             Ok(()) => {}
             Err(Failure::Reply(error)) => writer.error(&error),
             Err(Failure::Store(error)) => writer.error(&format!("ERR {error}")),
@@ -424,42 +582,27 @@ impl Session {
         &mut self,
         command: &Command,
         request: Request,
-        deadline: Time,
         settings: &ServerSettings,
         out: &mut Vec<u8>,
-    ) -> Next {
+    ) -> Result<Next, String> {
         let value = match command.verb {
             Verb::Multi => {
                 self.multi = Some(Multi::default());
                 Reply::ok()
             }
-            Verb::Exec => {
-                let Some(multi) = self.multi.take() else {
-                    return self.refuse("ERR EXEC without MULTI", out);
-                };
-                let watched = self.unwatch();
-                if multi.broken {
-                    let error = "EXECABORT Transaction discarded because of previous errors.";
-                    return self.refuse(error, out);
-                }
-                return Next::Exec(multi.queued, watched, deadline);
-            }
             Verb::Discard => {
-                if self.multi.take().is_none() {
-                    return self.refuse("ERR DISCARD without MULTI", out);
-                }
+                self.multi.take().ok_or("ERR DISCARD without MULTI")?;
                 self.unwatch();
                 Reply::ok()
             }
-            Verb::Watch => return Next::Watch(request, deadline),
             Verb::Unwatch => {
                 self.unwatch();
                 Reply::ok()
             }
             Verb::Subscribe | Verb::PSubscribe => {
-                if self.subscriptions() + request.len() - 1 > SUBSCRIPTIONS_MAX {
-                    let error = format!("ERR a connection hears at most {SUBSCRIPTIONS_MAX} channels and patterns");
-                    return self.refuse(&error, out);
+                let most = settings.limits.subscriptions;
+                if self.subscriptions() + request.len() - 1 > most {
+                    return Err(format!("ERR a connection hears at most {most} channels and patterns"));
                 }
                 let patterns = command.verb == Verb::PSubscribe;
                 let (what, max) = if patterns {
@@ -468,56 +611,57 @@ impl Session {
                     ("channel", CHANNEL_MAX)
                 };
                 if request.from(1).any(|name| name.len() > max) {
-                    return self.refuse(&format!("ERR a {what} has at most {max} bytes"), out);
+                    return Err(format!("ERR a {what} has at most {max} bytes"));
                 }
-                return Next::Subscribe(request, patterns);
+                return Ok(Next::Subscribe(request, patterns));
             }
             Verb::Unsubscribe | Verb::PUnsubscribe => {
-                return Next::Unsubscribe(request, command.verb == Verb::PUnsubscribe);
+                return Ok(Next::Unsubscribe(request, command.verb == Verb::PUnsubscribe));
             }
             Verb::Publish => {
                 let (channel, message) = (request.argument(1).len(), request.argument(2).len());
                 if channel > CHANNEL_MAX || message > MESSAGE_MAX {
-                    let error = format!("ERR a channel has at most {CHANNEL_MAX} bytes, a message {MESSAGE_MAX}");
-                    return self.refuse(&error, out);
+                    return Err(format!(
+                        "ERR a channel has at most {CHANNEL_MAX} bytes, a message {MESSAGE_MAX}"
+                    ));
                 }
-                return Next::Publish(request);
+                return Ok(Next::Ask(BackendRequest::Publish(request)));
             }
-            Verb::Info => return Next::Info(request),
+            Verb::Info => {
+                let sections = request.from(1).map(|word| String::from_utf8_lossy(word).to_lowercase());
+                return Ok(Next::Info(sections.collect()));
+            }
             Verb::Quit => {
                 self.say(&Reply::ok(), out);
-                return Next::Close;
+                return Ok(Next::Close);
             }
             Verb::Reset => {
                 self.say(&Reply::Simple("RESET".into()), out);
-                return Next::Reset;
+                return Ok(Next::Reset);
             }
             Verb::Hello | Verb::Auth => {
                 let entry = match command.verb {
-                    Verb::Auth => self.login.auth(&request),
-                    _ => Greeting::read(&request, self.version).and_then(|greeting| self.login.hello(&greeting)),
+                    Verb::Auth => self.login.auth(&request)?,
+                    _ => self.login.hello(&Greeting::read(&request, self.version)?)?,
                 };
                 match entry {
-                    Ok(Entry::Admitted) => self.admitted(&request),
-                    Ok(Entry::ToCheck(claimed)) => return Next::Claim(claimed, request),
-                    Err(error) => Reply::Error(error),
+                    Entry::Admitted => self.admitted(&request),
+                    Entry::ToCheck(claimed) => {
+                        self.claim = Some(request);
+                        return Ok(Next::Claim(claimed));
+                    }
                 }
             }
             Verb::Acl if request.len() == 2 && request.argument(1).eq_ignore_ascii_case(b"whoami") => {
                 Reply::bulk(self.login.user())
             }
             Verb::Acl => Reply::Error(unknown_part("ACL", &request)),
-            Verb::Client => match self.client(&request) {
-                Ok(Ok(value)) => value,
-                Ok(Err(step)) => return step,
-                Err(error) => Reply::Error(error),
-            },
-            Verb::Cmd => described(&request),
+            Verb::Client => return self.client(&request, &settings.limits, out),
+            Verb::Cmd => described(&request, &settings.limits),
             Verb::Config => config(&request, settings),
             _ => Reply::Error(unknown(&request)),
         };
-        self.say(&value, out);
-        Next::Answered
+        Ok(self.reply(&value, out))
     }
 
     fn greet(&mut self, greeting: Greeting) -> Reply {
@@ -528,8 +672,9 @@ impl Session {
         }
         let pair = |key: &str, value| (Reply::bulk(key), value);
         Reply::Map(vec![
-            pair("server", Reply::bulk("punctual")),
-            pair("version", Reply::bulk(env!("CARGO_PKG_VERSION"))),
+            // The Redis version whose commands these are; clients look at it.
+            pair("server", Reply::bulk("redis")),
+            pair("version", Reply::bulk("7.0.0")),
             pair("proto", Reply::Integer(if version == Resp::Three { 3 } else { 2 })),
             pair("id", Reply::Integer(self.id as i64)),
             pair("mode", Reply::bulk("standalone")),
@@ -538,7 +683,7 @@ impl Session {
         ])
     }
 
-    fn client(&mut self, request: &Request) -> Result<Result<Reply, Next>, String> {
+    fn client(&mut self, request: &Request, limits: &Limits, out: &mut Vec<u8>) -> Result<Next, String> {
         let what = request.argument(1).to_ascii_lowercase();
         let arguments = |wanted: usize| {
             let name = String::from_utf8_lossy(&what);
@@ -580,23 +725,42 @@ impl Session {
             }
             b"info" => {
                 arguments(2)?;
-                return Ok(Err(Next::Describe));
+                return Ok(Next::List(false));
             }
             b"list" => {
                 arguments(2)?;
-                return Ok(Err(Next::List));
+                return Ok(Next::List(true));
             }
             b"deadline" => {
                 arguments(3)?;
                 self.time_left = match request.argument(2) {
                     b"0" => None,
-                    text => Some(millis(text)?),
+                    text => Some(limits.millis(text)?),
                 };
                 Reply::ok()
             }
             _ => return Err(unknown_part("CLIENT", request)),
         };
-        Ok(Ok(done))
+        Ok(self.reply(&done, out))
+    }
+
+    /// The line of the connection in CLIENT LIST.
+    pub fn line(&self, address: &str, here: &str, age_s: u64, idle_s: u64, unsent: usize) -> String {
+        format!(
+            "id={} addr={address} laddr={here} name={} age={age_s} idle={idle_s} db=0 sub={} psub={} multi={} \
+             omem={unsent} cmd={} user={} resp={} lib-name={} lib-ver={} deadline-ms={}\n",
+            self.id,
+            self.name,
+            self.channels.len(),
+            self.patterns.len(),
+            self.queued(),
+            self.last,
+            self.login.user(),
+            if self.version == Resp::Three { 3 } else { 2 },
+            self.library.0,
+            self.library.1,
+            self.time_left.map_or(0, |left| left.0 / 1_000_000),
+        )
     }
 
     /// Resets the session but for its number, its library and its wrong passwords: the client has to log in again.
@@ -618,13 +782,12 @@ pub fn late(reason: &str, retry_after: Nanos) -> String {
     )
 }
 
-fn millis(text: &[u8]) -> Result<Nanos, String> {
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
-    match number {
-        Some(ms @ 1..=DEADLINE_MS_MAX) => Ok(Nanos::from_millis(ms as u64)),
-        _ => Err(format!(
-            "ERR a deadline is 1 to {DEADLINE_MS_MAX} milliseconds from now"
-        )),
+/// Position of the command's name, which `DEADLINE MS` may precede.
+fn named_at(request: &Request) -> usize {
+    if request.argument(0).eq_ignore_ascii_case(b"deadline") {
+        2
+    } else {
+        0
     }
 }
 
@@ -655,26 +818,25 @@ fn unknown_part(command: &str, request: &Request) -> String {
 }
 
 /// Reply to COMMAND, from the table.
-pub fn described(request: &Request) -> Reply {
+fn described(request: &Request, limits: &Limits) -> Reply {
     if request.len() > NAMES_MAX {
         return Reply::Error(format!("ERR at most {NAMES_MAX} names at a time"));
     }
     let names = || request.from(2);
     match request.argument(1).to_ascii_lowercase().as_slice() {
-        b"" => Reply::Array(TABLE.iter().map(entry).collect()),
-        b"count" => Reply::Integer(TABLE.len() as i64),
-        b"list" => Reply::Array(TABLE.iter().map(|command| Reply::bulk(command.name)).collect()),
-        b"info" if request.len() == 2 => Reply::Array(TABLE.iter().map(entry).collect()),
+        b"count" => Reply::Integer(limits.commands().count() as i64),
+        b"list" => Reply::Array(limits.commands().map(|command| Reply::bulk(command.name)).collect()),
+        b"" | b"info" if request.len() < 3 => Reply::Array(limits.commands().map(entry).collect()),
         b"info" => Reply::Array(
             names()
-                .map(|name| commands::find(name).map_or(Reply::Null, entry))
+                .map(|name| limits.find(name).map_or(Reply::Null, entry))
                 .collect(),
         ),
         b"docs" => {
             let wanted: Vec<_> = if request.len() == 2 {
-                TABLE.iter().collect()
+                limits.commands().collect()
             } else {
-                names().filter_map(commands::find).collect()
+                names().filter_map(|name| limits.find(name)).collect()
             };
             let docs = |command: &&Command| {
                 let summary = (Reply::bulk("summary"), Reply::bulk(command.summary));
@@ -682,7 +844,7 @@ pub fn described(request: &Request) -> Reply {
             };
             Reply::Map(wanted.iter().map(docs).collect())
         }
-        b"getkeys" => match keys_of(request) {
+        b"getkeys" => match keys_of(request, limits) {
             Ok(keys) => Reply::Array(keys.into_iter().map(Reply::bulk).collect()),
             Err(error) => Reply::Error(error),
         },
@@ -690,11 +852,13 @@ pub fn described(request: &Request) -> Reply {
     }
 }
 
-fn keys_of(request: &Request) -> Result<Vec<Vec<u8>>, String> {
+fn keys_of(request: &Request, limits: &Limits) -> Result<Vec<Vec<u8>>, String> {
     if request.len() < 4 {
         return Err(wrong_number_of_arguments("command|getkeys"));
     }
-    let command = commands::find(request.argument(2)).ok_or("ERR Invalid command specified")?;
+    let command = limits
+        .find(request.argument(2))
+        .ok_or("ERR Invalid command specified")?;
     let count = request.len() - 2;
     if !command.takes(count) {
         return Err("ERR Invalid number of arguments specified for command".into());
@@ -736,7 +900,7 @@ fn entry(command: &Command) -> Reply {
 }
 
 /// Reply to CONFIG; settings can be read only.
-pub fn config(request: &Request, settings: &ServerSettings) -> Reply {
+fn config(request: &Request, settings: &ServerSettings) -> Reply {
     if !request.argument(1).eq_ignore_ascii_case(b"get") {
         return Reply::Error(unknown_part("CONFIG", request));
     }

@@ -178,6 +178,8 @@ impl User {
             // WATCH reads: it shows whether a key has changed.
             (_, Verb::Watch) => self.has(Right::Read),
             (_, Verb::Subscribe | Verb::PSubscribe | Verb::Publish) => self.has(Right::Channels),
+            // The replies of both concern transactions, whatever these wrote.
+            (_, Verb::Session | Verb::Outcome) => self.has(Right::Write),
             (_, Verb::Info | Verb::Config) => self.has(Right::Server),
             (_, Verb::Client) => !request.argument(1).eq_ignore_ascii_case(b"list") || self.has(Right::Server),
             _ => true,

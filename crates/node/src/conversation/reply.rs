@@ -4,68 +4,71 @@ use punctual_federation::ids::{RequestId, SessionId};
 use punctual_federation::message::{Answer, Fate, Output, Refusal, Work};
 use punctual_federation::session::ClientSession;
 use punctual_server::cursors::{Cursors, unspell};
-use punctual_server::resp::Writer;
+use punctual_server::resp::{Resp, Writer};
+use punctual_server::session::{Session, TOO_MUCH_WATCHED, WatchedKey};
 use punctual_units::{Nanos, Time};
 
-use super::{Conversation, Next, Pending, Shape, Stage, WATCHED_BYTES_MAX};
+use super::{Conversation, LIMITS, Next, Pending, Shape, Stage};
 
 impl Conversation {
-    /// Takes the node's answer to the present request; returns how to go on.
-    pub fn answered(&mut self, answer: Answer, now: Time, out: &mut Vec<u8>) -> Next {
+    /// Takes the node's answer to the present request of the client whose session is `client`; returns how to go on.
+    pub fn answered(&mut self, answer: Answer, client: &mut Session, now: Time, out: &mut Vec<u8>) -> Next {
         match std::mem::take(&mut self.stage) {
             // No request was sent, so there is no reply to write.
-            stage @ (Stage::Idle | Stage::Subscribing | Stage::Checked(_)) => {
-                self.stage = stage;
-                Next::Answered
-            }
-            Stage::Opening(pending) => self.opened(pending, answer, now, out),
+            Stage::Idle => Next::Answered,
+            Stage::Opening(pending) => self.opened(pending, answer, client.version, now, out),
             Stage::Asked(pending) => {
                 self.session.answered(&answer);
                 if let Answer::Refused(Refusal::NoSession { .. }) = answer {
                     self.session = ClientSession::resumed(SessionId(0), 0, self.session.seen());
                 }
-                self.reply(*pending, answer, out);
+                self.reply(*pending, answer, client, out);
                 Next::Answered
             }
         }
     }
 
-    fn opened(&mut self, pending: Option<Box<Pending>>, answer: Answer, now: Time, out: &mut Vec<u8>) -> Next {
+    fn opened(
+        &mut self,
+        pending: Option<Box<Pending>>,
+        answer: Answer,
+        version: Resp,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) -> Next {
         self.session.answered(&answer);
         match (answer, pending) {
             (Answer::Done { .. }, Some(pending)) => return self.send_now(pending, now),
-            (Answer::Done { .. }, None) => self.write_session(out),
+            (Answer::Done { .. }, None) => self.write_session(version, out),
             // Only the session was asked for, so nothing of the client's own request was executed.
-            (Answer::Unknown, _) => Writer::new(out, self.version).error("LATE reason=expired retry-after-ms=0"),
-            (answer, _) => self.refuse(&answer, None, out),
+            (Answer::Unknown, _) => Writer::new(out, version).error("LATE reason=expired retry-after-ms=0"),
+            (answer, _) => refuse(&answer, None, &mut Writer::new(out, version)),
         }
         Next::Answered
     }
 
-    fn reply(&mut self, pending: Pending, answer: Answer, out: &mut Vec<u8>) {
+    fn reply(&self, pending: Pending, answer: Answer, client: &mut Session, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out, client.version);
         let output = match answer {
             Answer::Done { output, .. } => output,
             // A watched record has changed.
-            Answer::Refused(Refusal::Unexpected { .. }) if pending.several => {
-                return Writer::new(out, self.version).null_array();
-            }
-            answer => return self.refuse(&answer, Some(&pending), out),
+            Answer::Refused(Refusal::Unexpected { .. }) if pending.several => return writer.null_array(),
+            answer => return refuse(&answer, Some(&pending), &mut writer),
         };
         match output {
             Output::Values(values) if pending.shapes.first() == Some(&Shape::Watched) => {
-                let lengths = self.watched.iter().map(|(_, value)| value).chain(&values);
-                let bytes: usize = lengths.flatten().map(Vec::len).sum();
-                if bytes > WATCHED_BYTES_MAX {
-                    let error = "ERR the values of the watched keys are too long: UNWATCH some";
-                    return Writer::new(out, self.version).error(error);
+                let read = pending.watches.into_iter().zip(values);
+                let read: Vec<_> = read.map(|(key, value)| WatchedKey { key, value }).collect();
+                if read.iter().map(WatchedKey::bytes).sum::<usize>() > client.watch_room(&LIMITS).1 {
+                    return writer.error(TOO_MUCH_WATCHED);
                 }
-                self.watched.extend(pending.watches.into_iter().zip(values));
-                Writer::new(out, self.version).simple("OK");
+                writer.simple("OK");
+                client.watch(read);
             }
             Output::Values(values) => {
                 let mut values = values.into_iter();
                 if pending.several {
-                    Writer::new(out, self.version).array(pending.shapes.len());
+                    writer.array(pending.shapes.len());
                 }
                 for shape in &pending.shapes {
                     let reply = values.next().flatten().unwrap_or_default();
@@ -82,49 +85,49 @@ impl Conversation {
                     Fate::Forgotten => "forgotten".into(),
                 };
                 match pending.work {
-                    Work::Outcome(_) => Writer::new(out, self.version).simple(&fate),
+                    Work::Outcome(_) => writer.simple(&fate),
                     // The number was used before: the client resumed a session with too small a number.
-                    _ => Writer::new(out, self.version).error(&format!("REFUSED {} was used: {fate}", pending.id)),
+                    _ => writer.error(&format!("REFUSED {} was used: {fate}", pending.id)),
                 }
             }
-            Output::Session(session) => Writer::new(out, self.version).integer(session.0 as i64),
+            Output::Session(session) => writer.integer(session.0 as i64),
             Output::Reading(reading) => {
                 let max_age = match pending.shapes.first() {
                     Some(Shape::Fresh(max_age)) => *max_age,
                     _ => Nanos::ZERO,
                 };
-                write_reading(reading, max_age, &mut Writer::new(out, self.version));
+                write_reading(reading, max_age, &mut writer);
             }
-            Output::Sampled(true) => Writer::new(out, self.version).simple("OK"),
-            Output::Sampled(false) => Writer::new(out, self.version).null(),
+            Output::Sampled(true) => writer.simple("OK"),
+            Output::Sampled(false) => writer.null(),
         }
     }
+}
 
-    /// Writes the error for a request that was not executed, or may not have been.
-    fn refuse(&self, answer: &Answer, pending: Option<&Pending>, out: &mut Vec<u8>) {
-        let id = pending.map_or(RequestId::default(), |pending| pending.id);
-        let has_number = pending.is_some_and(|pending| matches!(pending.work, Work::Transaction(_)));
-        let text = match answer {
-            Answer::Late {
-                reason,
-                retry_after,
-                node,
-            } => {
-                let node = node.map_or(String::new(), |node| format!(" node={node}"));
-                let ms = retry_after.0.div_ceil(1_000_000);
-                format!("LATE reason={reason} retry-after-ms={ms}{node}")
-            }
-            Answer::Unknown if pending.is_some_and(|pending| pending.work.is_of_memory()) => {
-                "UNKNOWN it may be set or not: set the next reading".into()
-            }
-            Answer::Unknown => format!("UNKNOWN {id}"),
-            // The reply shows that the request took a number, because clients count them.
-            Answer::Refused(refusal) if has_number => format!("REFUSED {id} {refusal}"),
-            Answer::Refused(refusal) => format!("ERR {refusal}"),
-            Answer::Done { .. } => return,
-        };
-        Writer::new(out, self.version).error(&text);
-    }
+/// Writes the error for a request that was not executed, or may not have been.
+fn refuse(answer: &Answer, pending: Option<&Pending>, out: &mut Writer<'_>) {
+    let id = pending.map_or(RequestId::default(), |pending| pending.id);
+    let has_number = pending.is_some_and(|pending| matches!(pending.work, Work::Transaction(_)));
+    let text = match answer {
+        Answer::Late {
+            reason,
+            retry_after,
+            node,
+        } => {
+            let node = node.map_or(String::new(), |node| format!(" node={node}"));
+            let ms = retry_after.0.div_ceil(1_000_000);
+            format!("LATE reason={reason} retry-after-ms={ms}{node}")
+        }
+        Answer::Unknown if pending.is_some_and(|pending| pending.work.is_of_memory()) => {
+            "UNKNOWN it may be set or not: set the next reading".into()
+        }
+        Answer::Unknown => format!("UNKNOWN {id}"),
+        // The reply shows that the request took a number, because clients count them.
+        Answer::Refused(refusal) if has_number => format!("REFUSED {id} {refusal}"),
+        Answer::Refused(refusal) => format!("ERR {refusal}"),
+        Answer::Done { .. } => return,
+    };
+    out.error(&text);
 }
 
 /// Replaces the cursor in a reply of `SCAN`, which is a key, by its number.

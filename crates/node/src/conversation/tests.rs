@@ -3,8 +3,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use punctual_federation::ids::NodeId;
 use punctual_federation::message::{Answer, Fate, Output, Position, Reason, Refusal};
+use punctual_server::commands::Scope;
 use punctual_server::resp::Bounds;
 use punctual_server::resp::reply::ReplyParser;
+use punctual_server::session;
 use punctual_server::users::{PasswordHash, Right, User, Users};
 
 use super::*;
@@ -13,33 +15,74 @@ const NOW: Time = Time(5_000_000_000);
 
 /// A client, and what it was told.
 struct Table {
+    client: Session,
+    settings: ServerSettings,
     conversation: Conversation,
     out: Vec<u8>,
 }
 
+/// How the event loop goes on with a request: as the session or the conversation says.
+#[derive(Debug)]
+enum Said {
+    Session(session::Next),
+    Conversation(Next),
+}
+
+impl Said {
+    fn is_answered(&self) -> bool {
+        matches!(
+            self,
+            Said::Session(session::Next::Answered) | Said::Conversation(Next::Answered)
+        )
+    }
+
+    fn is_asked(&self) -> bool {
+        matches!(self, Said::Conversation(Next::Ask(_)))
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self, Said::Session(session::Next::Close))
+    }
+}
+
 impl Table {
-    fn new() -> Table {
+    fn of(users: Users, first: u64) -> Table {
         Table {
-            conversation: Conversation::new(Login::default(), Arc::default(), u64::MAX - 1, 7),
+            client: Session::of(7, Arc::new(users)),
+            settings: settings(1),
+            conversation: Conversation::new(Arc::default(), first, 7),
             out: Vec::new(),
         }
     }
 
-    fn say(&mut self, words: &str) -> Next {
+    fn new() -> Table {
+        Table::of(Users::default(), u64::MAX - 1)
+    }
+
+    fn say(&mut self, words: &str) -> Said {
         let words = Words::of(words.split(' '));
-        self.conversation.take(&words, NOW, NOW, &mut self.out)
+        match self.client.step(words, NOW, NOW, &self.settings, &mut self.out) {
+            session::Next::Ask(asked) => {
+                Said::Conversation(self.conversation.take(asked, &self.client, NOW, &mut self.out))
+            }
+            step => Said::Session(step),
+        }
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.conversation.is_waiting() || self.client.is_claiming()
     }
 
     /// What is asked of the node.
     fn asks(&mut self, words: &str) -> Request {
         match self.say(words) {
-            Next::Ask(request) => request,
+            Said::Conversation(Next::Ask(request)) => request,
             other => panic!("{words}: {other:?}, {:?}", self.told()),
         }
     }
 
     fn answer(&mut self, answer: Answer) -> Next {
-        self.conversation.answered(answer, NOW, &mut self.out)
+        self.conversation.answered(answer, &mut self.client, NOW, &mut self.out)
     }
 
     fn told(&mut self) -> Vec<Reply> {
@@ -51,7 +94,7 @@ impl Table {
     /// With a session that is open.
     fn with_session() -> Table {
         let mut table = Table::new();
-        assert_eq!(table.say("SESSION 3 10 4"), Next::Answered);
+        assert!(table.say("SESSION 3 10 4").is_answered());
         table.told();
         table
     }
@@ -90,6 +133,7 @@ fn the_first_transaction_opens_a_session_and_goes_on_with_what_time_is_left() {
     );
     let next = table.conversation.answered(
         done(Output::Session(SessionId(12))),
+        &mut table.client,
         NOW + Nanos::from_millis(100),
         &mut table.out,
     );
@@ -122,13 +166,7 @@ fn a_query_needs_no_session_and_sees_what_the_client_has_seen() {
 
 #[test]
 fn queries_of_two_starts_of_a_node_have_no_name_in_common() {
-    let name = |first| {
-        let words = Words::of(["GET", "a"]);
-        match Conversation::new(Login::default(), Arc::default(), first, 3).take(&words, NOW, NOW, &mut Vec::new()) {
-            Next::Ask(request) => request.id,
-            other => panic!("{other:?}"),
-        }
-    };
+    let name = |first| Table::of(Users::default(), first).asks("GET a").id;
     assert_ne!(name(0x1234_5678_9abc_def0), name(0xfedc_ba98_7654_3210));
 }
 
@@ -139,7 +177,7 @@ fn what_had_a_number_says_so() {
     let mut counted = 10;
     let refused = || Answer::Refused(Refusal::NoInteger { key: b"n".into() });
     for words in ["INCR n", "INCRBY n x", "GET", "INCR n", "ZADD a", "GET n"] {
-        if let Next::Ask(_) = table.say(words) {
+        if table.say(words).is_asked() {
             table.answer(refused());
         }
         let told = table.told().remove(0);
@@ -161,7 +199,7 @@ fn numbers_of_a_session_that_were_never_told_are_refused() {
         format!("SESSION {} 0 0", most + 1),
     ] {
         let mut table = Table::new();
-        assert_eq!(table.say(&words), Next::Answered);
+        assert!(table.say(&words).is_answered());
         assert!(
             matches!(table.told().remove(0), Reply::Error(text) if text.contains("three numbers")),
             "{words}"
@@ -178,7 +216,7 @@ fn each_command_of_exec_has_its_reply() {
     let mut table = Table::with_session();
     table.say("MULTI");
     for command in ["SET a 1", "GET a", "DEL a b", "APPEND c xy", "DECRBY d 3", "MGET a c"] {
-        assert_eq!(table.say(command), Next::Answered);
+        assert!(table.say(command).is_answered());
     }
     table.told();
     let request = table.asks("EXEC");
@@ -267,7 +305,7 @@ fn readings_are_of_a_nodes_memory() {
         "GETFRESH pose",
         "GETFRESH pose -1",
     ] {
-        assert_eq!(table.say(wrong), Next::Answered);
+        assert!(table.say(wrong).is_answered());
         assert!(
             matches!(&table.told()[0], Reply::Error(text) if text.starts_with("ERR")),
             "{wrong}"
@@ -303,7 +341,7 @@ fn absurd_spans_are_refused() {
         "9223372036854775808",
         "99999999999999999999",
     ];
-    let too_long = (DEADLINE_MS_MAX + 1).to_string();
+    let too_long = (LIMITS.deadline_ms + 1).to_string();
     let mut table = Table::with_session();
     for (words, wrong) in [
         ("DEADLINE {} GET a", &[&absurd[..], &["0", &too_long]].concat()),
@@ -314,14 +352,18 @@ fn absurd_spans_are_refused() {
     ] {
         for span in wrong {
             let words = words.replace("{}", span);
-            assert_eq!(table.say(&words), Next::Answered, "{words}");
+            assert!(table.say(&words).is_answered(), "{words}");
             assert!(
                 matches!(&table.told()[..], [Reply::Error(text)] if text.starts_with("ERR ")),
                 "{words}"
             );
         }
     }
-    assert_eq!(table.conversation.time_left(), TIME_LEFT);
+    assert_eq!(
+        (table.client.time_left, table.asks("GET a").time_left),
+        (None, TIME_LEFT)
+    );
+    table.answer(Answer::Unknown);
     // The longest ones that there are. An age that no clock has counted leaves a reading that is never fresh.
     assert_eq!(table.asks("DEADLINE 3600000 GET a").time_left, Nanos::from_secs(3600));
     table.answer(Answer::Unknown);
@@ -334,7 +376,7 @@ fn absurd_spans_are_refused() {
 #[test]
 fn a_browser_is_sent_away() {
     for line in ["POST / HTTP/1.1", "Host: 127.0.0.1"] {
-        assert_eq!(Table::with_session().say(line), Next::Close);
+        assert!(Table::with_session().say(line).is_closed());
     }
 }
 
@@ -349,7 +391,7 @@ fn what_is_wrong_within_multi_ends_it() {
         matches!(&told[2], Reply::Error(text) if text.starts_with("EXECABORT")),
         "{told:?}"
     );
-    assert!(matches!(table.say("GET a"), Next::Ask(_)), "nothing is queued any more");
+    assert!(table.say("GET a").is_asked(), "nothing is queued any more");
 }
 
 proptest! {
@@ -366,16 +408,17 @@ proptest! {
             let before = table.told().len();
             prop_assert_eq!(before, 0);
             match table.say(&words.join(" ")) {
-                Next::Answered | Next::Close => prop_assert_eq!(table.told().len(), 1),
-                Next::Info(_) | Next::Wait(_) | Next::Whereabouts(_) | Next::Subscribe(..) | Next::Unsubscribe(..) => prop_assert_eq!(table.told().len(), 0),
-                Next::Check(_) => prop_assert!(false, "there are no users"),
-                Next::Ask(_) => {
-                    prop_assert!(table.told().is_empty() && table.conversation.is_waiting());
+                Said::Session(session::Next::Claim(_)) => prop_assert!(false, "there are no users"),
+                Said::Session(session::Next::Answered | session::Next::Close | session::Next::Reset)
+                | Said::Conversation(Next::Answered) => prop_assert_eq!(table.told().len(), 1),
+                Said::Conversation(Next::Ask(_)) => {
+                    prop_assert!(table.told().is_empty() && table.is_waiting());
                     while let Next::Ask(_) = table.answer(Answer::Unknown) {}
                     prop_assert_eq!(table.told().len(), 1);
                 }
+                _ => prop_assert_eq!(table.told().len(), 0),
             }
-            prop_assert!(!table.conversation.is_waiting());
+            prop_assert!(!table.is_waiting());
         }
     }
 }
@@ -388,11 +431,7 @@ fn stranger() -> Table {
         rights: vec![Right::Read, Right::Write],
         prefixes: vec![b"arm/".to_vec()],
     };
-    let login = Login::new(Arc::new(Users::new(vec![robot], [2; 16])));
-    Table {
-        conversation: Conversation::new(login, Arc::default(), 0, 7),
-        out: Vec::new(),
-    }
+    Table::of(Users::new(vec![robot], [2; 16]), 0)
 }
 
 fn only_error(table: &mut Table) -> String {
@@ -411,31 +450,33 @@ fn a_stranger_may_say_nothing_but_which_user_it_is() {
         "INFO",
         "PING",
         "MULTI",
-        "ZADD a 1 b",
         "DEADLINE 5 GET arm/1",
     ] {
         let mut table = stranger();
-        assert_eq!(table.say(words), Next::Answered, "{words}");
+        assert!(table.say(words).is_answered(), "{words}");
         assert!(only_error(&mut table).starts_with("NOAUTH"), "{words}");
     }
     let mut table = stranger();
-    assert_eq!(table.say("HELLO 3"), Next::Answered);
+    assert!(table.say("HELLO 3").is_answered());
     assert!(only_error(&mut table).starts_with("NOAUTH"));
-    assert_eq!(table.conversation.version(), Resp::Two, "a stranger changes nothing");
-    assert_eq!(table.say("QUIT"), Next::Close);
+    assert_eq!(table.client.version, Resp::Two, "a stranger changes nothing");
+    assert!(table.say("QUIT").is_closed());
 }
 
 #[test]
 fn a_user_may_do_what_its_rights_say() {
     let mut table = stranger();
-    let Next::Check(claimed) = table.say("HELLO 3 AUTH robot secret") else {
+    let Said::Session(session::Next::Claim(claimed)) = table.say("HELLO 3 AUTH robot secret") else {
         panic!("a password is to be checked");
     };
-    assert!(table.conversation.is_waiting() && claimed.user == Some(0) && claimed.password == b"secret");
-    table.conversation.judged(None, &mut table.out);
+    assert!(table.is_waiting() && claimed.user == Some(0) && claimed.password == b"secret");
+    table.client.judged(None, &mut table.out);
     assert!(only_error(&mut table).starts_with("WRONGPASS"));
-    assert!(matches!(table.say("AUTH robot secret"), Next::Check(_)));
-    table.conversation.judged(Some(0), &mut table.out);
+    assert!(matches!(
+        table.say("AUTH robot secret"),
+        Said::Session(session::Next::Claim(_))
+    ));
+    table.client.judged(Some(0), &mut table.out);
     assert_eq!(table.told(), [Reply::ok()]);
     for words in [
         "GET leg/1",
@@ -453,19 +494,19 @@ fn a_user_may_do_what_its_rights_say() {
         "KEYS *",
         "SUBSCRIBE __keyspace@0__:arm/1",
     ] {
-        assert_eq!(table.say(words), Next::Answered, "{words}");
+        assert!(table.say(words).is_answered(), "{words}");
         assert!(only_error(&mut table).starts_with("NOPERM"), "{words}");
     }
-    assert!(matches!(table.say("GET arm/1"), Next::Ask(_)));
+    assert!(table.say("GET arm/1").is_asked());
     // It waits for the node, and the result of no check is for it.
-    table.conversation.judged(None, &mut table.out);
-    assert!(table.conversation.is_waiting() && table.told().is_empty());
+    table.client.judged(None, &mut table.out);
+    assert!(table.is_waiting() && table.told().is_empty());
 }
 
 #[test]
 fn a_page_in_a_browser_writes_nothing() {
     for words in ["POST / HTTP/1.1", "host: here"] {
-        assert_eq!(Table::new().say(words), Next::Close, "{words}");
+        assert!(Table::new().say(words).is_closed(), "{words}");
     }
 }
 
@@ -479,7 +520,7 @@ fn exec_compares_what_was_watched() {
     );
     table.answer(values(&[Some("1"), None, Some("1")]));
     // It is not read again what is watched already.
-    assert_eq!(table.say("WATCH b a"), Next::Answered);
+    assert!(table.say("WATCH b a").is_answered());
     assert_eq!(table.told(), [Reply::ok(), Reply::ok()]);
     table.say("MULTI");
     table.say("SET a 2");
@@ -496,8 +537,7 @@ fn exec_compares_what_was_watched() {
     for end in [&["MULTI", "DISCARD"][..], &["UNWATCH"]] {
         table.asks("WATCH a");
         table.answer(values(&[None]));
-        end.iter()
-            .for_each(|words| assert_eq!(table.say(words), Next::Answered));
+        end.iter().for_each(|words| assert!(table.say(words).is_answered()));
         table.say("MULTI");
         table.say("GET a");
         let request = table.asks("EXEC");
@@ -529,7 +569,7 @@ fn a_cursor_is_a_number_to_the_client_and_a_key_to_the_node() {
     table.answer(values(&[Some("*2\r\n$1\r\n0\r\n*0\r\n")]));
     assert_eq!(table.told(), [found("0", Vec::new())]);
     for wrong in ["SCAN 9", "SCAN x", "SCAN -1"] {
-        assert_eq!(table.say(wrong), Next::Answered);
+        assert!(table.say(wrong).is_answered());
         assert!(
             matches!(&table.told()[0], Reply::Error(text) if text.contains("cursor")),
             "{wrong}"
@@ -570,7 +610,8 @@ fn the_docs_say_where_each_command_is_taken() {
     }
     for (name, (alone, here)) in named {
         let known = commands::find(name.as_bytes());
-        assert_eq!(known.is_some(), alone, "{name}, on a store alone");
+        let is_of_both = known.is_some_and(|known| known.place != Scope::Federation);
+        assert_eq!(is_of_both, alone, "{name}, on a store alone");
         let arity = known.map_or(0, |known| known.arity.unsigned_abs() as usize);
         let words = match name {
             "DEADLINE" => "DEADLINE 1 PING".into(),

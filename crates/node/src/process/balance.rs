@@ -21,6 +21,7 @@ use punctual_federation::records::RETRY_AFTER;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
 use punctual_server::metrics::Page;
+use punctual_server::resp::Reply as Shown;
 use punctual_server::resp::request::Request as Words;
 use punctual_server::stream::Ready;
 use punctual_server::subscribers::KeyNotice;
@@ -225,7 +226,7 @@ impl NodeWay {
 /// A client's subscription that waits until a node reports changes.
 struct PendingSubscription {
     place: usize,
-    number: u32,
+    number: u64,
     words: Words,
     patterns: bool,
     until: Time,
@@ -514,11 +515,11 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         for place in self.clients.due() {
             loop {
                 match self.clients.turn(place, &mut self.scratch, now) {
-                    Intent::Nothing | Intent::Over => break,
+                    Intent::Nothing | Intent::Over | Intent::Door(_) => break,
                     Intent::Ask(request, arrived) => self.ask(place, request, arrived),
                     Intent::Info(wanted) => {
                         let text = self.figures(now).info(&wanted);
-                        self.clients.described(place, |out| out.bulk(text.as_bytes()));
+                        self.clients.described(place, |out| out.value(&Shown::Verbatim(text)));
                     }
                     // The master is one of the nodes counted, so one is subtracted.
                     Intent::Wait(revision) => {
@@ -541,7 +542,6 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                             });
                         }
                     }
-                    Intent::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
                     // The balancer finds the master for each transaction, so it replies with its own address.
                     Intent::Whereabouts(inquiry) => {
                         let here = self.clients.reached_at(place);

@@ -9,10 +9,11 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Reason, Request};
 use punctual_server::cursors::Cursors;
-use punctual_server::login::{Login, LoginClaim};
-use punctual_server::prover::{CLAIMS_MAX, PasswordCheck, PasswordClaim, Prover};
+use punctual_server::login::LoginClaim;
+use punctual_server::prover::{PasswordCheck, PasswordClaim, Prover};
 use punctual_server::resp::request::{Request as Words, RequestParser};
-use punctual_server::resp::{Bounds, Writer};
+use punctual_server::resp::{Bounds, Reply, Writer};
+use punctual_server::session::{self, ServerSettings, Session, late};
 use punctual_server::stream::{Ready, Stream};
 use punctual_server::subscribers::{KeyNotice, Subscribers, messages, write_message, write_subscription};
 use punctual_server::work::Handle;
@@ -21,18 +22,10 @@ use punctual_units::{Nanos, Revision, Time};
 use super::link::{Link, Turn};
 use super::places::Places;
 use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
-use crate::conversation::{Conversation, Next};
+use crate::conversation::{self, Conversation};
 use crate::figures::Bytes;
 use crate::whereabouts::Inquiry;
 
-/// Bounds of one request: those of a transaction.
-static BOUNDS: Bounds = Bounds {
-    arguments: 32_768,
-    bulk: 1 << 20,
-    request: 2 << 20,
-    inline: 16 << 10,
-    depth: 2,
-};
 /// The most requests of a client that are read but not begun.
 const WAITING_MAX: usize = 1024;
 /// The most bytes of such requests, exceeded by one request at most.
@@ -100,6 +93,7 @@ pub(super) struct Clients {
     prover: Option<Prover>,
     /// Cursors of all clients' scans.
     cursors: Arc<Cursors>,
+    settings: ServerSettings,
     subscribers: Subscribers,
     /// Changes that wait to be delivered.
     telling: VecDeque<KeyNotice>,
@@ -136,6 +130,7 @@ impl Clients {
             prover: prover.transpose()?,
             access,
             cursors: Arc::default(),
+            settings: conversation::settings(CLIENTS_MAX),
             subscribers: Subscribers::default(),
             telling: VecDeque::new(),
             unsent: 0,
@@ -183,16 +178,10 @@ impl Clients {
     pub fn accept(&mut self, registry: &Registry, now: Time) {
         let (first, access, cursors) = (self.first, &self.access, &self.cursors);
         let take = |stream, number| {
-            let login = Login::new(Arc::clone(&access.users));
+            let session = Session::of(u64::from(number), Arc::clone(&access.users));
             let stream = access.accept(stream, true)?;
-            Some(Box::new(Client::new(
-                stream,
-                login,
-                Arc::clone(cursors),
-                first,
-                number,
-                now,
-            )))
+            let conversation = Conversation::new(Arc::clone(cursors), first, number);
+            Some(Box::new(Client::new(stream, session, conversation, now)))
         };
         let refuse = |mut stream: TcpStream| {
             // As far as the socket takes it at once.
@@ -214,7 +203,7 @@ impl Clients {
     fn take_judged(&mut self) {
         for PasswordCheck { connection, user } in self.prover.iter().flat_map(Prover::take) {
             let client = self.places.get_mut(connection.place);
-            if let Some(client) = client.filter(|client| u64::from(client.number) == connection.id) {
+            if let Some(client) = client.filter(|client| client.session.id == connection.id) {
                 client.judged(user);
                 self.again.push(connection.place);
             }
@@ -237,7 +226,7 @@ impl Clients {
         let Some(client) = self.places.get_mut(place) else {
             return;
         };
-        let version = client.conversation.version();
+        let version = client.session.version;
         if patterns && !self.subscribers.has_room(words.from(1)) {
             let error =
                 "ERR the patterns of all clients would take too long to match: fewer, or fewer bytes behind a *";
@@ -246,8 +235,8 @@ impl Clients {
         let word = if patterns { "psubscribe" } else { "subscribe" };
         for name in words.from(1) {
             self.subscribers.add(name, patterns, place);
-            client.conversation.hears(name, patterns, true);
-            let count = client.conversation.subscriptions();
+            client.session.hear(name, patterns);
+            let count = client.session.subscriptions();
             write_subscription(&mut Writer::new(&mut client.link.out, version), word, Some(name), count);
         }
     }
@@ -257,19 +246,19 @@ impl Clients {
         let Some(client) = self.places.get_mut(place) else {
             return;
         };
-        let version = client.conversation.version();
+        let version = client.session.version;
         let named: Vec<Vec<u8>> = match words.len() {
-            0 | 1 => client.conversation.heard(patterns).iter().cloned().collect(),
+            0 | 1 => client.session.heard(patterns).iter().cloned().collect(),
             _ => words.from(1).map(<[u8]>::to_vec).collect(),
         };
         let word = if patterns { "punsubscribe" } else { "unsubscribe" };
         let say = |client: &mut Client, name| {
-            let count = client.conversation.subscriptions();
+            let count = client.session.subscriptions();
             write_subscription(&mut Writer::new(&mut client.link.out, version), word, name, count);
         };
         for name in &named {
             self.subscribers.remove(name, patterns, place);
-            client.conversation.hears(name, patterns, false);
+            client.session.unhear(name, patterns);
             say(client, Some(name));
         }
         if named.is_empty() {
@@ -279,27 +268,47 @@ impl Clients {
 
     /// Makes a client's subscription wait until changes can be reported. Returns the number of its connection, and the
     /// end of the wait.
-    pub fn waits_to_hear(&mut self, place: usize, now: Time) -> Option<(u32, Time)> {
+    pub fn waits_to_hear(&mut self, place: usize, now: Time) -> Option<(u64, Time)> {
         let client = self.places.get_mut(place)?;
-        client.conversation.waits_to_hear();
-        Some((client.number, now + client.conversation.time_left().min(HEARING_MAX)))
+        client.is_subscribing = true;
+        let wait = client.session.time_left.unwrap_or(HEARING_MAX).min(HEARING_MAX);
+        Some((client.session.id, now + wait))
     }
 
     /// Ends the wait of a subscription: confirms it, or (`late`) answers that it took too long.
-    pub fn ends_to_wait(&mut self, place: usize, number: u32, words: &Words, patterns: bool, late: bool) {
-        let client = self.places.get_mut(place).filter(|client| client.number == number);
-        let Some(client) = client.filter(|client| client.conversation.is_waiting()) else {
+    pub fn ends_to_wait(&mut self, place: usize, number: u64, words: &Words, patterns: bool, late: bool) {
+        let client = self.places.get_mut(place).filter(|client| client.session.id == number);
+        let Some(client) = client.filter(|client| client.is_subscribing) else {
             return; // the client has gone
         };
-        if !client.conversation.has_waited_to_hear() {
-            return;
-        }
+        client.is_subscribing = false;
         self.again.push(place);
         if late {
-            let version = client.conversation.version();
+            let version = client.session.version;
             Writer::new(&mut client.link.out, version).error("LATE reason=backlog retry-after-ms=50");
         } else {
             self.subscribe(place, words, patterns);
+        }
+    }
+
+    /// Replies with a line for each client (`all`), or for the one at `place`.
+    fn list(&mut self, place: usize, all: bool, now: Time) {
+        let listed = self.places.iter_mut().filter(|(at, _)| all || *at == place);
+        let mut lines: Vec<_> = listed
+            .map(|(_, client)| (client.session.id, client.line(now)))
+            .collect();
+        lines.sort();
+        let text = Reply::Verbatim(lines.into_iter().map(|(_, line)| line).collect());
+        self.described(place, |out| out.value(&text));
+    }
+
+    /// Makes a client's session as new.
+    fn reset(&mut self, place: usize, now: Time) {
+        if let Some(client) = self.places.get_mut(place) {
+            forget_subscriptions(&mut self.subscribers, place, &client.session);
+            client.session.reset();
+            client.conversation.reset();
+            client.stranger_since = now;
         }
     }
 
@@ -342,7 +351,7 @@ impl Clients {
                     if client.link.unsent() > most {
                         client.is_behind = true;
                     } else {
-                        let version = client.conversation.version();
+                        let version = client.session.version;
                         let before = client.link.out.len();
                         let out = &mut Writer::new(&mut client.link.out, version);
                         write_message(out, pattern.as_deref(), &channel, &message);
@@ -386,6 +395,20 @@ impl Clients {
 
     /// Reads, answers and sends for a client, up to the next thing that it wants from the loop.
     pub fn turn(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time) -> Intent {
+        loop {
+            match self.turn_once(place, scratch, now) {
+                Intent::Door(session::Next::Unsubscribe(words, patterns)) => self.unsubscribe(place, &words, patterns),
+                Intent::Door(session::Next::List(all)) => self.list(place, all, now),
+                Intent::Door(session::Next::Claim(claimed)) => self.claim(place, claimed),
+                Intent::Door(session::Next::Reset) => self.reset(place, now),
+                // The client's own turn has carried out the others.
+                Intent::Door(_) => {}
+                wanted => return wanted,
+            }
+        }
+    }
+
+    fn turn_once(&mut self, place: usize, scratch: &mut Vec<u8>, now: Time) -> Intent {
         let Some(client) = self.places.get_mut(place) else {
             return Intent::Nothing;
         };
@@ -395,26 +418,10 @@ impl Clients {
         } else {
             usize::MAX
         };
-        let wanted = client.turn(scratch, now);
+        let wanted = client.turn(&self.settings, scratch, now);
         let bytes = std::mem::take(&mut client.link.bytes);
         self.bytes.read += bytes.read;
         self.bytes.written += bytes.written;
-        if let Some(claimed) = client.claimed.take() {
-            let claim = PasswordClaim {
-                connection: Handle {
-                    place,
-                    id: u64::from(client.number),
-                },
-                user: claimed.user,
-                password: claimed.password,
-            };
-            if !self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
-                client.not_checked(&format!(
-                    "ERR {CLAIMS_MAX} passwords are being checked already: try again"
-                ));
-                self.again.push(place);
-            }
-        }
         self.count(place);
         let (mut has_more, mut is_short) = (false, false);
         if let Some(client) = self.places.get_mut(place) {
@@ -429,6 +436,24 @@ impl Clients {
             _ => {}
         }
         wanted
+    }
+
+    /// Has a password checked, or refuses that if too many wait.
+    fn claim(&mut self, place: usize, claimed: LoginClaim) {
+        let Some(client) = self.places.get_mut(place) else {
+            return;
+        };
+        let claim = PasswordClaim {
+            connection: Handle {
+                place,
+                id: client.session.id,
+            },
+            user: claimed.user,
+            password: claimed.password,
+        };
+        if !self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
+            client.session.not_judged(&mut client.link.out);
+        }
     }
 
     /// Takes note of the ticket of a client's request.
@@ -455,7 +480,7 @@ impl Clients {
     /// Writes a reply that describes the process.
     pub fn described(&mut self, place: usize, reply: impl FnOnce(&mut Writer<'_>)) {
         if let Some(client) = self.places.get_mut(place) {
-            reply(&mut Writer::new(&mut client.link.out, client.conversation.version()));
+            reply(&mut Writer::new(&mut client.link.out, client.session.version));
         }
     }
 
@@ -478,11 +503,7 @@ impl Clients {
             self.kept -= client.counted_kept;
             self.short_of_room.remove(&place);
             client.link.stream.end();
-            for patterns in [false, true] {
-                for name in client.conversation.heard(patterns) {
-                    self.subscribers.remove(name, patterns, place);
-                }
-            }
+            forget_subscriptions(&mut self.subscribers, place, &client.session);
             if let Some(ticket) = client.ticket {
                 self.tickets.remove(&ticket);
             }
@@ -508,10 +529,16 @@ impl Clients {
     }
 }
 
-/// A client's connection and its conversation.
+fn forget_subscriptions(subscribers: &mut Subscribers, place: usize, session: &Session) {
+    for patterns in [false, true] {
+        for name in session.heard(patterns) {
+            subscribers.remove(name, patterns, place);
+        }
+    }
+}
+
+/// A client's connection, its session and its side of the federation.
 struct Client {
-    /// Number of the connection, never reused.
-    pub number: u32,
     pub link: Link<Stream>,
     parser: RequestParser,
     waiting: VecDeque<(Words, Time)>,
@@ -524,9 +551,10 @@ struct Client {
     kept_max: usize,
     /// This client's part of [`Clients::kept`].
     counted_kept: usize,
+    session: Session,
     conversation: Conversation,
-    /// A password to check before the next request.
-    claimed: Option<LoginClaim>,
+    /// Whether a subscription waits until changes can be reported.
+    is_subscribing: bool,
     /// Ticket of the request that the node has.
     pub ticket: Option<u64>,
     /// When that request was read.
@@ -538,6 +566,8 @@ struct Client {
     /// Whether the client reads less than its subscriptions bring.
     is_behind: bool,
     began: Time,
+    /// Start of the time limit for logging in.
+    stranger_since: Time,
     came: Time,
     taken: Time,
 }
@@ -557,16 +587,15 @@ pub(super) enum Intent {
     Whereabouts(Inquiry),
     /// Subscribe to channels (`true`: patterns).
     Subscribe(Words, bool),
-    /// Unsubscribe from channels (`true`: patterns).
-    Unsubscribe(Words, bool),
+    /// A step for all clients together, which [`Clients::turn`] carries out.
+    Door(session::Next),
     /// Nothing more: the connection is closed.
     Over,
 }
 
 impl Client {
-    pub fn new(stream: Stream, login: Login, cursors: Arc<Cursors>, first: u64, number: u32, now: Time) -> Client {
+    pub fn new(stream: Stream, session: Session, conversation: Conversation, now: Time) -> Client {
         Client {
-            number,
             link: Link::new(stream),
             parser: RequestParser::default(),
             waiting: VecDeque::new(),
@@ -575,8 +604,9 @@ impl Client {
             counted: 0,
             kept_max: usize::MAX,
             counted_kept: 0,
-            conversation: Conversation::new(login, cursors, first, number),
-            claimed: None,
+            session,
+            conversation,
+            is_subscribing: false,
             ticket: None,
             arrived: now,
             broken: None,
@@ -584,9 +614,29 @@ impl Client {
             is_closing: false,
             is_behind: false,
             began: now,
+            stranger_since: now,
             came: now,
             taken: now,
         }
+    }
+
+    /// Whether a request waits for the node, the prover or the loop; the next one begins after it.
+    fn is_waiting(&self) -> bool {
+        self.conversation.is_waiting() || self.session.is_claiming() || self.is_subscribing
+    }
+
+    /// The line of CLIENT LIST.
+    fn line(&mut self, now: Time) -> String {
+        let shown = |address: io::Result<SocketAddr>| address.map_or(String::new(), |address| address.to_string());
+        let socket = self.link.stream.socket();
+        let seconds = |since: Time| now.since(since).0 / 1_000_000_000;
+        self.session.line(
+            &shown(socket.peer_addr()),
+            &shown(socket.local_addr()),
+            seconds(self.began),
+            seconds(self.came),
+            self.link.unsent(),
+        )
     }
 
     /// Bytes of requests that are read but not begun.
@@ -601,7 +651,7 @@ impl Client {
 
     fn reads(&self) -> bool {
         // A stranger has one request at a time, because other bounds hold after a login.
-        let is_stranger = self.conversation.login().is_stranger();
+        let is_stranger = self.session.login.is_stranger();
         let has_room = !is_stranger || self.parser.kept() <= STRANGER_KEPT;
         has_room
             && !self.is_short_of_room()
@@ -617,7 +667,7 @@ impl Client {
     /// over.
     pub fn has_more(&self) -> bool {
         let begins = !self.waiting.is_empty() || self.broken.is_some();
-        let may_begin = !self.conversation.is_waiting() && self.link.unsent() <= self.pause;
+        let may_begin = !self.is_waiting() && self.link.unsent() <= self.pause;
         self.link.is_readable && self.reads() || begins && may_begin && !self.is_closing
     }
 
@@ -625,8 +675,8 @@ impl Client {
     pub fn is_stalled(&self, now: Time) -> bool {
         let is_idle = self.waiting.is_empty() && self.ticket.is_none();
         let half = self.parser.is_inside() && is_idle && (self.reads() || self.is_short_of_room());
-        let is_stranger = self.conversation.login().is_stranger() || self.link.stream.is_handshaking();
-        let is_silent = is_stranger && !self.conversation.is_waiting() && now.since(self.began) > STALLED_MAX;
+        let is_stranger = self.session.login.is_stranger() || self.link.stream.is_handshaking();
+        let is_silent = is_stranger && !self.is_waiting() && now.since(self.stranger_since) > STALLED_MAX;
         is_silent
             || self.is_behind
             || half && now.since(self.came) > STALLED_MAX
@@ -634,11 +684,11 @@ impl Client {
     }
 
     /// Reads, answers and sends, up to the next thing that the client wants.
-    pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> Intent {
-        self.try_turn(scratch, now).unwrap_or(Intent::Over)
+    pub fn turn(&mut self, settings: &ServerSettings, scratch: &mut Vec<u8>, now: Time) -> Intent {
+        self.try_turn(settings, scratch, now).unwrap_or(Intent::Over)
     }
 
-    fn try_turn(&mut self, scratch: &mut Vec<u8>, now: Time) -> io::Result<Intent> {
+    fn try_turn(&mut self, settings: &ServerSettings, scratch: &mut Vec<u8>, now: Time) -> io::Result<Intent> {
         if self.reads() && self.link.is_readable {
             let (parser, came) = (&mut self.parser, &mut self.came);
             let turn = self.link.read(scratch, |bytes| {
@@ -647,29 +697,29 @@ impl Client {
             })?;
             self.is_ended |= turn == Turn::Ended;
         }
-        let wanted = self.advance(now);
+        let wanted = self.advance(settings, now);
         // A request may be answered at once, and replies that come together are sent together: by the turn that wants
         // nothing, which follows.
         if self.link.unsent() == 0 || matches!(wanted, Intent::Nothing) && self.link.flush()? {
             self.taken = now;
         }
         let is_done = self.is_closing || self.is_ended && self.waiting.is_empty();
-        if is_done && !self.conversation.is_waiting() && self.link.unsent() == 0 && matches!(wanted, Intent::Nothing) {
+        if is_done && !self.is_waiting() && self.link.unsent() == 0 && matches!(wanted, Intent::Nothing) {
             return Ok(Intent::Over);
         }
         Ok(wanted)
     }
 
     /// Takes requests one at a time: the next one after the answer to the one before.
-    fn advance(&mut self, now: Time) -> Intent {
+    fn advance(&mut self, settings: &ServerSettings, now: Time) -> Intent {
         loop {
             let is_whole = self.broken.is_none() && !self.is_closing;
-            let max = match self.conversation.login().is_stranger() {
-                true => usize::from(!self.conversation.is_waiting()),
+            let max = match self.session.login.is_stranger() {
+                true => usize::from(!self.is_waiting()),
                 false => WAITING_MAX,
             };
             while is_whole && self.waiting.len() < max && self.waiting_bytes < WAITING_BYTES {
-                match self.parser.next(self.conversation.login().bounds(&BOUNDS)) {
+                match self.parser.next(self.session.bounds(settings)) {
                     Ok(None) => break,
                     Ok(Some(words)) => {
                         self.waiting_bytes += words.bytes();
@@ -681,37 +731,43 @@ impl Client {
                     }
                 }
             }
-            if self.conversation.is_waiting() || self.link.unsent() > self.pause {
+            if self.is_waiting() || self.link.unsent() > self.pause {
                 return Intent::Nothing;
             }
             let Some((words, arrived)) = self.waiting.pop_front() else {
                 if let Some(error) = self.broken.take() {
-                    Writer::new(&mut self.link.out, self.conversation.version()).error(&error);
+                    Writer::new(&mut self.link.out, self.session.version).error(&error);
                     self.is_closing = true;
                 }
                 return Intent::Nothing;
             };
             self.waiting_bytes -= words.bytes();
-            match self.conversation.take(&words, arrived, now, &mut self.link.out) {
-                Next::Answered => {}
-                Next::Close => {
+            let out = &mut self.link.out;
+            let asked = match self.session.step(words, arrived, now, settings, out) {
+                session::Next::Ask(asked) => asked,
+                session::Next::Answered => continue,
+                session::Next::Late(_) => {
+                    Writer::new(out, self.session.version).error(&late("expired", Nanos::ZERO));
+                    continue;
+                }
+                session::Next::Close => {
                     self.is_closing = true;
                     self.waiting.clear();
                     self.waiting_bytes = 0;
+                    continue;
                 }
-                Next::Ask(request) => {
+                session::Next::Info(sections) => return Intent::Info(sections),
+                session::Next::Subscribe(words, patterns) => return Intent::Subscribe(words, patterns),
+                step => return Intent::Door(step),
+            };
+            match self.conversation.take(asked, &self.session, now, out) {
+                conversation::Next::Answered => {}
+                conversation::Next::Ask(request) => {
                     self.arrived = arrived;
                     return Intent::Ask(request, arrived);
                 }
-                Next::Info(sections) => return Intent::Info(sections),
-                Next::Wait(revision) => return Intent::Wait(revision),
-                Next::Whereabouts(inquiry) => return Intent::Whereabouts(inquiry),
-                Next::Subscribe(words, patterns) => return Intent::Subscribe(words, patterns),
-                Next::Unsubscribe(words, patterns) => return Intent::Unsubscribe(words, patterns),
-                Next::Check(claimed) => {
-                    self.claimed = Some(claimed);
-                    return Intent::Nothing;
-                }
+                conversation::Next::Wait(revision) => return Intent::Wait(revision),
+                conversation::Next::Whereabouts(inquiry) => return Intent::Whereabouts(inquiry),
             }
         }
     }
@@ -719,21 +775,17 @@ impl Client {
     /// Takes the node's answer to the present request; returns the next request.
     pub fn answered(&mut self, answer: Answer, now: Time) -> Option<Request> {
         self.ticket = None;
-        match self.conversation.answered(answer, now, &mut self.link.out) {
-            Next::Ask(request) => Some(request),
+        let out = &mut self.link.out;
+        match self.conversation.answered(answer, &mut self.session, now, out) {
+            conversation::Next::Ask(request) => Some(request),
             _ => None,
         }
     }
 
     /// Takes the result of a password check: the user's index, or `None` for a wrong password.
     pub fn judged(&mut self, user: Option<usize>) {
-        self.conversation.judged(user, &mut self.link.out);
-        self.is_closing |= self.conversation.login().is_guessing();
-    }
-
-    /// Answers a login whose password cannot be checked now.
-    pub fn not_checked(&mut self, why: &str) {
-        self.conversation.not_checked(why, &mut self.link.out);
+        self.session.judged(user, &mut self.link.out);
+        self.is_closing |= self.session.login.is_guessing();
     }
 }
 
@@ -746,6 +798,8 @@ mod tests {
     use punctual_federation::message::{FOUND_BYTES_MAX, Output, Position};
 
     use super::*;
+
+    const BOUNDS: &Bounds = conversation::LIMITS.request;
 
     /// Clients of a listener, their sockets' other ends, and the places that they have.
     fn connected(count: usize) -> (Clients, Poll, Vec<net::TcpStream>) {
@@ -1032,10 +1086,8 @@ mod tests {
         stream.set_nonblocking(true).unwrap();
         let mut client = Client::new(
             Stream::Plain(mio::net::TcpStream::from_std(stream)),
-            Login::default(),
-            Arc::default(),
-            0,
-            1,
+            Session::new(1),
+            Conversation::new(Arc::default(), 0, 1),
             Time::ZERO,
         );
         other.write_all(b"INFO\r\nPING\r\n").unwrap();
@@ -1043,10 +1095,10 @@ mod tests {
             let mut all = Vec::new();
             other.read_to_end(&mut all).map(|_| all)
         });
-        let mut scratch = Vec::new();
+        let (settings, mut scratch) = (conversation::settings(1), Vec::new());
         loop {
             client.link.is_readable = true;
-            if let Intent::Info(_) = client.turn(&mut scratch, Time::ZERO) {
+            if let Intent::Info(_) = client.turn(&settings, &mut scratch, Time::ZERO) {
                 break;
             }
         }
@@ -1055,17 +1107,17 @@ mod tests {
             client.link.is_readable = true;
             let (parser, link) = (&mut client.parser, &mut client.link);
             link.read(&mut scratch, |bytes| parser.feed(bytes)).unwrap();
-            if let Ok(Some(words)) = client.parser.next(&BOUNDS) {
+            if let Ok(Some(words)) = client.parser.next(BOUNDS) {
                 client.waiting_bytes += words.bytes();
                 client.waiting.push_back((words, Time::ZERO));
             }
         }
         let long = "x".repeat(REPLIES_PAUSE + (64 << 10));
-        Writer::new(&mut client.link.out, client.conversation.version()).bulk(long.as_bytes());
+        Writer::new(&mut client.link.out, client.session.version).bulk(long.as_bytes());
         (client.link.is_readable, client.link.is_writable) = (false, true);
         // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
         loop {
-            let wanted = client.turn(&mut scratch, Time::ZERO);
+            let wanted = client.turn(&settings, &mut scratch, Time::ZERO);
             assert!(matches!(wanted, Intent::Nothing));
             match client.link.unsent() {
                 0 if !client.has_more() => break,

@@ -7,6 +7,7 @@ use punctual_federation::action::{Event, Ticket};
 use punctual_federation::ids::{NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Reply, Request, Work};
 use punctual_os::Os;
+use punctual_server::resp::Reply as Shown;
 use punctual_store::engine::Engine;
 use punctual_units::Time;
 
@@ -53,7 +54,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         for place in self.clients.due() {
             loop {
                 match self.clients.turn(place, &mut self.scratch, now) {
-                    Intent::Nothing | Intent::Over => break,
+                    Intent::Nothing | Intent::Over | Intent::Door(_) => break,
                     Intent::Ask(request, arrived) => {
                         self.requests.asked += 1;
                         self.clients.asked(place, self.requests.asked);
@@ -61,14 +62,13 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                     }
                     Intent::Info(sections) => {
                         let text = self.figures(now).info(&sections);
-                        self.clients.described(place, |out| out.bulk(text.as_bytes()));
+                        self.clients.described(place, |out| out.value(&Shown::Verbatim(text)));
                     }
                     Intent::Wait(revision) => {
                         let count = self.node.have(revision, now);
                         self.clients.described(place, |out| out.integer(count as i64));
                     }
                     Intent::Subscribe(words, patterns) => self.clients.subscribe(place, &words, patterns),
-                    Intent::Unsubscribe(words, patterns) => self.clients.unsubscribe(place, &words, patterns),
                     Intent::Whereabouts(inquiry) => {
                         let (master, others) = self.whereabouts(place, now);
                         self.clients

@@ -11,6 +11,7 @@ mod record;
 mod strings;
 
 use punctual_store::StoreError;
+use punctual_units::Nanos;
 
 use crate::cursors::Cursors;
 use crate::resp::Writer;
@@ -40,6 +41,8 @@ pub enum Scope {
     Anywhere,
     /// On the event loop: not within `MULTI`, except for the commands that end it.
     Connection,
+    /// By a node or a balancer of a federation: not within `MULTI`, and unknown to a store alone.
+    Federation,
 }
 
 /// A command, as an entry of `TABLE`.
@@ -126,6 +129,7 @@ table! {
     MSet "mset" -3 (1 -1 2) Write Transaction "Sets strings";
     MSetNx "msetnx" -3 (1 -1 2) Write Transaction "Sets strings, if none of them is there";
     Multi "multi" 1 (0 0 0) Admin Connection "Queues commands for one transaction";
+    Outcome "outcome" 2 (0 0 0) Admin Federation "What became of a transaction of a session";
     Persist "persist" 2 (1 1 1) Write Transaction "Takes the term from a key";
     PExpire "pexpire" -3 (1 1 1) Write Transaction "Lets a key expire after N milliseconds";
     Ping "ping" -1 (0 0 0) Admin Anywhere "Answers";
@@ -140,6 +144,8 @@ table! {
     Reset "reset" 1 (0 0 0) Admin Connection "Makes the connection as new";
     Scan "scan" -2 (0 0 0) Read Transaction "Some keys, and where to go on";
     Select "select" 2 (0 0 0) Admin Anywhere "There is database 0";
+    Sentinel "sentinel" -2 (0 0 0) Admin Federation "Where the master is";
+    Session "session" -1 (0 0 0) Admin Federation "The session of this connection, or one to go on with";
     Set "set" -3 (1 1 1) Write Transaction "Sets a string";
     SetEx "setex" 4 (1 1 1) Write Transaction "Sets a string that expires after N seconds";
     SetNx "setnx" 3 (1 1 1) Write Transaction "Sets a string that is not there";
@@ -242,10 +248,26 @@ fn integer(text: &[u8]) -> Result<i64, Failure> {
     plain().map_or_else(|| reply(NOT_AN_INTEGER), Ok)
 }
 
-/// Parses a span in milliseconds; `None` for a negative one.
-pub fn millis(text: &[u8]) -> Option<punctual_units::Nanos> {
+/// Parses an age in milliseconds.
+///
+/// # Errors
+/// The error reply.
+pub fn age(text: &[u8]) -> Result<Nanos, String> {
     let number = integer(text).ok().and_then(|number| u64::try_from(number).ok());
-    number.map(punctual_units::Nanos::from_millis)
+    let age = number.map(Nanos::from_millis);
+    age.ok_or_else(|| "ERR an age is a number of milliseconds, not negative".into())
+}
+
+/// Returns the age that TSET gives its value.
+///
+/// # Errors
+/// The error reply.
+pub fn sample_age(request: &Request) -> Result<Nanos, String> {
+    match request.len() {
+        3 => Ok(Nanos::ZERO),
+        5 if request.argument(3).eq_ignore_ascii_case(b"age") => age(request.argument(4)),
+        _ => Err(SYNTAX.into()),
+    }
 }
 
 /// Carries out a command that changes nothing.
@@ -308,6 +330,18 @@ pub fn change<T: Edit>(
     }
 }
 
+/// Checks the arguments of WAIT.
+///
+/// # Errors
+/// [`Failure::Reply`].
+pub fn wait(request: &Request) -> Result<(), Failure> {
+    let [_, timeout] = [integer(request.argument(1))?, integer(request.argument(2))?];
+    match timeout {
+        0.. => Ok(()),
+        _ => reply("ERR timeout is negative"),
+    }
+}
+
 /// Carries out a command that needs nothing of the store.
 ///
 /// # Errors
@@ -324,10 +358,7 @@ pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(
             Err(refused) => return Err(refused),
         },
         Verb::Wait => {
-            let [_, timeout] = [integer(request.argument(1))?, integer(request.argument(2))?];
-            if timeout < 0 {
-                return reply("ERR timeout is negative");
-            }
+            wait(request)?;
             out.integer(0);
         }
         Verb::ReadOnly | Verb::ReadWrite => out.simple("OK"),

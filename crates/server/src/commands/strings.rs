@@ -1,11 +1,11 @@
 //! Strings, numbers, and temporal objects.
 
-use punctual_store::Freshness;
+use punctual_store::{Freshness, StoreError};
 use punctual_units::Nanos;
 
 use super::look::{Edit, Look};
 use super::record::of_text;
-use super::{Command, Failure, NOT_AN_INTEGER, SYNTAX, Verb, integer, reply, wrong_number};
+use super::{Command, Failure, NOT_AN_INTEGER, SYNTAX, Verb, age, integer, reply, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
@@ -54,11 +54,18 @@ pub(super) fn get_range(look: &impl Look, request: &Request, out: &mut Writer<'_
 }
 
 pub(super) fn get_fresh(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
-    let max_age = match integer(request.argument(2))? {
-        age @ 0.. => Nanos::from_millis(age as u64),
-        _ => return reply("ERR an age is not negative"),
+    let max_age = age(request.argument(2)).map_err(Failure::Reply)?;
+    let found = match look.fresh(request.argument(1), max_age) {
+        // An error of this command alone, as a wrong type is.
+        Err(StoreError::NotTemporal { key }) => {
+            return reply(format!(
+                "ERR key {}: this is no temporal object here, so it has no age: set it by TSET, or use GET",
+                key.escape_ascii()
+            ));
+        }
+        found => found?,
     };
-    match look.fresh(request.argument(1), max_age)? {
+    match found {
         Freshness::Fresh { value, age } => {
             out.array(2);
             out.bulk(&value);

@@ -34,8 +34,6 @@ pub(super) struct Connection {
     pub behind: Vec<u8>,
     /// A subscription to confirm once changes of keys are reported (`true`: patterns).
     pub subscribing: Option<(Request, bool)>,
-    /// The request whose password is being checked.
-    pub claim: Option<Request>,
     pub out: Vec<u8>,
     /// Bytes of `out` that are sent.
     pub sent: usize,
@@ -222,7 +220,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     pub(super) fn find(&self, connection: &mut Connection) {
         while connection.goes_on_finding() || connection.is_ended && connection.finds() {
-            match connection.parser.next(connection.session.bounds()) {
+            match connection.parser.next(connection.session.bounds(&self.settings)) {
                 Ok(Some(request)) => {
                     connection.waiting_bytes += request.bytes();
                     connection.waiting.push_back((request, connection.times.came));

@@ -33,9 +33,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let named: Vec<Vec<u8>> = if request.len() > 1 {
             request.from(1).map(<[u8]>::to_vec).collect()
         } else {
-            let session = &connection.session;
-            let names = if patterns { &session.patterns } else { &session.channels };
-            names.iter().cloned().collect()
+            connection.session.heard(patterns).iter().cloned().collect()
         };
         for name in &named {
             self.subscribers.remove(name, patterns, place);

@@ -1,6 +1,6 @@
 //! Start and end of a server: its options, its listening socket, and the handle of a running one.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,7 @@ use super::{BYTES_MAX, EventLoop, LISTENER, Memory, READ_AT_ONCE, Totals, WAKER}
 use crate::metrics::Page;
 use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::prover::Prover;
-use crate::resp::Bounds;
-use crate::session::ServerSettings;
+use crate::session::{Limits, ServerSettings};
 use crate::subscribers::Subscribers;
 use crate::tasks::Tasks;
 #[cfg(feature = "tls")]
@@ -368,19 +367,10 @@ fn settings(options: &Options, durability: Durability, address: SocketAddr) -> S
     let config = [
         ("appendonly", appends.to_owned()),
         ("bind", address.ip().to_string()),
-        ("databases", "1".into()),
         ("durability", info::durability(durability).into()),
         ("maxclients", options.connections_max.to_string()),
-        ("maxmemory", "0".into()),
-        ("maxmemory-policy", "noeviction".into()),
-        ("notify-keyspace-events", "KEA".into()),
         ("port", address.port().to_string()),
-        ("proto-max-bulk-len", Bounds::ADMITTED.bulk.to_string()),
-        ("save", String::new()),
         ("store-threads", options.threads.to_string()),
-        ("timeout", "0".into()),
     ];
-    ServerSettings {
-        config: BTreeMap::from(config),
-    }
+    ServerSettings::of(Limits::ALONE, config)
 }

@@ -277,7 +277,6 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             away_bytes: 0,
             behind: Vec::new(),
             subscribing: None,
-            claim: None,
             out: Vec::new(),
             sent: 0,
             is_readable: true,
@@ -330,11 +329,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 
     fn forget_subscriptions(&mut self, place: usize, session: &Session) {
-        for channel in &session.channels {
-            self.subscribers.remove(channel, false, place);
-        }
-        for pattern in &session.patterns {
-            self.subscribers.remove(pattern, true, place);
+        for patterns in [false, true] {
+            for name in session.heard(patterns) {
+                self.subscribers.remove(name, patterns, place);
+            }
         }
     }
 

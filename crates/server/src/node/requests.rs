@@ -9,10 +9,9 @@ use punctual_units::{Nanos, Time};
 use super::connection::Connection;
 use super::{EventLoop, REPLIES_PAUSE, RUN_MAX, STEPS_TURN};
 use crate::login::LoginClaim;
-use crate::prover::{CLAIMS_MAX, PasswordCheck, PasswordClaim, Prover};
-use crate::resp::request::Request;
+use crate::prover::{PasswordCheck, PasswordClaim, Prover};
 use crate::resp::{Reply, Resp, Writer};
-use crate::session::{Call, Next, late};
+use crate::session::{BackendRequest, Call, Next, late};
 use crate::subscribers::is_about_keys;
 use crate::work::{Handle, Job, JobReply, LateStage, Work};
 use crate::{figures, info};
@@ -63,17 +62,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 connection.session.reset();
                 connection.times.stranger_since = now;
             }
-            Next::Ask(first) => {
-                let run = self.run_of(first, connection, now);
-                self.give(place, connection, Work::Run(run));
-            }
-            Next::Exec(asked, watched, deadline) => {
-                self.give(place, connection, Work::Exec(asked, watched, deadline));
-            }
-            Next::Watch(request, deadline) => {
-                let room = connection.session.watch_room();
-                self.give(place, connection, Work::Watch(request, deadline, room));
-            }
+            Next::Ask(asked) => self.ask(place, connection, asked, now),
             Next::Subscribe(request, patterns) => {
                 if request.from(1).any(|name| is_about_keys(name, patterns)) {
                     // Confirmed once changes are reported, so that none is missed from then on.
@@ -84,28 +73,41 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 }
             }
             Next::Unsubscribe(request, patterns) => self.unsubscribe(place, connection, &request, patterns),
-            Next::Publish(request) => {
-                let count = self.publish(place, connection, request.argument(1), request.argument(2));
-                Writer::new(&mut connection.out, connection.session.version).integer(count);
-            }
-            Next::List => {
-                let others = self.connections.iter().flatten();
+            Next::List(all) => {
+                let others = self.connections.iter().flatten().filter(|_| all);
                 let mut lines: Vec<_> = others.map(|other| (other.session.id, self.line(other, now))).collect();
                 lines.push((connection.session.id, self.line(connection, now)));
                 lines.sort();
                 let text = lines.into_iter().map(|(_, line)| line).collect();
                 self.say(connection, &Reply::Verbatim(text));
             }
-            Next::Describe => {
-                let line = self.line(connection, now);
-                self.say(connection, &Reply::Verbatim(line));
-            }
-            Next::Claim(claimed, request) => self.claim(place, connection, claimed, request),
-            Next::Info(request) => {
-                let text = self.info(&request, now);
-                self.say(connection, &Reply::Verbatim(text));
+            Next::Claim(claimed) => self.claim(place, connection, claimed),
+            Next::Info(wanted) => {
+                let state = self.state(now);
+                let figures = info::figures(&self.shared, &self.options, self.address, &state);
+                self.say(connection, &Reply::Verbatim(figures::info(&figures, &wanted)));
             }
         }
+    }
+
+    fn ask(&mut self, place: usize, connection: &mut Connection, asked: BackendRequest, now: Time) {
+        let work = match asked {
+            BackendRequest::Call(first) if now > first.deadline => {
+                return self.late(first.arrived, now, connection.session.version, &mut connection.out);
+            }
+            BackendRequest::Call(first) => Work::Run(self.run_of(first, connection, now)),
+            BackendRequest::Exec(asked, watched, deadline) => Work::Exec(asked, watched, deadline),
+            BackendRequest::Watch(request, deadline) => {
+                Work::Watch(request, deadline, connection.session.watch_room(&self.settings.limits))
+            }
+            BackendRequest::Publish(request) => {
+                let count = self.publish(place, connection, request.argument(1), request.argument(2));
+                return self.say(connection, &Reply::Integer(count));
+            }
+            // There are no other nodes.
+            BackendRequest::Wait => return self.say(connection, &Reply::Integer(0)),
+        };
+        self.give(place, connection, work);
     }
 
     /// Answers a request whose deadline had passed before it began.
@@ -142,11 +144,11 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 .session
                 .step(request, arrived, now, &self.settings, &mut connection.behind)
             {
-                Next::Ask(asked) => run.push(asked),
-                Next::Late(arrived) => {
-                    self.late(arrived, now, connection.session.version, &mut connection.behind);
+                Next::Ask(BackendRequest::Call(call)) if now > call.deadline => {
+                    self.late(call.arrived, now, connection.session.version, &mut connection.behind);
                     break;
                 }
+                Next::Ask(BackendRequest::Call(call)) => run.push(call),
                 _ => break,
             }
         }
@@ -194,7 +196,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 
     /// Submits a password to be checked; refuses it if too many wait.
-    fn claim(&mut self, place: usize, connection: &mut Connection, claimed: LoginClaim, request: Request) {
+    fn claim(&mut self, place: usize, connection: &mut Connection, claimed: LoginClaim) {
         let id = connection.session.id;
         let claim = PasswordClaim {
             connection: Handle { place, id },
@@ -203,11 +205,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         };
         if self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
             connection.is_away = true;
-            connection.away_bytes = request.bytes();
-            connection.claim = Some(request);
         } else {
-            let error = format!("ERR {CLAIMS_MAX} passwords are being checked already: try again");
-            self.say(connection, &Reply::Error(error));
+            connection.session.not_judged(&mut connection.out);
         }
     }
 
@@ -224,13 +223,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let Some(Some(connection)) = self.connections.get_mut(place) else {
                 continue;
             };
-            if connection.session.id == id
-                && let Some(request) = connection.claim.take()
-            {
+            if connection.session.id == id && connection.session.is_claiming() {
                 connection.is_away = false;
-                connection.away_bytes = 0;
                 connection.says(now);
-                connection.session.judged(&request, user, &mut connection.out);
+                connection.session.judged(user, &mut connection.out);
                 connection.is_closing |= connection.session.login.is_guessing();
                 turn.push(place);
             }
@@ -289,25 +285,12 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     pub(super) fn line(&self, connection: &Connection, now: Time) -> String {
         let seconds = |since: Time| now.since(since).0 / 1_000_000_000;
-        info::client(
-            &connection.session,
+        connection.session.line(
             &connection.peer.to_string(),
             &self.address.to_string(),
             seconds(connection.times.began),
             seconds(connection.times.came),
             connection.unsent(),
-        )
-    }
-
-    pub(super) fn info(&self, request: &Request, now: Time) -> String {
-        let wanted: Vec<String> = request
-            .from(1)
-            .map(|word| String::from_utf8_lossy(word).to_lowercase())
-            .collect();
-        let state = self.state(now);
-        figures::info(
-            &info::figures(&self.shared, &self.options, self.address, &state),
-            &wanted,
         )
     }
 }

@@ -336,9 +336,7 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
     let (mut client, place) = turned.client();
     let connection = turned.connection(place);
     (connection.times.began, connection.times.stranger_since) = (Time(1), Time(1));
-    connection
-        .session
-        .judged(&Request::of(["AUTH", "owner", "secret"]), Some(0), &mut Vec::new());
+    connection.session.login.judged(Some(0)).expect("a right password");
     client.write_all(b"RESET\r\n").expect("it takes bytes");
     assert_eq!(turned.told(&mut client, 8), "+RESET\r\n");
     let connection = turned.connection(place);

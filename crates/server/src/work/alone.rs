@@ -72,18 +72,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     fn tset(&self, asked: &Call, out: &mut Writer<'_>) -> Result<(), Failure> {
         let request = &asked.request;
         let (key, value) = (request.argument(1), request.argument(2));
-        let age = match request.len() {
-            3 => Nanos::ZERO,
-            5 if request.argument(3).eq_ignore_ascii_case(b"age") => match commands::millis(request.argument(4)) {
-                Some(age) => age,
-                None => {
-                    return Err(Failure::Reply(
-                        "ERR an age is a number of milliseconds, not negative".into(),
-                    ));
-                }
-            },
-            _ => return Err(Failure::Reply("ERR syntax error".into())),
-        };
+        let age = commands::sample_age(request).map_err(Failure::Reply)?;
         let object = match self.store.object(key) {
             Some(object) => object,
             None => self.register(key)?,

@@ -12,7 +12,7 @@ use super::{REPLY_MAX, Worker, bounded, firm};
 use crate::commands::{self, Class, Look};
 use crate::resp::request::Request;
 use crate::resp::{Resp, Writer};
-use crate::session::{Call, WatchedKey};
+use crate::session::{Call, TOO_MUCH_WATCHED, WatchedKey};
 
 impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Carries out MULTI's commands in one transaction.
@@ -126,7 +126,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 out.simple("OK");
                 return watched;
             }
-            Ok(None) => out.error("ERR too many keys are watched, or their values are too long: UNWATCH some"),
+            Ok(None) => out.error(TOO_MUCH_WATCHED),
             Err(error) => self.say(error, begun, out),
         }
         Vec::new()
