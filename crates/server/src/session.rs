@@ -222,14 +222,12 @@ pub struct Session {
     pub version: Resp,
     /// Time that each request has from its arrival, unless DEADLINE gives another; `None`: no deadline.
     pub time_left: Option<Nanos>,
-    /// The channels that the connection subscribes to.
-    pub channels: BTreeSet<Vec<u8>>,
-    /// The patterns of channels that the connection subscribes to.
-    pub patterns: BTreeSet<Vec<u8>>,
     /// Name of the last command, for CLIENT LIST.
     pub last: &'static str,
+    /// The channels, then the patterns, that the connection subscribes to.
+    heard: [BTreeSet<Vec<u8>>; 2],
     /// Bytes of channels and patterns, here and in the event loop's table of subscribers.
-    heard: usize,
+    heard_bytes: usize,
     multi: Option<Multi>,
     watched: Vec<WatchedKey>,
     watched_bytes: usize,
@@ -303,7 +301,7 @@ impl Session {
 
     /// Number of channels and patterns that the connection subscribes to.
     pub fn subscriptions(&self) -> usize {
-        self.channels.len() + self.patterns.len()
+        self.heard.iter().map(BTreeSet::len).sum()
     }
 
     /// Number of commands that MULTI has queued; -1 outside of MULTI.
@@ -314,35 +312,21 @@ impl Session {
     /// Bytes kept for MULTI's commands, WATCH's records, the subscriptions and a password.
     pub fn kept(&self) -> usize {
         let claim = self.claim.as_ref().map_or(0, Request::bytes);
-        self.heard + self.watched_bytes + self.multi.as_ref().map_or(0, |multi| multi.bytes) + claim
+        self.heard_bytes + self.watched_bytes + self.multi.as_ref().map_or(0, |multi| multi.bytes) + claim
     }
 
     /// The names of the channels (`patterns`: of the patterns) that the connection subscribes to.
     pub fn heard(&self, patterns: bool) -> &BTreeSet<Vec<u8>> {
-        if patterns { &self.patterns } else { &self.channels }
+        &self.heard[usize::from(patterns)]
     }
 
-    /// Adds a subscription to a channel (`patterns`: to a pattern).
-    pub fn hear(&mut self, name: &[u8], patterns: bool) {
-        let names = if patterns {
-            &mut self.patterns
-        } else {
-            &mut self.channels
-        };
-        if names.insert(name.to_vec()) {
-            self.heard += 2 * (name.len() + ENTRY_BYTES);
-        }
-    }
-
-    /// Removes a subscription to a channel (`patterns`: to a pattern).
-    pub fn unhear(&mut self, name: &[u8], patterns: bool) {
-        let names = if patterns {
-            &mut self.patterns
-        } else {
-            &mut self.channels
-        };
-        if names.remove(name) {
-            self.heard -= 2 * (name.len() + ENTRY_BYTES);
+    /// Adds (`begins`) or removes a subscription to a channel (`patterns`: to a pattern).
+    pub fn hears(&mut self, name: &[u8], patterns: bool, begins: bool) {
+        let (names, bytes) = (&mut self.heard[usize::from(patterns)], 2 * (name.len() + ENTRY_BYTES));
+        if begins && names.insert(name.to_vec()) {
+            self.heard_bytes += bytes;
+        } else if !begins && names.remove(name) {
+            self.heard_bytes -= bytes;
         }
     }
 
@@ -752,8 +736,8 @@ impl Session {
              omem={unsent} cmd={} user={} resp={} lib-name={} lib-ver={} deadline-ms={}\n",
             self.id,
             self.name,
-            self.channels.len(),
-            self.patterns.len(),
+            self.heard(false).len(),
+            self.heard(true).len(),
             self.queued(),
             self.last,
             self.login.user(),

@@ -4,7 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::glob::{matches, steps};
 pub use crate::pool::KeyNotice;
+use crate::resp::request::Request;
 use crate::resp::{Reply, Writer};
+use crate::session::Session;
 
 /// Prefix of the channels of a key's changes: `__keyspace@0__:KEY` and `__keyevent@0__:EVENT`, as in Redis.
 pub const KEYSPACE: &[u8] = b"__keyspace@0__:";
@@ -37,7 +39,7 @@ impl Subscribers {
     }
 
     /// Whether adding these patterns keeps within `PATTERN_STEPS_MAX`.
-    pub fn has_room<'n>(&self, patterns: impl Iterator<Item = &'n [u8]>) -> bool {
+    fn has_room<'n>(&self, patterns: impl Iterator<Item = &'n [u8]>) -> bool {
         let new = patterns.filter(|name| !self.patterns.contains_key(*name));
         self.steps + new.map(steps).sum::<usize>() <= PATTERN_STEPS_MAX
     }
@@ -48,7 +50,7 @@ impl Subscribers {
     }
 
     /// Subscribes the connection at `place` to a channel (`patterns`: to a pattern).
-    pub fn add(&mut self, name: &[u8], patterns: bool, place: usize) {
+    fn add(&mut self, name: &[u8], patterns: bool, place: usize) {
         if patterns && !self.patterns.contains_key(name) {
             self.steps += steps(name);
             self.bytes += name.len();
@@ -57,7 +59,7 @@ impl Subscribers {
     }
 
     /// Removes a subscription of the connection at `place`.
-    pub fn remove(&mut self, name: &[u8], patterns: bool, place: usize) {
+    fn remove(&mut self, name: &[u8], patterns: bool, place: usize) {
         let names = self.of(patterns);
         if let Some(places) = names.get_mut(name) {
             places.remove(&place);
@@ -67,6 +69,64 @@ impl Subscribers {
                     self.steps -= steps(name);
                     self.bytes -= name.len();
                 }
+            }
+        }
+    }
+
+    /// Carries out SUBSCRIBE (`patterns`: PSUBSCRIBE) of the connection at `place`.
+    pub fn subscribe(
+        &mut self,
+        place: usize,
+        session: &mut Session,
+        request: &Request,
+        patterns: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let out = &mut Writer::new(out, session.version);
+        if patterns && !self.has_room(request.from(1)) {
+            return out.error(
+                "ERR the patterns of all clients would take too long to match: fewer, or fewer bytes behind a *",
+            );
+        }
+        let word = if patterns { "psubscribe" } else { "subscribe" };
+        for name in request.from(1) {
+            self.add(name, patterns, place);
+            session.hears(name, patterns, true);
+            write_subscription(out, word, Some(name), session.subscriptions());
+        }
+    }
+
+    /// Carries out UNSUBSCRIBE (`patterns`: PUNSUBSCRIBE) of the connection at `place`: of all, if the request names
+    /// none.
+    pub fn unsubscribe(
+        &mut self,
+        place: usize,
+        session: &mut Session,
+        request: &Request,
+        patterns: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let out = &mut Writer::new(out, session.version);
+        let word = if patterns { "punsubscribe" } else { "unsubscribe" };
+        let named: Vec<Vec<u8>> = match request.len() {
+            1 => session.heard(patterns).iter().cloned().collect(),
+            _ => request.from(1).map(<[u8]>::to_vec).collect(),
+        };
+        for name in &named {
+            self.remove(name, patterns, place);
+            session.hears(name, patterns, false);
+            write_subscription(out, word, Some(name), session.subscriptions());
+        }
+        if named.is_empty() {
+            write_subscription(out, word, None, session.subscriptions());
+        }
+    }
+
+    /// Removes all subscriptions of the connection at `place`.
+    pub fn forget(&mut self, place: usize, session: &Session) {
+        for patterns in [false, true] {
+            for name in session.heard(patterns) {
+                self.remove(name, patterns, place);
             }
         }
     }
@@ -118,7 +178,7 @@ pub fn messages(told: &KeyNotice) -> [(Vec<u8>, Vec<u8>); 2] {
 }
 
 /// Reports that a subscription has begun or ended, with the number of subscriptions that remain.
-pub fn write_subscription(out: &mut Writer<'_>, word: &str, name: Option<&[u8]>, count: usize) {
+fn write_subscription(out: &mut Writer<'_>, word: &str, name: Option<&[u8]>, count: usize) {
     out.value(&Reply::Push(vec![
         Reply::bulk(word),
         name.map_or(Reply::Null, Reply::bulk),

@@ -15,7 +15,7 @@ use punctual_server::resp::request::{Request as Words, RequestParser};
 use punctual_server::resp::{Bounds, Reply, Writer};
 use punctual_server::session::{self, ServerSettings, Session, late};
 use punctual_server::stream::{Ready, Stream};
-use punctual_server::subscribers::{KeyNotice, Subscribers, messages, write_message, write_subscription};
+use punctual_server::subscribers::{KeyNotice, Subscribers, messages, write_message};
 use punctual_server::work::Handle;
 use punctual_units::{Nanos, Revision, Time};
 
@@ -223,46 +223,17 @@ impl Clients {
 
     /// Subscribes a client to channels or patterns.
     pub fn subscribe(&mut self, place: usize, words: &Words, patterns: bool) {
-        let Some(client) = self.places.get_mut(place) else {
-            return;
-        };
-        let version = client.session.version;
-        if patterns && !self.subscribers.has_room(words.from(1)) {
-            let error =
-                "ERR the patterns of all clients would take too long to match: fewer, or fewer bytes behind a *";
-            return Writer::new(&mut client.link.out, version).error(error);
-        }
-        let word = if patterns { "psubscribe" } else { "subscribe" };
-        for name in words.from(1) {
-            self.subscribers.add(name, patterns, place);
-            client.session.hear(name, patterns);
-            let count = client.session.subscriptions();
-            write_subscription(&mut Writer::new(&mut client.link.out, version), word, Some(name), count);
+        if let Some(client) = self.places.get_mut(place) {
+            let (session, out) = (&mut client.session, &mut client.link.out);
+            self.subscribers.subscribe(place, session, words, patterns, out);
         }
     }
 
     /// Removes subscriptions of a client; all, if it names none.
-    pub fn unsubscribe(&mut self, place: usize, words: &Words, patterns: bool) {
-        let Some(client) = self.places.get_mut(place) else {
-            return;
-        };
-        let version = client.session.version;
-        let named: Vec<Vec<u8>> = match words.len() {
-            0 | 1 => client.session.heard(patterns).iter().cloned().collect(),
-            _ => words.from(1).map(<[u8]>::to_vec).collect(),
-        };
-        let word = if patterns { "punsubscribe" } else { "unsubscribe" };
-        let say = |client: &mut Client, name| {
-            let count = client.session.subscriptions();
-            write_subscription(&mut Writer::new(&mut client.link.out, version), word, name, count);
-        };
-        for name in &named {
-            self.subscribers.remove(name, patterns, place);
-            client.session.unhear(name, patterns);
-            say(client, Some(name));
-        }
-        if named.is_empty() {
-            say(client, None);
+    fn unsubscribe(&mut self, place: usize, words: &Words, patterns: bool) {
+        if let Some(client) = self.places.get_mut(place) {
+            let (session, out) = (&mut client.session, &mut client.link.out);
+            self.subscribers.unsubscribe(place, session, words, patterns, out);
         }
     }
 
@@ -305,7 +276,7 @@ impl Clients {
     /// Makes a client's session as new.
     fn reset(&mut self, place: usize, now: Time) {
         if let Some(client) = self.places.get_mut(place) {
-            forget_subscriptions(&mut self.subscribers, place, &client.session);
+            self.subscribers.forget(place, &client.session);
             client.session.reset();
             client.conversation.reset();
             client.stranger_since = now;
@@ -503,7 +474,7 @@ impl Clients {
             self.kept -= client.counted_kept;
             self.short_of_room.remove(&place);
             client.link.stream.end();
-            forget_subscriptions(&mut self.subscribers, place, &client.session);
+            self.subscribers.forget(place, &client.session);
             if let Some(ticket) = client.ticket {
                 self.tickets.remove(&ticket);
             }
@@ -525,14 +496,6 @@ impl Clients {
             client.link.is_writable = true;
             // An error does not matter: the connection ends anyway.
             drop(client.link.flush());
-        }
-    }
-}
-
-fn forget_subscriptions(subscribers: &mut Subscribers, place: usize, session: &Session) {
-    for patterns in [false, true] {
-        for name in session.heard(patterns) {
-            subscribers.remove(name, patterns, place);
         }
     }
 }

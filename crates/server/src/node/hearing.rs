@@ -8,43 +8,9 @@ use punctual_units::Time;
 use super::connection::Connection;
 use super::{EventLoop, HEARD_MAX, STEPS_TURN};
 use crate::resp::Writer;
-use crate::resp::request::Request;
-use crate::subscribers::{messages, write_message, write_subscription};
+use crate::subscribers::{messages, write_message};
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
-    pub(super) fn subscribe(&mut self, place: usize, connection: &mut Connection, request: &Request, patterns: bool) {
-        connection.says(self.shared.os.now());
-        if patterns && !self.subscribers.has_room(request.from(1)) {
-            let error =
-                "ERR the patterns of all clients would take too long to match: fewer, or fewer bytes behind a *";
-            Writer::new(&mut connection.out, connection.session.version).error(error);
-            return;
-        }
-        for name in request.from(1) {
-            self.subscribers.add(name, patterns, place);
-            connection.session.hear(name, patterns);
-            let word = if patterns { "psubscribe" } else { "subscribe" };
-            heard(connection, word, Some(name));
-        }
-    }
-
-    pub(super) fn unsubscribe(&mut self, place: usize, connection: &mut Connection, request: &Request, patterns: bool) {
-        let word = if patterns { "punsubscribe" } else { "unsubscribe" };
-        let named: Vec<Vec<u8>> = if request.len() > 1 {
-            request.from(1).map(<[u8]>::to_vec).collect()
-        } else {
-            connection.session.heard(patterns).iter().cloned().collect()
-        };
-        for name in &named {
-            self.subscribers.remove(name, patterns, place);
-            connection.session.unhear(name, patterns);
-            heard(connection, word, Some(name));
-        }
-        if named.is_empty() {
-            heard(connection, word, None);
-        }
-    }
-
     /// Delivers a message to the subscribers of `channel`; returns their number. `own`, at `place`, is out of the
     /// table.
     pub(super) fn publish(&mut self, place: usize, own: &mut Connection, channel: &[u8], message: &[u8]) -> i64 {
@@ -95,13 +61,6 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.spent += bytes;
         self.go_on(at);
     }
-}
-
-/// Writes that a subscription has begun or ended, with the number that remain.
-fn heard(connection: &mut Connection, word: &str, name: Option<&[u8]>) {
-    let count = connection.session.subscriptions();
-    let out = &mut Writer::new(&mut connection.out, connection.session.version);
-    write_subscription(out, word, name, count);
 }
 
 /// Writes a message after the replies in `out`, before those of a job on the pool. Returns its bytes; 0 if the client

@@ -317,7 +317,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             // Dropping the socket would deregister it as well.
             connection.stream.end();
             drop(self.poll.registry().deregister(connection.stream.socket()));
-            self.forget_subscriptions(place, &connection.session);
+            self.subscribers.forget(place, &connection.session);
             self.memory.bytes -= connection.counted;
             if connection.is_away {
                 self.memory.orphans.insert(connection.session.id, connection.away_bytes);
@@ -325,14 +325,6 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             }
             self.free.push(place);
             self.open -= 1;
-        }
-    }
-
-    fn forget_subscriptions(&mut self, place: usize, session: &Session) {
-        for patterns in [false, true] {
-            for name in session.heard(patterns) {
-                self.subscribers.remove(name, patterns, place);
-            }
         }
     }
 

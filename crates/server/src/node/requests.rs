@@ -58,7 +58,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             Next::Late(arrived) => self.late(arrived, now, connection.session.version, &mut connection.out),
             Next::Close => connection.is_closing = true,
             Next::Reset => {
-                self.forget_subscriptions(place, &connection.session);
+                self.subscribers.forget(place, &connection.session);
                 connection.session.reset();
                 connection.times.stranger_since = now;
             }
@@ -69,10 +69,14 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                     connection.subscribing = Some((request, patterns));
                     self.give(place, connection, Work::Listen);
                 } else {
-                    self.subscribe(place, connection, &request, patterns);
+                    let (session, out) = (&mut connection.session, &mut connection.out);
+                    self.subscribers.subscribe(place, session, &request, patterns, out);
                 }
             }
-            Next::Unsubscribe(request, patterns) => self.unsubscribe(place, connection, &request, patterns),
+            Next::Unsubscribe(request, patterns) => {
+                let (session, out) = (&mut connection.session, &mut connection.out);
+                self.subscribers.unsubscribe(place, session, &request, patterns, out);
+            }
             Next::List(all) => {
                 let others = self.connections.iter().flatten().filter(|_| all);
                 let mut lines: Vec<_> = others.map(|other| (other.session.id, self.line(other, now))).collect();
@@ -276,7 +280,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             if let Some((request, patterns)) = connection.subscribing.take()
                 && !is_refused
             {
-                self.subscribe(place, &mut connection, &request, patterns);
+                let (session, out) = (&mut connection.session, &mut connection.out);
+                self.subscribers.subscribe(place, session, &request, patterns, out);
             }
             turn.push(place);
         }

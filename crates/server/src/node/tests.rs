@@ -216,14 +216,14 @@ fn what_has_no_bytes_of_its_own_is_counted() {
     );
     assert!(session.kept() >= 50_000, "{}", session.kept());
     let watched = session.kept();
-    (0..100).for_each(|at| session.hear(&key(at), at % 2 == 0));
-    (0..100).for_each(|at| session.hear(&key(at), at % 2 == 0));
+    (0..100).for_each(|at| session.hears(&key(at), at % 2 == 0, true));
+    (0..100).for_each(|at| session.hears(&key(at), at % 2 == 0, true));
     assert!(
         (50_000..300_000).contains(&(session.kept() - watched)),
         "{}",
         session.kept()
     );
-    (0..100).for_each(|at| session.unhear(&key(at), at % 2 == 0));
+    (0..100).for_each(|at| session.hears(&key(at), at % 2 == 0, false));
     assert_eq!(session.kept(), watched);
     session.reset();
     assert_eq!(session.kept(), 0);
