@@ -9,6 +9,7 @@ use punctual_federation::message::{Key, Report, Standing};
 use punctual_server::figures::{
     Figure, FigureValue, figure, info, object_ages, or_none, prometheus, row, section, word,
 };
+use punctual_server::link::Bytes;
 use punctual_server::tasks::TasksNow;
 use punctual_units::{Nanos, Time};
 
@@ -24,15 +25,6 @@ pub mod help {
     pub const LAG: &str = "Entries that another node has applied and this one has not";
     pub const BOUND: &str = "Items of queries up to which the node admits (d)";
     pub const OLDEST: &str = "Upper bound of the age of the oldest reading";
-}
-
-/// Bytes in and out of connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bytes {
-    /// Bytes read from sockets.
-    pub read: u64,
-    /// Bytes written to sockets.
-    pub written: u64,
 }
 
 /// Figures of one peer.

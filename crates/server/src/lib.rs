@@ -17,6 +17,7 @@ pub mod figures;
 pub mod forecast;
 pub mod glob;
 mod info;
+pub mod link;
 pub mod login;
 pub mod metrics;
 pub mod node;

@@ -20,6 +20,7 @@ use punctual_federation::message::{Answer, Message, Reason, Reply, Report, Reque
 use punctual_federation::records::RETRY_AFTER;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
+use punctual_server::link::Turn;
 use punctual_server::metrics::Page;
 use punctual_server::resp::Reply as Shown;
 use punctual_server::resp::request::Request as Words;
@@ -28,7 +29,6 @@ use punctual_server::subscribers::KeyNotice;
 use punctual_units::{Nanos, Time};
 
 use super::clients::{Clients, Intent};
-use super::link::Turn;
 use super::way::Way;
 use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
 use crate::changes::{self, StreamPosition};

@@ -9,6 +9,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Reason, Request};
 use punctual_server::cursors::Cursors;
+use punctual_server::link::{Bytes, Link, Turn};
 use punctual_server::login::LoginClaim;
 use punctual_server::prover::{PasswordCheck, PasswordClaim, Prover};
 use punctual_server::resp::request::{Request as Words, RequestParser};
@@ -19,11 +20,9 @@ use punctual_server::subscribers::{KeyNotice, Subscribers, messages, write_messa
 use punctual_server::work::Handle;
 use punctual_units::{Nanos, Revision, Time};
 
-use super::link::{Link, Turn};
 use super::places::Places;
 use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
 use crate::conversation::{self, Conversation};
-use crate::figures::Bytes;
 use crate::whereabouts::Inquiry;
 
 /// The most requests of a client that are read but not begun.

@@ -15,10 +15,10 @@ use punctual_federation::message::Stop;
 use punctual_logs::frame::{self, Frames};
 use punctual_logs::socket::{FRAME_BYTES_MAX, NumberedAnswer, NumberedQuestion, Question, Response, VERSION, WAIT_MAX};
 use punctual_logs::{ENTRY_BYTES_MAX, FORMAT, Identity, LogError};
+use punctual_server::link::{Link, Turn};
 use punctual_server::stream::Ready;
 use punctual_units::{Nanos, Time};
 
-use super::link::{Link, Turn};
 use super::{ASK, RETRY_FIRST, RETRY_MAX, WATCH, WATCHES};
 
 /// Ticket of the opening question, which checks whose log it is; the state machine's begin at 1.

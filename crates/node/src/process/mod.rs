@@ -5,7 +5,6 @@ mod access;
 pub mod balance;
 mod clients;
 mod incoming;
-mod link;
 mod listening;
 mod log;
 mod peers;

@@ -10,15 +10,14 @@ use punctual_federation::ids::{FederationId, Member, NodeId};
 use punctual_federation::message::{Message, Request};
 use punctual_federation::temporal::{ReadingReport, Stamp};
 use punctual_logs::frame::{self, FrameError, Frames};
+use punctual_server::link::{Bytes, Link, Turn};
 use punctual_server::stream::Stream;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use super::clients::STALLED_MAX;
-use super::link::{Link, Turn};
 use super::places::Places;
 use super::way::Way;
 use super::{Access, FIRST_PEER, PEERS_MAX, PeerAddress};
-use crate::figures::Bytes;
 use crate::outgoing::Outgoing;
 use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
 

@@ -5,10 +5,10 @@ use std::io;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use punctual_logs::frame;
+use punctual_server::link::{Link, Turn};
 use punctual_server::stream::{Ready, Stream};
 use punctual_units::{Nanos, Time};
 
-use super::link::{Link, Turn};
 use super::{Access, PeerAddress, RETRY_FIRST, RETRY_MAX};
 use crate::wire::{Packet, VERSION};
 

@@ -2,10 +2,10 @@
 
 use std::io::{self, Read, Write};
 
+#[cfg(unix)]
 use mio::net::UnixStream;
-use punctual_server::stream::{Ready, Stream};
 
-use crate::figures::Bytes;
+use crate::stream::{Ready, Stream};
 
 /// The most bytes of one read.
 const READ_AT_ONCE: usize = 64 << 10;
@@ -14,8 +14,17 @@ const READ_TURN: usize = 1 << 20;
 /// The most room that an idle connection keeps, in bytes.
 const KEPT_MAX: usize = 64 << 10;
 
+/// Bytes in and out of connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// Bytes read from sockets.
+    pub read: u64,
+    /// Bytes written to sockets.
+    pub written: u64,
+}
+
 /// Sockets that a link works with.
-pub(super) trait Socket: Read + Write {
+pub trait Socket: Read + Write {
     /// Whether the socket has taken bytes but not sent them, as TLS does.
     fn is_pending(&self) -> bool;
     /// Whether a read may need the socket to be writable, and a write may need it readable.
@@ -24,6 +33,7 @@ pub(super) trait Socket: Read + Write {
     fn is_drained(&self, count: usize, room: usize) -> bool;
 }
 
+#[cfg(unix)]
 impl Socket for UnixStream {
     fn is_pending(&self) -> bool {
         false
@@ -53,7 +63,7 @@ impl Socket for Stream {
 }
 
 /// A socket with its unsent bytes and its readiness.
-pub(super) struct Link<S> {
+pub struct Link<S> {
     pub stream: S,
     pub out: Vec<u8>,
     sent: usize,
@@ -67,7 +77,7 @@ pub(super) struct Link<S> {
 
 /// Result of a turn of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub enum Turn {
     /// All bytes that arrived are read.
     Empty,
     /// There may be more to read, in another turn.
