@@ -4,13 +4,14 @@
 //! speak RESP. They expect an answer in time, or at once the answer that there will be none in time.
 //!
 //! **Method.** One thread, the event loop ([`node`]), owns all sockets: it parses ([`resp`]), keeps each connection's
-//! state ([`session`]) and never calls the store. Requests for the store go to a fixed pool of threads, which take them
-//! earliest deadline first ([`queue`]) and put waiting ones together into one transaction ([`work`]). A connection has
-//! one job on the pool at a time, so its replies come in the order of its requests.
+//! state ([`client`], [`session`]) and never calls the store. Requests for the store go to a fixed pool of threads,
+//! which take them earliest deadline first ([`queue`]) and put waiting ones together into one transaction ([`work`]). A
+//! connection has one job on the pool at a time, so its replies come in the order of its requests.
 //!
 //! **Bounds.** Connections, bytes of a request, requests that wait, bytes of unread replies, time for half a request:
 //! each bound has a name, and the client gets an error that names it.
 
+pub mod client;
 pub mod commands;
 pub mod cursors;
 pub mod figures;

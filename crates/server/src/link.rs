@@ -8,11 +8,11 @@ use mio::net::UnixStream;
 use crate::stream::{Ready, Stream};
 
 /// The most bytes of one read.
-const READ_AT_ONCE: usize = 64 << 10;
+pub(crate) const READ_AT_ONCE: usize = 64 << 10;
 /// The most bytes that are read from one connection in one turn.
-const READ_TURN: usize = 1 << 20;
+pub(crate) const READ_TURN: usize = 256 << 10;
 /// The most room that an idle connection keeps, in bytes.
-const KEPT_MAX: usize = 64 << 10;
+const KEPT_MAX: usize = 16 << 10;
 
 /// Bytes in and out of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,24 +114,44 @@ impl<S: Socket> Link<S> {
     }
 
     /// Reads the bytes that have arrived, up to `READ_TURN`.
+    ///
+    /// # Errors
+    /// The connection has failed.
     pub fn read(&mut self, scratch: &mut Vec<u8>, mut take: impl FnMut(&[u8])) -> io::Result<Turn> {
         scratch.resize(READ_AT_ONCE, 0);
         let mut budget = READ_TURN;
         while self.is_readable && budget > 0 {
-            match self.stream.read(scratch) {
-                Ok(0) => return Ok(Turn::Ended),
-                Ok(count) => {
+            match self.read_once(scratch)? {
+                Some(0) => return Ok(Turn::Ended),
+                Some(count) => {
                     take(&scratch[..count]);
-                    self.bytes.read += count as u64;
                     budget = budget.saturating_sub(count);
-                    self.is_readable = self.has_end || !self.stream.is_drained(count, scratch.len());
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.is_readable = false,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                None => {}
             }
         }
         Ok(if self.is_readable { Turn::More } else { Turn::Empty })
+    }
+
+    /// Reads bytes that have arrived; returns their number, 0 at the end of the stream, `None` if there are none now.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub fn read_once(&mut self, scratch: &mut [u8]) -> io::Result<Option<usize>> {
+        match self.stream.read(scratch) {
+            Ok(0) => Ok(Some(0)),
+            Ok(count) => {
+                self.bytes.read += count as u64;
+                self.is_readable = self.has_end || !self.stream.is_drained(count, scratch.len());
+                Ok(Some(count))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_readable = false;
+                Ok(None)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes unsent bytes as far as the socket takes them; returns whether it took any.

@@ -8,15 +8,16 @@ use std::sync::Arc;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
 use punctual_federation::message::{Answer, Reason, Request};
+use punctual_server::client::{ClientConnection, REPLIES_PAUSE};
 use punctual_server::cursors::Cursors;
-use punctual_server::link::{Bytes, Link, Turn};
+use punctual_server::link::Bytes;
 use punctual_server::login::LoginClaim;
 use punctual_server::prover::{PasswordCheck, PasswordClaim, Prover};
-use punctual_server::resp::request::{Request as Words, RequestParser};
-use punctual_server::resp::{Bounds, Reply, Writer};
+use punctual_server::resp::request::Request as Words;
+use punctual_server::resp::{Reply, Writer};
 use punctual_server::session::{self, ServerSettings, Session, late};
 use punctual_server::stream::{Ready, Stream};
-use punctual_server::subscribers::{KeyNotice, Subscribers, messages, write_message};
+use punctual_server::subscribers::{KeyNotice, Subscribers, messages};
 use punctual_server::work::Handle;
 use punctual_units::{Nanos, Revision, Time};
 
@@ -25,18 +26,11 @@ use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
 use crate::conversation::{self, Conversation};
 use crate::whereabouts::Inquiry;
 
-/// The most requests of a client that are read but not begun.
-const WAITING_MAX: usize = 1024;
-/// The most bytes of such requests, exceeded by one request at most.
-const WAITING_BYTES: usize = 1 << 20;
 /// The most bytes of requests of all clients together that are read but not begun, beside [`SHORT_MAX`] of each client
 /// (64 MiB in all): endless input of some clients does not keep other clients' short requests from being read. While
 /// there is no room, a client that has as much is not read further, and one in the middle of a request is dropped as
 /// stalled.
 const REQUESTS_MAX: usize = 128 << 20;
-/// Stops beginning requests of a client while this many bytes of its replies are unsent. So one client's replies take
-/// at most that, and one reply.
-const REPLIES_PAUSE: usize = 1 << 20;
 /// The most unsent bytes of replies of all clients together, beside one short reply for each client (64 MiB in all):
 /// long replies that some clients do not read keep no other client from short ones. A long reply that does not fit is
 /// dropped: its client gets `LATE` for a query, `UNKNOWN` for a transaction. While there is no room, a client's next
@@ -44,8 +38,6 @@ const REPLIES_PAUSE: usize = 1 << 20;
 pub(super) const REPLIES_MAX: usize = 192 << 20;
 /// The longest replies and requests that count as short, in bytes.
 pub(super) const SHORT_MAX: usize = 64 << 10;
-/// The most bytes of a stranger's requests that are read but not begun.
-const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 /// Time after which a client is dropped that takes no replies, or stops in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
 
@@ -148,7 +140,7 @@ impl Clients {
     /// Updates the counts of a client's unsent replies and unbegun requests.
     fn count(&mut self, place: usize) {
         if let Some(client) = self.places.get_mut(place) {
-            let (unsent, kept) = (client.link.unsent(), client.kept());
+            let (unsent, kept) = (client.connection.link.unsent(), client.connection.kept());
             self.unsent = self.unsent - client.counted + unsent;
             self.kept = self.kept - client.counted_kept + kept;
             (client.counted, client.counted_kept) = (unsent, kept);
@@ -193,7 +185,7 @@ impl Clients {
     pub fn ready(&mut self, token: Token, ready: Ready) {
         let place = self.places.of(token);
         if let Some(client) = self.places.get_mut(place) {
-            client.link.ready(ready);
+            client.connection.link.ready(ready);
             self.again.push(place);
         }
     }
@@ -202,7 +194,7 @@ impl Clients {
     fn take_judged(&mut self) {
         for PasswordCheck { connection, user } in self.prover.iter().flat_map(Prover::take) {
             let client = self.places.get_mut(connection.place);
-            if let Some(client) = client.filter(|client| client.session.id == connection.id) {
+            if let Some(client) = client.filter(|client| client.connection.session.id == connection.id) {
                 client.judged(user);
                 self.again.push(connection.place);
             }
@@ -223,7 +215,7 @@ impl Clients {
     /// Subscribes a client to channels or patterns.
     pub fn subscribe(&mut self, place: usize, words: &Words, patterns: bool) {
         if let Some(client) = self.places.get_mut(place) {
-            let (session, out) = (&mut client.session, &mut client.link.out);
+            let (session, out) = (&mut client.connection.session, &mut client.connection.link.out);
             self.subscribers.subscribe(place, session, words, patterns, out);
         }
     }
@@ -231,7 +223,7 @@ impl Clients {
     /// Removes subscriptions of a client; all, if it names none.
     fn unsubscribe(&mut self, place: usize, words: &Words, patterns: bool) {
         if let Some(client) = self.places.get_mut(place) {
-            let (session, out) = (&mut client.session, &mut client.link.out);
+            let (session, out) = (&mut client.connection.session, &mut client.connection.link.out);
             self.subscribers.unsubscribe(place, session, words, patterns, out);
         }
     }
@@ -241,21 +233,29 @@ impl Clients {
     pub fn waits_to_hear(&mut self, place: usize, now: Time) -> Option<(u64, Time)> {
         let client = self.places.get_mut(place)?;
         client.is_subscribing = true;
-        let wait = client.session.time_left.unwrap_or(HEARING_MAX).min(HEARING_MAX);
-        Some((client.session.id, now + wait))
+        let wait = client
+            .connection
+            .session
+            .time_left
+            .unwrap_or(HEARING_MAX)
+            .min(HEARING_MAX);
+        Some((client.connection.session.id, now + wait))
     }
 
     /// Ends the wait of a subscription: confirms it, or (`late`) answers that it took too long.
     pub fn ends_to_wait(&mut self, place: usize, number: u64, words: &Words, patterns: bool, late: bool) {
-        let client = self.places.get_mut(place).filter(|client| client.session.id == number);
+        let client = self
+            .places
+            .get_mut(place)
+            .filter(|client| client.connection.session.id == number);
         let Some(client) = client.filter(|client| client.is_subscribing) else {
             return; // the client has gone
         };
         client.is_subscribing = false;
         self.again.push(place);
         if late {
-            let version = client.session.version;
-            Writer::new(&mut client.link.out, version).error("LATE reason=backlog retry-after-ms=50");
+            let version = client.connection.session.version;
+            Writer::new(&mut client.connection.link.out, version).error("LATE reason=backlog retry-after-ms=50");
         } else {
             self.subscribe(place, words, patterns);
         }
@@ -265,7 +265,7 @@ impl Clients {
     fn list(&mut self, place: usize, all: bool, now: Time) {
         let listed = self.places.iter_mut().filter(|(at, _)| all || *at == place);
         let mut lines: Vec<_> = listed
-            .map(|(_, client)| (client.session.id, client.line(now)))
+            .map(|(_, client)| (client.connection.session.id, client.connection.line(now)))
             .collect();
         lines.sort();
         let text = Reply::Verbatim(lines.into_iter().map(|(_, line)| line).collect());
@@ -275,10 +275,9 @@ impl Clients {
     /// Makes a client's session as new.
     fn reset(&mut self, place: usize, now: Time) {
         if let Some(client) = self.places.get_mut(place) {
-            self.subscribers.forget(place, &client.session);
-            client.session.reset();
+            self.subscribers.forget(place, &client.connection.session);
+            client.connection.reset(now);
             client.conversation.reset();
-            client.stranger_since = now;
         }
     }
 
@@ -318,21 +317,11 @@ impl Clients {
                     } else {
                         HEARD_MAX
                     };
-                    if client.link.unsent() > most {
-                        client.is_behind = true;
-                    } else {
-                        let version = client.session.version;
-                        let before = client.link.out.len();
-                        let out = &mut Writer::new(&mut client.link.out, version);
-                        write_message(out, pattern.as_deref(), &channel, &message);
-                        let told = client.link.out.len().saturating_sub(before);
-                        spent += told;
-                        client.counted += told;
-                        self.unsent += told;
-                    }
-                    if client.link.unsent() == 0 {
-                        client.taken = now;
-                    }
+                    let pattern = pattern.as_deref();
+                    let bytes = client.connection.deliver(pattern, &channel, &message, most, now);
+                    spent += bytes;
+                    client.counted += bytes;
+                    self.unsent += bytes;
                     self.again.push(place);
                 }
             }
@@ -351,7 +340,7 @@ impl Clients {
         due.dedup();
         let mut handshakes = 0;
         due.retain(|place| {
-            let link = self.places.get_mut(*place).map(|client| &client.link);
+            let link = self.places.get_mut(*place).map(|client| &client.connection.link);
             let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
             handshakes += usize::from(is_handshaking);
             let has_turn = !is_handshaking || handshakes <= HANDSHAKES_TURN;
@@ -389,7 +378,7 @@ impl Clients {
             usize::MAX
         };
         let wanted = client.turn(&self.settings, scratch, now);
-        let bytes = std::mem::take(&mut client.link.bytes);
+        let bytes = std::mem::take(&mut client.connection.link.bytes);
         self.bytes.read += bytes.read;
         self.bytes.written += bytes.written;
         self.count(place);
@@ -416,13 +405,13 @@ impl Clients {
         let claim = PasswordClaim {
             connection: Handle {
                 place,
-                id: client.session.id,
+                id: client.connection.session.id,
             },
             user: claimed.user,
             password: claimed.password,
         };
         if !self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
-            client.session.not_judged(&mut client.link.out);
+            client.connection.session.not_judged(&mut client.connection.link.out);
         }
     }
 
@@ -450,13 +439,23 @@ impl Clients {
     /// Writes a reply that describes the process.
     pub fn described(&mut self, place: usize, reply: impl FnOnce(&mut Writer<'_>)) {
         if let Some(client) = self.places.get_mut(place) {
-            reply(&mut Writer::new(&mut client.link.out, client.session.version));
+            reply(&mut Writer::new(
+                &mut client.connection.link.out,
+                client.connection.session.version,
+            ));
         }
     }
 
     /// The address of this process to which a client has connected.
     pub fn reached_at(&mut self, place: usize) -> Option<SocketAddr> {
-        self.places.get_mut(place)?.link.stream.socket().local_addr().ok()
+        self.places
+            .get_mut(place)?
+            .connection
+            .link
+            .stream
+            .socket()
+            .local_addr()
+            .ok()
     }
 
     /// The address at which clients connect.
@@ -472,8 +471,8 @@ impl Clients {
             self.unsent -= client.counted;
             self.kept -= client.counted_kept;
             self.short_of_room.remove(&place);
-            client.link.stream.end();
-            self.subscribers.forget(place, &client.session);
+            client.connection.link.stream.end();
+            self.subscribers.forget(place, &client.connection.session);
             if let Some(ticket) = client.ticket {
                 self.tickets.remove(&ticket);
             }
@@ -492,19 +491,16 @@ impl Clients {
     /// Sends replies as far as sockets take them at once, before the connections end.
     pub fn say_goodbye(&mut self) {
         for (_, client) in self.places.iter_mut() {
-            client.link.is_writable = true;
+            client.connection.link.is_writable = true;
             // An error does not matter: the connection ends anyway.
-            drop(client.link.flush());
+            drop(client.connection.link.flush());
         }
     }
 }
 
-/// A client's connection, its session and its side of the federation.
+/// A client's connection and its side of the federation.
 struct Client {
-    pub link: Link<Stream>,
-    parser: RequestParser,
-    waiting: VecDeque<(Words, Time)>,
-    waiting_bytes: usize,
+    connection: ClientConnection,
     /// Stops beginning requests while this many bytes of replies are unsent.
     pause: usize,
     /// This client's part of [`Clients::unsent`].
@@ -513,7 +509,6 @@ struct Client {
     kept_max: usize,
     /// This client's part of [`Clients::kept`].
     counted_kept: usize,
-    session: Session,
     conversation: Conversation,
     /// Whether a subscription waits until changes can be reported.
     is_subscribing: bool,
@@ -521,17 +516,6 @@ struct Client {
     pub ticket: Option<u64>,
     /// When that request was read.
     pub arrived: Time,
-    /// An error of the protocol, to be sent after all replies.
-    broken: Option<String>,
-    is_ended: bool,
-    is_closing: bool,
-    /// Whether the client reads less than its subscriptions bring.
-    is_behind: bool,
-    began: Time,
-    /// Start of the time limit for logging in.
-    stranger_since: Time,
-    came: Time,
-    taken: Time,
 }
 
 /// The next thing that a client wants from the loop.
@@ -558,91 +542,51 @@ pub(super) enum Intent {
 impl Client {
     pub fn new(stream: Stream, session: Session, conversation: Conversation, now: Time) -> Client {
         Client {
-            link: Link::new(stream),
-            parser: RequestParser::default(),
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
+            connection: ClientConnection::new(stream, session, now),
             pause: REPLIES_PAUSE,
             counted: 0,
             kept_max: usize::MAX,
             counted_kept: 0,
-            session,
             conversation,
             is_subscribing: false,
             ticket: None,
             arrived: now,
-            broken: None,
-            is_ended: false,
-            is_closing: false,
-            is_behind: false,
-            began: now,
-            stranger_since: now,
-            came: now,
-            taken: now,
         }
     }
 
     /// Whether a request waits for the node, the prover or the loop; the next one begins after it.
     fn is_waiting(&self) -> bool {
-        self.conversation.is_waiting() || self.session.is_claiming() || self.is_subscribing
-    }
-
-    /// The line of CLIENT LIST.
-    fn line(&mut self, now: Time) -> String {
-        let shown = |address: io::Result<SocketAddr>| address.map_or(String::new(), |address| address.to_string());
-        let socket = self.link.stream.socket();
-        let seconds = |since: Time| now.since(since).0 / 1_000_000_000;
-        self.session.line(
-            &shown(socket.peer_addr()),
-            &shown(socket.local_addr()),
-            seconds(self.began),
-            seconds(self.came),
-            self.link.unsent(),
-        )
-    }
-
-    /// Bytes of requests that are read but not begun.
-    fn kept(&self) -> usize {
-        self.waiting_bytes + self.parser.kept()
+        self.conversation.is_waiting() || self.connection.session.is_claiming() || self.is_subscribing
     }
 
     /// Whether reading pauses, because all clients' requests take too much.
     fn is_short_of_room(&self) -> bool {
-        self.kept() >= self.kept_max
+        self.connection.kept() >= self.kept_max
     }
 
     fn reads(&self) -> bool {
-        // A stranger has one request at a time, because other bounds hold after a login.
-        let is_stranger = self.session.login.is_stranger();
-        let has_room = !is_stranger || self.parser.kept() <= STRANGER_KEPT;
-        has_room
-            && !self.is_short_of_room()
-            && self.waiting.len() < WAITING_MAX
-            && self.waiting_bytes < WAITING_BYTES
-            && (self.link.unsent() < self.pause || self.link.unsent() == 0)
-            && self.broken.is_none()
-            && !self.is_ended
-            && !self.is_closing
+        let unsent = self.connection.link.unsent();
+        let may_read = !self.is_short_of_room() && (unsent < self.pause || unsent == 0);
+        may_read && self.connection.reads(self.is_waiting())
     }
 
     /// Whether there is something to do without an event: bytes to read, or a request whose wait for unsent replies is
     /// over.
     pub fn has_more(&self) -> bool {
-        let begins = !self.waiting.is_empty() || self.broken.is_some();
-        let may_begin = !self.is_waiting() && self.link.unsent() <= self.pause;
-        self.link.is_readable && self.reads() || begins && may_begin && !self.is_closing
+        let connection = &self.connection;
+        let begins = connection.waiting() > 0 || connection.broken.is_some();
+        let may_begin = !self.is_waiting() && connection.link.unsent() <= self.pause;
+        connection.link.is_readable && self.reads() || begins && may_begin && !connection.is_closing
     }
 
     /// Whether the client has stopped for too long, in the middle of a request or of replies.
     pub fn is_stalled(&self, now: Time) -> bool {
-        let is_idle = self.waiting.is_empty() && self.ticket.is_none();
-        let half = self.parser.is_inside() && is_idle && (self.reads() || self.is_short_of_room());
-        let is_stranger = self.session.login.is_stranger() || self.link.stream.is_handshaking();
-        let is_silent = is_stranger && !self.is_waiting() && now.since(self.stranger_since) > STALLED_MAX;
-        is_silent
-            || self.is_behind
-            || half && now.since(self.came) > STALLED_MAX
-            || self.link.unsent() > 0 && now.since(self.taken) > STALLED_MAX
+        let connection = &self.connection;
+        let may_send = self.ticket.is_none() && (self.reads() || self.is_short_of_room());
+        connection.is_behind
+            || connection.is_silent(now, STALLED_MAX) && !self.is_waiting()
+            || connection.is_half(now, STALLED_MAX) && may_send
+            || connection.is_slow(now, STALLED_MAX)
     }
 
     /// Reads, answers and sends, up to the next thing that the client wants.
@@ -651,22 +595,21 @@ impl Client {
     }
 
     fn try_turn(&mut self, settings: &ServerSettings, scratch: &mut Vec<u8>, now: Time) -> io::Result<Intent> {
-        if self.reads() && self.link.is_readable {
-            let (parser, came) = (&mut self.parser, &mut self.came);
-            let turn = self.link.read(scratch, |bytes| {
-                parser.feed(bytes);
-                *came = now;
-            })?;
-            self.is_ended |= turn == Turn::Ended;
+        if self.reads() {
+            let is_waiting = self.is_waiting();
+            self.connection.read(settings, is_waiting, scratch, || now)?;
         }
         let wanted = self.advance(settings, now);
+        let (is_waiting, connection) = (self.is_waiting(), &mut self.connection);
         // A request may be answered at once, and replies that come together are sent together: by the turn that wants
         // nothing, which follows.
-        if self.link.unsent() == 0 || matches!(wanted, Intent::Nothing) && self.link.flush()? {
-            self.taken = now;
+        if connection.link.unsent() == 0 {
+            connection.times.taken = now;
+        } else if matches!(wanted, Intent::Nothing) {
+            connection.flush(|| now)?;
         }
-        let is_done = self.is_closing || self.is_ended && self.waiting.is_empty();
-        if is_done && !self.is_waiting() && self.link.unsent() == 0 && matches!(wanted, Intent::Nothing) {
+        let is_done = connection.is_closing || connection.is_ended && connection.waiting() == 0;
+        if is_done && !is_waiting && connection.link.unsent() == 0 && matches!(wanted, Intent::Nothing) {
             return Ok(Intent::Over);
         }
         Ok(wanted)
@@ -675,54 +618,34 @@ impl Client {
     /// Takes requests one at a time: the next one after the answer to the one before.
     fn advance(&mut self, settings: &ServerSettings, now: Time) -> Intent {
         loop {
-            let is_whole = self.broken.is_none() && !self.is_closing;
-            let max = match self.session.login.is_stranger() {
-                true => usize::from(!self.is_waiting()),
-                false => WAITING_MAX,
-            };
-            while is_whole && self.waiting.len() < max && self.waiting_bytes < WAITING_BYTES {
-                match self.parser.next(self.session.bounds(settings)) {
-                    Ok(None) => break,
-                    Ok(Some(words)) => {
-                        self.waiting_bytes += words.bytes();
-                        self.waiting.push_back((words, self.came));
-                    }
-                    Err(error) => {
-                        self.broken = Some(format!("ERR {error}"));
-                        break;
-                    }
-                }
-            }
-            if self.is_waiting() || self.link.unsent() > self.pause {
+            let is_waiting = self.is_waiting();
+            let connection = &mut self.connection;
+            connection.parse(settings, is_waiting);
+            if is_waiting || connection.link.unsent() > self.pause {
                 return Intent::Nothing;
             }
-            let Some((words, arrived)) = self.waiting.pop_front() else {
-                if let Some(error) = self.broken.take() {
-                    Writer::new(&mut self.link.out, self.session.version).error(&error);
-                    self.is_closing = true;
-                }
+            let Some((words, arrived)) = connection.next_request() else {
+                connection.end_broken(now);
                 return Intent::Nothing;
             };
-            self.waiting_bytes -= words.bytes();
-            let out = &mut self.link.out;
-            let asked = match self.session.step(words, arrived, now, settings, out) {
+            let (session, out) = (&mut connection.session, &mut connection.link.out);
+            let asked = match session.step(words, arrived, now, settings, out) {
                 session::Next::Ask(asked) => asked,
                 session::Next::Answered => continue,
                 session::Next::Late(_) => {
-                    Writer::new(out, self.session.version).error(&late("expired", Nanos::ZERO));
+                    Writer::new(out, session.version).error(&late("expired", Nanos::ZERO));
                     continue;
                 }
                 session::Next::Close => {
-                    self.is_closing = true;
-                    self.waiting.clear();
-                    self.waiting_bytes = 0;
+                    connection.is_closing = true;
+                    connection.drop_requests();
                     continue;
                 }
                 session::Next::Info(sections) => return Intent::Info(sections),
                 session::Next::Subscribe(words, patterns) => return Intent::Subscribe(words, patterns),
                 step => return Intent::Door(step),
             };
-            match self.conversation.take(asked, &self.session, now, out) {
+            match self.conversation.take(asked, session, now, out) {
                 conversation::Next::Answered => {}
                 conversation::Next::Ask(request) => {
                     self.arrived = arrived;
@@ -737,8 +660,8 @@ impl Client {
     /// Takes the node's answer to the present request; returns the next request.
     pub fn answered(&mut self, answer: Answer, now: Time) -> Option<Request> {
         self.ticket = None;
-        let out = &mut self.link.out;
-        match self.conversation.answered(answer, &mut self.session, now, out) {
+        let (session, out) = (&mut self.connection.session, &mut self.connection.link.out);
+        match self.conversation.answered(answer, session, now, out) {
             conversation::Next::Ask(request) => Some(request),
             _ => None,
         }
@@ -746,8 +669,9 @@ impl Client {
 
     /// Takes the result of a password check: the user's index, or `None` for a wrong password.
     pub fn judged(&mut self, user: Option<usize>) {
-        self.session.judged(user, &mut self.link.out);
-        self.is_closing |= self.session.login.is_guessing();
+        let connection = &mut self.connection;
+        connection.session.judged(user, &mut connection.link.out);
+        connection.is_closing |= connection.session.login.is_guessing();
     }
 }
 
@@ -758,6 +682,8 @@ mod tests {
 
     use mio::Poll;
     use punctual_federation::message::{FOUND_BYTES_MAX, Output, Position};
+
+    use punctual_server::resp::Bounds;
 
     use super::*;
 
@@ -845,7 +771,11 @@ mod tests {
             // One of them is short, and comes when there is no more room.
             let bytes = if *place == LONG { SHORT_MAX } else { FOUND_BYTES_MAX };
             clients.answered(*number, done(bytes), Time::ZERO);
-            let unsent: usize = clients.places.iter_mut().map(|(_, client)| client.link.unsent()).sum();
+            let unsent: usize = clients
+                .places
+                .iter_mut()
+                .map(|(_, client)| client.connection.link.unsent())
+                .sum();
             assert_eq!(unsent, clients.unsent(), "what waits is counted");
             assert!(unsent <= REPLIES_MAX + CLIENTS_MAX * SHORT_MAX, "{unsent} bytes wait");
         }
@@ -904,7 +834,11 @@ mod tests {
         let sending: Vec<_> = (0..HALF).map(|at| sends(at, BOUNDS.bulk - 1)).collect();
         while clients.kept < REQUESTS_MAX {
             round(&mut clients, count, true);
-            let kept: usize = clients.places.iter_mut().map(|(_, client)| client.kept()).sum();
+            let kept: usize = clients
+                .places
+                .iter_mut()
+                .map(|(_, client)| client.connection.kept())
+                .sum();
             assert_eq!(kept, clients.kept, "what waits is counted");
         }
         let at_last = sends(slow, BOUNDS.bulk);
@@ -925,7 +859,7 @@ mod tests {
         }
         // Those that send nothing further make room; one whose bytes came later is read on.
         let later = Time::ZERO + STALLED_MAX;
-        clients.places.get_mut(slow).unwrap().came = later;
+        clients.places.get_mut(slow).unwrap().connection.times.came = later;
         clients.look(poll.registry(), later + Nanos(1));
         assert_eq!((clients.len(), clients.short_of_room.len()), (2, 1));
         while !at_last.is_finished() {
@@ -992,7 +926,11 @@ mod tests {
         while clients.len() > 1 {
             round(&mut clients, count, true);
             round(&mut clients, count, false);
-            let kept = clients.places.iter_mut().map(|(_, client)| client.parser.kept()).max();
+            let kept = clients
+                .places
+                .iter_mut()
+                .map(|(_, client)| client.connection.kept())
+                .max();
             assert!(kept < Some(BOUNDS.inline + 1024), "{kept:?} bytes are kept");
         }
         for (mut other, wrong) in others.into_iter().zip(wrong) {
@@ -1012,7 +950,11 @@ mod tests {
     fn a_client_in_the_middle_of_a_request_is_ended_after_its_bound() {
         let (mut clients, poll, mut others) = connected(2);
         others[0].write_all(b"*2\r\n$3\r\nGET\r\n$5\r\nab").unwrap();
-        while !clients.places.iter_mut().any(|(_, client)| client.parser.is_inside()) {
+        while !clients
+            .places
+            .iter_mut()
+            .any(|(_, client)| client.connection.kept() > 0)
+        {
             round(&mut clients, 2, true);
         }
         clients.look(poll.registry(), Time::ZERO + STALLED_MAX);
@@ -1059,31 +1001,27 @@ mod tests {
         });
         let (settings, mut scratch) = (conversation::settings(1), Vec::new());
         loop {
-            client.link.is_readable = true;
+            client.connection.link.is_readable = true;
             if let Intent::Info(_) = client.turn(&settings, &mut scratch, Time::ZERO) {
                 break;
             }
         }
         // PING came with it, or is read now.
-        while client.waiting.is_empty() {
-            client.link.is_readable = true;
-            let (parser, link) = (&mut client.parser, &mut client.link);
-            link.read(&mut scratch, |bytes| parser.feed(bytes)).unwrap();
-            if let Ok(Some(words)) = client.parser.next(BOUNDS) {
-                client.waiting_bytes += words.bytes();
-                client.waiting.push_back((words, Time::ZERO));
-            }
+        while client.connection.waiting() == 0 {
+            client.connection.link.is_readable = true;
+            let connection = &mut client.connection;
+            connection.read(&settings, false, &mut scratch, || Time::ZERO).unwrap();
         }
         let long = "x".repeat(REPLIES_PAUSE + (64 << 10));
-        Writer::new(&mut client.link.out, client.session.version).bulk(long.as_bytes());
-        (client.link.is_readable, client.link.is_writable) = (false, true);
+        Writer::new(&mut client.connection.link.out, client.connection.session.version).bulk(long.as_bytes());
+        (client.connection.link.is_readable, client.connection.link.is_writable) = (false, true);
         // As the loop does: a further turn where there is more to do, or an event, which comes while all is not sent.
         loop {
             let wanted = client.turn(&settings, &mut scratch, Time::ZERO);
             assert!(matches!(wanted, Intent::Nothing));
-            match client.link.unsent() {
+            match client.connection.link.unsent() {
                 0 if !client.has_more() => break,
-                _ => client.link.is_writable = true,
+                _ => client.connection.link.is_writable = true,
             }
         }
         drop(client);

@@ -7,8 +7,7 @@ use punctual_units::Time;
 
 use super::connection::Connection;
 use super::{EventLoop, HEARD_MAX, STEPS_TURN};
-use crate::resp::Writer;
-use crate::subscribers::{messages, write_message};
+use crate::subscribers::messages;
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// Delivers a message to the subscribers of `channel`; returns their number. `own`, at `place`, is out of the
@@ -18,7 +17,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let hearing = self.hearing(channel);
         for (at, pattern) in &hearing {
             if *at == place {
-                self.spent += deliver(own, pattern.as_deref(), channel, message, now);
+                self.spent += own.client.deliver(pattern.as_deref(), channel, message, HEARD_MAX, now);
             } else {
                 self.tell_one(*at, pattern.as_deref(), channel, message, now);
             }
@@ -53,26 +52,13 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let Some(Some(connection)) = self.connections.get_mut(at) else {
             return;
         };
-        let bytes = deliver(connection, pattern, channel, message, now);
+        let bytes = connection.client.deliver(pattern, channel, message, HEARD_MAX, now);
         // Counted at once, because many messages may be delivered before the connection's next turn.
         connection.counted += bytes;
         self.memory.bytes += bytes;
-        connection.is_behind |= self.memory.bytes > self.options.bytes_max && connection.counted > self.memory.share;
+        connection.client.is_behind |=
+            self.memory.bytes > self.options.bytes_max && connection.counted > self.memory.share;
         self.spent += bytes;
         self.go_on(at);
     }
-}
-
-/// Writes a message after the replies in `out`, before those of a job on the pool. Returns its bytes; 0 if the client
-/// is so far behind that it will be dropped.
-fn deliver(connection: &mut Connection, pattern: Option<&[u8]>, channel: &[u8], message: &[u8], now: Time) -> usize {
-    connection.is_behind |= connection.unsent() > HEARD_MAX;
-    if connection.is_behind {
-        return 0;
-    }
-    connection.says(now);
-    let before = connection.out.len();
-    let out = &mut Writer::new(&mut connection.out, connection.session.version);
-    write_message(out, pattern, channel, message);
-    connection.out.len() - before
 }

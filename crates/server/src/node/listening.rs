@@ -14,7 +14,7 @@ use punctual_store::engine::{Durability, Engine};
 use punctual_store::{Store, StoreError};
 use punctual_units::Nanos;
 
-use super::{BYTES_MAX, EventLoop, LISTENER, Memory, READ_AT_ONCE, Totals, WAKER};
+use super::{BYTES_MAX, EventLoop, LISTENER, Memory, Totals, WAKER};
 use crate::metrics::Page;
 use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::prover::Prover;
@@ -296,7 +296,7 @@ impl Listening {
             again: Vec::new(),
             jobs: Vec::new(),
             done: Vec::new(),
-            scratch: vec![0; READ_AT_ONCE].into(),
+            scratch: Vec::new(),
             stop: Arc::new(AtomicBool::new(false)),
             waker,
             shared,

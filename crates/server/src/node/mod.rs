@@ -24,26 +24,20 @@ use punctual_os::Os;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
+use crate::client::ClientConnection;
 use crate::info::LoopState;
 use crate::pool::{KeyNotice, Pool, PoolState};
 use crate::prover::Prover;
 use crate::resp::ProtocolError;
-use crate::resp::request::RequestParser;
 use crate::session::{ServerSettings, Session};
 use crate::stream::{Ready, Stream};
 use crate::subscribers::Subscribers;
 use crate::work::{Job, JobReply};
-use connection::{Connection, Times};
+use connection::Connection;
 pub use listening::{Listening, Options, RunningServer, ServeError};
 
-/// The most requests of a connection that are read but not begun.
-pub const REQUESTS_WAITING_MAX: usize = 1024;
-/// The most bytes of such requests, exceeded by one request at most.
-pub const REQUESTS_WAITING_BYTES: usize = 1 << 20;
 /// The most requests of a connection in one job.
 pub const RUN_MAX: usize = 64;
-/// Stops beginning requests of a connection while this many bytes of its replies are unsent.
-pub const REPLIES_PAUSE: usize = 1 << 20;
 /// Drops a connection with more unsent bytes of replies than this: its client does not read.
 pub const REPLIES_MAX: usize = 64 << 20;
 /// As `REPLIES_MAX`, for a connection that subscribes: messages come without its asking.
@@ -53,10 +47,6 @@ pub const HEARD_MAX: usize = 8 << 20;
 pub const BYTES_MAX: usize = 1 << 30;
 /// Limit of matching and delivering messages in one turn, in bytes compared and bytes copied.
 const STEPS_TURN: usize = 4 << 20;
-/// The most bytes read from one connection in one turn.
-const READ_TURN: usize = 256 << 10;
-/// The most bytes of one read.
-const READ_AT_ONCE: usize = 64 << 10;
 /// The most connections accepted in one turn.
 const ACCEPTED_TURN: usize = 64;
 /// The most TLS handshakes that go on in one turn: each costs a signature, some tenths of a millisecond.
@@ -97,7 +87,7 @@ struct EventLoop<E: Engine, O: Os> {
     again: Vec<usize>,
     jobs: Vec<Job>,
     done: Vec<JobReply>,
-    scratch: Box<[u8]>,
+    scratch: Vec<u8>,
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
     shared: Arc<PoolState<E, O>>,
@@ -178,10 +168,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 Token(token) => {
                     let place = token - FIRST;
                     if let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) {
-                        let (ready, is_any) = (Ready::from(event), connection.stream.is_both_ways());
-                        connection.is_readable |= ready.reads || is_any;
-                        connection.is_writable |= ready.writes || is_any;
-                        connection.has_end |= ready.ends;
+                        connection.client.link.ready(Ready::from(event));
                         turn.push(place);
                     }
                 }
@@ -193,7 +180,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let mut handshakes = 0;
         for place in turn {
             let connection = self.connections.get(place).and_then(Option::as_ref);
-            if connection.is_some_and(|connection| connection.stream.is_handshaking()) {
+            if connection.is_some_and(|connection| connection.client.link.stream.is_handshaking()) {
                 handshakes += 1;
                 // Connections beyond the limit are the first of the next round. Nothing is read once the server is to
                 // end.
@@ -215,10 +202,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// replies sent.
     fn is_drained(&mut self) -> bool {
         for connection in self.connections.iter_mut().flatten() {
-            connection.waiting.clear();
+            connection.client.drop_requests();
             connection.rest.clear();
         }
-        let is_over = |connection: &Connection| !connection.is_away && connection.unsent() == 0;
+        let is_over = |connection: &Connection| !connection.is_away && connection.client.link.unsent() == 0;
         self.connections.iter().flatten().all(|connection| is_over(connection))
     }
 
@@ -226,7 +213,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         for _ in 0..ACCEPTED_TURN {
             let Some(listener) = &self.listener else { break };
             match listener.accept() {
-                Ok((stream, peer)) => self.begin(stream, peer),
+                Ok((stream, _)) => self.begin(stream),
                 // The client has gone already.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 // No client waits; or accepting failed, for lack of descriptors say, and the next look tries again.
@@ -238,7 +225,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    fn begin(&mut self, mut stream: TcpStream, peer: SocketAddr) {
+    fn begin(&mut self, mut stream: TcpStream) {
         self.totals.begun += 1;
         if self.open >= self.options.connections_max {
             self.totals.refused += 1;
@@ -265,31 +252,10 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         };
         let now = self.shared.os.now();
         self.open += 1;
-        self.connections[place] = Some(Box::new(Connection {
-            stream,
-            peer,
-            session: Session::of(self.totals.begun, Arc::clone(&self.options.users)),
-            parser: RequestParser::default(),
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            rest: Vec::new(),
-            is_away: false,
-            away_bytes: 0,
-            behind: Vec::new(),
-            subscribing: None,
-            out: Vec::new(),
-            sent: 0,
-            is_readable: true,
-            is_writable: true,
-            has_end: false,
-            broken: None,
-            is_ended: false,
-            is_closing: false,
-            is_behind: false,
-            goes_on: false,
-            counted: 0,
-            times: Times::beginning(now),
-        }));
+        let session = Session::of(self.totals.begun, Arc::clone(&self.options.users));
+        let mut client = ClientConnection::new(stream, session, now);
+        (client.link.is_readable, client.link.is_writable) = (true, true);
+        self.connections[place] = Some(Box::new(Connection::new(client)));
         self.go_on(place);
     }
 
@@ -315,12 +281,15 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     fn end(&mut self, place: usize) {
         if let Some(mut connection) = self.connections[place].take() {
             // Dropping the socket would deregister it as well.
-            connection.stream.end();
-            drop(self.poll.registry().deregister(connection.stream.socket()));
-            self.subscribers.forget(place, &connection.session);
+            let client = &mut connection.client;
+            client.link.stream.end();
+            drop(self.poll.registry().deregister(client.link.stream.socket()));
+            self.subscribers.forget(place, &client.session);
             self.memory.bytes -= connection.counted;
             if connection.is_away {
-                self.memory.orphans.insert(connection.session.id, connection.away_bytes);
+                self.memory
+                    .orphans
+                    .insert(connection.client.session.id, connection.away_bytes);
                 self.memory.bytes += connection.away_bytes;
             }
             self.free.push(place);
@@ -351,19 +320,17 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 continue;
             };
             let stalled = self.options.stalled_max;
+            let client = &connection.client;
             // If more would be read, the parser holds no whole request.
-            let is_half = connection.is_idle() && connection.reads() && connection.parser.is_inside();
-            let is_half = is_half && now.since(connection.times.came) > stalled;
-            let is_slow = connection.unsent() > 0 && now.since(connection.times.taken) > stalled;
-            let is_stranger = connection.session.login.is_stranger() || connection.stream.is_handshaking();
-            let is_silent = is_stranger && !connection.is_away;
-            let is_silent = is_silent && now.since(connection.times.stranger_since) > stalled;
+            let is_half = connection.is_idle() && connection.reads() && client.is_half(now, stalled);
+            let is_slow = client.is_slow(now, stalled);
+            let is_silent = client.is_silent(now, stalled) && !connection.is_away;
             if is_slow || is_silent {
                 self.totals.dropped += 1;
                 self.end(place);
             } else if is_half {
                 let error = format!("half a request, and nothing more for {stalled}");
-                connection.broken = Some(ProtocolError(error));
+                connection.client.broken = Some(ProtocolError(error));
                 self.totals.dropped += 1;
                 self.go_on(place);
             }

@@ -7,7 +7,8 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use super::connection::Connection;
-use super::{EventLoop, REPLIES_PAUSE, RUN_MAX, STEPS_TURN};
+use super::{EventLoop, RUN_MAX, STEPS_TURN};
+use crate::client::REPLIES_PAUSE;
 use crate::login::LoginClaim;
 use crate::prover::{PasswordCheck, PasswordClaim, Prover};
 use crate::resp::{Reply, Resp, Writer};
@@ -20,8 +21,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// Begins requests, until a job is away or replies wait.
     pub(super) fn advance(&mut self, place: usize, connection: &mut Connection) {
         while !connection.is_away
-            && !connection.is_closing
-            && connection.unsent() < REPLIES_PAUSE
+            && !connection.client.is_closing
+            && connection.client.link.unsent() < REPLIES_PAUSE
             && self.spent < STEPS_TURN
         {
             if !connection.rest.is_empty() {
@@ -29,25 +30,20 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 self.give(place, connection, Work::Run(rest));
                 break;
             }
-            if connection.waiting.is_empty() {
+            let (client, is_away) = (&mut connection.client, connection.is_away);
+            if client.waiting() == 0 {
                 // Parses requests that the bounds have kept back.
-                self.find(connection);
+                client.parse(&self.settings, is_away);
             }
-            let Some((request, arrived)) = connection.waiting.pop_front() else {
-                if let Some(error) = connection.broken.take() {
-                    connection.says(self.shared.os.now());
-                    let error = format!("ERR {error}");
-                    Writer::new(&mut connection.out, connection.session.version).error(&error);
-                    connection.is_closing = true;
-                }
+            let now = self.shared.os.now();
+            let Some((request, arrived)) = client.next_request() else {
+                client.end_broken(now);
                 break;
             };
-            connection.waiting_bytes -= request.bytes();
-            let now = self.shared.os.now();
-            connection.says(now);
-            let step = connection
+            client.says(now);
+            let step = client
                 .session
-                .step(request, arrived, now, &self.settings, &mut connection.out);
+                .step(request, arrived, now, &self.settings, &mut client.link.out);
             self.follow(place, connection, step, now);
         }
     }
@@ -55,12 +51,16 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     pub(super) fn follow(&mut self, place: usize, connection: &mut Connection, step: Next, now: Time) {
         match step {
             Next::Answered => {}
-            Next::Late(arrived) => self.late(arrived, now, connection.session.version, &mut connection.out),
-            Next::Close => connection.is_closing = true,
+            Next::Late(arrived) => self.late(
+                arrived,
+                now,
+                connection.client.session.version,
+                &mut connection.client.link.out,
+            ),
+            Next::Close => connection.client.is_closing = true,
             Next::Reset => {
-                self.subscribers.forget(place, &connection.session);
-                connection.session.reset();
-                connection.times.stranger_since = now;
+                self.subscribers.forget(place, &connection.client.session);
+                connection.client.reset(now);
             }
             Next::Ask(asked) => self.ask(place, connection, asked, now),
             Next::Subscribe(request, patterns) => {
@@ -69,18 +69,19 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                     connection.subscribing = Some((request, patterns));
                     self.give(place, connection, Work::Listen);
                 } else {
-                    let (session, out) = (&mut connection.session, &mut connection.out);
+                    let (session, out) = (&mut connection.client.session, &mut connection.client.link.out);
                     self.subscribers.subscribe(place, session, &request, patterns, out);
                 }
             }
             Next::Unsubscribe(request, patterns) => {
-                let (session, out) = (&mut connection.session, &mut connection.out);
+                let (session, out) = (&mut connection.client.session, &mut connection.client.link.out);
                 self.subscribers.unsubscribe(place, session, &request, patterns, out);
             }
             Next::List(all) => {
-                let others = self.connections.iter().flatten().filter(|_| all);
-                let mut lines: Vec<_> = others.map(|other| (other.session.id, self.line(other, now))).collect();
-                lines.push((connection.session.id, self.line(connection, now)));
+                let others = self.connections.iter_mut().flatten().filter(|_| all);
+                let others = others.map(|other| &mut other.client);
+                let listed = others.chain([&mut connection.client]);
+                let mut lines: Vec<_> = listed.map(|client| (client.session.id, client.line(now))).collect();
                 lines.sort();
                 let text = lines.into_iter().map(|(_, line)| line).collect();
                 self.say(connection, &Reply::Verbatim(text));
@@ -97,13 +98,20 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     fn ask(&mut self, place: usize, connection: &mut Connection, asked: BackendRequest, now: Time) {
         let work = match asked {
             BackendRequest::Call(first) if now > first.deadline => {
-                return self.late(first.arrived, now, connection.session.version, &mut connection.out);
+                return self.late(
+                    first.arrived,
+                    now,
+                    connection.client.session.version,
+                    &mut connection.client.link.out,
+                );
             }
             BackendRequest::Call(first) => Work::Run(self.run_of(first, connection, now)),
             BackendRequest::Exec(asked, watched, deadline) => Work::Exec(asked, watched, deadline),
-            BackendRequest::Watch(request, deadline) => {
-                Work::Watch(request, deadline, connection.session.watch_room(&self.settings.limits))
-            }
+            BackendRequest::Watch(request, deadline) => Work::Watch(
+                request,
+                deadline,
+                connection.client.session.watch_room(&self.settings.limits),
+            ),
             BackendRequest::Publish(request) => {
                 let count = self.publish(place, connection, request.argument(1), request.argument(2));
                 return self.say(connection, &Reply::Integer(count));
@@ -126,30 +134,26 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     }
 
     pub(super) fn say(&self, connection: &mut Connection, value: &Reply) {
-        Writer::new(&mut connection.out, connection.session.version).value(value);
+        Writer::new(&mut connection.client.link.out, connection.client.session.version).value(value);
     }
 
     /// Takes the command and those behind it that may go to the pool in one job.
     pub(super) fn run_of(&self, first: Call, connection: &mut Connection, now: Time) -> Vec<Call> {
-        let mut run = Vec::with_capacity(RUN_MAX.min(1 + connection.waiting.len()));
+        let client = &mut connection.client;
+        let mut run = Vec::with_capacity(RUN_MAX.min(1 + client.waiting()));
         run.push(first);
         while run.len() < RUN_MAX
             && connection.behind.is_empty()
-            && let Some((request, arrived)) = connection.waiting.front()
-            && connection.session.asks(request)
+            && client.front().is_some_and(|request| client.session.asks(request))
+            && let Some((request, arrived)) = client.next_request()
         {
-            let arrived = *arrived;
-            let Some((request, _)) = connection.waiting.pop_front() else {
-                break;
-            };
-            connection.waiting_bytes -= request.bytes();
             // The reply to a refused request goes out after those of the job.
-            match connection
+            match client
                 .session
                 .step(request, arrived, now, &self.settings, &mut connection.behind)
             {
                 Next::Ask(BackendRequest::Call(call)) if now > call.deadline => {
-                    self.late(call.arrived, now, connection.session.version, &mut connection.behind);
+                    self.late(call.arrived, now, client.session.version, &mut connection.behind);
                     break;
                 }
                 Next::Ask(BackendRequest::Call(call)) => run.push(call),
@@ -165,9 +169,9 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         self.jobs.push(Job {
             connection: Handle {
                 place,
-                id: connection.session.id,
+                id: connection.client.session.id,
             },
-            version: connection.session.version,
+            version: connection.client.session.version,
             queued: self.shared.os.now(),
             work,
         });
@@ -201,7 +205,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
 
     /// Submits a password to be checked; refuses it if too many wait.
     fn claim(&mut self, place: usize, connection: &mut Connection, claimed: LoginClaim) {
-        let id = connection.session.id;
+        let id = connection.client.session.id;
         let claim = PasswordClaim {
             connection: Handle { place, id },
             user: claimed.user,
@@ -210,7 +214,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         if self.prover.as_ref().is_some_and(|prover| prover.ask(claim)) {
             connection.is_away = true;
         } else {
-            connection.session.not_judged(&mut connection.out);
+            connection.client.session.not_judged(&mut connection.client.link.out);
         }
     }
 
@@ -227,11 +231,11 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
             let Some(Some(connection)) = self.connections.get_mut(place) else {
                 continue;
             };
-            if connection.session.id == id && connection.session.is_claiming() {
+            if connection.client.session.id == id && connection.client.session.is_claiming() {
                 connection.is_away = false;
-                connection.says(now);
-                connection.session.judged(user, &mut connection.out);
-                connection.is_closing |= connection.session.login.is_guessing();
+                connection.client.says(now);
+                connection.client.session.judged(user, &mut connection.client.link.out);
+                connection.client.is_closing |= connection.client.session.login.is_guessing();
                 turn.push(place);
             }
         }
@@ -260,42 +264,31 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         let Some(mut connection) = self.connections.get_mut(place).and_then(Option::take) else {
             return;
         };
-        if connection.session.id == id {
-            connection.says(now);
+        if connection.client.session.id == id {
+            connection.client.says(now);
             connection.is_away = false;
             connection.away_bytes = 0;
             let is_refused = !reply.is_empty();
-            if connection.out.is_empty() {
-                connection.out = reply;
+            if connection.client.link.out.is_empty() {
+                connection.client.link.out = reply;
             } else {
-                connection.out.append(&mut reply);
+                connection.client.link.out.append(&mut reply);
             }
-            connection.session.watch(watched);
+            connection.client.session.watch(watched);
             // The replies in `behind` go out after those of all commands that the pool has left over.
             connection.rest = rest;
             if connection.rest.is_empty() {
                 let mut behind = std::mem::take(&mut connection.behind);
-                connection.out.append(&mut behind);
+                connection.client.link.out.append(&mut behind);
             }
             if let Some((request, patterns)) = connection.subscribing.take()
                 && !is_refused
             {
-                let (session, out) = (&mut connection.session, &mut connection.out);
+                let (session, out) = (&mut connection.client.session, &mut connection.client.link.out);
                 self.subscribers.subscribe(place, session, &request, patterns, out);
             }
             turn.push(place);
         }
         self.connections[place] = Some(connection);
-    }
-
-    pub(super) fn line(&self, connection: &Connection, now: Time) -> String {
-        let seconds = |since: Time| now.since(since).0 / 1_000_000_000;
-        connection.session.line(
-            &connection.peer.to_string(),
-            &self.address.to_string(),
-            seconds(connection.times.began),
-            seconds(connection.times.came),
-            connection.unsent(),
-        )
     }
 }

@@ -63,8 +63,14 @@ impl TestLoop {
             .set_read_timeout(Some(Duration::from_millis(1)))
             .expect("a bound");
         self.until(|inner| inner.open > open);
-        let newest = self.inner.connections.iter().flatten().map(|c| c.session.id).max();
-        let is_it = |c: &Option<Box<super::Connection>>| c.as_ref().map(|c| c.session.id) == newest;
+        let newest = self
+            .inner
+            .connections
+            .iter()
+            .flatten()
+            .map(|c| c.client.session.id)
+            .max();
+        let is_it = |c: &Option<Box<super::Connection>>| c.as_ref().map(|c| c.client.session.id) == newest;
         let place = self.inner.connections.iter().position(is_it);
         (client, place.expect("a place"))
     }
@@ -104,7 +110,7 @@ fn a_quiet_subscriber_stays() {
     let (mut client, place) = turned.client();
     client.write_all(b"SUBSCRIBE news\r\n").expect("it takes bytes");
     turned.told(&mut client, 30);
-    turned.connection(place).times.taken = Time(1);
+    turned.connection(place).client.times.taken = Time(1);
     let now = turned.inner.shared.os.now();
     assert!(
         now.since(Time(1)) > turned.inner.options.stalled_max,
@@ -132,7 +138,7 @@ fn what_a_subscriber_does_not_read_is_bounded_within_a_turn() {
     for _ in 0..100 {
         turned.inner.tell_one(place, None, b"news", &message, now);
     }
-    let unsent = turned.connection(place).unsent();
+    let unsent = turned.connection(place).client.link.unsent();
     assert!(unsent <= HEARD_MAX + message.len() + 100, "{unsent}");
     assert!(
         turned.inner.memory.bytes >= unsent,
@@ -154,7 +160,7 @@ fn changes_are_told_in_turns() {
         .write_all(format!("PSUBSCRIBE __keyevent@0__:set{patterns}\r\n").as_bytes())
         .expect("it takes bytes");
     turned.until(|inner| inner.subscribers.counts().1 == 31);
-    turned.connection(place).out.clear();
+    turned.connection(place).client.link.out.clear();
     let changes: Vec<_> = (0..100).map(|key| KeyNotice::Set(vec![b'k'; 400 + key % 2])).collect();
     turned.inner.telling.extend(changes);
     turned.inner.tell();
@@ -165,7 +171,7 @@ fn changes_are_told_in_turns() {
         turns += 1;
     }
     assert!(turns > 10, "{turns}");
-    let told = String::from_utf8_lossy(&turned.connection(place).out)
+    let told = String::from_utf8_lossy(&turned.connection(place).client.link.out)
         .matches("pmessage")
         .count();
     assert_eq!(told, 100);
@@ -270,8 +276,7 @@ fn what_is_late_before_it_begins_is_counted() {
     counts.waited.store(7_000_001, Ordering::SeqCst);
     let late = (Request::of(["DEADLINE", "5", "SET", "a", "1"]), Time(1));
     let connection = turned.connection(place);
-    connection.waiting_bytes += late.0.bytes();
-    connection.waiting.push_back(late);
+    connection.client.push(late.0, late.1);
     turned.inner.go_on(place);
     assert_eq!(
         turned.told(&mut client, 10),
@@ -335,17 +340,22 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
     });
     let (mut client, place) = turned.client();
     let connection = turned.connection(place);
-    (connection.times.began, connection.times.stranger_since) = (Time(1), Time(1));
-    connection.session.login.judged(Some(0)).expect("a right password");
+    (connection.client.times.began, connection.client.times.stranger_since) = (Time(1), Time(1));
+    connection
+        .client
+        .session
+        .login
+        .judged(Some(0))
+        .expect("a right password");
     client.write_all(b"RESET\r\n").expect("it takes bytes");
     assert_eq!(turned.told(&mut client, 8), "+RESET\r\n");
     let connection = turned.connection(place);
-    assert!(connection.session.login.is_stranger() && connection.times.began == Time(1));
+    assert!(connection.client.session.login.is_stranger() && connection.client.times.began == Time(1));
     assert!(
-        connection.times.stranger_since > Time(1),
+        connection.client.times.stranger_since > Time(1),
         "its time counts from its begin"
     );
-    let end = connection.times.stranger_since + turned.inner.options.stalled_max;
+    let end = connection.client.times.stranger_since + turned.inner.options.stalled_max;
     turned.inner.look(end);
     assert_eq!(turned.inner.open, 1);
     turned.inner.look(end + Nanos(1));
@@ -381,7 +391,7 @@ fn handshakes_leave_others_their_turn() {
             .connections
             .iter()
             .flatten()
-            .filter(|c| has_signed(&c.stream))
+            .filter(|c| has_signed(&c.client.link.stream))
             .count();
         assert!(signed <= before + super::HANDSHAKES_TURN, "{before}, then {signed}");
         before = signed;
