@@ -195,6 +195,11 @@ impl<E: Engine, O: Os> CellsMut for View<'_, '_, E, O> {
     fn set_term(&mut self, key: &[u8], term: Option<Millis>) -> Result<bool, StoreError> {
         let is_there = self.transaction.get(key)?.is_some();
         if is_there {
+            // A sweep could not remove an object, whose records the store keeps from transactions.
+            match self.transaction.get_fresh(key, Nanos::ZERO) {
+                Err(StoreError::NotTemporal { .. }) => {}
+                found => return Err(found.err().unwrap_or(StoreError::Temporal { key: key.to_vec() })),
+            }
             self.forget(key)?;
             term.map_or(Ok(()), |end| self.remember(key, end))?;
         }
@@ -262,7 +267,11 @@ impl<E: Engine, O: Os> RecordAccess for View<'_, '_, E, O> {
         });
         scanned.map_err(undo)?;
         for key in &due {
-            self.remove(key).map_err(undo)?;
+            match self.remove(key) {
+                // An earlier version gave an object a term, which is forgotten now.
+                Err(StoreError::Temporal { .. }) => {}
+                removed => drop(removed.map_err(undo)?),
+            }
         }
         Ok(())
     }

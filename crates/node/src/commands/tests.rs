@@ -13,10 +13,13 @@ use punctual_federation::message::{
     BATCH_FOUND_BYTES_MAX, FOUND_BYTES_MAX, Operation, Output, Request, VALUE_BYTES_MAX, Work,
 };
 use punctual_federation::replica::Replica;
+use punctual_store::temporal::Creation;
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::VirtualOs;
+use punctual_units::ObjectName;
 
 use super::*;
+use crate::sensing::Temporal;
 
 struct Node {
     replica: Replica<Memory, VirtualOs>,
@@ -27,6 +30,7 @@ impl Node {
     fn new() -> Node {
         let options = StoreOptions {
             replicated: true,
+            created_max: 2,
             ..StoreOptions::default()
         };
         let store = Store::open(Memory::default(), VirtualOs::new(1), options).unwrap();
@@ -402,4 +406,27 @@ proptest! {
         pair.perform(Work::Sweep);
         prop_assert_eq!(pair.kept_of_terms(), 0);
     }
+}
+
+/// No transaction may remove an object. The term that it has of a record which was there before is forgotten by the
+/// next sweep, and writes go on.
+#[test]
+fn the_term_of_an_object_is_forgotten() {
+    let mut pair = Pair::new();
+    assert_eq!(pair.say("SET pose 1 PX 100"), "+OK\r\n");
+    pair.set(0, 2000);
+    let made = ObjectName {
+        source: 0,
+        boot: 1,
+        sequence: 1,
+    };
+    let spec = Temporal::default().spec(b"pose");
+    let create = Operation::Create(Creation { made, spec });
+    assert!(pair.perform(Work::Transaction(vec![create])).is_some());
+    assert!(pair.perform(Work::Sweep).is_some());
+    assert_eq!(pair.nodes[0].replica.next_due(), Millis::MAX);
+    assert_eq!(pair.say("SET k 1 PX 100"), "+OK\r\n");
+    pair.set(0, 4000);
+    assert_eq!(pair.say("SET k 2"), "+OK\r\n");
+    pair.agree();
 }
