@@ -3,14 +3,17 @@
 /// Spaces between two columns.
 const GAP: usize = 3;
 
+/// Characters of the longest cell, at most as many as a format takes as a width.
+pub(crate) fn widest<'c>(cells: impl Iterator<Item = &'c String>) -> usize {
+    let longest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+    longest.min(u16::MAX.into())
+}
+
 /// Lines of `rows`, each cell as wide as the widest of its column; the first column left-aligned, the others
 /// right-aligned. Rows may differ in length.
 pub fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
+    let width = |column: usize| widest(rows.iter().filter_map(|row| row.get(column)));
     let widths: Vec<usize> = (0..count).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).enumerate();
@@ -39,5 +42,7 @@ mod tests {
         ];
         assert_eq!(columns(&rows), "        open   qod\nlate   7.5 %\nx          -    12\n");
         assert_eq!(columns(&[]), "");
+        let long = "x".repeat(100_000);
+        assert_eq!(columns(&[row(&[&long, "1"])]), format!("{long}   1\n"));
     }
 }

@@ -3,6 +3,7 @@
 use punctual_runtime::report::StageReport;
 use punctual_workload::TaskGoal;
 
+use crate::columns::widest;
 use crate::summary::{count, counted, percent};
 use crate::verdict::{Standing, TOLERANCE};
 
@@ -97,7 +98,7 @@ pub fn late_of(late: u64, timed: u64) -> String {
 pub fn table(stages: &[StageReport]) -> Vec<String> {
     let head = COLUMNS.map(|(name, _)| name.to_string());
     let rows: Vec<[String; 10]> = std::iter::once(head).chain(stages.iter().map(cells)).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| widest(rows.iter().map(|row| &row[column]));
     let line = |row: &[String; 10]| {
         let cell = |(column, cell): (usize, &String)| match COLUMNS[column].1 {
             true => format!("{cell:>width$}", width = width(column)),

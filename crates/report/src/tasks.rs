@@ -5,6 +5,7 @@ use punctual_runtime::report::{Bin, ResponseTimes, TaskReport, WhereTimeWent};
 use punctual_workload::Part;
 
 use crate::causes;
+use crate::columns::widest;
 use crate::summary::{count, percent};
 
 /// Most parts of a job's time that are named in words; the others are small.
@@ -129,7 +130,7 @@ pub fn table(tasks: &[TaskReport]) -> Vec<String> {
     };
     let rows: Vec<Vec<String>> = std::iter::once(head.collect()).chain(tasks.iter().map(row)).collect();
     let mut lines = aligned(&rows).into_iter();
-    let width = rows.iter().map(|row| row[0].chars().count()).max().unwrap_or(0);
+    let width = widest(rows.iter().map(|row| &row[0]));
     let mut table: Vec<String> = lines.next().into_iter().collect();
     table.push(format!(
         "{:width$}  {:<SPARK_WIDTH$}  where a job's time goes",
@@ -147,7 +148,7 @@ pub fn table(tasks: &[TaskReport]) -> Vec<String> {
 /// Pads columns to their widest cell; the last three columns are right-aligned.
 fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     const FIGURES_FROM: usize = 3;
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| widest(rows.iter().map(|row| &row[column]));
     let line = |row: &Vec<String>| {
         let cell = |(column, cell): (usize, &String)| match column < FIGURES_FROM {
             true => format!("{cell:<width$}", width = width(column)),

@@ -38,6 +38,9 @@ const MAP_BYTES_MAX: u64 = 1 << 46;
 /// Replicas of 1024 sensors beyond which the sensors no longer fit the id space that tests cover.
 const REPLICAS_MAX: u64 = 1000;
 
+/// Longest name of a scenario, a task or a stage, in bytes: as for a file, whose name is a scenario's usual one.
+pub const NAME_MAX: usize = 255;
+
 struct Checker(Vec<Problem>);
 
 impl Checker {
@@ -83,6 +86,12 @@ impl Checker {
         );
     }
 
+    fn named(&mut self, name: &str, key: impl Into<String> + Clone) {
+        self.printable(name, key.clone());
+        let what = format!("{} bytes long: at most {NAME_MAX}", name.len());
+        self.require(name.len() <= NAME_MAX, key, what);
+    }
+
     fn ordered(&mut self, low: Nanos, high: Nanos, key: impl Into<String>) {
         self.require(
             low <= high,
@@ -97,7 +106,7 @@ impl Scenario {
     pub fn problems(&self) -> Vec<Problem> {
         let mut check = Checker(Vec::new());
         check.span(self.duration, "duration");
-        check.printable(&self.name, "name");
+        check.named(&self.name, "name");
         check_goal(&mut check, self);
         check_control(&mut check, self);
         let store = &self.store;
@@ -295,7 +304,7 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
     for (i, task) in tasks.iter().enumerate() {
         let key = |field: &str| format!("task[{i}].{field}");
         check.require(!task.name.is_empty(), key("name"), "a task needs a name");
-        check.printable(&task.name, key("name"));
+        check.named(&task.name, key("name"));
         check.require(
             names.insert(&task.name),
             key("name"),
@@ -407,6 +416,8 @@ mod tests {
         assert_eq!(keys(|s| s.excitation.clock = vec![1.0, 1.0]), ["identify.clock"]);
         assert_eq!(keys(|s| s.tasks.clear()), ["task"]);
         assert_eq!(keys(|s| s.tasks[1].name = s.tasks[0].name.clone()), ["task[1].name"]);
+        assert_eq!(keys(|s| s.tasks[1].name = "x".repeat(NAME_MAX + 1)), ["task[1].name"]);
+        assert_eq!(keys(|s| s.tasks[1].name = "x".repeat(NAME_MAX)), Vec::<String>::new());
         assert_eq!(keys(|s| s.tasks[0].demand.rounds = 0), ["task[0].rounds"]);
         assert_eq!(keys(|s| s.tasks[1].active.until = Nanos::ZERO), ["task[1].until"]);
         assert_eq!(keys(|s| s.tasks[0].active.from = Nanos(1)), ["task[0].from"]);

@@ -434,6 +434,12 @@ fn each_wrong_line_of_stages_is_reported_with_its_place() {
         record(&mut list, &change(from, to), place, &complaints(&text, &[]));
     }
     insta::assert_snapshot!("stages", list);
+    let long = format!("\"{}\"\n", "x".repeat(256));
+    let text = STAGES
+        .replace("\"copy\"\n", &long)
+        .replace(&format!("kind = {long}"), "kind = \"copy\"\n");
+    let said = complaints(&text, &[]);
+    assert_eq!(said, ["x.toml:6: stage[1].name: 256 bytes long: at most 255"]);
     let ring =
         STAGES
             .replacen("from = \"in\"", "from = \"out\"", 1)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use punctual_pipelines::{Graph, GraphError, StageSpec, WhenFull};
 use punctual_units::{Nanos, Share};
-use punctual_workload::{Problem, TaskGoal};
+use punctual_workload::{NAME_MAX, Problem, TaskGoal};
 
 use super::{Body, EdgeNeeds, StageNeeds, StagesSpec};
 
@@ -87,7 +87,12 @@ fn check_name(problems: &mut Problems, name: &str, key: String) {
     problems.require(!name.is_empty(), key.clone(), "a stage needs a name");
     let plain = !name.chars().any(|c| c.is_control() || c == ':');
     let what = format!("{name:?} is no name: leave out colons, which part stage and port, and control characters");
-    problems.require(plain, key, what);
+    problems.require(plain, key.clone(), what);
+    problems.require(
+        name.len() <= NAME_MAX,
+        key,
+        format!("{} bytes long: at most {NAME_MAX}", name.len()),
+    );
 }
 
 fn check_does(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, key: &dyn Fn(&str) -> String) {
