@@ -127,13 +127,14 @@ impl Ledger {
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
             made.map_err(cannot)?;
         }
+        check_kind(&path)?;
         let options = { OpenOptions::new() }
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o644)
-            .custom_flags(libc::O_NOFOLLOW)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(&path);
         let file = options.map_err(cannot)?;
         let ledger = Ledger::map(file).map_err(cannot)?;
@@ -152,7 +153,12 @@ impl Ledger {
             let what = format!("reading the ledger of changes, {}", path.display());
             refused(what, why, "run as the file's owner, or as root")
         };
-        let mut file = match File::open(&path) {
+        check_kind(&path)?;
+        let opened = { OpenOptions::new() }
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&path);
+        let mut file = match opened {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(cannot)?,
         };
@@ -327,6 +333,19 @@ unsafe fn zeroed<T>() -> Box<T> {
             std::alloc::handle_alloc_error(layout);
         }
         Box::from_raw(memory.cast())
+    }
+}
+
+/// Refuses anything but a regular file, if there is something at `path`. `O_NONBLOCK` covers what takes its place
+/// afterwards: without it, opening a pipe blocks without limit.
+fn check_kind(path: &Path) -> Result<(), Refusal> {
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(refused(
+            format!("opening the ledger of changes, {}", path.display()),
+            "it is no regular file",
+            format!("remove it, or set {FOLDER} to another folder"),
+        )),
+        _ => Ok(()),
     }
 }
 

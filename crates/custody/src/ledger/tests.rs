@@ -453,6 +453,31 @@ fn a_program_that_went_elsewhere_before_it_began_has_joined_none() {
 }
 
 #[test]
+fn what_is_no_regular_file_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(NAME);
+    let refused = || {
+        let of_read = Ledger::read(folder.path()).map(|_| ()).unwrap_err();
+        let of_open = Ledger::open(folder.path()).map(|_| ()).unwrap_err();
+        for refusal in [of_read, of_open] {
+            let said = refusal.to_string();
+            assert!(said.contains("no regular file") && said.contains("remove it"), "{said}");
+        }
+    };
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a path.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    refused();
+    fs::remove_file(&path).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    refused();
+    drop(socket);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    refused();
+}
+
+#[test]
 fn a_ledger_of_another_boot_is_emptied_and_one_of_another_layout_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Ledger::open(folder.path());
