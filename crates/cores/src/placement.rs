@@ -247,6 +247,12 @@ pub enum PlaceError {
 }
 
 impl PlaceError {
+    /// The error of a task that names `core` on a machine with `cores`.
+    pub fn no_such_core(task: usize, core: CoreId, cores: &[CoreId]) -> PlaceError {
+        let cores = in_words(cores);
+        PlaceError::NoSuchCore { task, core, cores }
+    }
+
     /// Index of the task that the error is about; `None` where it is about no single task.
     pub fn task(&self) -> Option<usize> {
         match self {
@@ -351,8 +357,7 @@ fn check(tasks: &[PlacementRequest], cores: &[CoreId]) -> Result<(), PlaceError>
         tasks.iter().enumerate().filter_map(of)
     };
     if let Some((task, core)) = named(true).chain(named(false)).find(|(_, core)| !cores.contains(core)) {
-        let cores = in_words(cores);
-        return Err(PlaceError::NoSuchCore { task, core, cores });
+        return Err(PlaceError::no_such_core(task, core, cores));
     }
     let exclusive = distinct(named(true).map(|(_, core)| core));
     if let (Some((task, _)), true) = (named(true).next_back(), exclusive.len() == cores.len()) {

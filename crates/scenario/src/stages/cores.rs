@@ -46,6 +46,10 @@ impl Cores {
     fn of_stages(&self, spec: &StagesSpec, tasks: &[(String, PlacementRequest)]) -> Result<Vec<CoreId>, Problem> {
         let named = named(spec);
         for (core, key) in &named {
+            if !self.usable.contains(core) {
+                let what = PlaceError::no_such_core(0, *core, &self.usable).to_string();
+                return Err(Problem { key: key.clone(), what });
+            }
             let owner = self.others.iter().find(|other| other.exclusive.contains(core));
             if let Some(Holding { name, process, .. }) = owner {
                 let what = format!(
@@ -196,6 +200,15 @@ mod tests {
                 "{refused}"
             );
         }
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_refused_by_its_key() {
+        let refused = on(2, &[9], &[], Vec::new()).unwrap_err();
+        assert!(
+            refused.starts_with("pipeline.cores: there is no core 9 here; name one of cores 0 to 1"),
+            "{refused}"
+        );
     }
 
     #[test]
