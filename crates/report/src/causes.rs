@@ -33,7 +33,10 @@ fn clause(task: &TaskReport, it: &CauseReport) -> String {
     let taken = taken_by(task).filter(|_| it.cause == Cause::Stolen);
     let happened = match (it.jobs, taken) {
         (_, Some(taken)) => format!("had the core taken away, as all threads, {taken}"),
-        (1, None) => happened(it.cause).replacen("were ", "was ", 1),
+        (1, None) => match happened(it.cause).strip_prefix("were ") {
+            Some(rest) => format!("was {rest}"),
+            None => happened(it.cause).into(),
+        },
         _ => happened(it.cause).into(),
     };
     let what = format!("{jobs} {happened}{}", by(it));

@@ -136,11 +136,11 @@ pub fn notes(stages: &[StageReport]) -> Vec<String> {
             )
         });
         let hung = (stage.hung > 0).then(|| {
-            format!(
-                "processes of \"{name}\" were killed {} times, because they stood still for longer than \
-                 pipeline.step_max",
-                count(stage.hung)
-            )
+            let (were, they) = match stage.hung {
+                1 => (format!("1 process of \"{name}\" was"), "it"),
+                many => (format!("{} processes of \"{name}\" were", count(many)), "they"),
+            };
+            format!("{were} killed, because {they} stood still for longer than pipeline.step_max")
         });
         let killed = stage.killed.then(|| match is_stuck {
             true => format!("the program of \"{name}\" was killed at the end: not all of its frames had come"),

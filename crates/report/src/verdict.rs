@@ -149,7 +149,7 @@ impl Verdict {
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
             return vec![format!(
-                "Too few jobs to judge \"{}\": {} jobs, none late; {} takes at least {}: raise --duration to about {:.0} s.",
+                "Too few jobs to judge \"{}\": {} jobs, none late; {} takes at least {}: raise --duration to about {} s.",
                 task.name,
                 count(task.jobs),
                 task.goal(),
@@ -161,11 +161,14 @@ impl Verdict {
     }
 }
 
-/// Seconds that a run needs for `needed` jobs of `task`, at the job rate of `report`.
-fn duration_for(report: &RunReport, task: &TaskReport, needed: u64) -> f64 {
+/// Whole seconds that a run needs for `needed` jobs of `task`, at the job rate of `report`.
+fn duration_for(report: &RunReport, task: &TaskReport, needed: u64) -> u64 {
     let start_up = report.header.settle_s;
     let counted = report.samples.last().map_or(0.0, |last| last.t_s - start_up);
-    start_up + counted * needed as f64 / task.jobs.max(1) as f64
+    let given = start_up + counted;
+    let takes = start_up + counted * needed as f64 / task.jobs.max(1) as f64;
+    // The last sample may lie before the end of the run: by less than a second.
+    (takes.ceil() as u64).max(given.ceil() as u64 + 1)
 }
 
 fn too_few<'r>((task, standing): (&'r TaskReport, &Standing)) -> Option<(&'r TaskReport, u64)> {
