@@ -13,7 +13,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::{Frame, Terminal};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use punctual_files::failure::Failure;
@@ -78,6 +78,7 @@ impl Live {
         // After a panic, keys belong to the shell.
         while keys.len() < KEYS_MAX
             && !self.panicked.load(Ordering::Acquire)
+            && !is_hung_up()
             && event::poll(Duration::ZERO).unwrap_or(false)
         {
             match event::read() {
@@ -103,6 +104,18 @@ pub fn is_there() -> bool {
     device().is_ok()
 }
 
+/// Whether the terminal was closed: `event::poll` would read its end without limit.
+fn is_hung_up() -> bool {
+    let mut input = libc::pollfd {
+        fd: libc::STDIN_FILENO,
+        events: 0,
+        revents: 0,
+    };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&mut input, 1, 0) };
+    input.revents != 0
+}
+
 /// Opens the terminal device itself, because standard output may lead to a player.
 fn device() -> io::Result<File> {
     OpenOptions::new().write(true).open("/dev/tty")
@@ -121,8 +134,8 @@ fn give_back() {
     let _ = device().and_then(|mut device| execute!(device, LeaveAlternateScreen, Show));
 }
 
-/// Listens for stop requests: the first Ctrl-C, SIGTERM or `q` stops in order, the second Ctrl-C or SIGTERM ends the
-/// program at once with exit code 130.
+/// Listens for stop requests: the first Ctrl-C, SIGTERM, SIGHUP (of a terminal that is closed) or `q` stops in order,
+/// the second Ctrl-C or SIGTERM ends the program at once with exit code 130.
 #[derive(Debug)]
 pub struct Stop {
     asked: Arc<AtomicBool>,
@@ -135,26 +148,48 @@ impl Stop {
     /// # Errors
     /// [`Failure::Internal`] if signal handlers cannot be installed.
     pub fn listen(asked: Arc<AtomicBool>) -> Result<Stop, Failure> {
-        let signals = Signals::new([SIGINT, SIGTERM]);
-        let signals = signals.map_err(|error| Failure::Internal(format!("signals: {error}")))?;
-        Ok(Stop { asked, signals })
+        Ok(Stop {
+            asked,
+            signals: stop_signals()?,
+        })
     }
 
     /// Handles pending signals and these keys; returns whether the user has asked to stop. `leave` restores the
     /// terminal before an immediate exit.
     pub fn hear(&mut self, keys: &[KeyEvent], leave: impl Fn()) -> bool {
-        let interrupts = self.signals.pending().count() + keys.iter().filter(|key| is_interrupt(key)).count();
+        let (hang_ups, signals): (Vec<_>, Vec<_>) = self.signals.pending().partition(|signal| *signal == SIGHUP);
+        let interrupts = signals.len() + keys.iter().filter(|key| is_interrupt(key)).count();
         for _ in 0..interrupts {
             if self.asked.swap(true, Ordering::AcqRel) {
                 leave();
                 std::process::exit(EXIT_INTERRUPTED);
             }
         }
-        if keys.iter().any(|key| key.code == KeyCode::Char('q')) {
+        // A shell and the kernel may both report the end of a terminal: a second SIGHUP is no second request.
+        if !hang_ups.is_empty() || keys.iter().any(|key| key.code == KeyCode::Char('q')) {
             self.asked.store(true, Ordering::Release);
         }
         self.asked.load(Ordering::Acquire)
     }
+}
+
+/// SIGHUP, unless this process ignores it, as under nohup(1).
+pub fn hang_up() -> Option<libc::c_int> {
+    // SAFETY: all zeros is a valid action, and a null pointer changes none.
+    let is_ignored = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(SIGHUP, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    };
+    (!is_ignored).then_some(SIGHUP)
+}
+
+/// Signals that end a run in order.
+///
+/// # Errors
+/// [`Failure::Internal`] if signal handlers cannot be installed.
+pub fn stop_signals() -> Result<Signals, Failure> {
+    let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up()));
+    signals.map_err(|error| Failure::Internal(format!("signals: {error}")))
 }
 
 fn is_interrupt(key: &KeyEvent) -> bool {

@@ -2,9 +2,9 @@
 //!
 //! The run must not wait for a terminal, so the run's thread ([`Watcher::see`]) only puts news into a bounded queue. A
 //! separate thread draws, reads keys and signals, and requests the stop through a flag, to which the next `see` answers
-//! `Break`. The first Ctrl-C (or `q`, or SIGTERM) ends the run in order, with a report; the second Ctrl-C exits at once
-//! with code 130. Changes to the machine are restored in either case: by the run itself, or by its guardian (cleanup)
-//! process.
+//! `Break`. The first Ctrl-C (or `q`, SIGTERM or SIGHUP) ends the run in order, with a report; the second Ctrl-C exits
+//! at once with code 130. Changes to the machine are restored in either case: by the run itself, or by its guardian
+//! (cleanup) process.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;

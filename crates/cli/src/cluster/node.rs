@@ -259,9 +259,8 @@ fn check_swept(folder: &Path) -> Result<(), Failure> {
 /// # Errors
 /// If that is no folder of a run: nothing is removed.
 pub(super) fn sweep(folder: &Path) -> Result<(), Failure> {
-    process::leave_signals_to_parent();
     // The kernel sends SIGHUP (and SIGCONT) to a stopped process group whose parent ends (_exit(2)).
-    process::pass_over(libc::SIGHUP);
+    process::leave_signals_to_parent();
     check_swept(folder)?;
     let mut nothing = String::new();
     while std::io::stdin()

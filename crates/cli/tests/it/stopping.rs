@@ -1,4 +1,4 @@
-//! Ctrl-C: the first ends a run in order, the second leaves at once.
+//! Ctrl-C and the end of a terminal: the first ends a run in order, the second leaves at once.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{ChildStderr, Command, Stdio};
@@ -39,8 +39,17 @@ fn signal(run: &TestChild, signal: libc::c_int) {
 
 #[test]
 fn the_first_interrupt_ends_the_run_with_its_report() {
+    ends_with_its_report(libc::SIGINT);
+}
+
+#[test]
+fn the_end_of_the_terminal_ends_the_run_with_its_report() {
+    ends_with_its_report(libc::SIGHUP);
+}
+
+fn ends_with_its_report(asked: libc::c_int) {
     let (mut run, mut told) = long_run();
-    signal(&run, libc::SIGINT);
+    signal(&run, asked);
     let mut rest = String::new();
     told.read_to_string(&mut rest).expect("text");
     let mut summary = String::new();

@@ -105,15 +105,17 @@ pub fn die_with(parent: i32) {
     }
 }
 
-/// Makes this process, and those that it starts, ignore Ctrl-C and SIGTERM: a terminal or a service manager sends them
-/// to all processes of a program, and the first one ends the others in order. With [`die_with`] they still end with it.
+/// Makes this process, and those that it starts, ignore Ctrl-C, SIGTERM and SIGHUP: a terminal or a service manager
+/// sends them to all processes of a program, and the first one ends the others in order. With [`die_with`] they still
+/// end with it.
 pub fn leave_signals_to_parent() {
     pass_over(libc::SIGINT);
     pass_over(libc::SIGTERM);
+    pass_over(libc::SIGHUP);
 }
 
 /// Makes this process, and those that it starts, ignore a signal.
-pub fn pass_over(signal: libc::c_int) {
+fn pass_over(signal: libc::c_int) {
     // SAFETY: no handler is set; a process that ignores a signal goes on.
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }

@@ -28,7 +28,7 @@ use punctual_files::failure::Failure;
 use punctual_files::local::LocalSettings;
 use punctual_report::output::{OutputFile, apart};
 use punctual_report::summary::counted;
-use punctual_report::terminal::Live;
+use punctual_report::terminal::{Live, hang_up};
 
 /// Interval between looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -151,7 +151,7 @@ pub fn random_id() -> FederationId {
     FederationId(RandomState::new().hash_one(std::process::id()))
 }
 
-/// Flag that SIGINT and SIGTERM set. The second signal ends this process as if it had no handler.
+/// Flag that SIGINT, SIGTERM and SIGHUP set. A second SIGINT or SIGTERM ends this process as if it had no handler.
 ///
 /// # Errors
 /// Those of the system.
@@ -161,6 +161,9 @@ pub fn ended_by_signals() -> Result<Arc<AtomicBool>, Failure> {
         let registered = flag::register_conditional_default(signal, Arc::clone(&ends))
             .and_then(|_| flag::register(signal, Arc::clone(&ends)));
         registered.map_err(|error| Failure::input([error.to_string()]))?;
+    }
+    if let Some(signal) = hang_up() {
+        flag::register(signal, Arc::clone(&ends)).map_err(|error| Failure::input([error.to_string()]))?;
     }
     Ok(ends)
 }

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use punctual_profiler::{ProfilerRun, ProgramEnding};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
 use super::place::millions;
@@ -18,11 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const TELL_TERMINAL: Duration = Duration::from_secs(1);
 const TELL_FILE: Duration = Duration::from_secs(10);
 
-/// Signals that end a program early.
-pub fn signals() -> Result<Signals, Failure> {
-    Signals::new([SIGINT, SIGTERM]).map_err(|error| Failure::Internal(format!("signals: {error}")))
-}
-
 /// Waits for the program's end, reports its progress, and asks it to end on the first Ctrl-C; the second ends it at
 /// once. Also returns whether it was asked to end.
 pub fn follow(run: &mut ProfilerRun, signals: &mut Signals) -> Result<(ProgramEnding, bool), Failure> {
@@ -30,9 +25,10 @@ pub fn follow(run: &mut ProfilerRun, signals: &mut Signals) -> Result<(ProgramEn
     let mut asked: Option<Instant> = None;
     loop {
         let ending = run.wait(TICK).map_err(|error| Failure::input([error.to_string()]))?;
-        for _ in signals.pending() {
+        for signal in signals.pending() {
             match asked {
                 None => run.ask_to_end(),
+                Some(_) if signal == SIGHUP => {} // reported twice
                 Some(_) => run.kill(),
             }
             asked.get_or_insert_with(Instant::now);

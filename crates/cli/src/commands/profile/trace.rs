@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use punctual_profiler::{Cache, Geometry, ProfilerRun, Program, ProgramEnding, Progress, Window, write};
 
-use super::follow::{follow, signals, tell};
+use super::follow::{follow, tell};
 use super::place::{beside, keep, millions};
 use crate::args::Trace;
 use punctual_files::failure::Failure;
 use punctual_report::output::OutputFile;
 use punctual_report::summary::counted;
+use punctual_report::terminal::stop_signals;
 
 /// Associativity of the private caches (first and second level).
 const PRIVATE_WAYS: u8 = 8;
@@ -26,8 +27,8 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
         .ok_or_else(|| Failure::input(["name the program to profile: punctual profile -- PROGRAM ARGS"]))?;
     let program = Program::find(name, rest, &search).map_err(refused)?;
     let path = arguments.output.clone().unwrap_or_else(|| beside(name));
-    let output = OutputFile::prepare(&path)?;
-    let mut signals = signals()?;
+    let output = OutputFile::prepare(&path, Content::Profile)?;
+    let mut signals = stop_signals()?;
     let mut run = ProfilerRun::start(&program, &geometry, &search).map_err(refused)?;
     let begun = Instant::now();
     let (ending, stopped) = follow(&mut run, &mut signals)?;
