@@ -13,6 +13,10 @@ pub(crate) fn make(directory: &Path) -> io::Result<()> {
     for above in missing.into_iter().rev() {
         match fs::create_dir(above) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && above.is_dir() => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let why = format!("{} is no folder: name another", above.display());
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
+            }
             answer => answer?,
         }
         sync(parent(above))?;

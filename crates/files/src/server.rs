@@ -241,6 +241,9 @@ pub fn of_this_machine(text: &str) -> Result<SocketAddr, String> {
 
 fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     if let Some(path) = section.text("path") {
+        if path.is_empty() {
+            section.complain("path", "names no folder; without this key, it is punctual.store");
+        }
         node.store = path.into();
     }
     let durabilities = [
@@ -442,6 +445,11 @@ mod tests {
         }
         let users = "[[user]]\nname = \"a b\"\npassword = \"hunter2\"\nmay = [\"read\", \"fly\"]\n";
         let twice = "[[user]]\nname = \"a\"\n[[user]]\nname = \"a\"\n";
+        let unnamed = read("[store]\npath = \"\"\n", "x.toml").unwrap_err();
+        assert!(
+            unnamed[0].starts_with("x.toml:2: store.path: names no folder"),
+            "{unnamed:?}"
+        );
         let zenoh = "[zenoh_session]\nscouting = true\n[[zenoh]]\nkey = \"a\"\nobject = \"b\"\n";
         let list = [text, users, twice, zenoh].map(|text| {
             let wrong = read(text, "x.toml").unwrap_err();

@@ -108,7 +108,10 @@ fn checked(report: &RunReport, check: bool) -> Result<(), Failure> {
 pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
     let trace = Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?);
     let (platform, allocation) = match change.platform {
-        Platform::Linux => (PlatformChoice::Linux, None),
+        Platform::Linux => {
+            is_folder(loaded)?;
+            (PlatformChoice::Linux, None)
+        }
         Platform::Sim => (PlatformChoice::Sim, allocation(loaded)?),
     };
     Ok(RunRequest {
@@ -117,6 +120,18 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
         allocation,
         ..RunRequest::new(loaded.scenario.clone(), trace, platform)
     })
+}
+
+/// Refuses a store where there is something else than a folder.
+fn is_folder(loaded: &Loaded) -> Result<(), Failure> {
+    match &loaded.store_path {
+        Some(path) if path.exists() && !path.is_dir() => Err(Failure::input([format!(
+            "{}: store.path: {} is no folder: name another, which is made if it is missing",
+            loaded.place_of("store.path"),
+            path.display()
+        )])),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses options without effect in this run; settings of the scenario without effect are noted in the report.

@@ -271,7 +271,14 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
             .unwrap_or(Some(StoreNeeds::READER_LIFE_MAX)),
         verify: section.choice("verify", &verifications).unwrap_or_default(),
     };
-    (store, section.text("path"))
+    let path = section.text("path");
+    if path.as_deref() == Some("") {
+        section.complain(
+            "path",
+            "names no folder; without this key, the store is a temporary one",
+        );
+    }
+    (store, path)
 }
 
 /// Stands in for the sensors of a scenario with stages only.

@@ -169,6 +169,9 @@ fn each_wrong_line_is_reported_with_its_place() {
         assert_eq!(problems.len(), 1, "{to}: {problems:?}");
         record(&mut list, &change(from, to), place, &problems);
     }
+    let unnamed = complaints(&format!("{SMALL}[store]\npath = \"\"\n"), &[]);
+    let said = format!("x.toml:{}: store.path: names no folder", SMALL.lines().count() + 2);
+    assert!(unnamed.len() == 1 && unnamed[0].starts_with(&said), "{unnamed:?}");
     for (lines, place) in WRONG_ALLOCATIONS {
         let mut problems = complaints(&format!("{SMALL}{lines}"), &[]);
         // Where no task has a profile, that is said first.
