@@ -58,6 +58,7 @@ pub fn examine(folder: &Path) -> (Finding, Result<(), Failure>) {
 fn look(folder: &Path) -> Result<(String, Vec<String>), EngineError> {
     let visitor = Visitor::open(folder)?;
     let space = visitor.space()?;
+    super::check_length(&visitor, &space)?;
     let (mut told, mut remedies) = (vec![format!("format {}", visitor.format())], Vec::new());
     told.push(match visitor.owner() {
         Some(process) => format!("open in process {process}, which is alive"),

@@ -92,6 +92,7 @@ fn look(arguments: &Inspect) -> Result<Inspection, EngineError> {
         }
         Ok(())
     })?;
+    super::check_length(&visitor, &space)?;
     Ok(Inspection {
         store: arguments.store.display().to_string(),
         format: visitor.format(),

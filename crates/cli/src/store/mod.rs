@@ -13,7 +13,7 @@ use punctual_engines::lmdb::transfer::{self, CopyCount, TransferError};
 use punctual_engines::lmdb::{Verify, VerifyProgress, Visitor};
 use punctual_os::linux::thread::set_scheduling;
 use punctual_os::{Scheduling, Tid};
-use punctual_store::engine::{EngineError, Table};
+use punctual_store::engine::{EngineError, Space, Table};
 
 use crate::commands::print;
 use punctual_files::failure::Failure;
@@ -99,6 +99,16 @@ fn verify(arguments: &crate::args::store::Verify) -> Result<(), Failure> {
             ""
         }
     ))
+}
+
+/// Checks the structure of a store whose file is shorter than its pages take: it was truncated, unless the last of them
+/// are free and were never written.
+fn check_length(visitor: &Visitor<'_>, space: &Space) -> Result<(), EngineError> {
+    let (_, bytes) = visitor.on_medium()?;
+    match bytes < space.taken {
+        true => visitor.verify(Verify::Structure, |_| ()),
+        false => Ok(()),
+    }
 }
 
 /// Maps damage to exit code 1, because a check is meant to find it; every other error is for the user to fix.

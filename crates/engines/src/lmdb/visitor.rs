@@ -181,7 +181,7 @@ impl<'e> Visitor<'e> {
         let mark = unsynced::read(directory)?;
         if file.metadata().map_err(|source| unreadable(directory, source))?.len() == 0 {
             let path = directory.to_path_buf();
-            return Err(EngineError::NoStore { path });
+            return Err(EngineError::DataMissing { path, what: "is empty" });
         }
         let path = directory.join(DATA_FILE);
         let mut last = None;
