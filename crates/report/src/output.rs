@@ -2,9 +2,12 @@
 //!
 //! A run takes a minute, so an error about its report should come before it. The file appears complete or not at all:
 //! the command writes a temporary file in the same folder and renames it.
+//!
+//! A file that is there is replaced only if it begins as the new one does ([`OutputKind`]), so that a wrong name
+//! destroys no store, model or scenario.
 
 use std::fs::{File, Permissions};
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +16,92 @@ use serde::Serialize;
 use tempfile::NamedTempFile;
 
 use punctual_files::failure::Failure;
+
+/// Most bytes of a file that are read to recognise its content.
+const BEGINNING_MAX: u64 = 256;
+
+/// Content of an output file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputKind {
+    /// JSON without a kind.
+    Report,
+    /// HTML.
+    Page,
+    /// JSON whose first key is `kind`, with this value.
+    Document(&'static str),
+    /// Text of `store export`.
+    Export,
+    /// Profile of a program, as CSV.
+    Profile,
+    /// Scenario in TOML.
+    Scenario,
+}
+
+impl OutputKind {
+    fn name(self) -> &'static str {
+        match self {
+            OutputKind::Report => "JSON report",
+            OutputKind::Page => "HTML page",
+            OutputKind::Document(kind) => kind.trim_start_matches("punctual-"),
+            OutputKind::Export => "export of a store",
+            OutputKind::Profile => "profile",
+            OutputKind::Scenario => "scenario",
+        }
+    }
+
+    /// Whether a file that begins with `text` has this content. An empty file has any.
+    fn is_begun_by(self, text: &[u8]) -> bool {
+        let after = |text: &[u8], word: &str| Some(text.trim_ascii_start().strip_prefix(word.as_bytes())?.to_vec());
+        let kind = after(text, "{").and_then(|rest| after(&rest, "\"kind\""));
+        let begins = |word| after(text, word).is_some();
+        text.trim_ascii_start().is_empty()
+            || match self {
+                OutputKind::Report => kind.is_none() && (begins("{") || begins("[")),
+                OutputKind::Page => begins("<!"),
+                OutputKind::Document(of) => {
+                    let value = kind.and_then(|rest| after(&rest, ":"));
+                    value.is_some_and(|rest| after(&rest, &format!("\"{of}\"")).is_some())
+                }
+                OutputKind::Export => begins("punctual store export "),
+                OutputKind::Profile => begins("window_index,"),
+                OutputKind::Scenario => false,
+            }
+    }
+
+    /// Refuses a file that this content must not replace, or that would lie in the folder of a store.
+    fn check(self, path: &Path, folder: &Path) -> Result<(), String> {
+        let what = self.name();
+        let ends = |end: &[u8]| path.as_os_str().as_encoded_bytes().ends_with(end);
+        let is_model = matches!(self, OutputKind::Document(kind) if kind.ends_with("-model"));
+        let reserved = [
+            (self != OutputKind::Scenario, ".toml", "scenarios and configurations"),
+            (!is_model, ".model.json", "models"),
+        ];
+        let reserved = reserved.iter().find(|(others, end, _)| *others && ends(end.as_bytes()));
+        if let Some((_, end, of)) = reserved {
+            return Err(format!("{end} is for {of}: name another file for the {what}"));
+        }
+        if folder.join("data.mdb").exists() {
+            return Err(format!(
+                "{} is the folder of a store: name a file elsewhere for the {what}",
+                folder.display()
+            ));
+        }
+        let mut text = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(BEGINNING_MAX).read_to_end(&mut text));
+        match read {
+            Ok(_) if self.is_begun_by(&text) => Ok(()),
+            Err(missing) if missing.kind() == ErrorKind::NotFound => Ok(()),
+            Ok(_) => Err(format!(
+                "is there already, and is no {what}: name another file, or remove it"
+            )),
+            Err(why) => Err(format!(
+                "is there already, and cannot be read ({}): name another file",
+                why.kind()
+            )),
+        }
+    }
+}
 
 /// File to be written at the end of the command.
 #[derive(Debug)]
@@ -68,12 +157,12 @@ pub fn apart(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
 }
 
 impl OutputFile {
-    /// Checks that `path` can be written, but creates no file there yet. "-" is standard output: from now on, printed
-    /// text goes to standard error, so that a program can parse the output.
+    /// Checks that `path` can be written with `content`, but creates no file there yet. "-" is standard output: from
+    /// now on, printed text goes to standard error, so that a program can parse the output.
     ///
     /// # Errors
     /// [`Failure::Input`] naming the path.
-    pub fn prepare(path: &Path) -> Result<OutputFile, Failure> {
+    pub fn prepare(path: &Path, content: OutputKind) -> Result<OutputFile, Failure> {
         if path == Path::new("-") {
             let place = standard_output().map_err(|error| refused(path, format!("no standard output: {error}")))?;
             return Ok(OutputFile {
@@ -106,6 +195,7 @@ impl OutputFile {
                     format!("cannot be written: {why}; name a file in a folder that is yours"),
                 )
             };
+            content.check(path, folder).map_err(|why| refused(path, why))?;
             let mode = path.metadata().ok().map(|meta| meta.permissions());
             let mode = mode.unwrap_or_else(|| Permissions::from_mode(0o666)); // less the umask
             let file = tempfile::Builder::new().permissions(mode).tempfile_in(folder);
@@ -118,8 +208,23 @@ impl OutputFile {
     }
 
     /// [`OutputFile::prepare`] for an optional path.
-    pub fn prepare_some(path: Option<&PathBuf>) -> Result<Option<OutputFile>, Failure> {
-        path.map(|path| OutputFile::prepare(path)).transpose()
+    pub fn prepare_some(path: Option<&PathBuf>, content: OutputKind) -> Result<Option<OutputFile>, Failure> {
+        path.map(|path| OutputFile::prepare(path, content)).transpose()
+    }
+
+    /// [`OutputFile::prepare_some`] for a JSON report.
+    pub fn report(path: Option<&PathBuf>) -> Result<Option<OutputFile>, Failure> {
+        OutputFile::prepare_some(path, OutputKind::Report)
+    }
+
+    /// [`OutputFile::prepare_some`] for an HTML page.
+    pub fn page(path: Option<&PathBuf>) -> Result<Option<OutputFile>, Failure> {
+        OutputFile::prepare_some(path, OutputKind::Page)
+    }
+
+    /// [`OutputFile::prepare_some`] for a log of a run.
+    pub fn log(path: Option<&PathBuf>) -> Result<Option<OutputFile>, Failure> {
+        OutputFile::prepare_some(path, OutputKind::Document(punctual_loop::LOG_KIND))
     }
 
     /// Writes `text` and renames the file into place.
@@ -194,11 +299,11 @@ mod tests {
     fn a_file_appears_when_it_is_written_and_not_before() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.json");
-        let output = OutputFile::prepare(&path).unwrap();
+        let output = OutputFile::prepare(&path, OutputKind::Report).unwrap();
         assert!(!path.exists());
         output.json(&[1, 2]).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "[\n  1,\n  2\n]\n");
-        drop(OutputFile::prepare(&path).unwrap());
+        drop(OutputFile::prepare(&path, OutputKind::Report).unwrap());
         assert!(path.exists(), "the old file stays until it is replaced");
         assert_eq!(
             std::fs::read_dir(folder.path()).unwrap().count(),
@@ -211,12 +316,16 @@ mod tests {
     fn what_cannot_be_written_is_said_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("no/x.json");
-        let text = OutputFile::prepare(&missing).unwrap_err().to_string();
+        let text = OutputFile::prepare(&missing, OutputKind::Report)
+            .unwrap_err()
+            .to_string();
         assert!(
             text.starts_with(&format!("{}: cannot be written: ", missing.display())),
             "{text}"
         );
-        let text = OutputFile::prepare(folder.path()).unwrap_err().to_string();
+        let text = OutputFile::prepare(folder.path(), OutputKind::Report)
+            .unwrap_err()
+            .to_string();
         assert!(text.ends_with("is a folder; name a file in it"), "{text}");
     }
 
@@ -224,10 +333,13 @@ mod tests {
     fn a_link_stays_and_so_does_a_mode() {
         let folder = tempfile::tempdir().unwrap();
         let [file, link] = ["x.json", "latest.json"].map(|name| folder.path().join(name));
-        std::fs::write(&file, "old").unwrap();
+        std::fs::write(&file, "{}").unwrap();
         std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        OutputFile::prepare(&link).unwrap().text("new").unwrap();
+        OutputFile::prepare(&link, OutputKind::Report)
+            .unwrap()
+            .text("new")
+            .unwrap();
         assert!(link.is_symlink());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o640);
@@ -235,12 +347,56 @@ mod tests {
 
     #[test]
     fn special_files_are_written_in_place() {
-        OutputFile::prepare(Path::new("/dev/null")).unwrap().text("x").unwrap();
-        let full = OutputFile::prepare(Path::new("/dev/full"))
+        OutputFile::prepare(Path::new("/dev/null"), OutputKind::Report)
+            .unwrap()
+            .text("x")
+            .unwrap();
+        let full = OutputFile::prepare(Path::new("/dev/full"), OutputKind::Report)
             .unwrap()
             .text("x")
             .unwrap_err()
             .to_string();
         assert!(full.starts_with("/dev/full: cannot be written: "), "{full}");
+    }
+
+    #[test]
+    fn only_a_file_of_the_same_content_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let [log, model] = ["punctual-log", "punctual-model"].map(OutputKind::Document);
+        let can = |name: &str, text: &str, content| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            let refused = OutputFile::prepare(&path, content).err();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            refused.map(|why| why.to_string())
+        };
+        let of_log = "{\n  \"kind\": \"punctual-log\",\n";
+        for (name, text, content) in [
+            ("a", "", OutputKind::Page),
+            ("a", "{\n  \"scenario\": 1}", OutputKind::Report),
+            ("a", "[]", OutputKind::Report),
+            ("a", "<!DOCTYPE html>", OutputKind::Page),
+            ("a", of_log, log),
+            ("a.model.json", "{\"kind\":\"punctual-model\"}", model),
+            ("a", "punctual store export 1\n", OutputKind::Export),
+            ("a", "window_index,instr_start", OutputKind::Profile),
+        ] {
+            assert_eq!(can(name, text, content), None, "{text}");
+        }
+        for (name, text, content) in [
+            ("a", "notes", OutputKind::Report),
+            ("a", of_log, OutputKind::Report),
+            ("a", of_log, model),
+            ("a", "{}", log),
+            ("a", "{}", OutputKind::Page),
+            ("a.toml", "", OutputKind::Page),
+            ("a.model.json", "", OutputKind::Report),
+            ("store/data.mdb", "", OutputKind::Export),
+            ("store/x.json", "", OutputKind::Report),
+        ] {
+            let why = can(name, text, content).unwrap();
+            assert!(why.contains(name) && why.contains("name "), "{why}");
+        }
     }
 }

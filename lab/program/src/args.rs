@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_cli::args::{
     Change, Controller, Dialling, Pipeline, Platform, Process, Profile, Replay, Run, Serve, ServerAddress, between,
-    json_file, mapping_policy, mechanism, span,
+    mapping_policy, mechanism, span,
 };
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
@@ -140,7 +140,7 @@ pub struct Experiment {
     #[arg(long, value_name = "FILE")]
     pub claims: Option<PathBuf>,
     /// Write claims, means and samples as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write a page with the figures and the claims, for any browser
     #[arg(long, value_name = "FILE")]
@@ -201,7 +201,7 @@ pub enum Bench {
         #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=65_536))]
         value_bytes: u32,
         /// Write the figures as JSON; - is standard output, and the text goes to standard error
-        #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+        #[arg(long, value_name = "FILE|-")]
         json: Option<PathBuf>,
     },
     /// Run a scenario under each controller in turn, several times, and compare them
@@ -273,7 +273,7 @@ pub struct Replication {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = between("1s", "10min"))]
     pub duration: Nanos,
     /// Write the figures as JSON; - is standard output, without the text
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -301,7 +301,7 @@ pub struct Overload {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Write the figures as JSON; - is standard output, without the text
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -344,7 +344,7 @@ pub struct Failover {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub nodes: u32,
     /// Write the figures as JSON; - is standard output, without the text
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -361,7 +361,7 @@ pub struct AllocationBench {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Write the figures as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -378,7 +378,7 @@ pub struct Movie {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
     /// Write every frame and the summary as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write a page with distributions, figures and goals, for any browser
     #[arg(long, value_name = "FILE")]
@@ -394,7 +394,7 @@ pub struct Migration {
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub moves: u32,
     /// Write the rows as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -426,7 +426,7 @@ pub struct Loop {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = named(Way::ALL, Way::name), default_value = "alone,ordinary,fifo,by-hand,deadline,exclusive,lent")]
     pub ways: Vec<Way>,
     /// Write runs and summary as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -442,7 +442,7 @@ pub struct Referees {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=64))]
     pub hogs: u32,
     /// Write the runs as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write a page with distributions and figures, for any browser
     #[arg(long, value_name = "FILE")]
@@ -482,7 +482,7 @@ pub struct Neighbours {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=500))]
     pub groups: u32,
     /// Write every run as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -522,7 +522,7 @@ pub struct Controllers {
     )]
     pub identify_duration: String,
     /// Write every run's summary and the table as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -535,7 +535,7 @@ pub struct Rates {
     #[command(flatten)]
     pub simulated: SimulationOptions,
     /// Write all summaries and the result as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -605,7 +605,7 @@ pub struct Radio {
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Write the report as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write an HTML page with the sound, spectra, cores, queues and handovers
     #[arg(long, value_name = "FILE")]
@@ -739,7 +739,7 @@ pub struct ClusterTrial {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub work: Option<Nanos>,
     /// Write the result as JSON; - is standard output, without the text
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write an HTML page with the state of the nodes over time
     #[arg(long, value_name = "FILE")]
@@ -780,7 +780,7 @@ pub struct ClusterLoad {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Write the result as JSON; - is standard output, without the text
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Process id of the parent, which reads this program's output; the load ends with it
     #[arg(long, hide = true)]
@@ -848,7 +848,7 @@ pub struct ClusterSim {
     #[arg(long, value_name = "FAULT")]
     pub plant: Option<String>,
     /// Write the result as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write an HTML page, with the message chart of a failing seed
     #[arg(long, value_name = "FILE")]

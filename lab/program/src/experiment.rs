@@ -33,8 +33,8 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
     let experiment = find(&arguments.name).map_err(refused)?;
     // First of all: the processes of measured pipelines run this command again.
     mig::measured::serve_if_told().map_err(|why| Failure::input([why]))?;
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
+    let html = OutputFile::page(arguments.html.as_ref())?;
     let outcome = if arguments.platform == Platform::Linux && mig::parts(&arguments.name).is_some() {
         of_pipelines(arguments)?
     } else if arguments.platform == Platform::Linux || arguments.scenario.is_some() {

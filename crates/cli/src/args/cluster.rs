@@ -10,8 +10,6 @@ use punctual_files::server::of_this_machine;
 use punctual_files::toml::parse_time;
 use punctual_units::Nanos;
 
-use super::json_file;
-
 /// Commands of `punctual cluster`.
 #[derive(Debug, Subcommand)]
 pub enum Cluster {
@@ -85,7 +83,7 @@ pub struct ClusterRun {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Nanos>,
     /// Write the nodes' reports as JSON at the end; - is standard output, without the text
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write an HTML page with the state of the nodes over time
     #[arg(long, value_name = "FILE")]
@@ -110,7 +108,7 @@ pub struct ClusterWatch {
     #[arg(long)]
     pub plain: bool,
     /// Write the nodes' reports as JSON at the end; - is standard output
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write the nodes' reports as an HTML page at the end
     #[arg(long, value_name = "FILE")]

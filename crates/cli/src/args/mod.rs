@@ -21,19 +21,6 @@ pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, P
 pub use profile::{Profile, Show, Smooth, Trace};
 pub use store::StoreCommand;
 
-/// Parses the destination of `--json`: a file, or "-" for standard output.
-///
-/// # Errors
-/// The name of a scenario, which would be overwritten.
-pub fn json_file(name: &str) -> Result<PathBuf, String> {
-    if name.ends_with(".toml") {
-        return Err(
-            "JSON would overwrite this file: name another one, such as report.json, or - for standard output".into(),
-        );
-    }
-    Ok(name.into())
-}
-
 /// Keep soft real-time work on time on multicore Linux.
 #[derive(Debug, Parser)]
 #[command(
@@ -116,7 +103,7 @@ pub struct Run {
     #[arg(long)]
     pub force: bool,
     /// Write the full report as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Write an HTML page with the report and its curves over time
     #[arg(long, value_name = "FILE")]
@@ -216,7 +203,7 @@ pub struct Learn {
     pub change: Change,
     /// Write the measured values as JSON, even if the model is rejected; - is standard output, and the text goes to
     /// standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
     /// Print one line a second instead of the live view
     #[arg(long)]
@@ -263,7 +250,7 @@ pub struct Doctor {
     #[arg(long, conflicts_with = "restore")]
     pub fix: bool,
     /// Write the result as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 
@@ -284,7 +271,7 @@ pub enum PipelineCommand {
     /// List the running pipelines and their stages
     List {
         /// Write the list as JSON; - is standard output, and the text goes to standard error
-        #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+        #[arg(long, value_name = "FILE|-")]
         json: Option<PathBuf>,
     },
     /// Move a stage to another core, for the time of `set hold`, if a policy places stages

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use punctual_files::size;
 
-use super::json_file;
-
 /// Arguments of `punctual profile`.
 #[derive(Debug, Args)]
 pub struct Profile {
@@ -59,7 +57,7 @@ pub struct Show {
     #[arg(long, value_name = "N", requires_all = ["ways", "file"], value_parser = clap::value_parser!(u8).range(1..=64))]
     pub partitions: Option<u8>,
     /// Write phases, rates and errors of FILE as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", requires = "file", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-", requires = "file")]
     pub json: Option<PathBuf>,
     /// Write an HTML page with the curves of FILE
     #[arg(long, value_name = "FILE", requires = "file")]

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use punctual_units::Share;
 
-use super::json_file;
-
 /// Commands of `punctual store`.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
@@ -37,7 +35,7 @@ pub struct Inspect {
     /// Folder of the store
     pub store: PathBuf,
     /// Write the result as JSON; - is standard output, and the text goes to standard error
-    #[arg(long, value_name = "FILE|-", value_parser = json_file)]
+    #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,
 }
 

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use punctual_files::failure::Failure;
 use punctual_files::node::BacklogFile;
-use punctual_report::output::OutputFile;
+use punctual_report::output::{OutputFile, OutputKind};
 
 /// Value of `kind` in a model's file.
 const KIND: &str = "punctual-backlog-model";
 /// Version of the file's format.
 const VERSION: u32 = 1;
 
-/// Content of a model's file.
+/// OutputKind of a model's file.
 #[derive(Serialize, Deserialize)]
 struct ModelFile {
     kind: String,
@@ -75,7 +75,7 @@ impl Turns {
             version: VERSION,
             model,
         };
-        let written = OutputFile::prepare(path).and_then(|output| output.json(&file));
+        let written = OutputFile::prepare(path, OutputKind::Document(KIND)).and_then(|output| output.json(&file));
         let told = match written {
             Ok(()) => format!("the model of the backlog is in {}\n", path.display()),
             Err(why) => format!("the model of the backlog was not written: {why}\n"),

@@ -58,7 +58,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     raise_descriptors();
     let (asked, signals) = signals(file.tls.is_some() || membership.tls.is_some())?;
-    let record = OutputFile::prepare_some(file.record.as_ref())?;
+    let record = OutputFile::log(file.record.as_ref())?;
     let mut tasks = file.tasks.as_ref().map(ReadyTasks::load).transpose()?;
     if record.is_some() {
         tasks.iter_mut().for_each(ReadyTasks::record);

@@ -5,7 +5,7 @@ use punctual_workload::ControllerKind;
 use super::{document, matrices};
 use crate::args::Design;
 use punctual_files::failure::Failure;
-use punctual_report::output::{self, OutputFile};
+use punctual_report::output::{self, OutputFile, OutputKind};
 
 /// Carries out `punctual model design`.
 pub fn design(arguments: &Design) -> Result<(), Failure> {
@@ -14,7 +14,7 @@ pub fn design(arguments: &Design) -> Result<(), Failure> {
         ("the model", Some(&arguments.model)),
         ("--output", Some(&arguments.output)),
     ])?;
-    let output = OutputFile::prepare(&arguments.output)?;
+    let output = OutputFile::prepare(&arguments.output, OutputKind::Document(document::CONTROLLER))?;
     let controller = model
         .design()
         .map_err(|error| Failure::input([format!("{}: {error}", arguments.model.display())]))?;

@@ -24,9 +24,9 @@ const FILE_MAX: u64 = 1 << 20;
 /// this folder names, but not one that the command line names.
 pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     if arguments.restore {
-        return super::restore::restore(arguments.json.as_deref());
+        return super::restore::restore(arguments.json.as_ref());
     }
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
     let tree = KernelTree::default();
     let (steps, mut findings) = match arguments.fix {
         // A closed output does not keep a step from being taken.

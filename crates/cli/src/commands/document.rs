@@ -9,6 +9,10 @@ use serde::de::DeserializeOwned;
 
 use punctual_files::failure::Failure;
 
+/// Kinds of files, as [`ModelDocument`] and [`ControllerDocument`] write them.
+pub const MODEL: &str = "punctual-model";
+pub const CONTROLLER: &str = "punctual-controller";
+
 /// Kind of a file, which is read before the rest.
 #[derive(Deserialize)]
 struct Kind {
@@ -30,8 +34,8 @@ pub fn of_bytes(shown: &Path, content: &[u8]) -> Result<ControllerSource, Failur
 
 fn of_text(path: &Path, text: &str) -> Result<ControllerSource, Failure> {
     match kind(path, text)?.as_str() {
-        "punctual-model" => Ok(ControllerSource::Model(parse(path, text)?)),
-        "punctual-controller" => Ok(ControllerSource::Controller(parse(path, text)?)),
+        MODEL => Ok(ControllerSource::Model(parse(path, text)?)),
+        CONTROLLER => Ok(ControllerSource::Controller(parse(path, text)?)),
         other => Err(unknown(path, other)),
     }
 }

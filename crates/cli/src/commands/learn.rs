@@ -5,11 +5,11 @@ use std::io::Write;
 use punctual_scenario::stages::AddedKinds;
 use punctual_workload::ControllerKind;
 
-use super::{matrices, run};
+use super::{document, matrices, run};
 use crate::args::Learn;
 use punctual_files::failure::Failure;
 use punctual_files::scenario;
-use punctual_report::output::{self, OutputFile};
+use punctual_report::output::{self, OutputFile, OutputKind};
 use punctual_report::watch::Watcher;
 
 /// Controllers that work with a model, the most demanding one last: if none can use a model, the printed reason is that
@@ -32,8 +32,8 @@ pub fn learn(arguments: &Learn, stages: AddedKinds<'_>) -> Result<(), Failure> {
         ("--output", Some(&arguments.output)),
         ("--json", arguments.json.as_deref()),
     ])?;
-    let output = OutputFile::prepare(&arguments.output)?;
-    let record = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let output = OutputFile::prepare(&arguments.output, OutputKind::Document(document::MODEL))?;
+    let record = OutputFile::report(arguments.json.as_ref())?;
     let request = run::request(&loaded, &arguments.change)?;
     let watcher = Watcher::start(arguments.plain)?;
     let (model, report) = run::learn(&request, &watcher, &loaded)?;

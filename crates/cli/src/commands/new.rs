@@ -6,7 +6,7 @@ use super::print;
 use crate::args::New;
 use punctual_files::builtin;
 use punctual_files::failure::Failure;
-use punctual_report::output::OutputFile;
+use punctual_report::output::{OutputFile, OutputKind};
 
 /// Carries out `punctual new`.
 pub fn new(arguments: &New) -> Result<(), Failure> {
@@ -29,7 +29,7 @@ pub fn new(arguments: &New) -> Result<(), Failure> {
         let why = format!("{} already exists; choose a new file", file.display());
         return Err(Failure::input([why]));
     }
-    OutputFile::prepare(file)?.text(text)?;
+    OutputFile::prepare(file, OutputKind::Scenario)?.text(text)?;
     print(&format!("written to {}: punctual run {0}\n", file.display()))
 }
 

@@ -177,7 +177,7 @@ fn list(found: &[RunningPipeline], json: Option<&PathBuf>) -> Result<(), Failure
         // The pipeline has ended meanwhile.
         Err(_) => None,
     };
-    let json = OutputFile::prepare_some(json)?;
+    let json = OutputFile::report(json)?;
     let listed: Vec<PipelineEntry> = found.iter().filter_map(panel).collect();
     let mut text = String::new();
     if listed.is_empty() {

@@ -1,7 +1,7 @@
 //! `punctual doctor --restore`: restores settings that dead programs of punctual left changed.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use punctual_platform::Refusal;
 use punctual_platform::linux::recovery::{self, RecoveryReport};
@@ -11,8 +11,8 @@ use punctual_report::output::OutputFile;
 
 /// Restores this machine, and writes the result to `json`. Settings that could not be restored are reported as the
 /// user's to fix.
-pub fn restore(json: Option<&Path>) -> Result<(), Failure> {
-    let json = json.map(OutputFile::prepare).transpose()?;
+pub fn restore(json: Option<&PathBuf>) -> Result<(), Failure> {
+    let json = OutputFile::report(json)?;
     let folder = recovery::folder();
     let recovered = recovery::restore(&folder).map_err(|refusal| Failure::input([refusal.to_string()]))?;
     let out_of_reach = recovery::out_of_reach().map_err(|refusal| Failure::input([refusal.to_string()]))?;

@@ -43,9 +43,9 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     if loaded.is_stages_only() {
         return prepared.map_or(Ok(()), |prepared| stages::alone(prepared, &loaded, arguments, command));
     }
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
-    let record = OutputFile::prepare_some(arguments.record.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
+    let html = OutputFile::page(arguments.html.as_ref())?;
+    let record = OutputFile::log(arguments.record.as_ref())?;
     let mut request = make(&loaded, change)?;
     request.record = record.is_some();
     request.force = arguments.force;

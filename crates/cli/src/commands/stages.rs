@@ -121,9 +121,9 @@ struct StagesReport<'r> {
 /// the command line.
 pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) -> Result<(), Failure> {
     refuse_others(arguments)?;
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
-    let record = OutputFile::prepare_some(arguments.record.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
+    let html = OutputFile::page(arguments.html.as_ref())?;
+    let record = OutputFile::log(arguments.record.as_ref())?;
     let recorder = record.map(|output| Recorder::start(prepared.pipeline(), output));
     let lacks = match prepared.pipeline().clocks() {
         Some(Err(refusal)) => Some(refusal),

@@ -62,7 +62,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         return member::serve(node, &membership);
     }
     let mut tasks = node.tasks.as_ref().map(ReadyTasks::load).transpose()?;
-    let record = OutputFile::prepare_some(node.record.as_ref())?;
+    let record = OutputFile::log(node.record.as_ref())?;
     if let Some(tasks) = &mut tasks {
         tasks.within(node.quota as u64);
         if record.is_some() {

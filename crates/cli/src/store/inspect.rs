@@ -66,8 +66,8 @@ struct Object {
 
 /// Carries out `punctual store inspect`.
 pub fn inspect(arguments: &Inspect) -> Result<(), Failure> {
+    let json = OutputFile::report(arguments.json.as_ref())?;
     let found = look(arguments).map_err(|error| refused(error.into()))?;
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
     print(&told(&found))?;
     json.map_or(Ok(()), |file| file.json(&found))
 }

@@ -18,7 +18,7 @@ use punctual_store::engine::{EngineError, Space, Table};
 use crate::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::size;
-use punctual_report::output::OutputFile;
+use punctual_report::output::{OutputFile, OutputKind};
 
 /// Carries out `punctual store`.
 pub fn store(what: &StoreCommand) -> Result<(), Failure> {
@@ -28,7 +28,7 @@ pub fn store(what: &StoreCommand) -> Result<(), Failure> {
         StoreCommand::Export(export) => {
             step_back();
             // Opened before the first record is read, so that a bad destination fails early.
-            let output = OutputFile::prepare(&export.to)?;
+            let output = OutputFile::prepare(&export.to, OutputKind::Export)?;
             let mut answer = Ok(CopyCount::default());
             let written = output.write(|out| {
                 answer = told(|progress| transfer::export(&export.store, out, progress));

@@ -166,8 +166,14 @@ fn a_wrong_command_line_is_refused_with_a_hint() {
 #[test]
 fn a_report_does_not_overwrite_the_scenario() {
     let folder = folder_with(&[("x.toml", SMALL)]);
-    let said = refused(folder.path(), &["run", "--json", "x.toml"]);
-    assert!(said.contains("would overwrite this file"), "{said}");
+    for option in ["--json", "--html", "--record"] {
+        let said = refused(folder.path(), &["run", "x.toml", "--set", "seed=2", option, "./x.toml"]);
+        assert!(said.contains("x.toml"), "{said}");
+        let said = refused(folder.path(), &["run", "robot", "--platform", "sim", option, "x.toml"]);
+        assert!(said.contains("x.toml: .toml is for scenarios"), "{said}");
+    }
+    let said = refused(folder.path(), &["run", "x.toml", "--json", ""]);
+    assert!(said.starts_with("--json takes a file"), "{said}");
     assert_eq!(
         fs::read_to_string(folder.path().join("x.toml")).expect("the scenario"),
         SMALL

@@ -81,7 +81,7 @@ fn a_program_that_fails_leaves_a_partial_profile() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join("p.csv"), "old").expect("a file");
+    fs::write(folder.path().join("p.csv"), "window_index,old").expect("a file");
     let error = refused(folder.path(), &["-o", "p.csv", "--", "sh", "-c", "exit 3"]);
     assert!(
         error.starts_with("sh: ended with exit code 3") && error.contains("\np.csv.partial: "),
@@ -89,7 +89,7 @@ fn a_program_that_fails_leaves_a_partial_profile() {
     );
     assert_eq!(files(folder.path()), ["p.csv", "p.csv.partial"]);
     let kept = fs::read_to_string(folder.path().join("p.csv")).expect("a file");
-    assert_eq!(kept, "old", "what was there stays");
+    assert_eq!(kept, "window_index,old", "what was there stays");
     let killed = refused(folder.path(), &["--", "sh", "-c", "kill -9 $$"]);
     assert!(killed.starts_with("sh: was killed by signal 9 (SIGKILL)\n"), "{killed}");
     let replaced = refused(folder.path(), &["--", "sh", "-c", "exec true"]);

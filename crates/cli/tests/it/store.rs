@@ -455,6 +455,63 @@ fn a_full_disk_leaves_what_was_there_and_nothing_else() {
     told(punctual(folder.path(), &["store", "verify", "x"]));
 }
 
+#[test]
+fn no_output_replaces_a_store() {
+    let folder = folder_with(&[("x.model.json", "{}"), ("notes", "mine")]);
+    closed(folder.path(), "x", 10);
+    let file = folder.path().join("x/data.mdb");
+    let whole = fs::read(&file).expect("a file");
+    for (arguments, why) in [
+        (
+            &["store", "export", "x", "x/data.mdb"][..],
+            "x is the folder of a store",
+        ),
+        (
+            &["store", "inspect", "x", "--json", "x/data.mdb"],
+            "x is the folder of a store",
+        ),
+        (&["doctor", "--json", "x/data.mdb"], "x is the folder of a store"),
+        (&["doctor", "--json", "notes"], "is no JSON report"),
+        (&["store", "export", "x", "notes"], "is no export of a store"),
+        (
+            &["store", "inspect", "x", "--json", "x.model.json"],
+            ".model.json is for models",
+        ),
+    ] {
+        let said = refused(folder.path(), arguments);
+        assert!(said.contains(why), "{arguments:?}: {said}");
+    }
+    assert!(fs::read(&file).expect("a file") == whole);
+    assert_eq!(fs::read_to_string(folder.path().join("notes")).expect("a file"), "mine");
+}
+
+#[test]
+fn doctor_and_inspect_agree_on_a_truncated_and_on_an_empty_store() {
+    let folder = folder_with(&[]);
+    // The last commits take the free pages of the first: the roots stay where the file is cut, and leaves are lost.
+    for records in [10, 1_000, 1, 1] {
+        closed(folder.path(), "x", records);
+    }
+    let file = fs::File::options()
+        .write(true)
+        .open(folder.path().join("x/data.mdb"))
+        .expect("a file");
+    let len = file.metadata().expect("its length").len();
+    for (len, code, why) in [
+        (len * 9 / 10, 1, "truncated"),
+        (len / 2, 1, "corrupt"),
+        (0, 2, "the store's data.mdb is empty"),
+    ] {
+        file.set_len(len).expect("a shorter file");
+        let said = [["store", "inspect", "x"], ["doctor", "--store", "x"]].map(|command| {
+            let output = punctual(folder.path(), &command);
+            assert_eq!(output.status.code(), Some(code), "{command:?}");
+            String::from_utf8(output.stderr).expect("text")
+        });
+        assert!(said[0] == said[1] && said[0].contains(why), "{said:?}");
+    }
+}
+
 /// Another user may read the store, and has no part in its table of readers.
 #[test]
 fn the_store_of_another_user_is_read_while_it_is_not_written_over() {

@@ -65,7 +65,7 @@ fn json_without_a_file_goes_to_standard_output() {
     assert!(words.contains("robot on sim ("), "{words}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
     let refused = common::refused(folder.path(), &["run", "--json", "robot.toml"]);
-    assert!(refused.contains("would overwrite this file"), "{refused}");
+    assert!(refused.contains("robot.toml: .toml is for scenarios"), "{refused}");
 }
 
 #[test]

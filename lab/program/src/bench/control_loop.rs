@@ -22,7 +22,7 @@ const RESERVED: f64 = 0.8;
 
 /// Carries out `punctual-lab bench loop`.
 pub fn control_loop(arguments: &Loop) -> Result<(), Failure> {
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
     let plan = plan(arguments);
     let wrong = |refusal: punctual_platform::Refusal| Failure::input([format!("{}: {}", refusal.why, refusal.remedy)]);
     plan.check().map_err(wrong)?;

@@ -65,7 +65,7 @@ struct FailoverReport {
 
 /// Carries out `punctual-lab bench failover`.
 pub fn failover(arguments: &Failover) -> Result<(), Failure> {
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
     let counts = [
         (Fault::Kill, arguments.kills),
         (Fault::Stop, arguments.stops),

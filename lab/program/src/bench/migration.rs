@@ -15,7 +15,7 @@ pub fn migration(arguments: &Migration) -> Result<(), Failure> {
     let failed = |why: punctual_evaluation::migration::MigrationError| Failure::input([why.to_string()]);
     // First of all: the processes of the measured pipelines run this command again.
     serve_if_told().map_err(failed)?;
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
     let plan = MigrationPlan {
         states: arguments.states.iter().map(|bytes| *bytes as usize).collect(),
         moves: arguments.moves,

@@ -37,10 +37,7 @@ struct MovieDocument<'r> {
 pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
     let [json, html] = [&arguments.json, &arguments.html];
     apart(&[("--json", json.as_deref()), ("--html", html.as_deref())])?;
-    let [json, html] = [
-        OutputFile::prepare_some(json.as_ref())?,
-        OutputFile::prepare_some(html.as_ref())?,
-    ];
+    let [json, html] = [OutputFile::report(json.as_ref())?, OutputFile::page(html.as_ref())?];
     let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
     let loaded = scenario::load(Some(path), &arguments.set)?;
     let plan = plan(&loaded, &arguments.play, arguments.repetitions)?;

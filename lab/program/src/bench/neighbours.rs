@@ -28,7 +28,7 @@ const SHIPPED: &str = "scenarios/movie.toml";
 
 /// Carries out `punctual-lab bench neighbours`.
 pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
     let path = arguments.scenario.as_deref().unwrap_or(Path::new(SHIPPED));
     let loaded = scenario::load(Some(path), &arguments.set)?;
     let lasts = arguments.duration;

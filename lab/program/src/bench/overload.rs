@@ -22,7 +22,7 @@ const OFFERED: [f64; 2] = [0.95, 1.05];
 
 /// Carries out `punctual-lab bench overload`.
 pub fn overload(arguments: &Overload) -> Result<(), Failure> {
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
     let is_quiet = arguments.json.as_deref() == Some(Path::new("-"));
     // Behind HAProxy each connection takes two descriptors.
     let room = raise_descriptors().map(|all| all.saturating_sub(DESCRIPTORS_KEPT) / 2);

@@ -26,10 +26,7 @@ struct RefereesDocument {
 pub fn referees(arguments: &Referees, command: &str) -> Result<(), Failure> {
     let [json, html] = [&arguments.json, &arguments.html];
     apart(&[("--json", json.as_deref()), ("--html", html.as_deref())])?;
-    let [json, html] = [
-        OutputFile::prepare_some(json.as_ref())?,
-        OutputFile::prepare_some(html.as_ref())?,
-    ];
+    let [json, html] = [OutputFile::report(json.as_ref())?, OutputFile::page(html.as_ref())?];
     let (mut there, mut absent) = (Vec::new(), Vec::new());
     for referee in Referee::ALL {
         match present(referee) {

@@ -68,7 +68,7 @@ struct Quantiles {
 
 /// Carries out `punctual-lab bench replication`.
 pub fn replication(arguments: &Replication) -> Result<(), Failure> {
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
     let is_apart = arguments.json.as_deref() != Some(Path::new("-"));
     let mut all = Vec::new();
     if is_apart {

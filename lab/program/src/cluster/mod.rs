@@ -25,7 +25,7 @@ use serde_json::json;
 use crate::args::{Cluster, ClusterSim, Export, LabProcess};
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
-use punctual_report::output::{OutputFile, apart};
+use punctual_report::output::{OutputFile, OutputKind, apart};
 use punctual_report::summary::count;
 
 /// Seeds simulated between two checks for a failing one.
@@ -104,9 +104,11 @@ fn sim(arguments: &ClusterSim, command: &str) -> Result<(), Failure> {
         ("--html", arguments.html.as_deref()),
         ("--to", exported),
     ])?;
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
-    let to = exported.map(OutputFile::prepare).transpose()?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
+    let html = OutputFile::page(arguments.html.as_ref())?;
+    let to = exported
+        .map(|to| OutputFile::prepare(to, OutputKind::Report))
+        .transpose()?;
 
     let last = arguments.seed.saturating_add(arguments.seeds);
     let mut exports = String::new();

@@ -58,10 +58,10 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
         ("--html", arguments.html.as_deref()),
         ("--record", arguments.record.as_deref()),
     ])?;
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let record = OutputFile::prepare_some(arguments.record.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
+    let record = OutputFile::log(arguments.record.as_ref())?;
     let recorder = record.map(|output| Recorder::start(&pipeline, output));
-    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
+    let html = OutputFile::page(arguments.html.as_ref())?;
     let mut display = Display::start(is_watched(arguments))?;
     let heard = session::play(&plan, pipeline, &display)?;
     display.leave();

@@ -40,8 +40,8 @@ pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
         ("--json", arguments.json.as_deref()),
         ("--html", arguments.html.as_deref()),
     ])?;
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
+    let html = OutputFile::page(arguments.html.as_ref())?;
     let ends = ended_by_signals()?;
     let mut running = LocalCluster::start(&settings, &ends)?;
     let head = format!(

@@ -196,8 +196,8 @@ pub fn watch(arguments: &ClusterWatch, command: &str) -> Result<(), Failure> {
         ("--html", arguments.html.as_deref()),
     ])?;
     let dial = Dial::load(&arguments.dialling)?;
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
+    let html = OutputFile::page(arguments.html.as_ref())?;
     let over = Arc::new(AtomicBool::new(false));
     let mut stop = Stop::listen(Arc::clone(&over))?;
     let mut live = is_live(arguments.plain).then(Live::take).transpose()?;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use punctual_files::failure::Failure;
-use punctual_report::output::OutputFile;
+use punctual_report::output::{OutputFile, OutputKind};
 use punctual_report::summary::counted;
 
 /// Default path: in the current folder, by the program's name.
@@ -28,7 +28,7 @@ pub fn keep(
     let mut partial = path.as_os_str().to_os_string();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    OutputFile::prepare(&partial)?.text(&rows()?)?;
+    OutputFile::prepare(&partial, OutputKind::Profile)?.text(&rows()?)?;
     Ok(Some(format!(
         "{}: {} instructions of it, in {}; there is no profile of the whole",
         partial.display(),

@@ -40,8 +40,8 @@ pub fn show(file: &Path, arguments: &Profile, command: &str) -> Result<(), Failu
         ("--html", arguments.show.html.as_deref()),
     ])?;
     let shown = ProfileView::read(file, options(arguments)?)?;
-    let json = OutputFile::prepare_some(arguments.show.json.as_ref())?;
-    let html = OutputFile::prepare_some(arguments.show.html.as_ref())?;
+    let json = OutputFile::report(arguments.show.json.as_ref())?;
+    let html = OutputFile::page(arguments.show.html.as_ref())?;
     print(&draw::text(&shown, width()))?;
     json.map_or(Ok(()), |file| file.json(&Document::of(&shown)))?;
     html.map_or(Ok(()), |file| file.text(&super::page::profile(&shown, command)))

@@ -8,7 +8,7 @@ use super::follow::{follow, tell};
 use super::place::{beside, keep, millions};
 use crate::args::Trace;
 use punctual_files::failure::Failure;
-use punctual_report::output::OutputFile;
+use punctual_report::output::{OutputFile, OutputKind};
 use punctual_report::summary::counted;
 use punctual_report::terminal::stop_signals;
 
@@ -27,7 +27,7 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
         .ok_or_else(|| Failure::input(["name the program to profile: punctual profile -- PROGRAM ARGS"]))?;
     let program = Program::find(name, rest, &search).map_err(refused)?;
     let path = arguments.output.clone().unwrap_or_else(|| beside(name));
-    let output = OutputFile::prepare(&path, Content::Profile)?;
+    let output = OutputFile::prepare(&path, OutputKind::Profile)?;
     let mut signals = stop_signals()?;
     let mut run = ProfilerRun::start(&program, &geometry, &search).map_err(refused)?;
     let begun = Instant::now();

@@ -115,7 +115,7 @@ struct CostOf {
 
 /// Carries out `punctual-lab bench allocation`.
 pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
-    let output = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let output = OutputFile::report(arguments.json.as_ref())?;
     let sets = match &arguments.profiles {
         Some(folder) => profiles::folder(folder)?,
         None => shipped().map_err(|error| Failure::Internal(error.to_string()))?,

@@ -49,7 +49,7 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
     let plain = overrides(&[DURATION], change);
     let loaded = scenario::load(arguments.scenario.as_deref(), &plain)?;
     check_length(&loaded)?;
-    let output = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let output = OutputFile::report(arguments.json.as_ref())?;
     let kinds: Vec<ControllerKind> = arguments.controllers.iter().copied().map(Controller::kind).collect();
     let columns = columns(arguments, &plain)?;
     let platform = arguments.simulated.request(&loaded, change)?.platform;

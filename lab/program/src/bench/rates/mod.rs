@@ -84,7 +84,7 @@ struct Try {
 pub fn rates(arguments: &Rates) -> Result<(), Failure> {
     let loaded = scenario::load(arguments.scenario.as_deref(), &overrides(&DEFAULTS, &arguments.change))?;
     check_length(&loaded)?;
-    let output = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let output = OutputFile::report(arguments.json.as_ref())?;
     let mut request = arguments.simulated.request(&loaded, &arguments.change)?;
     request.scenario.control.kind = ControllerKind::Open;
     request.store_path = None;

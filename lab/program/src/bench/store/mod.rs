@@ -45,7 +45,7 @@ struct BenchReport {
 
 /// Carries out `punctual-lab bench store`.
 pub fn store(records: Records, rounds: u32, json: Option<&PathBuf>) -> Result<(), Failure> {
-    let output = OutputFile::prepare_some(json)?;
+    let output = OutputFile::report(json)?;
     if records.bytes() > BYTES_MAX {
         return Err(Failure::input([format!(
             "--objects times --value-bytes is {} bytes: at most {} (for each of the stores, in the temporary folder)",

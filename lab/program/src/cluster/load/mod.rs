@@ -175,7 +175,7 @@ fn failed(error: &std::io::Error) -> Failure {
 }
 
 fn alone(offer: Offer, dial: Dial, arguments: &ClusterLoad) -> Result<(), Failure> {
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The second signal ends this process as if it had no handler.

@@ -84,8 +84,8 @@ pub fn run(arguments: &ClusterTrial, command: &str) -> Result<(), Failure> {
         ("--json", arguments.json.as_deref()),
         ("--html", arguments.html.as_deref()),
     ])?;
-    let json = OutputFile::prepare_some(arguments.json.as_ref())?;
-    let html = OutputFile::prepare_some(arguments.html.as_ref())?;
+    let json = OutputFile::report(arguments.json.as_ref())?;
+    let html = OutputFile::page(arguments.html.as_ref())?;
     // Refused before anything is started.
     if matches!(arguments.fault, Fault::Leader | Fault::Both) && settings.log == LogKind::Local {
         return Err(Failure::input([log::NO_LEADER]));
