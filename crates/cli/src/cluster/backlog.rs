@@ -17,7 +17,7 @@ const KIND: &str = "punctual-backlog-model";
 /// Version of the file's format.
 const VERSION: u32 = 1;
 
-/// OutputKind of a model's file.
+/// Content of a model's file.
 #[derive(Serialize, Deserialize)]
 struct ModelFile {
     kind: String,
