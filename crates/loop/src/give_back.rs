@@ -36,7 +36,7 @@
 use punctual_units::{Nanos, Share, TaskId, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::goals::TASKS_MAX;
+use crate::goals::{Lateness, TASKS_MAX};
 
 /// Least length of a span.
 const SPAN: Nanos = Nanos::from_millis(200);
@@ -52,6 +52,10 @@ const FEW: f64 = 5.0;
 const SHED_MIN: f64 = 15.0;
 /// Sum of the lateness of spans before anything is in question, or beyond chance.
 const LATE_MIN: f64 = 1.5;
+/// Late jobs, in spans of nothing else, and their share, from which what shedding does is in question: a trial makes
+/// some late, so it does not begin where shedding holds about what is asked for.
+const MISSED_MIN: f64 = 2.0;
+const MISSED_SHARE: f64 = 0.03;
 /// Largest lateness that tells settings apart.
 const LATE_MAX: f64 = 0.5;
 /// Spans over which lateness is averaged.
@@ -108,13 +112,21 @@ struct Evidence {
     spans: f64,
     sum: f64,
     squares: f64,
+    /// Sum of the shares of late jobs.
+    missed: f64,
 }
 
 impl Evidence {
-    fn add(&mut self, late: f64) {
+    fn add(&mut self, Lateness { mean, late }: Lateness) {
         let kept = (MEMORY - 1.0) / self.spans.max(MEMORY - 1.0);
-        (self.spans, self.sum) = (self.spans * kept + 1.0, self.sum * kept + late);
-        self.squares = self.squares * kept + late * late;
+        (self.spans, self.sum) = (self.spans * kept + 1.0, self.sum * kept + mean);
+        self.squares = self.squares * kept + mean * mean;
+        self.missed = self.missed * kept + late;
+    }
+
+    /// Whether enough jobs were late for a trial, which makes more of them late.
+    fn is_late(&self) -> bool {
+        self.sum >= LATE_MIN && self.missed >= MISSED_MIN && self.missed >= MISSED_SHARE * self.spans
     }
 
     fn mean(&self) -> f64 {
@@ -143,7 +155,7 @@ struct TaskEvidence {
     /// At the share on trial, or given back.
     back: Evidence,
     /// Lateness in the span that ends; `None` without a job.
-    late: Option<f64>,
+    late: Option<Lateness>,
     /// Whether it has had jobs of late.
     live: bool,
 }
@@ -229,7 +241,7 @@ impl GiveBack {
     /// experiment that ends here.
     pub(crate) fn step(
         &mut self,
-        late: impl Iterator<Item = (TaskId, Option<f64>)>,
+        late: impl Iterator<Item = (TaskId, Option<Lateness>)>,
         fresh: f64,
         least: Share,
         now: Time,
@@ -292,7 +304,7 @@ impl GiveBack {
     }
 
     /// Takes the lateness of each task that has had jobs of late. Returns whether one has had a job in this span.
-    fn take(&mut self, late: impl Iterator<Item = (TaskId, Option<f64>)>) -> bool {
+    fn take(&mut self, late: impl Iterator<Item = (TaskId, Option<Lateness>)>) -> bool {
         self.tasks.iter_mut().for_each(|task| task.live = false);
         let mut any = false;
         for (task, late) in late {
@@ -344,7 +356,7 @@ impl GiveBack {
 
     /// Begins a trial where enough jobs are late in spite of shedding.
     fn question(&mut self, fresh: f64, least: Share) {
-        let late = self.live().any(|task| task.shed.sum >= LATE_MIN);
+        let late = self.live().any(|task| task.shed.is_late());
         let known = late && self.shows(|task| &task.shed, SHED_MIN) && !self.overload();
         let sheds = least.get() * AT_FLOOR < 1.0;
         if known && sheds && self.left == 0 && fresh < FRESH {
@@ -443,7 +455,8 @@ mod tests {
             let in_force = Share::clamped(experiment.floor().get().max(least.get()));
             assert!(experiment.ends_span(in_force, now));
             let retrying = experiment.phase == Phase::Retrying;
-            let one_task = [(TaskId(0), Some(late))].into_iter();
+            let lateness = Lateness { mean: late, late };
+            let one_task = [(TaskId(0), Some(lateness))].into_iter();
             if let Some(review) = experiment.step(one_task, 2.0 * in_force.get(), least, now) {
                 assert!(!review.helped, "{review:?}");
                 if retrying {

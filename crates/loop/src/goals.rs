@@ -84,8 +84,8 @@ pub(crate) struct Goals {
 struct TaskState {
     set_point: SetPoint,
     window: Sums,
-    /// Jobs since [`Goals::take_lateness`] was last asked, and the sum of their [lateness](SetPoint::lateness).
-    recent: (u32, f64),
+    /// Jobs since [`Goals::take_lateness`] was last asked, and the sums of their lateness.
+    recent: (u32, Lateness),
     /// Release of the latest job that was counted as late before its end; all earlier ones were counted as well.
     overdue: Option<Time>,
     last: Option<TaskMeasurement>,
@@ -135,15 +135,37 @@ impl SetPoint {
         }
     }
 
-    /// How late a job is, from 0 to 1: tells settings apart by far fewer jobs than the share of late ones, because a
-    /// shift of all jobs towards their deadline shows as well. A mean allows jobs up to itself, so there counts what is
-    /// beyond it.
-    fn lateness(&self, tardiness: f64) -> f64 {
+    fn lateness(&self, tardiness: f64) -> Lateness {
         let (in_time, late) = match self {
             SetPoint::Mean(mean) => (*mean, 1.4 * mean),
             SetPoint::Late { .. } => (0.8, 1.2),
         };
-        ((tardiness - in_time) / (late - in_time)).clamp(0.0, 1.0)
+        let mean = ((tardiness - in_time) / (late - in_time)).clamp(0.0, 1.0);
+        let late = match self {
+            SetPoint::Mean(_) => mean,
+            SetPoint::Late { .. } => f64::from(u8::from(tardiness > 1.0)),
+        };
+        Lateness { mean, late }
+    }
+}
+
+/// How late jobs are.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Lateness {
+    /// From 0 to 1: tells settings apart by far fewer jobs than the share of late ones, because a shift of all jobs
+    /// towards their deadline shows as well. A mean allows jobs up to itself, so there counts what is beyond it.
+    pub mean: f64,
+    /// Share of late jobs; `mean` where the goal is one of a mean.
+    pub late: f64,
+}
+
+impl Lateness {
+    /// This sum and `weight` times another one.
+    fn and(self, other: Lateness, weight: f64) -> Lateness {
+        Lateness {
+            mean: self.mean + weight * other.mean,
+            late: self.late + weight * other.late,
+        }
     }
 }
 
@@ -152,7 +174,7 @@ impl TaskState {
         TaskState {
             set_point: SetPoint::of(goal),
             window: Sums::default(),
-            recent: (0, 0.0),
+            recent: (0, Lateness::default()),
             overdue: None,
             last: None,
         }
@@ -167,10 +189,9 @@ impl TaskState {
         window.drr += job.drr();
         window.late += u32::from(tardiness > 1.0 && !counted);
         if !counted || matches!(self.set_point, SetPoint::Mean(_)) {
-            self.recent = (
-                self.recent.0.saturating_add(1),
-                self.recent.1 + self.set_point.lateness(tardiness),
-            );
+            let (jobs, sums) = &mut self.recent;
+            *jobs = jobs.saturating_add(1);
+            *sums = sums.and(self.set_point.lateness(tardiness), 1.0);
         }
         if let SetPoint::Late { asked, tail } = &mut self.set_point {
             match counted {
@@ -186,7 +207,11 @@ impl TaskState {
         self.window.late = self.window.late.saturating_add(jobs);
         // A mean of complete jobs is what the paper's law reads, and nothing else.
         if let SetPoint::Late { tail, .. } = &mut self.set_point {
-            self.recent = (self.recent.0.saturating_add(jobs), self.recent.1 + f64::from(jobs));
+            let all = Lateness { mean: 1.0, late: 1.0 };
+            self.recent = (
+                self.recent.0.saturating_add(jobs),
+                self.recent.1.and(all, f64::from(jobs)),
+            );
             (0..jobs).for_each(|_| tail.missed(safe));
         }
     }
@@ -328,16 +353,16 @@ impl Goals {
         (at == now).then_some(Lead { task, pressure, drr })
     }
 
-    /// Mean [lateness](SetPoint::lateness) of each task's jobs since the last call; `None` where a task that had jobs
-    /// not long ago has had none since.
-    pub(crate) fn take_lateness(&mut self, now: Time) -> impl Iterator<Item = (TaskId, Option<f64>)> {
+    /// Mean lateness of each task's jobs since the last call; `None` where a task that had jobs not long ago has had
+    /// none since.
+    pub(crate) fn take_lateness(&mut self, now: Time) -> impl Iterator<Item = (TaskId, Option<Lateness>)> {
         let forget_after = self.forget_after;
         let tasks = self.tasks.iter_mut().enumerate();
         tasks.filter_map(move |(index, state)| {
             let state = state.as_mut()?;
-            let (jobs, sum) = std::mem::take(&mut state.recent);
+            let (jobs, sums) = std::mem::take(&mut state.recent);
             let known = state.last.is_some_and(|last| now.since(last.at) < forget_after);
-            let mean = (jobs > 0).then(|| sum / f64::from(jobs));
+            let mean = (jobs > 0).then(|| Lateness::default().and(sums, 1.0 / f64::from(jobs)));
             (known || jobs > 0).then_some((TaskId(index as u32), mean))
         })
     }

@@ -237,6 +237,20 @@ fn what_shedding_helps_is_not_given_back() {
     }
 }
 
+/// Jobs near their deadlines with the least share, of which about as many are late as may be: no trial makes more late.
+#[test]
+fn where_shedding_holds_the_goal_nothing_is_tried() {
+    for seed in 1..6 {
+        let mut plant = Plant::new(|admitted| 0.52 + 1.2 * admitted, 0.005, seed);
+        let (law, steps) = run(&mut plant, Ok(&mut unlearnt()), 2000);
+        let reviews: Vec<_> = steps.iter().filter_map(|step| step.shedding).collect();
+        assert!(
+            reviews.is_empty() && law.late < 0.02,
+            "seed {seed}: {law:?}, {reviews:?}"
+        );
+    }
+}
+
 /// A load that comes to need shedding after it was given back is shed for again, before the pause is over.
 #[test]
 fn a_load_that_comes_to_need_shedding_is_shed_for() {
