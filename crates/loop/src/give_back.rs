@@ -147,7 +147,7 @@ impl Evidence {
     }
 }
 
-/// What is known of one task.
+/// Evidence about one task.
 #[derive(Clone, Copy, Debug, Default)]
 struct TaskEvidence {
     /// While the knob stood at its floor.

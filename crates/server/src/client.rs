@@ -23,7 +23,7 @@ pub const REPLIES_PAUSE: usize = 1 << 20;
 /// The most bytes of a stranger's requests that are read but not begun.
 const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 
-/// A client's connection.
+/// A client's socket, its session, and its requests that are read but not begun.
 pub struct ClientConnection {
     /// The socket with its unsent replies.
     pub link: Link<Stream>,

@@ -296,7 +296,7 @@ impl Doors {
     }
 }
 
-/// A client's connection.
+/// A connection of the test to a backend.
 struct Client {
     stream: TcpStream,
     parser: ReplyParser,
@@ -495,7 +495,7 @@ fn clear(address: SocketAddr, login: Option<&str>) {
     }
 }
 
-/// What a comparison found: the differences that no entry of the list allows, and the entries that were needed.
+/// Result of a comparison: the differences that no entry of the list allows, and the entries that were needed.
 #[derive(Default)]
 struct Found {
     wrong: Vec<String>,
@@ -651,7 +651,7 @@ fn drawn(count: usize) -> Vec<Conversation> {
         // Whether the connection goes on afterwards is asked of these alone.
         .filter(|request| !["QUIT", "\\", "RESET"].iter().any(|begin| request.starts_with(begin)))
         .filter(|request| !request.contains("UBSCRIBE") && !request.contains("PUBLISH"))
-        // What differs leaves other records.
+        // After these the records differ.
         .filter(|request| !["FLUSH", "object", "\"\""].iter().any(|part| request.contains(part)))
         .collect();
     for _ in 0..count {
