@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!             late at the floor                    no later
-//!   Watching ───────────────────► Trying (twice the share) ───────► Given ◄──────────┐ no later than while shedding:
+//!   Watching ───────────────────► Trying (up to twice) ───────────► Given ◄──────────┐ no later than while shedding:
 //!      ▲                            │                                 │               │ pause twice as long
 //!      │ fewer late while shedding  │ later                           │ pause over    │
 //!      ├────────────────────────────┘               or, once, later  ▼               │
@@ -27,11 +27,12 @@
 //! as more of them differ by chance; no trial ends before each task was measured in [`FEW`] spans.
 //!
 //! **Bounds.** The share doubles with each trial, until the data are fresh: n = 1/q readings from one admitted to the
-//! next become half as many. Pauses double from [`PAUSE_MIN`] to [`PAUSE_MAX`] spans. Jobs that become later end one
-//! early: a load that comes to need shedding does not wait for minutes. If that retry finds nothing, the pause after it
-//! is held, so that a disturbance that comes and goes costs two retries for each pause at most. Where more than half of
-//! a task's jobs are late nothing is given back: lateness near its end tells no settings apart. The constants are
-//! chosen by hand.
+//! next become half as many. It rises there in [`STEPS`] of [`STEP_SPANS`]: near the core's limit, twice the updates at
+//! once make every job late before a trial can end. Pauses double from [`PAUSE_MIN`] to [`PAUSE_MAX`] spans. Jobs that
+//! become later end one early: a load that comes to need shedding does not wait for minutes. If that retry finds
+//! nothing, the pause after it is held, so that a disturbance that comes and goes costs two retries for each pause at
+//! most. Where more than half of a task's jobs are late nothing is given back: lateness near its end tells no settings
+//! apart. The constants are chosen by hand.
 
 use punctual_units::{Nanos, Share, TaskId, Time};
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,9 @@ const PRIOR: f64 = 5.0;
 const ENOUGH: f64 = 25.0;
 /// Spans in which each task is measured before two settings are compared: fewer show no difference, however large.
 const FEW: f64 = 5.0;
+/// Steps in which a trial doubles the share, and spans of each but the last.
+const STEPS: f64 = 4.0;
+const STEP_SPANS: u32 = 5;
 /// Spans of shedding before what it does is in question.
 const SHED_MIN: f64 = 15.0;
 /// Sum of the lateness of spans before anything is in question, or beyond chance.
@@ -180,13 +184,15 @@ pub(crate) struct GiveBack {
     given: Share,
     /// Share on trial.
     tried: Share,
+    /// Share at which a trial ends that makes nothing late.
+    target: Share,
     /// By [`TaskId`]; nothing is known of tasks without jobs of late.
     tasks: Vec<TaskEvidence>,
     /// Spans in a row in which the knob did not stand at its floor.
     elsewhere: u32,
     /// Spans until the evidence of this phase counts.
     settling: u32,
-    /// Spans left of the pause.
+    /// Spans left of the pause, or of the step of a trial.
     left: u32,
     pause: u32,
     /// Whether the last retry followed lateness: the next one waits until the pause is over.
@@ -203,6 +209,7 @@ impl GiveBack {
             phase: Phase::Watching,
             given: Share::ZERO,
             tried: Share::ZERO,
+            target: Share::ZERO,
             // Room for all that a step ever needs, so that it allocates nothing.
             tasks: Vec::with_capacity(TASKS_MAX),
             elsewhere: 0,
@@ -273,6 +280,10 @@ impl GiveBack {
             Phase::Trying => {
                 self.add(|task| &mut task.back);
                 let later = self.helps(0.0);
+                if !later && self.tried < self.target {
+                    self.raise();
+                    return None;
+                }
                 (later || self.shows(|task| &task.back, ENOUGH)).then(|| self.judge(later, fresh))
             }
             Phase::Given => {
@@ -364,11 +375,25 @@ impl GiveBack {
         }
     }
 
-    /// Tries twice the share `from`, and [`TRIED_MIN`] at least.
+    /// Begins to try twice the share `from`, and [`TRIED_MIN`] at least.
     fn attempt(&mut self, from: Share) {
-        self.tried = Share::clamped((from.get() * 2.0).max(TRIED_MIN));
-        (self.phase, self.settling) = (Phase::Trying, SETTLE);
-        self.forget(|task| &mut task.back);
+        self.target = Share::clamped((from.get() * 2.0).max(TRIED_MIN));
+        self.tried = Share::clamped(from.get().max(TRIED_MIN / 2.0));
+        (self.phase, self.settling, self.left) = (Phase::Trying, SETTLE, 0);
+        self.raise();
+    }
+
+    /// Ends a span of a trial below its target: the share rises after the last one of a step, whose evidence would
+    /// hide what the next does.
+    fn raise(&mut self) {
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            let next = self.tried.get() * (1.0 / STEPS).exp2();
+            let at_target = next * AT_FLOOR > self.target.get();
+            self.tried = if at_target { self.target } else { Share::clamped(next) };
+            self.left = STEP_SPANS;
+            self.forget(|task| &mut task.back);
+        }
     }
 
     /// Ends a trial; `later`: jobs were later in it.

@@ -14,6 +14,10 @@ struct Plant {
     tardiness: fn(f64) -> f64,
     /// Part of the jobs that something else delays beyond their deadline.
     disturbed: f64,
+    /// Whether a job that ends after its deadline, which is the next release, delays the next one.
+    queues: bool,
+    /// By how much the next job begins late, in deadlines.
+    behind: f64,
     random: u64,
     /// Windows so far.
     windows: u64,
@@ -24,6 +28,8 @@ impl Plant {
         Plant {
             tardiness,
             disturbed,
+            queues: false,
+            behind: 0.0,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             windows: 0,
         }
@@ -41,7 +47,9 @@ impl Plant {
     fn job(&mut self, admitted: f64) -> f64 {
         let scatter = (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0;
         let delayed = f64::from(u8::from(self.uniform() < self.disturbed));
-        (self.tardiness)(admitted.max(LEAST)) * (1.0 + 0.06 * scatter) + delayed
+        let tardiness = self.behind + (self.tardiness)(admitted.max(LEAST)) * (1.0 + 0.06 * scatter) + delayed;
+        self.behind = if self.queues { (tardiness - 1.0).max(0.0) } else { 0.0 };
+        tardiness
     }
 
     /// Fresh share of objects that are valid for two periods.
@@ -283,6 +291,33 @@ fn a_trial_that_brings_jobs_near_their_deadlines_ends_soon() {
         assert!(reviews.iter().all(|review| review.helped), "{told}");
         assert!(law.late < fixed.late + 0.015, "{told}");
     }
+}
+
+/// A core that twice the updates overload, so that jobs queue: a trial ends while it makes few of them late.
+#[test]
+fn a_trial_near_the_limit_of_the_core_makes_few_jobs_late() {
+    let mut trials = Vec::new();
+    for seed in 1..9 {
+        let mut plant = Plant::new(|admitted| 0.6 + 0.9 * admitted, 0.01, seed);
+        plant.queues = true;
+        let mut regulator = unlearnt();
+        let (mut late, mut ended) = (0.0, None);
+        for window in 0..3000 {
+            let (averages, steps) = run(&mut plant, Ok(&mut regulator), 1);
+            let tries = window > 100 && averages.admitted > LEAST * 1.05;
+            if tries || ended.is_some_and(|ended| window < ended + 20) {
+                late += averages.late * 2.0;
+            } else if ended.take().is_some() {
+                trials.push(std::mem::take(&mut late));
+            }
+            if steps[0].shedding.is_some() {
+                ended = Some(window);
+            }
+        }
+    }
+    // 19 on average where the share doubles at once.
+    let mean = trials.iter().sum::<f64>() / trials.len() as f64;
+    assert!(trials.len() > 30 && mean < 9.0, "{mean:.1}: {trials:?}");
 }
 
 /// A task that nothing helps: a quarter of its jobs is late.
