@@ -6,7 +6,7 @@
 //! on this machine slowed down a job that is late by it.
 
 use std::fs::File;
-use std::io::Read;
+use std::os::unix::fs::FileExt;
 
 use punctual_units::{CoreId, Nanos};
 
@@ -27,23 +27,66 @@ pub struct CoreTimes {
     pub interrupts: Nanos,
 }
 
+/// `/proc/stat`, open: to open it again and again costs as much as to read it.
+#[derive(Debug)]
+pub struct Stat {
+    file: File,
+    bytes: Vec<u8>,
+    tick: Nanos,
+}
+
+impl Stat {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// The reason why it could not be opened.
+    pub fn open(tree: &KernelTree) -> Result<Stat, String> {
+        let file = File::open(tree.path(STAT)).map_err(|why| format!("{STAT}: {why}"))?;
+        Ok(Stat {
+            file,
+            bytes: vec![0; STAT_BYTES],
+            tick: tick(),
+        })
+    }
+
+    /// Reads the times of all cores that are online now, ascending.
+    ///
+    /// # Errors
+    /// The reason why the file could not be read; or that it lists no core.
+    pub fn read(&mut self) -> Result<Vec<CoreTimes>, String> {
+        let mut read = 0;
+        loop {
+            if read == self.bytes.len() {
+                self.bytes.resize(2 * read, 0);
+            }
+            let more = self.file.read_at(&mut self.bytes[read..], read as u64);
+            let more = more.map_err(|why| format!("{STAT}: {why}"))?;
+            read += more;
+            // The lines of cores come first.
+            if more == 0 || self.bytes[..read].windows(AFTER.len()).any(|bytes| bytes == AFTER) {
+                break;
+            }
+        }
+        let times = parse(&self.bytes[..read], self.tick);
+        if times.is_empty() {
+            return Err(format!("{STAT}: no line of a core in it"));
+        }
+        Ok(times)
+    }
+}
+
 /// Reads the times of all cores that are online, ascending.
 ///
 /// # Errors
 /// The reason why `/proc/stat` could not be read; or that it lists no core.
 pub fn read(tree: &KernelTree) -> Result<Vec<CoreTimes>, String> {
-    // The kernel says that the file has no bytes: without room, it would be read in ever larger pieces.
-    let mut stat = Vec::with_capacity(STAT_BYTES);
-    let read = File::open(tree.path(STAT)).and_then(|mut file| file.read_to_end(&mut stat));
-    read.map_err(|why| format!("{STAT}: {why}"))?;
-    let times = parse(&stat, tick());
-    if times.is_empty() {
-        return Err(format!("{STAT}: no line of a core in it"));
-    }
-    Ok(times)
+    Stat::open(tree)?.read()
 }
 
 const STAT: &str = "/proc/stat";
+
+/// Begin of the line after those of the cores.
+const AFTER: &[u8] = b"\nintr";
 
 /// Room for the file on a machine with dozens of cores.
 const STAT_BYTES: usize = 16 * 1024;

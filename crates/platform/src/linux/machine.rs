@@ -6,6 +6,7 @@ use punctual_custody::journal::{Journal, Others};
 use punctual_custody::recovery::AnnouncedTask;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 
+use super::busy::Stat;
 use super::cgroup::CpuGroup;
 use super::cpufreq::CpuFreq;
 use super::emulated::EmulatedClock;
@@ -13,7 +14,7 @@ use super::exclusive::{self, ExclusiveCore};
 use super::powercap::EnergyMeter;
 use super::thermal::Thermometer;
 use super::thread::Tid;
-use super::{KernelTree, busy, cores, refused};
+use super::{KernelTree, cores, refused};
 use crate::{
     Applied, ClockOffer, DOMAINS_MAX, DomainId, KnobId, KnobOffer, Machine, Measure, MeterId, Neighbours, Offers, Plan,
     Provenance, Range, Reading, Readings, Refusal, Value,
@@ -85,6 +86,7 @@ pub struct LinuxMachine {
     best_effort: BestEffort,
     energy: Option<EnergyMeter>,
     thermometer: Option<Thermometer>,
+    stat: Option<Stat>,
     /// Busy times read last, so that none ever decreases.
     busy: Vec<Nanos>,
     refusals: Vec<Refusal>,
@@ -177,6 +179,7 @@ impl LinuxMachine {
             cores,
         };
         Ok(LinuxMachine {
+            stat: None,
             busy: vec![Nanos::ZERO; offers.cores.len()],
             offers,
             tree,
@@ -293,7 +296,11 @@ impl LinuxMachine {
     }
 
     fn read_busy(&mut self) -> Reading {
-        let times = busy::read(&self.tree)?;
+        let stat = match &mut self.stat {
+            Some(stat) => stat,
+            none => none.insert(Stat::open(&self.tree)?),
+        };
+        let times = stat.read()?;
         for (core, busy) in self.offers.cores.iter().zip(&mut self.busy) {
             match times.binary_search_by_key(core, |times| times.core) {
                 Ok(found) => *busy = (*busy).max(times[found].busy),

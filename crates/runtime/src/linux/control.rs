@@ -19,9 +19,6 @@ use crate::collector::{Collector, StepTimes};
 use crate::learn::Record;
 use crate::report::{FilledCore, Protection, Sample, TaskReport};
 
-/// Longest wait of the control thread for an outcome, if nothing else is due.
-const NAP: Nanos = Nanos::from_millis(50);
-
 /// Rest of the control thread after a late job, if it steps at intervals: many late jobs are examined together.
 const REST: Nanos = Nanos::from_millis(10);
 
@@ -121,7 +118,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             if now >= self.until {
                 break;
             }
-            match self.shared.job_events.wait(due.min(self.until).min(now + NAP)) {
+            match self.shared.job_events.wait(due.min(self.until)) {
                 Some(JobEvent::Progress(job)) => self.progressed(job),
                 Some(JobEvent::Ordered) => {
                     let pace = self.pace;

@@ -168,6 +168,7 @@ impl RunState {
             .compare_exchange(0, now, Ordering::AcqRel, Ordering::Acquire);
         self.stop.store(true, Ordering::Release);
         self.updates.unpark();
+        self.wake_control();
         self.over.ring();
     }
 
@@ -199,9 +200,14 @@ impl RunState {
             }
             orders.push_back(order);
         }
-        // A full mailbox also wakes the control thread.
-        self.job_events.put(JobEvent::Ordered);
+        self.wake_control();
         true
+    }
+
+    /// Lets the control thread look at its orders, and whether the run is over.
+    fn wake_control(&self) {
+        // Where the mailbox is full it is awake.
+        self.job_events.put(JobEvent::Ordered);
     }
 
     /// Removes the oldest waiting order.

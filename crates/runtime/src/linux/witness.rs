@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 
 use punctual_os::{LinuxOs, Scheduling};
-use punctual_platform::linux::busy::CoreTimes;
+use punctual_platform::linux::KernelTree;
+use punctual_platform::linux::busy::{CoreTimes, Stat};
 use punctual_platform::linux::probe::GapProbe;
 use punctual_platform::linux::run_queue::RunQueue;
 use punctual_platform::linux::switches::{ELSEWHERE, IDLE, PreemptingThread, Switches, Turn, taken};
 use punctual_platform::linux::thread::{Tid, cpu_time_of, name_of, scheduling};
-use punctual_platform::linux::{KernelTree, busy};
 use punctual_store::permit::WaitedFor;
 use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{JobMeasurements, JobOutcome};
@@ -33,6 +33,9 @@ const FILLED_EVERY: Nanos = Nanos::from_secs(1);
 /// Share of that time that real-time threads have in all where they fill a core: the kernel throttles them at 0.95.
 const FILLED_SHARE: f64 = 0.85;
 
+/// Share of it in which such a core is busy, by the kernel's ticks of 10 ms.
+const FULL_SHARE: f64 = FILLED_SHARE - 0.05;
+
 /// Share of it that those of other processes have had at least, and the one that is named by itself.
 const OTHERS_SHARE: f64 = 0.2;
 const NAMED_SHARE: f64 = 0.05;
@@ -55,16 +58,18 @@ pub(super) struct Witness<'p> {
     /// Core of each task.
     cores: Vec<(TaskId, CoreId)>,
     threads: Vec<Tid>,
-    /// Times of the probe's core at the last look, since boot.
-    times: Option<CoreTimes>,
+    stat: Option<Stat>,
+    /// Times of the cores at the last look, since boot; empty if the kernel does not report them.
+    times: Vec<CoreTimes>,
     /// Switch records of each core with a task that has a deadline, and of the control thread's, where the kernel
     /// provides them.
     switches: Vec<(CoreId, Switches)>,
     refused: bool,
     /// Cores that real-time threads of other processes filled.
     filled: Vec<FilledCore>,
-    /// When the cores were last examined for that.
+    /// When the cores were last examined for that, and their times then.
     filled_at: Time,
+    times_then: Vec<CoreTimes>,
     /// Core of the control thread, its account of waits, and how long it had waited then.
     own: Option<(CoreId, RunQueue)>,
     waited: Nanos,
@@ -82,11 +87,13 @@ impl<'p> Witness<'p> {
             core,
             cores: Vec::new(),
             threads: probe.map(GapProbe::tid).into_iter().collect(),
-            times: times_of(core),
+            stat: Stat::open(&KernelTree::default()).ok(),
+            times: Vec::new(),
             switches: Vec::new(),
             refused: false,
             filled: Vec::new(),
             filled_at: LinuxOs.now(),
+            times_then: Vec::new(),
             own: None,
             waited: Nanos::ZERO,
             looks_again: Time::ZERO,
@@ -133,13 +140,15 @@ impl<'p> Witness<'p> {
         }
     }
 
-    /// Reads the times of the core; the next late job counts from here.
+    /// Reads the times of the cores; the next late job counts from here.
     pub(super) fn look(&mut self) {
-        self.times = times_of(self.core);
+        let times = self.stat.as_mut().and_then(|stat| stat.read().ok());
+        self.times = times.unwrap_or_default();
         let now = LinuxOs.now();
         if now.since(self.filled_at) >= FILLED_EVERY {
             self.look_for_filled_cores(now);
             self.filled_at = now;
+            self.times_then.clone_from(&self.times);
         }
     }
 
@@ -154,7 +163,15 @@ impl<'p> Witness<'p> {
         let throttled = waited.saturating_sub(self.waited) >= THROTTLED;
         let throttled = self.own.as_ref().map(|(core, _)| *core).filter(|_| throttled);
         self.waited = waited;
+        let passed = now.since(self.filled_at);
         for (core, switches) in &self.switches {
+            let busy = |times: &[CoreTimes]| times_of(*core, times).map(|times| times.busy);
+            // Most seconds end here: reading a ring takes a millisecond.
+            if let (Some(busy), Some(then)) = (busy(&self.times), busy(&self.times_then))
+                && busy.saturating_sub(then) < passed.scaled(FULL_SHARE)
+            {
+                continue;
+            }
             let turns = switches.since(self.filled_at);
             // A thread that has ended may have been an ordinary one, of a build for example, unless the kernel
             // throttled this core.
@@ -271,9 +288,10 @@ impl<'p> Witness<'p> {
         if self.core_of(task) != Some(self.core) {
             return [None; 2];
         }
-        let before = self.times;
+        let before = times_of(self.core, &self.times);
         self.look();
-        let since = |of: fn(&CoreTimes) -> Nanos| Some(of(&self.times?).saturating_sub(of(&before?)));
+        let after = times_of(self.core, &self.times);
+        let since = |of: fn(&CoreTimes) -> Nanos| Some(of(&after?).saturating_sub(of(&before?)));
         [since(|times| times.steal), since(|times| times.interrupts)]
     }
 
@@ -396,7 +414,7 @@ fn fullest(
     }
     let all = |had: &HashMap<i32, PreemptingThread>| had.values().map(|it| it.took).sum::<Nanos>();
     if all(&had) < least(FILLED_SHARE) {
-        return None; // most seconds: without asking for each thread
+        return None;
     }
     had.retain(|_, it| rank(it.thread) != Some(0));
     let filled = all(&had) >= least(FILLED_SHARE);
@@ -412,9 +430,8 @@ fn name_or_gone(thread: Tid) -> String {
     name_of(thread).unwrap_or_else(|| "a thread that has ended".into())
 }
 
-fn times_of(core: CoreId) -> Option<CoreTimes> {
-    let times = busy::read(&KernelTree::default()).ok()?;
-    times.into_iter().find(|times| times.core == core)
+fn times_of(core: CoreId, times: &[CoreTimes]) -> Option<CoreTimes> {
+    times.iter().find(|times| times.core == core).copied()
 }
 
 #[cfg(test)]
