@@ -7,11 +7,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use punctual_cluster_sim::balancers::{
-    BoundedLoads, By, FcHash, PeakEwma, Prequal, Probe, ProbingBalancer, Proportional, RoundRobin,
-};
+use punctual_cluster_sim::balancers::{BalancerChoice, Balancing, Probe};
 use punctual_federation::admission::{Ask, BacklogReport, Gate, Intake, ServiceOrder, Timely};
-use punctual_federation::balancer::{Home, Period, Query, QueryReply};
+use punctual_federation::balancer::{Period, Query, QueryReply};
 use punctual_federation::ids::NodeId;
 use punctual_units::{Nanos, Time};
 
@@ -25,26 +23,13 @@ fn main() {
     });
     println!("nothing: {nothing:.1} ns");
     println!("a decision and its reply, ns, at {NODES:?} nodes");
-    for (name, make) in balancers() {
-        let costs: Vec<String> = NODES.map(|nodes| format!("{:9.0}", balancing(make(), nodes))).into();
-        println!("  {name:8} {}", costs.join(" "));
+    for choice in BalancerChoice::ALL {
+        let costs: Vec<String> = NODES
+            .map(|nodes| format!("{:9.0}", balancing(choice.balancer(), nodes)))
+            .into();
+        println!("  {:8} {}", choice.name(), costs.join(" "));
     }
     println!("an admission, ns: {:.0}", admitting());
-}
-
-type Make = fn() -> Box<dyn ProbingBalancer>;
-
-fn balancers() -> [(&'static str, Make); 8] {
-    [
-        ("rr", || Box::new(RoundRobin::default())),
-        ("prop", || Box::new(Proportional::new(By::Delay))),
-        ("fc-prop", || Box::new(Proportional::new(By::Bound))),
-        ("fc-hash", || Box::new(FcHash::default())),
-        ("p2c", || Box::new(PeakEwma::default())),
-        ("prequal", || Box::new(Prequal::default())),
-        ("bounded", || Box::new(BoundedLoads::default())),
-        ("ours", || Box::new(Home::default())),
-    ]
 }
 
 fn query(number: u64) -> Query {
@@ -71,26 +56,31 @@ fn report(backlog: u64) -> BacklogReport {
 }
 
 /// A choice, and the reply to the one that was made 10 choices a node before.
-fn balancing(mut balancer: Box<dyn ProbingBalancer>, nodes: u32) -> f64 {
+fn balancing(mut balancer: Balancing, nodes: u32) -> f64 {
     let all: Vec<NodeId> = (0..nodes).map(NodeId).collect();
     for node in &all {
-        balancer.join(*node, Time(0)).expect("numbers below the table's");
+        balancer
+            .policy()
+            .join(*node, Time(0))
+            .expect("numbers below the table's");
     }
     let said = |node: &NodeId| Period {
         node: *node,
         delay: Some(Nanos::from_millis(20)),
         report: report(800),
     };
-    balancer.period(&all.iter().map(said).collect::<Vec<_>>(), Time(0));
+    balancer
+        .policy()
+        .period(&all.iter().map(said).collect::<Vec<_>>(), Time(0));
     let mut sent = std::collections::VecDeque::new();
     let mut asked = Vec::new();
     for number in 0..10 * u64::from(nodes) {
         let query = query(number);
-        sent.extend(balancer.choose(&query, Time(0)).map(|node| (node, query)));
+        sent.extend(balancer.policy().choose(&query, Time(0)).map(|node| (node, query)));
     }
     median(&mut |number| {
         let (query, now) = (query(number), Time(number * 1000));
-        if let Some(node) = balancer.choose(&query, now) {
+        if let Some(node) = balancer.policy().choose(&query, now) {
             sent.push_back((node, query));
         }
         asked.clear();
@@ -109,7 +99,7 @@ fn balancing(mut balancer: Box<dyn ProbingBalancer>, nodes: u32) -> f64 {
                 late: None,
                 report: report(800),
             };
-            balancer.answered(node, &answer, now);
+            balancer.policy().answered(node, &answer, now);
         }
     })
 }

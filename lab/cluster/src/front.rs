@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use punctual_federation::balancer::{Balancer, Home};
+use punctual_federation::balancer::{Balancer, Home, PeakEwma};
 use punctual_federation::front::{Front, FrontAction, FrontEvent};
 use punctual_federation::ids::RequestId;
 use punctual_federation::message::{Answer, Message, Reason};
 use punctual_units::{Nanos, Time};
 use rand::RngExt;
 
-use super::balancers::PeakEwma;
 use super::clock::NodeClock;
 use super::world::{Endpoint, FutureEvent, Packet, World};
 use super::{ClusterSettings, Mark, Plant};

@@ -9,12 +9,25 @@
 //!
 //! **Method.** A [`Balancer`] gets the events and is asked for a node. It reads no clock and draws no random number:
 //! each query carries one. It has no state that matters: another balancer takes over with nothing but the list of
-//! nodes, and several can work beside each other. [`Home`] takes the key's node unless it is behind the mean of all by
-//! more than a quarter of their wait; balancers of papers and of other projects are in the lab (`lab/cluster`).
+//! nodes, and several can work beside each other. By name ([`BalancerKind`]):
+//!
+//! | name | how it decides | from |
+//! |---|---|---|
+//! | `home` ([`Home`]) | the key's node unless it is behind the mean of all by more than a quarter of their wait | here |
+//! | `rr` ([`RoundRobin`]) | one after the other | Chronos-C's baseline |
+//! | `prop` ([`Proportional`]) | at random, in proportion to 1 / delay of the last period | Chronos-C's baseline |
+//! | `fc-prop` ([`Proportional`]) | the same with the nodes' bounds d_i | Chronos-C, equation 7 |
+//! | `fc-hash` ([`FcHash`]) | the key's place on a circle of which each node has d_i / sum d | Chronos-C, equation 8 |
+//! | `p2c` ([`PeakEwma`]) | the better of two random ones, by latency and queries in flight | Finagle |
+//! | `bounded` ([`BoundedLoads`]) | the key's node, or the next one on the circle below 1.25 of the mean load | Google, 2018 |
 
+mod bounded;
+mod fc_hash;
 mod home;
 mod least;
+mod p2c;
 mod ring;
+mod shares;
 mod table;
 
 use punctual_units::{Nanos, Time};
@@ -22,8 +35,12 @@ use punctual_units::{Nanos, Time};
 use crate::admission::{BacklogReport, Late};
 use crate::ids::NodeId;
 
+pub use bounded::{BOUND, BoundedLoads};
+pub use fc_hash::{FcHash, POINTS_MAX};
 pub use home::{BUDGET, BUDGET_MAX, HOMES, Home, RAMP, SLACK};
+pub use p2c::{DECAY, PeakEwma};
 pub use ring::{HashRing, place};
+pub use shares::{By, Proportional, RoundRobin};
 pub use table::{NODES_MAX, NodeTable, TooLarge};
 
 /// A query as policies see it.
@@ -85,6 +102,70 @@ pub trait Balancer: std::fmt::Debug + Send {
 
     /// Removes a node, which is not chosen any more. Its queries in flight are forgotten.
     fn leave(&mut self, node: NodeId, now: Time);
+}
+
+/// A balancer, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BalancerKind {
+    /// The key's node, unless it is behind the others.
+    #[default]
+    Home,
+    /// One node after the other.
+    RoundRobin,
+    /// In proportion to 1 / delay.
+    Prop,
+    /// In proportion to the bounds.
+    FcProp,
+    /// Hashed, in proportion to the bounds.
+    FcHash,
+    /// Power of two choices.
+    P2c,
+    /// Hashed, with bounded loads.
+    Bounded,
+}
+
+impl BalancerKind {
+    /// All balancers with their names.
+    pub const ALL: [(&'static str, BalancerKind); 7] = [
+        ("home", BalancerKind::Home),
+        ("rr", BalancerKind::RoundRobin),
+        ("prop", BalancerKind::Prop),
+        ("fc-prop", BalancerKind::FcProp),
+        ("fc-hash", BalancerKind::FcHash),
+        ("p2c", BalancerKind::P2c),
+        ("bounded", BalancerKind::Bounded),
+    ];
+
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        Self::ALL
+            .iter()
+            .find(|(_, kind)| *kind == self)
+            .map_or("", |(name, _)| name)
+    }
+
+    /// Makes the balancer, without nodes.
+    pub fn balancer(self) -> Box<dyn Balancer> {
+        match self {
+            BalancerKind::Home => Box::new(Home::default()),
+            BalancerKind::RoundRobin => Box::new(RoundRobin::default()),
+            BalancerKind::Prop => Box::new(Proportional::new(By::Delay)),
+            BalancerKind::FcProp => Box::new(Proportional::new(By::Bound)),
+            BalancerKind::FcHash => Box::new(FcHash::default()),
+            BalancerKind::P2c => Box::new(PeakEwma::default()),
+            BalancerKind::Bounded => Box::new(BoundedLoads::default()),
+        }
+    }
+}
+
+/// Maps a random number to a share, 0 included, 1 excluded.
+fn unit(draw: u64) -> f64 {
+    (draw >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Maps a random number to `0..count`; `count` must be above 0.
+pub fn below(draw: u64, count: usize) -> usize {
+    ((u128::from(draw) * count as u128) >> 64) as usize
 }
 
 /// A pseudo-random number computed from another one (Steele, Lea and Flood's SplitMix64): not for secrets.

@@ -1,7 +1,9 @@
-//! Properties of the balancer [`Home`]; histories of all balancers are played in `lab/cluster`.
+//! Properties of single balancers; histories of all are played in `lab/cluster`.
 
+use proptest::prelude::*;
 use punctual_units::{Nanos, Time};
 
+use super::fc_hash::least_32_bits;
 use super::*;
 use crate::admission::Reason;
 
@@ -109,4 +111,94 @@ fn numbers_beyond_the_table_are_refused() {
     let error = home.join(NodeId(u32::MAX), Time(0)).unwrap_err().to_string();
     assert!(error.starts_with("node 4294967295: "), "{error}");
     assert_eq!(home.choose(&query(1), Time(0)), None);
+}
+
+proptest::proptest! {
+    /// Never more than 1.25 times the mean, rounded up, at the moment of choice.
+    #[test]
+    fn bounded_loads_are_bounded(history in prop::collection::vec(any::<u64>(), 1..200), nodes in 1u32..9) {
+        let mut bounded = BoundedLoads::default();
+        (0..nodes).for_each(|node| bounded.join(NodeId(node), Time(0)).unwrap());
+        let mut counts = vec![0u32; nodes as usize];
+        for (sent, number) in history.iter().enumerate() {
+            let node = bounded.choose(&query(*number), Time(0)).unwrap();
+            counts[node.0 as usize] += 1;
+            let most = (BOUND * (sent + 1) as f64 / f64::from(nodes)).ceil() as u32;
+            prop_assert!(counts.iter().all(|count| *count <= most), "{:?}", counts);
+        }
+    }
+}
+
+#[test]
+fn shares_are_in_proportion_to_the_bounds() {
+    for (name, mut balancer) in [
+        ("fc-prop", Box::new(Proportional::new(By::Bound)) as Box<dyn Balancer>),
+        ("fc-hash", Box::new(FcHash::default())),
+    ] {
+        let bounds = [1000.0, 3000.0, 4000.0];
+        let said = |(node, bound)| Period {
+            node: NodeId(node),
+            delay: None,
+            report: report(0, bound),
+        };
+        (0..3).for_each(|node| balancer.join(NodeId(node), Time(0)).unwrap());
+        balancer.period(&(0..3).zip(bounds).map(said).collect::<Vec<_>>(), Time(0));
+        let mut counts = [0.0; 3];
+        for number in 0..40_000u64 {
+            let query = Query {
+                key: number,
+                ..query(number)
+            };
+            counts[balancer.choose(&query, Time(0)).unwrap().0 as usize] += 1.0;
+        }
+        for (count, bound) in counts.into_iter().zip(bounds) {
+            let (share, asked): (f64, f64) = (count / 40_000.0, bound / 8000.0);
+            assert!((share - asked).abs() < 0.02, "{name}: {share} for {asked}");
+        }
+    }
+}
+
+/// Where a bound falls, keys leave that node; where it comes back, so do they.
+#[test]
+fn few_keys_move_and_they_come_back() {
+    let mut balancer = FcHash::default();
+    (0..5).for_each(|node| balancer.join(NodeId(node), Time(0)).unwrap());
+    let mut places = |first: f64| {
+        let said = |node: u32| Period {
+            node: NodeId(node),
+            delay: None,
+            report: report(0, if node == 0 { first } else { 1000.0 }),
+        };
+        balancer.period(&[0, 1, 2, 3, 4].map(said), Time(0));
+        let place = |key| balancer.choose(&Query { key, ..query(key) }, Time(0)).unwrap();
+        (0..20_000).map(place).collect::<Vec<NodeId>>()
+    };
+    let (before, less, after) = (places(1000.0), places(500.0), places(1000.0));
+    assert_eq!(before, after);
+    let moved = before.iter().zip(&less).filter(|(old, new)| old != new).count();
+    // Node 0 has 1/5 and then 1/9 of the points; the others gain what it loses.
+    let needed = 20_000.0 * (1.0 / 5.0 - 1.0 / 9.0);
+    // Points that the others add take some from each other.
+    assert!(
+        (moved as f64) < 1.75 * needed && (moved as f64) > 0.75 * needed,
+        "{moved} of {needed}"
+    );
+}
+
+/// RFC 1321: MD5 of nothing is d41d8cd98f00b204e9800998ecf8427e.
+#[test]
+fn the_least_bits_are_the_last_bytes() {
+    assert_eq!(least_32_bits(&[]), 0xecf8_427e);
+}
+
+/// Of the names, each makes one.
+#[test]
+fn each_balancer_has_one_name() {
+    for (name, kind) in BalancerKind::ALL {
+        assert_eq!(kind.name(), name);
+        let mut balancer = kind.balancer();
+        balancer.join(NodeId(3), Time(0)).unwrap();
+        assert_eq!(balancer.choose(&query(1), Time(0)), Some(NodeId(3)), "{name}");
+    }
+    assert_eq!(BalancerKind::default().name(), "home");
 }

@@ -17,11 +17,9 @@
 
 use std::collections::VecDeque;
 
-use punctual_federation::balancer::{Balancer, NodeTable, Query, QueryReply, TooLarge, mixed};
+use punctual_federation::balancer::{Balancer, NodeTable, Query, QueryReply, TooLarge, below, mixed};
 use punctual_federation::ids::NodeId;
 use punctual_units::{Nanos, Time};
-
-use super::{ProbingBalancer, below};
 
 /// Probes that each query causes.
 pub const PROBES: usize = 3;
@@ -192,8 +190,9 @@ impl Balancer for Prequal {
     }
 }
 
-impl ProbingBalancer for Prequal {
-    fn probes(&mut self, query: &Query, asked: &mut Vec<NodeId>) {
+impl Prequal {
+    /// Adds the nodes to probe because of this query to `asked`.
+    pub fn probes(&mut self, query: &Query, asked: &mut Vec<NodeId>) {
         let nodes = self.nodes.nodes();
         let first = asked.len();
         let mut draw = query.draw;
@@ -212,7 +211,8 @@ impl ProbingBalancer for Prequal {
         }
     }
 
-    fn probed(&mut self, node: NodeId, probe: Probe, now: Time) {
+    /// Notes a node's answer to a probe.
+    pub fn probed(&mut self, node: NodeId, probe: Probe, now: Time) {
         if self.nodes.get(node).is_none() {
             return;
         }

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use punctual_federation::admission::{Ask, BacklogReport, Late, Reason};
-use punctual_federation::balancer::{Query, QueryReply};
+use punctual_federation::balancer::{BalancerKind, Query, QueryReply};
 use punctual_federation::ids::NodeId;
 use punctual_loop::backlog::{Backlog, BacklogGround, BacklogLog};
 use punctual_units::{Nanos, Time};
@@ -12,11 +12,8 @@ use punctual_units::{Nanos, Time};
 use super::clients::{Draws, QueryDraw};
 use super::node::{NodeState, Number};
 use super::summary::{AnsweredQuery, Summary, SummaryBuilder};
-use super::{
-    BalancerKind, ConnectionLimit, GateKind, HEARTBEAT, NodeChange, PERIOD, QueryPolicy, QuerySource, Setup,
-    TRANSACTION,
-};
-use crate::balancers::{Probe, ProbingBalancer};
+use super::{ConnectionLimit, GateKind, HEARTBEAT, NodeChange, PERIOD, QueryPolicy, QuerySource, Setup, TRANSACTION};
+use crate::balancers::{Balancing, Probe};
 
 /// Kinds of events. Nodes, balancers and changes are numbers here: events are copied often.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +131,7 @@ pub(super) struct Engine<'s> {
     law: Option<Backlog>,
     /// Number of deaths of each node: queries begun before the last do not finish.
     lives: Vec<u32>,
-    balancers: Vec<Box<dyn ProbingBalancer>>,
+    balancers: Vec<Balancing>,
     draws: Draws,
     flights: Vec<Flight>,
     free: Vec<Number>,
@@ -301,7 +298,7 @@ impl<'s> Engine<'s> {
             report: NO_REPORT,
         });
         let query = self.query(number);
-        match self.balancers[balancer as usize].choose(&query, self.now) {
+        match self.balancers[balancer as usize].policy().choose(&query, self.now) {
             Some(node) => self.send(number, node),
             None => {
                 self.counts.refused(self.now);
@@ -401,7 +398,9 @@ impl<'s> Engine<'s> {
             late,
             report: flight.report,
         };
-        self.balancers[flight.balancer as usize].answered(flight.node, &answer, self.now);
+        self.balancers[flight.balancer as usize]
+            .policy()
+            .answered(flight.node, &answer, self.now);
         match flight.state {
             State::Answered(at_node) => {
                 let answered = AnsweredQuery {
@@ -431,7 +430,10 @@ impl<'s> Engine<'s> {
             return false;
         };
         let query = self.query(number);
-        let Some(node) = self.balancers[flight.balancer as usize].again(&query, &late, self.now) else {
+        let Some(node) = self.balancers[flight.balancer as usize]
+            .policy()
+            .again(&query, &late, self.now)
+        else {
             return false;
         };
         self.flights[number as usize].again = true;
@@ -545,10 +547,10 @@ impl<'s> Engine<'s> {
         for number in 0..self.nodes.len() {
             self.hold(number);
         }
-        if self.policy.balancer != BalancerKind::Home {
+        if self.policy.balancer != BalancerKind::Home.into() {
             self.balancers
                 .iter_mut()
-                .for_each(|balancer| balancer.period(&said, self.now));
+                .for_each(|balancer| balancer.policy().period(&said, self.now));
         }
         self.after(PERIOD, Event::Sample);
     }
@@ -561,14 +563,14 @@ impl<'s> Engine<'s> {
     }
 
     fn heartbeat(&mut self) {
-        if self.policy.balancer != BalancerKind::Home {
+        if self.policy.balancer != BalancerKind::Home.into() {
             return;
         }
         let alive = self.nodes.iter().filter(|node| node.alive);
         let said: Vec<_> = alive.map(NodeState::beat).collect();
         self.balancers
             .iter_mut()
-            .for_each(|balancer| balancer.period(&said, self.now));
+            .for_each(|balancer| balancer.policy().period(&said, self.now));
         self.after(HEARTBEAT, Event::Heartbeat);
     }
 
@@ -576,7 +578,7 @@ impl<'s> Engine<'s> {
         let id = self.nodes[number].id;
         for balancer in &mut self.balancers {
             // The setup was checked: there are at most as many nodes as numbers.
-            let _ = balancer.join(id, self.now);
+            let _ = balancer.policy().join(id, self.now);
         }
     }
 
@@ -604,7 +606,7 @@ impl<'s> Engine<'s> {
     fn left(&mut self, number: usize) {
         let id = self.nodes[number].id;
         for balancer in &mut self.balancers {
-            balancer.leave(id, self.now);
+            balancer.policy().leave(id, self.now);
         }
     }
 

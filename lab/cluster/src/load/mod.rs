@@ -25,12 +25,12 @@ mod tests;
 
 use punctual_control::{ArxModel, Integration};
 use punctual_federation::admission::{Gate, ServiceOrder, Timely};
-use punctual_federation::balancer::{Home, NODES_MAX};
+use punctual_federation::balancer::NODES_MAX;
 use punctual_loop::backlog::{Backlog, BacklogGround};
 use punctual_platform::Machine;
 use punctual_units::{Nanos, Share, Time};
 
-use crate::balancers::{BoundedLoads, By, FcHash, PeakEwma, Prequal, ProbingBalancer, Proportional, RoundRobin};
+use crate::balancers::BalancerChoice;
 
 pub use summary::{NodeSample, Second, Summary};
 
@@ -170,69 +170,6 @@ pub enum NodeChange {
     Speed(usize, f64),
 }
 
-/// A balancer, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BalancerKind {
-    /// One node after the other.
-    RoundRobin,
-    /// In proportion to 1 / delay.
-    Prop,
-    /// In proportion to the bounds.
-    FcProp,
-    /// Hashed, in proportion to the bounds.
-    FcHash,
-    /// Power of two choices.
-    P2c,
-    /// Probes of load and latency.
-    Prequal,
-    /// Hashed, with bounded loads.
-    Bounded,
-    /// The project's own balancer.
-    Home,
-}
-
-impl BalancerKind {
-    /// All balancers: the paper's, others', the project's own.
-    pub const ALL: [BalancerKind; 8] = [
-        BalancerKind::RoundRobin,
-        BalancerKind::Prop,
-        BalancerKind::FcProp,
-        BalancerKind::FcHash,
-        BalancerKind::P2c,
-        BalancerKind::Prequal,
-        BalancerKind::Bounded,
-        BalancerKind::Home,
-    ];
-
-    /// Name in tables and labels.
-    pub const fn name(self) -> &'static str {
-        match self {
-            BalancerKind::RoundRobin => "rr",
-            BalancerKind::Prop => "prop",
-            BalancerKind::FcProp => "fc-prop",
-            BalancerKind::FcHash => "fc-hash",
-            BalancerKind::P2c => "p2c",
-            BalancerKind::Prequal => "prequal",
-            BalancerKind::Bounded => "bounded",
-            BalancerKind::Home => "ours",
-        }
-    }
-
-    /// Makes the balancer, without nodes.
-    pub fn balancer(self) -> Box<dyn ProbingBalancer> {
-        match self {
-            BalancerKind::RoundRobin => Box::new(RoundRobin::default()),
-            BalancerKind::Prop => Box::new(Proportional::new(By::Delay)),
-            BalancerKind::FcProp => Box::new(Proportional::new(By::Bound)),
-            BalancerKind::FcHash => Box::new(FcHash::default()),
-            BalancerKind::P2c => Box::new(PeakEwma::default()),
-            BalancerKind::Prequal => Box::new(Prequal::default()),
-            BalancerKind::Bounded => Box::new(BoundedLoads::default()),
-            BalancerKind::Home => Box::new(Home::default()),
-        }
-    }
-}
-
 /// A gate (admission policy), by name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GateKind {
@@ -278,7 +215,7 @@ impl GateKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryPolicy {
     /// Chooses the node of each query.
-    pub balancer: BalancerKind,
+    pub balancer: BalancerChoice,
     /// Decides whether the node admits the query.
     pub gate: GateKind,
 }

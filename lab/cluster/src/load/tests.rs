@@ -1,6 +1,7 @@
 //! Identities, queues whose answer is known, and what ours is to achieve, on short runs.
 
 use punctual_control::{OperatingPoint, Orders, Recording, identify};
+use punctual_federation::balancer::BalancerKind;
 use punctual_loop::{EventLog, replay};
 use punctual_platform::{KnobId, Plan, Value};
 use punctual_testing::conformance::machine::check;
@@ -49,12 +50,12 @@ fn published() -> GateKind {
 fn policies() -> Vec<QueryPolicy> {
     let gates = [GateKind::Open, published(), GateKind::Timely];
     let of = |balancer| gates.clone().map(|gate| QueryPolicy { balancer, gate });
-    BalancerKind::ALL.into_iter().flat_map(of).collect()
+    BalancerChoice::ALL.into_iter().flat_map(of).collect()
 }
 
 fn ours_policy() -> QueryPolicy {
     QueryPolicy {
-        balancer: BalancerKind::Home,
+        balancer: BalancerKind::Home.into(),
         gate: GateKind::Timely,
     }
 }
@@ -91,7 +92,7 @@ fn every_query_ends_once() {
 #[test]
 fn the_bound_of_the_backlog_is_decided_by_the_loop_and_replays() {
     let policy = QueryPolicy {
-        balancer: BalancerKind::FcProp,
+        balancer: BalancerKind::FcProp.into(),
         gate: published(),
     };
     let summary = open(1.5).run(&policy, 1).unwrap();
@@ -134,7 +135,7 @@ fn a_queue_is_as_the_formula_says() {
     };
     setup.until = seconds(2000);
     let policy = QueryPolicy {
-        balancer: BalancerKind::RoundRobin,
+        balancer: BalancerKind::RoundRobin.into(),
         gate: GateKind::Open,
     };
     let summary = setup.run(&policy, 1).unwrap();
@@ -166,7 +167,7 @@ fn clients_are_conserved() {
     setup.judged_from = seconds(20);
     setup.until = seconds(120);
     let policy = QueryPolicy {
-        balancer: BalancerKind::RoundRobin,
+        balancer: BalancerKind::RoundRobin.into(),
         gate: GateKind::Open,
     };
     let summary = setup.run(&policy, 1).unwrap();

@@ -8,8 +8,9 @@
 //! Row k of a record is the mean delay of the queries that ended in period k, and the backlog (or the bound) in the
 //! same period, in thousands of items; the paper defines d(k) so.
 
-use punctual_cluster_sim::load::{BalancerKind, GateKind, NodeSample, QueryPolicy, QuerySource, Setup};
+use punctual_cluster_sim::load::{GateKind, NodeSample, QueryPolicy, QuerySource, Setup};
 use punctual_control::{ArxModel, Integration, OperatingPoint, Orders, R2_ACCEPTED, Recording, identify};
+use punctual_federation::balancer::BalancerKind;
 use punctual_loop::backlog::{MODEL_ITEMS, bound_at, plant};
 use punctual_units::{Nanos, Time};
 use rand::{RngExt, SeedableRng};
@@ -145,7 +146,7 @@ fn record(method: &str, seed: u64) -> Result<Recording, String> {
         _ => GateKind::Open,
     };
     let policy = QueryPolicy {
-        balancer: BalancerKind::RoundRobin,
+        balancer: BalancerKind::RoundRobin.into(),
         gate,
     };
     let summary = setup.run(&policy, seed).map_err(|error| error.to_string())?;

@@ -1,7 +1,9 @@
 //! Balancers at 100 to 10,000 nodes, all with our admission. The total work of a run is kept constant: the more nodes,
 //! the shorter the run; the data grows with the nodes. Labels: `nodes`, `load`, `balancer`.
 
-use punctual_cluster_sim::load::{BalancerKind, GateKind, NodeModel, QueryPolicy, QuerySource, Setup, Summary};
+use punctual_cluster_sim::balancers::BalancerChoice;
+use punctual_cluster_sim::load::{GateKind, NodeModel, QueryPolicy, QuerySource, Setup, Summary};
+use punctual_federation::balancer::BalancerKind;
 use punctual_units::{Nanos, Time};
 
 use super::overload::short;
@@ -13,7 +15,7 @@ struct Size {
     nodes: u32,
     load: &'static str,
     judged: Nanos,
-    balancers: &'static [BalancerKind],
+    balancers: &'static [BalancerChoice],
 }
 
 /// Time before the judged part: a node serves 138 queries a second, so in 10 s it has served each of its 409 home keys
@@ -21,12 +23,12 @@ struct Size {
 const STARTING: Nanos = Nanos::from_secs(10);
 /// Time before the judged part with 10,000 nodes, where the start itself is of interest.
 const STARTING_OF_MOST: Nanos = Nanos::from_secs(2);
-const SOME: &[BalancerKind] = &[
-    BalancerKind::RoundRobin,
-    BalancerKind::P2c,
-    BalancerKind::Prequal,
-    BalancerKind::Bounded,
-    BalancerKind::Home,
+const SOME: &[BalancerChoice] = &[
+    BalancerChoice::Of(BalancerKind::RoundRobin),
+    BalancerChoice::Of(BalancerKind::P2c),
+    BalancerChoice::Prequal,
+    BalancerChoice::Of(BalancerKind::Bounded),
+    BalancerChoice::Of(BalancerKind::Home),
 ];
 
 fn sizes() -> [Size; 5] {
@@ -41,12 +43,20 @@ fn sizes() -> [Size; 5] {
         size(100, "1.5", 5000, SOME),
         size(1000, "0.95", 2000, SOME),
         size(1000, "1.5", 2000, SOME),
-        size(10_000, "0.95", 500, &[BalancerKind::P2c, BalancerKind::Home]),
+        size(
+            10_000,
+            "0.95",
+            500,
+            &[
+                BalancerChoice::Of(BalancerKind::P2c),
+                BalancerChoice::Of(BalancerKind::Home),
+            ],
+        ),
     ]
 }
 
 impl Size {
-    fn labels(&self, balancer: BalancerKind) -> Labels {
+    fn labels(&self, balancer: BalancerChoice) -> Labels {
         labelled([
             ("nodes", self.nodes.to_string().as_str()),
             ("load", self.load),
@@ -73,7 +83,7 @@ impl Size {
 
     fn runs(&self, seed: u64) -> Vec<Result<Run, String>> {
         let setup = self.setup();
-        let summary = |balancer: &BalancerKind| {
+        let summary = |balancer: &BalancerChoice| {
             let policy = QueryPolicy {
                 balancer: *balancer,
                 gate: GateKind::Timely,
@@ -82,7 +92,7 @@ impl Size {
         };
         let summaries: Vec<Result<Summary, String>> = self.balancers.iter().map(summary).collect();
         let capacity = Capacity::of(summaries.iter().filter_map(|one| one.as_ref().ok()));
-        let result = |(balancer, summary): (&BalancerKind, Result<Summary, String>)| {
+        let result = |(balancer, summary): (&BalancerChoice, Result<Summary, String>)| {
             Ok(run(self.labels(*balancer), row(&summary?, capacity)))
         };
         self.balancers.iter().zip(summaries).map(result).collect()

@@ -10,11 +10,12 @@
 //! in the same scenario with the same seed, without those that a node answers after it has announced that it leaves. A
 //! gate that prefers short queries when time is scarce serves more queries: that raises the capacity for all.
 
+use punctual_cluster_sim::balancers::BalancerChoice;
 use punctual_cluster_sim::load::{
-    BalancerKind, ConnectionLimit, GateKind, Hot, NodeChange, NodeModel, QueryPolicy, QuerySource, Setup, Spread,
-    Summary,
+    ConnectionLimit, GateKind, Hot, NodeChange, NodeModel, QueryPolicy, QuerySource, Setup, Spread, Summary,
 };
 use punctual_federation::admission::ServiceOrder;
+use punctual_federation::balancer::BalancerKind;
 use punctual_units::{Nanos, Time};
 
 use super::identify::{LearnedModel, learn};
@@ -81,15 +82,15 @@ fn loads() -> Vec<Load> {
     all
 }
 
-fn policies() -> impl Iterator<Item = (BalancerKind, &'static str)> {
-    let by_hand = WITH_LIMIT.map(|balancer| (balancer, BY_HAND));
-    let all = BalancerKind::ALL.into_iter();
+fn policies() -> impl Iterator<Item = (BalancerChoice, &'static str)> {
+    let by_hand = WITH_LIMIT.map(|balancer| (balancer.into(), BY_HAND));
+    let all = BalancerChoice::ALL.into_iter();
     all.flat_map(|balancer| GATES.map(|gate| (balancer, gate)))
         .chain(by_hand)
 }
 
 impl Load {
-    fn labels(self, balancer: BalancerKind, gate: &str) -> Labels {
+    fn labels(self, balancer: BalancerChoice, gate: &str) -> Labels {
         labelled([
             ("scenario", self.scenario),
             ("spread", self.spread),
@@ -176,7 +177,7 @@ pub fn runs(seed: u64) -> Vec<Result<Run, String>> {
 
 fn under(load: Load, learned: &LearnedModel, seed: u64) -> Vec<Result<Run, String>> {
     let setup = load.setup();
-    let summary = |(balancer, gate): (BalancerKind, &str)| {
+    let summary = |(balancer, gate): (BalancerChoice, &str)| {
         let gate = match gate {
             "none" => GateKind::Open,
             "published" => learned.gate("once"),
@@ -190,7 +191,7 @@ fn under(load: Load, learned: &LearnedModel, seed: u64) -> Vec<Result<Run, Strin
     let summaries: Vec<Result<Summary, String>> = policies().map(summary).collect();
     let all: Vec<&Summary> = summaries.iter().filter_map(|one| one.as_ref().ok()).collect();
     let capacity = Capacity::of(all.iter().copied());
-    let result = |((balancer, gate), summary): ((BalancerKind, &str), &Result<Summary, String>)| {
+    let result = |((balancer, gate), summary): ((BalancerChoice, &str), &Result<Summary, String>)| {
         let summary = summary.as_ref().map_err(String::clone)?;
         let mut values = row(summary, capacity);
         if matches!(load.scenario, "leave" | "crash") {

@@ -5,10 +5,9 @@
 //! connection), `service` (`random`, or `arrival`: first come, first served) and `reading` (of equation 5: `once`,
 //! `twice`); of Table 1 `removed`.
 
-use punctual_cluster_sim::load::{
-    BalancerKind, ConnectionLimit, GateKind, NodeChange, QueryPolicy, Second, Setup, Summary,
-};
+use punctual_cluster_sim::load::{ConnectionLimit, GateKind, NodeChange, QueryPolicy, Second, Setup, Summary};
 use punctual_federation::admission::ServiceOrder;
+use punctual_federation::balancer::BalancerKind;
 use punctual_units::Time;
 
 use super::identify::{LearnedModel, learn};
@@ -88,7 +87,10 @@ fn policy(name: &str, learned: &LearnedModel, reading: &str) -> QueryPolicy {
         "fc-hash" => (BalancerKind::FcHash, learned.gate(reading)),
         _ => (BalancerKind::Home, GateKind::Timely),
     };
-    QueryPolicy { balancer, gate }
+    QueryPolicy {
+        balancer: balancer.into(),
+        gate,
+    }
 }
 
 /// A planned run: its labels and all that determines it but the seed.

@@ -1,6 +1,7 @@
 //! The plan, the claims, and that threads do not matter.
 
-use punctual_cluster_sim::load::{BalancerKind, GateKind, QueryPolicy, Setup};
+use punctual_cluster_sim::load::{GateKind, QueryPolicy, Setup};
+use punctual_federation::balancer::BalancerKind;
 use punctual_units::Time;
 
 use super::*;
@@ -69,8 +70,16 @@ fn the_burst_in_short() {
     setup.judged_from = Time(205_000_000_000);
     setup.until = Time(215_000_000_000);
     let learned = identify::learn(1).unwrap();
-    let timely = |balancer, gate| {
-        let summary = setup.run(&QueryPolicy { balancer, gate }, 1).unwrap();
+    let timely = |balancer: BalancerKind, gate| {
+        let summary = setup
+            .run(
+                &QueryPolicy {
+                    balancer: balancer.into(),
+                    gate,
+                },
+                1,
+            )
+            .unwrap();
         summary.items_timely as f64 / summary.items as f64
     };
     let ours = timely(BalancerKind::Home, GateKind::Timely);

@@ -1,10 +1,8 @@
 //! Policies that give each node a share of the queries: equal ones in turn, or by the state in the last period.
 
-use punctual_federation::balancer::{Balancer, NodeTable, Period, Query, QueryReply, TooLarge};
-use punctual_federation::ids::NodeId;
+use super::{Balancer, NodeTable, Period, Query, QueryReply, TooLarge, unit};
+use crate::ids::NodeId;
 use punctual_units::Time;
-
-use super::unit;
 
 /// The policy of equal shares, in turn.
 #[derive(Clone, Debug, Default)]

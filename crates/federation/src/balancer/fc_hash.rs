@@ -10,12 +10,10 @@
 //!   gets more adds the next ones, one that gets fewer drops its last ones. So few keys move needlessly, and a node
 //!   whose share comes back gets the same keys back.
 
+use super::{Balancer, By, HashRing, NodeTable, Period, Query, QueryReply, TooLarge};
+use crate::ids::NodeId;
 use md5::{Digest, Md5};
-use punctual_federation::balancer::{Balancer, HashRing, NodeTable, Period, Query, QueryReply, TooLarge};
-use punctual_federation::ids::NodeId;
 use punctual_units::Time;
-
-use super::By;
 
 /// Most points of all nodes together: a sampling point sorts them.
 pub const POINTS_MAX: usize = 1 << 20;

@@ -2,8 +2,8 @@
 //! Loads", SODA 2018): the key's node, or the next one on the circle that has fewer than 1.25 times the mean number of
 //! queries in flight. As in HAProxy's `hash-balance-factor`, with its usual 125 %.
 
-use punctual_federation::balancer::{Balancer, HashRing, NodeTable, Query, QueryReply, TooLarge, place};
-use punctual_federation::ids::NodeId;
+use super::{Balancer, HashRing, NodeTable, Query, QueryReply, TooLarge, place};
+use crate::ids::NodeId;
 use punctual_units::Time;
 
 /// Greatest ratio of a node's queries in flight to the mean.

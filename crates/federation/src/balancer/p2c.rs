@@ -4,11 +4,9 @@
 //! moving average over time that jumps up to a larger value at once. A refusal comes back faster than any answer; it is
 //! left out of the average, or a node that refuses would look like the fastest one. That favours this policy.
 
-use punctual_federation::balancer::{Balancer, NodeTable, Query, QueryReply, TooLarge, mixed};
-use punctual_federation::ids::NodeId;
+use super::{Balancer, NodeTable, Query, QueryReply, TooLarge, below, mixed};
+use crate::ids::NodeId;
 use punctual_units::Time;
-
-use super::below;
 
 /// Time over which a latency fades to 1/e, as in Finagle.
 pub const DECAY: punctual_units::Nanos = punctual_units::Nanos::from_secs(10);
