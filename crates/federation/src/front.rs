@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use punctual_units::{Nanos, Time};
 
 use crate::admission::Late;
-use crate::balancer::{self, BUDGET, BUDGET_MAX, Balancer, Period, Query, mixed};
+use crate::balancer::{self, BUDGET, BUDGET_MAX, Balancer, PERIOD, Period, Query, mixed};
 use crate::ids::{NodeId, RequestId};
 use crate::liveness::{NODES_MAX, SUSPECT_AFTER};
 use crate::message::{Answer, ClientReading, Heartbeat, Key, Output, Reason, Reply, Report, Request, Standing, Work};
@@ -78,6 +78,20 @@ struct NodeStatus {
     joins: u64,
     /// Whether the policy may choose the node.
     joined: bool,
+    /// Sum of the times that queries took since the last sampling point, and their number.
+    delays: (Nanos, u64),
+}
+
+impl NodeStatus {
+    /// State at a sampling point; the next period begins.
+    fn sample(&mut self, node: NodeId) -> Period {
+        let (sum, count) = std::mem::take(&mut self.delays);
+        Period {
+            node,
+            delay: sum.0.checked_div(count).map(Nanos),
+            report: self.heartbeat.said.report,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +120,8 @@ pub struct Front {
     hold_until: Option<Time>,
     tickets: u64,
     joins: u64,
+    /// Next sampling point of the policy.
+    samples_at: Time,
     /// Requests that may still be sent a second time, beside those that the policy sends again.
     budget: f64,
 }
@@ -122,6 +138,7 @@ impl Front {
             hold_until: None,
             tickets: draw >> 8, // far from overflow
             joins: 0,
+            samples_at: Time::ZERO,
             budget: BUDGET_MAX / 10.0,
         }
     }
@@ -274,27 +291,25 @@ impl Front {
         if !self.nodes.contains_key(&node) && self.nodes.len() >= NODES_MAX {
             return;
         }
-        let (joins, joined) = self
-            .nodes
-            .get(&node)
-            .map_or((0, false), |known| (known.joins, known.joined));
-        let known = NodeStatus {
+        let begin = NodeStatus {
             heartbeat,
             at: now,
-            joins,
-            joined,
+            joins: 0,
+            joined: false,
+            delays: (Nanos::ZERO, 0),
         };
-        self.nodes.insert(node, known);
+        let known = self.nodes.entry(node).or_insert(begin);
+        (known.heartbeat, known.at) = (heartbeat, now);
         self.obey(node, heartbeat.said, now);
-        let report = heartbeat.said.report;
-        self.balancer.period(
-            &[Period {
-                node,
-                delay: None,
-                report,
-            }],
-            now,
-        );
+        if self.balancer.at_once() {
+            let sampled = self.nodes.get_mut(&node).map(|known| known.sample(node));
+            self.balancer.period(sampled.as_slice(), now);
+        } else if now >= self.samples_at {
+            self.samples_at = now + PERIOD;
+            let known = self.nodes.iter_mut().filter(|(_, known)| known.joined);
+            let sampled: Vec<Period> = known.map(|(node, known)| known.sample(*node)).collect();
+            self.balancer.period(&sampled, now);
+        }
     }
 
     /// Adds the node to the policy's choice or removes it, by the node's standing.
@@ -362,11 +377,14 @@ impl Front {
     }
 
     fn learn(&mut self, flight: &Flight, late: Option<Late>, said: Report, now: Time) {
-        let joins = self.nodes.get(&flight.node).map(|known| known.joins);
-        if flight.is_query() && !flight.request.work.for_master() && joins == Some(flight.joins) {
+        let joined = |known: &&mut NodeStatus| known.joins == flight.joins;
+        let known = self.nodes.get_mut(&flight.node).filter(joined);
+        if let (true, Some(known)) = (flight.is_query() && !flight.request.work.for_master(), known) {
+            let latency = now.since(flight.sent);
+            known.delays = (known.delays.0 + latency, known.delays.1 + 1);
             let answer = balancer::QueryReply {
                 items: flight.items(),
-                latency: now.since(flight.sent),
+                latency,
                 late,
                 report: said.report,
             };

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use punctual_federation::balancer::BalancerKind;
 use punctual_server::users::User;
 use punctual_toml::Section;
 
@@ -11,7 +12,7 @@ use crate::server::{self, TlsPaths};
 use crate::{document, node};
 
 /// Default address to listen on.
-pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7400);
+pub const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6380);
 
 /// Settings of a balancer.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct BalancerFile {
     pub listen: SocketAddr,
     /// Address of the metrics for Prometheus.
     pub metrics: Option<SocketAddr>,
+    /// Policy that chooses the node of a read.
+    pub balancer: BalancerKind,
     /// Addresses on which nodes listen for each other, as host and port.
     pub nodes: Vec<String>,
     pub users: Vec<User>,
@@ -33,6 +36,7 @@ impl Default for BalancerFile {
         BalancerFile {
             listen: LISTEN,
             metrics: None,
+            balancer: BalancerKind::default(),
             nodes: Vec::new(),
             users: Vec::new(),
             tls: None,
@@ -58,11 +62,15 @@ pub fn load(file: &Path) -> Result<BalancerFile, Failure> {
 
 fn read(top: &mut Section<'_, '_>) -> BalancerFile {
     let tls = top.table_if("tls", server::tls);
-    let (nodes, of_nodes) = top.table("federation", |section| (node::nodes(section), node::of_nodes(section)));
+    let (nodes, of_nodes, balancer) = top.table("federation", |section| {
+        let balancer = section.choice("balancer", &BalancerKind::ALL);
+        (node::nodes(section), node::of_nodes(section), balancer)
+    });
     let (listen, metrics) = top.table("server", |section| (server::listen(section), server::metrics(section)));
     BalancerFile {
         listen: listen.unwrap_or(LISTEN),
         metrics,
+        balancer: balancer.unwrap_or_default(),
         nodes,
         users: server::users(top),
         tls,

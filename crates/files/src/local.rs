@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use punctual_federation::balancer::BalancerKind;
 use punctual_toml::{Section, read_checked};
 use punctual_units::Nanos;
 
@@ -23,6 +24,8 @@ pub struct LocalSettings {
     pub nodes: u32,
     /// Number of balancers between nodes and clients: 1 to 8 in files and options, 0 for nodes alone.
     pub balancers: u32,
+    /// Policy of the balancers.
+    pub balancer: BalancerKind,
     /// Time until the cluster ends, 1 s to 24 h; `None`: until Ctrl-C.
     pub duration: Option<Nanos>,
     /// Processor time that a node spends on each request, in addition to its own cost.
@@ -38,6 +41,7 @@ impl Default for LocalSettings {
         LocalSettings {
             nodes: 3,
             balancers: 2,
+            balancer: BalancerKind::default(),
             duration: None,
             work: Nanos::ZERO,
             log_entries_max: LOG_ENTRIES_MAX,
@@ -53,6 +57,7 @@ impl LocalSettings {
         LocalSettings {
             nodes: top.count("nodes").unwrap_or(self.nodes),
             balancers: top.count("balancers").unwrap_or(self.balancers),
+            balancer: top.choice("balancer", &BalancerKind::ALL).unwrap_or(self.balancer),
             duration: top.time("duration").or(self.duration),
             work: top.time("work").unwrap_or(self.work),
             log_entries_max: top.count("log_entries_max").unwrap_or(self.log_entries_max),

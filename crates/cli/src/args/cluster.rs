@@ -4,7 +4,9 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use punctual_federation::balancer::BalancerKind;
 use punctual_files::balancer::LISTEN;
 use punctual_files::server::of_this_machine;
 use punctual_files::toml::parse_time;
@@ -144,9 +146,12 @@ pub struct ClusterBalance {
     /// Address to listen on for Redis clients; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", default_value_t = LISTEN)]
     pub listen: SocketAddr,
-    /// Configuration in place of NODE, --listen and --metrics: also users and certificates; docs/federation.md lists
-    /// the keys
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "listen", "metrics"])]
+    /// Policy that chooses the node of a read
+    #[arg(long, value_name = "NAME", default_value = "home", value_parser = balancer_kind())]
+    pub balancer: BalancerKind,
+    /// Configuration in place of NODE and the other options: also users and certificates; docs/federation.md lists the
+    /// keys
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "listen", "metrics", "balancer"])]
     pub file: Option<PathBuf>,
     /// Serve Prometheus metrics at http://ADDRESS/metrics, a loopback address; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS", value_parser = of_this_machine)]
@@ -154,6 +159,13 @@ pub struct ClusterBalance {
     /// Process id of the parent; the balancer ends with it
     #[arg(long, hide = true)]
     pub parent: Option<i32>,
+}
+
+/// Parser of a balancer's name.
+fn balancer_kind() -> impl TypedValueParser<Value = BalancerKind> {
+    let kind = |name: String| BalancerKind::ALL.into_iter().find(|(known, _)| *known == name);
+    PossibleValuesParser::new(BalancerKind::ALL.map(|(name, _)| name))
+        .map(move |name| kind(name).map_or(BalancerKind::Home, |(_, kind)| kind))
 }
 
 /// Address of a server.

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use punctual_federation::balancer::Home;
 use punctual_node::process::balance::Balancing;
 use punctual_node::process::{Access, PeerAddress};
 use punctual_node::seen::{TimedNotice, What};
@@ -33,6 +32,7 @@ fn settings(arguments: &ClusterBalance) -> Result<BalancerFile, Failure> {
         return Ok(BalancerFile {
             listen: arguments.listen,
             metrics: arguments.metrics,
+            balancer: arguments.balancer,
             nodes: arguments.nodes.iter().map(ToString::to_string).collect(),
             ..BalancerFile::default()
         });
@@ -121,7 +121,7 @@ pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
     }
     let draw = RandomState::new().hash_one(std::process::id());
     balancing
-        .run(nodes, Box::new(Home::default()), draw, LinuxOs, &ends, note)
+        .run(nodes, settings.balancer.balancer(), draw, LinuxOs, &ends, note)
         .map_err(|error| input(&error))
 }
 

@@ -234,6 +234,10 @@ impl Balancer for Home {
         Some(node)
     }
 
+    fn at_once(&self) -> bool {
+        true
+    }
+
     fn period(&mut self, nodes: &[Period], _now: Time) {
         for said in nodes {
             if let Some(known) = self.nodes.get_mut(said.node) {

@@ -43,6 +43,9 @@ pub use ring::{HashRing, place};
 pub use shares::{By, Proportional, RoundRobin};
 pub use table::{NODES_MAX, NodeTable, TooLarge};
 
+/// Time between two sampling points: Chronos-C's.
+pub const PERIOD: Nanos = Nanos::from_secs(1);
+
 /// A query as policies see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
@@ -91,7 +94,12 @@ pub trait Balancer: std::fmt::Debug + Send {
         None
     }
 
-    /// Notes the state of the nodes at a sampling point, once a period.
+    /// Whether each report matters as it comes. Else [`Balancer::period`] is called once in [`PERIOD`].
+    fn at_once(&self) -> bool {
+        false
+    }
+
+    /// Notes the state of nodes at a sampling point.
     fn period(&mut self, _nodes: &[Period], _now: Time) {}
 
     /// Adds a node, which may be chosen from now on. `now`: when it began to serve.

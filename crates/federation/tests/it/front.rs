@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use punctual_federation::admission::BacklogReport;
-use punctual_federation::balancer::{BUDGET, BUDGET_MAX, Home};
+use punctual_federation::balancer::{BUDGET, BUDGET_MAX, BalancerKind, Home};
 use punctual_federation::front::{Front, FrontAction, FrontEvent, HOLD, WAY};
 use punctual_federation::ids::{Boot, Epoch, Member, NodeId, RequestId, Revision, SessionId};
 use punctual_federation::liveness::HEARTBEAT;
@@ -506,4 +506,33 @@ fn a_reading_has_a_home_and_gets_older_on_its_way() {
     let told = one.step(FrontEvent::Wake, START + Nanos::from_secs(2));
     let unknown = |action: &FrontAction| matches!(action, FrontAction::Answer(1, _, Answer::Unknown));
     assert!(told.iter().any(unknown), "{told:?}");
+}
+
+/// Prop distributes queries by the delays that the front has measured in the last second: a node that answers four
+/// times as fast gets four times as many.
+#[test]
+fn delays_of_the_last_second_decide_where_a_policy_of_periods_sends() {
+    let mut front = Front::new(BalancerKind::Prop.balancer(), 1);
+    let mut counts = [0u32; 2];
+    for number in 0..4000 {
+        let now = START + Nanos::from_millis(number);
+        if number % 50 == 0 {
+            (0..2).for_each(|node| drop(front.step(heartbeat(node, Standing::Serving, node == 0), now)));
+        }
+        let sent = front.step(FrontEvent::Request(1, request(number, true, Nanos::from_secs(1))), now);
+        let [FrontAction::Send(node, ticket, request)] = sent.as_slice() else {
+            panic!("{sent:?}")
+        };
+        let reply = Reply {
+            id: request.id,
+            answer: done(),
+            said: said(Standing::Serving),
+        };
+        let took = Nanos::from_micros([100, 400][node.0 as usize]);
+        front.step(FrontEvent::Reply(*node, *ticket, reply), now + took);
+        // In the first second nothing was measured.
+        counts[node.0 as usize] += u32::from(number > 1100);
+    }
+    let share = f64::from(counts[0]) / f64::from(counts[0] + counts[1]);
+    assert!((share - 0.8).abs() < 0.03, "{counts:?}");
 }

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use punctual_federation::admission::{Ask, BacklogReport, Late, Reason};
-use punctual_federation::balancer::{BalancerKind, Query, QueryReply};
+use punctual_federation::balancer::{Query, QueryReply};
 use punctual_federation::ids::NodeId;
 use punctual_loop::backlog::{Backlog, BacklogGround, BacklogLog};
 use punctual_units::{Nanos, Time};
@@ -547,11 +547,10 @@ impl<'s> Engine<'s> {
         for number in 0..self.nodes.len() {
             self.hold(number);
         }
-        if self.policy.balancer != BalancerKind::Home.into() {
-            self.balancers
-                .iter_mut()
-                .for_each(|balancer| balancer.policy().period(&said, self.now));
-        }
+        let sampled = self.balancers.iter_mut().map(Balancing::policy);
+        sampled
+            .filter(|policy| !policy.at_once())
+            .for_each(|policy| policy.period(&said, self.now));
         self.after(PERIOD, Event::Sample);
     }
 
@@ -563,14 +562,13 @@ impl<'s> Engine<'s> {
     }
 
     fn heartbeat(&mut self) {
-        if self.policy.balancer != BalancerKind::Home.into() {
+        if !self.balancers.iter_mut().any(|balancer| balancer.policy().at_once()) {
             return;
         }
         let alive = self.nodes.iter().filter(|node| node.alive);
         let said: Vec<_> = alive.map(NodeState::beat).collect();
-        self.balancers
-            .iter_mut()
-            .for_each(|balancer| balancer.policy().period(&said, self.now));
+        let hearing = self.balancers.iter_mut().map(Balancing::policy);
+        hearing.for_each(|policy| policy.period(&said, self.now));
         self.after(HEARTBEAT, Event::Heartbeat);
     }
 

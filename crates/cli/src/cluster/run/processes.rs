@@ -17,6 +17,7 @@ use punctual_os::LinuxOs;
 use punctual_units::{Clock, Nanos, Time};
 
 use super::super::node::{Begin, NodeLine, Order};
+use punctual_federation::balancer::BalancerKind;
 use punctual_files::failure::Failure;
 use punctual_files::local::LocalSettings;
 
@@ -87,6 +88,8 @@ pub struct Processes {
     network: Option<Box<dyn NodeNetwork>>,
     /// Number of notes shown so far.
     notes: usize,
+    /// Policy of the balancers.
+    balancer: BalancerKind,
     /// Set once a signal asked for the end.
     ends: Arc<AtomicBool>,
 }
@@ -144,6 +147,7 @@ impl Processes {
             master: None,
             network,
             notes: 0,
+            balancer: settings.balancer,
             ends: Arc::clone(ends),
         };
         let listen = |all: &Processes, parts: std::ops::Range<Part>| {
@@ -207,6 +211,7 @@ impl Processes {
             Role::Balancer(listen) => {
                 command
                     .args(["process", "balance", "--listen", &listen.to_string()])
+                    .args(["--balancer", self.balancer.name()])
                     .args(["--parent", &std::process::id().to_string()])
                     .args(nodes);
             }
