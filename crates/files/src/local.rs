@@ -9,6 +9,7 @@ use punctual_units::Nanos;
 use crate::document;
 use crate::failure::Failure;
 use crate::node::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
+use crate::server::{OBJECTS_MAX, VALIDITIES};
 
 /// Most nodes of a cluster on one machine.
 const NODES_MAX: u32 = 16;
@@ -34,6 +35,10 @@ pub struct LocalSettings {
     pub log_entries_max: u64,
     /// Size limit of each node's store, in bytes.
     pub store_bytes_max: u64,
+    /// Age up to which a temporal object counts as fresh.
+    pub validity: Nanos,
+    /// Most temporal objects.
+    pub objects_max: usize,
 }
 
 impl Default for LocalSettings {
@@ -46,6 +51,8 @@ impl Default for LocalSettings {
             work: Nanos::ZERO,
             log_entries_max: LOG_ENTRIES_MAX,
             store_bytes_max: STORE_BYTES_USUAL,
+            validity: Nanos::from_secs(1),
+            objects_max: 1024,
         }
     }
 }
@@ -62,6 +69,8 @@ impl LocalSettings {
             work: top.time("work").unwrap_or(self.work),
             log_entries_max: top.count("log_entries_max").unwrap_or(self.log_entries_max),
             store_bytes_max: top.count("store_bytes_max").unwrap_or(self.store_bytes_max),
+            validity: top.within("validity", VALIDITIES).unwrap_or(self.validity),
+            objects_max: top.within("objects_max", 0..=OBJECTS_MAX).unwrap_or(self.objects_max),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Configuration file of a node, in TOML.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use punctual_engines::lmdb::{LmdbOptions, Verify};
@@ -88,7 +89,9 @@ const CONNECTIONS_MAX: usize = 100_000;
 const BYTES_MIN: usize = 64 << 20;
 /// Longest value of a temporal object, in bytes, and most objects: memory for all is reserved at the start.
 const TEMPORAL_LEN_MAX: usize = 1 << 20;
-const OBJECTS_MAX: usize = 1 << 20;
+pub(crate) const OBJECTS_MAX: usize = 1 << 20;
+/// Allowed ages up to which a temporal object counts as fresh.
+pub(crate) const VALIDITIES: RangeInclusive<Nanos> = Nanos(1)..=Nanos::from_secs(86_400);
 
 /// Reads a node's file; missing keys keep their defaults.
 ///
@@ -131,7 +134,7 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
     top.table("store", |section| store(section, &mut node));
     top.table("temporal", |section| {
         let options = &mut node.options;
-        section.update("validity", Nanos(1)..=Nanos::from_secs(86_400), &mut options.validity);
+        section.update("validity", VALIDITIES, &mut options.validity);
         section.update("max_bytes", 1..=TEMPORAL_LEN_MAX, &mut options.temporal_len_max);
         section.update("objects_max", 0..=OBJECTS_MAX, &mut node.objects_max);
     });
@@ -148,7 +151,7 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
     if node.federation.is_some() {
         for key in ["object", "temporal"] {
             if top.has(key) {
-                top.complain(key, "a node of a federation has no temporal objects yet: leave it out");
+                top.complain(key, "a node of a federation has readings of up to 1 KiB that are valid for 1 s, and 1,024 objects: leave it out");
             }
         }
         if node.durability == Durability::Volatile {

@@ -131,7 +131,9 @@ pub enum StoreError {
         key: Vec<u8>,
     },
     /// More temporal objects were created than the store has slots for.
-    #[error("there is room for {max} objects more than it was opened with: raise created_max, on all nodes alike")]
+    #[error(
+        "there is room for {max} objects more than it was opened with: raise created_max (objects_max in files), on all nodes alike"
+    )]
     TooManyObjects {
         /// Slots for objects created after the store was opened.
         max: usize,

@@ -758,7 +758,13 @@ pub struct ClusterLoad {
     pub places: Vec<ServerAddress>,
     #[command(flatten)]
     pub dialling: Dialling,
-    /// Requests a second, 1 to 50000 [default: --times the measured capacity]
+    /// What clients ask for
+    #[arg(long, value_enum, default_value_t)]
+    pub workload: Workload,
+    /// Stocks of the market, for the workload `stock`
+    #[arg(long, value_name = "N", default_value_t = 3000, value_parser = clap::value_parser!(u32).range(100..=100_000))]
+    pub stocks: u32,
+    /// Requests a second, 1 to 50000 [default: --times the measured capacity; stock: a closed loop]
     #[arg(long, value_name = "R")]
     pub rate: Option<f64>,
     /// Load as a multiple of the measured capacity, 0.1 to 100
@@ -785,6 +791,16 @@ pub struct ClusterLoad {
     /// Process id of the parent, which reads this program's output; the load ends with it
     #[arg(long, hide = true)]
     pub parent: Option<i32>,
+}
+
+/// What the clients of a load ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// Each client counts, and reads its count
+    #[default]
+    Count,
+    /// Stock trading, as the third paper's testbed: prices, portfolios, purchases and sales
+    Stock,
 }
 
 /// Storage of a federation's log.

@@ -66,7 +66,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let users = std::mem::take(&mut file.users);
     let access = access(users, file.tls.as_ref(), membership.tls.as_ref())?;
     let mut listening = listen(&file, membership, access.clone())?;
-    let replica = open(&file.store, membership.store_bytes_max).map_err(|error| input(&error))?;
+    let replica = open(&file.store, membership.store_bytes_max, &listening.temporal).map_err(|error| input(&error))?;
     let replica = Arc::new(replica);
     let turns = membership.backlog.as_ref().map(Turns::begin).transpose()?;
     listening.bound = turns.as_ref().map(Turns::asked);

@@ -63,6 +63,9 @@ pub(super) struct Begin {
     pub private: bool,
     pub log_entries_max: u64,
     pub store_bytes_max: u64,
+    /// Age up to which a reading counts as fresh, and the most temporal objects.
+    pub validity: Nanos,
+    pub objects_max: usize,
     /// Processor time that each request takes in addition to its own cost.
     pub work: Nanos,
 }
@@ -111,8 +114,13 @@ pub(super) fn node() -> Result<(), Failure> {
     let page = Page::bind(begin.metrics)
         .map_err(|error| input(&format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
     let metrics = page.address().map_err(|error| input(&error))?;
-    (listening.temporal, listening.page) = (temporal(), Some(page));
-    let replica = open(&begin.store, begin.store_bytes_max).map_err(|error| input(&error))?;
+    let temporal = Temporal {
+        validity: begin.validity,
+        objects_max: begin.objects_max,
+        ..temporal()
+    };
+    (listening.temporal, listening.page) = (temporal, Some(page));
+    let replica = open(&begin.store, begin.store_bytes_max, &temporal).map_err(|error| input(&error))?;
     let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
 
     let (tell, told) = sync_channel::<NodeLine>(TOLD_MAX);
@@ -185,13 +193,13 @@ const BEYOND_BYTES: usize = 512 << 20;
 pub(super) fn open(
     folder: &Path,
     bytes_max: u64,
+    temporal: &Temporal,
 ) -> Result<Replica<punctual_engines::Lmdb, LinuxOs>, punctual_store::StoreError> {
     let engine = LmdbOptions {
         durability: Durability::NoMetaSync,
         quota: 2 * bytes_max as usize + BEYOND_BYTES,
         ..LmdbOptions::default()
     };
-    let temporal = Temporal::default();
     let options = StoreOptions {
         replicated: true,
         created_max: temporal.objects_max,

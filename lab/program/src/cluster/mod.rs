@@ -8,6 +8,7 @@ pub mod load;
 mod page;
 pub mod run;
 mod settings;
+mod stock;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

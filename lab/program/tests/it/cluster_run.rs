@@ -339,3 +339,44 @@ mod etcd {
         nothing_is_left(folder.path());
     }
 }
+
+/// Seven tables, sources of prices and orders of clients at once, on a store alone.
+#[test]
+fn stock_trading_loses_neither_money_nor_shares() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_punctual-lab"));
+    serve
+        .current_dir(here)
+        .args(["serve", "--listen", "127.0.0.1:0", "--store", "market"]);
+    let (_server, line) = started(&mut serve, "serving");
+    let address = line
+        .split(' ')
+        .find_map(|word| word.trim_end_matches(';').parse::<std::net::SocketAddr>().ok());
+    let address = address.unwrap_or_else(|| panic!("{line}")).to_string();
+    let offered = [
+        "--workload",
+        "stock",
+        "--stocks",
+        "100",
+        "--clients",
+        "8",
+        "--rate",
+        "400",
+        "--duration",
+        "1s",
+    ];
+    let (json, _) = told(lab(
+        here,
+        &[&["cluster", "load", &address][..], &offered, &["--json", "-"]].concat(),
+    ));
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(report["conserved"], true, "{report}");
+    let kinds = report["kinds"].as_object().unwrap();
+    let answered = |kind: &serde_json::Value| kind["timely"].as_u64().unwrap() + kind["overdue"].as_u64().unwrap();
+    assert!(
+        kinds.len() == 4 && kinds.values().all(|kind| answered(kind) > 0),
+        "{report}"
+    );
+    assert_eq!(report["at_end"]["shares"], 100 * 1_000_000 + 8 * 50 * 100);
+}

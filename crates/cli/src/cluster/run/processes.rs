@@ -127,6 +127,8 @@ impl Processes {
                 private: network.is_some(),
                 log_entries_max: settings.log_entries_max,
                 store_bytes_max: settings.store_bytes_max,
+                validity: settings.validity,
+                objects_max: settings.objects_max,
                 work: settings.work,
             }))
         };

@@ -22,8 +22,8 @@ use signal_hook::flag;
 
 pub use self::client::{Fate, RequestKind, RequestOutcome};
 use self::driver::Driver;
-pub use self::tally::LoadTally;
-use crate::args::ClusterLoad;
+pub use self::tally::{Histogram, LoadTally};
+use crate::args::{ClusterLoad, Workload};
 use punctual_cli::cluster::dial::Dial;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
@@ -94,6 +94,9 @@ pub enum LoadMessage {
 
 /// Carries out `punctual-lab cluster load`.
 pub fn load(arguments: &ClusterLoad) -> Result<(), Failure> {
+    if arguments.workload == Workload::Stock {
+        return super::stock::load(arguments);
+    }
     let offer = offer(arguments)?;
     let mut dial = Dial::load(&arguments.dialling)?;
     dial.hosts = arguments.places.iter().map(|place| place.host.clone()).collect();

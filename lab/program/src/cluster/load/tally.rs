@@ -17,12 +17,13 @@ const LEAST: f64 = 10_000.0;
 
 /// Histogram of times, exact to 2 %; its memory does not grow with the run.
 #[derive(Clone, Debug, Default)]
-struct Histogram {
+pub struct Histogram {
     counts: Vec<u64>,
 }
 
 impl Histogram {
-    fn add(&mut self, span: Nanos) {
+    /// Counts a span.
+    pub fn add(&mut self, span: Nanos) {
         let place = ((span.0 as f64 / LEAST).max(1.0).log2() * STEPS) as usize;
         if self.counts.len() <= place {
             self.counts.resize(place + 1, 0);
@@ -30,8 +31,17 @@ impl Histogram {
         self.counts[place] += 1;
     }
 
+    /// Adds the counts of another histogram.
+    pub fn join(&mut self, other: &Histogram) {
+        self.counts.resize(self.counts.len().max(other.counts.len()), 0);
+        self.counts
+            .iter_mut()
+            .zip(&other.counts)
+            .for_each(|(sum, more)| *sum += more);
+    }
+
     /// Middle of the step that holds the quantile `share`.
-    fn quantile(&self, share: f64) -> Option<Nanos> {
+    pub fn quantile(&self, share: f64) -> Option<Nanos> {
         let all: u64 = self.counts.iter().sum();
         let rank = (share * all as f64).ceil().max(1.0) as u64;
         let mut below = 0;

@@ -1,0 +1,218 @@
+//! Counts of a stock trading load.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use punctual_server::resp::Reply;
+use punctual_units::Nanos;
+use serde_json::{Value, json};
+
+use super::market::{Balance, Kind};
+use crate::cluster::load::Histogram;
+use punctual_report::summary::count;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ending {
+    /// Answered before its deadline.
+    Timely,
+    /// Answered after its deadline.
+    Overdue,
+    /// Not executed: `LATE`.
+    Late,
+    /// Not executed: another order came first.
+    Conflict,
+    /// Not executed for another reason.
+    Refused,
+    /// No answer: the connection broke, or it took too long.
+    Unknown,
+    /// Not sent: no client was free before its deadline.
+    Unsent,
+}
+
+impl Ending {
+    const ALL: [(Ending, &'static str); 7] = [
+        (Ending::Timely, "timely"),
+        (Ending::Overdue, "overdue"),
+        (Ending::Late, "late"),
+        (Ending::Conflict, "conflicts"),
+        (Ending::Refused, "refused"),
+        (Ending::Unknown, "unknown"),
+        (Ending::Unsent, "unsent"),
+    ];
+
+    /// The ending that an error tells.
+    pub(super) fn of_error(text: &str) -> Ending {
+        match text.split(' ').next() {
+            Some("LATE") => Ending::Late,
+            Some("UNKNOWN") => Ending::Unknown,
+            _ => Ending::Refused,
+        }
+    }
+
+    /// The ending that the last error of these replies tells.
+    pub(super) fn of_replies(replies: &[Reply]) -> Ending {
+        let errors = replies.iter().rev().filter_map(|reply| match reply {
+            Reply::Error(text) => Some(Ending::of_error(text)),
+            _ => None,
+        });
+        errors.into_iter().next().unwrap_or(Ending::Refused)
+    }
+}
+
+/// Requests of one kind.
+#[derive(Clone, Debug, Default)]
+struct OfKind {
+    endings: BTreeMap<Ending, u64>,
+    /// Items of answers in time, and of all answers; of these, prices that were not fresh.
+    items_timely: u64,
+    items: u64,
+    stale: u64,
+    answered: Histogram,
+}
+
+/// Counts of a load, or of one of its clients.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StockTally {
+    deadline: Nanos,
+    kinds: BTreeMap<Kind, OfKind>,
+    lasted: Nanos,
+    updates: u64,
+    at_first: Balance,
+    found: Balance,
+}
+
+impl StockTally {
+    pub(super) fn new(deadline: Nanos) -> StockTally {
+        StockTally {
+            deadline,
+            ..StockTally::default()
+        }
+    }
+
+    /// Counts a request that took so long.
+    pub(super) fn ended(&mut self, kind: Kind, ending: Ending, items: u64, stale: u64, took: Nanos) {
+        let of = self.kinds.entry(kind).or_default();
+        *of.endings.entry(ending).or_default() += 1;
+        if let Ending::Timely | Ending::Overdue = ending {
+            of.answered.add(took);
+            of.items += items;
+            of.stale += stale;
+            of.items_timely += if ending == Ending::Timely { items } else { 0 };
+        }
+    }
+
+    /// Adds the counts of a client.
+    pub(super) fn join(&mut self, client: StockTally) {
+        for (kind, other) in client.kinds {
+            let of = self.kinds.entry(kind).or_default();
+            for (ending, times) in other.endings {
+                *of.endings.entry(ending).or_default() += times;
+            }
+            of.items += other.items;
+            of.items_timely += other.items_timely;
+            of.stale += other.stale;
+            of.answered.join(&other.answered);
+        }
+    }
+
+    /// Notes how long the run took, and how many updates of prices were acknowledged.
+    pub(super) fn lasted(&mut self, lasted: Nanos, updates: u64) {
+        (self.lasted, self.updates) = (lasted, updates);
+    }
+
+    /// Notes the sums of money and shares, as they must be and as they are.
+    pub(super) fn balances(&mut self, at_first: Balance, found: Balance) {
+        (self.at_first, self.found) = (at_first, found);
+    }
+
+    /// Whether no money and no share was lost, made or negative.
+    pub(super) fn is_conserved(&self) -> bool {
+        self.at_first == self.found
+    }
+
+    fn sum(&self, of: impl Fn(&OfKind) -> u64) -> u64 {
+        self.kinds.values().map(of).sum()
+    }
+
+    fn a_second(&self, count: u64) -> f64 {
+        count as f64 / self.lasted.as_secs_f64().max(1e-9)
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for (kind, of) in &self.kinds {
+            let offered: u64 = of.endings.values().sum();
+            let endings: Vec<String> = Ending::ALL
+                .iter()
+                .filter_map(|(ending, name)| Some(format!("{} {name}", count(*of.endings.get(ending)?))))
+                .collect();
+            let ms = |share| of.answered.quantile(share).map_or("-".into(), |took| took.to_string());
+            let _ = writeln!(
+                text,
+                "  {:15} {}: {}; answered within {} (p50), {} (p99)",
+                kind.name(),
+                count(offered),
+                endings.join(", "),
+                ms(0.5),
+                ms(0.99)
+            );
+        }
+        let _ = writeln!(
+            text,
+            "  {:.0} items a second in time (deadline {}), {:.0} in all; {} of {} prices and holdings were not fresh; \
+             {:.0} updates a second",
+            self.a_second(self.sum(|of| of.items_timely)),
+            self.deadline,
+            self.a_second(self.sum(|of| of.items)),
+            count(self.sum(|of| of.stale)),
+            count(self.sum(|of| of.items)),
+            self.a_second(self.updates),
+        );
+        let Balance { cash, shares, wrong } = self.found;
+        let _ = writeln!(
+            text,
+            "  at the end {} of {} cents, {} of {} shares, {wrong} records negative or missing: {}",
+            count(cash.unsigned_abs()),
+            count(self.at_first.cash.unsigned_abs()),
+            count(shares.unsigned_abs()),
+            count(self.at_first.shares.unsigned_abs()),
+            if self.is_conserved() {
+                "conserved"
+            } else {
+                "NOT conserved"
+            }
+        );
+        text
+    }
+
+    pub(super) fn document(&self) -> Value {
+        let kind = |(kind, of): (&Kind, &OfKind)| {
+            let ms = |share| of.answered.quantile(share).map(|took| took.as_millis_f64());
+            let mut value = json!({
+                "items": of.items,
+                "items_timely": of.items_timely,
+                "items_stale": of.stale,
+                "answered_p50_ms": ms(0.5),
+                "answered_p99_ms": ms(0.99),
+            });
+            for (ending, name) in Ending::ALL {
+                value[name] = json!(of.endings.get(&ending).copied().unwrap_or(0));
+            }
+            (kind.name().to_owned(), value)
+        };
+        let balance = |of: &Balance| json!({ "cash": of.cash, "shares": of.shares, "wrong": of.wrong });
+        json!({
+            "workload": "stock",
+            "deadline_ms": self.deadline.as_millis_f64(),
+            "lasted_s": self.lasted.as_secs_f64(),
+            "kinds": self.kinds.iter().map(kind).collect::<serde_json::Map<String, Value>>(),
+            "items_timely_per_s": self.a_second(self.sum(|of| of.items_timely)),
+            "items_per_s": self.a_second(self.sum(|of| of.items)),
+            "updates_per_s": self.a_second(self.updates),
+            "at_first": balance(&self.at_first),
+            "at_end": balance(&self.found),
+            "conserved": self.is_conserved(),
+        })
+    }
+}
