@@ -93,6 +93,10 @@ impl Look for CellsReader<'_> {
         Ok(self.0.term(key)?.map(|end| left(end, self.0.now())))
     }
 
+    fn wall(&self) -> Nanos {
+        left(self.0.now(), 0)
+    }
+
     fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
         self.0.reading(key, max_age)
     }
@@ -113,6 +117,10 @@ impl Look for CellsWriter<'_> {
 
     fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
         CellsReader(self.0).life_left(key)
+    }
+
+    fn wall(&self) -> Nanos {
+        left(self.0.now(), 0)
     }
 
     fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use punctual_units::{Nanos, Time};
 
-use self::described::{config, described, unknown, unknown_part};
-use crate::commands::{self, Command, Failure, Scope, TABLE, Verb, wrong_number_of_arguments};
+use self::described::{config, described, unknown};
+use crate::commands::{self, Command, Failure, Scope, TABLE, Verb, unknown_part, wrong_number_of_arguments};
 use crate::glob::PATTERN_MAX;
 use crate::login::{Entry, Greeting, Login, LoginClaim, NO_HTTP, is_http, plain};
 use crate::prover::CLAIMS_MAX;
@@ -498,7 +498,7 @@ impl Session {
         let error = match (command.verb, command.place) {
             (Verb::Multi, _) => Some("ERR MULTI calls can not be nested".to_owned()),
             (Verb::Watch, _) => Some("ERR WATCH inside MULTI is not allowed".to_owned()),
-            (Verb::Keys | Verb::DbSize | Verb::Scan, _) if !limits.scans_in_multi => {
+            (Verb::Keys | Verb::DbSize | Verb::RandomKey | Verb::Scan, _) if !limits.scans_in_multi => {
                 Some(format!("ERR {} looks at all keys: say it outside of MULTI", name()))
             }
             (_, Scope::Transaction | Scope::Anywhere) => None,

@@ -190,7 +190,7 @@ impl User {
                 self.name, command.name
             ));
         }
-        let has_keys = command.keys.0 > 0;
+        let has_keys = command.names_keys();
         let is_about_all = !has_keys && command.class != Class::Admin;
         if is_about_all && !self.reaches_all() || !command.keys_of(request).all(|key| self.reaches(key)) {
             return Err("NOPERM No permissions to access a key".into());
@@ -233,7 +233,8 @@ impl User {
 /// Whether a command that changes a record replies with the value before or after the change.
 fn tells_a_value(command: &Command, request: &Request) -> bool {
     match command.verb {
-        Verb::GetSet | Verb::GetDel | Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy | Verb::HIncrBy => true,
+        Verb::GetSet | Verb::GetDel | Verb::GetEx | Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => true,
+        Verb::IncrByFloat | Verb::HIncrBy | Verb::HIncrByFloat | Verb::Eval | Verb::EvalSha => true,
         Verb::Set => request.from(3).any(|option| option.eq_ignore_ascii_case(b"get")),
         _ => false,
     }

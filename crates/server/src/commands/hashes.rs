@@ -2,10 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::float::Float;
+use super::keys::ScanOptions;
 use super::look::{Edit, Look};
 use super::record::{Fields, Pair, of_hash};
 use super::strings::put;
-use super::{Failure, Verb, integer, reply, wrong_number};
+use super::{Command, Failure, Verb, integer, reply, wrong_number};
+use crate::glob::matches;
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
@@ -20,6 +23,7 @@ pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Wr
         match verb {
             Verb::HGet => optional(out, value(request.argument(2))),
             Verb::HExists => out.integer(i64::from(value(request.argument(2)).is_some())),
+            Verb::HStrLen => out.integer(value(request.argument(2)).map_or(0, <[u8]>::len) as i64),
             Verb::HLen => out.integer(fields().count() as i64),
             Verb::HMGet => {
                 out.array(request.len() - 2);
@@ -51,19 +55,19 @@ fn places<'h>(fields: &[Pair<'h>]) -> HashMap<&'h [u8], usize> {
 
 pub(super) fn set<T: Edit>(
     transaction: &mut T,
-    verb: Verb,
+    command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Failure> {
     if !request.len().is_multiple_of(2) {
-        return wrong_number("hset");
+        return wrong_number(command.name);
     }
     let key = request.argument(1);
     let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
     let mut fields: Vec<_> = Fields(&encoded).collect();
     let mut places = places(&fields);
     let before = fields.len();
-    if verb == Verb::HSetNx && places.contains_key(request.argument(2)) {
+    if command.verb == Verb::HSetNx && places.contains_key(request.argument(2)) {
         out.integer(0);
         return Ok(());
     }
@@ -76,31 +80,85 @@ pub(super) fn set<T: Edit>(
         }
     }
     put(transaction, key, &of_hash(&fields)?, life)?;
-    out.integer((fields.len() - before) as i64);
+    match command.verb {
+        Verb::HMSet => out.simple("OK"),
+        _ => out.integer((fields.len() - before) as i64),
+    }
     Ok(())
 }
 
-pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+/// HSCAN: the whole hash at once, as Redis does with short ones, so that every scan ends with cursor 0.
+pub(super) fn scan(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let cursor = std::str::from_utf8(request.argument(2)).ok();
+    if cursor.and_then(|cursor| cursor.parse::<i128>().ok()).is_none() {
+        return reply("ERR invalid cursor");
+    }
+    look.hash(request.argument(1), |encoded| {
+        let pattern = match encoded {
+            [] => None,
+            _ => ScanOptions::read(request, 3, false)?.pattern,
+        };
+        let is_found = |(field, _): &Pair<'_>| pattern.is_none_or(|pattern| matches(pattern, field));
+        let found: Vec<_> = Fields(encoded).filter(is_found).collect();
+        out.array(2);
+        out.bulk(b"0");
+        out.array(2 * found.len());
+        found.iter().for_each(|(field, value)| {
+            out.bulk(field);
+            out.bulk(value);
+        });
+        Ok(())
+    })?
+}
+
+/// Replaces the value of a field, 0 where there is none, by a number that `add` makes of it and returns as text.
+fn change<T: Edit>(
+    transaction: &mut T,
+    request: &Request,
+    add: impl FnOnce(Option<&[u8]>) -> Result<String, Failure>,
+) -> Result<String, Failure> {
     let (key, field) = (request.argument(1), request.argument(2));
-    let by = integer(request.argument(3))?;
     let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
     let mut fields: Vec<_> = Fields(&encoded).collect();
     let place = fields.iter().position(|(name, _)| *name == field);
-    let before = match place.map(|place| integer(fields[place].1)) {
-        None => 0,
-        Some(Ok(before)) => before,
-        Some(Err(_)) => return reply("ERR hash value is not an integer"),
-    };
-    let Some(after) = before.checked_add(by) else {
-        return reply("ERR increment or decrement would overflow");
-    };
-    let text = after.to_string();
+    let text = add(place.map(|place| fields[place].1))?;
     match place {
         Some(place) => fields[place].1 = text.as_bytes(),
         None => fields.push((field, text.as_bytes())),
     }
     put(transaction, key, &of_hash(&fields)?, life)?;
-    out.integer(after);
+    Ok(text)
+}
+
+pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let (by, mut sum) = (integer(request.argument(3))?, 0);
+    change(transaction, request, |before| {
+        let before = match before.map(integer) {
+            None => 0,
+            Some(Ok(before)) => before,
+            Some(Err(_)) => return reply("ERR hash value is not an integer"),
+        };
+        let Some(after) = before.checked_add(by) else {
+            return reply("ERR increment or decrement would overflow");
+        };
+        sum = after;
+        Ok(after.to_string())
+    })?;
+    out.integer(sum);
+    Ok(())
+}
+
+pub(super) fn add_float<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let by = Float::read(request.argument(3))?;
+    if !by.is_finite() {
+        return reply("ERR value is NaN or Infinity");
+    }
+    let text = change(transaction, request, |before| match before.map(Float::read) {
+        None => Float::ZERO.plus(by)?.shown(),
+        Some(Ok(before)) => before.plus(by)?.shown(),
+        Some(Err(_)) => reply("ERR hash value is not a float"),
+    })?;
+    out.bulk(text.as_bytes());
     Ok(())
 }
 

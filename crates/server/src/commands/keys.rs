@@ -1,13 +1,14 @@
 //! Commands on keys, whatever type their values have.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::{Bound, ControlFlow};
 
 use punctual_units::Nanos;
 
-use super::look::{Edit, Look};
+use super::look::{Edit, KeyInfo, Look};
 use super::record::StoredRecord;
-use super::strings::{exists as is_there, term};
-use super::{Failure, SYNTAX, Verb, integer, reply};
+use super::strings::{Unit, exists as is_there, put, term};
+use super::{Command, Failure, SYNTAX, Verb, integer, reply, unknown_part, wrong_number};
 use crate::cursors::Cursors;
 use crate::glob::{PATTERN_MAX, matches};
 use crate::resp::Writer;
@@ -49,13 +50,59 @@ fn kind_of(look: &impl Look, key: &[u8]) -> Result<&'static str, Failure> {
 pub(super) fn ttl(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let key = request.argument(1);
     let left = look.life_left(key)?;
+    // As in Redis, seconds are rounded to the nearest.
+    let seconds = |ms: u64| (ms + 500) / 1_000;
+    // Both clocks are read apart, so their sum is rounded.
+    let instant = |left: Nanos| (look.wall().0.saturating_add(left.0).saturating_add(500_000)) / 1_000_000;
     out.integer(match left {
         _ if !is_there(look, key)? => -2,
         None => -1,
-        // As in Redis, seconds are rounded to the nearest.
-        Some(left) if verb == Verb::Ttl => ((left.0 / 1_000_000 + 500) / 1_000) as i64,
-        Some(left) => (left.0 / 1_000_000) as i64,
+        Some(left) => match verb {
+            Verb::Ttl => seconds(left.0 / 1_000_000) as i64,
+            Verb::PTtl => (left.0 / 1_000_000) as i64,
+            Verb::ExpireTime => seconds(instant(left)) as i64,
+            _ => instant(left) as i64,
+        },
     });
+    Ok(())
+}
+
+/// OBJECT: of a record's encoding what is true here, whatever Redis would choose.
+pub(super) fn object(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let part = request.argument(1).to_ascii_lowercase();
+    let name = String::from_utf8_lossy(&part);
+    match part.as_slice() {
+        b"encoding" | b"refcount" | b"idletime" | b"freq" if request.len() != 3 => {
+            return wrong_number(&format!("object|{name}"));
+        }
+        b"encoding" | b"refcount" | b"idletime" | b"freq" => match (kind_of(look, request.argument(2))?, &*name) {
+            ("none", _) => out.null(),
+            (_, "refcount") => out.integer(1),
+            (_, "idletime" | "freq") => return reply("ERR neither idle times nor access frequencies are tracked here"),
+            ("hash", _) => out.bulk(b"listpack"),
+            _ => out.bulk(b"raw"),
+        },
+        _ => return reply(unknown_part("OBJECT", request)),
+    }
+    Ok(())
+}
+
+/// Any key, each as likely as the others; visits all of them.
+pub(super) fn random(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let (mut seen, mut chosen) = (0, None::<Vec<u8>>);
+    // Its keys are drawn at random by the standard library.
+    let state = RandomState::new();
+    each(look, Bound::Unbounded, |key| {
+        seen += 1;
+        if state.hash_one(seen) % seen == 0 {
+            chosen = Some(key.to_vec());
+        }
+        ControlFlow::Continue(())
+    })?;
+    match chosen {
+        Some(key) => out.bulk(&key),
+        None => out.null(),
+    }
     Ok(())
 }
 
@@ -112,6 +159,40 @@ pub(super) fn matching(look: &impl Look, request: &Request, out: &mut Writer<'_>
     Ok(())
 }
 
+/// Options of SCAN and HSCAN.
+pub(super) struct ScanOptions<'r> {
+    pub pattern: Option<&'r [u8]>,
+    count: i64,
+    kind: Option<&'r [u8]>,
+}
+
+impl ScanOptions<'_> {
+    /// Parses the words from position `from` on; `TYPE` is one of them for SCAN alone.
+    pub fn read(request: &Request, from: usize, takes_kind: bool) -> Result<ScanOptions<'_>, Failure> {
+        let mut options = ScanOptions {
+            pattern: None,
+            count: 10,
+            kind: None,
+        };
+        let mut words = request.from(from);
+        while let Some(word) = words.next() {
+            let Some(argument) = words.next() else {
+                return reply(SYNTAX);
+            };
+            match word.to_ascii_uppercase().as_slice() {
+                b"MATCH" => options.pattern = Some(pattern_of(argument)?),
+                b"COUNT" => options.count = integer(argument)?,
+                b"TYPE" if takes_kind => options.kind = Some(argument),
+                _ => return reply(SYNTAX),
+            }
+            if options.count < 1 {
+                return reply(SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}
+
 pub(super) fn scan(
     look: &impl Look,
     request: &Request,
@@ -122,22 +203,7 @@ pub(super) fn scan(
         Ok(last) => last,
         Err(error) => return reply(error),
     };
-    let (mut pattern, mut count, mut kind) = (None, 10, None);
-    let mut words = request.from(2);
-    while let Some(word) = words.next() {
-        let Some(argument) = words.next() else {
-            return reply(SYNTAX);
-        };
-        match word.to_ascii_uppercase().as_slice() {
-            b"MATCH" => pattern = Some(pattern_of(argument)?),
-            b"COUNT" => count = integer(argument)?,
-            b"TYPE" => kind = Some(argument),
-            _ => return reply(SYNTAX),
-        }
-    }
-    if count < 1 {
-        return reply(SYNTAX);
-    }
+    let ScanOptions { pattern, count, kind } = ScanOptions::read(request, 2, true)?;
     let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let (mut found, mut seen, mut behind): (Vec<Vec<u8>>, i64, Option<Vec<u8>>) = (Vec::new(), 0, None);
     let mut more = false;
@@ -184,19 +250,20 @@ pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut 
     Ok(())
 }
 
+/// Carries out `EXPIRE`, `PEXPIRE`, `EXPIREAT` and `PEXPIREAT`.
 pub(super) fn expire<T: Edit>(
     transaction: &mut T,
-    verb: Verb,
+    command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Failure> {
     let key = request.argument(1);
-    let (name, unit_ms) = if verb == Verb::Expire {
-        ("expire", 1_000)
-    } else {
-        ("pexpire", 1)
+    let unit = match command.verb {
+        Verb::Expire => Unit::Seconds,
+        Verb::PExpire => Unit::Millis,
+        Verb::ExpireAt => Unit::Instant,
+        _ => Unit::InstantMillis,
     };
-    let life = term(name, integer(request.argument(2))?, unit_ms)?;
     let [mut only_without, mut only_with, mut only_longer, mut only_shorter] = [false; 4];
     for word in request.from(3) {
         match word.to_ascii_uppercase().as_slice() {
@@ -216,17 +283,19 @@ pub(super) fn expire<T: Edit>(
     if only_longer && only_shorter {
         return reply("ERR GT and LT options at the same time are not compatible");
     }
+    let life = term(transaction, command.name, request.argument(2), unit)?;
     if !is_there(transaction, key)? {
         out.integer(0);
         return Ok(());
     }
-    // For GT and LT, a key without an expiry counts as the longest life.
+    // For GT and LT, a key without an expiry counts as the longest life. Instants are of whole milliseconds: what is
+    // between two readings of the clocks is no difference.
     let left = transaction.life_left(key)?;
-    let new = life.unwrap_or(Nanos::ZERO);
+    let (new, same) = (life.unwrap_or(Nanos::ZERO).0, 500_000);
     let refused = only_without && left.is_some()
         || only_with && left.is_none()
-        || only_longer && left.is_none_or(|left| new <= left)
-        || only_shorter && left.is_some_and(|left| new >= left);
+        || only_longer && left.is_none_or(|left| new <= left.0 + same)
+        || only_shorter && left.is_some_and(|left| new + same >= left.0);
     if refused {
         out.integer(0);
         return Ok(());
@@ -236,6 +305,34 @@ pub(super) fn expire<T: Edit>(
         None => transaction.delete(key)?,
     };
     out.integer(1);
+    Ok(())
+}
+
+/// Carries out `RENAME` and `RENAMENX`: the record keeps its expiry.
+pub(super) fn rename<T: Edit>(
+    transaction: &mut T,
+    verb: Verb,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> Result<(), Failure> {
+    let (old, new) = (request.argument(1), request.argument(2));
+    let KeyInfo {
+        is_there: is_known,
+        life,
+    } = transaction.found(old)?;
+    let bytes = transaction.bytes(old, <[u8]>::to_vec)?;
+    let Some(bytes) = bytes.filter(|_| is_known) else {
+        return reply("ERR no such key");
+    };
+    let is_taken = old == new || verb == Verb::RenameNx && is_there(transaction, new)?;
+    if !is_taken {
+        transaction.delete(old)?;
+        put(transaction, new, &bytes, life)?;
+    }
+    match verb {
+        Verb::RenameNx => out.integer(i64::from(!is_taken)),
+        _ => out.simple("OK"),
+    }
     Ok(())
 }
 

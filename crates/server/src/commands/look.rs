@@ -1,6 +1,7 @@
 //! The view of records that commands read: a snapshot, or a write transaction.
 
 use std::ops::{Bound, ControlFlow};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use punctual_os::Os;
 use punctual_store::engine::Engine;
@@ -22,6 +23,11 @@ pub struct KeyInfo {
     pub life: Option<Nanos>,
 }
 
+/// Time since 1970 by this machine's wall clock; zero if that stands before.
+pub(super) fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 /// A consistent view of all records.
 pub trait Look {
     /// Passes the bytes of `key` to `look`; `None` without such a record.
@@ -35,6 +41,11 @@ pub trait Look {
     /// # Errors
     /// Errors of the store.
     fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError>;
+
+    /// Time since 1970 by the wall clock, which EXPIREAT and its kin count by.
+    fn wall(&self) -> Nanos {
+        wall_clock().into()
+    }
 
     /// Reads the value of a temporal object, if it is at most `max_age` old.
     ///

@@ -4,10 +4,12 @@
 //! [`TABLE`] has the name, arity, keys and class of each as data: `COMMAND` answers from it, and the session decides by
 //! it where a command is carried out. [`read`] and [`change`] carry out the commands for the store.
 
+mod float;
 mod hashes;
 mod keys;
 mod look;
 mod record;
+mod scripts;
 mod strings;
 
 use punctual_store::StoreError;
@@ -99,13 +101,18 @@ table! {
     Del "del" -2 (1 -1 1) Write Transaction "Removes keys";
     Discard "discard" 1 (0 0 0) Admin Connection "Forgets what MULTI has queued";
     Echo "echo" 2 (0 0 0) Admin Anywhere "Says it again";
+    Eval "eval" -3 (0 0 0) Write Transaction "Carries out a lock script of the clients";
+    EvalSha "evalsha" -3 (0 0 0) Write Transaction "Carries out a lock script of the clients, named by its SHA-1";
     Exec "exec" 1 (0 0 0) Admin Connection "Carries out what MULTI has queued, in one transaction";
     Exists "exists" -2 (1 -1 1) Read Transaction "Counts which of the keys are there";
     Expire "expire" -3 (1 1 1) Write Transaction "Lets a key expire after N seconds";
+    ExpireAt "expireat" -3 (1 1 1) Write Transaction "Lets a key expire at an instant, in seconds since 1970";
+    ExpireTime "expiretime" 2 (1 1 1) Read Transaction "When a key expires, in seconds since 1970";
     FlushAll "flushall" -1 (0 0 0) Write Store "Removes all records but temporal objects";
     FlushDb "flushdb" -1 (0 0 0) Write Store "Removes all records but temporal objects";
     Get "get" 2 (1 1 1) Read Transaction "The value of a string";
     GetDel "getdel" 2 (1 1 1) Write Transaction "The value of a string, which is removed";
+    GetEx "getex" -2 (1 1 1) Write Transaction "The value of a string, which gets another expiry";
     GetFresh "getfresh" 3 (1 1 1) Read Transaction "The value of a temporal object and its age, unless it is too old";
     GetRange "getrange" 4 (1 1 1) Read Transaction "A part of a string";
     GetSet "getset" 3 (1 1 1) Write Transaction "Sets a string; its value before";
@@ -115,23 +122,31 @@ table! {
     HGet "hget" 3 (1 1 1) Read Transaction "The value of a field";
     HGetAll "hgetall" 2 (1 1 1) Read Transaction "All fields and values";
     HIncrBy "hincrby" 4 (1 1 1) Write Transaction "Adds to a field";
+    HIncrByFloat "hincrbyfloat" 4 (1 1 1) Write Transaction "Adds a number with a fraction to a field";
     HKeys "hkeys" 2 (1 1 1) Read Transaction "All fields";
     HLen "hlen" 2 (1 1 1) Read Transaction "How many fields there are";
     HMGet "hmget" -3 (1 1 1) Read Transaction "The values of fields";
+    HMSet "hmset" -4 (1 1 1) Write Transaction "Sets fields";
+    HScan "hscan" -3 (1 1 1) Read Transaction "All fields and values that match a pattern";
     HSet "hset" -4 (1 1 1) Write Transaction "Sets fields";
     HSetNx "hsetnx" 4 (1 1 1) Write Transaction "Sets a field that is not there";
+    HStrLen "hstrlen" 3 (1 1 1) Read Transaction "The length of a field's value";
     HVals "hvals" 2 (1 1 1) Read Transaction "The values of all fields";
     Incr "incr" 2 (1 1 1) Write Transaction "Adds one to a number";
     IncrBy "incrby" 3 (1 1 1) Write Transaction "Adds to a number";
+    IncrByFloat "incrbyfloat" 3 (1 1 1) Write Transaction "Adds a number with a fraction";
     Info "info" -1 (0 0 0) Admin Connection "About the server";
     Keys "keys" 2 (0 0 0) Read Transaction "The keys that match a pattern";
     MGet "mget" -2 (1 -1 1) Read Transaction "The values of strings";
     MSet "mset" -3 (1 -1 2) Write Transaction "Sets strings";
     MSetNx "msetnx" -3 (1 -1 2) Write Transaction "Sets strings, if none of them is there";
     Multi "multi" 1 (0 0 0) Admin Connection "Queues commands for one transaction";
+    Object "object" -2 (2 2 1) Read Transaction "How a value is stored";
     Outcome "outcome" 2 (0 0 0) Admin Federation "What became of a transaction of a session";
     Persist "persist" 2 (1 1 1) Write Transaction "Takes the term from a key";
     PExpire "pexpire" -3 (1 1 1) Write Transaction "Lets a key expire after N milliseconds";
+    PExpireAt "pexpireat" -3 (1 1 1) Write Transaction "Lets a key expire at an instant, in milliseconds since 1970";
+    PExpireTime "pexpiretime" 2 (1 1 1) Read Transaction "When a key expires, in milliseconds since 1970";
     Ping "ping" -1 (0 0 0) Admin Anywhere "Answers";
     PSetEx "psetex" 4 (1 1 1) Write Transaction "Sets a string that expires after N milliseconds";
     PSubscribe "psubscribe" -2 (0 0 0) Admin Connection "Hears channels that match patterns";
@@ -139,18 +154,25 @@ table! {
     Publish "publish" 3 (0 0 0) Admin Connection "Says something on a channel";
     PUnsubscribe "punsubscribe" -1 (0 0 0) Admin Connection "Hears patterns no more";
     Quit "quit" -1 (0 0 0) Admin Connection "Ends the connection";
+    RandomKey "randomkey" 1 (0 0 0) Read Transaction "Any of the keys";
     ReadOnly "readonly" 1 (0 0 0) Admin Anywhere "Does nothing: there is one node";
     ReadWrite "readwrite" 1 (0 0 0) Admin Anywhere "Does nothing: there is one node";
+    Rename "rename" 3 (1 2 1) Write Transaction "Gives a record another key";
+    RenameNx "renamenx" 3 (1 2 1) Write Transaction "Gives a record another key, if that is free";
     Reset "reset" 1 (0 0 0) Admin Connection "Makes the connection as new";
     Scan "scan" -2 (0 0 0) Read Transaction "Some keys, and where to go on";
+    Script "script" -2 (0 0 0) Admin Anywhere "Which scripts are known";
     Select "select" 2 (0 0 0) Admin Anywhere "There is database 0";
     Sentinel "sentinel" -2 (0 0 0) Admin Federation "Where the master is";
     Session "session" -1 (0 0 0) Admin Federation "The session of this connection, or one to go on with";
     Set "set" -3 (1 1 1) Write Transaction "Sets a string";
     SetEx "setex" 4 (1 1 1) Write Transaction "Sets a string that expires after N seconds";
     SetNx "setnx" 3 (1 1 1) Write Transaction "Sets a string that is not there";
+    SetRange "setrange" 4 (1 1 1) Write Transaction "Writes a part of a string";
     StrLen "strlen" 2 (1 1 1) Read Transaction "The length of a string";
     Subscribe "subscribe" -2 (0 0 0) Admin Connection "Hears channels";
+    SubStr "substr" 4 (1 1 1) Read Transaction "A part of a string";
+    TimeOfDay "time" 1 (0 0 0) Admin Anywhere "Seconds since 1970, and microseconds";
     Touch "touch" -2 (1 -1 1) Read Transaction "Counts which of the keys are there";
     TSet "tset" -3 (1 1 1) Write Store "Gives a temporal object a value, with its age";
     Ttl "ttl" 2 (1 1 1) Read Transaction "How many seconds a key has";
@@ -193,11 +215,26 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
 }
 
 impl Command {
+    /// Whether the command names keys.
+    pub fn names_keys(&self) -> bool {
+        self.keys.0 > 0 || self.counts_keys()
+    }
+
+    /// Whether a number in front of the keys says how many there are.
+    fn counts_keys(&self) -> bool {
+        matches!(self.verb, Verb::Eval | Verb::EvalSha)
+    }
+
     /// Returns the keys that a request of this command names.
     pub fn keys_of<'r>(&self, request: &'r Request) -> impl Iterator<Item = &'r [u8]> {
         let (first, last, step) = self.keys;
-        let last = if last < 0 { request.len() as i32 + last } else { last };
-        let places = if first == 0 { 0..0 } else { first..last + 1 };
+        let count = request.len() as i32;
+        let last = if last < 0 { count + last } else { last.min(count - 1) };
+        let places = match first {
+            _ if self.counts_keys() => 3..3 + scripts::keys(request).unwrap_or(0) as i32,
+            0 => 0..0,
+            _ => first..last + 1,
+        };
         places
             .step_by(step.max(1) as usize)
             .map(|at| request.argument(at as usize))
@@ -236,7 +273,7 @@ fn reply<T>(text: impl Into<String>) -> Result<T, Failure> {
 /// Error replies in the words of Redis, which clients compare.
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-const SYNTAX: &str = "ERR syntax error";
+pub(crate) const SYNTAX: &str = "ERR syntax error";
 
 fn integer(text: &[u8]) -> Result<i64, Failure> {
     let plain = || {
@@ -286,16 +323,24 @@ pub fn read<L: Look>(
         Verb::MGet => strings::mget(look, request, out),
         Verb::StrLen => strings::strlen(look, request, out),
         Verb::GetFresh => strings::get_fresh(look, request, out),
-        Verb::GetRange => strings::get_range(look, request, out),
+        Verb::GetRange | Verb::SubStr => strings::get_range(look, request, out),
         Verb::Exists | Verb::Touch => keys::exists(look, request, out),
         Verb::Type => keys::kind(look, request, out),
-        Verb::Ttl | Verb::PTtl => keys::ttl(look, command.verb, request, out),
+        Verb::Ttl | Verb::PTtl | Verb::ExpireTime | Verb::PExpireTime => keys::ttl(look, command.verb, request, out),
+        Verb::Object => keys::object(look, request, out),
+        Verb::RandomKey => keys::random(look, out),
+        Verb::HScan => hashes::scan(look, request, out),
         Verb::DbSize => keys::count(look, out),
         Verb::Keys => keys::matching(look, request, out),
         Verb::Scan => keys::scan(look, request, cursors, out),
-        Verb::HGet | Verb::HMGet | Verb::HGetAll | Verb::HKeys | Verb::HVals | Verb::HExists | Verb::HLen => {
-            hashes::read(look, command.verb, request, out)
-        }
+        Verb::HGet
+        | Verb::HMGet
+        | Verb::HGetAll
+        | Verb::HKeys
+        | Verb::HVals
+        | Verb::HExists
+        | Verb::HLen
+        | Verb::HStrLen => hashes::read(look, command.verb, request, out),
         _ => anywhere(command.verb, request, out),
     }
 }
@@ -316,14 +361,22 @@ pub fn change<T: Edit>(
         Verb::SetNx => strings::set_nx(transaction, request, out),
         Verb::GetSet => strings::get_set(transaction, request, out),
         Verb::GetDel => strings::get_del(transaction, request, out),
+        Verb::GetEx => strings::get_ex(transaction, request, out),
         Verb::Append => strings::append(transaction, request, out),
+        Verb::SetRange => strings::set_range(transaction, request, out),
+        Verb::IncrByFloat => strings::add_float(transaction, request, out),
         Verb::SetEx | Verb::PSetEx => strings::set_ex(transaction, command, request, out),
         Verb::MSet | Verb::MSetNx => strings::mset(transaction, command, request, out),
         Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => strings::add(transaction, command.verb, request, out),
         Verb::Del | Verb::Unlink => keys::delete(transaction, request, out),
-        Verb::Expire | Verb::PExpire => keys::expire(transaction, command.verb, request, out),
+        Verb::Expire | Verb::PExpire | Verb::ExpireAt | Verb::PExpireAt => {
+            keys::expire(transaction, command, request, out)
+        }
+        Verb::Rename | Verb::RenameNx => keys::rename(transaction, command.verb, request, out),
         Verb::Persist => keys::persist(transaction, request, out),
-        Verb::HSet | Verb::HSetNx => hashes::set(transaction, command.verb, request, out),
+        Verb::Eval | Verb::EvalSha => scripts::run(transaction, command, request, out),
+        Verb::HSet | Verb::HMSet | Verb::HSetNx => hashes::set(transaction, command, request, out),
+        Verb::HIncrByFloat => hashes::add_float(transaction, request, out),
         Verb::HIncrBy => hashes::add(transaction, request, out),
         Verb::HDel => hashes::delete(transaction, request, out),
         _ => read(transaction, command, request, cursors, out),
@@ -361,6 +414,13 @@ pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(
             wait(request)?;
             out.integer(0);
         }
+        Verb::Script => scripts::script(request, out)?,
+        Verb::TimeOfDay => {
+            let now = look::wall_clock();
+            out.array(2);
+            out.bulk(now.as_secs().to_string().as_bytes());
+            out.bulk(now.subsec_micros().to_string().as_bytes());
+        }
         Verb::ReadOnly | Verb::ReadWrite => out.simple("OK"),
         _ => return reply("ERR this command is not carried out here"),
     }
@@ -374,6 +434,15 @@ fn wrong_number<T>(name: &str) -> Result<T, Failure> {
 /// Redis' error for a wrong number of arguments.
 pub fn wrong_number_of_arguments(name: &str) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
+}
+
+/// Redis' error for an unknown subcommand.
+pub(crate) fn unknown_part(command: &str, request: &Request) -> String {
+    let part = String::from_utf8_lossy(request.argument(1))
+        .chars()
+        .take(128)
+        .collect::<String>();
+    format!("ERR unknown subcommand '{part}'. Try {command} HELP.")
 }
 
 #[cfg(test)]

@@ -3,11 +3,16 @@
 use punctual_store::{Freshness, StoreError};
 use punctual_units::Nanos;
 
+use super::float::Float;
 use super::look::{Edit, Look};
 use super::record::of_text;
 use super::{Command, Failure, NOT_AN_INTEGER, SYNTAX, Verb, age, integer, reply, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
+
+/// The longest string that commands make, in bytes.
+const STRING_MAX: usize = crate::resp::Bounds::ADMITTED.bulk;
+const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 #[inline]
 pub(super) fn get(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
@@ -86,71 +91,107 @@ fn whole_millis(age: Nanos) -> i64 {
     i64::try_from(age.0.div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// Options of SET after key and value.
+/// Unit of an expiry: a span from now on, or an instant since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Seconds,
+    Millis,
+    Instant,
+    InstantMillis,
+}
+
+/// Options of SET behind key and value, and of GETEX behind the key.
 #[derive(Default)]
-struct SetOptions {
-    life: Option<Nanos>,
+struct ValueOptions<'r> {
+    expiry: Option<(Unit, &'r [u8])>,
     keep: bool,
+    persist: bool,
     only_new: bool,
     only_old: bool,
     get: bool,
 }
 
-fn set_options(request: &Request) -> Result<SetOptions, Failure> {
-    let mut options = SetOptions::default();
-    let mut words = request.from(3);
-    while let Some(word) = words.next() {
-        let unit = match word.to_ascii_uppercase().as_slice() {
-            b"NX" => {
-                options.only_new = true;
-                continue;
+impl ValueOptions<'_> {
+    fn read(request: &Request, is_set: bool) -> Result<ValueOptions<'_>, Failure> {
+        let mut options = ValueOptions::default();
+        let mut words = request.from(if is_set { 3 } else { 2 });
+        while let Some(word) = words.next() {
+            let is_free = options.expiry.is_none();
+            let unit = match word.to_ascii_uppercase().as_slice() {
+                b"NX" if is_set && !options.only_old => {
+                    options.only_new = true;
+                    continue;
+                }
+                b"XX" if is_set && !options.only_new => {
+                    options.only_old = true;
+                    continue;
+                }
+                b"GET" if is_set => {
+                    options.get = true;
+                    continue;
+                }
+                b"KEEPTTL" if is_set && is_free => {
+                    options.keep = true;
+                    continue;
+                }
+                b"PERSIST" if !is_set && is_free => {
+                    options.persist = true;
+                    continue;
+                }
+                b"EX" => Unit::Seconds,
+                b"PX" => Unit::Millis,
+                b"EXAT" => Unit::Instant,
+                b"PXAT" => Unit::InstantMillis,
+                _ => return reply(SYNTAX),
+            };
+            // As in Redis, the last of several of the same unit counts.
+            let fits = !options.keep && !options.persist && options.expiry.is_none_or(|(known, _)| known == unit);
+            match words.next().filter(|_| fits) {
+                Some(amount) => options.expiry = Some((unit, amount)),
+                None => return reply(SYNTAX),
             }
-            b"XX" => {
-                options.only_old = true;
-                continue;
-            }
-            b"GET" => {
-                options.get = true;
-                continue;
-            }
-            b"KEEPTTL" => {
-                options.keep = true;
-                continue;
-            }
-            b"EX" => 1_000,
-            b"PX" => 1,
-            _ => return reply(SYNTAX),
-        };
-        let Some(amount) = words.next() else {
-            return reply(SYNTAX);
-        };
-        if options.life.is_some() {
-            return reply(SYNTAX);
         }
-        options.life = Some(life("set", integer(amount)?, unit)?);
+        Ok(options)
     }
-    if options.only_new && options.only_old || options.keep && options.life.is_some() {
-        return reply(SYNTAX);
+
+    /// The expiry: `Some(None)` of an instant that has passed.
+    fn life(&self, look: &impl Look, name: &str) -> Result<Option<Option<Nanos>>, Failure> {
+        let Some((unit, amount)) = self.expiry else {
+            return Ok(None);
+        };
+        if integer(amount)? <= 0 {
+            return invalid_expiry(name);
+        }
+        term(look, name, amount, unit).map(Some)
     }
-    Ok(options)
 }
 
 /// The longest life: 292 years, as 63 bits of nanoseconds hold.
-const LIFE_MS_MAX: i64 = i64::MAX / 1_000_000;
+const LIFE_MAX: u64 = i64::MAX as u64;
 
-/// Parses the life of a new value, which must be more than zero.
-fn life(name: &str, amount: i64, unit_ms: i64) -> Result<Nanos, Failure> {
-    match amount.checked_mul(unit_ms) {
-        Some(ms @ 1..=LIFE_MS_MAX) => Ok(Nanos::from_millis(ms as u64)),
-        _ => reply(format!("ERR invalid expire time in '{name}' command")),
-    }
+fn invalid_expiry<T>(name: &str) -> Result<T, Failure> {
+    reply(format!("ERR invalid expire time in '{name}' command"))
 }
 
-/// Parses a life from now on: `None` if it has ended already.
-pub(super) fn term(name: &str, amount: i64, unit_ms: i64) -> Result<Option<Nanos>, Failure> {
-    match amount.checked_mul(unit_ms) {
-        Some(..=0) => Ok(None),
-        _ => life(name, amount, unit_ms).map(Some),
+/// Parses the rest of a life: `None` if it has ended already.
+pub(super) fn term(look: &impl Look, name: &str, amount: &[u8], unit: Unit) -> Result<Option<Nanos>, Failure> {
+    let unit_ms = match unit {
+        Unit::Seconds | Unit::Instant => 1_000,
+        Unit::Millis | Unit::InstantMillis => 1,
+    };
+    let Some(ms) = integer(amount)?.checked_mul(unit_ms) else {
+        return invalid_expiry(name);
+    };
+    let begin = match unit {
+        Unit::Seconds | Unit::Millis => Nanos::ZERO,
+        Unit::Instant | Unit::InstantMillis => look.wall(),
+    };
+    match i128::from(ms) * 1_000_000 - i128::from(begin.0) {
+        ..=0 => Ok(None),
+        life => match u64::try_from(life) {
+            Ok(life @ ..=LIFE_MAX) => Ok(Some(Nanos(life))),
+            _ => invalid_expiry(name),
+        },
     }
 }
 
@@ -161,7 +202,8 @@ pub(super) fn set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Wri
         out.simple("OK");
         return Ok(());
     }
-    let options = set_options(request)?;
+    let options = ValueOptions::read(request, true)?;
+    let life = options.life(transaction, "set")?;
     let before = if options.get {
         transaction.text(key, <[u8]>::to_vec)?
     } else {
@@ -169,9 +211,13 @@ pub(super) fn set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Wri
     };
     let found = transaction.found(key)?;
     let wanted = !(options.only_new && found.is_there || options.only_old && !found.is_there);
-    if wanted {
-        let life = if options.keep { found.life } else { options.life };
-        put(transaction, key, &of_text(value), life)?;
+    match life {
+        _ if !wanted => {}
+        Some(None) => {
+            transaction.delete(key)?;
+        }
+        _ if options.keep => put(transaction, key, &of_text(value), found.life)?,
+        life => put(transaction, key, &of_text(value), life.flatten())?,
     }
     match (options.get, before, wanted) {
         (true, Some(before), _) => out.bulk(&before),
@@ -229,11 +275,46 @@ pub(super) fn get_del<T: Edit>(transaction: &mut T, request: &Request, out: &mut
     Ok(())
 }
 
+pub(super) fn get_ex<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let key = request.argument(1);
+    let options = ValueOptions::read(request, false)?;
+    let Some(text) = transaction.text(key, <[u8]>::to_vec)? else {
+        out.null();
+        return Ok(());
+    };
+    match options.life(transaction, "getex")? {
+        Some(None) => transaction.delete(key)?,
+        Some(life) => transaction.set_life(key, life)?,
+        None => options.persist && transaction.set_life(key, None)?,
+    };
+    out.bulk(&text);
+    Ok(())
+}
+
+pub(super) fn set_range<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let (key, part) = (request.argument(1), request.argument(3));
+    let Ok(offset) = usize::try_from(integer(request.argument(2))?) else {
+        return reply("ERR offset is out of range");
+    };
+    let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();
+    if !part.is_empty() {
+        let end = offset.saturating_add(part.len());
+        if end > STRING_MAX {
+            return reply(TOO_LONG);
+        }
+        text.resize(text.len().max(end), 0);
+        text[offset..end].copy_from_slice(part);
+        put(transaction, key, &of_text(&text), life)?;
+    }
+    out.integer(text.len() as i64);
+    Ok(())
+}
+
 pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let (key, more) = (request.argument(1), request.argument(2));
     let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();
-    if text.len() + more.len() > crate::resp::Bounds::ADMITTED.bulk {
-        return reply("ERR string exceeds maximum allowed size");
+    if text.len() + more.len() > STRING_MAX {
+        return reply(TOO_LONG);
     }
     text.extend_from_slice(more);
     put(transaction, key, &of_text(&text), life)?;
@@ -248,14 +329,16 @@ pub(super) fn set_ex<T: Edit>(
     request: &Request,
     out: &mut Writer<'_>,
 ) -> Result<(), Failure> {
-    let unit_ms = if command.verb == Verb::SetEx { 1_000 } else { 1 };
-    let life = life(command.name, integer(request.argument(2))?, unit_ms)?;
-    put(
-        transaction,
-        request.argument(1),
-        &of_text(request.argument(3)),
-        Some(life),
-    )?;
+    let unit = if command.verb == Verb::SetEx {
+        Unit::Seconds
+    } else {
+        Unit::Millis
+    };
+    let (key, value) = (request.argument(1), request.argument(3));
+    let Some(life) = term(transaction, command.name, request.argument(2), unit)? else {
+        return invalid_expiry(command.name);
+    };
+    put(transaction, key, &of_text(value), Some(life))?;
     out.simple("OK");
     Ok(())
 }
@@ -316,5 +399,17 @@ pub(super) fn add<T: Edit>(
     };
     put(transaction, key, after.to_string().as_bytes(), life)?;
     out.integer(after);
+    Ok(())
+}
+
+pub(super) fn add_float<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let key = request.argument(1);
+    let (before, life) = match transaction.text_and_life(key, Float::read)? {
+        Some((number, life)) => (number?, life),
+        None => (Float::ZERO, None),
+    };
+    let sum = before.plus(Float::read(request.argument(2))?)?.shown()?;
+    put(transaction, key, sum.as_bytes(), life)?;
+    out.bulk(sum.as_bytes());
     Ok(())
 }

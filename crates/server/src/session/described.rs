@@ -1,7 +1,7 @@
 //! Replies that describe commands and settings: COMMAND, CONFIG, and errors for what is unknown.
 
 use super::{Limits, ServerSettings};
-use crate::commands::{Class, Command, Scope, wrong_number_of_arguments};
+use crate::commands::{Class, Command, SYNTAX, Scope, unknown_part, wrong_number_of_arguments};
 use crate::glob::{PATTERN_MAX, matches};
 use crate::resp::Reply;
 use crate::resp::request::Request;
@@ -27,14 +27,6 @@ pub(super) fn unknown(request: &Request) -> String {
     format!("ERR unknown command '{name}', with args beginning with: {arguments}")
 }
 
-pub(super) fn unknown_part(command: &str, request: &Request) -> String {
-    let part = String::from_utf8_lossy(request.argument(1))
-        .chars()
-        .take(128)
-        .collect::<String>();
-    format!("ERR unknown subcommand '{part}'. Try {command} HELP.")
-}
-
 /// Reply to COMMAND, from the table.
 pub(super) fn described(request: &Request, limits: &Limits) -> Reply {
     if request.len() > NAMES_MAX {
@@ -43,7 +35,7 @@ pub(super) fn described(request: &Request, limits: &Limits) -> Reply {
     let names = || request.from(2);
     match request.argument(1).to_ascii_lowercase().as_slice() {
         b"count" => Reply::Integer(limits.commands().count() as i64),
-        b"list" => Reply::Array(limits.commands().map(|command| Reply::bulk(command.name)).collect()),
+        b"list" => listed(request, limits),
         b"" | b"info" if request.len() < 3 => Reply::Array(limits.commands().map(entry).collect()),
         b"info" => Reply::Array(
             names()
@@ -70,6 +62,28 @@ pub(super) fn described(request: &Request, limits: &Limits) -> Reply {
     }
 }
 
+/// Reply to COMMAND LIST.
+fn listed(request: &Request, limits: &Limits) -> Reply {
+    let (kind, wanted) = (request.argument(3).to_ascii_lowercase(), request.argument(4));
+    let is_filter = request.len() == 5 && request.argument(2).eq_ignore_ascii_case(b"filterby");
+    let is_known = [&b"module"[..], b"aclcat", b"pattern"].contains(&kind.as_slice());
+    if request.len() > 2 && !(is_filter && is_known) {
+        return Reply::Error(SYNTAX.into());
+    }
+    let pattern = wanted.to_ascii_lowercase();
+    if pattern.len() > PATTERN_MAX {
+        return Reply::Error(format!("ERR a pattern has at most {PATTERN_MAX} bytes"));
+    }
+    let is_wanted = |command: &&Command| match kind.as_slice() {
+        b"module" => false,
+        b"aclcat" => category(command).as_bytes()[1..] == *pattern,
+        b"pattern" => matches(&pattern, command.name.as_bytes()),
+        _ => true,
+    };
+    let names = limits.commands().filter(is_wanted);
+    Reply::Array(names.map(|command| Reply::bulk(command.name)).collect())
+}
+
 fn keys_of(request: &Request, limits: &Limits) -> Result<Vec<Vec<u8>>, String> {
     if request.len() < 4 {
         return Err(wrong_number_of_arguments("command|getkeys"));
@@ -81,12 +95,20 @@ fn keys_of(request: &Request, limits: &Limits) -> Result<Vec<Vec<u8>>, String> {
     if !command.takes(count) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    if command.keys.0 == 0 {
+    if !command.names_keys() {
         return Err("ERR The command has no key arguments".into());
     }
     let mut named = request.clone();
     named.skip(2);
     Ok(command.keys_of(&named).map(<[u8]>::to_vec).collect())
+}
+
+fn category(command: &Command) -> &'static str {
+    match command.class {
+        Class::Read => "@read",
+        Class::Write => "@write",
+        Class::Admin => "@connection",
+    }
 }
 
 fn entry(command: &Command) -> Reply {
@@ -95,11 +117,6 @@ fn entry(command: &Command) -> Reply {
         (Class::Write, _) => &["write"],
         (Class::Admin, Scope::Anywhere) => &["fast"],
         (Class::Admin, _) => &["noscript"],
-    };
-    let category = match command.class {
-        Class::Read => "@read",
-        Class::Write => "@write",
-        Class::Admin => "@connection",
     };
     let (first, last, step) = command.keys;
     let number = |number: i32| Reply::Integer(i64::from(number));
@@ -110,7 +127,7 @@ fn entry(command: &Command) -> Reply {
         number(first),
         number(last),
         number(step),
-        Reply::Set(vec![Reply::Simple(category.into())]),
+        Reply::Set(vec![Reply::Simple(category(command).into())]),
         Reply::Array(Vec::new()),
         Reply::Array(Vec::new()),
         Reply::Array(Vec::new()),
