@@ -27,6 +27,7 @@ pub mod prover;
 pub mod queue;
 pub mod resp;
 pub mod session;
+pub mod slots;
 pub mod stream;
 pub mod subscribers;
 pub mod tasks;

@@ -16,12 +16,12 @@ use punctual_server::prover::{PasswordCheck, PasswordClaim, Prover};
 use punctual_server::resp::request::Request as Words;
 use punctual_server::resp::{Reply, Writer};
 use punctual_server::session::{self, ServerSettings, Session, late};
+use punctual_server::slots::Slots;
 use punctual_server::stream::{Ready, Stream};
 use punctual_server::subscribers::{KeyNotice, Subscribers, messages};
 use punctual_server::work::Handle;
 use punctual_units::{Nanos, Revision, Time};
 
-use super::places::Places;
 use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
 use crate::conversation::{self, Conversation};
 use crate::whereabouts::Inquiry;
@@ -70,7 +70,7 @@ pub(super) fn unkept(leaves_nothing: bool) -> Answer {
 /// All clients' connections of a process.
 pub(super) struct Clients {
     listener: TcpListener,
-    places: Places<Box<Client>>,
+    places: Slots<Box<Client>>,
     /// Slot of the client of each request without an answer.
     tickets: BTreeMap<u64, usize>,
     /// Slots of clients that have something to do without an event.
@@ -114,7 +114,7 @@ impl Clients {
         let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
         Ok(Clients {
             listener,
-            places: Places::new(CLIENTS_MAX, FIRST_CLIENT),
+            places: Slots::new(CLIENTS_MAX, FIRST_CLIENT),
             tickets: BTreeMap::new(),
             again: Vec::new(),
             first,
@@ -158,7 +158,7 @@ impl Clients {
     }
 
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.places.taken()
     }
 
     /// Number of connections that ever began.

@@ -8,7 +8,6 @@ mod incoming;
 mod listening;
 mod log;
 mod peers;
-mod places;
 mod reports;
 mod requests;
 mod telling;

@@ -11,11 +11,11 @@ use punctual_federation::message::{Message, Request};
 use punctual_federation::temporal::{ReadingReport, Stamp};
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_server::link::{Bytes, Link, Turn};
+use punctual_server::slots::Slots;
 use punctual_server::stream::Stream;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use super::clients::STALLED_MAX;
-use super::places::Places;
 use super::way::Way;
 use super::{Access, FIRST_PEER, PEERS_MAX, PeerAddress};
 use crate::outgoing::Outgoing;
@@ -34,7 +34,7 @@ const NAME_WITHIN: Nanos = Nanos::from_secs(2);
 pub(super) struct Peers {
     pub listener: TcpListener,
     /// Connections that peers and balancers have dialled.
-    pub incoming: Places<Box<PeerIn>>,
+    pub incoming: Slots<Box<PeerIn>>,
     /// The connection that this node dials to each peer.
     pub outgoing: BTreeMap<NodeId, PeerOut>,
     /// Number of each peer's newest connection: only the end of that one shows that the peer is gone.
@@ -52,7 +52,7 @@ impl Peers {
     pub fn new(listener: TcpListener, hello: Packet) -> Peers {
         Peers {
             listener,
-            incoming: Places::new(PEERS_MAX, FIRST_PEER),
+            incoming: Slots::new(PEERS_MAX, FIRST_PEER),
             outgoing: BTreeMap::new(),
             latest: BTreeMap::new(),
             found_at: BTreeMap::new(),

@@ -7,7 +7,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 /// Connections of one kind, at most `max`.
-pub(super) struct Places<T> {
+pub struct Slots<T> {
     all: Vec<Option<T>>,
     free: Vec<usize>,
     max: usize,
@@ -17,9 +17,10 @@ pub(super) struct Places<T> {
     begun: u32,
 }
 
-impl<T> Places<T> {
-    pub fn new(max: usize, first: usize) -> Places<T> {
-        Places {
+impl<T> Slots<T> {
+    /// Makes `max` slots, the first one for the token `first`.
+    pub fn new(max: usize, first: usize) -> Slots<T> {
+        Slots {
             all: Vec::new(),
             free: Vec::new(),
             max,
@@ -38,19 +39,23 @@ impl<T> Places<T> {
         self.begun
     }
 
-    pub fn len(&self) -> usize {
+    /// Number of connections.
+    pub fn taken(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
+    /// The connection in a slot.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
         self.all.get_mut(place)?.as_mut()
     }
 
+    /// All connections, with their slots.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
         let there = self.all.iter_mut().enumerate();
         there.filter_map(|(place, there)| there.as_mut().map(|there| (place, there)))
     }
 
+    /// Frees a slot.
     pub fn remove(&mut self, place: usize) -> Option<T> {
         let gone = self.all.get_mut(place)?.take()?;
         self.free.push(place);
@@ -73,7 +78,7 @@ impl<T> Places<T> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return,
             };
-            if self.len() >= self.max {
+            if self.taken() >= self.max {
                 refuse(stream);
                 continue;
             }
@@ -102,29 +107,30 @@ mod tests {
 
     use mio::Poll;
 
-    use super::super::PEERS_MAX;
     use super::*;
 
+    const MAX: usize = 128;
+
     #[test]
-    fn no_more_take_places_than_there_are() {
+    fn no_more_take_slots_than_there_are() {
         let poll = Poll::new().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let at = listener.local_addr().unwrap();
-        let (mut places, mut refused) = (Places::new(PEERS_MAX, 7), 0);
+        let (mut slots, mut refused) = (Slots::new(MAX, 7), 0);
         let mut others = Vec::new();
-        while others.len() < PEERS_MAX + 3 {
+        while others.len() < MAX + 3 {
             others.push(net::TcpStream::connect(at).unwrap());
-            while places.len() + refused < others.len() {
-                places.accept(&listener, poll.registry(), |stream, _| Some(stream), |_| refused += 1);
+            while slots.taken() + refused < others.len() {
+                slots.accept(&listener, poll.registry(), |stream, _| Some(stream), |_| refused += 1);
             }
         }
-        assert_eq!((places.len(), refused), (PEERS_MAX, 3));
-        // A place that is free again is the next one's.
-        places.remove(5).unwrap();
+        assert_eq!((slots.taken(), refused), (MAX, 3));
+        // A slot that is free again is the next one's.
+        slots.remove(5).unwrap();
         others.push(net::TcpStream::connect(at).unwrap());
-        while places.get_mut(5).is_none() {
-            places.accept(&listener, poll.registry(), |stream, _| Some(stream), |_| refused += 1);
+        while slots.get_mut(5).is_none() {
+            slots.accept(&listener, poll.registry(), |stream, _| Some(stream), |_| refused += 1);
         }
-        assert_eq!((places.len(), refused), (PEERS_MAX, 3));
+        assert_eq!((slots.taken(), refused), (MAX, 3));
     }
 }
