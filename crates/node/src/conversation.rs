@@ -15,13 +15,14 @@ mod reply;
 use std::sync::Arc;
 
 use punctual_federation::ids::{RequestId, Revision, SessionId};
-use punctual_federation::message::{ClientCommand, ClientReading, Key, Operation, Request, Work, check_key};
+use punctual_federation::message::{self, ClientCommand, ClientReading, Key, Operation, Request, check_key};
 use punctual_federation::session::ClientSession;
 use punctual_server::commands::{self, Class, Verb, wrong_number_of_arguments};
 use punctual_server::cursors::{Cursors, spell};
 use punctual_server::resp::request::Request as Words;
 use punctual_server::resp::{Bounds, Reply, Resp, Writer};
-use punctual_server::session::{BackendRequest, Call, Limits, ServerSettings, Session, TOO_MUCH_WATCHED};
+use punctual_server::session::{Call, Limits, ServerSettings, Session, TOO_MUCH_WATCHED};
+use punctual_server::work::Work;
 use punctual_units::{Nanos, Time};
 
 use crate::whereabouts::Inquiry;
@@ -75,14 +76,14 @@ enum Shape {
 /// A request that was sent to the node, with the form of its reply.
 #[derive(Clone, Debug)]
 struct Pending {
-    work: Work,
+    work: message::Work,
     deadline: Time,
     /// The shape of each value in the answer.
     shapes: Vec<Shape>,
     /// Whether the reply is an array of replies, as EXEC answers.
     several: bool,
-    /// The keys of WATCH.
-    watches: Vec<Key>,
+    /// The keys of WATCH, and the most bytes of them with their values.
+    watches: (Vec<Key>, usize),
     id: RequestId,
 }
 
@@ -103,8 +104,6 @@ pub enum Next {
     Answered,
     /// Send a request to the node.
     Ask(Request),
-    /// Reply with the number of other nodes that have applied this revision.
-    Wait(Revision),
     /// Reply with the addresses of the federation's nodes, as a Redis sentinel would.
     Whereabouts(Inquiry),
 }
@@ -116,6 +115,8 @@ pub struct Conversation {
     /// Cursors of all clients' scans.
     cursors: Arc<Cursors>,
     stage: Stage,
+    /// Protocol version of the reply to the present request.
+    version: Resp,
     /// Number of the last request outside of a session; each request of a node has another one.
     unnamed: u64,
 }
@@ -129,6 +130,7 @@ impl Conversation {
             session: ClientSession::default(),
             cursors,
             stage: Stage::Idle,
+            version: Resp::Two,
             unnamed: first.wrapping_add(u64::from(connection) << 32),
         }
     }
@@ -149,49 +151,48 @@ impl Conversation {
         matches!(&self.stage, Stage::Asked(pending) if pending.work.leaves_nothing())
     }
 
-    /// Takes a request of the client whose session is `client`.
-    pub fn take(&mut self, asked: BackendRequest, client: &Session, now: Time, out: &mut Vec<u8>) -> Next {
-        self.translate(asked, client, now, out).unwrap_or_else(|error| {
+    /// The last revision that the client has seen.
+    pub fn seen(&self) -> Revision {
+        self.session.seen()
+    }
+
+    /// Takes work of the client whose session is `client`.
+    pub fn take(&mut self, work: Work, client: &Session, now: Time, out: &mut Vec<u8>) -> Next {
+        self.version = client.version;
+        self.translate(work, client, now, out).unwrap_or_else(|error| {
             Writer::new(out, client.version).error(&error);
             Next::Answered
         })
     }
 
-    fn translate(
-        &mut self,
-        asked: BackendRequest,
-        client: &Session,
-        now: Time,
-        out: &mut Vec<u8>,
-    ) -> Result<Next, String> {
-        match asked {
-            BackendRequest::Call(call) => self.call(&call, client.version, now, out),
-            BackendRequest::Exec(calls, watched, deadline) => {
+    fn translate(&mut self, work: Work, client: &Session, now: Time, out: &mut Vec<u8>) -> Result<Next, String> {
+        match work {
+            Work::Run(calls) => {
+                let call = calls.first().ok_or("ERR no command")?;
+                self.call(call, now, out)
+            }
+            Work::Exec(calls, watched, deadline) => {
                 let expected = watched.into_iter().map(|read| Operation::Expect(read.key, read.value));
                 let mut operations: Vec<_> = expected.collect();
                 for call in &calls {
-                    operations.push(Operation::Run(self.command(call, client.version)?));
+                    operations.push(Operation::Run(self.command(call)?));
                 }
                 let shapes = vec![Shape::Reply; calls.len()];
-                Ok(self.send(Work::Transaction(operations), deadline, shapes, true, now))
+                Ok(self.send(message::Work::Transaction(operations), deadline, shapes, true, now))
             }
-            BackendRequest::Watch(words, deadline) => self.watch(&words, deadline, client, now, out),
-            BackendRequest::Publish(_) => Err(
-                "ERR PUBLISH is not taken in a federation: set a key, and have others subscribe to its changes, \
-                 __keyspace@0__:KEY"
-                    .into(),
-            ),
-            BackendRequest::Wait => Ok(Next::Wait(self.session.seen())),
+            Work::Watch(words, deadline, room) => self.watch(&words, deadline, room, client, now, out),
+            // Changes of keys are reported in any case.
+            Work::Listen => Ok(Next::Answered),
         }
     }
 
-    fn call(&mut self, call: &Call, version: Resp, now: Time, out: &mut Vec<u8>) -> Result<Next, String> {
+    fn call(&mut self, call: &Call, now: Time, out: &mut Vec<u8>) -> Result<Next, String> {
         let (words, deadline) = (&call.request, call.deadline);
         let (work, shape) = match call.command.verb {
             Verb::Sentinel => return Inquiry::read(words).map(Next::Whereabouts),
-            Verb::Session => return self.session_command(words, deadline, version, now, out),
+            Verb::Session => return self.session_command(words, deadline, now, out),
             Verb::Outcome => {
-                let work = Work::Outcome(request_id(words.argument(1))?);
+                let work = message::Work::Outcome(request_id(words.argument(1))?);
                 return Ok(self.send(work, deadline, Vec::new(), false, now));
             }
             Verb::FlushAll | Verb::FlushDb => {
@@ -208,17 +209,17 @@ impl Conversation {
                     age: Nanos(age.0.saturating_add(waited.0)),
                     since: None,
                 };
-                (Work::Sample(reading), Shape::Reply)
+                (message::Work::Sample(reading), Shape::Reply)
             }
             Verb::GetFresh => {
                 let max_age = commands::age(words.argument(2))?;
-                (Work::Fresh(words.argument(1).to_vec()), Shape::Fresh(max_age))
+                (message::Work::Fresh(words.argument(1).to_vec()), Shape::Fresh(max_age))
             }
             verb => {
-                let command = self.command(call, version)?;
+                let command = self.command(call)?;
                 let work = match command.writes {
-                    true => Work::Transaction(vec![Operation::Run(command)]),
-                    false => Work::Look(command),
+                    true => message::Work::Transaction(vec![Operation::Run(command)]),
+                    false => message::Work::Look(command),
                 };
                 let shape = match verb {
                     Verb::Scan => Shape::Scan,
@@ -231,7 +232,7 @@ impl Conversation {
     }
 
     /// Translates a command on records for a node.
-    fn command(&self, call: &Call, version: Resp) -> Result<ClientCommand, String> {
+    fn command(&self, call: &Call) -> Result<ClientCommand, String> {
         let words = &call.request;
         let mut items = 0;
         for key in call.command.keys_of(words) {
@@ -248,7 +249,7 @@ impl Conversation {
             words: each,
             items: items.max(1),
             writes: call.command.class == Class::Write,
-            version: if version == Resp::Three { 3 } else { 2 },
+            version: if self.version == Resp::Three { 3 } else { 2 },
         })
     }
 
@@ -257,13 +258,14 @@ impl Conversation {
         &mut self,
         words: &Words,
         deadline: Time,
+        room: (usize, usize),
         client: &Session,
         now: Time,
         out: &mut Vec<u8>,
     ) -> Result<Next, String> {
         let new = words.from(1).filter(|key| !client.watches(key));
         let keys: Vec<Key> = new.map(<[u8]>::to_vec).collect();
-        if keys.len() > client.watch_room(&LIMITS).0 {
+        if keys.len() > room.0 {
             return Err(TOO_MUCH_WATCHED.into());
         }
         if keys.is_empty() {
@@ -271,28 +273,21 @@ impl Conversation {
             Writer::new(out, client.version).simple("OK");
             return Ok(Next::Answered);
         }
-        let work = Work::Query {
+        let work = message::Work::Query {
             keys: keys.clone(),
             latest: false,
             max_age: Nanos::MAX,
         };
         let step = self.send(work, deadline, vec![Shape::Watched; keys.len()], false, now);
         if let Stage::Asked(pending) = &mut self.stage {
-            pending.watches = keys;
+            pending.watches = (keys, room.1);
         }
         Ok(step)
     }
 
     /// Carries out `SESSION`: replies with the session, and opens one if there is none. `SESSION ID NUMBER REVISION`
     /// resumes a session.
-    fn session_command(
-        &mut self,
-        words: &Words,
-        deadline: Time,
-        version: Resp,
-        now: Time,
-        out: &mut Vec<u8>,
-    ) -> Result<Next, String> {
+    fn session_command(&mut self, words: &Words, deadline: Time, now: Time, out: &mut Vec<u8>) -> Result<Next, String> {
         match words.len() {
             1 => {}
             4 => {
@@ -307,19 +302,20 @@ impl Conversation {
         }
         if self.session.id() == SessionId(0) {
             self.stage = Stage::Opening(None);
-            return Ok(Next::Ask(self.request(Work::Open, deadline, now)));
+            return Ok(Next::Ask(self.request(message::Work::Open, deadline, now)));
         }
-        self.write_session(version, out);
+        self.write_session(out);
         Ok(Next::Answered)
     }
 
-    fn write_session(&self, version: Resp, out: &mut Vec<u8>) {
+    fn write_session(&self, out: &mut Vec<u8>) {
         let numbers = [self.session.id().0, self.session.numbers(), self.session.seen().0];
         let numbers = numbers.map(|number| Reply::Integer(number as i64)).to_vec();
-        Writer::new(out, version).value(&Reply::Array(numbers));
+        Writer::new(out, self.version).value(&Reply::Array(numbers));
     }
+
     /// Makes a request outside of a session.
-    fn request(&mut self, work: Work, deadline: Time, now: Time) -> Request {
+    fn request(&mut self, work: message::Work, deadline: Time, now: Time) -> Request {
         self.unnamed = self.unnamed.wrapping_add(1);
         Request {
             id: RequestId {
@@ -332,20 +328,20 @@ impl Conversation {
         }
     }
 
-    fn send(&mut self, work: Work, deadline: Time, shapes: Vec<Shape>, several: bool, now: Time) -> Next {
+    fn send(&mut self, work: message::Work, deadline: Time, shapes: Vec<Shape>, several: bool, now: Time) -> Next {
         let pending = Box::new(Pending {
             work,
             deadline,
             shapes,
             several,
-            watches: Vec::new(),
+            watches: Default::default(),
             id: RequestId::default(),
         });
-        let opens = matches!(pending.work, Work::Transaction(_)) && self.session.id() == SessionId(0);
+        let opens = matches!(pending.work, message::Work::Transaction(_)) && self.session.id() == SessionId(0);
         match opens {
             true => {
                 self.stage = Stage::Opening(Some(pending));
-                Next::Ask(self.request(Work::Open, deadline, now))
+                Next::Ask(self.request(message::Work::Open, deadline, now))
             }
             false => self.send_now(pending, now),
         }
@@ -354,11 +350,11 @@ impl Conversation {
     fn send_now(&mut self, mut pending: Box<Pending>, now: Time) -> Next {
         let (work, deadline) = (pending.work.clone(), pending.deadline);
         let request = match work {
-            Work::Transaction(_) => self.session.request(work, deadline.since(now)),
+            message::Work::Transaction(_) => self.session.request(work, deadline.since(now)),
             _ => self.request(work, deadline, now),
         };
         pending.id = match &request.work {
-            Work::Outcome(of) => *of,
+            message::Work::Outcome(of) => *of,
             _ => request.id,
         };
         self.stage = Stage::Asked(pending);

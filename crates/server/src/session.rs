@@ -20,7 +20,7 @@ use crate::resp::request::Request;
 use crate::resp::{Bounds, Reply, Resp, Writer};
 use crate::subscribers::CHANNEL_MAX;
 use crate::users::Users;
-use crate::work::Flushing;
+use crate::work::{Flushing, Work};
 
 /// The longest message of PUBLISH, in bytes: each subscriber gets a copy.
 pub const MESSAGE_MAX: usize = 1 << 20;
@@ -50,7 +50,7 @@ pub struct Limits {
     pub request: &'static Bounds,
     /// Whether MULTI takes commands that look at all keys.
     pub scans_in_multi: bool,
-    /// Whether the backend is a federation, and takes [`Scope::Federation`].
+    /// Whether the backend is a federation: it takes [`Scope::Federation`], and no PUBLISH.
     pub is_federation: bool,
 }
 
@@ -140,21 +140,6 @@ impl WatchedKey {
     }
 }
 
-/// A request for the backend, which writes the reply. Late ones are its to refuse.
-#[derive(Debug)]
-pub enum BackendRequest {
-    /// Carry out one command.
-    Call(Call),
-    /// Carry out MULTI's commands if the watched records are unchanged, by the deadline.
-    Exec(Vec<Call>, Vec<WatchedKey>, Time),
-    /// Read the values of keys for WATCH, by the deadline.
-    Watch(Request, Time),
-    /// Send a message to a channel's subscribers.
-    Publish(Request),
-    /// Reply with the number of other nodes that have all that the client has written.
-    Wait,
-}
-
 /// How the event loop goes on with a request.
 #[derive(Debug)]
 pub enum Next {
@@ -167,8 +152,14 @@ pub enum Next {
     Close,
     /// The session is to be reset and its subscriptions removed; the reply is written.
     Reset,
-    /// Pass a request to the backend.
-    Ask(BackendRequest),
+    /// Pass one command to the backend, which writes the reply; a late one is the backend's to refuse.
+    Call(Call),
+    /// As `Call`, for EXEC or WATCH.
+    Ask(Work),
+    /// Reply with the number of other nodes that have all that the client has written.
+    Wait,
+    /// Send a message to a channel's subscribers.
+    Publish(Request),
     /// Subscribe to channels (`true`: patterns).
     Subscribe(Request, bool),
     /// Unsubscribe from channels (`true`: patterns); from all, if the request names none.
@@ -352,7 +343,7 @@ impl Session {
     }
 
     /// How many more keys and bytes WATCH may add.
-    pub fn watch_room(&self, limits: &Limits) -> (usize, usize) {
+    fn watch_room(&self, limits: &Limits) -> (usize, usize) {
         (
             limits.watched.saturating_sub(self.watched.len()),
             limits.watched_bytes.saturating_sub(self.watched_bytes),
@@ -405,9 +396,9 @@ impl Session {
         let by = deadline.unwrap_or(default);
         match (command.verb, command.place) {
             (_, Scope::Transaction | Scope::Store | Scope::Federation) => {
-                Next::Ask(BackendRequest::Call(Call::new(command, request, by, arrived)))
+                Next::Call(Call::new(command, request, by, arrived))
             }
-            (Verb::Watch, _) => Next::Ask(BackendRequest::Watch(request, by)),
+            (Verb::Watch, _) => Next::Ask(Work::Watch(request, by, self.watch_room(&settings.limits))),
             (Verb::Exec, _) => self.exec(by, out),
             _ if is_late && self.multi.is_none() => Next::Late(arrived),
             (_, Scope::Anywhere) => self.answer(command, &request, out),
@@ -537,7 +528,7 @@ impl Session {
             let error = "EXECABORT Transaction discarded because of previous errors.";
             return self.reply(&Reply::Error(error.into()), out);
         }
-        Next::Ask(BackendRequest::Exec(multi.queued, watched, deadline))
+        Next::Ask(Work::Exec(multi.queued, watched, deadline))
     }
 
     fn answer(&mut self, command: &Command, request: &Request, out: &mut Vec<u8>) -> Next {
@@ -549,7 +540,7 @@ impl Session {
         let mut writer = Writer::new(out, self.version);
         let done = match command.verb {
             Verb::Wait => match commands::wait(request) {
-                Ok(()) => return Next::Ask(BackendRequest::Wait),
+                Ok(()) => return Next::Wait,
                 refused => refused,
             },
             verb => commands::anywhere(verb, request, &mut writer),
@@ -610,7 +601,14 @@ impl Session {
                         "ERR a channel has at most {CHANNEL_MAX} bytes, a message {MESSAGE_MAX}"
                     ));
                 }
-                return Ok(Next::Ask(BackendRequest::Publish(request)));
+                if settings.limits.is_federation {
+                    return Err(
+                        "ERR PUBLISH is not taken in a federation: set a key, and have others subscribe to its \
+                         changes, __keyspace@0__:KEY"
+                            .into(),
+                    );
+                }
+                return Ok(Next::Publish(request));
             }
             Verb::Info => {
                 let sections = request.from(1).map(|word| String::from_utf8_lossy(word).to_lowercase());

@@ -4,51 +4,46 @@ use punctual_federation::ids::{RequestId, SessionId};
 use punctual_federation::message::{Answer, Fate, Output, Refusal, Work};
 use punctual_federation::session::ClientSession;
 use punctual_server::cursors::{Cursors, unspell};
-use punctual_server::resp::{Resp, Writer};
-use punctual_server::session::{Session, TOO_MUCH_WATCHED, WatchedKey};
+use punctual_server::resp::Writer;
+use punctual_server::session::{TOO_MUCH_WATCHED, WatchedKey};
 use punctual_units::{Nanos, Time};
 
-use super::{Conversation, LIMITS, Next, Pending, Shape, Stage};
+use super::{Conversation, Next, Pending, Shape, Stage};
 
 impl Conversation {
-    /// Takes the node's answer to the present request of the client whose session is `client`; returns how to go on.
-    pub fn answered(&mut self, answer: Answer, client: &mut Session, now: Time, out: &mut Vec<u8>) -> Next {
+    /// Takes the node's answer to the present request; returns how to go on. `watched` gets the records that WATCH has
+    /// read.
+    pub fn answered(&mut self, answer: Answer, watched: &mut Vec<WatchedKey>, now: Time, out: &mut Vec<u8>) -> Next {
         match std::mem::take(&mut self.stage) {
             // No request was sent, so there is no reply to write.
             Stage::Idle => Next::Answered,
-            Stage::Opening(pending) => self.opened(pending, answer, client.version, now, out),
+            Stage::Opening(pending) => self.opened(pending, answer, now, out),
             Stage::Asked(pending) => {
                 self.session.answered(&answer);
                 if let Answer::Refused(Refusal::NoSession { .. }) = answer {
                     self.session = ClientSession::resumed(SessionId(0), 0, self.session.seen());
                 }
-                self.reply(*pending, answer, client, out);
+                self.reply(*pending, answer, watched, out);
                 Next::Answered
             }
         }
     }
 
-    fn opened(
-        &mut self,
-        pending: Option<Box<Pending>>,
-        answer: Answer,
-        version: Resp,
-        now: Time,
-        out: &mut Vec<u8>,
-    ) -> Next {
+    fn opened(&mut self, pending: Option<Box<Pending>>, answer: Answer, now: Time, out: &mut Vec<u8>) -> Next {
         self.session.answered(&answer);
+        let writer = &mut Writer::new(out, self.version);
         match (answer, pending) {
             (Answer::Done { .. }, Some(pending)) => return self.send_now(pending, now),
-            (Answer::Done { .. }, None) => self.write_session(version, out),
+            (Answer::Done { .. }, None) => self.write_session(out),
             // Only the session was asked for, so nothing of the client's own request was executed.
-            (Answer::Unknown, _) => Writer::new(out, version).error("LATE reason=expired retry-after-ms=0"),
-            (answer, _) => refuse(&answer, None, &mut Writer::new(out, version)),
+            (Answer::Unknown, _) => writer.error("LATE reason=expired retry-after-ms=0"),
+            (answer, _) => refuse(&answer, None, writer),
         }
         Next::Answered
     }
 
-    fn reply(&self, pending: Pending, answer: Answer, client: &mut Session, out: &mut Vec<u8>) {
-        let mut writer = Writer::new(out, client.version);
+    fn reply(&self, pending: Pending, answer: Answer, watched: &mut Vec<WatchedKey>, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out, self.version);
         let output = match answer {
             Answer::Done { output, .. } => output,
             // A watched record has changed.
@@ -57,13 +52,14 @@ impl Conversation {
         };
         match output {
             Output::Values(values) if pending.shapes.first() == Some(&Shape::Watched) => {
-                let read = pending.watches.into_iter().zip(values);
+                let (keys, room) = pending.watches;
+                let read = keys.into_iter().zip(values);
                 let read: Vec<_> = read.map(|(key, value)| WatchedKey { key, value }).collect();
-                if read.iter().map(WatchedKey::bytes).sum::<usize>() > client.watch_room(&LIMITS).1 {
+                if read.iter().map(WatchedKey::bytes).sum::<usize>() > room {
                     return writer.error(TOO_MUCH_WATCHED);
                 }
                 writer.simple("OK");
-                client.watch(read);
+                watched.extend(read);
             }
             Output::Values(values) => {
                 let mut values = values.into_iter();

@@ -62,11 +62,14 @@ impl Table {
     fn say(&mut self, words: &str) -> Said {
         let words = Words::of(words.split(' '));
         match self.client.step(words, NOW, NOW, &self.settings, &mut self.out) {
-            session::Next::Ask(asked) => {
-                Said::Conversation(self.conversation.take(asked, &self.client, NOW, &mut self.out))
-            }
+            session::Next::Call(call) => self.take(Work::Run(vec![call])),
+            session::Next::Ask(work) => self.take(work),
             step => Said::Session(step),
         }
+    }
+
+    fn take(&mut self, work: Work) -> Said {
+        Said::Conversation(self.conversation.take(work, &self.client, NOW, &mut self.out))
     }
 
     fn is_waiting(&self) -> bool {
@@ -82,7 +85,10 @@ impl Table {
     }
 
     fn answer(&mut self, answer: Answer) -> Next {
-        self.conversation.answered(answer, &mut self.client, NOW, &mut self.out)
+        let mut watched = Vec::new();
+        let next = self.conversation.answered(answer, &mut watched, NOW, &mut self.out);
+        self.client.watch(watched);
+        next
     }
 
     fn told(&mut self) -> Vec<Reply> {
@@ -129,11 +135,11 @@ fn the_first_transaction_opens_a_session_and_goes_on_with_what_time_is_left() {
     let opening = table.asks("DEADLINE 300 SET light on");
     assert_eq!(
         (&opening.work, opening.time_left),
-        (&Work::Open, Nanos::from_millis(300))
+        (&message::Work::Open, Nanos::from_millis(300))
     );
     let next = table.conversation.answered(
         done(Output::Session(SessionId(12))),
-        &mut table.client,
+        &mut Vec::new(),
         NOW + Nanos::from_millis(100),
         &mut table.out,
     );
@@ -142,7 +148,7 @@ fn the_first_transaction_opens_a_session_and_goes_on_with_what_time_is_left() {
     assert_eq!(request.time_left, Nanos::from_millis(200));
     assert_eq!(
         request.work,
-        Work::Transaction(vec![Operation::Run(command("SET light on", true))])
+        message::Work::Transaction(vec![Operation::Run(command("SET light on", true))])
     );
     assert_eq!(table.answer(values(&[Some("+OK\r\n")])), Next::Answered);
     assert_eq!(table.told(), [Reply::ok()]);
@@ -157,7 +163,7 @@ fn a_query_needs_no_session_and_sees_what_the_client_has_seen() {
         items: 2,
         ..command("MGET a b", false)
     };
-    assert_eq!(request.work, Work::Look(mget));
+    assert_eq!(request.work, message::Work::Look(mget));
     assert_eq!((request.id.session, request.seen), (SessionId(0), Revision(4)));
     table.answer(values(&[Some("*2\r\n$1\r\n1\r\n$-1\r\n")]));
     assert_eq!(table.told(), [Reply::Array(vec![Reply::bulk("1"), Reply::Null])]);
@@ -222,7 +228,7 @@ fn each_command_of_exec_has_its_reply() {
     let request = table.asks("EXEC");
     assert_eq!(request.id.to_string(), "3.11");
     let operations = match &request.work {
-        Work::Transaction(operations) => operations.len(),
+        message::Work::Transaction(operations) => operations.len(),
         other => panic!("{other:?}"),
     };
     assert_eq!(operations, 6);
@@ -264,14 +270,14 @@ fn a_session_that_was_forgotten_is_followed_by_another() {
     let session = SessionId(3);
     table.answer(Answer::Refused(Refusal::NoSession { session }));
     assert!(matches!(table.told().remove(0), Reply::Error(_)));
-    assert_eq!(table.asks("INCR n").work, Work::Open);
+    assert_eq!(table.asks("INCR n").work, message::Work::Open);
 }
 
 #[test]
 fn readings_are_of_a_nodes_memory() {
     let mut table = Table::with_session();
     let set = |ms, value: &[u8]| {
-        Work::Sample(ClientReading {
+        message::Work::Sample(ClientReading {
             key: b"pose".to_vec(),
             value: value.to_vec(),
             age: Nanos::from_millis(ms),
@@ -294,7 +300,10 @@ fn readings_are_of_a_nodes_memory() {
         ),
         (done(Output::Reading(None)), Reply::NullArray),
     ] {
-        assert_eq!(table.asks("GETFRESH pose 20").work, Work::Fresh(b"pose".to_vec()));
+        assert_eq!(
+            table.asks("GETFRESH pose 20").work,
+            message::Work::Fresh(b"pose".to_vec())
+        );
         table.answer(answer);
         assert_eq!(table.told(), [expected]);
     }
@@ -316,7 +325,7 @@ fn readings_are_of_a_nodes_memory() {
     table.say("GETFRESH pose 20");
     let request = table.asks("EXEC");
     let read = Operation::Run(command("GETFRESH pose 20", false));
-    assert_eq!(request.work, Work::Transaction(vec![read]));
+    assert_eq!(request.work, message::Work::Transaction(vec![read]));
     table.answer(Answer::Unknown);
     table.say("MULTI");
     table.told();
@@ -367,7 +376,7 @@ fn absurd_spans_are_refused() {
     // The longest ones that there are. An age that no clock has counted leaves a reading that is never fresh.
     assert_eq!(table.asks("DEADLINE 3600000 GET a").time_left, Nanos::from_secs(3600));
     table.answer(Answer::Unknown);
-    let Work::Sample(sample) = table.asks("TSET a 1 AGE 18446744073709").work else {
+    let message::Work::Sample(sample) = table.asks("TSET a 1 AGE 18446744073709").work else {
         panic!("a reading")
     };
     assert_eq!(sample.age, Nanos::from_millis(18_446_744_073_709));
@@ -515,7 +524,7 @@ fn exec_compares_what_was_watched() {
     let mut table = Table::with_session();
     let request = table.asks("WATCH a b a");
     assert!(
-        matches!(&request.work, Work::Query { keys, .. } if keys.len() == 3),
+        matches!(&request.work, message::Work::Query { keys, .. } if keys.len() == 3),
         "{request:?}"
     );
     table.answer(values(&[Some("1"), None, Some("1")]));
@@ -526,7 +535,7 @@ fn exec_compares_what_was_watched() {
     table.say("SET a 2");
     assert_eq!(table.told(), [Reply::ok(), Reply::Simple("QUEUED".into())]);
     let request = table.asks("EXEC");
-    let Work::Transaction(operations) = &request.work else {
+    let message::Work::Transaction(operations) = &request.work else {
         panic!("{request:?}")
     };
     assert_eq!(operations[0], Operation::Expect(b"a".to_vec(), Some(b"1".to_vec())));
@@ -543,7 +552,7 @@ fn exec_compares_what_was_watched() {
         let request = table.asks("EXEC");
         assert_eq!(
             request.work,
-            Work::Transaction(vec![Operation::Run(command("GET a", false))])
+            message::Work::Transaction(vec![Operation::Run(command("GET a", false))])
         );
         table.answer(values(&[Some("$-1\r\n")]));
     }
@@ -552,7 +561,7 @@ fn exec_compares_what_was_watched() {
     table.say("MULTI");
     table.say("WATCH a");
     table.say("MULTI");
-    assert!(matches!(table.asks("EXEC").work, Work::Transaction(all) if all.is_empty()));
+    assert!(matches!(table.asks("EXEC").work, message::Work::Transaction(all) if all.is_empty()));
 }
 
 #[test]
@@ -560,12 +569,15 @@ fn a_cursor_is_a_number_to_the_client_and_a_key_to_the_node() {
     let mut table = Table::with_session();
     assert_eq!(
         table.asks("SCAN 0 COUNT 1").work,
-        Work::Look(command("SCAN 0 COUNT 1", false))
+        message::Work::Look(command("SCAN 0 COUNT 1", false))
     );
     table.answer(values(&[Some("*2\r\n$4\r\n6b31\r\n*1\r\n$2\r\nk1\r\n")]));
     let found = |cursor: &str, keys: Vec<Reply>| Reply::Array(vec![Reply::bulk(cursor), Reply::Array(keys)]);
     assert_eq!(table.told(), [found("1", vec![Reply::bulk("k1")])]);
-    assert_eq!(table.asks("SCAN 1").work, Work::Look(command("SCAN 6b31", false)));
+    assert_eq!(
+        table.asks("SCAN 1").work,
+        message::Work::Look(command("SCAN 6b31", false))
+    );
     table.answer(values(&[Some("*2\r\n$1\r\n0\r\n*0\r\n")]));
     assert_eq!(table.told(), [found("0", Vec::new())]);
     for wrong in ["SCAN 9", "SCAN x", "SCAN -1"] {

@@ -19,7 +19,7 @@ use punctual_server::session::{self, ServerSettings, Session, late};
 use punctual_server::slots::Slots;
 use punctual_server::stream::{Ready, Stream};
 use punctual_server::subscribers::{KeyNotice, Subscribers, messages};
-use punctual_server::work::Handle;
+use punctual_server::work::{Handle, Work};
 use punctual_units::{Nanos, Revision, Time};
 
 use super::{Access, CLIENTS_MAX, FIRST_CLIENT, HANDSHAKES_TURN};
@@ -629,8 +629,10 @@ impl Client {
                 return Intent::Nothing;
             };
             let (session, out) = (&mut connection.session, &mut connection.link.out);
-            let asked = match session.step(words, arrived, now, settings, out) {
-                session::Next::Ask(asked) => asked,
+            let work = match session.step(words, arrived, now, settings, out) {
+                session::Next::Call(call) => Work::Run(vec![call]),
+                session::Next::Ask(work) => work,
+                session::Next::Wait => return Intent::Wait(self.conversation.seen()),
                 session::Next::Answered => continue,
                 session::Next::Late(_) => {
                     Writer::new(out, session.version).error(&late("expired", Nanos::ZERO));
@@ -645,13 +647,12 @@ impl Client {
                 session::Next::Subscribe(words, patterns) => return Intent::Subscribe(words, patterns),
                 step => return Intent::Door(step),
             };
-            match self.conversation.take(asked, session, now, out) {
+            match self.conversation.take(work, session, now, out) {
                 conversation::Next::Answered => {}
                 conversation::Next::Ask(request) => {
                     self.arrived = arrived;
                     return Intent::Ask(request, arrived);
                 }
-                conversation::Next::Wait(revision) => return Intent::Wait(revision),
                 conversation::Next::Whereabouts(inquiry) => return Intent::Whereabouts(inquiry),
             }
         }
@@ -660,8 +661,10 @@ impl Client {
     /// Takes the node's answer to the present request; returns the next request.
     pub fn answered(&mut self, answer: Answer, now: Time) -> Option<Request> {
         self.ticket = None;
-        let (session, out) = (&mut self.connection.session, &mut self.connection.link.out);
-        match self.conversation.answered(answer, session, now, out) {
+        let (mut watched, out) = (Vec::new(), &mut self.connection.link.out);
+        let next = self.conversation.answered(answer, &mut watched, now, out);
+        self.connection.session.watch(watched);
+        match next {
             conversation::Next::Ask(request) => Some(request),
             _ => None,
         }

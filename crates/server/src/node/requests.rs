@@ -12,7 +12,7 @@ use crate::client::REPLIES_PAUSE;
 use crate::login::LoginClaim;
 use crate::prover::{PasswordCheck, PasswordClaim, Prover};
 use crate::resp::{Reply, Resp, Writer};
-use crate::session::{BackendRequest, Call, Next, late};
+use crate::session::{Call, Next, late};
 use crate::subscribers::is_about_keys;
 use crate::work::{Handle, Job, JobReply, LateStage, Work};
 use crate::{figures, info};
@@ -62,7 +62,23 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 self.subscribers.forget(place, &connection.client.session);
                 connection.client.reset(now);
             }
-            Next::Ask(asked) => self.ask(place, connection, asked, now),
+            Next::Call(first) if now > first.deadline => self.late(
+                first.arrived,
+                now,
+                connection.client.session.version,
+                &mut connection.client.link.out,
+            ),
+            Next::Call(first) => {
+                let run = self.run_of(first, connection, now);
+                self.give(place, connection, Work::Run(run));
+            }
+            Next::Ask(work) => self.give(place, connection, work),
+            Next::Publish(request) => {
+                let count = self.publish(place, connection, request.argument(1), request.argument(2));
+                self.say(connection, &Reply::Integer(count));
+            }
+            // There are no other nodes.
+            Next::Wait => self.say(connection, &Reply::Integer(0)),
             Next::Subscribe(request, patterns) => {
                 if request.from(1).any(|name| is_about_keys(name, patterns)) {
                     // Confirmed once changes are reported, so that none is missed from then on.
@@ -95,33 +111,6 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
     }
 
-    fn ask(&mut self, place: usize, connection: &mut Connection, asked: BackendRequest, now: Time) {
-        let work = match asked {
-            BackendRequest::Call(first) if now > first.deadline => {
-                return self.late(
-                    first.arrived,
-                    now,
-                    connection.client.session.version,
-                    &mut connection.client.link.out,
-                );
-            }
-            BackendRequest::Call(first) => Work::Run(self.run_of(first, connection, now)),
-            BackendRequest::Exec(asked, watched, deadline) => Work::Exec(asked, watched, deadline),
-            BackendRequest::Watch(request, deadline) => Work::Watch(
-                request,
-                deadline,
-                connection.client.session.watch_room(&self.settings.limits),
-            ),
-            BackendRequest::Publish(request) => {
-                let count = self.publish(place, connection, request.argument(1), request.argument(2));
-                return self.say(connection, &Reply::Integer(count));
-            }
-            // There are no other nodes.
-            BackendRequest::Wait => return self.say(connection, &Reply::Integer(0)),
-        };
-        self.give(place, connection, work);
-    }
-
     /// Answers a request whose deadline had passed before it began.
     fn late(&self, arrived: Time, now: Time, version: Resp, out: &mut Vec<u8>) {
         let counts = &self.shared.counts;
@@ -152,11 +141,11 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 .session
                 .step(request, arrived, now, &self.settings, &mut connection.behind)
             {
-                Next::Ask(BackendRequest::Call(call)) if now > call.deadline => {
+                Next::Call(call) if now > call.deadline => {
                     self.late(call.arrived, now, client.session.version, &mut connection.behind);
                     break;
                 }
-                Next::Ask(BackendRequest::Call(call)) => run.push(call),
+                Next::Call(call) => run.push(call),
                 _ => break,
             }
         }
