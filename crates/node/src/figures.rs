@@ -104,7 +104,7 @@ pub struct Figures {
     /// Figures of each peer, by node number.
     pub peers: Vec<Peer>,
     /// Number of clients now, and of all that ever connected.
-    pub clients: (usize, u32),
+    pub clients: (usize, u64),
     /// Unsent bytes of clients' replies; and replies to clients and balancers that were dropped for lack of room.
     pub replies: (usize, u64),
     /// Bytes of clients' connections.
@@ -181,7 +181,7 @@ fn request_figures(account: &Account, now: Time) -> Vec<Figure> {
 }
 
 /// Clients now, and of all that ever connected; bytes of their connections.
-fn client_figures((now, ever): (usize, u32), bytes: Bytes) -> impl Iterator<Item = Figure> {
+fn client_figures((now, ever): (usize, u64), bytes: Bytes) -> impl Iterator<Item = Figure> {
     let counts = [
         figure("connected_clients", now, "Clients that are connected").named("connections"),
         figure("total_connections_received", ever, "Connections since the start").named("connections_total"),

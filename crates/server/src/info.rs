@@ -8,22 +8,11 @@ use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine};
 use punctual_units::Nanos;
 
+use crate::door::DoorState;
 use crate::figures::{Figure, figure, object_ages, or_none, section, word};
-use crate::node::{Options, Totals};
+use crate::node::Options;
 use crate::pool::PoolState;
 use crate::work::{Counts, LateStage};
-
-/// State of the event loop, which it leaves a few times a second for the thread that serves the page.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LoopState {
-    pub uptime: Nanos,
-    pub connections: usize,
-    pub totals: Totals,
-    pub bytes: usize,
-    pub orphans: usize,
-    pub channels: usize,
-    pub patterns: usize,
-}
 
 fn load(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
@@ -32,7 +21,7 @@ fn load(counter: &AtomicU64) -> u64 {
 /// Figures of a server, but for the ages of its objects.
 #[rustfmt::skip] // a figure a line
 pub(crate) fn figures<E: Engine + 'static, O: Os>(
-    shared: &PoolState<E, O>, options: &Options, address: SocketAddr, now: &LoopState,
+    shared: &PoolState<E, O>, options: &Options, address: SocketAddr, now: &DoorState,
 ) -> Vec<Figure> {
     let (counts, store, totals) = (&shared.counts, &shared.store, &now.totals);
     let trouble = shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -51,8 +40,8 @@ pub(crate) fn figures<E: Engine + 'static, O: Os>(
     all.extend(section("Clients", [
         figure("connected_clients", now.connections, "Connections").named("connections"),
         figure("maxclients", options.connections_max, "Limit of the connections").named("connections_max"),
-        figure("pubsub_channels", now.channels, "Channels with subscribers").named("channels"),
-        figure("pubsub_patterns", now.patterns, "Patterns with subscribers").named("patterns"),
+        figure("pubsub_channels", now.subscriptions.0, "Channels with subscribers").named("channels"),
+        figure("pubsub_patterns", now.subscriptions.1, "Patterns with subscribers").named("patterns"),
     ]));
     all.extend(section("Persistence", [
         word("loading", "0"),

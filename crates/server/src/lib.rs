@@ -1,12 +1,12 @@
-//! Which bytes on which socket? A store served to any client of Redis; no policy.
+//! Which bytes on which socket? A store, a node or a balancer served to any client of Redis; no policy.
 //!
 //! **Problem.** A store in a process is reached by that process alone. Clients on other machines, in other languages,
 //! speak RESP. They expect an answer in time, or at once the answer that there will be none in time.
 //!
-//! **Method.** One thread, the event loop ([`node`]), owns all sockets: it parses ([`resp`]), keeps each connection's
-//! state ([`client`], [`session`]) and never calls the store. Requests for the store go to a fixed pool of threads,
-//! which take them earliest deadline first ([`queue`]) and put waiting ones together into one transaction ([`work`]). A
-//! connection has one job on the pool at a time, so its replies come in the order of its requests.
+//! **Method.** One thread, the host's event loop, owns all sockets, by the [`door`]: it parses ([`resp`]), keeps each
+//! connection's state ([`client`], [`session`]) and calls a backend that never waits. Where a store is served alone
+//! ([`node`]), requests go to a fixed pool of threads, which take them earliest deadline first ([`queue`]) and put
+//! waiting ones together into one transaction ([`work`]).
 //!
 //! **Bounds.** Connections, bytes of a request, requests that wait, bytes of unread replies, time for half a request:
 //! each bound has a name, and the client gets an error that names it.
@@ -14,6 +14,7 @@
 pub mod client;
 pub mod commands;
 pub mod cursors;
+pub mod door;
 pub mod figures;
 pub mod forecast;
 pub mod glob;

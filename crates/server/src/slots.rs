@@ -6,6 +6,9 @@ use mio::net::TcpListener;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
+/// The most connections accepted in one turn.
+const ACCEPTED_TURN: usize = 64;
+
 /// Connections of one kind, at most `max`.
 pub struct Slots<T> {
     all: Vec<Option<T>>,
@@ -13,8 +16,6 @@ pub struct Slots<T> {
     max: usize,
     /// Token of the first slot.
     first: usize,
-    /// Number of connections that ever began.
-    begun: u32,
 }
 
 impl<T> Slots<T> {
@@ -25,7 +26,6 @@ impl<T> Slots<T> {
             free: Vec::new(),
             max,
             first,
-            begun: 0,
         }
     }
 
@@ -34,12 +34,7 @@ impl<T> Slots<T> {
         token.0 - self.first
     }
 
-    /// Number of connections that ever began.
-    pub fn begun(&self) -> u32 {
-        self.begun
-    }
-
-    /// Number of connections.
+    /// Number of connections now, at most `max`.
     pub fn taken(&self) -> usize {
         self.all.len() - self.free.len()
     }
@@ -55,31 +50,30 @@ impl<T> Slots<T> {
         there.filter_map(|(place, there)| there.as_mut().map(|there| (place, there)))
     }
 
-    /// Frees a slot.
+    /// Frees a slot, and returns its connection.
     pub fn remove(&mut self, place: usize) -> Option<T> {
         let gone = self.all.get_mut(place)?.take()?;
         self.free.push(place);
         Some(gone)
     }
 
-    /// Accepts waiting connections. `take` makes a connection of a socket and its number, or `None` if it cannot begin;
-    /// `refuse` gets sockets for which no slot is free.
+    /// Accepts waiting connections; returns whether more may be waiting. `begin` makes a connection of a socket and its
+    /// slot, or `None` if it cannot begin; it gets sockets for which no slot is free, too.
     pub fn accept(
         &mut self,
         listener: &TcpListener,
         registry: &Registry,
-        mut take: impl FnMut(TcpStream, u32) -> Option<T>,
-        mut refuse: impl FnMut(TcpStream),
-    ) {
-        loop {
+        mut begin: impl FnMut(TcpStream, Option<usize>) -> Option<T>,
+    ) -> bool {
+        for _ in 0..ACCEPTED_TURN {
             let mut stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return,
+                Err(_) => return false,
             };
             if self.taken() >= self.max {
-                refuse(stream);
+                begin(stream, None);
                 continue;
             }
             let place = self.free.pop().unwrap_or(self.all.len());
@@ -88,16 +82,14 @@ impl<T> Slots<T> {
             }
             let both = Interest::READABLE | Interest::WRITABLE;
             let registered = registry.register(&mut stream, Token(self.first + place), both);
-            if registered.is_err() || stream.set_nodelay(true).is_err() {
-                self.free.push(place);
-                continue;
+            if registered.is_ok() && stream.set_nodelay(true).is_ok() {
+                self.all[place] = begin(stream, Some(place));
             }
-            self.begun = self.begun.wrapping_add(1);
-            self.all[place] = take(stream, self.begun);
             if self.all[place].is_none() {
                 self.free.push(place);
             }
         }
+        true
     }
 }
 
@@ -121,7 +113,10 @@ mod tests {
         while others.len() < MAX + 3 {
             others.push(net::TcpStream::connect(at).unwrap());
             while slots.taken() + refused < others.len() {
-                slots.accept(&listener, poll.registry(), |stream, _| Some(stream), |_| refused += 1);
+                slots.accept(&listener, poll.registry(), |stream, slot| {
+                    refused += usize::from(slot.is_none());
+                    slot.map(|_| stream)
+                });
             }
         }
         assert_eq!((slots.taken(), refused), (MAX, 3));
@@ -129,7 +124,10 @@ mod tests {
         slots.remove(5).unwrap();
         others.push(net::TcpStream::connect(at).unwrap());
         while slots.get_mut(5).is_none() {
-            slots.accept(&listener, poll.registry(), |stream, _| Some(stream), |_| refused += 1);
+            slots.accept(&listener, poll.registry(), |stream, slot| {
+                refused += usize::from(slot.is_none());
+                slot.map(|_| stream)
+            });
         }
         assert_eq!((slots.taken(), refused), (MAX, 3));
     }

@@ -30,7 +30,7 @@ pub struct BalancerFigures {
     /// Outcomes of requests, and the times of late ones.
     pub account: Account,
     /// Number of clients now, and of all that ever connected.
-    pub clients: (usize, u32),
+    pub clients: (usize, u64),
     /// Bytes of clients' connections.
     pub client_bytes: Bytes,
 }

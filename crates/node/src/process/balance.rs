@@ -20,24 +20,29 @@ use punctual_federation::message::{Answer, Message, Reason, Reply, Report, Reque
 use punctual_federation::records::RETRY_AFTER;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
+use punctual_server::door::{Asker, Backend, Door, DoorState};
 use punctual_server::link::Turn;
 use punctual_server::metrics::Page;
-use punctual_server::resp::Reply as Shown;
-use punctual_server::resp::request::Request as Words;
+use punctual_server::resp::{Resp, Writer};
+use punctual_server::session::late;
 use punctual_server::stream::Ready;
 use punctual_server::subscribers::KeyNotice;
+use punctual_server::work::{Handle, JobReply, Work};
 use punctual_units::{Nanos, Time};
 
-use super::clients::{Clients, Intent};
+use super::clients::{self, Clients, Outcome};
 use super::way::Way;
 use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
 use crate::changes::{self, StreamPosition};
+use crate::conversation::Next;
 use crate::figures::BalancerFigures;
 use crate::spans::{SpanStage, Spans};
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
 
 /// A node is sent no further request while this many bytes wait for its socket.
 const UNSENT_MAX: usize = 4 << 20;
+/// The longest wait of a subscription until changes can be reported, whatever its client's deadline.
+const HEARING_MAX: Nanos = Nanos::from_secs(1);
 
 /// The bound socket and the settings of a balancer that does not run yet.
 #[derive(Debug)]
@@ -107,7 +112,8 @@ impl Balancing {
         let waker = self.waker();
         // If the waker fails, the loop notices the results at its next look.
         let wake = move || drop(waker.wake());
-        let clients = Clients::new(self.clients, draw, self.access.clone(), wake);
+        let started = os.now();
+        let door = clients::open(self.clients, &self.access, wake, started)?;
         let published = Arc::new(Mutex::new(None::<BalancerFigures>));
         let page_at = self.page.as_ref().map(Page::address).transpose();
         let stop = Arc::new(AtomicBool::new(false));
@@ -120,10 +126,9 @@ impl Balancing {
             page.serve(text, Arc::clone(&stop))
         });
         let page = page.transpose().map_err(failed("the thread for figures"))?;
-        let started = os.now();
         let process = Process {
             poll: self.poll,
-            clients: clients.map_err(failed("the thread that checks passwords"))?,
+            clients: Clients::new(draw),
             access: self.access,
             front: Front::new(balancer, draw.rotate_left(32)),
             nodes,
@@ -136,6 +141,7 @@ impl Balancing {
             heard: StreamPosition::default(),
             is_told: false,
             parked: Vec::new(),
+            done: Vec::new(),
             spans: Spans::default(),
             started,
             published,
@@ -144,7 +150,7 @@ impl Balancing {
             scratch: Vec::new(),
             note,
         };
-        let ended = process.run(ends);
+        let ended = process.run(door, ends);
         stop.store(true, Ordering::SeqCst);
         // The page's thread ends at its next look; its result does not matter.
         drop(page.map(JoinHandle::join));
@@ -223,15 +229,6 @@ impl NodeWay {
     }
 }
 
-/// A client's subscription that waits until a node reports changes.
-struct PendingSubscription {
-    place: usize,
-    number: u64,
-    words: Words,
-    patterns: bool,
-    until: Time,
-}
-
 struct Process<O: Os, N: FnMut(String)> {
     poll: Poll,
     clients: Clients,
@@ -253,8 +250,10 @@ struct Process<O: Os, N: FnMut(String)> {
     heard: StreamPosition,
     /// Whether that node has begun to report.
     is_told: bool,
-    /// Clients' subscriptions that wait until a node reports changes.
-    parked: Vec<PendingSubscription>,
+    /// Clients' subscriptions that wait until a node reports changes, and the ends of their waits.
+    parked: Vec<(Handle, Resp, Time)>,
+    /// Results of such waits.
+    done: Vec<JobReply>,
     spans: Spans,
     started: Time,
     /// Figures for the page's thread, and the page's address, if there is one.
@@ -265,13 +264,79 @@ struct Process<O: Os, N: FnMut(String)> {
     note: N,
 }
 
+impl<O: Os, N: FnMut(String)> Backend for Process<O, N> {
+    /// Each command of a federation is a request of its own.
+    const RUN_MAX: usize = 1;
+
+    fn now(&self) -> Time {
+        self.os.now()
+    }
+
+    fn take(&mut self, work: Work, mut asker: Asker<'_>) -> bool {
+        let (handle, session) = (asker.handle(), &asker.client.session);
+        if matches!(work, Work::Listen) && !self.is_told {
+            let wait = session.time_left.unwrap_or(HEARING_MAX).min(HEARING_MAX);
+            self.parked.push((handle, session.version, asker.now + wait));
+            return true;
+        }
+        match self.clients.take(work, &mut asker) {
+            Next::Answered => false,
+            Next::Ask(request) => {
+                self.ask(handle, request, asker.arrived);
+                true
+            }
+            // The balancer finds the master for each transaction, so it replies with its own address.
+            Next::Whereabouts(inquiry) => {
+                let link = &mut asker.client.link;
+                let here = link.stream.socket().local_addr().ok();
+                inquiry.answer(here, &[], &mut Writer::new(&mut link.out, asker.client.session.version));
+                false
+            }
+        }
+    }
+
+    fn next_done(&mut self, room: usize) -> Option<JobReply> {
+        loop {
+            if let Some(done) = self.done.pop() {
+                return Some(done);
+            }
+            match self.clients.next(room, self.os.now())? {
+                Outcome::Reply(done) => return Some(done),
+                Outcome::Ask(connection, request, arrived) => self.ask(connection, request, arrived),
+            }
+        }
+    }
+
+    fn copies(&mut self, id: u64, now: Time) -> usize {
+        let seen = self.clients.of(id).seen();
+        let nodes = self.front.nodes(now);
+        // The master is one of the nodes counted, so one is subtracted.
+        let have = nodes.filter(|(heartbeat, _)| heartbeat.applied >= seen).count();
+        have.saturating_sub(1)
+    }
+
+    fn info(&mut self, door: &DoorState, sections: &[String], now: Time) -> String {
+        self.figures(door, now).info(sections)
+    }
+
+    fn resets(&mut self, id: u64) {
+        self.clients.resets(id);
+    }
+
+    fn ends(&mut self, id: u64) -> bool {
+        self.clients.ends(id);
+        self.parked.retain(|(connection, ..)| connection.id != id);
+        false
+    }
+}
+
 impl<O: Os, N: FnMut(String)> Process<O, N> {
-    fn run(mut self, ends: &AtomicBool) -> Result<(), NodeError> {
+    fn run(mut self, mut door: Door, ends: &AtomicBool) -> Result<(), NodeError> {
         let mut events = Events::with_capacity(1024);
         let mut looked = self.os.now();
-        self.publish(looked);
+        self.publish(&door.state(looked), looked);
         while !ends.load(Ordering::SeqCst) {
-            let wait = self.wait();
+            let wait = self.wait(&door);
             if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
                 && error.kind() != io::ErrorKind::Interrupted
             {
@@ -282,38 +347,39 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 let ready = Ready::from(event);
                 match event.token() {
                     WAKER => {} // the loop looks in any case whether it is to end, and where nodes are
-                    CLIENTS => self.clients.accept(self.poll.registry(), now),
+                    CLIENTS => door.listener_ready(),
                     Token(out) if out >= OUT => {
                         if let Some(node) = self.ways.get_mut(&((out - OUT) as u32)) {
                             node.way.ready(ready);
                         }
                     }
-                    token => self.clients.ready(token, ready),
+                    token => door.ready(token, ready),
                 }
             }
             self.find();
             self.hear();
-            self.serve();
+            self.serve(&mut door);
             self.carry_on();
             // Sends the answers.
-            self.serve();
+            self.serve(&mut door);
+            door.accept(self.poll.registry(), now);
             if now.since(looked) >= LOOK_EVERY {
                 looked = now;
-                self.clients.look(self.poll.registry(), now);
-                self.publish(now);
+                door.look(&mut self, now);
+                self.publish(&door.state(now), now);
             }
         }
-        self.clients.say_goodbye();
+        door.say_goodbye();
         Ok(())
     }
 
     /// Time until the next action, unless an event comes before.
-    fn wait(&self) -> Nanos {
-        if self.clients.has_more() || !self.events.is_empty() {
+    fn wait(&self, door: &Door) -> Nanos {
+        if door.has_more() || self.clients.has_news() || !self.events.is_empty() || !self.done.is_empty() {
             return Nanos::ZERO;
         }
         let ways = self.ways.values().map(|node| node.way.next_due());
-        let parked = self.parked.iter().map(|parked| parked.until).min();
+        let parked = self.parked.iter().map(|(.., until)| *until).min();
         let due = ways.min().unwrap_or(Time::MAX).min(self.front.wake_at());
         let due = due.min(parked.unwrap_or(Time::MAX));
         due.since(self.os.now()).min(LOOK_EVERY)
@@ -409,7 +475,9 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 };
                 if let Some(missed) = missed {
                     let missed = (missed > 0).then_some(KeyNotice::Missed(missed));
-                    self.clients.tell(missed.into_iter().chain(changes::told(changes)));
+                    self.clients
+                        .told
+                        .extend(missed.into_iter().chain(changes::told(changes)));
                 }
             }
             // A newer node may send more kinds of packets.
@@ -470,23 +538,21 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             }
             FrontAction::Answer(ticket, _, answer) => {
                 self.spans.ends(ticket, &answer, now);
-                if let Some((place, request, arrived)) = self.clients.answered(ticket, answer, now) {
-                    self.ask(place, request, arrived);
-                }
+                self.clients.answered(ticket, answer);
             }
         }
     }
 
-    fn ask(&mut self, place: usize, request: Request, arrived: Time) {
+    fn ask(&mut self, connection: Handle, request: Request, arrived: Time) {
         self.asked += 1;
         self.spans.begins(self.asked, &request, SpanStage::Balancer, arrived);
-        self.clients.asked(place, self.asked);
+        self.clients.asked(self.asked, connection, arrived);
         self.events.push_back(FrontEvent::Request(self.asked, request));
     }
 
     /// Asks a node to report changes once a client subscribes, and ends the wait of subscriptions.
     fn hear_changes(&mut self, now: Time) {
-        let wants = self.clients.hear() || !self.parked.is_empty();
+        let wants = self.clients.hears || !self.parked.is_empty();
         if wants && self.told_by.is_none() {
             self.told_by = self.named.values().next().copied();
             let node = self.told_by.and_then(|number| self.ways.get_mut(&number));
@@ -495,65 +561,26 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             }
         }
         let is_told = self.is_told;
-        for parked in self.parked.extract_if(.., |parked| is_told || parked.until <= now) {
-            let PendingSubscription {
-                place,
-                number,
-                words,
-                patterns,
-                ..
-            } = parked;
-            self.clients.ends_to_wait(place, number, &words, patterns, !is_told);
-        }
+        let ended = self.parked.extract_if(.., |(.., until)| is_told || *until <= now);
+        self.done.extend(ended.map(|(connection, version, _)| {
+            let mut reply = Vec::new();
+            if !is_told {
+                Writer::new(&mut reply, version).error(&late("backlog", Nanos::from_millis(50)));
+            }
+            JobReply::of(connection, reply)
+        }));
     }
 
     /// Reads, answers and sends whatever clients' connections can at present.
-    fn serve(&mut self) {
-        let now = self.os.now();
-        self.hear_changes(now);
-        self.clients.tell_some(now);
-        for place in self.clients.due() {
-            loop {
-                match self.clients.turn(place, &mut self.scratch, now) {
-                    Intent::Nothing | Intent::Over | Intent::Door(_) => break,
-                    Intent::Ask(request, arrived) => self.ask(place, request, arrived),
-                    Intent::Info(wanted) => {
-                        let text = self.figures(now).info(&wanted);
-                        self.clients.described(place, |out| out.value(&Shown::Verbatim(text)));
-                    }
-                    // The master is one of the nodes counted, so one is subtracted.
-                    Intent::Wait(revision) => {
-                        let nodes = self.front.nodes(now);
-                        let have = nodes.filter(|(heartbeat, _)| heartbeat.applied >= revision).count();
-                        self.clients
-                            .described(place, |out| out.integer(have.saturating_sub(1) as i64));
-                    }
-                    Intent::Subscribe(words, patterns) if self.is_told => {
-                        self.clients.subscribe(place, &words, patterns);
-                    }
-                    Intent::Subscribe(words, patterns) => {
-                        if let Some((number, until)) = self.clients.waits_to_hear(place, now) {
-                            self.parked.push(PendingSubscription {
-                                place,
-                                number,
-                                words,
-                                patterns,
-                                until,
-                            });
-                        }
-                    }
-                    // The balancer finds the master for each transaction, so it replies with its own address.
-                    Intent::Whereabouts(inquiry) => {
-                        let here = self.clients.reached_at(place);
-                        self.clients.described(place, |out| inquiry.answer(here, &[], out));
-                    }
-                }
-            }
-        }
+    fn serve(&mut self, door: &mut Door) {
+        self.hear_changes(self.os.now());
+        door.tell(self.clients.told.drain(..));
+        door.serve(self);
+        self.clients.hears = door.hears();
     }
 
     /// The figures for INFO and for the page.
-    fn figures(&self, now: Time) -> BalancerFigures {
+    fn figures(&self, door: &DoorState, now: Time) -> BalancerFigures {
         BalancerFigures {
             federation: self.federation,
             page: self.page,
@@ -563,15 +590,15 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             nodes: self.front.nodes(now).collect(),
             under_way: self.front.under_way(),
             account: self.spans.account.clone(),
-            clients: (self.clients.len(), self.clients.begun()),
-            client_bytes: self.clients.bytes,
+            clients: (door.connections, door.totals.begun),
+            client_bytes: door.traffic,
         }
     }
 
     /// Leaves figures for the page's thread.
-    fn publish(&self, now: Time) {
+    fn publish(&self, door: &DoorState, now: Time) {
         if self.page.is_some() {
-            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.figures(now));
+            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.figures(door, now));
         }
     }
 }

@@ -21,10 +21,14 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     pub(super) fn accept(&mut self) {
         let now = self.os.now();
         let access = &self.access;
-        let take = |stream, number| Some(Box::new(PeerIn::new(access.accept(stream, false)?, number, now)));
-        self.peers
-            .incoming
-            .accept(&self.peers.listener, self.poll.registry(), take, drop);
+        let begun = &mut self.peers.begun;
+        let mut begin = |stream, slot: Option<usize>| {
+            slot?;
+            *begun = begun.wrapping_add(1);
+            Some(Box::new(PeerIn::new(access.accept(stream, false)?, *begun, now)))
+        };
+        let (incoming, registry) = (&mut self.peers.incoming, self.poll.registry());
+        while incoming.accept(&self.peers.listener, registry, &mut begin) {}
     }
 
     pub(super) fn peer_turn(&mut self, place: usize) {
@@ -118,7 +122,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             Event::Installed(revision, _) => {
                 // Balancers find the gap by the revisions.
                 let entries = revision.0.saturating_sub(self.node.applied().0);
-                self.clients.tell([KeyNotice::Missed(entries)]);
+                self.clients.told.push(KeyNotice::Missed(entries));
                 return;
             }
             _ => return,
@@ -132,14 +136,14 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             .map(|(_, peer)| peer)
             .filter(|peer| has_room(peer));
         let mut fronts = fronts.peekable();
-        if !self.clients.hear() && fronts.peek().is_none() {
+        if !self.clients.hears && fronts.peek().is_none() {
             return;
         }
         let changes = changes::of(&entry);
         let packet = Packet::Changed(revision, changes);
         fronts.for_each(|front| front.push(&packet));
         if let Packet::Changed(_, changes) = packet {
-            self.clients.tell(changes::told(changes));
+            self.clients.told.extend(changes::told(changes));
         }
     }
 

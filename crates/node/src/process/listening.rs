@@ -21,7 +21,7 @@ use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::Nanos;
 
-use super::clients::Clients;
+use super::clients::{self, Clients};
 use super::log::LogLinks;
 use super::peers::Peers;
 use super::reports::LastReport;
@@ -175,9 +175,8 @@ impl Listening {
         let wake = move || drop(waker.wake());
         let stores =
             Stores::start(&replica, &os, setup.executors, self.work, &wake).map_err(io("the store's threads"))?;
-        let clients = Clients::new(self.clients, setup.me.boot.0, self.access.clone(), wake)
-            .map_err(io("the thread that checks passwords"))?;
         let now = os.now();
+        let door = clients::open(self.clients, &self.access, wake, now)?;
         let mut node = Node::new(setup, replica.revision(), replica.upto(), replica.reign()?, now);
         let turned = self.bound.map(|(asked, outcome)| BoundControl {
             bound: Bound::new(asked, node.machine(now).offers(), now),
@@ -188,13 +187,13 @@ impl Listening {
         let hello = Packet::Hello {
             federation: setup.federation,
             from: me,
-            clients: clients.address().map_err(io("the address"))?,
+            clients: door.address().map_err(io("the address"))?,
         };
         let (page, page_thread) = FiguresPage::serve(self.page)?;
         let process = Process {
             poll: self.poll,
             access: self.access,
-            clients,
+            clients: Clients::new(setup.me.boot.0),
             peers: Peers::new(self.peers, hello),
             log: LogLinks::new(log, setup.federation, replica.revision()),
             setup: setup.clone(),
@@ -217,7 +216,7 @@ impl Listening {
             tasks: self.tasks,
             tell,
         };
-        let ended = process.run();
+        let ended = process.run(door);
         page_thread.end();
         ended
     }

@@ -29,6 +29,7 @@ use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_logs::frame;
 use punctual_os::Os;
+use punctual_server::door::Door;
 use punctual_server::stream::Ready;
 use punctual_server::tasks::Tasks;
 use punctual_store::engine::Engine;
@@ -152,17 +153,18 @@ struct Process<E: Engine, O: Os, T: FnMut(TimedNotice)> {
 }
 
 impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
-    fn run(mut self) -> Result<(), NodeError> {
+    fn run(mut self, mut door: Door) -> Result<(), NodeError> {
         let mut events = Events::with_capacity(1024);
         let mut looked = self.os.now();
         loop {
             self.carry_on();
             if let Some(end) = self.ends.take() {
                 self.leave_decisions();
+                door.say_goodbye();
                 self.say_goodbye();
                 return end;
             }
-            let wait = self.wait();
+            let wait = self.wait(&door);
             if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
                 && error.kind() != io::ErrorKind::Interrupted
             {
@@ -173,7 +175,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                 let ready = Ready::from(event);
                 match event.token() {
                     WAKER => self.obey(),
-                    CLIENTS => self.clients.accept(self.poll.registry(), self.os.now()),
+                    CLIENTS => door.listener_ready(),
                     PEERS => self.accept(),
                     ASK => self.log.ask.ready(ready),
                     WATCH => self.log.watch.ready(ready),
@@ -189,7 +191,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                             turn.push(place);
                         }
                     }
-                    token => self.clients.ready(token, ready),
+                    token => door.ready(token, ready),
                 }
             }
             turn.sort_unstable();
@@ -205,18 +207,23 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                     self.peer_turn(place);
                 }
             }
-            self.serve();
+            door.tell(self.clients.told.drain(..));
+            door.serve(&mut self);
             let now = self.os.now();
+            door.accept(self.poll.registry(), now);
+            self.clients.hears = door.hears();
             if now.since(looked) >= LOOK_EVERY {
                 looked = now;
+                door.look(&mut self, now);
                 self.look(now);
+                self.publish(&door.state(now), now);
             }
         }
     }
 
     /// Time until the next action, unless an event comes before.
-    fn wait(&self) -> Nanos {
-        if !self.peers.again.is_empty() || self.clients.has_more() {
+    fn wait(&self, door: &Door) -> Nanos {
+        if !self.peers.again.is_empty() || door.has_more() || self.clients.has_news() {
             return Nanos::ZERO;
         }
         let now = self.os.now();
@@ -412,7 +419,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
 
     /// Ends stalled connections, and does other work of every `LOOK_EVERY`.
     fn look(&mut self, now: Time) {
-        self.clients.look(self.poll.registry(), now);
         let stalled = self.peers.incoming.iter_mut().filter(|(_, peer)| peer.is_stalled(now));
         let stalled: Vec<usize> = stalled.map(|(place, _)| place).collect();
         for place in stalled {
@@ -420,14 +426,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         }
         self.objects.sensing.look(&self.replica);
         self.sweep();
-        self.publish(now);
         // A listener that had no descriptors sends no further event.
         self.accept();
     }
 
     /// Sends replies as far as sockets take them at once, before the connections end.
     fn say_goodbye(&mut self) {
-        self.clients.say_goodbye();
         for (_, peer) in self.peers.incoming.iter_mut() {
             peer.link.is_writable = true;
             // An error does not matter: the connection ends anyway.

@@ -35,6 +35,8 @@ pub(super) struct Peers {
     pub listener: TcpListener,
     /// Connections that peers and balancers have dialled.
     pub incoming: Slots<Box<PeerIn>>,
+    /// Number of these connections that ever began.
+    pub begun: u32,
     /// The connection that this node dials to each peer.
     pub outgoing: BTreeMap<NodeId, PeerOut>,
     /// Number of each peer's newest connection: only the end of that one shows that the peer is gone.
@@ -53,6 +55,7 @@ impl Peers {
         Peers {
             listener,
             incoming: Slots::new(PEERS_MAX, FIRST_PEER),
+            begun: 0,
             outgoing: BTreeMap::new(),
             latest: BTreeMap::new(),
             found_at: BTreeMap::new(),

@@ -7,12 +7,15 @@ use punctual_federation::action::{Event, Ticket};
 use punctual_federation::ids::{NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Reply, Request, Work};
 use punctual_os::Os;
-use punctual_server::resp::Reply as Shown;
+use punctual_server::door::{Asker, Backend, DoorState};
+use punctual_server::resp::Writer;
+use punctual_server::work::{Handle, JobReply, Work as ClientWork};
 use punctual_store::engine::Engine;
 use punctual_units::Time;
 
-use super::clients::{Intent, SHORT_MAX, fits, unkept};
+use super::clients::{Outcome, REPLIES_MAX, SHORT_MAX, unkept};
 use super::{FRONT_REPLIES_MAX, MAKER, Process, SWEEP_WITHIN, SWEEPER};
+use crate::conversation::Next;
 use crate::seen::TimedNotice;
 use crate::spans::{SpanStage, Spans};
 use crate::wire::Packet;
@@ -46,37 +49,66 @@ pub(super) struct Requests {
     pub(super) sweeps: bool,
 }
 
-impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
-    /// Reads, answers and sends whatever clients' connections can at present.
-    pub(super) fn serve(&mut self) {
-        let now = self.os.now();
-        self.clients.tell_some(now);
-        for place in self.clients.due() {
-            loop {
-                match self.clients.turn(place, &mut self.scratch, now) {
-                    Intent::Nothing | Intent::Over | Intent::Door(_) => break,
-                    Intent::Ask(request, arrived) => {
-                        self.requests.asked += 1;
-                        self.clients.asked(place, self.requests.asked);
-                        self.begin(self.requests.asked, request, arrived, now);
-                    }
-                    Intent::Info(sections) => {
-                        let text = self.figures(now).info(&sections);
-                        self.clients.described(place, |out| out.value(&Shown::Verbatim(text)));
-                    }
-                    Intent::Wait(revision) => {
-                        let count = self.node.have(revision, now);
-                        self.clients.described(place, |out| out.integer(count as i64));
-                    }
-                    Intent::Subscribe(words, patterns) => self.clients.subscribe(place, &words, patterns),
-                    Intent::Whereabouts(inquiry) => {
-                        let (master, others) = self.whereabouts(place, now);
-                        self.clients
-                            .described(place, |out| inquiry.answer(master, &others, out));
-                    }
-                }
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Backend for Process<E, O, T> {
+    /// Each command of a federation is a request of its own.
+    const RUN_MAX: usize = 1;
+
+    fn now(&self) -> Time {
+        self.os.now()
+    }
+
+    fn take(&mut self, work: ClientWork, mut asker: Asker<'_>) -> bool {
+        match self.clients.take(work, &mut asker) {
+            Next::Answered => false,
+            Next::Ask(request) => {
+                self.ask(asker.handle(), request, asker.arrived);
+                true
+            }
+            Next::Whereabouts(inquiry) => {
+                let here = asker.client.link.stream.socket().local_addr().ok();
+                let (master, others) = self.whereabouts(here, asker.now);
+                let version = asker.client.session.version;
+                inquiry.answer(master, &others, &mut Writer::new(&mut asker.client.link.out, version));
+                false
             }
         }
+    }
+
+    fn next_done(&mut self, room: usize) -> Option<JobReply> {
+        loop {
+            match self.clients.next(room, self.os.now())? {
+                Outcome::Reply(done) => return Some(done),
+                Outcome::Ask(connection, request, arrived) => self.ask(connection, request, arrived),
+            }
+        }
+    }
+
+    fn copies(&mut self, id: u64, now: Time) -> usize {
+        let seen = self.clients.of(id).seen();
+        self.node.have(seen, now)
+    }
+
+    fn info(&mut self, door: &DoorState, sections: &[String], now: Time) -> String {
+        self.figures(door, now).info(sections)
+    }
+
+    fn resets(&mut self, id: u64) {
+        self.clients.resets(id);
+    }
+
+    fn ends(&mut self, id: u64) -> bool {
+        self.clients.ends(id);
+        false
+    }
+}
+
+impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
+    /// Asks the node for a client, whose request was read at `arrived`.
+    fn ask(&mut self, connection: Handle, request: Request, arrived: Time) {
+        self.requests.asked += 1;
+        let (ticket, now) = (self.requests.asked, self.os.now());
+        self.clients.asked(ticket, connection, arrived);
+        self.begin(ticket, request, arrived, now);
     }
 
     /// Begins a request that was read at `arrived`, under its ticket.
@@ -89,10 +121,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         }
     }
 
-    /// Address of the master, if it is known, and of the other nodes, as the client at `place` reaches them.
-    fn whereabouts(&mut self, place: usize, now: Time) -> (Option<SocketAddr>, Vec<SocketAddr>) {
+    /// Address of the master, if it is known, and of the other nodes, as a client reaches them that has reached this
+    /// node at `here`.
+    fn whereabouts(&self, here: Option<SocketAddr>, now: Time) -> (Option<SocketAddr>, Vec<SocketAddr>) {
         let (me, master) = (self.setup.me.node, self.node.master(now));
-        let mine = self.clients.reached_at(place).map(|address| (me, address));
+        let mine = here.map(|address| (me, address));
         let live = self.node.live(now);
         let theirs = live.filter_map(|node| Some((node, *self.peers.found_at.get(&node)?)));
         let (masters, others): (Vec<_>, Vec<_>) = mine
@@ -134,12 +167,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         }
         self.ends(ticket, &reply.answer, now);
         let Some(passed) = self.requests.passed.remove(&ticket) else {
-            if let Some((place, request, arrived)) = self.clients.answered(ticket, reply.answer, now) {
-                self.requests.asked += 1;
-                self.clients.asked(place, self.requests.asked);
-                self.begin(self.requests.asked, request, arrived, now);
-            }
-            return;
+            return self.clients.answered(ticket, reply.answer);
         };
         let mut reply = reply;
         if !self.has_room_for(passed.place, &reply.answer) {
@@ -164,7 +192,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         if bytes <= SHORT_MAX {
             return unsent <= FRONT_REPLIES_MAX;
         }
-        let all = self.peers.incoming.iter_mut().map(|(_, peer)| peer.link.unsent()).sum();
-        unsent + bytes <= FRONT_REPLIES_MAX && fits(answer, all)
+        let all: usize = self.peers.incoming.iter_mut().map(|(_, peer)| peer.link.unsent()).sum();
+        unsent + bytes <= FRONT_REPLIES_MAX && all + bytes <= REPLIES_MAX
     }
 }

@@ -10,6 +10,7 @@ use punctual_federation::message::{Answer, Message, Output};
 use punctual_federation::temporal::{InboxBounds, true_at_most};
 use punctual_os::Os;
 use punctual_os::linux::thread::thread_cpu_time;
+use punctual_server::door::DoorState;
 use punctual_server::metrics::Page;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
@@ -135,7 +136,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     }
 
     /// The figures for INFO and for the page.
-    pub(super) fn figures(&self, now: Time) -> Figures {
+    pub(super) fn figures(&self, door: &DoorState, now: Time) -> Figures {
         let live: Vec<_> = self.node.live(now).collect();
         let peer = |(node, peer): (&_, &super::PeerOut)| Peer {
             node: *node,
@@ -162,9 +163,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             account: self.requests.spans.account.clone(),
             objects: self.objects(),
             peers: self.peers.outgoing.iter().map(peer).collect(),
-            clients: (self.clients.len(), self.clients.begun()),
-            replies: (self.clients.unsent(), self.clients.unkept + self.requests.unkept),
-            client_bytes: self.clients.bytes,
+            clients: (door.connections, door.totals.begun),
+            replies: (door.unsent, self.clients.unkept + self.requests.unkept),
+            client_bytes: door.traffic,
             peer_bytes: self.peers.bytes,
             bound: self.turned.as_ref().map(|turned| BoundFigures {
                 mode: turned.bound.mode(),
@@ -233,9 +234,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     }
 
     /// Leaves figures for the page's thread.
-    pub(super) fn publish(&self, now: Time) {
+    pub(super) fn publish(&self, door: &DoorState, now: Time) {
         if self.page.address.is_some() {
-            let figures = self.figures(now);
+            let figures = self.figures(door, now);
             *self.page.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
         }
     }

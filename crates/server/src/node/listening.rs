@@ -1,25 +1,24 @@
 //! Start and end of a server: its options, its listening socket, and the handle of a running one.
 
-use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
-use mio::net::TcpListener;
+use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Poll, Waker};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::{Store, StoreError};
 use punctual_units::Nanos;
 
-use super::{BYTES_MAX, EventLoop, LISTENER, Memory, Totals, WAKER};
+use super::{BYTES_MAX, EventLoop, FIRST, LISTENER, PoolBackend, WAKER};
+use crate::door::{Door, DoorOptions, MemoryLimits};
 use crate::metrics::Page;
 use crate::pool::{Pool, PoolOptions, PoolState};
-use crate::prover::Prover;
 use crate::session::{Limits, ServerSettings};
-use crate::subscribers::Subscribers;
+use crate::stream::Stream;
 use crate::tasks::Tasks;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
@@ -90,6 +89,15 @@ impl Options {
         return self.tls.is_some();
         #[cfg(not(feature = "tls"))]
         return false;
+    }
+
+    /// Makes the stream of a new connection: TLS, if the options say so.
+    fn stream(&self, socket: TcpStream) -> Option<Stream> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return Some(Stream::accepted(tls.begin().ok()?, socket));
+        }
+        Some(Stream::Plain(socket))
     }
 }
 
@@ -193,7 +201,7 @@ impl Listening {
         let address = self.address;
         let (event_loop, pool) = self.event_loop(Arc::clone(&store), options)?;
         let page = page.map(|page| {
-            let (shared, left) = (Arc::clone(&event_loop.shared), Arc::clone(&event_loop.left));
+            let (shared, left) = (Arc::clone(&event_loop.backend.shared), Arc::clone(&event_loop.left));
             let options = options.clone();
             let text = move || {
                 let state = *left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,44 +270,35 @@ impl Listening {
         let (shared, pool) =
             PoolState::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
         let wakes = Arc::clone(&waker);
-        let prover = match options.users.is_empty() {
-            true => None,
-            false => Some(
-                Prover::start(Arc::clone(&options.users), move || drop(wakes.wake()))
-                    .map_err(io("the thread that checks passwords"))?,
-            ),
+        let wake = move || drop(wakes.wake());
+        let streams = options.clone();
+        let door = DoorOptions {
+            connections_max: options.connections_max,
+            first_token: FIRST,
+            stalled_max: options.stalled_max,
+            memory: MemoryLimits {
+                all: options.bytes_max,
+                ..MemoryLimits::NONE
+            },
+            settings: settings(options, store.durability(), self.address),
+            users: Arc::clone(&options.users),
+            stream: Box::new(move |socket| streams.stream(socket)),
         };
         let now = shared.os.now();
         let event_loop = EventLoop {
             poll,
-            listener: Some(listener),
-            accept: false,
-            connections: Vec::new(),
-            free: Vec::new(),
-            open: 0,
-            totals: Totals::default(),
-            memory: Memory {
-                bytes: 0,
-                share: options.bytes_max / options.connections_max.max(1),
-                orphans: HashMap::new(),
+            door: Door::new(listener, door, wake, now).map_err(io("the thread that checks passwords"))?,
+            backend: PoolBackend {
+                shared,
+                options: options.clone(),
+                address: self.address,
+                jobs: Vec::new(),
+                done: Vec::new(),
             },
-            prover,
-            subscribers: Subscribers::default(),
-            telling: VecDeque::new(),
-            spent: 0,
-            settings: settings(options, store.durability(), self.address),
-            options: options.clone(),
-            address: self.address,
-            started: now,
             looked: now,
             left: Arc::default(),
-            again: Vec::new(),
-            jobs: Vec::new(),
-            done: Vec::new(),
-            scratch: Vec::new(),
             stop: Arc::new(AtomicBool::new(false)),
             waker,
-            shared,
         };
         Ok((event_loop, pool))
     }

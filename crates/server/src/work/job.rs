@@ -140,6 +140,18 @@ impl Work {
     }
 }
 
+impl JobReply {
+    /// The result of a job that is done.
+    pub fn of(connection: Handle, reply: Vec<u8>) -> JobReply {
+        JobReply {
+            connection,
+            reply,
+            rest: Vec::new(),
+            watched: Vec::new(),
+        }
+    }
+}
+
 /// Result of a job.
 #[derive(Debug)]
 pub struct JobReply {

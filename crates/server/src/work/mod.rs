@@ -133,7 +133,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                         deadline,
                     };
                     self.exec(&asked, &watched, begun, version, &mut reply);
-                    done.push(finished(connection, reply));
+                    done.push(JobReply::of(connection, reply));
                 }
                 Work::Watch(request, deadline, room) => {
                     let mut reply = Vec::new();
@@ -147,7 +147,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                     let watched = self.watch(&request, begun, room, version, &mut reply);
                     done.push(JobReply {
                         watched,
-                        ..finished(connection, reply)
+                        ..JobReply::of(connection, reply)
                     });
                 }
                 Work::Listen => {
@@ -155,7 +155,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                     if let Err(error) = (self.listen)() {
                         Writer::new(&mut reply, version).error(&format!("ERR {error}"));
                     }
-                    done.push(finished(connection, reply));
+                    done.push(JobReply::of(connection, reply));
                 }
             }
         }
@@ -211,15 +211,6 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             StoreError::DeadlinePassed { .. } => self.say_late(begun, out),
             other => out.error(&format!("ERR {other}")),
         }
-    }
-}
-
-fn finished(connection: Handle, reply: Vec<u8>) -> JobReply {
-    JobReply {
-        connection,
-        reply,
-        rest: Vec::new(),
-        watched: Vec::new(),
     }
 }
 

@@ -1,0 +1,470 @@
+//! The door: all clients' connections of a process, whatever carries out their requests.
+//!
+//! **Problem.** A store that is served alone, a node and a balancer answer any client of Redis, and alike.
+//!
+//! **Method.** The host's event loop owns the door and a [`Backend`]. It reports readiness of sockets to the door,
+//! and calls [`Door::serve`] whenever it wakes. A connection's bytes become requests as they arrive, each with the
+//! instant of its last byte; its deadline counts from there. The session answers what concerns the connection, the
+//! door what concerns all connections, and the backend the rest, without waiting. A connection has one work at the
+//! backend at a time, so its replies come in the order of its requests.
+//!
+//! **Bounds.** While a connection's replies wait to be sent, or its requests to be carried out, the door reads no more
+//! from it, so that TCP stops the client. [`MemoryLimits`] holds for all connections together.
+
+mod connection;
+mod requests;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Registry, Token};
+use punctual_units::{Nanos, Time};
+
+use self::connection::{ByteCounts, Connection, MemoryUse};
+pub use self::connection::{HEARD_MAX, MemoryLimits};
+use crate::client::ClientConnection;
+use crate::link::Bytes;
+use crate::prover::Prover;
+use crate::resp::ProtocolError;
+use crate::session::{ServerSettings, Session};
+use crate::slots::Slots;
+use crate::stream::{Ready, Stream};
+use crate::subscribers::{KeyNotice, Subscribers};
+use crate::users::Users;
+use crate::work::{Handle, JobReply, Work};
+
+/// Drops a connection with more unsent bytes of replies than this: its client does not read.
+pub const REPLIES_MAX: usize = 64 << 20;
+/// The most TLS handshakes that go on in one turn: each costs a signature, some tenths of a millisecond.
+pub const HANDSHAKES_TURN: usize = 8;
+/// Limit of matching and delivering messages in one turn, in bytes compared and bytes copied.
+const STEPS_TURN: usize = 4 << 20;
+/// The most changes of keys that wait to be delivered; those beyond are counted as missed.
+const TELLING_MAX: usize = 65_536;
+
+/// Carries out the work of connections: a store, a node or a balancer. No method waits.
+pub trait Backend {
+    /// The most commands of a connection in one work.
+    const RUN_MAX: usize;
+
+    /// The present time, by the clock of deadlines.
+    fn now(&self) -> Time;
+
+    /// Takes work. Returns whether its result follows, by [`next_done`](Backend::next_done); if not, the reply is
+    /// written.
+    fn take(&mut self, work: Work, asker: Asker<'_>) -> bool;
+
+    /// Takes a result, if there is one. Replies of more than `room` bytes have no room.
+    fn next_done(&mut self, room: usize) -> Option<JobReply>;
+
+    /// Counts a request that was late before it began; returns the time after which to try again.
+    fn late(&mut self, _arrived: Time, _now: Time) -> Nanos {
+        Nanos::ZERO
+    }
+
+    /// Number of other nodes that have all that the client of connection `id` has written.
+    fn copies(&mut self, _id: u64, _now: Time) -> usize {
+        0
+    }
+
+    /// The reply to INFO with these sections; with all, if none is named.
+    fn info(&mut self, door: &DoorState, sections: &[String], now: Time) -> String;
+
+    /// Makes the state of connection `id` as new.
+    fn resets(&mut self, _id: u64) {}
+
+    /// Forgets connection `id`, which has ended. Returns whether the result of its work still follows.
+    fn ends(&mut self, id: u64) -> bool;
+}
+
+/// A client that asks for work.
+pub struct Asker<'c> {
+    /// Slot of the connection.
+    pub place: usize,
+    /// The connection, with its session and its unsent replies.
+    pub client: &'c mut ClientConnection,
+    /// When the request was read.
+    pub arrived: Time,
+    /// When the request begins.
+    pub now: Time,
+}
+
+impl Asker<'_> {
+    /// Identifies the connection for the result.
+    pub fn handle(&self) -> Handle {
+        let (place, id) = (self.place, self.client.session.id);
+        Handle { place, id }
+    }
+}
+
+/// Connections and attempts to log in, since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Connections, refused ones included.
+    pub begun: u64,
+    /// Connections refused for lack of a slot.
+    pub refused: u64,
+    /// Connections that ended because their clients did not read, stalled or took too much.
+    pub dropped: u64,
+    /// Wrong passwords, over all connections.
+    pub wrong_passwords: u64,
+}
+
+/// State of the door, for figures.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DoorState {
+    /// Time since the start.
+    pub uptime: Nanos,
+    /// Number of connections now.
+    pub connections: usize,
+    /// Counts since the start.
+    pub totals: Totals,
+    /// Memory of all connections, in bytes.
+    pub bytes: usize,
+    /// Unsent bytes of all replies.
+    pub unsent: usize,
+    /// Number of works whose connections have ended.
+    pub orphans: usize,
+    /// Number of channels and of patterns with subscribers.
+    pub subscriptions: (usize, usize),
+    /// Bytes read from and written to connections.
+    pub traffic: Bytes,
+}
+
+/// Settings of a door.
+pub struct DoorOptions {
+    /// The most connections at a time.
+    pub connections_max: usize,
+    /// Token of the first connection; later ones have the next.
+    pub first_token: usize,
+    /// Time for which a client may be silent in the middle of a request, or leave replies without reading any.
+    pub stalled_max: Nanos,
+    /// Limits of the memory of all connections together.
+    pub memory: MemoryLimits,
+    /// Settings of each connection's session.
+    pub settings: ServerSettings,
+    /// Users and their rights.
+    pub users: Arc<Users>,
+    /// Makes the stream of a socket that was accepted; `None` if TLS cannot begin.
+    pub stream: Box<dyn FnMut(TcpStream) -> Option<Stream> + Send>,
+}
+
+/// All clients' connections of a process.
+pub struct Door {
+    /// `None` once no further request begins.
+    listener: Option<TcpListener>,
+    /// Whether clients may be waiting to be accepted.
+    accepts: bool,
+    options: DoorOptions,
+    settings: ServerSettings,
+    slots: Slots<Box<Connection>>,
+    /// Slots of connections that have something to do without an event.
+    again: Vec<usize>,
+    /// Slots of connections that wait for room to be read.
+    short_of_room: BTreeSet<usize>,
+    totals: Totals,
+    memory: MemoryUse,
+    traffic: Bytes,
+    /// Checks passwords, if there are users.
+    prover: Option<Prover>,
+    subscribers: Subscribers,
+    /// Changes of keys that wait to be delivered.
+    telling: VecDeque<KeyNotice>,
+    /// Bytes matched and copied in this turn, bounded by [`STEPS_TURN`].
+    spent: usize,
+    started: Time,
+    scratch: Vec<u8>,
+}
+
+impl Door {
+    /// Makes the door of a listener whose events the host reports by [`listener_ready`](Door::listener_ready). `wake`
+    /// has the host's loop look for results of password checks.
+    ///
+    /// # Errors
+    /// The system refuses the thread that checks passwords.
+    pub fn new(
+        listener: TcpListener,
+        options: DoorOptions,
+        wake: impl Fn() + Send + 'static,
+        now: Time,
+    ) -> io::Result<Door> {
+        let users = &options.users;
+        let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
+        Ok(Door {
+            listener: Some(listener),
+            accepts: false,
+            settings: options.settings.clone(),
+            slots: Slots::new(options.connections_max, options.first_token),
+            again: Vec::new(),
+            short_of_room: BTreeSet::new(),
+            totals: Totals::default(),
+            memory: MemoryUse {
+                limits: options.memory,
+                share: options.memory.all / options.connections_max.max(1),
+                counted: ByteCounts::default(),
+                orphans: HashMap::new(),
+            },
+            traffic: Bytes::default(),
+            prover: prover.transpose()?,
+            subscribers: Subscribers::default(),
+            telling: VecDeque::new(),
+            spent: 0,
+            started: now,
+            scratch: Vec::new(),
+            options,
+        })
+    }
+
+    /// The address at which clients connect.
+    ///
+    /// # Errors
+    /// The error of the system, or the door is closed.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        let listener = self.listener.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        listener.local_addr()
+    }
+
+    /// State of the door, for figures.
+    pub fn state(&self, now: Time) -> DoorState {
+        DoorState {
+            uptime: now.since(self.started),
+            connections: self.slots.taken(),
+            totals: self.totals,
+            bytes: self.memory.counted.all,
+            unsent: self.memory.counted.replies,
+            orphans: self.memory.orphans.len(),
+            subscriptions: self.subscribers.counts(),
+            traffic: self.traffic,
+        }
+    }
+
+    /// Takes note that clients may be waiting to be accepted.
+    pub fn listener_ready(&mut self) {
+        self.accepts = self.listener.is_some();
+    }
+
+    /// Takes note that a client's socket can be read or written.
+    pub fn ready(&mut self, token: Token, ready: Ready) {
+        let place = self.slots.of(token);
+        if let Some(connection) = self.slots.get_mut(place) {
+            connection.client.link.ready(ready);
+            self.again.push(place);
+        }
+    }
+
+    /// Whether there is something to do without an event.
+    pub fn has_more(&self) -> bool {
+        let has_room = !self.short_of_room.is_empty() && self.memory.has_room_for_requests();
+        self.accepts || !self.again.is_empty() || !self.telling.is_empty() || has_room
+    }
+
+    /// Whether any client subscribes to a channel or a pattern.
+    pub fn hears(&self) -> bool {
+        self.subscribers.counts() != (0, 0)
+    }
+
+    /// Number of changes of keys that wait to be delivered.
+    pub fn telling(&self) -> usize {
+        self.telling.len()
+    }
+
+    /// Queues changes for the subscribers; none if there are no subscribers.
+    pub fn tell(&mut self, told: impl IntoIterator<Item = KeyNotice>) {
+        if !self.hears() {
+            return;
+        }
+        for told in told {
+            let is_full = self.telling.len() >= TELLING_MAX;
+            let lost = match &told {
+                KeyNotice::Missed(missed) => *missed,
+                _ => 1,
+            };
+            match self.telling.back_mut() {
+                Some(KeyNotice::Missed(missed)) if is_full => *missed += lost,
+                _ if is_full => self.telling.push_back(KeyNotice::Missed(lost)),
+                _ => self.telling.push_back(told),
+            }
+        }
+    }
+
+    /// Takes results, and gives each connection concerned its turn.
+    pub fn serve(&mut self, backend: &mut impl Backend) {
+        let now = backend.now();
+        while let Some(done) = backend.next_done(self.memory.room()) {
+            self.finish(done, now);
+        }
+        self.take_judged(now);
+        self.tell_some(now);
+        for place in self.due() {
+            self.turn(place, backend);
+        }
+    }
+
+    /// Accepts waiting clients, as many as one turn of the loop takes.
+    pub fn accept(&mut self, registry: &Registry, now: Time) {
+        let Some(listener) = self.listener.as_ref().filter(|_| self.accepts) else {
+            return;
+        };
+        let (options, totals, again) = (&mut self.options, &mut self.totals, &mut self.again);
+        let begin = |socket, place: Option<usize>| {
+            totals.begun += 1;
+            let (stream, place) = match ((options.stream)(socket), place) {
+                (Some(stream), Some(place)) => (stream, place),
+                (refused, _) => {
+                    totals.refused += 1;
+                    // As far as the socket takes it at once. With TLS, no error can be sent before the handshake.
+                    if let Some(Stream::Plain(mut socket)) = refused {
+                        drop(socket.write(b"-ERR max number of clients reached\r\n"));
+                    }
+                    return None;
+                }
+            };
+            let session = Session::of(totals.begun, Arc::clone(&options.users));
+            let mut client = ClientConnection::new(stream, session, now);
+            (client.link.is_readable, client.link.is_writable) = (true, true);
+            again.push(place);
+            Some(Box::new(Connection::new(client)))
+        };
+        self.accepts = self.slots.accept(listener, registry, begin);
+    }
+
+    /// Returns the slots of connections that have something to do.
+    fn due(&mut self) -> Vec<usize> {
+        if self.memory.has_room_for_requests() {
+            self.again.extend(std::mem::take(&mut self.short_of_room));
+        }
+        let mut due = std::mem::take(&mut self.again);
+        due.sort_unstable();
+        due.dedup();
+        let mut handshakes = 0;
+        due.retain(|place| {
+            let link = self.slots.get_mut(*place).map(|connection| &connection.client.link);
+            let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
+            handshakes += usize::from(is_handshaking);
+            // Nothing is read once the door is closed.
+            let has_turn = !is_handshaking || handshakes <= HANDSHAKES_TURN || self.listener.is_none();
+            if !has_turn {
+                self.again.push(*place);
+            }
+            has_turn
+        });
+        due
+    }
+
+    /// Reads, begins and sends whatever a connection can at present.
+    fn turn(&mut self, place: usize, backend: &mut impl Backend) {
+        let Some(connection) = self.slots.get_mut(place) else {
+            return;
+        };
+        // Once the door is closed, replies are sent, and nothing else begins.
+        let is_open = self.listener.is_some();
+        let read = match is_open && connection.reads(&self.memory) {
+            true => {
+                let (client, is_away) = (&mut connection.client, connection.is_away);
+                client.read(&self.settings, is_away, &mut self.scratch, || backend.now())
+            }
+            false => Ok(()),
+        };
+        // No request begins while this connection has more than its share and all together have too much: the backend
+        // keeps the bytes of work until it is done, even if the connection ends.
+        let mut has_too_much = self.memory.count(connection);
+        self.spent = 0;
+        if read.is_ok() && is_open && !has_too_much {
+            self.advance(place, backend);
+        }
+        let Some(connection) = self.slots.get_mut(place) else {
+            return;
+        };
+        let result = read.and_then(|()| connection.client.flush(|| backend.now()));
+        has_too_much |= self.memory.count(connection);
+        let traffic = std::mem::take(&mut connection.client.link.bytes);
+        self.traffic.read += traffic.read;
+        self.traffic.written += traffic.written;
+        let (client, unsent) = (&connection.client, connection.client.link.unsent());
+        let is_done = client.is_closing || client.is_ended && connection.is_idle();
+        let is_over = result.is_err() || is_done && !connection.is_away && unsent == 0;
+        let is_slow = unsent > REPLIES_MAX || client.is_behind || has_too_much;
+        let begins = !connection.is_idle() || client.broken.is_some();
+        let has_more =
+            begins && connection.may_begin(&self.memory) || client.link.is_readable && connection.reads(&self.memory);
+        self.totals.dropped += u64::from(is_slow);
+        if is_over || is_slow {
+            self.end(place, backend);
+        } else if has_more && is_open {
+            self.again.push(place);
+        } else if connection.is_short_of_room(&self.memory) {
+            self.short_of_room.insert(place);
+        }
+    }
+
+    fn end(&mut self, place: usize, backend: &mut impl Backend) {
+        if let Some(mut connection) = self.slots.remove(place) {
+            let client = &mut connection.client;
+            client.link.stream.end();
+            self.subscribers.forget(place, &client.session);
+            self.short_of_room.remove(&place);
+            let is_orphan = backend.ends(client.session.id) && connection.is_away;
+            self.memory.ends(&connection, is_orphan);
+        }
+    }
+
+    /// Ends stalled connections, and has waiting clients accepted: a listener that had no descriptors sends no further
+    /// event. To be called a few times a second.
+    pub fn look(&mut self, backend: &mut impl Backend, now: Time) {
+        self.listener_ready();
+        let (stalled, memory) = (self.options.stalled_max, &self.memory);
+        let is_gone = |connection: &Connection| {
+            let client = &connection.client;
+            client.is_slow(now, stalled) || client.is_silent(now, stalled) && !connection.is_away
+        };
+        // If more would be read, the parser holds no whole request.
+        let is_half = |connection: &Connection| {
+            let may_send = connection.reads(memory) || connection.is_short_of_room(memory);
+            connection.is_idle() && may_send && connection.client.is_half(now, stalled)
+        };
+        let mut gone = Vec::new();
+        for (place, connection) in self.slots.iter_mut() {
+            if is_gone(connection) {
+                gone.push(place);
+            } else if is_half(connection) {
+                let error = format!("half a request, and nothing more for {stalled}");
+                connection.client.broken = Some(ProtocolError(error));
+                self.totals.dropped += 1;
+                self.again.push(place);
+            }
+        }
+        self.totals.dropped += gone.len() as u64;
+        gone.into_iter().for_each(|place| self.end(place, backend));
+    }
+
+    /// Accepts no further client and begins no further request.
+    pub fn close(&mut self) {
+        self.listener = None;
+        self.accepts = false;
+    }
+
+    /// Drops the requests that have not begun; returns whether all others are answered and all replies sent.
+    pub fn is_drained(&mut self) -> bool {
+        let mut is_drained = true;
+        for (_, connection) in self.slots.iter_mut() {
+            connection.client.drop_requests();
+            connection.rest.clear();
+            is_drained &= !connection.is_away && connection.client.link.unsent() == 0;
+        }
+        is_drained
+    }
+
+    /// Sends replies as far as sockets take them at once, before the connections end.
+    pub fn say_goodbye(&mut self) {
+        for (_, connection) in self.slots.iter_mut() {
+            connection.client.link.is_writable = true;
+            // An error does not matter: the connection ends anyway.
+            drop(connection.client.link.flush());
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Carries requests to the session and to the backend, and their replies back.
+
+use punctual_units::Time;
+
+use super::{Asker, Backend, Door, STEPS_TURN};
+use crate::login::LoginClaim;
+use crate::prover::{PasswordCheck, PasswordClaim, Prover};
+use crate::resp::{Reply, Writer};
+use crate::session::{Call, Next, late};
+use crate::subscribers::{is_about_keys, messages};
+use crate::work::{Handle, JobReply, Work};
+
+impl Door {
+    /// Begins requests of a connection, until its work is away or its replies wait.
+    pub(super) fn advance(&mut self, place: usize, backend: &mut impl Backend) {
+        while self.spent < STEPS_TURN
+            && let Some(connection) = self.slots.get_mut(place)
+        {
+            let client = &mut connection.client;
+            if client.waiting() == 0 {
+                // Parses requests that the bounds have kept back.
+                client.parse(&self.settings, connection.is_away);
+            }
+            if !connection.may_begin(&self.memory) {
+                return;
+            }
+            let (now, client) = (backend.now(), &mut connection.client);
+            if let Some(first) = connection.rest.first() {
+                let (arrived, rest) = (first.arrived, std::mem::take(&mut connection.rest));
+                self.give(place, Work::Run(rest), [arrived, now], backend);
+                return;
+            }
+            let Some((request, arrived)) = client.next_request() else {
+                client.end_broken(now);
+                return;
+            };
+            client.says(now);
+            let out = &mut client.link.out;
+            let step = client.session.step(request, arrived, now, &self.settings, out);
+            self.follow(place, step, [arrived, now], backend);
+        }
+    }
+
+    /// Goes on with a request that was read and begins at these instants.
+    fn follow(&mut self, place: usize, step: Next, [arrived, now]: [Time; 2], backend: &mut impl Backend) {
+        let Some(connection) = self.slots.get_mut(place) else {
+            return;
+        };
+        let (session, out) = (&mut connection.client.session, &mut connection.client.link.out);
+        // A federation answers late commands itself: a transaction takes a number in any case, because clients count
+        // them.
+        let refuses_late = !self.settings.limits.is_federation;
+        match step {
+            Next::Answered => {}
+            Next::Late(_) => {
+                let waited = backend.late(arrived, now);
+                Writer::new(out, session.version).error(&late("expired", waited));
+            }
+            Next::Call(first) if now > first.deadline && refuses_late => {
+                self.follow(place, Next::Late(arrived), [arrived, now], backend);
+            }
+            Next::Call(first) => {
+                let run = self.run_of(place, first, now, backend);
+                self.give(place, Work::Run(run), [arrived, now], backend);
+            }
+            Next::Ask(work) => _ = self.give(place, work, [arrived, now], backend),
+            Next::Close => connection.client.is_closing = true,
+            Next::Reset => {
+                self.subscribers.forget(place, session);
+                backend.resets(session.id);
+                connection.client.reset(now);
+            }
+            Next::Subscribe(request, patterns) => {
+                let is_about_keys = request.from(1).any(|name| is_about_keys(name, patterns));
+                connection.subscribing = Some((request, patterns));
+                // Confirmed once changes of keys are reported, so that none is missed from then on.
+                if !is_about_keys || !self.give(place, Work::Listen, [arrived, now], backend) {
+                    self.subscribe(place);
+                }
+            }
+            Next::Unsubscribe(request, patterns) => {
+                self.subscribers.unsubscribe(place, session, &request, patterns, out);
+            }
+            Next::Publish(request) => {
+                let count = self.send(request.argument(1), request.argument(2), now);
+                self.say(place, &Reply::Integer(count as i64));
+            }
+            Next::Wait => {
+                let count = backend.copies(session.id, now);
+                self.say(place, &Reply::Integer(count as i64));
+            }
+            Next::List(all) => {
+                let listed = self.slots.iter_mut().filter(|(at, _)| all || *at == place);
+                let clients = listed.map(|(_, connection)| &mut connection.client);
+                let mut lines: Vec<_> = clients.map(|client| (client.session.id, client.line(now))).collect();
+                lines.sort();
+                let text = lines.into_iter().map(|(_, line)| line).collect();
+                self.say(place, &Reply::Verbatim(text));
+            }
+            Next::Info(sections) => {
+                let text = backend.info(&self.state(now), &sections, now);
+                self.say(place, &Reply::Verbatim(text));
+            }
+            Next::Claim(claimed) => self.claim(place, claimed),
+        }
+    }
+
+    /// Takes the command and those behind it that the backend takes at once.
+    fn run_of<B: Backend>(&mut self, place: usize, first: Call, now: Time, backend: &mut B) -> Vec<Call> {
+        let waiting = self
+            .slots
+            .get_mut(place)
+            .map_or(0, |connection| connection.client.waiting());
+        let mut run = Vec::with_capacity(B::RUN_MAX.min(1 + waiting));
+        run.push(first);
+        while run.len() < B::RUN_MAX
+            && let Some(connection) = self.slots.get_mut(place)
+            && connection.behind.is_empty()
+            && let client = &mut connection.client
+            && client.front().is_some_and(|request| client.session.asks(request))
+            && let Some((request, arrived)) = client.next_request()
+        {
+            // The reply to a refused request goes out after those of the run.
+            let out = &mut connection.behind;
+            match client.session.step(request, arrived, now, &self.settings, out) {
+                Next::Call(call) if now > call.deadline => {
+                    let waited = backend.late(arrived, now);
+                    Writer::new(out, client.session.version).error(&late("expired", waited));
+                }
+                Next::Call(call) => run.push(call),
+                _ => break,
+            }
+        }
+        run
+    }
+
+    /// Gives work to the backend; returns whether its result follows.
+    fn give(&mut self, place: usize, work: Work, [arrived, now]: [Time; 2], backend: &mut impl Backend) -> bool {
+        let Some(connection) = self.slots.get_mut(place) else {
+            return false;
+        };
+        let (bytes, client) = (work.bytes(), &mut connection.client);
+        let asker = Asker {
+            place,
+            client,
+            arrived,
+            now,
+        };
+        connection.is_away = backend.take(work, asker);
+        connection.away_bytes = if connection.is_away { bytes } else { 0 };
+        connection.is_away
+    }
+
+    fn say(&mut self, place: usize, value: &Reply) {
+        if let Some(connection) = self.slots.get_mut(place) {
+            let client = &mut connection.client;
+            Writer::new(&mut client.link.out, client.session.version).value(value);
+        }
+    }
+
+    /// Takes the result of work.
+    pub(super) fn finish(&mut self, done: JobReply, now: Time) {
+        let (Handle { place, id }, mut reply) = (done.connection, done.reply);
+        self.memory.forget(id);
+        let connection = self.slots.get_mut(place);
+        let Some(connection) = connection.filter(|connection| connection.client.session.id == id) else {
+            return;
+        };
+        let client = &mut connection.client;
+        client.says(now);
+        (connection.is_away, connection.away_bytes) = (false, 0);
+        if !reply.is_empty() {
+            connection.subscribing = None; // the reply refuses it
+        }
+        if client.link.out.is_empty() {
+            client.link.out = reply;
+        } else {
+            client.link.out.append(&mut reply);
+        }
+        client.session.watch(done.watched);
+        // The replies in `behind` go out after those of all commands that the backend has left over.
+        connection.rest = done.rest;
+        if connection.rest.is_empty() {
+            client.link.out.append(&mut connection.behind);
+        }
+        self.memory.count(connection);
+        self.again.push(place);
+        self.subscribe(place);
+    }
+
+    /// Confirms the subscription of a connection that waits for one.
+    fn subscribe(&mut self, place: usize) {
+        if let Some(connection) = self.slots.get_mut(place)
+            && let Some((request, patterns)) = connection.subscribing.take()
+        {
+            let (session, out) = (&mut connection.client.session, &mut connection.client.link.out);
+            self.subscribers.subscribe(place, session, &request, patterns, out);
+        }
+    }
+
+    /// Submits a password to be checked; refuses it if too many wait.
+    fn claim(&mut self, place: usize, claimed: LoginClaim) {
+        let Some(connection) = self.slots.get_mut(place) else {
+            return;
+        };
+        let client = &mut connection.client;
+        let id = client.session.id;
+        let claim = PasswordClaim {
+            connection: Handle { place, id },
+            user: claimed.user,
+            password: claimed.password,
+        };
+        connection.is_away = self.prover.as_ref().is_some_and(|prover| prover.ask(claim));
+        if !connection.is_away {
+            client.session.not_judged(&mut client.link.out);
+        }
+    }
+
+    /// Answers the requests whose passwords were checked.
+    pub(super) fn take_judged(&mut self, now: Time) {
+        for PasswordCheck { connection, user } in self.prover.iter().flat_map(Prover::take) {
+            let Handle { place, id } = connection;
+            self.totals.wrong_passwords += u64::from(user.is_none());
+            self.memory.forget(id);
+            let is_it =
+                |client: &crate::client::ClientConnection| client.session.id == id && client.session.is_claiming();
+            let connection = self.slots.get_mut(place);
+            if let Some(connection) = connection.filter(|connection| is_it(&connection.client)) {
+                let client = &mut connection.client;
+                connection.is_away = false;
+                client.says(now);
+                client.session.judged(user, &mut client.link.out);
+                client.is_closing |= client.session.login.is_guessing();
+                self.again.push(place);
+            }
+        }
+    }
+
+    /// Delivers changes of keys, as many as fit into one turn of the loop.
+    pub(super) fn tell_some(&mut self, now: Time) {
+        self.spent = 0;
+        while self.spent < STEPS_TURN
+            && let Some(told) = self.telling.pop_front()
+        {
+            for (channel, message) in messages(&told) {
+                self.send(&channel, &message, now);
+            }
+        }
+    }
+
+    /// Delivers a message to the subscribers of a channel; returns their number.
+    fn send(&mut self, channel: &[u8], message: &[u8], now: Time) -> usize {
+        self.spent += self.subscribers.steps(channel.len());
+        let hearing = self.subscribers.hearing(channel);
+        for (place, pattern) in &hearing {
+            self.deliver(*place, pattern.as_deref(), channel, message, now);
+        }
+        hearing.len()
+    }
+
+    pub(super) fn deliver(&mut self, place: usize, pattern: Option<&[u8]>, channel: &[u8], message: &[u8], now: Time) {
+        if let Some(connection) = self.slots.get_mut(place) {
+            let max = self.memory.heard_max();
+            self.spent += connection.client.deliver(pattern, channel, message, max, now);
+            // Counted at once, because many messages may be delivered before the connection's next turn.
+            let has_too_much = self.memory.count(connection);
+            connection.client.is_behind |= has_too_much;
+            self.again.push(place);
+        }
+    }
+}
