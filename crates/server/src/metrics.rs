@@ -5,8 +5,8 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,25 +42,65 @@ impl Page {
         self.listener.local_addr()
     }
 
-    /// Serves `text` on a thread of its own until `stop`.
+    /// Serves `text` until `stop`.
+    fn serve(&self, text: impl Fn() -> String, stop: &AtomicBool) {
+        while !stop.load(Ordering::SeqCst) {
+            match self.listener.accept() {
+                // A reader that leaves or is too slow is no fault of the server.
+                Ok((stream, _)) => drop(answer(stream, &text)),
+                Err(_) => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+    }
+}
+
+/// Figures that an event loop leaves for a page, if there is one. The page's thread ends when this is dropped.
+pub struct PublishedFigures<F> {
+    figures: Arc<Mutex<Option<F>>>,
+    /// Address of the page; `None`: there is no page, and figures are dropped.
+    pub address: Option<SocketAddr>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<F: Send + 'static> PublishedFigures<F> {
+    /// Serves figures as `text` renders them, on a thread of its own; an empty page until some are there.
     ///
     /// # Errors
-    /// The system refuses to start a thread.
-    pub fn serve(
-        self,
-        text: impl Fn() -> String + Send + 'static,
-        stop: Arc<AtomicBool>,
-    ) -> io::Result<JoinHandle<()>> {
-        let serve = move || {
-            while !stop.load(Ordering::SeqCst) {
-                match self.listener.accept() {
-                    // A reader that leaves or is too slow is no fault of the server.
-                    Ok((stream, _)) => drop(answer(stream, &text)),
-                    Err(_) => std::thread::sleep(LOOK_EVERY),
-                }
-            }
-        };
-        std::thread::Builder::new().name("serve-metrics".into()).spawn(serve)
+    /// The system refuses to start a thread, or does not tell the page's address.
+    pub fn serve(page: Option<Page>, text: impl Fn(&F) -> String + Send + 'static) -> io::Result<PublishedFigures<F>> {
+        let (figures, stop) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+        let address = page.as_ref().map(Page::address).transpose()?;
+        let thread = page.map(|page| {
+            let (left, ends) = (Arc::clone(&figures), Arc::clone(&stop));
+            let text = move || {
+                let figures = left.lock().unwrap_or_else(PoisonError::into_inner);
+                figures.as_ref().map(&text).unwrap_or_default()
+            };
+            let thread = std::thread::Builder::new().name("serve-metrics".into());
+            thread.spawn(move || page.serve(text, &ends))
+        });
+        Ok(PublishedFigures {
+            figures,
+            address,
+            stop,
+            thread: thread.transpose()?,
+        })
+    }
+
+    /// Leaves figures for the page.
+    pub fn publish(&self, figures: impl FnOnce() -> F) {
+        if self.address.is_some() {
+            *self.figures.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures());
+        }
+    }
+}
+
+impl<F> Drop for PublishedFigures<F> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // The thread ends at its next look; its result does not matter.
+        drop(self.thread.take().map(JoinHandle::join));
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::login::LoginClaim;
 use crate::users::Users;
 use crate::work::Handle;
 
@@ -23,28 +24,13 @@ fn rest(took: Duration) -> Duration {
     (took * REST).min(REST_MAX)
 }
 
-/// A connection's claim to be a user, with a password to check.
-pub struct PasswordClaim {
-    /// The connection that makes the claim.
-    pub connection: Handle,
-    /// Index of the user; `None` where no user has the name.
-    pub user: Option<usize>,
-    /// The password as the client sent it.
-    pub password: Vec<u8>,
-}
-
-/// Result of a password check.
-pub struct PasswordCheck {
-    /// The connection that made the claim.
-    pub connection: Handle,
-    /// Index of the user; `None` where the password was wrong.
-    pub user: Option<usize>,
-}
+/// Connections with their users, by index; `None` where the password was wrong.
+pub type Checks = Vec<(Handle, Option<usize>)>;
 
 /// Handle of the thread, which ends when this is dropped.
 pub struct Prover {
-    claims: SyncSender<PasswordClaim>,
-    judged: Arc<Mutex<Vec<PasswordCheck>>>,
+    claims: SyncSender<(Handle, LoginClaim)>,
+    judged: Arc<Mutex<Checks>>,
 }
 
 impl Prover {
@@ -53,18 +39,18 @@ impl Prover {
     /// # Errors
     /// The system refuses to start a thread.
     pub fn start(users: Arc<Users>, wake: impl Fn() + Send + 'static) -> std::io::Result<Prover> {
-        let (claims, taken) = sync_channel::<PasswordClaim>(CLAIMS_MAX);
+        let (claims, taken) = sync_channel::<(Handle, LoginClaim)>(CLAIMS_MAX);
         let judged = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&judged);
         let prove = move || {
-            for claim in taken {
+            for (connection, claim) in taken {
                 let begin = Instant::now();
                 let is_right = users.check(claim.user, &claim.password);
                 let took = begin.elapsed();
-                told.lock().unwrap_or_else(PoisonError::into_inner).push(PasswordCheck {
-                    connection: claim.connection,
-                    user: claim.user.filter(|_| is_right),
-                });
+                let user = claim.user.filter(|_| is_right);
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.push((connection, user));
+                drop(told);
                 wake();
                 if !is_right {
                     std::thread::sleep(rest(took));
@@ -76,13 +62,13 @@ impl Prover {
         Ok(Prover { claims, judged })
     }
 
-    /// Queues a claim; returns whether there was room.
-    pub fn ask(&self, claim: PasswordClaim) -> bool {
-        self.claims.try_send(claim).is_ok()
+    /// Queues the claim of a connection; returns whether there was room.
+    pub fn ask(&self, connection: Handle, claim: LoginClaim) -> bool {
+        self.claims.try_send((connection, claim)).is_ok()
     }
 
     /// Takes all results since the last call.
-    pub fn take(&self) -> Vec<PasswordCheck> {
+    pub fn take(&self) -> Checks {
         std::mem::take(&mut *self.judged.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -2,36 +2,38 @@
 
 use std::io;
 
-use mio::net::TcpListener;
-use mio::net::TcpStream;
+use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
+
+use crate::link::Link;
+use crate::stream::{Ready, Stream};
 
 /// The most connections accepted in one turn.
 const ACCEPTED_TURN: usize = 64;
+/// The most TLS handshakes that go on in one turn: each costs a signature, some tenths of a millisecond.
+pub const HANDSHAKES_TURN: usize = 8;
 
-/// Connections of one kind, at most `max`.
+/// Connections of one kind, at most `max`, each with a link.
 pub struct Slots<T> {
-    all: Vec<Option<T>>,
+    all: Vec<Option<Box<T>>>,
     free: Vec<usize>,
+    /// Slots of connections that have something to do without an event.
+    pub again: Vec<usize>,
     max: usize,
     /// Token of the first slot.
     first: usize,
 }
 
-impl<T> Slots<T> {
+impl<T: AsMut<Link<Stream>>> Slots<T> {
     /// Makes `max` slots, the first one for the token `first`.
     pub fn new(max: usize, first: usize) -> Slots<T> {
         Slots {
             all: Vec::new(),
             free: Vec::new(),
+            again: Vec::new(),
             max,
             first,
         }
-    }
-
-    /// The index of the slot that a token names.
-    pub fn of(&self, token: Token) -> usize {
-        token.0 - self.first
     }
 
     /// Number of connections now, at most `max`.
@@ -41,20 +43,49 @@ impl<T> Slots<T> {
 
     /// The connection in a slot.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
-        self.all.get_mut(place)?.as_mut()
+        self.all.get_mut(place)?.as_deref_mut()
     }
 
     /// All connections, with their slots.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
         let there = self.all.iter_mut().enumerate();
-        there.filter_map(|(place, there)| there.as_mut().map(|there| (place, there)))
+        there.filter_map(|(place, there)| Some((place, there.as_deref_mut()?)))
     }
 
     /// Frees a slot, and returns its connection.
-    pub fn remove(&mut self, place: usize) -> Option<T> {
+    pub fn remove(&mut self, place: usize) -> Option<Box<T>> {
         let gone = self.all.get_mut(place)?.take()?;
         self.free.push(place);
         Some(gone)
+    }
+
+    /// Takes note that the socket of a token can be read or written.
+    pub fn ready(&mut self, token: Token, ready: Ready) {
+        let place = token.0 - self.first;
+        if let Some(connection) = self.get_mut(place) {
+            connection.as_mut().ready(ready);
+            self.again.push(place);
+        }
+    }
+
+    /// Returns the slots of connections that have something to do, each once, and with at most [`HANDSHAKES_TURN`]
+    /// handshakes; the others are due next time.
+    pub fn due(&mut self) -> Vec<usize> {
+        let mut due = std::mem::take(&mut self.again);
+        due.sort_unstable();
+        due.dedup();
+        let mut handshakes = 0;
+        due.retain(|place| {
+            let connection = self.get_mut(*place);
+            let is_handshaking = connection.is_some_and(|own| own.as_mut().stream.is_handshaking());
+            handshakes += usize::from(is_handshaking);
+            let has_turn = !is_handshaking || handshakes <= HANDSHAKES_TURN;
+            if !has_turn {
+                self.again.push(*place);
+            }
+            has_turn
+        });
+        due
     }
 
     /// Accepts waiting connections; returns whether more may be waiting. `begin` makes a connection of a socket and its
@@ -83,13 +114,22 @@ impl<T> Slots<T> {
             let both = Interest::READABLE | Interest::WRITABLE;
             let registered = registry.register(&mut stream, Token(self.first + place), both);
             if registered.is_ok() && stream.set_nodelay(true).is_ok() {
-                self.all[place] = begin(stream, Some(place));
+                self.all[place] = begin(stream, Some(place)).map(Box::new);
             }
             if self.all[place].is_none() {
                 self.free.push(place);
             }
         }
         true
+    }
+
+    /// Sends unsent bytes as far as sockets take them at once, before the connections end.
+    pub fn say_goodbye(&mut self) {
+        for (_, connection) in self.iter_mut() {
+            connection.as_mut().is_writable = true;
+            // An error does not matter: the connection ends anyway.
+            drop(connection.as_mut().flush());
+        }
     }
 }
 
@@ -103,6 +143,14 @@ mod tests {
 
     const MAX: usize = 128;
 
+    struct Other(Link<Stream>);
+
+    impl AsMut<Link<Stream>> for Other {
+        fn as_mut(&mut self) -> &mut Link<Stream> {
+            &mut self.0
+        }
+    }
+
     #[test]
     fn no_more_take_slots_than_there_are() {
         let poll = Poll::new().unwrap();
@@ -115,7 +163,7 @@ mod tests {
             while slots.taken() + refused < others.len() {
                 slots.accept(&listener, poll.registry(), |stream, slot| {
                     refused += usize::from(slot.is_none());
-                    slot.map(|_| stream)
+                    slot.map(|_| Other(Link::new(Stream::Plain(stream))))
                 });
             }
         }
@@ -126,7 +174,7 @@ mod tests {
         while slots.get_mut(5).is_none() {
             slots.accept(&listener, poll.registry(), |stream, slot| {
                 refused += usize::from(slot.is_none());
-                slot.map(|_| stream)
+                slot.map(|_| Other(Link::new(Stream::Plain(stream))))
             });
         }
         assert_eq!((slots.taken(), refused), (MAX, 3));

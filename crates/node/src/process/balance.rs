@@ -6,10 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use mio::net::TcpListener;
 use mio::{Events, Poll, Token, Waker};
@@ -22,7 +21,7 @@ use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
 use punctual_server::door::{Asker, Backend, Door, DoorState};
 use punctual_server::link::Turn;
-use punctual_server::metrics::Page;
+use punctual_server::metrics::{Page, PublishedFigures};
 use punctual_server::resp::{Resp, Writer};
 use punctual_server::session::late;
 use punctual_server::stream::Ready;
@@ -114,18 +113,7 @@ impl Balancing {
         let wake = move || drop(waker.wake());
         let started = os.now();
         let door = clients::open(self.clients, &self.access, wake, started)?;
-        let published = Arc::new(Mutex::new(None::<BalancerFigures>));
-        let page_at = self.page.as_ref().map(Page::address).transpose();
-        let stop = Arc::new(AtomicBool::new(false));
-        let page = self.page.map(|page| {
-            let published = Arc::clone(&published);
-            let text = move || {
-                let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
-                figures.as_ref().map(BalancerFigures::metrics).unwrap_or_default()
-            };
-            page.serve(text, Arc::clone(&stop))
-        });
-        let page = page.transpose().map_err(failed("the thread for figures"))?;
+        let page = PublishedFigures::serve(self.page, BalancerFigures::metrics);
         let process = Process {
             poll: self.poll,
             clients: Clients::new(draw),
@@ -144,17 +132,12 @@ impl Balancing {
             done: Vec::new(),
             spans: Spans::default(),
             started,
-            published,
-            page: page_at.map_err(failed("the address"))?,
+            page: page.map_err(failed("the thread for figures"))?,
             os,
             scratch: Vec::new(),
             note,
         };
-        let ended = process.run(door, ends);
-        stop.store(true, Ordering::SeqCst);
-        // The page's thread ends at its next look; its result does not matter.
-        drop(page.map(JoinHandle::join));
-        ended
+        process.run(door, ends)
     }
 }
 
@@ -256,9 +239,7 @@ struct Process<O: Os, N: FnMut(String)> {
     done: Vec<JobReply>,
     spans: Spans,
     started: Time,
-    /// Figures for the page's thread, and the page's address, if there is one.
-    published: Arc<Mutex<Option<BalancerFigures>>>,
-    page: Option<SocketAddr>,
+    page: PublishedFigures<BalancerFigures>,
     os: O,
     scratch: Vec<u8>,
     note: N,
@@ -583,7 +564,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
     fn figures(&self, door: &DoorState, now: Time) -> BalancerFigures {
         BalancerFigures {
             federation: self.federation,
-            page: self.page,
+            page: self.page.address,
             at: now,
             uptime: now.since(self.started),
             master: self.front.master(),
@@ -597,8 +578,6 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
 
     /// Leaves figures for the page's thread.
     fn publish(&self, door: &DoorState, now: Time) {
-        if self.page.is_some() {
-            *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.figures(door, now));
-        }
+        self.page.publish(|| self.figures(door, now));
     }
 }

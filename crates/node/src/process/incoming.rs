@@ -25,7 +25,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         let mut begin = |stream, slot: Option<usize>| {
             slot?;
             *begun = begun.wrapping_add(1);
-            Some(Box::new(PeerIn::new(access.accept(stream, false)?, *begun, now)))
+            Some(PeerIn::new(access.accept(stream, false)?, *begun, now))
         };
         let (incoming, registry) = (&mut self.peers.incoming, self.poll.registry());
         while incoming.accept(&self.peers.listener, registry, &mut begin) {}
@@ -96,7 +96,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             self.sense(ticket, request, now);
         }
         match turn {
-            Ok(true) => self.peers.again.push(place),
+            Ok(true) => self.peers.incoming.again.push(place),
             Ok(false) => {}
             Err(gone) => {
                 self.peers.incoming.remove(place);

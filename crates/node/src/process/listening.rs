@@ -15,7 +15,7 @@ use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
 use punctual_platform::Machine;
-use punctual_server::metrics::Page;
+use punctual_server::metrics::{Page, PublishedFigures};
 use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
 use punctual_store::engine::Engine;
@@ -26,10 +26,10 @@ use super::log::LogLinks;
 use super::peers::Peers;
 use super::reports::LastReport;
 use super::requests::Requests;
-use super::telling::FiguresPage;
 use super::temporal::TemporalObjects;
 use super::{Access, BoundControl, CLIENTS, NodeControl, PEERS, Process, WAKER};
 use crate::bound::{Bound, DelayTarget, Outcome};
+use crate::figures::Figures;
 use crate::own::OwnReading;
 use crate::seen::TimedNotice;
 use crate::sensing::Temporal;
@@ -189,7 +189,7 @@ impl Listening {
             from: me,
             clients: door.address().map_err(io("the address"))?,
         };
-        let (page, page_thread) = FiguresPage::serve(self.page)?;
+        let page = PublishedFigures::serve(self.page, Figures::metrics).map_err(io("the thread for figures"))?;
         let process = Process {
             poll: self.poll,
             access: self.access,
@@ -216,8 +216,6 @@ impl Listening {
             tasks: self.tasks,
             tell,
         };
-        let ended = process.run(door);
-        page_thread.end();
-        ended
+        process.run(door)
     }
 }

@@ -30,6 +30,7 @@ use punctual_federation::replica::Replica;
 use punctual_logs::frame;
 use punctual_os::Os;
 use punctual_server::door::Door;
+use punctual_server::metrics::PublishedFigures;
 use punctual_server::stream::Ready;
 use punctual_server::tasks::Tasks;
 use punctual_store::engine::Engine;
@@ -43,9 +44,9 @@ use self::log::LogLinks;
 use self::peers::{PeerOut, Peers, Trouble};
 use self::reports::LastReport;
 use self::requests::Requests;
-use self::telling::FiguresPage;
 use self::temporal::TemporalObjects;
 use crate::bound::{Bound, Outcome};
+use crate::figures::Figures;
 use crate::seen::{TimedNotice, What};
 use crate::stores::{Stores, Task};
 use crate::wire::{Packet, Readings, VERSION};
@@ -54,8 +55,6 @@ use crate::wire::{Packet, Readings, VERSION};
 pub const RETRY_FIRST: Nanos = Nanos::from_millis(10);
 /// The longest wait before a connection that failed is tried again.
 pub const RETRY_MAX: Nanos = Nanos::from_millis(250);
-/// The most TLS handshakes that go on in one turn: each costs a signature, some tenths of a millisecond.
-const HANDSHAKES_TURN: usize = 8;
 /// The most clients at a time.
 pub const CLIENTS_MAX: usize = 1024;
 /// The most connections of peers and balancers at a time: two for each node that a federation may have.
@@ -144,7 +143,7 @@ struct Process<E: Engine, O: Os, T: FnMut(TimedNotice)> {
     /// The entry that the store is applying.
     applying: Option<Arc<Entry>>,
     started: Time,
-    page: FiguresPage,
+    page: PublishedFigures<Figures>,
     /// The control law that sets the backlog's bound, if there is one.
     turned: Option<BoundControl>,
     /// Figures of tasks in this process.
@@ -161,7 +160,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             if let Some(end) = self.ends.take() {
                 self.leave_decisions();
                 door.say_goodbye();
-                self.say_goodbye();
+                self.peers.incoming.say_goodbye();
                 return end;
             }
             let wait = self.wait(&door);
@@ -170,7 +169,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             {
                 return Err(io("the event loop")(error));
             }
-            let mut turn = std::mem::take(&mut self.peers.again);
             for event in &events {
                 let ready = Ready::from(event);
                 match event.token() {
@@ -185,27 +183,13 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                         }
                     }
                     token if token.0 >= FIRST_PEER => {
-                        let place = self.peers.incoming.of(token);
-                        if let Some(peer) = self.peers.incoming.get_mut(place) {
-                            peer.link.ready(ready);
-                            turn.push(place);
-                        }
+                        self.peers.incoming.ready(token, ready);
                     }
                     token => door.ready(token, ready),
                 }
             }
-            turn.sort_unstable();
-            turn.dedup();
-            let mut handshakes = 0;
-            for place in turn {
-                let link = self.peers.incoming.get_mut(place).map(|peer| &peer.link);
-                let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
-                handshakes += usize::from(is_handshaking);
-                if is_handshaking && handshakes > HANDSHAKES_TURN {
-                    self.peers.again.push(place);
-                } else {
-                    self.peer_turn(place);
-                }
+            for place in self.peers.incoming.due() {
+                self.peer_turn(place);
             }
             door.tell(self.clients.told.drain(..));
             door.serve(&mut self);
@@ -223,7 +207,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
 
     /// Time until the next action, unless an event comes before.
     fn wait(&self, door: &Door) -> Nanos {
-        if !self.peers.again.is_empty() || door.has_more() || self.clients.has_news() {
+        if !self.peers.incoming.again.is_empty() || door.has_more() || self.clients.has_news() {
             return Nanos::ZERO;
         }
         let now = self.os.now();
@@ -274,13 +258,15 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             }
         }
         let now = self.os.now();
+        let mut more = Vec::new();
         for (place, front) in self.peers.incoming.iter_mut() {
             // If the connection has ended, reading shows that.
             drop(front.flush(now));
             if front.has_more() {
-                self.peers.again.push(place); // it was not read while its answers waited
+                more.push(place); // it was not read while its answers waited
             }
         }
+        self.peers.incoming.again.extend(more);
         if !self.objects.waiting.is_empty() {
             self.settle(now);
         }
@@ -428,14 +414,5 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         self.sweep();
         // A listener that had no descriptors sends no further event.
         self.accept();
-    }
-
-    /// Sends replies as far as sockets take them at once, before the connections end.
-    fn say_goodbye(&mut self) {
-        for (_, peer) in self.peers.incoming.iter_mut() {
-            peer.link.is_writable = true;
-            // An error does not matter: the connection ends anyway.
-            drop(peer.link.flush());
-        }
     }
 }

@@ -34,7 +34,7 @@ const NAME_WITHIN: Nanos = Nanos::from_secs(2);
 pub(super) struct Peers {
     pub listener: TcpListener,
     /// Connections that peers and balancers have dialled.
-    pub incoming: Slots<Box<PeerIn>>,
+    pub incoming: Slots<PeerIn>,
     /// Number of these connections that ever began.
     pub begun: u32,
     /// The connection that this node dials to each peer.
@@ -45,8 +45,6 @@ pub(super) struct Peers {
     pub found_at: BTreeMap<NodeId, SocketAddr>,
     /// The first packet to each process that connects or is dialled.
     pub hello: Packet,
-    /// Slots in `incoming` that go on in the next round without an event.
-    pub again: Vec<usize>,
     pub bytes: Bytes,
 }
 
@@ -60,7 +58,6 @@ impl Peers {
             latest: BTreeMap::new(),
             found_at: BTreeMap::new(),
             hello,
-            again: Vec::new(),
             bytes: Bytes::default(),
         }
     }
@@ -242,6 +239,12 @@ pub(super) enum PeerGone {
     OutOfPlace,
     #[error("it has ended")]
     Ended,
+}
+
+impl AsMut<Link<Stream>> for PeerIn {
+    fn as_mut(&mut self) -> &mut Link<Stream> {
+        &mut self.link
+    }
 }
 
 impl PeerIn {

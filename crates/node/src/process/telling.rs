@@ -1,9 +1,6 @@
 //! Figures of the loop, and the stages of requests.
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::PoisonError;
 
 use punctual_federation::action::{Action, Caller, Event};
 use punctual_federation::message::{Answer, Message, Output};
@@ -11,58 +8,15 @@ use punctual_federation::temporal::{InboxBounds, true_at_most};
 use punctual_os::Os;
 use punctual_os::linux::thread::thread_cpu_time;
 use punctual_server::door::DoorState;
-use punctual_server::metrics::Page;
 use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
-use super::{NodeError, Process, io};
+use super::Process;
 use crate::bound::{BoundNotice, Outcome as Learned};
 use crate::figures::{BoundFigures, Figures, Objects, Peer};
 use crate::seen::TimedNotice;
 use crate::spans::SpanStage;
 use crate::stores::TaskResult;
-
-/// Figures for the page's thread, if there is a page.
-pub(super) struct FiguresPage {
-    published: Arc<Mutex<Option<Figures>>>,
-    address: Option<SocketAddr>,
-}
-
-/// The thread that serves the page, if there is one.
-pub(super) struct PageThread {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl FiguresPage {
-    /// Serves `page` on a thread of its own.
-    pub(super) fn serve(page: Option<Page>) -> Result<(FiguresPage, PageThread), NodeError> {
-        let (published, stop) = (Arc::new(Mutex::new(None::<Figures>)), Arc::new(AtomicBool::new(false)));
-        let address = page.as_ref().map(Page::address).transpose();
-        let address = address.map_err(io("the address"))?;
-        let thread = page.map(|page| {
-            let published = Arc::clone(&published);
-            let text = move || {
-                let figures = published.lock().unwrap_or_else(PoisonError::into_inner);
-                figures.as_ref().map(Figures::metrics).unwrap_or_default()
-            };
-            page.serve(text, Arc::clone(&stop))
-        });
-        let thread = thread.transpose().map_err(io("the thread for figures"))?;
-        Ok((FiguresPage { published, address }, PageThread { stop, thread }))
-    }
-}
-
-impl PageThread {
-    /// Waits until the thread has ended, at its next look.
-    pub(super) fn end(self) {
-        self.stop.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread {
-            // Its result does not matter.
-            drop(thread.join());
-        }
-    }
-}
 
 impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
     /// Ends the span of a client's request that has an answer.
@@ -235,9 +189,6 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
 
     /// Leaves figures for the page's thread.
     pub(super) fn publish(&self, door: &DoorState, now: Time) {
-        if self.page.address.is_some() {
-            let figures = self.figures(door, now);
-            *self.page.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(figures);
-        }
+        self.page.publish(|| self.figures(door, now));
     }
 }

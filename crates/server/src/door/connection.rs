@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use crate::client::{ClientConnection, REPLIES_PAUSE};
+use crate::link::Link;
 use crate::resp::request::Request;
 use crate::session::Call;
+use crate::stream::Stream;
 
 /// Drops a subscriber that leaves more than this many bytes unread: messages come without its asking.
 pub const HEARD_MAX: usize = 8 << 20;
@@ -73,6 +75,12 @@ pub(super) struct MemoryUse {
     pub orphans: HashMap<u64, usize>,
 }
 
+impl AsMut<Link<Stream>> for Connection {
+    fn as_mut(&mut self) -> &mut Link<Stream> {
+        &mut self.client.link
+    }
+}
+
 impl Connection {
     /// Makes a connection without work.
     pub fn new(client: ClientConnection) -> Connection {
@@ -123,15 +131,15 @@ impl Connection {
 impl MemoryUse {
     /// Updates the counts of a connection; returns whether it exceeds its share while all together exceed the limit.
     pub fn count(&mut self, connection: &mut Connection) -> bool {
-        let (was, now) = (connection.counted, connection.counts());
-        self.counted = self.counted.without(was).with(now);
+        let now = connection.counts();
+        self.counted.moves(connection.counted, now);
         connection.counted = now;
         self.counted.all > self.limits.all && now.all > self.share
     }
 
     /// Forgets the counts of a connection that ends; if its work goes on (`is_orphan`), that stays counted.
     pub fn ends(&mut self, connection: &Connection, is_orphan: bool) {
-        self.counted = self.counted.without(connection.counted);
+        self.counted.moves(connection.counted, ByteCounts::default());
         if is_orphan {
             let (id, bytes) = (connection.client.session.id, connection.away_bytes);
             self.orphans.insert(id, bytes);
@@ -175,19 +183,10 @@ impl MemoryUse {
 }
 
 impl ByteCounts {
-    fn with(self, other: ByteCounts) -> ByteCounts {
-        ByteCounts {
-            all: self.all + other.all,
-            requests: self.requests + other.requests,
-            replies: self.replies + other.replies,
-        }
-    }
-
-    fn without(self, other: ByteCounts) -> ByteCounts {
-        ByteCounts {
-            all: self.all - other.all,
-            requests: self.requests - other.requests,
-            replies: self.replies - other.replies,
-        }
+    /// Replaces the part `was` of these counts by `now`.
+    fn moves(&mut self, was: ByteCounts, now: ByteCounts) {
+        self.all = self.all - was.all + now.all;
+        self.requests = self.requests - was.requests + now.requests;
+        self.replies = self.replies - was.replies + now.replies;
     }
 }

@@ -40,8 +40,6 @@ use crate::work::{Handle, JobReply, Work};
 
 /// Drops a connection with more unsent bytes of replies than this: its client does not read.
 pub const REPLIES_MAX: usize = 64 << 20;
-/// The most TLS handshakes that go on in one turn: each costs a signature, some tenths of a millisecond.
-pub const HANDSHAKES_TURN: usize = 8;
 /// Limit of matching and delivering messages in one turn, in bytes compared and bytes copied.
 const STEPS_TURN: usize = 4 << 20;
 /// The most changes of keys that wait to be delivered; those beyond are counted as missed.
@@ -162,9 +160,7 @@ pub struct Door {
     accepts: bool,
     options: DoorOptions,
     settings: ServerSettings,
-    slots: Slots<Box<Connection>>,
-    /// Slots of connections that have something to do without an event.
-    again: Vec<usize>,
+    slots: Slots<Connection>,
     /// Slots of connections that wait for room to be read.
     short_of_room: BTreeSet<usize>,
     totals: Totals,
@@ -200,7 +196,6 @@ impl Door {
             accepts: false,
             settings: options.settings.clone(),
             slots: Slots::new(options.connections_max, options.first_token),
-            again: Vec::new(),
             short_of_room: BTreeSet::new(),
             totals: Totals::default(),
             memory: MemoryUse {
@@ -250,17 +245,13 @@ impl Door {
 
     /// Takes note that a client's socket can be read or written.
     pub fn ready(&mut self, token: Token, ready: Ready) {
-        let place = self.slots.of(token);
-        if let Some(connection) = self.slots.get_mut(place) {
-            connection.client.link.ready(ready);
-            self.again.push(place);
-        }
+        self.slots.ready(token, ready);
     }
 
     /// Whether there is something to do without an event.
     pub fn has_more(&self) -> bool {
         let has_room = !self.short_of_room.is_empty() && self.memory.has_room_for_requests();
-        self.accepts || !self.again.is_empty() || !self.telling.is_empty() || has_room
+        self.accepts || !self.slots.again.is_empty() || !self.telling.is_empty() || has_room
     }
 
     /// Whether any client subscribes to a channel or a pattern.
@@ -300,7 +291,10 @@ impl Door {
         }
         self.take_judged(now);
         self.tell_some(now);
-        for place in self.due() {
+        if self.memory.has_room_for_requests() {
+            self.slots.again.extend(std::mem::take(&mut self.short_of_room));
+        }
+        for place in self.slots.due() {
             self.turn(place, backend);
         }
     }
@@ -310,11 +304,11 @@ impl Door {
         let Some(listener) = self.listener.as_ref().filter(|_| self.accepts) else {
             return;
         };
-        let (options, totals, again) = (&mut self.options, &mut self.totals, &mut self.again);
+        let (options, totals) = (&mut self.options, &mut self.totals);
         let begin = |socket, place: Option<usize>| {
             totals.begun += 1;
-            let (stream, place) = match ((options.stream)(socket), place) {
-                (Some(stream), Some(place)) => (stream, place),
+            let stream = match ((options.stream)(socket), place) {
+                (Some(stream), Some(_)) => stream,
                 (refused, _) => {
                     totals.refused += 1;
                     // As far as the socket takes it at once. With TLS, no error can be sent before the handshake.
@@ -325,35 +319,10 @@ impl Door {
                 }
             };
             let session = Session::of(totals.begun, Arc::clone(&options.users));
-            let mut client = ClientConnection::new(stream, session, now);
-            (client.link.is_readable, client.link.is_writable) = (true, true);
-            again.push(place);
-            Some(Box::new(Connection::new(client)))
+            let client = ClientConnection::new(stream, session, now);
+            Some(Connection::new(client))
         };
         self.accepts = self.slots.accept(listener, registry, begin);
-    }
-
-    /// Returns the slots of connections that have something to do.
-    fn due(&mut self) -> Vec<usize> {
-        if self.memory.has_room_for_requests() {
-            self.again.extend(std::mem::take(&mut self.short_of_room));
-        }
-        let mut due = std::mem::take(&mut self.again);
-        due.sort_unstable();
-        due.dedup();
-        let mut handshakes = 0;
-        due.retain(|place| {
-            let link = self.slots.get_mut(*place).map(|connection| &connection.client.link);
-            let is_handshaking = link.is_some_and(|link| link.stream.is_handshaking());
-            handshakes += usize::from(is_handshaking);
-            // Nothing is read once the door is closed.
-            let has_turn = !is_handshaking || handshakes <= HANDSHAKES_TURN || self.listener.is_none();
-            if !has_turn {
-                self.again.push(*place);
-            }
-            has_turn
-        });
-        due
     }
 
     /// Reads, begins and sends whatever a connection can at present.
@@ -396,7 +365,7 @@ impl Door {
         if is_over || is_slow {
             self.end(place, backend);
         } else if has_more && is_open {
-            self.again.push(place);
+            self.slots.again.push(place);
         } else if connection.is_short_of_room(&self.memory) {
             self.short_of_room.insert(place);
         }
@@ -427,19 +396,24 @@ impl Door {
             let may_send = connection.reads(memory) || connection.is_short_of_room(memory);
             connection.is_idle() && may_send && connection.client.is_half(now, stalled)
         };
-        let mut gone = Vec::new();
+        let mut stalled_ones = Vec::new();
         for (place, connection) in self.slots.iter_mut() {
-            if is_gone(connection) {
-                gone.push(place);
-            } else if is_half(connection) {
+            let (is_gone, is_half) = (is_gone(connection), is_half(connection));
+            if is_half {
                 let error = format!("half a request, and nothing more for {stalled}");
                 connection.client.broken = Some(ProtocolError(error));
-                self.totals.dropped += 1;
-                self.again.push(place);
+            }
+            if is_gone || is_half {
+                stalled_ones.push((place, is_gone));
             }
         }
-        self.totals.dropped += gone.len() as u64;
-        gone.into_iter().for_each(|place| self.end(place, backend));
+        self.totals.dropped += stalled_ones.len() as u64;
+        for (place, is_gone) in stalled_ones {
+            match is_gone {
+                true => self.end(place, backend),
+                false => self.slots.again.push(place),
+            }
+        }
     }
 
     /// Accepts no further client and begins no further request.
@@ -461,10 +435,6 @@ impl Door {
 
     /// Sends replies as far as sockets take them at once, before the connections end.
     pub fn say_goodbye(&mut self) {
-        for (_, connection) in self.slots.iter_mut() {
-            connection.client.link.is_writable = true;
-            // An error does not matter: the connection ends anyway.
-            drop(connection.client.link.flush());
-        }
+        self.slots.say_goodbye();
     }
 }

@@ -4,7 +4,7 @@ use punctual_units::Time;
 
 use super::{Asker, Backend, Door, STEPS_TURN};
 use crate::login::LoginClaim;
-use crate::prover::{PasswordCheck, PasswordClaim, Prover};
+use crate::prover::Prover;
 use crate::resp::{Reply, Writer};
 use crate::session::{Call, Next, late};
 use crate::subscribers::{is_about_keys, messages};
@@ -184,7 +184,7 @@ impl Door {
             client.link.out.append(&mut connection.behind);
         }
         self.memory.count(connection);
-        self.again.push(place);
+        self.slots.again.push(place);
         self.subscribe(place);
     }
 
@@ -205,12 +205,8 @@ impl Door {
         };
         let client = &mut connection.client;
         let id = client.session.id;
-        let claim = PasswordClaim {
-            connection: Handle { place, id },
-            user: claimed.user,
-            password: claimed.password,
-        };
-        connection.is_away = self.prover.as_ref().is_some_and(|prover| prover.ask(claim));
+        let prover = self.prover.as_ref();
+        connection.is_away = prover.is_some_and(|prover| prover.ask(Handle { place, id }, claimed));
         if !connection.is_away {
             client.session.not_judged(&mut client.link.out);
         }
@@ -218,20 +214,19 @@ impl Door {
 
     /// Answers the requests whose passwords were checked.
     pub(super) fn take_judged(&mut self, now: Time) {
-        for PasswordCheck { connection, user } in self.prover.iter().flat_map(Prover::take) {
-            let Handle { place, id } = connection;
+        for (Handle { place, id }, user) in self.prover.iter().flat_map(Prover::take) {
             self.totals.wrong_passwords += u64::from(user.is_none());
             self.memory.forget(id);
-            let is_it =
-                |client: &crate::client::ClientConnection| client.session.id == id && client.session.is_claiming();
-            let connection = self.slots.get_mut(place);
-            if let Some(connection) = connection.filter(|connection| is_it(&connection.client)) {
-                let client = &mut connection.client;
+            if let Some(connection) = self.slots.get_mut(place)
+                && let client = &mut connection.client
+                && client.session.id == id
+                && client.session.is_claiming()
+            {
                 connection.is_away = false;
                 client.says(now);
                 client.session.judged(user, &mut client.link.out);
                 client.is_closing |= client.session.login.is_guessing();
-                self.again.push(place);
+                self.slots.again.push(place);
             }
         }
     }
@@ -265,7 +260,7 @@ impl Door {
             // Counted at once, because many messages may be delivered before the connection's next turn.
             let has_too_much = self.memory.count(connection);
             connection.client.is_behind |= has_too_much;
-            self.again.push(place);
+            self.slots.again.push(place);
         }
     }
 }

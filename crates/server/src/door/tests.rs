@@ -360,7 +360,7 @@ fn what_is_late_before_it_begins_is_counted() {
     let (mut client, place) = turned.client();
     let late = (Request::of(["DEADLINE", "5", "SET", "a", "1"]), Time(1));
     turned.connection(place).client.push(late.0.clone(), late.1);
-    turned.inner.again.push(place);
+    turned.inner.slots.again.push(place);
     assert_eq!(
         turned.told(&mut client, 10),
         "-LATE reason=expired retry-after-ms=8\r\n"
@@ -368,7 +368,7 @@ fn what_is_late_before_it_begins_is_counted() {
     assert_eq!(turned.backend.late, 1);
     turned.inner.settings.limits.is_federation = true;
     turned.connection(place).client.push(late.0, late.1);
-    turned.inner.again.push(place);
+    turned.inner.slots.again.push(place);
     turned.until(|_, backend| backend.taken.len() == 1);
     assert_eq!(turned.backend.late, 1);
 }
@@ -432,6 +432,7 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
 #[cfg(feature = "tls")]
 #[test]
 fn handshakes_leave_others_their_turn() {
+    use crate::slots::HANDSHAKES_TURN;
     const CLIENTS: usize = 3 * HANDSHAKES_TURN;
     let shown = crate::tls::tests::TestCertificate::new();
     let (authority, tls) = (shown.authority.clone(), Arc::new(shown.tls));

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use mio::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use punctual_units::Nanos;
 
 use super::{BYTES_MAX, EventLoop, FIRST, LISTENER, PoolBackend, WAKER};
 use crate::door::{Door, DoorOptions, MemoryLimits};
-use crate::metrics::Page;
+use crate::metrics::{Page, PublishedFigures};
 use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::session::{Limits, ServerSettings};
 use crate::stream::Stream;
@@ -199,23 +199,7 @@ impl Listening {
         page: Option<Page>,
     ) -> Result<RunningServer<E, O>, ServeError> {
         let address = self.address;
-        let (event_loop, pool) = self.event_loop(Arc::clone(&store), options)?;
-        let page = page.map(|page| {
-            let (shared, left) = (Arc::clone(&event_loop.backend.shared), Arc::clone(&event_loop.left));
-            let options = options.clone();
-            let text = move || {
-                let state = *left.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut figures = info::figures(&shared, &options, address, &state);
-                figures.extend(info::ages(&shared));
-                figures::prometheus("", &figures)
-            };
-            page.serve(text, Arc::clone(&event_loop.stop))
-                .map_err(|source| ServeError::Io {
-                    action: "the thread for figures".into(),
-                    source,
-                })
-        });
-        let page = page.transpose()?;
+        let (event_loop, pool) = self.event_loop(Arc::clone(&store), options, page)?;
         let (stop, waker) = (Arc::clone(&event_loop.stop), Arc::clone(&event_loop.waker));
         let thread = std::thread::Builder::new().name("serve-loop".into());
         let thread = thread
@@ -230,7 +214,6 @@ impl Listening {
             stop,
             waker,
             thread,
-            page,
         })
     }
 
@@ -239,6 +222,7 @@ impl Listening {
         self,
         store: Arc<Store<E, O>>,
         options: &Options,
+        page: Option<Page>,
     ) -> Result<(EventLoop<E, O>, Pool), ServeError> {
         let io = |action: &str| {
             let action = action.to_owned();
@@ -284,6 +268,12 @@ impl Listening {
             users: Arc::clone(&options.users),
             stream: Box::new(move |socket| streams.stream(socket)),
         };
+        let (served, of, address) = (Arc::clone(&shared), options.clone(), self.address);
+        let page = PublishedFigures::serve(page, move |state| {
+            let mut figures = info::figures(&served, &of, address, state);
+            figures.extend(info::ages(&served));
+            figures::prometheus("", &figures)
+        });
         let now = shared.os.now();
         let event_loop = EventLoop {
             poll,
@@ -296,7 +286,7 @@ impl Listening {
                 done: Vec::new(),
             },
             looked: now,
-            left: Arc::default(),
+            page: page.map_err(io("the thread for figures"))?,
             stop: Arc::new(AtomicBool::new(false)),
             waker,
         };
@@ -311,8 +301,6 @@ pub struct RunningServer<E: Engine, O: Os> {
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
     thread: JoinHandle<()>,
-    /// The thread that serves figures.
-    page: Option<JoinHandle<()>>,
 }
 
 impl<E: Engine, O: Os> RunningServer<E, O> {
@@ -335,7 +323,6 @@ impl<E: Engine, O: Os> RunningServer<E, O> {
         // Without it, the loop would notice at its next look.
         drop(self.waker.wake());
         drop(self.thread.join());
-        drop(self.page.map(JoinHandle::join));
         match self.store.durability() {
             Durability::Volatile => self.store.commit_group().map(drop),
             _ => self.store.flush().map(drop),

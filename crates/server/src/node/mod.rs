@@ -7,8 +7,8 @@ mod tests;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use mio::{Events, Poll, Token, Waker};
 use punctual_os::Os;
@@ -16,6 +16,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 use crate::door::{Asker, Backend, Door, DoorState};
+use crate::metrics::PublishedFigures;
 use crate::pool::{Pool, PoolState};
 use crate::resp::Writer;
 use crate::session::late;
@@ -38,8 +39,7 @@ struct EventLoop<E: Engine, O: Os> {
     door: Door,
     backend: PoolBackend<E, O>,
     looked: Time,
-    /// State of the door for the thread that serves the page.
-    left: Arc<Mutex<DoorState>>,
+    page: PublishedFigures<DoorState>,
     stop: Arc<AtomicBool>,
     waker: Arc<Waker>,
 }
@@ -117,6 +117,7 @@ impl<E: Engine + 'static, O: Os> PoolBackend<E, O> {
 
 impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     fn run(mut self, pool: Pool) {
+        self.look(self.looked);
         let mut events = Events::with_capacity(1024);
         let mut end: Option<Time> = None;
         loop {
@@ -171,7 +172,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
     /// Ends stalled connections, and leaves the state for figures.
     fn look(&mut self, now: Time) {
         self.looked = now;
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = self.door.state(now);
+        self.page.publish(|| self.door.state(now));
         self.door.look(&mut self.backend, now);
     }
 }

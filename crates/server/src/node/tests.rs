@@ -28,7 +28,7 @@ impl TestLoop {
     fn new() -> TestLoop {
         let store = Arc::new(store(TestOs::default()));
         let listening = Listening::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
-        let (inner, pool) = listening.event_loop(store, &Options::default()).expect("threads");
+        let (inner, pool) = listening.event_loop(store, &Options::default(), None).expect("threads");
         TestLoop {
             inner,
             events: Events::with_capacity(64),
