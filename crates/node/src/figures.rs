@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use punctual_federation::ids::{FederationId, NodeId};
 use punctual_federation::message::{Key, Report, Standing};
+use punctual_server::door::DoorState;
 use punctual_server::figures::{
     Figure, FigureValue, figure, info, object_ages, or_none, prometheus, row, section, word,
 };
@@ -103,12 +104,10 @@ pub struct Figures {
     pub objects: Objects,
     /// Figures of each peer, by node number.
     pub peers: Vec<Peer>,
-    /// Number of clients now, and of all that ever connected.
-    pub clients: (usize, u64),
-    /// Unsent bytes of clients' replies; and replies to clients and balancers that were dropped for lack of room.
-    pub replies: (usize, u64),
-    /// Bytes of clients' connections.
-    pub client_bytes: Bytes,
+    /// State of the clients' door.
+    pub door: DoorState,
+    /// Replies to clients and balancers that were dropped for lack of room.
+    pub unkept: u64,
     /// Bytes of connections with other nodes and balancers.
     pub peer_bytes: Bytes,
     /// The control law that sets the bound of the backlog, if there is one.
@@ -181,12 +180,17 @@ fn request_figures(account: &Account, now: Time) -> Vec<Figure> {
 }
 
 /// Clients now, and of all that ever connected; bytes of their connections.
-fn client_figures((now, ever): (usize, u64), bytes: Bytes) -> impl Iterator<Item = Figure> {
+fn client_figures(door: &DoorState) -> impl Iterator<Item = Figure> {
     let counts = [
-        figure("connected_clients", now, "Clients that are connected").named("connections"),
-        figure("total_connections_received", ever, "Connections since the start").named("connections_total"),
+        figure("connected_clients", door.connections, "Clients that are connected").named("connections"),
+        figure(
+            "total_connections_received",
+            door.totals.begun,
+            "Connections since the start",
+        )
+        .named("connections_total"),
     ];
-    let bytes = byte_figures("client", ["client_bytes_read", "client_bytes_written"], bytes);
+    let bytes = byte_figures("client", ["client_bytes_read", "client_bytes_written"], door.traffic);
     section("Clients", counts.into_iter().chain(bytes))
 }
 
@@ -219,10 +223,13 @@ impl Figures {
         all.extend(section("Temporal", self.temporal()));
         let peer = |peer: &Peer| row("Peers", format!("peer{}", peer.node), peer.figures());
         all.extend(self.peers.iter().flat_map(peer));
-        all.extend(client_figures(self.clients, self.client_bytes));
-        let (unsent, unkept) = self.replies;
-        let unsent = figure("reply_bytes_waiting", unsent, "Unsent bytes of clients' replies");
-        let unkept = figure("replies_not_kept", unkept, "Replies dropped for lack of room");
+        all.extend(client_figures(&self.door));
+        let unsent = figure(
+            "reply_bytes_waiting",
+            self.door.unsent,
+            "Unsent bytes of clients' replies",
+        );
+        let unkept = figure("replies_not_kept", self.unkept, "Replies dropped for lack of room");
         let replies = [unsent, unkept.named("replies_dropped_total")];
         let bytes = byte_figures("peer", ["peer_bytes_read", "peer_bytes_written"], self.peer_bytes);
         all.extend(section("Clients", replies.into_iter().chain(bytes)));
@@ -330,7 +337,23 @@ pub(crate) mod tests {
     use punctual_federation::ids::{RequestId, Revision, SessionId};
     use punctual_federation::message::{Answer, Request, Work};
 
+    use punctual_server::door::Totals;
+
     use super::*;
+
+    /// The state of a door with clients now, clients ever, and unsent bytes.
+    pub(super) fn door(connections: usize, begun: u64, unsent: usize) -> DoorState {
+        let totals = Totals {
+            begun,
+            ..Totals::default()
+        };
+        DoorState {
+            connections,
+            totals,
+            unsent,
+            ..DoorState::default()
+        }
+    }
     use crate::spans::Spans;
 
     /// The account of a transaction that arrived at an instant, spent these times at two stages, and is unknown then.
@@ -384,9 +407,8 @@ pub(crate) mod tests {
                 written: 11,
                 exchanged: ExchangeCounts::default(),
             }],
-            clients: (1, 2),
-            replies: (3, 4),
-            client_bytes: Bytes::default(),
+            door: door(1, 2, 3),
+            unkept: 4,
             peer_bytes: Bytes::default(),
             bound: Some(BoundFigures {
                 mode: "law",

@@ -106,7 +106,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     }
     // The port before the store: a second server fails here, without opening the store.
     node.options.users = Arc::new(Users::new(std::mem::take(&mut node.users), password::salt()?));
-    let listening = Listening::bind_with(node.listen, &node.options.users).map_err(|error| input(&error))?;
+    let listening = Listening::bind(node.listen, &node.options.users).map_err(|error| input(&error))?;
     let page = match node.metrics.map(Page::bind).transpose() {
         Ok(page) => page,
         Err(error) => {
@@ -150,7 +150,7 @@ fn serve_on<E: Engine + 'static>(
     let metrics = page.as_ref().and_then(|page| page.address().ok());
     let (address, durability) = (listening.address(), store.durability());
     let running = listening
-        .serve_with(store, &node.options, page)
+        .serve(store, &node.options, page)
         .map_err(|error| input(&error))?;
     print(&format!(
         "serving {} ({}) on {address}; Ctrl-C ends it\n",

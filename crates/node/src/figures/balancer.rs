@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use punctual_federation::ids::{FederationId, NodeId};
 use punctual_federation::message::Heartbeat;
+use punctual_server::door::DoorState;
 use punctual_server::figures::{Figure, figure, info, or_none, prometheus, row, section, word};
 use punctual_units::{Nanos, Time};
 
-use super::{Bytes, client_figures, request_figures, standing};
+use super::{client_figures, request_figures, standing};
 use crate::spans::Account;
 
 /// All figures of a balancer at one instant. The time of late requests at nodes counts as time at the network.
@@ -29,10 +30,8 @@ pub struct BalancerFigures {
     pub under_way: usize,
     /// Outcomes of requests, and the times of late ones.
     pub account: Account,
-    /// Number of clients now, and of all that ever connected.
-    pub clients: (usize, u64),
-    /// Bytes of clients' connections.
-    pub client_bytes: Bytes,
+    /// State of the clients' door.
+    pub door: DoorState,
 }
 
 impl BalancerFigures {
@@ -62,7 +61,7 @@ impl BalancerFigures {
         ]);
         let mut all: Vec<Figure> = federation.chain([nodes]).chain(request_figures(&self.account, self.at)).collect();
         all.extend(self.nodes.iter().flat_map(node));
-        all.extend(client_figures(self.clients, self.client_bytes));
+        all.extend(client_figures(&self.door));
         all
     }
 }
@@ -82,7 +81,7 @@ fn node((heartbeat, since): &(Heartbeat, Nanos)) -> impl Iterator<Item = Figure>
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{check_page, unknown};
+    use super::super::tests::{check_page, door, unknown};
     use super::*;
     use crate::spans::SpanStage;
 
@@ -97,8 +96,7 @@ mod tests {
             nodes: Vec::new(),
             under_way: 2,
             account: unknown(SpanStage::Balancer, SpanStage::Network, [0, 3_000_000, 7_000_000]),
-            clients: (3, 4),
-            client_bytes: Bytes::default(),
+            door: door(3, 4, 0),
         };
         let all = figures.info(&[]);
         for line in [

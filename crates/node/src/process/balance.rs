@@ -29,11 +29,10 @@ use punctual_server::subscribers::KeyNotice;
 use punctual_server::work::{Handle, JobReply, Work};
 use punctual_units::{Nanos, Time};
 
-use super::clients::{self, Clients, Outcome};
+use super::clients::{self, Clients};
 use super::way::Way;
 use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
 use crate::changes::{self, StreamPosition};
-use crate::conversation::Next;
 use crate::figures::BalancerFigures;
 use crate::spans::{SpanStage, Spans};
 use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
@@ -124,12 +123,10 @@ impl Balancing {
             named: BTreeMap::new(),
             federation: None,
             events: VecDeque::new(),
-            asked: 0,
             told_by: None,
             heard: StreamPosition::default(),
             is_told: false,
             parked: Vec::new(),
-            done: Vec::new(),
             spans: Spans::default(),
             started,
             page: page.map_err(failed("the thread for figures"))?,
@@ -225,8 +222,6 @@ struct Process<O: Os, N: FnMut(String)> {
     /// Federation of the first node that sent its name.
     federation: Option<FederationId>,
     events: VecDeque<FrontEvent>,
-    /// Number of requests so far, and the last ticket.
-    asked: u64,
     /// The node that was asked to report changes of keys, by its number in `ways`; and the position in its stream of
     /// changes.
     told_by: Option<u32>,
@@ -235,8 +230,6 @@ struct Process<O: Os, N: FnMut(String)> {
     is_told: bool,
     /// Clients' subscriptions that wait until a node reports changes, and the ends of their waits.
     parked: Vec<(Handle, Resp, Time)>,
-    /// Results of such waits.
-    done: Vec<JobReply>,
     spans: Spans,
     started: Time,
     page: PublishedFigures<BalancerFigures>,
@@ -260,32 +253,15 @@ impl<O: Os, N: FnMut(String)> Backend for Process<O, N> {
             self.parked.push((handle, session.version, asker.now + wait));
             return true;
         }
-        match self.clients.take(work, &mut asker) {
-            Next::Answered => false,
-            Next::Ask(request) => {
-                self.ask(handle, request, asker.arrived);
-                true
-            }
+        self.clients.take(work, &mut asker).unwrap_or_else(|inquiry| {
             // The balancer finds the master for each transaction, so it replies with its own address.
-            Next::Whereabouts(inquiry) => {
-                let link = &mut asker.client.link;
-                let here = link.stream.socket().local_addr().ok();
-                inquiry.answer(here, &[], &mut Writer::new(&mut link.out, asker.client.session.version));
-                false
-            }
-        }
+            inquiry.answer(asker.here(), &[], &mut asker.out());
+            false
+        })
     }
 
     fn next_done(&mut self, room: usize) -> Option<JobReply> {
-        loop {
-            if let Some(done) = self.done.pop() {
-                return Some(done);
-            }
-            match self.clients.next(room, self.os.now())? {
-                Outcome::Reply(done) => return Some(done),
-                Outcome::Ask(connection, request, arrived) => self.ask(connection, request, arrived),
-            }
-        }
+        self.clients.next_done(room, self.os.now())
     }
 
     fn copies(&mut self, id: u64, now: Time) -> usize {
@@ -356,7 +332,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
 
     /// Time until the next action, unless an event comes before.
     fn wait(&self, door: &Door) -> Nanos {
-        if door.has_more() || self.clients.has_news() || !self.events.is_empty() || !self.done.is_empty() {
+        if door.has_more() || self.clients.has_news() || !self.events.is_empty() {
             return Nanos::ZERO;
         }
         let ways = self.ways.values().map(|node| node.way.next_due());
@@ -524,13 +500,6 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
     }
 
-    fn ask(&mut self, connection: Handle, request: Request, arrived: Time) {
-        self.asked += 1;
-        self.spans.begins(self.asked, &request, SpanStage::Balancer, arrived);
-        self.clients.asked(self.asked, connection, arrived);
-        self.events.push_back(FrontEvent::Request(self.asked, request));
-    }
-
     /// Asks a node to report changes once a client subscribes, and ends the wait of subscriptions.
     fn hear_changes(&mut self, now: Time) {
         let wants = self.clients.hears || !self.parked.is_empty();
@@ -543,7 +512,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
         let is_told = self.is_told;
         let ended = self.parked.extract_if(.., |(.., until)| is_told || *until <= now);
-        self.done.extend(ended.map(|(connection, version, _)| {
+        self.clients.done.extend(ended.map(|(connection, version, _)| {
             let mut reply = Vec::new();
             if !is_told {
                 Writer::new(&mut reply, version).error(&late("backlog", Nanos::from_millis(50)));
@@ -558,6 +527,10 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         door.tell(self.clients.told.drain(..));
         door.serve(self);
         self.clients.hears = door.hears();
+        for (ticket, request, arrived) in std::mem::take(&mut self.clients.asks) {
+            self.spans.begins(ticket, &request, SpanStage::Balancer, arrived);
+            self.events.push_back(FrontEvent::Request(ticket, request));
+        }
     }
 
     /// The figures for INFO and for the page.
@@ -571,8 +544,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             nodes: self.front.nodes(now).collect(),
             under_way: self.front.under_way(),
             account: self.spans.account.clone(),
-            clients: (door.connections, door.totals.begun),
-            client_bytes: door.traffic,
+            door: *door,
         }
     }
 

@@ -13,6 +13,7 @@ use punctual_units::{Nanos, Time};
 
 use super::{Access, CLIENTS_MAX, FIRST_CLIENT, NodeError, io};
 use crate::conversation::{self, Conversation, Next};
+use crate::whereabouts::Inquiry;
 
 /// The longest replies and requests that count as short, in bytes: 64 MiB for all clients.
 pub(super) const SHORT_MAX: usize = 64 << 10;
@@ -69,10 +70,16 @@ pub(super) struct Clients {
     /// Cursors of all clients' scans.
     cursors: Arc<Cursors>,
     conversations: HashMap<u64, Conversation>,
+    /// Number of requests of clients and balancers so far, and the last ticket.
+    asked: u64,
     /// Connection of each request without an answer, and when the request was read.
     tickets: BTreeMap<u64, (Handle, Time)>,
+    /// Requests that the host has not begun, with their tickets, and when they were read.
+    pub asks: Vec<(u64, Request, Time)>,
     /// Answers that the door has not taken, by the tickets of their requests.
     answers: VecDeque<(u64, Answer)>,
+    /// Results of waits for changes of keys.
+    pub done: Vec<JobReply>,
     /// Changes of keys that the door has not taken.
     pub told: Vec<KeyNotice>,
     /// Whether any client subscribes.
@@ -81,23 +88,17 @@ pub(super) struct Clients {
     pub unkept: u64,
 }
 
-/// Result of an answer.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// The reply to the client.
-    Reply(JobReply),
-    /// The client's next request, which was read at that instant.
-    Ask(Handle, Request, Time),
-}
-
 impl Clients {
     pub fn new(first: u64) -> Clients {
         Clients {
             first,
             cursors: Arc::default(),
             conversations: HashMap::new(),
+            asked: 0,
             tickets: BTreeMap::new(),
+            asks: Vec::new(),
             answers: VecDeque::new(),
+            done: Vec::new(),
             told: Vec::new(),
             hears: false,
             unkept: 0,
@@ -110,15 +111,29 @@ impl Clients {
         self.conversations.entry(id).or_insert_with(new)
     }
 
-    /// Takes a client's work; returns how to go on.
-    pub fn take(&mut self, work: Work, asker: &mut Asker<'_>) -> Next {
+    /// Takes a client's work. Returns whether its result follows, or a question about nodes, which the host answers.
+    pub fn take(&mut self, work: Work, asker: &mut Asker<'_>) -> Result<bool, Inquiry> {
         let (session, out) = (&asker.client.session, &mut asker.client.link.out);
-        self.of(session.id).take(work, session, asker.now, out)
+        match self.of(session.id).take(work, session, asker.now, out) {
+            Next::Answered => Ok(false),
+            Next::Ask(request) => {
+                self.ask(asker.handle(), request, asker.arrived);
+                Ok(true)
+            }
+            Next::Whereabouts(inquiry) => Err(inquiry),
+        }
     }
 
-    /// Takes note of the ticket of a client's request, which was read at `arrived`.
-    pub fn asked(&mut self, ticket: u64, connection: Handle, arrived: Time) {
+    /// Returns the ticket of another request.
+    pub fn ticket(&mut self) -> u64 {
+        self.asked += 1;
+        self.asked
+    }
+
+    fn ask(&mut self, connection: Handle, request: Request, arrived: Time) {
+        let ticket = self.ticket();
         self.tickets.insert(ticket, (connection, arrived));
+        self.asks.push((ticket, request, arrived));
     }
 
     /// Takes the answer to a request.
@@ -128,11 +143,11 @@ impl Clients {
 
     /// Whether answers or changes wait for the door.
     pub fn has_news(&self) -> bool {
-        !self.answers.is_empty() || !self.told.is_empty()
+        !self.answers.is_empty() || !self.done.is_empty() || !self.told.is_empty()
     }
 
-    /// Returns the result of the next answer; one of more than `room` bytes is replaced.
-    pub fn next(&mut self, room: usize, now: Time) -> Option<Outcome> {
+    /// Returns the next result; an answer of more than `room` bytes is replaced.
+    pub fn next_done(&mut self, room: usize, now: Time) -> Option<JobReply> {
         while let Some((ticket, answer)) = self.answers.pop_front() {
             let Some((connection, arrived)) = self.tickets.remove(&ticket) else {
                 continue;
@@ -149,13 +164,12 @@ impl Clients {
                 unkept(conversation.leaves_nothing())
             };
             let mut done = JobReply::of(connection, Vec::new());
-            let next = conversation.answered(answer, &mut done.watched, now, &mut done.reply);
-            return Some(match next {
-                Next::Ask(request) => Outcome::Ask(connection, request, arrived),
-                _ => Outcome::Reply(done),
-            });
+            match conversation.answered(answer, &mut done.watched, now, &mut done.reply) {
+                Next::Ask(request) => self.ask(connection, request, arrived),
+                _ => return Some(done),
+            }
         }
-        None
+        self.done.pop()
     }
 
     /// Forgets the session of connection `id`, as RESET does.
@@ -188,25 +202,20 @@ mod tests {
         }
     }
 
-    /// Has the client of connection `id` ask under a ticket of the same number.
+    /// Has the client of connection `id` ask.
     fn asks(clients: &mut Clients, id: u64, words: &str) {
         let words = Words::of(words.split(' '));
         let command = commands::find(words.argument(0)).unwrap();
         let work = Work::Run(vec![Call::new(command, words, Time(5), Time(1))]);
-        let next = clients.of(id).take(work, &Session::new(id), Time(1), &mut Vec::new());
-        assert!(matches!(next, Next::Ask(_)), "{next:?}");
-        clients.asked(id, Handle { place: 0, id }, Time(1));
+        match clients.of(id).take(work, &Session::new(id), Time(1), &mut Vec::new()) {
+            Next::Ask(request) => clients.ask(Handle { place: 0, id }, request, Time(1)),
+            next => panic!("{next:?}"),
+        }
     }
 
     fn replies(clients: &mut Clients) -> Vec<String> {
-        let next = std::iter::from_fn(|| match clients.next(SHORT_MAX, Time(2))? {
-            Outcome::Reply(done) => Some(String::from_utf8(done.reply).unwrap()),
-            Outcome::Ask(connection, ..) => {
-                clients.asked(connection.id, connection, Time(1));
-                Some("asks".into())
-            }
-        });
-        next.collect()
+        let next = std::iter::from_fn(|| clients.next_done(SHORT_MAX, Time(2)));
+        next.map(|done| String::from_utf8(done.reply).unwrap()).collect()
     }
 
     #[test]
@@ -217,10 +226,14 @@ mod tests {
             asks(&mut clients, id, words);
         }
         clients.answered(3, done(Output::Session(SessionId(5))));
-        assert_eq!(replies(&mut clients), ["asks"]);
+        assert!(replies(&mut clients).is_empty());
+        let tickets: Vec<_> = clients.asks.iter().map(|(ticket, ..)| *ticket).collect();
+        assert_eq!(tickets, [1, 2, 3, 4, 5], "the SET follows its session");
         // The client of 4 has gone.
         clients.ends(4);
-        (1..=4).for_each(|ticket| clients.answered(ticket, values(SHORT_MAX + usize::from(ticket > 1))));
+        [1, 2, 5, 4]
+            .into_iter()
+            .for_each(|ticket| clients.answered(ticket, values(SHORT_MAX + usize::from(ticket > 1))));
         let told = replies(&mut clients);
         assert_eq!(told.len(), 3);
         assert_eq!(told[0].len(), SHORT_MAX);

@@ -36,7 +36,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             return;
         };
         let (number, was) = (peer.number, peer.from);
-        let (asked, events, passed) = (&mut self.requests.asked, &mut self.events, &mut self.requests.passed);
+        let (own, events, passed) = (&mut self.clients, &mut self.events, &mut self.requests.passed);
         let (sensing, replica, os, spans) = (
             &mut self.objects.sensing,
             &self.replica,
@@ -51,10 +51,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             PeerPacket::Readings(from, reports) => sensing.received(replica, from, &reports, os.now(), os.since_boot()),
             PeerPacket::Taken(from, stamp, taken) => sensing.heard(replica, from, stamp, &taken),
             PeerPacket::Request(ticket, request) => {
-                *asked += 1;
+                let asked = own.ticket();
                 let connection = number;
                 passed.insert(
-                    *asked,
+                    asked,
                     ForwardedRequest {
                         place,
                         connection,
@@ -63,11 +63,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                     },
                 );
                 if request.work.is_of_memory() {
-                    readings.push((*asked, request));
+                    readings.push((asked, request));
                     return;
                 }
-                spans.begins(*asked, &request, SpanStage::Queue, os.now());
-                events.push_back(Event::Request(*asked, request));
+                spans.begins(asked, &request, SpanStage::Queue, os.now());
+                events.push_back(Event::Request(asked, request));
             }
         });
         self.peers.bytes.read += std::mem::take(&mut peer.link.bytes.read);

@@ -191,11 +191,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             for place in self.peers.incoming.due() {
                 self.peer_turn(place);
             }
-            door.tell(self.clients.told.drain(..));
-            door.serve(&mut self);
+            self.serve(&mut door);
             let now = self.os.now();
-            door.accept(self.poll.registry(), now);
-            self.clients.hears = door.hears();
             if now.since(looked) >= LOOK_EVERY {
                 looked = now;
                 door.look(&mut self, now);

@@ -7,15 +7,13 @@ use punctual_federation::action::{Event, Ticket};
 use punctual_federation::ids::{NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Reply, Request, Work};
 use punctual_os::Os;
-use punctual_server::door::{Asker, Backend, DoorState};
-use punctual_server::resp::Writer;
-use punctual_server::work::{Handle, JobReply, Work as ClientWork};
+use punctual_server::door::{Asker, Backend, Door, DoorState};
+use punctual_server::work::{JobReply, Work as ClientWork};
 use punctual_store::engine::Engine;
 use punctual_units::Time;
 
-use super::clients::{Outcome, REPLIES_MAX, SHORT_MAX, unkept};
+use super::clients::{REPLIES_MAX, SHORT_MAX, unkept};
 use super::{FRONT_REPLIES_MAX, MAKER, Process, SWEEP_WITHIN, SWEEPER};
-use crate::conversation::Next;
 use crate::seen::TimedNotice;
 use crate::spans::{SpanStage, Spans};
 use crate::wire::Packet;
@@ -34,8 +32,6 @@ pub(super) struct ForwardedRequest {
 /// Requests that wait for an answer, and where each answer goes.
 #[derive(Default)]
 pub(super) struct Requests {
-    /// Number of requests so far, and the last ticket.
-    pub(super) asked: u64,
     /// Requests that balancers have passed on, by their tickets here.
     pub(super) passed: BTreeMap<u64, ForwardedRequest>,
     pub(super) spans: Spans,
@@ -58,29 +54,15 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Backend for Process<E, O
     }
 
     fn take(&mut self, work: ClientWork, mut asker: Asker<'_>) -> bool {
-        match self.clients.take(work, &mut asker) {
-            Next::Answered => false,
-            Next::Ask(request) => {
-                self.ask(asker.handle(), request, asker.arrived);
-                true
-            }
-            Next::Whereabouts(inquiry) => {
-                let here = asker.client.link.stream.socket().local_addr().ok();
-                let (master, others) = self.whereabouts(here, asker.now);
-                let version = asker.client.session.version;
-                inquiry.answer(master, &others, &mut Writer::new(&mut asker.client.link.out, version));
-                false
-            }
-        }
+        self.clients.take(work, &mut asker).unwrap_or_else(|inquiry| {
+            let (master, others) = self.whereabouts(asker.here(), asker.now);
+            inquiry.answer(master, &others, &mut asker.out());
+            false
+        })
     }
 
     fn next_done(&mut self, room: usize) -> Option<JobReply> {
-        loop {
-            match self.clients.next(room, self.os.now())? {
-                Outcome::Reply(done) => return Some(done),
-                Outcome::Ask(connection, request, arrived) => self.ask(connection, request, arrived),
-            }
-        }
+        self.clients.next_done(room, self.os.now())
     }
 
     fn copies(&mut self, id: u64, now: Time) -> usize {
@@ -103,12 +85,16 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Backend for Process<E, O
 }
 
 impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
-    /// Asks the node for a client, whose request was read at `arrived`.
-    fn ask(&mut self, connection: Handle, request: Request, arrived: Time) {
-        self.requests.asked += 1;
-        let (ticket, now) = (self.requests.asked, self.os.now());
-        self.clients.asked(ticket, connection, arrived);
-        self.begin(ticket, request, arrived, now);
+    /// Reads, answers and sends whatever clients' connections can at present.
+    pub(super) fn serve(&mut self, door: &mut Door) {
+        door.tell(self.clients.told.drain(..));
+        door.serve(self);
+        let now = self.os.now();
+        door.accept(self.poll.registry(), now);
+        self.clients.hears = door.hears();
+        for (ticket, request, arrived) in std::mem::take(&mut self.clients.asks) {
+            self.begin(ticket, request, arrived, now);
+        }
     }
 
     /// Begins a request that was read at `arrived`, under its ticket.

@@ -117,9 +117,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             account: self.requests.spans.account.clone(),
             objects: self.objects(),
             peers: self.peers.outgoing.iter().map(peer).collect(),
-            clients: (door.connections, door.totals.begun),
-            replies: (door.unsent, self.clients.unkept + self.requests.unkept),
-            client_bytes: door.traffic,
+            door: *door,
+            unkept: self.clients.unkept + self.requests.unkept,
             peer_bytes: self.peers.bytes,
             bound: self.turned.as_ref().map(|turned| BoundFigures {
                 mode: turned.bound.mode(),

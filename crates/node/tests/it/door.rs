@@ -275,8 +275,8 @@ impl Doors {
             validity: VALIDITY,
             ..Options::default()
         };
-        let alone = punctual_server::Listening::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let alone = alone.serve(Arc::new(store), &options).unwrap();
+        let alone = punctual_server::Listening::bind("127.0.0.1:0".parse().unwrap(), &users).unwrap();
+        let alone = alone.serve(Arc::new(store), &options, None).unwrap();
         let (node, balancer) = (OneNode::start(&users), OneBalancer::start(&users));
         let doors = Doors {
             all: [

@@ -30,7 +30,7 @@ pub use self::connection::{HEARD_MAX, MemoryLimits};
 use crate::client::ClientConnection;
 use crate::link::Bytes;
 use crate::prover::Prover;
-use crate::resp::ProtocolError;
+use crate::resp::{ProtocolError, Writer};
 use crate::session::{ServerSettings, Session};
 use crate::slots::Slots;
 use crate::stream::{Ready, Stream};
@@ -97,6 +97,16 @@ impl Asker<'_> {
     pub fn handle(&self) -> Handle {
         let (place, id) = (self.place, self.client.session.id);
         Handle { place, id }
+    }
+
+    /// The address of this process to which the client has connected.
+    pub fn here(&mut self) -> Option<SocketAddr> {
+        self.client.link.stream.socket().local_addr().ok()
+    }
+
+    /// Writes replies to the client.
+    pub fn out(&mut self) -> Writer<'_> {
+        Writer::new(&mut self.client.link.out, self.client.session.version)
     }
 }
 

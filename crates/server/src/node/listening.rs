@@ -141,20 +141,12 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Binds an address of this machine alone; port 0 takes a free one.
+    /// Binds an address of this machine, port 0 a free one; if there are users, also one that other machines reach. The
+    /// [`Options`] must have the same users.
     ///
     /// # Errors
     /// Any [`ServeError`], as for a port in use.
-    pub fn bind(address: SocketAddr) -> Result<Listening, ServeError> {
-        Listening::bind_with(address, &Users::default())
-    }
-
-    /// Binds an address of this machine; if there are users, also one that other machines reach. The [`Options`] must
-    /// have the same users.
-    ///
-    /// # Errors
-    /// Any [`ServeError`], as for a port in use.
-    pub fn bind_with(address: SocketAddr, users: &Users) -> Result<Listening, ServeError> {
+    pub fn bind(address: SocketAddr, users: &Users) -> Result<Listening, ServeError> {
         if !address.ip().is_loopback() && users.is_empty() {
             return Err(ServeError::NotLoopback { address });
         }
@@ -176,23 +168,12 @@ impl Listening {
         self.address
     }
 
-    /// Serves `store` on threads of its own, until [`RunningServer::stop`].
+    /// Serves `store` on threads of its own, until [`RunningServer::stop`]. The page, if any, shows its figures to
+    /// Prometheus.
     ///
     /// # Errors
     /// [`ServeError::Io`] if the system refuses a thread, or `ServeError::NotLoopback`.
     pub fn serve<E: Engine + 'static, O: Os>(
-        self,
-        store: Arc<Store<E, O>>,
-        options: &Options,
-    ) -> Result<RunningServer<E, O>, ServeError> {
-        self.serve_with(store, options, None)
-    }
-
-    /// As `serve`, with figures for Prometheus on a page of its own.
-    ///
-    /// # Errors
-    /// The same errors as those of `serve`.
-    pub fn serve_with<E: Engine + 'static, O: Os>(
         self,
         store: Arc<Store<E, O>>,
         options: &Options,

@@ -14,6 +14,7 @@ use punctual_units::{Nanos, Time};
 use super::{Backend, EventLoop, Listening, Options};
 use crate::pool::Pool;
 use crate::tests::{TestOs, store};
+use crate::users::Users;
 
 const PATTERN_TOO_LONG: &str = "-ERR a pattern has at most 1024 bytes\r\n";
 
@@ -27,7 +28,7 @@ struct TestLoop {
 impl TestLoop {
     fn new() -> TestLoop {
         let store = Arc::new(store(TestOs::default()));
-        let listening = Listening::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let listening = Listening::bind("127.0.0.1:0".parse().expect("an address"), &Users::default()).expect("a port");
         let (inner, pool) = listening.event_loop(store, &Options::default(), None).expect("threads");
         TestLoop {
             inner,
