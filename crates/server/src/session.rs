@@ -145,9 +145,8 @@ impl WatchedKey {
 pub enum Next {
     /// Nothing is left to do: the reply is written.
     Answered,
-    /// The deadline of a request that needs no backend has passed; no reply is written. Holds when the request was
-    /// read.
-    Late(Time),
+    /// The deadline of a request that needs no backend has passed; no reply is written.
+    Late,
     /// The reply is written; close the connection once it is sent.
     Close,
     /// The session is to be reset and its subscriptions removed; the reply is written.
@@ -400,7 +399,7 @@ impl Session {
             }
             (Verb::Watch, _) => Next::Ask(Work::Watch(request, by, self.watch_room(&settings.limits))),
             (Verb::Exec, _) => self.exec(by, out),
-            _ if is_late && self.multi.is_none() => Next::Late(arrived),
+            _ if is_late && self.multi.is_none() => Next::Late,
             (_, Scope::Anywhere) => self.answer(command, &request, out),
             _ => match self.own(command, request, settings, out) {
                 Ok(next) => next,

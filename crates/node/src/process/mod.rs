@@ -159,6 +159,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             self.carry_on();
             if let Some(end) = self.ends.take() {
                 self.leave_decisions();
+                // Clients get the answers that are there.
+                door.close();
+                door.serve(&mut self);
                 door.say_goodbye();
                 self.peers.incoming.say_goodbye();
                 return end;

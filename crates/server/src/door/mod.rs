@@ -169,7 +169,6 @@ pub struct Door {
     /// Whether clients may be waiting to be accepted.
     accepts: bool,
     options: DoorOptions,
-    settings: ServerSettings,
     slots: Slots<Connection>,
     /// Slots of connections that wait for room to be read.
     short_of_room: BTreeSet<usize>,
@@ -204,7 +203,6 @@ impl Door {
         Ok(Door {
             listener: Some(listener),
             accepts: false,
-            settings: options.settings.clone(),
             slots: Slots::new(options.connections_max, options.first_token),
             short_of_room: BTreeSet::new(),
             totals: Totals::default(),
@@ -345,7 +343,7 @@ impl Door {
         let read = match is_open && connection.reads(&self.memory) {
             true => {
                 let (client, is_away) = (&mut connection.client, connection.is_away);
-                client.read(&self.settings, is_away, &mut self.scratch, || backend.now())
+                client.read(&self.options.settings, is_away, &mut self.scratch, || backend.now())
             }
             false => Ok(()),
         };

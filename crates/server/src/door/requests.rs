@@ -19,7 +19,7 @@ impl Door {
             let client = &mut connection.client;
             if client.waiting() == 0 {
                 // Parses requests that the bounds have kept back.
-                client.parse(&self.settings, connection.is_away);
+                client.parse(&self.options.settings, connection.is_away);
             }
             if !connection.may_begin(&self.memory) {
                 return;
@@ -36,7 +36,7 @@ impl Door {
             };
             client.says(now);
             let out = &mut client.link.out;
-            let step = client.session.step(request, arrived, now, &self.settings, out);
+            let step = client.session.step(request, arrived, now, &self.options.settings, out);
             self.follow(place, step, [arrived, now], backend);
         }
     }
@@ -49,15 +49,15 @@ impl Door {
         let (session, out) = (&mut connection.client.session, &mut connection.client.link.out);
         // A federation answers late commands itself: a transaction takes a number in any case, because clients count
         // them.
-        let refuses_late = !self.settings.limits.is_federation;
+        let refuses_late = !self.options.settings.limits.is_federation;
         match step {
             Next::Answered => {}
-            Next::Late(_) => {
+            Next::Late => {
                 let waited = backend.late(arrived, now);
                 Writer::new(out, session.version).error(&late("expired", waited));
             }
             Next::Call(first) if now > first.deadline && refuses_late => {
-                self.follow(place, Next::Late(arrived), [arrived, now], backend);
+                self.follow(place, Next::Late, [arrived, now], backend);
             }
             Next::Call(first) => {
                 let run = self.run_of(place, first, now, backend);
@@ -122,7 +122,7 @@ impl Door {
         {
             // The reply to a refused request goes out after those of the run.
             let out = &mut connection.behind;
-            match client.session.step(request, arrived, now, &self.settings, out) {
+            match client.session.step(request, arrived, now, &self.options.settings, out) {
                 Next::Call(call) if now > call.deadline => {
                     let waited = backend.late(arrived, now);
                     Writer::new(out, client.session.version).error(&late("expired", waited));

@@ -366,7 +366,7 @@ fn what_is_late_before_it_begins_is_counted() {
         "-LATE reason=expired retry-after-ms=8\r\n"
     );
     assert_eq!(turned.backend.late, 1);
-    turned.inner.settings.limits.is_federation = true;
+    turned.inner.options.settings.limits.is_federation = true;
     turned.connection(place).client.push(late.0, late.1);
     turned.inner.slots.again.push(place);
     turned.until(|_, backend| backend.taken.len() == 1);
@@ -647,4 +647,26 @@ fn a_request_behind_long_replies_is_answered() {
     let told = turned.told(&mut client, REPLIES_PAUSE + (64 << 10) + 7 * requests + 9);
     assert!(told.ends_with("+PONG\r\n$3\r\nend\r\n"), "{} bytes", told.len());
     assert_eq!(turned.connection(place).client.waiting(), 0);
+}
+
+/// Once the door is closed, what was begun is answered, and nothing else begins.
+#[test]
+fn a_closed_door_answers_what_was_begun() {
+    let mut turned = TestDoor::new(|_| {});
+    let (mut client, place) = turned.client();
+    client.write_all(b"EXISTS a\r\n").expect("it takes bytes");
+    turned.until(|_, backend| !backend.taken.is_empty());
+    client.write_all(b"PING\r\n").expect("it takes bytes");
+    turned.until(|door, _| door.slots.get_mut(place).is_some_and(|own| own.client.waiting() > 0));
+    turned.inner.close();
+    assert!(!turned.inner.is_drained(), "an answer is owed");
+    turned.backend.answer(2);
+    turned.inner.serve(&mut turned.backend);
+    turned.inner.say_goodbye();
+    assert!(turned.inner.is_drained());
+    drop(turned);
+    let mut told = Vec::new();
+    client.set_read_timeout(Some(WAIT_MAX)).expect("a bound");
+    client.read_to_end(&mut told).expect("the end");
+    assert_eq!(told, b"vv");
 }
