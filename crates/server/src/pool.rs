@@ -209,9 +209,9 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         self.state.lock().queue.len()
     }
 
-    /// Takes all results since the last call.
+    /// Takes all results since the last call, and puts them behind `done`.
     pub fn take_done(&self, done: &mut Vec<JobReply>) {
-        std::mem::swap(&mut *self.done.lock(), done);
+        done.append(&mut self.done.lock());
     }
 
     /// Takes all changes since the last call.

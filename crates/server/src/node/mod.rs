@@ -72,9 +72,6 @@ impl<E: Engine + 'static, O: Os> Backend for PoolBackend<E, O> {
     }
 
     fn next_done(&mut self, _room: usize) -> Option<JobReply> {
-        if self.done.is_empty() {
-            self.shared.take_done(&mut self.done);
-        }
         self.done.pop()
     }
 
@@ -159,6 +156,8 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
                 token => self.door.ready(token, Ready::from(event)),
             }
         }
+        // Once in a round: a thread wakes the loop where no result waits, so those that come meanwhile come together.
+        self.backend.shared.take_done(&mut self.backend.done);
         // While changes wait here, the pool's threads count further ones as missed.
         if self.door.telling() == 0 {
             self.door.tell(self.backend.shared.take_told());
