@@ -4,14 +4,13 @@
 //! speak RESP. They expect an answer in time, or at once the answer that there will be none in time.
 //!
 //! **Method.** One thread, the host's event loop, owns all sockets, by the [`door`]: it parses ([`resp`]), keeps each
-//! connection's state ([`client`], [`session`]) and calls a backend that never waits. Where a store is served alone
+//! connection's state ([`session`]) and calls a backend that never waits. Where a store is served alone
 //! ([`node`]), requests go to a fixed pool of threads, which take them earliest deadline first ([`queue`]) and put
 //! waiting ones together into one transaction ([`work`]).
 //!
 //! **Bounds.** Connections, bytes of a request, requests that wait, bytes of unread replies, time for half a request:
 //! each bound has a name, and the client gets an error that names it.
 
-pub mod client;
 pub mod commands;
 pub mod cursors;
 pub mod door;

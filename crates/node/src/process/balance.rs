@@ -247,7 +247,7 @@ impl<O: Os, N: FnMut(String)> Backend for Process<O, N> {
     }
 
     fn take(&mut self, work: Work, mut asker: Asker<'_>) -> bool {
-        let (handle, session) = (asker.handle(), &asker.client.session);
+        let (handle, session) = (asker.handle(), asker.session);
         if matches!(work, Work::Listen) && !self.is_told {
             let wait = session.time_left.unwrap_or(HEARING_MAX).min(HEARING_MAX);
             self.parked.push((handle, session.version, asker.now + wait));

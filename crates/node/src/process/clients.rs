@@ -113,7 +113,7 @@ impl Clients {
 
     /// Takes a client's work. Returns whether its result follows, or a question about nodes, which the host answers.
     pub fn take(&mut self, work: Work, asker: &mut Asker<'_>) -> Result<bool, Inquiry> {
-        let (session, out) = (&asker.client.session, &mut asker.client.link.out);
+        let (session, out) = (asker.session, &mut asker.link.out);
         match self.of(session.id).take(work, session, asker.now, out) {
             Next::Answered => Ok(false),
             Next::Ask(request) => {

@@ -12,6 +12,7 @@
 //! from it, so that TCP stops the client. [`MemoryLimits`] holds for all connections together.
 
 mod connection;
+mod memory;
 mod requests;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
@@ -25,10 +26,10 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Registry, Token};
 use punctual_units::{Nanos, Time};
 
-use self::connection::{ByteCounts, Connection, MemoryUse};
-pub use self::connection::{HEARD_MAX, MemoryLimits};
-use crate::client::ClientConnection;
-use crate::link::Bytes;
+use self::connection::Connection;
+use self::memory::{ByteCounts, MemoryUse};
+pub use self::memory::{HEARD_MAX, MemoryLimits};
+use crate::link::{Bytes, Link};
 use crate::prover::Prover;
 use crate::resp::{ProtocolError, Writer};
 use crate::session::{ServerSettings, Session};
@@ -84,8 +85,10 @@ pub trait Backend {
 pub struct Asker<'c> {
     /// Slot of the connection.
     pub place: usize,
-    /// The connection, with its session and its unsent replies.
-    pub client: &'c mut ClientConnection,
+    /// State of the client's conversation.
+    pub session: &'c Session,
+    /// The socket with its unsent replies.
+    pub link: &'c mut Link<Stream>,
     /// When the request was read.
     pub arrived: Time,
     /// When the request begins.
@@ -95,18 +98,18 @@ pub struct Asker<'c> {
 impl Asker<'_> {
     /// Identifies the connection for the result.
     pub fn handle(&self) -> Handle {
-        let (place, id) = (self.place, self.client.session.id);
+        let (place, id) = (self.place, self.session.id);
         Handle { place, id }
     }
 
     /// The address of this process to which the client has connected.
     pub fn here(&mut self) -> Option<SocketAddr> {
-        self.client.link.stream.socket().local_addr().ok()
+        self.link.stream.socket().local_addr().ok()
     }
 
     /// Writes replies to the client.
     pub fn out(&mut self) -> Writer<'_> {
-        Writer::new(&mut self.client.link.out, self.client.session.version)
+        Writer::new(&mut self.link.out, self.session.version)
     }
 }
 
@@ -327,8 +330,7 @@ impl Door {
                 }
             };
             let session = Session::of(totals.begun, Arc::clone(&options.users));
-            let client = ClientConnection::new(stream, session, now);
-            Some(Connection::new(client))
+            Some(Connection::new(stream, session, now))
         };
         self.accepts = self.slots.accept(listener, registry, begin);
     }
@@ -341,10 +343,7 @@ impl Door {
         // Once the door is closed, replies are sent, and nothing else begins.
         let is_open = self.listener.is_some();
         let read = match is_open && connection.reads(&self.memory) {
-            true => {
-                let (client, is_away) = (&mut connection.client, connection.is_away);
-                client.read(&self.options.settings, is_away, &mut self.scratch, || backend.now())
-            }
+            true => connection.read(&self.options.settings, &mut self.scratch, || backend.now()),
             false => Ok(()),
         };
         // No request begins while this connection has more than its share and all together have too much: the backend
@@ -357,18 +356,18 @@ impl Door {
         let Some(connection) = self.slots.get_mut(place) else {
             return;
         };
-        let result = read.and_then(|()| connection.client.flush(|| backend.now()));
+        let result = read.and_then(|()| connection.flush(|| backend.now()));
         has_too_much |= self.memory.count(connection);
-        let traffic = std::mem::take(&mut connection.client.link.bytes);
+        let traffic = std::mem::take(&mut connection.link.bytes);
         self.traffic.read += traffic.read;
         self.traffic.written += traffic.written;
-        let (client, unsent) = (&connection.client, connection.client.link.unsent());
-        let is_done = client.is_closing || client.is_ended && connection.is_idle();
+        let unsent = connection.link.unsent();
+        let is_done = connection.is_closing || connection.is_ended && connection.is_idle();
         let is_over = result.is_err() || is_done && !connection.is_away && unsent == 0;
-        let is_slow = unsent > REPLIES_MAX || client.is_behind || has_too_much;
-        let begins = !connection.is_idle() || client.broken.is_some();
-        let has_more =
-            begins && connection.may_begin(&self.memory) || client.link.is_readable && connection.reads(&self.memory);
+        let is_slow = unsent > REPLIES_MAX || connection.is_behind || has_too_much;
+        let begins = !connection.is_idle() || connection.broken.is_some();
+        let has_more = begins && connection.may_begin(&self.memory)
+            || connection.link.is_readable && connection.reads(&self.memory);
         self.totals.dropped += u64::from(is_slow);
         if is_over || is_slow {
             self.end(place, backend);
@@ -381,11 +380,10 @@ impl Door {
 
     fn end(&mut self, place: usize, backend: &mut impl Backend) {
         if let Some(mut connection) = self.slots.remove(place) {
-            let client = &mut connection.client;
-            client.link.stream.end();
-            self.subscribers.forget(place, &client.session);
+            connection.link.stream.end();
+            self.subscribers.forget(place, &connection.session);
             self.short_of_room.remove(&place);
-            let is_orphan = backend.ends(client.session.id) && connection.is_away;
+            let is_orphan = backend.ends(connection.session.id) && connection.is_away;
             self.memory.ends(&connection, is_orphan);
         }
     }
@@ -396,20 +394,19 @@ impl Door {
         self.listener_ready();
         let (stalled, memory) = (self.options.stalled_max, &self.memory);
         let is_gone = |connection: &Connection| {
-            let client = &connection.client;
-            client.is_slow(now, stalled) || client.is_silent(now, stalled) && !connection.is_away
+            connection.is_slow(now, stalled) || connection.is_silent(now, stalled) && !connection.is_away
         };
         // If more would be read, the parser holds no whole request.
         let is_half = |connection: &Connection| {
             let may_send = connection.reads(memory) || connection.is_short_of_room(memory);
-            connection.is_idle() && may_send && connection.client.is_half(now, stalled)
+            connection.is_idle() && may_send && connection.is_half(now, stalled)
         };
         let mut stalled_ones = Vec::new();
         for (place, connection) in self.slots.iter_mut() {
             let (is_gone, is_half) = (is_gone(connection), is_half(connection));
             if is_half {
                 let error = format!("half a request, and nothing more for {stalled}");
-                connection.client.broken = Some(ProtocolError(error));
+                connection.broken = Some(ProtocolError(error));
             }
             if is_gone || is_half {
                 stalled_ones.push((place, is_gone));
@@ -434,9 +431,9 @@ impl Door {
     pub fn is_drained(&mut self) -> bool {
         let mut is_drained = true;
         for (_, connection) in self.slots.iter_mut() {
-            connection.client.drop_requests();
+            connection.drop_requests();
             connection.rest.clear();
-            is_drained &= !connection.is_away && connection.client.link.unsent() == 0;
+            is_drained &= !connection.is_away && connection.link.unsent() == 0;
         }
         is_drained
     }

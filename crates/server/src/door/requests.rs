@@ -16,27 +16,28 @@ impl Door {
         while self.spent < STEPS_TURN
             && let Some(connection) = self.slots.get_mut(place)
         {
-            let client = &mut connection.client;
-            if client.waiting() == 0 {
+            if connection.waiting() == 0 {
                 // Parses requests that the bounds have kept back.
-                client.parse(&self.options.settings, connection.is_away);
+                connection.parse(&self.options.settings);
             }
             if !connection.may_begin(&self.memory) {
                 return;
             }
-            let (now, client) = (backend.now(), &mut connection.client);
+            let now = backend.now();
             if let Some(first) = connection.rest.first() {
                 let (arrived, rest) = (first.arrived, std::mem::take(&mut connection.rest));
                 self.give(place, Work::Run(rest), [arrived, now], backend);
                 return;
             }
-            let Some((request, arrived)) = client.next_request() else {
-                client.end_broken(now);
+            let Some((request, arrived)) = connection.next_request() else {
+                connection.end_broken(now);
                 return;
             };
-            client.says(now);
-            let out = &mut client.link.out;
-            let step = client.session.step(request, arrived, now, &self.options.settings, out);
+            connection.says(now);
+            let out = &mut connection.link.out;
+            let step = connection
+                .session
+                .step(request, arrived, now, &self.options.settings, out);
             self.follow(place, step, [arrived, now], backend);
         }
     }
@@ -46,7 +47,7 @@ impl Door {
         let Some(connection) = self.slots.get_mut(place) else {
             return;
         };
-        let (session, out) = (&mut connection.client.session, &mut connection.client.link.out);
+        let (session, out) = (&mut connection.session, &mut connection.link.out);
         // A federation answers late commands itself: a transaction takes a number in any case, because clients count
         // them.
         let refuses_late = !self.options.settings.limits.is_federation;
@@ -64,11 +65,11 @@ impl Door {
                 self.give(place, Work::Run(run), [arrived, now], backend);
             }
             Next::Ask(work) => _ = self.give(place, work, [arrived, now], backend),
-            Next::Close => connection.client.is_closing = true,
+            Next::Close => connection.is_closing = true,
             Next::Reset => {
                 self.subscribers.forget(place, session);
                 backend.resets(session.id);
-                connection.client.reset(now);
+                connection.reset(now);
             }
             Next::Subscribe(request, patterns) => {
                 let is_about_keys = request.from(1).any(|name| is_about_keys(name, patterns));
@@ -91,8 +92,8 @@ impl Door {
             }
             Next::List(all) => {
                 let listed = self.slots.iter_mut().filter(|(at, _)| all || *at == place);
-                let clients = listed.map(|(_, connection)| &mut connection.client);
-                let mut lines: Vec<_> = clients.map(|client| (client.session.id, client.line(now))).collect();
+                let lines = listed.map(|(_, listed)| (listed.session.id, listed.line(now)));
+                let mut lines: Vec<_> = lines.collect();
                 lines.sort();
                 let text = lines.into_iter().map(|(_, line)| line).collect();
                 self.say(place, &Reply::Verbatim(text));
@@ -107,25 +108,26 @@ impl Door {
 
     /// Takes the command and those behind it that the backend takes at once.
     fn run_of<B: Backend>(&mut self, place: usize, first: Call, now: Time, backend: &mut B) -> Vec<Call> {
-        let waiting = self
-            .slots
-            .get_mut(place)
-            .map_or(0, |connection| connection.client.waiting());
+        let waiting = self.slots.get_mut(place).map_or(0, |connection| connection.waiting());
         let mut run = Vec::with_capacity(B::RUN_MAX.min(1 + waiting));
         run.push(first);
         while run.len() < B::RUN_MAX
             && let Some(connection) = self.slots.get_mut(place)
             && connection.behind.is_empty()
-            && let client = &mut connection.client
-            && client.front().is_some_and(|request| client.session.asks(request))
-            && let Some((request, arrived)) = client.next_request()
+            && connection
+                .front()
+                .is_some_and(|request| connection.session.asks(request))
+            && let Some((request, arrived)) = connection.next_request()
         {
             // The reply to a refused request goes out after those of the run.
             let out = &mut connection.behind;
-            match client.session.step(request, arrived, now, &self.options.settings, out) {
+            match connection
+                .session
+                .step(request, arrived, now, &self.options.settings, out)
+            {
                 Next::Call(call) if now > call.deadline => {
                     let waited = backend.late(arrived, now);
-                    Writer::new(out, client.session.version).error(&late("expired", waited));
+                    Writer::new(out, connection.session.version).error(&late("expired", waited));
                 }
                 Next::Call(call) => run.push(call),
                 _ => break,
@@ -139,10 +141,11 @@ impl Door {
         let Some(connection) = self.slots.get_mut(place) else {
             return false;
         };
-        let (bytes, client) = (work.bytes(), &mut connection.client);
+        let bytes = work.bytes();
         let asker = Asker {
             place,
-            client,
+            session: &connection.session,
+            link: &mut connection.link,
             arrived,
             now,
         };
@@ -153,8 +156,7 @@ impl Door {
 
     fn say(&mut self, place: usize, value: &Reply) {
         if let Some(connection) = self.slots.get_mut(place) {
-            let client = &mut connection.client;
-            Writer::new(&mut client.link.out, client.session.version).value(value);
+            Writer::new(&mut connection.link.out, connection.session.version).value(value);
         }
     }
 
@@ -163,25 +165,24 @@ impl Door {
         let (Handle { place, id }, mut reply) = (done.connection, done.reply);
         self.memory.forget(id);
         let connection = self.slots.get_mut(place);
-        let Some(connection) = connection.filter(|connection| connection.client.session.id == id) else {
+        let Some(connection) = connection.filter(|connection| connection.session.id == id) else {
             return;
         };
-        let client = &mut connection.client;
-        client.says(now);
+        connection.says(now);
         (connection.is_away, connection.away_bytes) = (false, 0);
         if !reply.is_empty() {
             connection.subscribing = None; // the reply refuses it
         }
-        if client.link.out.is_empty() {
-            client.link.out = reply;
+        if connection.link.out.is_empty() {
+            connection.link.out = reply;
         } else {
-            client.link.out.append(&mut reply);
+            connection.link.out.append(&mut reply);
         }
-        client.session.watch(done.watched);
+        connection.session.watch(done.watched);
         // The replies in `behind` go out after those of all commands that the backend has left over.
         connection.rest = done.rest;
         if connection.rest.is_empty() {
-            client.link.out.append(&mut connection.behind);
+            connection.link.out.append(&mut connection.behind);
         }
         self.memory.count(connection);
         self.slots.again.push(place);
@@ -193,7 +194,7 @@ impl Door {
         if let Some(connection) = self.slots.get_mut(place)
             && let Some((request, patterns)) = connection.subscribing.take()
         {
-            let (session, out) = (&mut connection.client.session, &mut connection.client.link.out);
+            let (session, out) = (&mut connection.session, &mut connection.link.out);
             self.subscribers.subscribe(place, session, &request, patterns, out);
         }
     }
@@ -203,12 +204,11 @@ impl Door {
         let Some(connection) = self.slots.get_mut(place) else {
             return;
         };
-        let client = &mut connection.client;
-        let id = client.session.id;
+        let id = connection.session.id;
         let prover = self.prover.as_ref();
         connection.is_away = prover.is_some_and(|prover| prover.ask(Handle { place, id }, claimed));
         if !connection.is_away {
-            client.session.not_judged(&mut client.link.out);
+            connection.session.not_judged(&mut connection.link.out);
         }
     }
 
@@ -218,14 +218,13 @@ impl Door {
             self.totals.wrong_passwords += u64::from(user.is_none());
             self.memory.forget(id);
             if let Some(connection) = self.slots.get_mut(place)
-                && let client = &mut connection.client
-                && client.session.id == id
-                && client.session.is_claiming()
+                && connection.session.id == id
+                && connection.session.is_claiming()
             {
                 connection.is_away = false;
-                client.says(now);
-                client.session.judged(user, &mut client.link.out);
-                client.is_closing |= client.session.login.is_guessing();
+                connection.says(now);
+                connection.session.judged(user, &mut connection.link.out);
+                connection.is_closing |= connection.session.login.is_guessing();
                 self.slots.again.push(place);
             }
         }
@@ -256,10 +255,10 @@ impl Door {
     pub(super) fn deliver(&mut self, place: usize, pattern: Option<&[u8]>, channel: &[u8], message: &[u8], now: Time) {
         if let Some(connection) = self.slots.get_mut(place) {
             let max = self.memory.heard_max();
-            self.spent += connection.client.deliver(pattern, channel, message, max, now);
+            self.spent += connection.deliver(pattern, channel, message, max, now);
             // Counted at once, because many messages may be delivered before the connection's next turn.
             let has_too_much = self.memory.count(connection);
-            connection.client.is_behind |= has_too_much;
+            connection.is_behind |= has_too_much;
             self.slots.again.push(place);
         }
     }

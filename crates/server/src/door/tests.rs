@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll};
 use punctual_testing::WAIT_MAX;
 
+use super::connection::REPLIES_PAUSE;
 use super::*;
-use crate::client::REPLIES_PAUSE;
 use crate::resp::Bounds;
 use crate::resp::request::Request;
 use crate::session::{Limits, WatchedKey};
@@ -150,7 +150,7 @@ impl TestDoor {
         let client = self.connect();
         self.until(|door, _| door.totals.begun > begun);
         let mut slots = self.inner.slots.iter_mut();
-        let newest = slots.find(|(_, connection)| connection.client.session.id > begun);
+        let newest = slots.find(|(_, connection)| connection.session.id > begun);
         let (place, _) = newest.expect("a connection");
         (client, place)
     }
@@ -205,7 +205,7 @@ fn a_quiet_subscriber_stays() {
     let (mut client, place) = turned.client();
     client.write_all(b"SUBSCRIBE news\r\n").expect("it takes bytes");
     turned.told(&mut client, 30);
-    turned.connection(place).client.times.taken = Time(1);
+    turned.connection(place).times.taken = Time(1);
     let now = turned.backend.now;
     turned.inner.deliver(place, None, b"news", b"1", now);
     turned.look(now);
@@ -228,7 +228,7 @@ fn what_a_subscriber_does_not_read_is_bounded_within_a_turn() {
     for _ in 0..100 {
         turned.inner.deliver(place, None, b"news", &message, Time(1));
     }
-    let unsent = turned.connection(place).client.link.unsent();
+    let unsent = turned.connection(place).link.unsent();
     assert!(unsent <= HEARD_MAX + message.len() + 100, "{unsent}");
     let counted = turned.inner.state(Time(1)).bytes;
     assert!(counted >= unsent, "{counted} bytes are counted");
@@ -268,7 +268,7 @@ fn changes_are_told_in_turns() {
         backend.answer(0);
         door.subscribers.counts().1 == 31
     });
-    turned.connection(place).client.link.out.clear();
+    turned.connection(place).link.out.clear();
     let changes = (0..100).map(|key| KeyNotice::Set(vec![b'k'; 400 + key % 2]));
     turned.inner.tell(changes);
     turned.inner.tell_some(Time(1));
@@ -279,7 +279,7 @@ fn changes_are_told_in_turns() {
         turns += 1;
     }
     assert!(turns > 10, "{turns}");
-    let told = String::from_utf8_lossy(&turned.connection(place).client.link.out)
+    let told = String::from_utf8_lossy(&turned.connection(place).link.out)
         .matches("pmessage")
         .count();
     assert_eq!(told, 100);
@@ -359,7 +359,7 @@ fn what_is_late_before_it_begins_is_counted() {
     let mut turned = TestDoor::new(|_| {});
     let (mut client, place) = turned.client();
     let late = (Request::of(["DEADLINE", "5", "SET", "a", "1"]), Time(1));
-    turned.connection(place).client.push(late.0.clone(), late.1);
+    turned.connection(place).push(late.0.clone(), late.1);
     turned.inner.slots.again.push(place);
     assert_eq!(
         turned.told(&mut client, 10),
@@ -367,7 +367,7 @@ fn what_is_late_before_it_begins_is_counted() {
     );
     assert_eq!(turned.backend.late, 1);
     turned.inner.options.settings.limits.is_federation = true;
-    turned.connection(place).client.push(late.0, late.1);
+    turned.connection(place).push(late.0, late.1);
     turned.inner.slots.again.push(place);
     turned.until(|_, backend| backend.taken.len() == 1);
     assert_eq!(turned.backend.late, 1);
@@ -406,22 +406,17 @@ fn a_connection_that_is_reset_has_time_for_its_next_auth() {
     let mut turned = TestDoor::new(|options| options.users = users);
     let (mut client, place) = turned.client();
     let connection = turned.connection(place);
-    (connection.client.times.began, connection.client.times.stranger_since) = (Time(1), Time(1));
-    connection
-        .client
-        .session
-        .login
-        .judged(Some(0))
-        .expect("a right password");
+    (connection.times.began, connection.times.stranger_since) = (Time(1), Time(1));
+    connection.session.login.judged(Some(0)).expect("a right password");
     client.write_all(b"RESET\r\n").expect("it takes bytes");
     assert_eq!(turned.told(&mut client, 8), "+RESET\r\n");
     let connection = turned.connection(place);
-    assert!(connection.client.session.login.is_stranger() && connection.client.times.began == Time(1));
+    assert!(connection.session.login.is_stranger() && connection.times.began == Time(1));
     assert!(
-        connection.client.times.stranger_since > Time(1),
+        connection.times.stranger_since > Time(1),
         "its time counts from its begin"
     );
-    let end = connection.client.times.stranger_since + STALLED_MAX;
+    let end = connection.times.stranger_since + STALLED_MAX;
     turned.look(end);
     assert_eq!(turned.open(), 1);
     turned.look(end + Nanos(1));
@@ -455,7 +450,7 @@ fn handshakes_leave_others_their_turn() {
         };
         let connections = door.slots.iter_mut();
         let signed = connections
-            .filter(|(_, connection)| has_signed(&connection.client.link.stream))
+            .filter(|(_, connection)| has_signed(&connection.link.stream))
             .count();
         assert!(signed <= before + HANDSHAKES_TURN, "{before}, then {signed}");
         before = signed;
@@ -486,7 +481,7 @@ fn replies_that_are_not_read_are_bounded_in_all_and_short_ones_are_given() {
         turned.backend.done.push_back((connection, length));
         let done = turned.backend.next_done(turned.inner.memory.room()).expect("a result");
         turned.inner.finish(done, Time(1));
-        let links = turned.inner.slots.iter_mut().map(|(_, own)| own.client.link.unsent());
+        let links = turned.inner.slots.iter_mut().map(|(_, own)| own.link.unsent());
         let unsent: usize = links.sum();
         assert_eq!(unsent, turned.inner.state(Time(1)).unsent, "what waits is counted");
         assert!(unsent <= FIT * LONG + (FIT + 3) * SHORT, "{unsent} bytes wait");
@@ -530,7 +525,7 @@ fn requests_that_are_not_whole_are_bounded_in_all_and_short_ones_are_read() {
         .map(|(client, _)| turned.sends(client, part_of_a_set(LENGTH - 1, LENGTH)));
     let _sending: Vec<_> = sending.collect();
     turned.until(|door, _| {
-        let kept: usize = door.slots.iter_mut().map(|(_, own)| own.client.kept()).sum();
+        let kept: usize = door.slots.iter_mut().map(|(_, own)| own.kept()).sum();
         assert_eq!(kept, door.memory.counted.requests, "what waits is counted");
         kept >= LIMIT
     });
@@ -545,7 +540,7 @@ fn requests_that_are_not_whole_are_bounded_in_all_and_short_ones_are_read() {
     turned.told(&mut short, 1);
     // Those that send nothing further make room; one whose bytes came later is read on.
     let later = turned.backend.now + STALLED_MAX;
-    turned.connection(slow_at).client.times.came = later;
+    turned.connection(slow_at).times.came = later;
     turned.backend.now = later + Nanos(1);
     turned.look(later + Nanos(1));
     turned.until(|door, _| door.slots.taken() == 2 && sending.is_finished());
@@ -591,7 +586,7 @@ fn what_is_no_request_ends_its_connection_alone() {
             .expect("it takes bytes");
     }
     turned.until(|door, _| {
-        let kept = door.slots.iter_mut().map(|(_, own)| own.client.kept()).max();
+        let kept = door.slots.iter_mut().map(|(_, own)| own.kept()).max();
         assert!(kept < Some(BOUNDS.inline + 1024), "{kept:?} bytes are kept");
         door.slots.taken() == 1
     });
@@ -610,7 +605,7 @@ fn a_client_in_the_middle_of_a_request_is_ended_after_its_bound() {
     let mut turned = TestDoor::new(|_| {});
     let ((mut half, half_at), (mut other, _)) = (turned.client(), turned.client());
     half.write_all(b"*2\r\n$3\r\nGET\r\n$5\r\nab").expect("it takes bytes");
-    turned.until(|door, _| door.slots.get_mut(half_at).is_some_and(|own| own.client.kept() > 0));
+    turned.until(|door, _| door.slots.get_mut(half_at).is_some_and(|own| own.kept() > 0));
     let end = turned.backend.now + STALLED_MAX;
     turned.look(end);
     assert_eq!((turned.open(), turned.inner.totals.dropped), (2, 0));
@@ -640,13 +635,13 @@ fn a_request_behind_long_replies_is_answered() {
     let mut turned = TestDoor::new(|_| {});
     let (mut client, place) = turned.client();
     // More requests than are parsed at a time.
-    let requests = 2 * crate::client::REQUESTS_MAX;
+    let requests = 2 * super::connection::REQUESTS_MAX;
     client.write_all(b"INFO\r\n").expect("it takes bytes");
     client.write_all(&b"PING\r\n".repeat(requests)).expect("it takes bytes");
     client.write_all(b"ECHO end\r\n").expect("it takes bytes");
     let told = turned.told(&mut client, REPLIES_PAUSE + (64 << 10) + 7 * requests + 9);
     assert!(told.ends_with("+PONG\r\n$3\r\nend\r\n"), "{} bytes", told.len());
-    assert_eq!(turned.connection(place).client.waiting(), 0);
+    assert_eq!(turned.connection(place).waiting(), 0);
 }
 
 /// Once the door is closed, what was begun is answered, and nothing else begins.
@@ -657,7 +652,7 @@ fn a_closed_door_answers_what_was_begun() {
     client.write_all(b"EXISTS a\r\n").expect("it takes bytes");
     turned.until(|_, backend| !backend.taken.is_empty());
     client.write_all(b"PING\r\n").expect("it takes bytes");
-    turned.until(|door, _| door.slots.get_mut(place).is_some_and(|own| own.client.waiting() > 0));
+    turned.until(|door, _| door.slots.get_mut(place).is_some_and(|own| own.waiting() > 0));
     turned.inner.close();
     assert!(!turned.inner.is_drained(), "an answer is owed");
     turned.backend.answer(2);

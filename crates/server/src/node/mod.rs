@@ -64,7 +64,7 @@ impl<E: Engine + 'static, O: Os> Backend for PoolBackend<E, O> {
     fn take(&mut self, work: Work, asker: Asker<'_>) -> bool {
         self.jobs.push(Job {
             connection: asker.handle(),
-            version: asker.client.session.version,
+            version: asker.session.version,
             queued: self.shared.os.now(),
             work,
         });
