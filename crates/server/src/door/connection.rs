@@ -269,7 +269,8 @@ impl Connection {
 
     /// Whether part of a request has arrived, and nothing more for `stalled`.
     pub fn is_half(&self, now: Time, stalled: Nanos) -> bool {
-        self.parser.is_inside() && self.waiting.is_empty() && now.since(self.times.came) > stalled
+        let is_over = self.is_closing || self.broken.is_some();
+        !is_over && self.parser.is_inside() && self.waiting.is_empty() && now.since(self.times.came) > stalled
     }
 
     /// Whether the client has taken no byte for `stalled`, though replies are unsent.

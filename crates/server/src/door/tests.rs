@@ -542,8 +542,9 @@ fn requests_that_are_not_whole_are_bounded_in_all_and_short_ones_are_read() {
     let later = turned.backend.now + STALLED_MAX;
     turned.connection(slow_at).times.came = later;
     turned.backend.now = later + Nanos(1);
-    turned.look(later + Nanos(1));
+    (0..2).for_each(|_| turned.look(later + Nanos(1)));
     turned.until(|door, _| door.slots.taken() == 2 && sending.is_finished());
+    assert_eq!(turned.inner.totals.dropped, HALF as u64, "each is counted once");
     (&slow).write_all(b"\r\n").expect("it takes bytes");
     turned.until(|_, backend| !backend.taken.is_empty());
     assert_eq!(turned.inner.memory.counted.requests, 0);
