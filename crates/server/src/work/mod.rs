@@ -82,10 +82,8 @@ struct RunningJob {
 impl RunningJob {
     fn end(mut self) -> JobReply {
         JobReply {
-            connection: self.connection,
             rest: self.asked.split_off(self.answered),
-            reply: self.reply,
-            watched: Vec::new(),
+            ..JobReply::of(self.connection, self.reply)
         }
     }
 }
@@ -115,49 +113,42 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 self.run(group_kind, &mut group, done);
                 group_kind = kind;
             }
+            let begun = |verb, arrived, deadline| CommandTimes {
+                verb,
+                arrived,
+                queued,
+                deadline,
+            };
+            let mut result = JobReply::of(connection, Vec::new());
+            let reply = &mut result.reply;
             match work {
-                Work::Run(asked) => group.push(RunningJob {
-                    queued,
-                    connection,
-                    version,
-                    asked,
-                    answered: 0,
-                    reply: Vec::new(),
-                }),
-                Work::Exec(asked, watched, deadline) => {
-                    let mut reply = Vec::new();
-                    let begun = CommandTimes {
-                        verb: Verb::Exec,
-                        arrived: asked.first().map_or(queued, |asked| asked.arrived),
+                Work::Run(asked) => {
+                    group.push(RunningJob {
                         queued,
-                        deadline,
-                    };
-                    self.exec(&asked, &watched, begun, version, &mut reply);
-                    done.push(JobReply::of(connection, reply));
+                        connection,
+                        version,
+                        asked,
+                        answered: 0,
+                        reply: Vec::new(),
+                    });
+                    continue;
+                }
+                Work::Exec(asked, watched, deadline) => {
+                    let arrived = asked.first().map_or(queued, |asked| asked.arrived);
+                    let begun = begun(Verb::Exec, arrived, deadline);
+                    self.exec(&asked, &watched, begun, version, reply);
                 }
                 Work::Watch(request, deadline, room) => {
-                    let mut reply = Vec::new();
-                    let arrived = queued;
-                    let begun = CommandTimes {
-                        verb: Verb::Watch,
-                        arrived,
-                        queued,
-                        deadline,
-                    };
-                    let watched = self.watch(&request, begun, room, version, &mut reply);
-                    done.push(JobReply {
-                        watched,
-                        ..JobReply::of(connection, reply)
-                    });
+                    let begun = begun(Verb::Watch, queued, deadline);
+                    result.watched = self.watch(&request, begun, room, version, reply);
                 }
                 Work::Listen => {
-                    let mut reply = Vec::new();
                     if let Err(error) = (self.listen)() {
-                        Writer::new(&mut reply, version).error(&format!("ERR {error}"));
+                        Writer::new(reply, version).error(&format!("ERR {error}"));
                     }
-                    done.push(JobReply::of(connection, reply));
                 }
             }
+            done.push(result);
         }
         self.run(group_kind, &mut group, done);
     }
