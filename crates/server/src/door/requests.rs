@@ -40,6 +40,12 @@ impl Door {
                 .step(request, arrived, now, &self.options.settings, out);
             self.follow(place, step, [arrived, now], backend);
         }
+        // A request that is kept back now would look like half a request that no more bytes complete.
+        if let Some(connection) = self.slots.get_mut(place)
+            && connection.waiting() == 0
+        {
+            connection.parse(&self.options.settings);
+        }
     }
 
     /// Goes on with a request that was read and begins at these instants.

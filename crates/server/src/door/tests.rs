@@ -254,6 +254,23 @@ fn a_publisher_gets_its_own_message() {
     );
 }
 
+/// A message that fills a turn leaves no request behind that came with it.
+#[test]
+fn a_request_behind_a_long_message_is_carried_out() {
+    let mut turned = TestDoor::new(|_| {});
+    let mut subscribers = turned.clients(5);
+    for (client, _) in &mut subscribers {
+        client.write_all(b"SUBSCRIBE a\r\n").expect("it takes bytes");
+        turned.told(client, 27);
+    }
+    let (mut client, _) = turned.client();
+    let head = format!("*3\r\n$7\r\nPUBLISH\r\n$1\r\na\r\n${}\r\n", 1 << 20);
+    let message = [head.as_bytes(), &vec![b'm'; 1 << 20], b"\r\nPING\r\n"].concat();
+    let sending = turned.sends(&client, message);
+    assert_eq!(turned.told(&mut client, 11), ":5\r\n+PONG\r\n");
+    sending.join().expect("sent");
+}
+
 /// Patterns that take long leave others their turn, and nothing is lost.
 #[test]
 fn changes_are_told_in_turns() {
