@@ -2,13 +2,15 @@
 //!
 //! [`Store::offer`] decides on an update and queues it; an updater thread calls [`Store::install_pending`].
 //!
-//! **Helping.** A transaction sees every update that was admitted before it began: with
-//! [`helping`](crate::StoreOptions::helping), it installs the updates that are pending when it begins, on its own
-//! thread, before it takes its snapshot. This is the on-demand policy of B. Adelberg, H. Garcia-Molina and B. Kao,
-//! "Applying update streams in a soft real-time database system" (SIGMOD 1995). Without it, the most urgent job reads
-//! stale data exactly when it has preempted the updater. The number is bounded by the updates pending at the beginning,
-//! and the time counts as data time: that is how the update load, and the knob that sheds it, act on a transaction's
-//! response time.
+//! **Helping.** With [`helping`](crate::StoreOptions::helping), a transaction first installs, on its own thread, the
+//! updates that are pending when it begins, and then takes its snapshot. This is the on-demand policy of B. Adelberg,
+//! H. Garcia-Molina and B. Kao, "Applying update streams in a soft real-time database system" (SIGMOD 1995). Without
+//! it, the most urgent job reads stale data exactly when it has preempted the updater. The time counts as data time:
+//! that is how the update load, and the knob that sheds it, act on a transaction's response time.
+//!
+//! A transaction sees every update that was admitted before it began. In transaction mode, where each takes a commit,
+//! it leaves out those that have expired, and stops at its deadline: otherwise a backlog on a busy machine keeps it
+//! from ending, and makes nothing fresh. What it then reads is stale, and counts as stale in [`Store::fresh_share`].
 //!
 //! **In memory-first mode** an update is taken from the queue and installed under one mutex with priority
 //! inheritance, which is held for a copy of the value. Writers of a slot are thereby serialized, and the account of
@@ -253,12 +255,22 @@ impl State {
         }
     }
 
-    /// Takes the next updates, at most `limit`, to be written and then [settled](State::settle).
-    fn take_together(&mut self, limit: usize) -> Vec<Update> {
+    /// Takes the next updates, at most `limit` and [`TOGETHER`], to be written and then [settled](State::settle). With
+    /// `fresh_at`, those in the queue that have expired by then stay in it, behind the others; returns their number.
+    /// A staged one, of which there are few, is taken anyway.
+    fn take_together(&mut self, limit: usize, fresh_at: Option<Time>) -> (Vec<Update>, usize) {
         let mut batch = std::mem::take(&mut self.batch);
-        batch.extend(std::iter::from_fn(|| self.take()).take(limit));
+        let mut deferred = 0;
+        while batch.len() < TOGETHER && batch.len() + deferred < limit {
+            if self.staged.is_empty() && fresh_at.is_some_and(|now| self.updates.defer_expired(now)) {
+                deferred += 1;
+                continue;
+            }
+            let Some(update) = self.take() else { break };
+            batch.push(update);
+        }
         self.writing += batch.len();
-        batch
+        (batch, deferred)
     }
 
     /// Enters the outcomes of the written updates. The others are staged again, before all others and in their order.
@@ -417,7 +429,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                         self.look_at_readers(now);
                         // Soft: even if late, it is the newest update of its object.
                         let (permit, _) = self.permit(Deadline::soft(expires), now)?;
-                        self.install_in_engine(limit - installed, &permit)?
+                        self.install_in_engine(limit - installed, None, &permit)?
                     }
                     None => 0,
                 },
@@ -558,12 +570,12 @@ impl<E: Engine, O: Os> Store<E, O> {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
             // A thread that reads while it has a write transaction open would wait for itself; it reads the last commit
             // anyway.
-            UpdateMode::Transaction if self.permits.is_mine() => {}
+            UpdateMode::Transaction if self.permits.is_mine() || now > deadline.at() => {}
             UpdateMode::Transaction => {
-                return match self.permit(deadline, now) {
+                return match self.permit_by(deadline, deadline.at(), now) {
                     Ok((permit, lock)) => {
                         let longest = permit.waited_for();
-                        self.help_holding(pending, &permit);
+                        self.help_holding(pending, deadline, &permit);
                         LockWait { lock, longest }
                     }
                     Err(StoreError::LockTimeout { waited, holder }) => LockWait {
@@ -579,13 +591,13 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// As `help`, for a transaction that holds the write lock.
     #[cold]
-    pub(crate) fn help_holding(&self, pending: usize, permit: &Permit<'_, O>) {
+    pub(crate) fn help_holding(&self, pending: usize, deadline: Deadline, permit: &Permit<'_, O>) {
         match self.update_mode {
             UpdateMode::MemoryFirst => self.help_in_memory(pending),
             UpdateMode::Transaction => {
                 let mut helped = 0;
-                while helped < pending {
-                    match self.install_in_engine(pending - helped, permit) {
+                while helped < pending && self.os.now() <= deadline.at() {
+                    match self.install_in_engine(pending - helped, Some(deadline.at()), permit) {
                         Ok(0) | Err(_) => return,
                         Ok(now) => helped += now,
                     }
@@ -638,10 +650,17 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// Writes up to `limit` updates, at most [`TOGETHER`], each in a transaction of its own; returns their number.
-    /// Writes at least one, if one is pending, and stops as soon as a thread waits for the write lock.
-    fn install_in_engine(&self, limit: usize, permit: &Permit<'_, O>) -> Result<usize, StoreError> {
-        let mut batch = self.sensors.with(|state| state.take_together(limit.min(TOGETHER)));
-        let mut written = 0;
+    /// Writes at least one, if one is pending, and stops as soon as a thread waits for the write lock. A helper stops
+    /// at `until`, its deadline, too, and leaves expired updates in the queue: they count as written.
+    fn install_in_engine(
+        &self,
+        limit: usize,
+        until: Option<Time>,
+        permit: &Permit<'_, O>,
+    ) -> Result<usize, StoreError> {
+        let fresh_at = until.map(|_| self.os.now());
+        let (mut batch, deferred) = self.sensors.with(|state| state.take_together(limit, fresh_at));
+        let mut written = deferred;
         let mut failure = None;
         for update in &mut batch {
             match self.write_update(update, permit) {
@@ -652,7 +671,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                 }
             }
             written += 1;
-            if permit.is_wanted() {
+            if permit.is_wanted() || until.is_some_and(|until| self.os.now() > until) {
                 break;
             }
         }

@@ -495,10 +495,20 @@ impl<E: Engine, O: Os> Store<E, O> {
 
     /// Acquires the write lock, for a transaction that asks at `now`; returns the guard and the wait.
     pub(crate) fn permit(&self, deadline: Deadline, now: Time) -> Result<(Permit<'_, O>, Nanos), StoreError> {
+        self.permit_by(deadline, Time::MAX, now)
+    }
+
+    /// As `permit`, waiting until `latest` at most.
+    pub(crate) fn permit_by(
+        &self,
+        deadline: Deadline,
+        latest: Time,
+        now: Time,
+    ) -> Result<(Permit<'_, O>, Nanos), StoreError> {
         if let Some(permit) = self.permits.try_acquire(now) {
             return Ok((permit, Nanos::ZERO));
         }
-        let patience = deadline.patience(now, self.lock_wait_max);
+        let patience = deadline.patience(now, self.lock_wait_max).min(latest.since(now));
         let answer = self.permits.acquire(deadline.at(), self.os.now() + patience);
         let then = self.os.now();
         if matches!(answer, Err(Denied::Nested)) {

@@ -349,7 +349,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         let pending = store.to_install_first();
         let (permit, lock) = store.permit(deadline, began)?;
         if pending > 0 {
-            store.help_holding(pending, &permit);
+            store.help_holding(pending, deadline, &permit);
         }
         if store.expiry.is_starved() {
             store.sweep_apart()?;

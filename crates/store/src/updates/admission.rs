@@ -53,15 +53,16 @@
 //! **When the suppositions fail.** A silent sensor's object counts as stale from its expiry on. Where that is one too
 //! many, readings whose gaps meet it are no longer shed. The argument of step 3 holds again once each other sensor has
 //! reported: within the longest period plus M, if the minimum can be met without the silent ones. Installation that
-//! takes longer than the margin makes objects stale that admission takes for fresh; no admission could help there. The
-//! store's fresh share shows both.
+//! takes longer than the margin makes objects stale that admission takes for fresh. The store's fresh share shows both.
+//! A reading that has expired, or would have by the soonest installation that is measured, cannot make its object
+//! fresh: it is admitted in its sensor's turn only. Admitting all of these would keep the updater from the others.
 
 use punctual_units::{Nanos, Share, Time};
 use serde::{Deserialize, Serialize};
 
 use super::SensorSpec;
 use super::freshness::{Prospect, Staleness};
-use super::least::LeastShare;
+use super::least::{InstallDelays, LeastShare};
 use super::shedding::{Lot, Shares, Shedding};
 
 /// Bounds on the admission of sensor updates, which hold whatever the knob says.
@@ -110,6 +111,8 @@ pub(super) struct Admission {
     stale_max: usize,
     margin: Nanos,
     least: LeastShare,
+    /// Time that an installation takes at least, counted from the sampling of its reading.
+    soonest: Nanos,
     credits: Vec<f64>,
     shares: Shares,
     staleness: Staleness,
@@ -129,14 +132,16 @@ impl Admission {
             credits: (0..sensors.len()).map(first_credit).collect(),
             shares: Shares::new(options.shedding, sensors, stale_max, least.with_delay(Nanos::ZERO)),
             least,
+            soonest: Nanos::ZERO,
             staleness: Staleness::new(sensors, options.margin),
             asked_by_knob: 0.0,
         }
     }
 
     /// Installations take this long: sets the least share anew. O(K) for K kinds of sensors.
-    pub fn set_delay(&mut self, delay: Nanos) {
-        self.shares.set_least(self.least.with_delay(delay));
+    pub fn set_delays(&mut self, delays: InstallDelays) {
+        self.shares.set_least(self.least.with_delay(delays.longest));
+        self.soonest = delays.shortest;
     }
 
     /// The share of each sensor, and the knob that sets it.
@@ -159,6 +164,9 @@ impl Admission {
             *credit -= 1.0;
             self.staleness.admit(reading, self.margin, now);
             self.in_turn(lot)
+        } else if reading.expires < now.max(reading.sampled_at + self.soonest) {
+            self.staleness.shed(reading, now);
+            AdmissionDecision::Shed
         } else if self.try_shed(reading, lot, now) {
             AdmissionDecision::Shed
         } else {

@@ -1,9 +1,10 @@
 //! The log of admission, in order of its decisions: from it [`Updates`](super::Updates) replay to the same verdicts.
 
-use punctual_units::{Nanos, SensorId, Seq, Share, Time};
+use punctual_units::{SensorId, Seq, Share, Time};
 use serde::{Deserialize, Serialize};
 
 use super::SensorSpec;
+use super::least::InstallDelays;
 
 /// A call that changed admission's state, with its arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -11,8 +12,8 @@ use super::SensorSpec;
 pub enum AdmissionEvent {
     /// The knob was set to this share.
     Share(Share),
-    /// Installations take this long, so that the least share changed.
-    Delay(Nanos),
+    /// Installations take this long, which changes the least share and the readings that cannot be fresh.
+    Delay(InstallDelays),
     /// Reads per object since the last ranking, for coldest-first shedding.
     Rebalanced(Vec<u64>),
     /// A sensor was registered, numbered behind the others.

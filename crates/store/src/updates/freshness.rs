@@ -36,6 +36,8 @@ use super::gaps::{Gap, Gaps};
 pub(super) struct Prospect {
     /// Number of the object's sensor.
     pub sensor: usize,
+    /// Instant at which the reading was sampled.
+    pub sampled_at: Time,
     /// Last instant at which the object is fresh if the reading is admitted.
     pub expires: Time,
     /// The instant by which the following reading is in the store if it is admitted.
@@ -47,6 +49,7 @@ impl Prospect {
     pub fn of(sensor: SensorId, spec: &SensorSpec, margin: Nanos, sampled_at: Time, now: Time) -> Self {
         Prospect {
             sensor: sensor.index(),
+            sampled_at,
             expires: sampled_at + spec.avi,
             // A following reading that is overdue cannot come earlier than now.
             next_installed_by: (sampled_at + spec.period).max(now) + margin,
@@ -109,6 +112,14 @@ impl Staleness {
         }
         self.due.set(reading.sensor, reading.next_installed_by);
         true
+    }
+
+    /// Sheds the reading of an object that it cannot keep fresh, however many others may be stale.
+    pub fn shed(&mut self, reading: &Prospect, now: Time) {
+        if !self.survives_without(reading) {
+            self.widen(reading.sensor, reading.next_installed_by, now);
+        }
+        self.due.set(reading.sensor, reading.next_installed_by);
     }
 
     fn try_widen(&mut self, reading: &Prospect, stale_max: usize, now: Time) -> bool {

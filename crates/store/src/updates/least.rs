@@ -13,6 +13,7 @@
 //! `admission.rs` admits the updates that these instants need.
 
 use punctual_units::{Nanos, Share, Time};
+use serde::{Deserialize, Serialize};
 
 use super::SensorSpec;
 use super::admission::stale_max;
@@ -96,46 +97,74 @@ impl LeastShare {
     }
 }
 
-/// Time from the sampling of an update to its installation: the longest of an interval, averaged over intervals.
+/// Time from the sampling of an update to its installation: the longest and the shortest of intervals, averaged over
+/// these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstallDelays {
+    /// Mean of the longest delays.
+    pub longest: Nanos,
+    /// Mean of the shortest delays.
+    pub shortest: Nanos,
+}
+
+/// Measures the delays of installations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InstallDelay {
-    /// Longest since the last look; `None` where nothing was installed.
-    longest: Option<Nanos>,
-    mean: Nanos,
-    /// The delay that was last reported.
-    reported: Nanos,
+    /// Longest and shortest since the last look; `None` where nothing was installed.
+    since: Option<InstallDelays>,
+    mean: InstallDelays,
+    /// The delays that were last reported.
+    reported: InstallDelays,
     /// When the next look is due.
     due: Time,
 }
 
 impl InstallDelay {
     pub fn observe(&mut self, delay: Nanos) {
-        self.longest = self.longest.max(Some(delay));
+        let since = self.since.get_or_insert(InstallDelays {
+            longest: delay,
+            shortest: delay,
+        });
+        since.longest = since.longest.max(delay);
+        since.shortest = since.shortest.min(delay);
     }
 
-    /// The delay, where it has changed since it was last reported; `margin` is the one that was agreed.
-    pub fn news(&mut self, margin: Nanos, now: Time) -> Option<Nanos> {
+    /// The delays, where one has changed since they were last reported; `margin` is the one that was agreed. Where
+    /// nothing was installed, the shortest falls: admission may have shed all for it.
+    pub fn news(&mut self, margin: Nanos, now: Time) -> Option<InstallDelays> {
         if now < self.due {
             return None;
         }
         self.due = now + LOOK_EVERY;
-        let most = self.mean.max(margin).scaled(CLIP);
-        let longest = self.longest.take()?.min(most);
-        self.mean = self.mean.scaled(1.0 - LEARNT) + longest.scaled(LEARNT);
-        let [before, delay] = [self.reported, self.mean].map(|delay| delay.max(margin).as_secs_f64());
-        ((delay - before).abs() > NEWS * before).then(|| {
+        let learn = |mean: &mut Nanos, delay: Nanos| {
+            let most = (*mean).max(margin).scaled(CLIP);
+            *mean = mean.scaled(1.0 - LEARNT) + delay.min(most).scaled(LEARNT);
+        };
+        let since = self.since.take();
+        if let Some(since) = since {
+            learn(&mut self.mean.longest, since.longest);
+        }
+        learn(
+            &mut self.mean.shortest,
+            since.map_or(Nanos::ZERO, |since| since.shortest),
+        );
+        let changed = |delay: fn(&InstallDelays) -> Nanos| {
+            let [before, now] = [&self.reported, &self.mean].map(|all| delay(all).max(margin).as_secs_f64());
+            (now - before).abs() > NEWS * before
+        };
+        (changed(|all| all.longest) || changed(|all| all.shortest)).then(|| {
             self.reported = self.mean;
             self.mean
         })
     }
 
-    /// Takes over the delay that was reported, in a replay.
-    pub fn set_reported(&mut self, delay: Nanos) {
-        self.reported = delay;
+    /// Takes over the delays that were reported, in a replay.
+    pub fn set_reported(&mut self, delays: InstallDelays) {
+        self.reported = delays;
     }
 
-    /// The delay that was last reported.
-    pub fn reported(&self) -> Nanos {
+    /// The delays that were last reported.
+    pub fn reported(&self) -> InstallDelays {
         self.reported
     }
 }
@@ -199,7 +228,9 @@ mod tests {
         let margin = Nanos::from_millis(10);
         let mut look = |k: u64, ms: u64| {
             delay.observe(Nanos::from_millis(ms));
-            delay.news(margin, Time(0) + LOOK_EVERY * k)
+            delay
+                .news(margin, Time(0) + LOOK_EVERY * k)
+                .map(|delays| delays.longest)
         };
         assert_eq!((0..20).find_map(|k| look(k, 8)), None, "within the margin");
         let after = look(20, 1000).unwrap_or(margin);

@@ -44,6 +44,7 @@ mod tests;
 
 pub use admission::{AdmissionOptions, MARGIN_DEFAULT};
 pub use event::AdmissionEvent;
+pub use least::InstallDelays;
 pub use ledger::{Reconciliation, SensorBalance, UpdateCounts};
 pub use shedding::Shedding;
 
@@ -282,6 +283,12 @@ impl Updates {
         Some(update)
     }
 
+    /// Puts the update that [`next`](Self::next) would take behind the others if it has expired by `now`: for a thread
+    /// that installs only what can still be fresh. Returns whether it did. O(1).
+    pub fn defer_expired(&mut self, now: Time) -> bool {
+        self.queue.defer_expired(now)
+    }
+
     /// Reports that the update from [`next`](Self::next) is in the store, `now`.
     ///
     /// # Panics
@@ -325,18 +332,18 @@ impl Updates {
         self.admission.shares().least()
     }
 
-    /// Adapts the least share to the time that installations take; to be called once per control period. Returns that
-    /// time where the share was computed anew. O(K) for K kinds of sensors.
-    pub fn adapt(&mut self, now: Time) -> Option<Nanos> {
+    /// Adapts admission to the time that installations take; to be called once per control period. Returns that time
+    /// where it has changed. O(K) for K kinds of sensors.
+    pub fn adapt(&mut self, now: Time) -> Option<InstallDelays> {
         let delay = self.delay.news(self.options.margin, now)?;
         self.set_delay(delay);
         Some(delay)
     }
 
-    /// Sets the least share for installations that take this long: what [`adapt`](Self::adapt) returned, in a replay.
-    pub fn set_delay(&mut self, delay: Nanos) {
-        self.delay.set_reported(delay);
-        self.admission.set_delay(delay);
+    /// Adapts admission to installations that take this long: what [`adapt`](Self::adapt) returned, in a replay.
+    pub fn set_delay(&mut self, delays: InstallDelays) {
+        self.delay.set_reported(delays);
+        self.admission.set_delays(delays);
     }
 
     /// The last number that `sensor` offered, 0 before the first.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use punctual_units::{SensorId, Seq};
+use punctual_units::{SensorId, Seq, Time};
 
 use super::{Pending, SensorSpec};
 
@@ -74,6 +74,16 @@ impl UpdateQueue {
         value.clear();
         value.extend_from_slice(&self.values[slot.start..slot.start + slot.len]);
         slot.waiting.take()
+    }
+
+    /// Puts the first update behind the others if it has expired by `now`; returns whether it did. O(1).
+    pub fn defer_expired(&mut self, now: Time) -> bool {
+        let first = self.order.front().and_then(|sensor| self.slots[sensor.index()].waiting);
+        let expired = first.is_some_and(|update| update.expires < now);
+        if expired {
+            self.order.rotate_left(1);
+        }
+        expired
     }
 
     /// The number of the sensor's waiting update; `None` if none waits.

@@ -12,11 +12,13 @@ use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
 
 const SENSORS: u32 = 8;
 const UPDATES: u64 = 300;
+/// No update expires, and no transaction is late, within a test.
+const LONG: Nanos = Nanos::from_secs(60);
 
 fn options(update_mode: UpdateMode) -> StoreOptions {
     let spec = |sensor| ObjectSpec {
         key: format!("sensor/{sensor}").into(),
-        avi: Nanos::from_millis(10),
+        avi: LONG,
         period: Nanos::from_millis(10),
         max_len: 8,
         history: 1,
@@ -52,7 +54,7 @@ fn readers_see_what_was_admitted<E: Engine>(engine: E, mode: UpdateMode) {
                 }
                 let sensor = number % u64::from(SENSORS);
                 let before = admitted[sensor as usize].load(Ordering::SeqCst);
-                let mut transaction = store.write_transaction(Deadline::soft(LinuxOs.now())).unwrap();
+                let mut transaction = store.write_transaction(Deadline::soft(LinuxOs.now() + LONG)).unwrap();
                 let found = seq_in(
                     transaction
                         .get(format!("sensor/{sensor}").as_bytes())
@@ -72,7 +74,7 @@ fn readers_see_what_was_admitted<E: Engine>(engine: E, mode: UpdateMode) {
                 scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
                         let before: Vec<u64> = admitted.iter().map(|seq| seq.load(Ordering::SeqCst)).collect();
-                        let transaction = store.read_transaction(Deadline::soft(LinuxOs.now())).unwrap();
+                        let transaction = store.read_transaction(Deadline::soft(LinuxOs.now() + LONG)).unwrap();
                         for (sensor, before) in before.into_iter().enumerate() {
                             let value = match transaction.get(format!("sensor/{sensor}").as_bytes()) {
                                 // Where the machine keeps this thread waiting, its snapshot keeps more than all data.

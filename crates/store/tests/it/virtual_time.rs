@@ -16,6 +16,7 @@ use punctual_store::engine::{
     Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
     Write,
 };
+use punctual_store::sensors::TOGETHER;
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::updates::Receipt;
 use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
@@ -490,6 +491,62 @@ fn stores_on_lmdb_run_in_virtual_time_and_do_as_those_in_memory() {
         assert_eq!(on_disk, in_memory, "seed {seed}");
         assert!(os.now() > Time::ZERO + Nanos::from_millis(5));
     }
+}
+
+/// A backlog never keeps a transaction from ending: it installs what can still be fresh, until its deadline.
+#[test]
+fn a_transaction_installs_what_can_be_fresh_until_its_deadline_and_stale_data_count_as_stale() {
+    const OBJECTS: u32 = 100;
+    let (one, ms) = (Nanos::from_micros(WRITE_US.end * 2 + COMMIT_US.end), Nanos::from_millis);
+    let os = VirtualOs::new(7);
+    let options = StoreOptions {
+        objects: (0..OBJECTS)
+            .map(|sensor| ObjectSpec::number(sensor_key(sensor), ms(20)))
+            .collect(),
+        update_mode: UpdateMode::Transaction,
+        ..StoreOptions::default()
+    };
+    let engine = TimedEngine {
+        engine: Memory::default(),
+        os: os.clone(),
+        choices: Mutex::new(ChaCha8Rng::seed_from_u64(7)),
+        fault: Fault::None,
+        commits: AtomicU64::new(0),
+    };
+    let store = Store::open(engine, os.clone(), options).unwrap();
+    let offer = |sensors: Range<u32>| {
+        for sensor in sensors {
+            store.offer_next(SensorId(sensor), None, &[0; 8]).unwrap();
+        }
+    };
+    let fresh = || store.fresh_share(os.now()).get() * f64::from(OBJECTS);
+    offer(0..OBJECTS);
+    let (began, deadline) = (os.now(), Deadline::soft(os.now() + ms(10)));
+    drop(store.read_transaction(deadline).unwrap());
+    let took = os.now().since(began);
+    assert!((ms(10)..ms(10) + one).contains(&took), "{took}");
+    let installed = store.counts().installed;
+    assert!((10..u64::from(OBJECTS)).contains(&installed), "{installed} in 10 ms");
+    assert_eq!(fresh(), installed as f64);
+
+    // Late from the beginning: nothing more, whether it reads or writes.
+    drop(store.read_transaction(deadline).unwrap());
+    drop(store.write_transaction(deadline).unwrap());
+    assert!(os.now().since(began) < took + one);
+    assert_eq!(store.counts().installed, installed);
+
+    // What waits has expired, but for ten readings: these are installed at once, the others stay pending.
+    os.sleep(ms(40));
+    store.install_pending(TOGETHER).unwrap(); // those that were taken from the queue before the deadline
+    let (installed, pending) = (store.counts().installed, store.pending());
+    offer(0..10);
+    let began = os.now();
+    drop(store.read_transaction(Deadline::soft(began + ms(1000))).unwrap());
+    assert!(os.now().since(began) < one * 10, "{}", os.now().since(began));
+    assert_eq!((store.counts().installed, store.pending()), (installed + 10, pending));
+    assert_eq!(fresh(), 10.0, "what was left out is stale");
+    assert!(store.install_pending(usize::MAX).unwrap() > 0);
+    assert!(store.pending() == 0 && store.reconcile().balances());
 }
 
 #[test]

@@ -136,10 +136,14 @@ impl Reference {
         }
     }
 
-    /// Whether the reading may be shed; if so, its object's gap is that of the shed reading.
-    fn try_shed(&mut self, sensor: usize, next_installed_by: Time) -> bool {
+    /// Whether the reading, which expires at `then`, may be shed; if so, its object's gap is that of the shed reading.
+    fn try_shed(&mut self, sensor: usize, then: Time, next_installed_by: Time) -> bool {
         let expires = self.expires(sensor);
         if expires >= next_installed_by {
+            return true;
+        }
+        if then < self.now {
+            self.gaps[sensor] = Some(self.widened(sensor, expires, next_installed_by));
             return true;
         }
         let objects = self.sensors.len();
@@ -176,7 +180,8 @@ impl Reference {
         let (by_knob, given) = (self.share(sensor), self.given(sensor));
         let in_turn = self.credits[sensor] + given >= 1.0;
         let stale = self.gaps[sensor].is_some_and(|gap| (gap.0..gap.1).contains(&self.now));
-        let admitted = in_turn || !self.try_shed(sensor, next_installed_by);
+        let expires = sampled_at + spec.avi;
+        let admitted = in_turn || !self.try_shed(sensor, expires, next_installed_by);
         self.due[sensor] = Some(next_installed_by);
         self.credits[sensor] = match (in_turn, admitted, stale) {
             (true, ..) => self.credits[sensor] + given - 1.0,
@@ -189,7 +194,6 @@ impl Reference {
             for_minimum = self.asked_by_knob < 1.0;
             self.asked_by_knob -= f64::from(u8::from(!for_minimum));
         }
-        let expires = sampled_at + spec.avi;
         let pending = Pending {
             sensor: SensorId(sensor as u32),
             seq,

@@ -1,4 +1,4 @@
-//! An updater that takes longer than was agreed: the least share makes up for it.
+//! An updater that takes longer than was agreed: the least share makes up for it, up to where nothing can be fresh.
 
 use super::*;
 
@@ -56,4 +56,54 @@ fn a_slow_updater_keeps_the_minimum_where_the_least_share_counts_on_it() {
     );
     let [fixed, adapted] = [false, true].map(|adapts| mean_fresh(5, adapts));
     assert_eq!(fixed, adapted, "within the margin nothing changes");
+}
+
+const MS: u64 = 1_000_000;
+
+/// Offers readings of 60 sensors, valid for 200 ms, that arrive `late` ms late and are installed `wait` ms later, for
+/// 20 s in which `updates` adapts; returns the admitted share of the last second.
+fn share_admitted(updates: &mut Updates, late: u64, wait: u64, from: u64) -> Share {
+    let mut waiting: Vec<(u64, Pending)> = Vec::new();
+    let mut before = updates.counts();
+    for round in 0..200 {
+        let now = (from + (round + 1) * 100 + late) * MS;
+        if round == 190 {
+            before = updates.counts();
+        }
+        let due = waiting.iter().take_while(|(at, _)| *at <= now).count();
+        for (at, update) in waiting.drain(..due) {
+            updates.installed(&update, Time(at));
+        }
+        for sensor in 0..60 {
+            let seq = Seq(updates.ledger.last(SensorId(sensor)).0 + 1);
+            let at = Time(now - late * MS);
+            updates
+                .offer(SensorId(sensor), seq, at, b"", Time(now))
+                .expect("a sound update");
+        }
+        waiting.extend(std::iter::from_fn(|| updates.next(&mut Vec::new())).map(|update| (now + wait * MS, update)));
+        updates.adapt(Time(now));
+    }
+    updates.counts().admitted_share_since(&before)
+}
+
+#[test]
+fn where_nothing_can_be_fresh_updates_are_shed_by_the_knob_and_admitted_again_once_something_can() {
+    for shedding in [Shedding::Uniform, Shedding::ColdestFirst] {
+        let mut updates = Updates::new(&[spec(100 * MS, 200 * MS); 60], options(MINIMUM, shedding, 10 * MS));
+        for (round, (late, wait)) in [(250, 5), (0, 5), (0, 250), (0, 5)].into_iter().enumerate() {
+            updates.set_admitted_share(Share::ZERO);
+            let admitted = share_admitted(&mut updates, late, wait, round as u64 * 30_000).get();
+            let least = if late + wait < 200 || shedding == Shedding::Uniform {
+                0.2
+            } else {
+                0.0
+            };
+            assert!(
+                (least..=0.5).contains(&admitted),
+                "{shedding:?} {late} ms late: {admitted}"
+            );
+        }
+        assert!(updates.reconcile().balances());
+    }
 }
