@@ -110,7 +110,7 @@ fn by(it: &CauseReport) -> String {
             let meanwhile = doing.map_or(String::new(), |doing| format!(" while it {}", did(doing)));
             format!("{most} that {thread} held{meanwhile}")
         }
-        (Cause::Throttled, _) => format!(", while {thread} ran"),
+        (Cause::Throttled, _) => format!(", which {thread} reached"),
         _ if all => format!(" by {thread}"),
         _ => format!(", {jobs} of them by {thread}"),
     }

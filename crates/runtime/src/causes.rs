@@ -28,8 +28,11 @@ pub struct Evidence {
     pub known: JobMeasurements,
     /// The thread that held the lock longest at a stretch during the wait.
     pub holder: Option<Culprit>,
-    /// The threads that had the core while the job was ready, the longest first.
+    /// The threads that had the core while the job was ready, the longest first; none that ran because the kernel
+    /// throttled real-time threads.
     pub preemptors: Vec<Culprit>,
+    /// Real-time threads of other processes that filled the core during the run, so that the kernel throttled it.
+    pub fillers: Vec<Culprit>,
     /// Time that the hypervisor took from the core since the previous check, in ticks of 10 ms; `None` if unknown.
     pub stolen: Option<Nanos>,
     /// Time that interrupts took from the core since then, likewise.
@@ -63,6 +66,7 @@ impl Evidence {
     fn culprits(&self, cause: Cause) -> Vec<Culprit> {
         match cause {
             Cause::Lock => self.holder.iter().cloned().collect(),
+            Cause::Throttled if !self.fillers.is_empty() => self.fillers.clone(),
             Cause::Preempted | Cause::Throttled => self.preemptors.iter().take(CULPRITS_MAX).cloned().collect(),
             _ => Vec::new(),
         }
@@ -342,6 +346,22 @@ mod tests {
         assert_eq!(worst.iter().map(|it| it.job).collect::<Vec<_>>(), [4, 3, 2, 1]);
         assert_eq!((worst[0].late_us, worst[0].usual_us), (90.0, Some(0.0)));
         assert_eq!(worst[0].by[0].name, "other");
+    }
+
+    #[test]
+    fn for_throttling_only_the_threads_that_filled_the_core_are_blamed() {
+        let evidence = Evidence {
+            preemptors: vec![Culprit::named("shell")],
+            fillers: vec![Culprit::named("spinner")],
+            ..Evidence::default()
+        };
+        assert_eq!(evidence.culprits(Cause::Throttled), evidence.fillers);
+        assert_eq!(evidence.culprits(Cause::Preempted), evidence.preemptors);
+        let unknown = Evidence {
+            fillers: Vec::new(),
+            ..evidence
+        };
+        assert_eq!(unknown.culprits(Cause::Throttled), unknown.preemptors);
     }
 
     /// A job that waited `behind` the one before, for microseconds.

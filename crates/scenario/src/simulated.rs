@@ -182,8 +182,7 @@ fn evidence(waits: &Waits, names: &[String]) -> Evidence {
         },
         holder: longest_first(true).next(),
         preemptors: longest_first(false).collect(),
-        stolen: None,
-        interrupts: None,
+        ..Evidence::default()
     }
 }
 

@@ -266,7 +266,11 @@ impl<'p> Witness<'p> {
         // A stop concerns all threads, wherever the probe is.
         let stop = |probe: &GapProbe| probe.longest_stop(begun, job.finished);
         let stopped = self.probe.map_or(Nanos::ZERO, stop);
-        let preemptors = looked.into_iter().flatten();
+        let fillers = self.filled.iter().filter(|it| Some(it.core) == self.core_of(job.task));
+        let us = throttled.as_micros_f64();
+        let fillers = fillers.map(|it| Culprit { us, ..it.by.clone() }).collect();
+        // Threads that ran only because the kernel throttled real-time threads are not to blame.
+        let preemptors = looked.into_iter().flatten().filter(|it| !it.throttles);
         let [stolen_ticks, interrupts] = self.taken_since(job.task);
         Evidence {
             known: JobMeasurements {
@@ -277,6 +281,7 @@ impl<'p> Witness<'p> {
             },
             holder: beside.waited_for.map(|it| self.holder(it, beside.known.syncs, now)),
             preemptors: preemptors.take(CULPRITS_MAX).map(Preemptor::named).collect(),
+            fillers,
             stolen: stolen_ticks,
             interrupts,
         }
