@@ -295,6 +295,7 @@ pub fn report() -> RunReport {
                 installed: 1_155_000,
                 shed: 490_000,
                 superseded: 5_000,
+                unfinished: 0,
                 lost: 0,
                 sensors_unreconciled: 0,
             },

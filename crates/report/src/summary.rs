@@ -196,8 +196,7 @@ fn jobs(summary: &Summary) -> Vec<String> {
 
 fn updates(report: &RunReport) -> Vec<String> {
     let summary = &report.summary;
-    let told = summary.updates.installed + summary.updates.shed + summary.updates.superseded + summary.updates.lost;
-    let under_way = summary.updates.offered.saturating_sub(told);
+    let under_way = summary.updates.unfinished;
     let mut lines = vec![format!(
         "{} offered = {} installed + {} shed + {} superseded{}; {} lost",
         count(summary.updates.offered),
@@ -330,7 +329,7 @@ mod tests {
     #[test]
     fn updates_under_way_at_the_end_are_counted() {
         let mut report = fixture::report();
-        report.summary.updates.installed -= 6;
+        report.summary.updates.unfinished = 6;
         let text = summary(&report);
         assert!(text.contains("+ 6 under way at the end"), "{text}");
     }

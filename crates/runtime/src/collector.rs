@@ -588,6 +588,7 @@ impl Span {
                 installed: ending.counts.installed,
                 shed: ending.counts.shed,
                 superseded: ending.counts.superseded,
+                unfinished: ending.counts.pending + ending.counts.in_flight,
                 lost: ending.reconciliation.lost,
                 sensors_unreconciled: ending.reconciliation.unbalanced.len() as u64,
             },

@@ -700,6 +700,9 @@ pub struct UpdateTotals {
     /// Sensor updates overtaken by a newer one of the same sensor.
     #[serde(rename = "updates_superseded")]
     pub superseded: u64,
+    /// Sensor updates that were admitted and not yet installed when the run ended.
+    #[serde(rename = "updates_unfinished", default)]
+    pub unfinished: u64,
     /// Sensor updates with none of these outcomes: must be 0, checked sensor by sensor.
     #[serde(rename = "updates_lost")]
     pub lost: u64,
