@@ -10,12 +10,16 @@ use crate::summary::{count, percent};
 /// Distance from a set point of mean tardiness (response time / deadline) within which the goal counts as met.
 pub const TOLERANCE: f64 = 0.05;
 
+/// Probability from which few late jobs may be chance. With a goal of 1 %, 2 of 60 may be, and 3 are not.
+const CHANCE: f64 = 0.1;
+
 /// Standing of a task against its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// No job ended after the start-up.
     NoJob,
-    /// Too few jobs to estimate the share: even one late job would miss the goal, and none was late.
+    /// Too few jobs to estimate the share: one late job would miss the goal, and as many as were late are by chance
+    /// where it is kept.
     TooFew {
         /// Number of jobs of which one may be late.
         needed: u64,
@@ -31,11 +35,12 @@ impl Standing {
     pub fn of(task: &TaskReport) -> Standing {
         match (task.goal(), task.missed_share(), task.tardiness_at_least()) {
             (_, None, _) => Standing::NoJob,
-            (TaskGoal::Late(goal), Some(share), _) if share > goal.get() => Standing::Missed,
-            (TaskGoal::Late(goal), Some(_), _) => {
-                let needed = (1.0 / goal.get()).ceil() as u64;
-                if task.jobs + task.failed < needed {
+            (TaskGoal::Late(goal), Some(share), _) => {
+                let (jobs, needed) = (task.jobs + task.failed, (1.0 / goal.get()).ceil() as u64);
+                if jobs < needed && by_chance(task.late + task.failed, jobs, goal.get()) {
                     Standing::TooFew { needed }
+                } else if share > goal.get() {
+                    Standing::Missed
                 } else {
                     Standing::Held
                 }
@@ -44,6 +49,18 @@ impl Standing {
             (TaskGoal::Tardiness(_), Some(_), _) => Standing::Missed,
         }
     }
+}
+
+/// Whether `late` of `jobs` jobs or more are late with a probability of at least [`CHANCE`] where each is late with the
+/// probability `share`, independently of the others: the tail of the binomial distribution.
+fn by_chance(late: u64, jobs: u64, share: f64) -> bool {
+    let mut term = (1.0 - share).powf(jobs as f64);
+    let mut fewer = 0.0;
+    for k in 0..late {
+        fewer += term;
+        term *= (jobs - k) as f64 / (k + 1) as f64 * share / (1.0 - share);
+    }
+    1.0 - fewer >= CHANCE
 }
 
 /// Verdict on a finished run.
@@ -149,8 +166,9 @@ impl Verdict {
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
             return vec![format!(
-                "Too few jobs to judge \"{}\": {} jobs, none late; {} takes at least {}: raise --duration to about {} s.",
+                "Too few jobs to judge \"{}\": {} of {} jobs late; {} takes at least {}: raise --duration to about {} s.",
                 task.name,
+                count(task.late),
                 count(task.jobs),
                 task.goal(),
                 count(needed),
@@ -417,6 +435,19 @@ mod tests {
             report.tasks[1].late = 1;
         });
         assert_eq!(verdict.tasks[1], Standing::Missed, "10 % late, goal 1 %");
+        let of_sixty = |late: u64| {
+            let (verdict, sentence) = judged(|report| {
+                (report.tasks[1].jobs, report.tasks[1].late) = (60, late);
+                report.tasks[1].late_share = Some(late as f64 / 60.0);
+            });
+            (verdict.tasks[1], sentence)
+        };
+        for late in 0..3 {
+            let (standing, sentence) = of_sixty(late);
+            assert_eq!(standing, Standing::TooFew { needed: 100 }, "{late} of 60");
+            assert!(sentence.contains(&format!("{late} of 60 jobs late")), "{sentence}");
+        }
+        assert_eq!(of_sixty(3).0, Standing::Missed);
     }
 
     #[test]
