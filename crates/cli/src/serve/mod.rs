@@ -5,6 +5,7 @@ pub mod certificates;
 pub mod password;
 pub mod tasks;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -104,6 +105,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         let what = "tls: this build of punctual has no TLS: build it with `--features tls`";
         return Err(Failure::input([what]));
     }
+    refuse_others_folder(&node.store)?;
     // The port before the store: a second server fails here, without opening the store.
     node.options.users = Arc::new(Users::new(std::mem::take(&mut node.users), password::salt()?));
     let listening = Listening::bind(node.listen, &node.options.users).map_err(|error| input(&error))?;
@@ -228,6 +230,24 @@ fn until_asked<E: Engine>(
             return Ok(());
         }
         std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// Refuses a folder that holds files and no store: a wrong name would fill a folder of others.
+fn refuse_others_folder(folder: &Path) -> Result<(), Failure> {
+    let Ok(entries) = folder.read_dir() else {
+        return Ok(()); // not there, or a reason that opening the store reports
+    };
+    // A file system of its own may have lost+found.
+    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    let [any, store] = [
+        names.iter().any(|name| name != "lost+found"),
+        names.iter().any(|name| name == "data.mdb" || name == "lock.mdb"),
+    ];
+    if any && !store {
+        let what = "holds files, and no store: name an empty folder, or one that is not there";
+        return Err(Failure::input([format!("{}: {what}", folder.display())]));
     }
     Ok(())
 }

@@ -488,6 +488,11 @@ fn what_cannot_start_says_why() {
     let in_use = refused(here, &["serve", "--listen", "127.0.0.1:0"]);
     assert!(in_use.contains("is in use by process"), "{in_use}");
     refused(here, &["serve", "--listen", "127.0.0.1:0", "--store", "file/below"]);
+    std::fs::create_dir_all(here.join("others/lost+found")).unwrap();
+    std::fs::write(here.join("others/passwd"), "root").unwrap();
+    let others = refused(here, &["serve", "--listen", "127.0.0.1:0", "--store", "others"]);
+    assert!(others.contains("others: holds files, and no store"), "{others}");
+    assert_eq!(std::fs::read_dir(here.join("others")).unwrap().count(), 2);
 }
 
 /// What a page in a browser of this machine has it send: the words of a body are no requests.
