@@ -39,7 +39,12 @@ const MAP_BYTES_MAX: u64 = 1 << 46;
 const REPLICAS_MAX: u64 = 1000;
 
 /// Longest name of a scenario, a task or a stage, in bytes: as for a file, whose name is a scenario's usual one.
-pub const NAME_MAX: usize = 255;
+const NAME_MAX: usize = 255;
+
+/// Why a name is too long; `None` if it is not.
+pub fn too_long(name: &str) -> Option<String> {
+    (name.len() > NAME_MAX).then(|| format!("{} bytes long: at most {NAME_MAX}", name.len()))
+}
 
 struct Checker(Vec<Problem>);
 
@@ -88,8 +93,8 @@ impl Checker {
 
     fn named(&mut self, name: &str, key: impl Into<String> + Clone) {
         self.printable(name, key.clone());
-        let what = format!("{} bytes long: at most {NAME_MAX}", name.len());
-        self.require(name.len() <= NAME_MAX, key, what);
+        let long = too_long(name);
+        self.require(long.is_none(), key, long.unwrap_or_default());
     }
 
     fn ordered(&mut self, low: Nanos, high: Nanos, key: impl Into<String>) {

@@ -28,7 +28,7 @@ mod synthetic;
 mod trace;
 
 pub use active::Active;
-pub use check::{NAME_MAX, Problem};
+pub use check::{Problem, too_long};
 pub use compile::{CompiledScenario, Costs, ImpossibleDemand, compile};
 pub use goal::{Goal, TaskGoal};
 pub use late::{Cause, CauseSpans, JobMeasurements, Usual};

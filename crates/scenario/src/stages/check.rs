@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use punctual_pipelines::{Graph, GraphError, StageSpec, WhenFull};
 use punctual_units::{Nanos, Share};
-use punctual_workload::{NAME_MAX, Problem, TaskGoal};
+use punctual_workload::{Problem, TaskGoal, too_long};
 
 use super::{Body, EdgeNeeds, StageNeeds, StagesSpec};
 
@@ -88,11 +88,8 @@ fn check_name(problems: &mut Problems, name: &str, key: String) {
     let plain = !name.chars().any(|c| c.is_control() || c == ':');
     let what = format!("{name:?} is no name: leave out colons, which part stage and port, and control characters");
     problems.require(plain, key.clone(), what);
-    problems.require(
-        name.len() <= NAME_MAX,
-        key,
-        format!("{} bytes long: at most {NAME_MAX}", name.len()),
-    );
+    let long = too_long(name);
+    problems.require(long.is_none(), key, long.unwrap_or_default());
 }
 
 fn check_does(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, key: &dyn Fn(&str) -> String) {
