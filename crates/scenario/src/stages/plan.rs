@@ -1,5 +1,7 @@
 //! Turns a scenario's stages into a graph.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use punctual_pipelines::linux::CStage;
@@ -117,6 +119,25 @@ fn some(problems: Vec<Problem>) -> Result<(), Vec<Problem>> {
 const GROWTH: (usize, usize) = (4096, 1 << 20);
 
 /// The stage as the graph has it.
+/// Whether a stage must not write there: in a store's folder, under a name of scenarios or models, or in place of a
+/// document, such as a model: JSON whose first key is `kind`.
+fn is_kept(path: &Path) -> bool {
+    let name = path.as_os_str().as_encoded_bytes();
+    name.ends_with(b".toml")
+        || name.ends_with(b".model.json")
+        || path.parent().is_some_and(|folder| folder.join("data.mdb").exists())
+        || is_document(path).unwrap_or(false)
+}
+
+fn is_document(path: &Path) -> io::Result<bool> {
+    let mut text = Vec::new();
+    if path.is_file() {
+        File::open(path)?.take(256).read_to_end(&mut text)?;
+    }
+    let inner = text.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    Ok(inner.is_some_and(|inner| inner.starts_with(b"\"kind\"")))
+}
+
 fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &StageNeeds) -> StageSpec {
     let key = |field: &str| format!("stage[{number}].{field}");
     let said = |inputs: bool| {
@@ -141,6 +162,12 @@ fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &St
             let there = !resolved.takes.is_empty() || path.exists();
             let what = format!("{}: no such file; name one to be read", path.display());
             problems.require(there, key("file"), what);
+            let kept = !resolved.takes.is_empty() && is_kept(path);
+            let what = format!(
+                "{}: in the folder of a store, a scenario, or a document of punctual; name another file to be written",
+                path.display()
+            );
+            problems.require(!kept, key("file"), what);
             0
         }
         Body::Library(path) => match open(path) {
@@ -254,6 +281,23 @@ mod tests {
             deadline: None,
             restart: false,
             goal: None,
+        }
+    }
+
+    #[test]
+    fn a_stage_writes_over_no_scenario_model_or_store() {
+        let folder = punctual_testing::shared_folder();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("store")).unwrap();
+        let model = "{\n \"kind\": \"punctual-model\"}";
+        for (name, text) in [("sound", "RIFF"), ("store/data.mdb", ""), ("learnt.json", model)] {
+            std::fs::write(at(name), text).unwrap();
+        }
+        for name in ["job.toml", "x.model.json", "store/sound", "learnt.json"] {
+            assert!(is_kept(&at(name)), "{name}");
+        }
+        for name in ["sound", "sound.wav", "report.json"] {
+            assert!(!is_kept(&at(name)), "{name}");
         }
     }
 
