@@ -25,7 +25,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Parses an answer to INFO; `None` if it is not from a federation.
+    /// Parses an answer to INFO; `None` if it is not from a cluster.
     pub fn of(text: &str) -> Option<Look> {
         let pairs = text.lines().filter_map(|line| line.trim_end().split_once(':'));
         let all = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -42,6 +42,14 @@ impl Look {
     /// Whether this is the answer of the master.
     pub fn is_master(&self) -> bool {
         self.word("role") == "master"
+    }
+
+    /// Role of the node: `INFO` calls a replica `slave`, as Redis does.
+    pub fn role(&self) -> &str {
+        match self.word("role") {
+            "slave" => "replica",
+            role => role,
+        }
     }
 
     /// A field; empty if it is missing.
@@ -147,6 +155,7 @@ mod tests {
                     late0:ago_ms=5,kind=query,at=log\r\n\
                     peer0:address=127.0.0.1:1,live=1,readings_taken=4\r\npeer1:live=0,readings_taken=5,readings_skipped=2\r\n";
         let look = Look::of(text).unwrap();
+        assert_eq!(look.role(), "replica");
         let words = ["node", "role", "epoch"].map(|name| look.word(name));
         assert_eq!(words, ["2", "slave", "3"]);
         let counts = ["applied", "lag_entries"].map(|name| look.count(name));

@@ -141,7 +141,7 @@ fn look(connection: &mut Option<Stream>, place: &ServerAddress, dial: &Dial) -> 
     };
     match ask(stream, b"INFO\r\n")? {
         Reply::Bulk(text) => Look::of(&String::from_utf8_lossy(&text))
-            .ok_or_else(|| no_node("this is no node of a federation: name its address for clients".into())),
+            .ok_or_else(|| no_node("this is no node of a cluster: name its address for clients".into())),
         other => Err(no_node(format!("INFO was answered {other:?}"))),
     }
 }

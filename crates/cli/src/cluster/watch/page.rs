@@ -25,7 +25,7 @@ const LATE_SHOWN: usize = 8;
 pub fn page(past: &Past, command: &str) -> String {
     let balancers = past.nodes.iter().filter(|node| node.is_balancer()).count();
     let head = html! {
-        b { "federation" } " · " (past.nodes.len() - balancers) " nodes"
+        b { "cluster" } " · " (past.nodes.len() - balancers) " nodes"
         @if balancers > 0 { ", " (balancers) " balancers" }
         " · " (format!("{:.1}", past.length())) " s"
     };
@@ -36,7 +36,7 @@ pub fn page(past: &Past, command: &str) -> String {
         (nodes(past))
         (late(past))
     };
-    framed("federation", &head, &body, command)
+    framed("cluster", &head, &body, command)
 }
 
 fn looks(past: &Past) -> impl Iterator<Item = (&Node, &Look)> {
@@ -184,7 +184,7 @@ fn nodes(past: &Past) -> Markup {
         match (&node.last, node.moments.last()) {
             (Some((_, look)), Some(now)) => {
                 let is_there = past.answered_to_the_end(node);
-                row.push(if is_there { look.word("role") } else { "silent" }.into());
+                row.push(if is_there { look.role() } else { "silent" }.into());
                 row.extend(columns().map(|column| column.cell(look, now)));
             }
             _ => row.push(node.trouble.clone().unwrap_or_else(|| "no answer".into())),
@@ -264,7 +264,7 @@ mod tests {
         for part in ["The master was node &lt;0&gt;", "2.5 ms", "refused"] {
             assert!(page.contains(part), "no {part}");
         }
-        assert_eq!(stretches(&past.nodes[0], 1.0).len(), 2, "a slave, then the master");
+        assert_eq!(stretches(&past.nodes[0], 1.0).len(), 2, "a replica, then the master");
         // What a balancer passed on is told once.
         let balancer = Look::of("role:balancer\r\nfederation:7\r\nqueries_done:7777\r\n").unwrap();
         past.take((1, began + Duration::from_secs(2), Ok(balancer)));

@@ -129,7 +129,7 @@ impl Past {
             };
             let _ = write!(text, "{:7.1} s  {}", now.at, node.name());
             if !look.is_balancer() {
-                let _ = write!(text, " {}", look.word("role"));
+                let _ = write!(text, " {}", look.role());
             }
             for column in COLUMNS
                 .iter()

@@ -70,7 +70,7 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let answer = format!("  {there} of {all} answer  ");
     let line = Line::from(vec![
         Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold()),
-        "  federation".bold(),
+        "  cluster".bold(),
         if there == all { answer.into() } else { answer.yellow() },
         master,
         format!("  {:.0} s", past.length()).dim(),
@@ -105,7 +105,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
             ];
             return Row::new(silent);
         };
-        let role = match look.word("role") {
+        let role = match look.role() {
             "master" => "master".green().bold(),
             // The name of a balancer already says it.
             _ if look.is_balancer() => "".into(),
@@ -123,7 +123,7 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
         });
         Row::new([name, Cell::from(role)].into_iter().chain(cells))
     };
-    let widths = [Constraint::Length(names), Constraint::Length(6)].into_iter();
+    let widths = [Constraint::Length(names), Constraint::Length(7)].into_iter();
     let widths = widths.chain(
         columns
             .iter()
@@ -279,7 +279,7 @@ mod tests {
         for part in [
             "2 of 3 answer",
             "master: node 0",
-            "node 1  slave",
+            "node 1  replica",
             "silent",
             "1,234",
             "77",
