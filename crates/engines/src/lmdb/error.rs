@@ -19,11 +19,20 @@ pub(super) struct ErrorContext<'a> {
     pub readers_max: u32,
 }
 
+/// The action of opening a store's map.
+pub(super) const OPEN: &str = "open the store";
+
 /// The store's error when the operating system refuses `action` on `path`.
 pub(super) fn io<'a>(path: &'a Path, action: &'static str) -> impl Fn(io::Error) -> EngineError + Copy + 'a {
     move |source| {
         let path = path.to_path_buf();
         match source.raw_os_error() {
+            // Of what opening takes, only the map is as large as that.
+            Some(libc::ENOMEM) if action == OPEN => EngineError::Io {
+                path,
+                action: "reserve as many addresses as store.map_bytes says (ask for fewer)",
+                source,
+            },
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => EngineError::ReadOnly { path },
             Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => EngineError::DiskFull { path },
             Some(libc::EIO) if free_bytes(&path).is_some_and(|free| free < FULL_BELOW_BYTES) || at_limit(&path) => {

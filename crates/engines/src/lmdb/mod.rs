@@ -380,7 +380,7 @@ impl LmdbOptions {
         // changes the mapped file: this process holds its lock, and the file has been checked since. A program that
         // ignores the lock and writes to the file breaks this, as it would break any map.
         let opened = unsafe { env.flags(flags).open(directory) };
-        opened.map_err(error::engine(self.place(directory), "open the store"))
+        opened.map_err(error::engine(self.place(directory), error::OPEN))
     }
 }
 

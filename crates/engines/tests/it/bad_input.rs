@@ -602,3 +602,24 @@ fn a_read_only_store_is_refused_with_the_remedy() {
         skipped();
     }
 }
+
+#[test]
+fn a_map_for_which_the_process_has_no_addresses_is_refused_by_the_name_of_its_key() {
+    let directory = punctual_testing::shared_folder();
+    // A process has 2^47 bytes of addresses on x86-64 and 64-bit Arm: three such maps do not fit.
+    let huge = |name: &str| {
+        let options = LmdbOptions {
+            quota: 1 << 46,
+            ..OPTIONS
+        };
+        options.open(directory.path().join(name))
+    };
+    let opened = ["one", "two", "three"].map(huge);
+    let refused = opened.iter().find_map(|opened| opened.as_ref().err());
+    let message = refused.expect("no room for three").to_string();
+    assert!(
+        message.contains("store.map_bytes") && message.contains("ask for fewer"),
+        "{message}"
+    );
+    assert!(message.contains(&*directory.path().to_string_lossy()), "{message}");
+}
