@@ -50,9 +50,12 @@ pub(super) fn open(
     Door::new(listener, options, wake, now).map_err(io("the thread that checks passwords"))
 }
 
-/// Whether an answer fits into `room` bytes.
-pub(super) fn fits(answer: &Answer, room: usize) -> bool {
-    !matches!(answer, Answer::Done { output, .. } if output.bytes() > room)
+/// Bytes of what an answer found.
+fn bytes(answer: &Answer) -> usize {
+    match answer {
+        Answer::Done { output, .. } => output.bytes(),
+        _ => 0,
+    }
 }
 
 /// The answer in place of one that does not fit.
@@ -78,6 +81,8 @@ pub(super) struct Clients {
     pub asks: Vec<(u64, Request, Time)>,
     /// Answers that the door has not taken, by the tickets of their requests.
     answers: VecDeque<(u64, Answer)>,
+    /// Bytes of these answers.
+    answers_bytes: usize,
     /// Results of waits for changes of keys.
     pub done: Vec<JobReply>,
     /// Changes of keys that the door has not taken.
@@ -98,6 +103,7 @@ impl Clients {
             tickets: BTreeMap::new(),
             asks: Vec::new(),
             answers: VecDeque::new(),
+            answers_bytes: 0,
             done: Vec::new(),
             told: Vec::new(),
             hears: false,
@@ -136,9 +142,39 @@ impl Clients {
         self.asks.push((ticket, request, arrived));
     }
 
-    /// Takes the answer to a request.
+    /// Takes the answer to a request, and replaces it where those that wait take all room.
     pub fn answered(&mut self, ticket: u64, answer: Answer) {
+        let Some((connection, _)) = self.tickets.get(&ticket) else {
+            return;
+        };
+        let leaves_nothing = |conversation: &Conversation| conversation.leaves_nothing();
+        let leaves_nothing = self.conversations.get(&connection.id).is_none_or(leaves_nothing);
+        let answer = self.kept(answer, REPLIES_MAX.saturating_sub(self.answers_bytes), leaves_nothing);
+        self.answers_bytes += bytes(&answer);
         self.answers.push_back((ticket, answer));
+    }
+
+    /// The answer, or another where it does not fit into `room` bytes.
+    fn kept(&mut self, answer: Answer, room: usize, leaves_nothing: bool) -> Answer {
+        let is_kept = bytes(&answer) <= room;
+        self.unkept += u64::from(!is_kept);
+        if is_kept { answer } else { unkept(leaves_nothing) }
+    }
+
+    /// Takes back the last request where the host's memory answers it.
+    pub fn of_memory(&mut self) -> Option<(u64, Request)> {
+        let last = self.asks.pop_if(|(_, request, _)| request.work.is_of_memory())?;
+        Some((last.0, last.1))
+    }
+
+    /// The reply to this request, if its answer was the last that came.
+    pub fn reply_to(&mut self, ticket: u64, now: Time) -> Option<Vec<u8>> {
+        let (_, answer) = match self.answers.back() {
+            Some((answered, _)) if *answered == ticket => self.answers.pop_back()?,
+            _ => return None,
+        };
+        self.answers_bytes -= bytes(&answer);
+        self.conclude(ticket, answer, SHORT_MAX, now).map(|done| done.reply)
     }
 
     /// Whether answers or changes wait for the door.
@@ -149,27 +185,29 @@ impl Clients {
     /// Returns the next result; an answer of more than `room` bytes is replaced.
     pub fn next_done(&mut self, room: usize, now: Time) -> Option<JobReply> {
         while let Some((ticket, answer)) = self.answers.pop_front() {
-            let Some((connection, arrived)) = self.tickets.remove(&ticket) else {
-                continue;
-            };
-            // Without a conversation, the client has gone.
-            let Some(conversation) = self.conversations.get_mut(&connection.id) else {
-                continue;
-            };
-            let is_kept = fits(&answer, room);
-            self.unkept += u64::from(!is_kept);
-            let answer = if is_kept {
-                answer
-            } else {
-                unkept(conversation.leaves_nothing())
-            };
-            let mut done = JobReply::of(connection, Vec::new());
-            match conversation.answered(answer, &mut done.watched, now, &mut done.reply) {
-                Next::Ask(request) => self.ask(connection, request, arrived),
-                _ => return Some(done),
+            self.answers_bytes -= bytes(&answer);
+            let done = self.conclude(ticket, answer, room, now);
+            if done.is_some() {
+                return done;
             }
         }
         self.done.pop()
+    }
+
+    /// The result that an answer is; `None` where the client has gone, or its request goes on.
+    fn conclude(&mut self, ticket: u64, answer: Answer, room: usize, now: Time) -> Option<JobReply> {
+        let (connection, arrived) = self.tickets.remove(&ticket)?;
+        let leaves_nothing = self.conversations.get(&connection.id)?.leaves_nothing();
+        let answer = self.kept(answer, room, leaves_nothing);
+        let mut done = JobReply::of(connection, Vec::new());
+        let conversation = self.conversations.get_mut(&connection.id)?;
+        match conversation.answered(answer, &mut done.watched, now, &mut done.reply) {
+            Next::Ask(request) => {
+                self.ask(connection, request, arrived);
+                None
+            }
+            _ => Some(done),
+        }
     }
 
     /// Forgets the session of connection `id`, as RESET does.
@@ -240,5 +278,26 @@ mod tests {
         assert!(told[1].starts_with("-LATE reason=backlog"), "{}", told[1]);
         assert_eq!(told[2], "-UNKNOWN 5.1\r\n", "a transaction may not be called late");
         assert_eq!((clients.unkept, clients.has_news()), (2, false));
+    }
+
+    #[test]
+    fn a_reading_is_answered_at_once_and_answers_that_wait_are_bounded() {
+        let mut clients = Clients::new(0);
+        asks(&mut clients, 1, "GETFRESH a 5");
+        let (ticket, _) = clients.of_memory().expect("a reading");
+        assert_eq!(clients.reply_to(ticket, Time(2)), None, "no answer yet");
+        let reading = done(Output::Reading(Some((Nanos::from_millis(3), b"v".to_vec()))));
+        clients.answered(ticket, reading);
+        assert_eq!(
+            clients.reply_to(ticket, Time(2)).as_deref(),
+            Some(b"*2\r\n$1\r\nv\r\n:3\r\n".as_slice())
+        );
+        asks(&mut clients, 1, "GET a");
+        assert!(clients.of_memory().is_none() && !clients.has_news());
+        let values = || done(Output::Values(vec![Some(vec![b'v'; REPLIES_MAX / 2])]));
+        (2..4).for_each(|id| asks(&mut clients, id, "GET a"));
+        (2..=4).for_each(|ticket| clients.answered(ticket, values()));
+        assert_eq!((clients.answers_bytes, clients.unkept), (REPLIES_MAX, 1));
+        assert!(replies(&mut clients).len() == 3 && clients.answers_bytes == 0);
     }
 }

@@ -54,11 +54,20 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Backend for Process<E, O
     }
 
     fn take(&mut self, work: ClientWork, mut asker: Asker<'_>) -> bool {
-        self.clients.take(work, &mut asker).unwrap_or_else(|inquiry| {
+        let follows = self.clients.take(work, &mut asker).unwrap_or_else(|inquiry| {
             let (master, others) = self.whereabouts(asker.here(), asker.now);
             inquiry.answer(master, &others, &mut asker.out());
             false
-        })
+        });
+        // At once, so that a pipeline of readings takes one turn.
+        let Some((ticket, request)) = self.clients.of_memory() else {
+            return follows;
+        };
+        self.sense(ticket, request, asker.now);
+        let reply = self.clients.reply_to(ticket, asker.now);
+        let is_answered = reply.is_some();
+        asker.link.out.append(&mut reply.unwrap_or_default());
+        !is_answered
     }
 
     fn next_done(&mut self, room: usize) -> Option<JobReply> {
