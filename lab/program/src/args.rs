@@ -767,13 +767,13 @@ pub struct ClusterLoad {
     /// Requests a second, 1 to 50000 [default: --times the measured capacity; stock: a closed loop]
     #[arg(long, value_name = "R")]
     pub rate: Option<f64>,
-    /// Load as a multiple of the measured capacity, 0.1 to 100
+    /// Load as a multiple of the measured capacity, 0.1 to 100, for the workload `count`
     #[arg(long, value_name = "X", default_value_t = 2.0, conflicts_with = "rate")]
     pub times: f64,
-    /// Share of requests that write (INCR), 0 to 1; the others read (GET)
+    /// Share of requests that write (INCR), 0 to 1, for the workload `count`; the others read (GET)
     #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
     pub writes: f64,
-    /// Clients, 1 to 10000, each with one request at a time
+    /// Clients, 1 to 10000 (2000 that trade stocks), each with one request at a time
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
     /// Deadline of each request, 5ms to 60s, counted from its scheduled instant

@@ -184,6 +184,17 @@ fn what_cannot_be_run_is_refused() {
     let address = silent.local_addr().unwrap().to_string();
     let error = refused(folder.path(), &["cluster", "load", "--clients", "4", &address]);
     assert!(error.contains(&address) && error.contains("no answer"), "{error}");
+    let traders = [
+        "cluster",
+        "load",
+        "--workload",
+        "stock",
+        "--clients",
+        "2001",
+        "127.0.0.1:1",
+    ];
+    let error = refused(folder.path(), &traders);
+    assert!(error.contains("at most 2000 --clients"), "{error}");
     let error = refused(folder.path(), &["process", "load", "--writes", "2", "127.0.0.1:1"]);
     assert!(error.contains("--writes: a share"), "{error}");
     // Without the right to make network namespaces, the superuser's is taken away.

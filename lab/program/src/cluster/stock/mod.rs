@@ -37,6 +37,8 @@ const THINK_MS: [(f64, f64); 2] = [(3500.0, 4000.0), (1000.0, 1500.0)];
 const UPDATE_S: (f64, f64) = (0.5, 5.0);
 /// Sources of prices, each with a connection and every sixteenth stock: what a connection sends is answered in turn.
 const SOURCES: usize = 16;
+/// Most clients: each is a thread.
+const CLIENTS_MAX: u32 = 2000;
 /// Time limit of a request of the set-up.
 const SET_UP_MAX: Duration = Duration::from_secs(20);
 /// Records in one request of the set-up, and of the count at the end.
@@ -65,6 +67,10 @@ pub fn load(arguments: &ClusterLoad) -> Result<(), Failure> {
         return Err(input(
             "--workload stock: reaches servers without users and TLS only".into(),
         ));
+    }
+    if arguments.clients > CLIENTS_MAX {
+        let what = format!("--workload stock: at most {CLIENTS_MAX} --clients, each a thread");
+        return Err(input(what));
     }
     let json = OutputFile::report(arguments.json.as_ref())?;
     let (clients, stocks) = (arguments.clients as usize, arguments.stocks as usize);
