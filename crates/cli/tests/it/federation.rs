@@ -1404,7 +1404,7 @@ mod members {
     /// is given them is killed meanwhile.
     #[test]
     fn a_node_without_records_is_given_a_store_of_any_size() {
-        const RECORDS: usize = 450;
+        const RECORDS: usize = 200;
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let ports = reserved_ports::<4>();

@@ -17,7 +17,6 @@ warm_up = \"400ms\"
 [trace]
 sensors = 40
 period = [\"100ms\", \"300ms\"]
-utilisation = 0.5
 [[task]]
 name = \"look\"
 class = \"real-time\"

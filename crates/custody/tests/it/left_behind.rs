@@ -233,7 +233,7 @@ fn a_guardian_that_dies_is_replaced() {
 }
 
 #[test]
-#[ignore = "needs a quiet machine: .ci/nightly quiet"]
+#[ignore = "needs a quiet machine: .ci/nightly ignored"]
 fn a_guardian_that_dies_is_replaced_within_a_second() {
     let _machine = machine();
     kill_guardians(|killed| assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed()));

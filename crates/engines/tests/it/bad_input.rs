@@ -225,7 +225,7 @@ fn a_truncated_store_is_refused_wherever_it_is_cut() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Opened or refused, never a crash: bytes anywhere in the file are overwritten.
     #[test]

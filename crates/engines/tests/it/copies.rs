@@ -151,7 +151,7 @@ fn lmdb(directory: &std::path::Path) -> Lmdb {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_here_is_what_the_log_says(steps in steps()) {

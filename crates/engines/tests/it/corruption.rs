@@ -18,7 +18,7 @@ use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write
 use punctual_testing::shared_folder;
 
 /// How many, where the environment does not say.
-const CORRUPTIONS: u64 = 300;
+const CORRUPTIONS: u64 = 100;
 
 type Records = [BTreeMap<Vec<u8>, Vec<u8>>; 2];
 

@@ -32,7 +32,7 @@ use punctual_testing::{CHILD_MAX, TestChild, wait_until};
 use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
 
 /// How many, where the environment does not say.
-const KILLS: u64 = 200;
+const KILLS: u64 = 60;
 const WRITERS: u64 = 2;
 const SENSORS: u32 = 4;
 /// Places where a child acknowledges.

@@ -31,7 +31,7 @@ fn read(engine: &Lmdb) {
 #[test]
 fn a_store_is_closed_right_after_a_scope_of_readers() {
     let directory = tempfile::tempdir().unwrap();
-    for _ in 0..500 {
+    for _ in 0..100 {
         let engine = open(directory.path());
         thread::scope(|scope| {
             for _ in 0..8 {
@@ -45,7 +45,7 @@ fn a_store_is_closed_right_after_a_scope_of_readers() {
 fn the_last_handle_goes_with_a_thread_that_ends() {
     thread_local! { static KEPT: RefCell<Option<Arc<Lmdb>>> = const { RefCell::new(None) } }
     let directory = tempfile::tempdir().unwrap();
-    for _ in 0..100 {
+    for _ in 0..30 {
         let engine = Arc::new(open(directory.path()));
         let keepers: Vec<_> = (0..4)
             .map(|_| Arc::clone(&engine))

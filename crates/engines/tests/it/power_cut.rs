@@ -33,7 +33,7 @@ use punctual_units::{Clock, Nanos, ObjectId, Revision, SensorId, Seq};
 punctual_testing::record_files!();
 
 /// Images for each durability, where the environment does not say.
-const IMAGES: u64 = 240;
+const IMAGES: u64 = 120;
 const COMMITS: u64 = 160;
 const KEYS: u64 = 60;
 const SENSORS: u32 = 3;

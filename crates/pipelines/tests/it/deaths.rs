@@ -180,7 +180,7 @@ fn schedule() -> impl Strategy<Value = Vec<(usize, Fate)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { ..ProptestConfig::default() })]
     #[test]
     fn whichever_process_dies_in_whatever_step_the_outcome_is_that_of_one_thread(
         slots in 12u32..30,

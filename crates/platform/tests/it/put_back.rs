@@ -268,7 +268,7 @@ fn after_a_kill() {
 }
 
 #[test]
-#[ignore = "needs a quiet machine: .ci/nightly quiet"]
+#[ignore = "needs a quiet machine: .ci/nightly ignored"]
 fn within_a_second_of_a_kill() {
     let _machine = machine();
     for _ in 0..10 {

@@ -177,6 +177,7 @@ fn no_dearer(both: &RunReport, alone: &RunReport) -> bool {
 }
 
 #[test]
+#[ignore = "takes long: .ci/nightly ignored"]
 fn where_refilling_costs_both_together_draw_no_more() {
     let model = model();
     for kib in [2048, 64] {
@@ -218,6 +219,7 @@ const GAIN_TOO_LARGE: f64 = 8.0;
 /// Peace is no accident of one gain: the loop around every policy stays calm though the machine answers several times
 /// as strongly as was learnt. The planted fault is a limit cycle, by gains beyond the margin.
 #[test]
+#[ignore = "takes long: .ci/nightly ignored"]
 fn peace_has_a_gain_margin_and_a_limit_cycle_is_refused() {
     let model = model();
     let small = Refill {
@@ -241,6 +243,7 @@ fn peace_has_a_gain_margin_and_a_limit_cycle_is_refused() {
 /// The planted fault: best-effort jobs that for some windows gain by ways and for some by nothing, so that a policy
 /// that gives them to the largest gain takes them from the real-time core and gives them back, windows apart.
 #[test]
+#[ignore = "takes long: .ci/nightly ignored"]
 fn a_policy_that_swings_with_the_windows_is_refused() {
     let model = model();
     let controlled = |policy| {

@@ -63,7 +63,7 @@ fn ours_policy() -> QueryPolicy {
 #[test]
 fn every_query_ends_once() {
     for policy in policies() {
-        for seed in 1..4 {
+        for seed in 1..2 {
             let mut setup = open(1.5);
             setup.balancers = 2;
             setup.changes = vec![
@@ -179,7 +179,7 @@ fn clients_are_conserved() {
 #[test]
 fn ours_serves_in_time_what_can_be_served() {
     for (spread, of_capacity, of_served) in [(Spread::Even(0.2), 0.96, 0.995), (Spread::Exponential, 0.95, 0.99)] {
-        for load in [1.0, 1.5, 3.0] {
+        for load in [1.5, 3.0] {
             let mut setup = open(load);
             setup.work.spread = spread;
             let summaries: Vec<Summary> = policies().iter().map(|policy| setup.run(policy, 1).unwrap()).collect();

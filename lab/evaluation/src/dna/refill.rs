@@ -266,6 +266,7 @@ mod tests {
 
     /// The ends of the sweep are the two worlds of the other experiments.
     #[test]
+    #[ignore = "takes long: .ci/nightly ignored"]
     fn no_share_is_free_and_the_whole_is_charged() {
         let scaled = SHIPPED.iter().find(|set| set.name == "scaled").unwrap();
         let prepared = RunSet::new(scaled).unwrap();

@@ -54,6 +54,7 @@ fn the_motivation_is_the_same_twice_and_judges_programs_where_they_are() {
 /// more late jobs than under the split that it starts from, and shorter latencies; fewer late jobs than under the split
 /// of the least largest utilisation, where the paper's rule has more, and longer latencies.
 #[test]
+#[ignore = "takes long: .ci/nightly ignored"]
 fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
     let full = SHIPPED.iter().find(|set| set.name == "full").unwrap();
     let prepared = RunSet::new(full).unwrap();
@@ -86,6 +87,7 @@ fn hysteresis_beats_the_static_split_that_the_papers_rule_loses_to() {
 /// Under a split that never changes every job of a task takes the same time, and EDF on one core is all that is left to
 /// simulate: the machine and the schedulability analysis (`edf`) must say the same of every set.
 #[test]
+#[ignore = "takes long: .ci/nightly ignored"]
 fn the_machine_agrees_with_edf_by_itself_where_nothing_changes() {
     use crate::dna::edf::{Schedulability, Timing, run};
     use punctual_units::Nanos;

@@ -186,7 +186,7 @@ fn formats_at_the_receivers_rate_sound_alike() {
 #[test]
 fn other_rates_sound_alike() {
     let (folder, numbers) = (Folder::new(), numbers());
-    for rate in [192_000, 240_000, 250_001, 1_000_000, 1_024_000] {
+    for rate in [192_000, 250_001, 1_000_000] {
         let samples = cs16(&at_rate(&numbers, rate.into()));
         let raw = folder.file(&format!("{rate}.cs16"), &samples);
         // The first samples have no past to interpolate from, and 192 kHz cut off half of the other station.
