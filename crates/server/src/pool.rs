@@ -11,8 +11,10 @@ use punctual_store::{Store, StoreError};
 use punctual_units::{Nanos, ObjectId, Time};
 
 use crate::cursors::Cursors;
+use crate::door::Asker;
 use crate::forecast::{Ahead, TOGETHER, reserve};
 use crate::queue::{Lane, Open, Queue};
+use crate::session::Call;
 use crate::work::{BatchTimes, Counts, Job, JobReply, TAKEN_MAX, Temporal, Worker};
 
 /// The most changes that wait for the event loop; the store's watch counts those beyond as missed.
@@ -238,9 +240,9 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         self.failed.load(Ordering::SeqCst)
     }
 
-    fn work(self: &Arc<Self>, me: usize) {
-        let _watch = Watchman(self);
-        let worker = Worker {
+    /// Has a worker of this pool do something on the present thread.
+    fn with_worker<T>(self: &Arc<Self>, act: impl FnOnce(&Worker<'_, E, O>) -> T) -> T {
+        act(&Worker {
             store: &*self.store,
             cursors: &self.cursors,
             counts: &self.counts,
@@ -253,7 +255,22 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
                 objects.push((key.to_vec(), object));
             },
             spent: BatchTimes::default(),
-        };
+        })
+    }
+
+    /// Carries out commands that read on the present thread, and writes their replies. Returns those left over because
+    /// replies are long.
+    pub fn read_at_once(self: &Arc<Self>, asked: Vec<Call>, asker: &mut Asker<'_>) -> Vec<Call> {
+        let client = (asker.handle(), asker.session.version);
+        self.with_worker(|worker| worker.read_at_once(asked, client, &mut asker.link.out))
+    }
+
+    fn work(self: &Arc<Self>, me: usize) {
+        let _watch = Watchman(self);
+        self.with_worker(|worker| self.work_as(me, worker));
+    }
+
+    fn work_as(&self, me: usize, worker: &Worker<'_, E, O>) {
         let mut done = Vec::new();
         loop {
             let Some((jobs, lane, is_alone)) = self.take(me) else {

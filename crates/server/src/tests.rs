@@ -16,7 +16,7 @@ use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::resp::Resp;
 use crate::resp::request::Request;
 use crate::session::Call;
-use crate::work::{BatchTimes, Counts, Handle, Job, JobReply, LateStage, Temporal, Work, Worker};
+use crate::work::{BatchTimes, Counts, Handle, Job, JobReply, LateStage, REPLIES_PAUSE, Temporal, Work, Worker};
 
 /// Linux, but for its clock, which can tick at each look, and for threads that can be made to panic.
 #[derive(Clone, Debug, Default)]
@@ -128,7 +128,13 @@ impl Bench {
     }
 
     fn carry_out_beside<O: Os>(&self, store: &Store<Memory, O>, jobs: Vec<Job>, newest: &O::Lock<()>) -> Vec<JobReply> {
-        let worker = Worker {
+        let mut done = Vec::new();
+        self.worker(store, newest).carry_out(jobs, &mut done);
+        done
+    }
+
+    fn worker<'s, O: Os>(&'s self, store: &'s Store<Memory, O>, newest: &'s O::Lock<()>) -> Worker<'s, Memory, O> {
+        Worker {
             store,
             cursors: &self.cursors,
             counts: &self.counts,
@@ -141,10 +147,7 @@ impl Bench {
             listen: &|| Ok(()),
             made: &|_, _| (),
             spent: BatchTimes::default(),
-        };
-        let mut done = Vec::new();
-        worker.carry_out(jobs, &mut done);
-        done
+        }
     }
 
     /// The reply to one command.
@@ -152,6 +155,29 @@ impl Bench {
         let done = self.carry_out(store, vec![job(0, vec![asked(words)])]);
         String::from_utf8(done.into_iter().next().expect("done").reply).expect("text")
     }
+}
+
+/// The event loop answers reads as the pool does; what long replies leave over comes back, in order.
+#[test]
+fn reads_at_once_are_answered_as_jobs_are() {
+    let (bench, store) = (Bench::default(), store(TestOs::default()));
+    bench.answer(&store, &format!("SET long {}", "x".repeat(REPLIES_PAUSE)));
+    bench.answer(&store, "SET short 1");
+    let words = ["GET short", "GET none", "HGET short f", "GET long", "GET short"];
+    let asked_all = || words.iter().map(|words| asked(words)).collect::<Vec<_>>();
+    let newest = store.os().new_lock(());
+    let (mut reply, place) = (Vec::new(), 0);
+    let handle = job(place, Vec::new()).connection;
+    let rest = bench
+        .worker(&store, &newest)
+        .read_at_once(asked_all(), (handle, Resp::Two), &mut reply);
+    let as_job = bench.carry_out(&store, vec![job(place, asked_all())]).remove(0);
+    assert_eq!(reply, as_job.reply);
+    assert_eq!(
+        (rest.len(), as_job.rest.len()),
+        (1, 1),
+        "the reply to the fourth is long"
+    );
 }
 
 /// Whenever a term ends, before, within or after a command that keeps it: what the command has kept has a term still,

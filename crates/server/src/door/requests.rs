@@ -157,6 +157,9 @@ impl Door {
         };
         connection.is_away = backend.take(work, asker);
         connection.away_bytes = if connection.is_away { bytes } else { 0 };
+        if !connection.is_away {
+            connection.link.out.append(&mut connection.behind);
+        }
         connection.is_away
     }
 

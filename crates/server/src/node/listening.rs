@@ -11,7 +11,7 @@ use mio::{Interest, Poll, Waker};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::{Store, StoreError};
-use punctual_units::Nanos;
+use punctual_units::{Nanos, Time};
 
 use super::{BYTES_MAX, EventLoop, FIRST, LISTENER, PoolBackend, WAKER};
 use crate::door::{Door, DoorOptions, MemoryLimits};
@@ -265,6 +265,7 @@ impl Listening {
                 address: self.address,
                 jobs: Vec::new(),
                 done: Vec::new(),
+                reads_until: Time::ZERO,
             },
             looked: now,
             page: page.map_err(io("the thread for figures"))?,

@@ -1,5 +1,5 @@
-//! The event loop of a store that is served alone. The backend of its door is the pool of threads that call the store:
-//! the loop itself never does.
+//! The event loop of a store that is served alone. The backend of its door is the pool of threads that call the store.
+//! The loop itself carries out short reads only, while nothing waits for the pool: to hand them over costs more.
 
 mod listening;
 #[cfg(all(test, target_os = "linux"))]
@@ -30,6 +30,9 @@ pub const BYTES_MAX: usize = 1 << 30;
 /// Interval between looks for stalled connections, and the longest wait for events.
 const LOOK_EVERY: Nanos = Nanos::from_millis(250);
 
+/// In each round, the event loop carries out reads for this long; the pool carries out the others.
+const READS_ROUND: Nanos = Nanos::from_micros(200);
+
 const LISTENER: Token = Token(0);
 const WAKER: Token = Token(1);
 const FIRST: usize = 2;
@@ -52,6 +55,8 @@ struct PoolBackend<E: Engine, O: Os> {
     /// Jobs for the pool, submitted together.
     jobs: Vec<Job>,
     done: Vec<JobReply>,
+    /// Until when the event loop carries out reads.
+    reads_until: Time,
 }
 
 impl<E: Engine + 'static, O: Os> Backend for PoolBackend<E, O> {
@@ -61,7 +66,16 @@ impl<E: Engine + 'static, O: Os> Backend for PoolBackend<E, O> {
         self.shared.os.now()
     }
 
-    fn take(&mut self, work: Work, asker: Asker<'_>) -> bool {
+    fn take(&mut self, mut work: Work, mut asker: Asker<'_>) -> bool {
+        if asker.now < self.reads_until
+            && work.is_short_read(&self.shared.counts.costs)
+            && let Work::Run(asked) = &mut work
+        {
+            *asked = self.shared.read_at_once(std::mem::take(asked), &mut asker);
+            if asked.is_empty() {
+                return false;
+            }
+        }
         self.jobs.push(Job {
             connection: asker.handle(),
             version: asker.session.version,
@@ -93,6 +107,13 @@ impl<E: Engine + 'static, O: Os> Backend for PoolBackend<E, O> {
 }
 
 impl<E: Engine + 'static, O: Os> PoolBackend<E, O> {
+    /// Sets how long the event loop may carry out reads: not at all while jobs wait, or updates that a read transaction
+    /// would install first.
+    fn begin_round(&mut self) {
+        let is_idle = self.shared.waiting() == 0 && self.shared.store.pending() == 0;
+        self.reads_until = if is_idle { self.now() + READS_ROUND } else { Time::ZERO };
+    }
+
     /// Submits queued jobs to the pool; answers `LATE reason=backlog` for those that do not fit.
     fn submit(&mut self) {
         if self.jobs.is_empty() {
@@ -162,6 +183,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         if self.door.telling() == 0 {
             self.door.tell(self.backend.shared.take_told());
         }
+        self.backend.begin_round();
         self.door.serve(&mut self.backend);
         self.backend.submit();
         self.door.accept(self.poll.registry(), self.backend.now());

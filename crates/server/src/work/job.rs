@@ -10,6 +10,9 @@ use crate::resp::Resp;
 use crate::resp::request::Request;
 use crate::session::{Call, WatchedKey};
 
+/// The event loop itself carries out reads that are forecast to take less than this each.
+const SHORT: Nanos = Nanos::from_micros(20);
+
 /// Identifies a connection: its index, and its number, because indexes are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
@@ -92,6 +95,16 @@ impl Work {
             }
             (Lane::Read, _) => Nanos::ZERO,
         }
+    }
+
+    /// Whether these are commands that read records of the keys that they name, all of a known and low cost.
+    pub(crate) fn is_short_read(&self, costs: &Costs) -> bool {
+        let is_short = |asked: &Call| {
+            let reads_keys = asked.command.class == Class::Read && asked.command.keys.0 > 0;
+            let cost = costs.of(asked.command.verb);
+            reads_keys && kind_of(asked) == JobKind::Read && Nanos::ZERO < cost && cost < SHORT
+        };
+        matches!(self, Work::Run(asked) if asked.iter().all(is_short))
     }
 
     /// The lane in which this job waits.

@@ -153,6 +153,31 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         self.run(group_kind, &mut group, done);
     }
 
+    /// Carries out commands that read, in their order, and writes their replies. Returns those left over because the
+    /// replies are long.
+    pub fn read_at_once(
+        &self,
+        asked: Vec<Call>,
+        (connection, version): (Handle, Resp),
+        reply: &mut Vec<u8>,
+    ) -> Vec<Call> {
+        let now = self.store.os().now();
+        self.spent.taken.set(now);
+        self.spent.is_alone.set(asked.len() == 1);
+        self.counts.waited.store(0, Ordering::Relaxed);
+        let mut running = RunningJob {
+            queued: now,
+            connection,
+            version,
+            asked,
+            answered: 0,
+            reply: std::mem::take(reply),
+        };
+        self.reads(std::slice::from_mut(&mut running), usize::MAX);
+        *reply = running.reply;
+        running.asked.split_off(running.answered)
+    }
+
     fn run(&self, kind: JobKind, group: &mut Vec<RunningJob>, done: &mut Vec<JobReply>) {
         match kind {
             JobKind::Read => self.reads(group, usize::MAX),
