@@ -118,7 +118,6 @@ fn some(problems: Vec<Problem>) -> Result<(), Vec<Problem>> {
 /// more, and the memory of a running pipeline does not grow. Between them the state may double.
 const GROWTH: (usize, usize) = (4096, 1 << 20);
 
-/// The stage as the graph has it.
 /// Whether a stage must not write there: in a store's folder, under a name of scenarios or models, or in place of a
 /// document, such as a model: JSON whose first key is `kind`.
 fn is_kept(path: &Path) -> bool {
@@ -138,6 +137,7 @@ fn is_document(path: &Path) -> io::Result<bool> {
     Ok(inner.is_some_and(|inner| inner.starts_with(b"\"kind\"")))
 }
 
+/// The stage as the graph has it.
 fn resolve(problems: &mut Problems, spec: &StagesSpec, number: usize, stage: &StageNeeds) -> StageSpec {
     let key = |field: &str| format!("stage[{number}].{field}");
     let said = |inputs: bool| {
