@@ -69,27 +69,28 @@ impl Gaps {
         self.gaps[sensor]
     }
 
-    /// Removes and returns the sensor's gap. O(log N).
-    pub fn take(&mut self, sensor: usize) -> Option<Gap> {
-        let gap = self.gaps[sensor].take()?;
-        let (end, start) = self.ends(sensor);
-        self.root = self.without(self.root, (gap.to, end));
-        self.root = self.without(self.root, (gap.from, start));
-        Some(gap)
-    }
-
     /// Replaces the sensor's gap. An empty span counts as no gap. O(log N).
     pub fn set(&mut self, sensor: usize, gap: Option<Gap>) {
         let gap = gap.filter(|gap| gap.from < gap.to);
-        if self.gaps[sensor] == gap {
+        let before = std::mem::replace(&mut self.gaps[sensor], gap);
+        let (end, start) = (sensor as u32, (sensor + self.gaps.len()) as u32);
+        self.shift(end, before.map(|gap| gap.to), gap.map(|gap| gap.to));
+        self.shift(start, before.map(|gap| gap.from), gap.map(|gap| gap.from));
+    }
+
+    /// Moves a node from one instant to another; `None` is outside of the tree.
+    fn shift(&mut self, node: u32, before: Option<Time>, at: Option<Time>) {
+        if before == at {
             return;
         }
-        self.take(sensor);
-        let Some(Gap { from, to }) = gap else { return };
-        let (end, start) = self.ends(sensor);
-        self.insert(end, to);
-        self.insert(start, from);
-        self.gaps[sensor] = gap;
+        if let Some(before) = before {
+            self.root = self.without(self.root, (before, node));
+        }
+        if let Some(at) = at {
+            let fresh = &mut self.nodes[node as usize];
+            (fresh.at, fresh.left, fresh.right) = (at, NONE, NONE);
+            self.root = self.with(self.root, node);
+        }
     }
 
     /// The largest depth within `span`, which must not be empty. O(log N), and changes nothing.
@@ -134,11 +135,6 @@ impl Gaps {
         deepest
     }
 
-    /// The nodes of a sensor's gap: end, start.
-    fn ends(&self, sensor: usize) -> (u32, u32) {
-        (sensor as u32, (sensor + self.gaps.len()) as u32)
-    }
-
     fn step(&self, node: u32) -> i32 {
         if (node as usize) < self.gaps.len() { -1 } else { 1 }
     }
@@ -157,12 +153,6 @@ impl Gaps {
 
     fn key(&self, node: u32) -> Key {
         (self.nodes[node as usize].at, node)
-    }
-
-    fn insert(&mut self, node: u32, at: Time) {
-        let fresh = &mut self.nodes[node as usize];
-        (fresh.at, fresh.left, fresh.right) = (at, NONE, NONE);
-        self.root = self.with(self.root, node);
     }
 
     /// Puts a node into the tree; returns the new root.
