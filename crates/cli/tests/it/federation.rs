@@ -11,7 +11,7 @@ mod run {
     use std::process::{Command, Stdio};
 
     use punctual_server::resp::Reply;
-    use punctual_testing::{TestChild, wait_for, wait_ok, wait_until};
+    use punctual_testing::{TestChild, wait_ok, wait_until};
 
     use crate::common::model::{answers_as_the_model, seed};
     use crate::common::serving::Client;
@@ -163,73 +163,6 @@ mod run {
         assert!(!own.exists());
     }
 
-    #[test]
-    fn clients_of_redis_use_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let (child, _, nodes) = started(folder.path());
-        let clients = nodes.iter().map(|node| Client::of(TcpStream::connect(node).unwrap()));
-        let mut clients: Vec<Client> = clients.collect();
-        let mut ask = |node: usize, words: &str| {
-            clients[node].send(words);
-            clients[node].try_reply().expect("a reply")
-        };
-        // Each node says where the master is, once it has heard of it.
-        for node in 0..3 {
-            let master = || match ask(node, "SENTINEL get-master-addr-by-name punctual") {
-                Reply::Array(found) if found.len() == 2 => {
-                    let part = |at: usize| match &found[at] {
-                        Reply::Bulk(text) => String::from_utf8_lossy(text).into_owned(),
-                        other => panic!("{other:?}"),
-                    };
-                    Reply::Integer(i64::from(nodes.contains(&format!("{}:{}", part(0), part(1)))))
-                }
-                _ => Reply::Null,
-            };
-            comes_to(master, &Reply::Integer(1));
-        }
-        // The master may change on a busy machine: where a node says that another one is, that one is asked.
-        let mut at_master = |words: &str| {
-            let mut node = 0;
-            wait_for(
-                || words.to_owned(),
-                || {
-                    let Reply::Error(text) = ask(node, &format!("DEADLINE 10000 {words}")) else {
-                        return Some(ask(node, "PING"));
-                    };
-                    assert!(text.starts_with("LATE reason="), "{text}");
-                    node = (node + 1) % 3;
-                    None
-                },
-            )
-        };
-        assert_eq!(at_master("SET light on"), Reply::Simple("PONG".into()));
-        at_master("INCRBY count 5");
-        for node in 0..3 {
-            comes_to(|| ask(node, "GET light"), &Reply::bulk("on"));
-            comes_to(
-                || ask(node, "MGET count none"),
-                &Reply::Array(vec![Reply::bulk("5"), Reply::Null]),
-            );
-            assert!(matches!(ask(node, "ZADD a 1 b"), Reply::Error(text) if text.contains("unknown command")));
-            assert!(matches!(ask(node, "DEADLINE 0 GET a"), Reply::Error(text) if text.contains("milliseconds")));
-            let Reply::Bulk(info) = ask(node, "INFO") else {
-                panic!("INFO")
-            };
-            let info = String::from_utf8_lossy(&info).into_owned();
-            assert!(
-                info.starts_with("# Federation") && info.contains("\nmaster_node:"),
-                "{info}"
-            );
-            let process_number = format!("federation:{}\r", child.id());
-            assert!(
-                !info.contains(&process_number),
-                "other machines have processes of that number: {info}"
-            );
-        }
-        drop(child);
-        wait_until("its files are removed", || files(folder.path()) == 0);
-    }
-
     /// Any command at any balancer: no client needs to know of a master.
     #[test]
     fn a_client_needs_one_address() {
@@ -330,7 +263,7 @@ mod run {
             2 => at_master(&nodes),
             balancer => Client::of(TcpStream::connect(&balancers[balancer]).unwrap()),
         };
-        let (first, rounds, mut tries) = (seed(), 15, 0);
+        let (first, rounds, mut tries) = (seed(), 3, 0);
         for round in 0..rounds {
             // On a busy machine a master may be suspected in the middle: such a round says nothing, and begins anew.
             loop {
