@@ -49,6 +49,13 @@
 //! }
 //! ```
 //!
+//! - A job may return any error: it counts as failed, and the first one is in the figures. A panic ends its task alone.
+//! - A run ends after [`RuntimeOptions::run_for`], at [`Runtime::stop`], or with its last handle.
+//! - [`Runtime::learn`] learns a model of the running tasks. In vain, the control law from before goes on; without one,
+//!   knobs move in steps, towards fewer late jobs.
+//! - After a standstill the missed jobs are skipped, and counted as late.
+//! - Memory does not grow with the length of a run (example `soak`).
+//!
 //! The top level has everything that most programs need. All else is in the crates below, under their names: [`store`]
 //! (deadlines, freshness, admission of updates), [`engines`] (storage of bytes), [`runtime`] (threads and reports),
 //! [`control`] (identification and control laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`]
