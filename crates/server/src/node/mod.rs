@@ -68,10 +68,12 @@ impl<E: Engine + 'static, O: Os> Backend for PoolBackend<E, O> {
 
     fn take(&mut self, mut work: Work, mut asker: Asker<'_>) -> bool {
         if asker.now < self.reads_until
-            && work.is_short_read(&self.shared.counts.costs)
+            && let count @ 1.. = work.short_reads(&self.shared.counts.costs)
             && let Work::Run(asked) = &mut work
         {
+            let mut behind = asked.split_off(count);
             *asked = self.shared.read_at_once(std::mem::take(asked), &mut asker);
+            asked.append(&mut behind);
             if asked.is_empty() {
                 return false;
             }

@@ -12,6 +12,7 @@ use punctual_testing::WAIT_MAX;
 use punctual_units::{Nanos, Time};
 
 use super::{Backend, EventLoop, Listening, Options};
+use crate::commands::Verb;
 use crate::pool::Pool;
 use crate::tests::{TestOs, store};
 use crate::users::Users;
@@ -51,7 +52,7 @@ impl TestLoop {
         while all.len() < length {
             assert!(begin.elapsed() < WAIT_MAX, "not within {WAIT_MAX:?}");
             self.inner.round(&mut self.events).expect("events");
-            let mut bytes = [0; 4096];
+            let mut bytes = vec![0; 1 << 20];
             if let Ok(count) = client.read(&mut bytes) {
                 all.extend_from_slice(&bytes[..count]);
             }
@@ -77,6 +78,36 @@ fn what_is_late_before_it_begins_is_counted() {
     backend.shared.counts.waited.store(7_000_001, Ordering::SeqCst);
     assert_eq!(backend.late(Time(1), Time(5)), Nanos(7_000_001));
     assert_eq!(backend.shared.counts.expired.load(Ordering::SeqCst), 1);
+}
+
+/// Whether the loop, the pool or both carry out the reads of a pipeline: replies come in the order of requests.
+#[test]
+fn a_pipeline_is_answered_in_order_wherever_it_is_carried_out() {
+    let mut turned = TestLoop::new();
+    let mut client = turned.client();
+    let long = "v".repeat(1 << 20);
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nl\r\n${}\r\n{long}\r\n", long.len());
+    client.write_all(set.as_bytes()).expect("it takes bytes");
+    assert_eq!(turned.told(&mut client, 5), "+OK\r\n");
+    for length in [1, 3, 16, 40] {
+        for learned in [Nanos::ZERO, Nanos(1_000), Nanos::from_millis(1)] {
+            let costs = &turned.inner.backend.shared.counts.costs;
+            (0..200).for_each(|_| costs.learn(Verb::Get, learned));
+            let requests = (0..length).map(|at| match at % 6 {
+                3 => ("GET l".to_owned(), format!("${}\r\n{long}\r\n", long.len())),
+                4 => ("EXISTS l l none".to_owned(), ":2\r\n".to_owned()),
+                5 => (format!("ECHO {at}"), format!("${}\r\n{at}\r\n", at.to_string().len())),
+                _ => ("GET none".to_owned(), "$-1\r\n".to_owned()),
+            });
+            let (requests, replies): (Vec<_>, Vec<_>) = requests.unzip();
+            let mut sent = client.try_clone().expect("a socket");
+            let text = requests.join("\r\n") + "\r\n";
+            sent.write_all(text.as_bytes()).expect("it takes bytes");
+            let expected = replies.concat();
+            let found = turned.told(&mut client, expected.len());
+            assert!(found == expected, "{length} requests, {learned:?} learned");
+        }
+    }
 }
 
 /// What the loop matches has bounds.

@@ -12,6 +12,10 @@ use crate::session::{Call, WatchedKey};
 
 /// The event loop itself carries out reads that are forecast to take less than this each.
 const SHORT: Nanos = Nanos::from_micros(20);
+/// Limit of the keys that such a read names.
+const SHORT_KEYS: usize = 8;
+/// Limit of such reads between two looks at the clock.
+const SHORT_RUN: usize = 16;
 
 /// Identifies a connection: its index, and its number, because indexes are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,14 +101,20 @@ impl Work {
         }
     }
 
-    /// Whether these are commands that read records of the keys that they name, all of a known and low cost.
-    pub(crate) fn is_short_read(&self, costs: &Costs) -> bool {
-        let is_short = |asked: &Call| {
-            let reads_keys = asked.command.class == Class::Read && asked.command.keys.0 > 0;
-            let cost = costs.of(asked.command.verb);
-            reads_keys && kind_of(asked) == JobKind::Read && Nanos::ZERO < cost && cost < SHORT
+    /// Number of commands, from the first on, that the event loop may carry out itself: reads of few keys, of one verb,
+    /// so that its cost is learned, which is known and low.
+    pub(crate) fn short_reads(&self, costs: &Costs) -> usize {
+        let Work::Run(asked) = self else { return 0 };
+        let Some(verb) = asked.first().map(|first| first.command.verb) else {
+            return 0;
         };
-        matches!(self, Work::Run(asked) if asked.iter().all(is_short))
+        let is_low = Nanos::ZERO < costs.of(verb) && costs.of(verb) < SHORT;
+        let is_short = |asked: &&Call| {
+            let keys = asked.command.keys_of(&asked.request).take(SHORT_KEYS + 1).count();
+            asked.command.verb == verb && kind_of(asked) == JobKind::Read && (1..=SHORT_KEYS).contains(&keys)
+        };
+        let all = asked.iter().take(SHORT_RUN).take_while(is_short);
+        if is_low { all.count() } else { 0 }
     }
 
     /// The lane in which this job waits.
