@@ -3,7 +3,7 @@
 //! The client's session (`punctual_server::session`) parses and refuses requests as on a store that is served alone,
 //! and passes those of the backend here. A command that changes nothing is a query outside of `MULTI`, which any node
 //! answers; all others are transactions, which the master executes. `TSET` and `GETFRESH` outside of `MULTI` are about
-//! temporal objects, which are in the memory of each node.
+//! temporal objects, which are in the memory of each node; `TSET`s that a client sends ahead are under way together.
 //!
 //! A client gets a session of the federation with its first transaction. Its transactions are numbered from there, each
 //! by the next number. So a client that has asked for its `SESSION` knows, when its connection breaks, the name of the
@@ -95,6 +95,8 @@ enum Stage {
     /// A session is being opened, then the request is sent. `None`: the client asked for the session itself.
     Opening(Option<Box<Pending>>),
     Asked(Box<Pending>),
+    /// A run of readings that are set together, each with its request or its reply.
+    Setting(Vec<Result<Box<Pending>, Vec<u8>>>),
 }
 
 /// How the event loop goes on with a client's request.
@@ -104,6 +106,10 @@ pub enum Next {
     Answered,
     /// Send a request to the node.
     Ask(Request),
+    /// Send these requests together; each has its place among the replies.
+    Set(Vec<(usize, Request)>),
+    /// Other answers have to come before the reply is written.
+    Waits,
     /// Reply with the addresses of the federation's nodes, as a Redis sentinel would.
     Whereabouts(Inquiry),
 }
@@ -167,6 +173,7 @@ impl Conversation {
 
     fn translate(&mut self, work: Work, client: &Session, now: Time, out: &mut Vec<u8>) -> Result<Next, String> {
         match work {
+            Work::Run(calls) if calls.len() > 1 => Ok(self.set_all(&calls, now, out)),
             Work::Run(calls) => {
                 let call = calls.first().ok_or("ERR no command")?;
                 self.call(call, now, out)
@@ -229,6 +236,30 @@ impl Conversation {
             }
         };
         Ok(self.send(work, deadline, vec![shape], false, now))
+    }
+
+    /// Sets a run of readings, so that none waits for the answer to the one before: that way the source of many would
+    /// be as slow as the nodes' answers.
+    fn set_all(&mut self, calls: &[Call], now: Time, out: &mut Vec<u8>) -> Next {
+        let (mut all, mut requests) = (Vec::with_capacity(calls.len()), Vec::with_capacity(calls.len()));
+        for (place, call) in calls.iter().enumerate() {
+            let mut reply = Vec::new();
+            match self.call(call, now, &mut reply) {
+                Ok(Next::Ask(request)) => requests.push((place, request)),
+                Ok(_) => {}
+                Err(error) => Writer::new(&mut reply, self.version).error(&error),
+            }
+            all.push(match std::mem::take(&mut self.stage) {
+                Stage::Asked(pending) => Ok(pending),
+                _ => Err(reply),
+            });
+        }
+        if requests.is_empty() {
+            out.extend(all.into_iter().filter_map(Result::err).flatten());
+            return Next::Answered;
+        }
+        self.stage = Stage::Setting(all);
+        Next::Set(requests)
     }
 
     /// Translates a command on records for a node.

@@ -408,10 +408,11 @@ impl Session {
         }
     }
 
-    /// Whether `request` is a single command for the store, so that it may join the job of the commands before it.
-    pub fn asks(&self, request: &Request) -> bool {
-        let is_plain = |command: &Command| matches!(command.place, Scope::Transaction | Scope::Store);
-        self.multi.is_none() && commands::find(request.argument(named_at(request))).is_some_and(is_plain)
+    /// The command of `request`, if it is a single one for the store: it may join the job of the commands before it.
+    pub fn asks(&self, request: &Request) -> Option<&'static Command> {
+        let is_plain = |command: &&Command| matches!(command.place, Scope::Transaction | Scope::Store);
+        let found = commands::find(request.argument(named_at(request)));
+        found.filter(is_plain).filter(|_| self.multi.is_none())
     }
 
     /// Parses `DEADLINE MS` in front of a command, and checks whether the connection may send the command now.

@@ -11,12 +11,34 @@ use punctual_units::{Nanos, Time};
 use super::{Conversation, Next, Pending, Shape, Stage};
 
 impl Conversation {
-    /// Takes the node's answer to the present request; returns how to go on. `watched` gets the records that WATCH has
-    /// read.
-    pub fn answered(&mut self, answer: Answer, watched: &mut Vec<WatchedKey>, now: Time, out: &mut Vec<u8>) -> Next {
+    /// Takes the node's answer to the present request, or to that at `place` of [`Next::Set`]; returns how to go on.
+    /// `watched` gets the records that WATCH has read.
+    pub fn answered(
+        &mut self,
+        place: usize,
+        answer: Answer,
+        watched: &mut Vec<WatchedKey>,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) -> Next {
         match std::mem::take(&mut self.stage) {
             // No request was sent, so there is no reply to write.
             Stage::Idle => Next::Answered,
+            Stage::Setting(mut all) => {
+                if let Some(one) = all.get_mut(place)
+                    && let Ok(pending) = std::mem::replace(one, Err(Vec::new()))
+                {
+                    let mut reply = Vec::new();
+                    self.reply(*pending, answer, watched, &mut reply);
+                    *one = Err(reply);
+                }
+                if all.iter().any(Result::is_ok) {
+                    self.stage = Stage::Setting(all);
+                    return Next::Waits;
+                }
+                out.extend(all.into_iter().filter_map(Result::err).flatten());
+                Next::Answered
+            }
             Stage::Opening(pending) => self.opened(pending, answer, now, out),
             Stage::Asked(pending) => {
                 self.session.answered(&answer);

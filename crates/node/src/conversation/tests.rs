@@ -86,7 +86,7 @@ impl Table {
 
     fn answer(&mut self, answer: Answer) -> Next {
         let mut watched = Vec::new();
-        let next = self.conversation.answered(answer, &mut watched, NOW, &mut self.out);
+        let next = self.conversation.answered(0, answer, &mut watched, NOW, &mut self.out);
         self.client.watch(watched);
         next
     }
@@ -138,6 +138,7 @@ fn the_first_transaction_opens_a_session_and_goes_on_with_what_time_is_left() {
         (&message::Work::Open, Nanos::from_millis(300))
     );
     let next = table.conversation.answered(
+        0,
         done(Output::Session(SessionId(12))),
         &mut Vec::new(),
         NOW + Nanos::from_millis(100),

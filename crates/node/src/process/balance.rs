@@ -15,10 +15,11 @@ use mio::{Events, Poll, Token, Waker};
 use punctual_federation::balancer::Balancer;
 use punctual_federation::front::{Front, FrontAction, FrontEvent};
 use punctual_federation::ids::{FederationId, NodeId};
-use punctual_federation::message::{Answer, Message, Reason, Reply, Report, Request};
+use punctual_federation::message::{self, Answer, Message, Reason, Reply, Report, Request};
 use punctual_federation::records::RETRY_AFTER;
 use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
+use punctual_server::commands::Verb;
 use punctual_server::door::{Asker, Backend, Door, DoorState};
 use punctual_server::link::Turn;
 use punctual_server::metrics::{Page, PublishedFigures};
@@ -29,7 +30,8 @@ use punctual_server::subscribers::KeyNotice;
 use punctual_server::work::{Handle, JobReply, Work};
 use punctual_units::{Nanos, Time};
 
-use super::clients::{self, Clients};
+use super::clients::{self, Clients, READINGS_MAX, is_run};
+use super::lane::{RequestLane, TURN_MAX};
 use super::way::Way;
 use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
 use crate::changes::{self, StreamPosition};
@@ -123,6 +125,7 @@ impl Balancing {
             named: BTreeMap::new(),
             federation: None,
             events: VecDeque::new(),
+            lane: RequestLane::default(),
             told_by: None,
             heard: StreamPosition::default(),
             is_told: false,
@@ -221,7 +224,9 @@ struct Process<O: Os, N: FnMut(String)> {
     named: BTreeMap<NodeId, u32>,
     /// Federation of the first node that sent its name.
     federation: Option<FederationId>,
+    /// Events but the requests in `lane`, which come after them.
     events: VecDeque<FrontEvent>,
+    lane: RequestLane,
     /// The node that was asked to report changes of keys, by its number in `ways`; and the position in its stream of
     /// changes.
     told_by: Option<u32>,
@@ -239,8 +244,11 @@ struct Process<O: Os, N: FnMut(String)> {
 }
 
 impl<O: Os, N: FnMut(String)> Backend for Process<O, N> {
-    /// Each command of a federation is a request of its own.
-    const RUN_MAX: usize = 1;
+    const RUN_MAX: usize = READINGS_MAX;
+
+    fn joins(first: Verb, next: Verb) -> bool {
+        is_run(first, next)
+    }
 
     fn now(&self) -> Time {
         self.os.now()
@@ -332,7 +340,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
 
     /// Time until the next action, unless an event comes before.
     fn wait(&self, door: &Door) -> Nanos {
-        if door.has_more() || self.clients.has_news() || !self.events.is_empty() {
+        if door.has_more() || self.clients.has_news() || !self.events.is_empty() || !self.lane.is_empty() {
             return Nanos::ZERO;
         }
         let ways = self.ways.values().map(|node| node.way.next_due());
@@ -375,15 +383,25 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             self.events.push_back(FrontEvent::Wake);
         }
         while let Some(event) = self.events.pop_front() {
-            let now = self.os.now();
-            for action in self.front.step(event, now) {
-                self.act(action, now);
-            }
+            self.step(event);
+        }
+        for _ in 0..TURN_MAX {
+            let Some((ticket, request)) = self.lane.next(self.os.now()) else {
+                break;
+            };
+            self.step(FrontEvent::Request(ticket, request));
         }
         let gone = self.ways.iter_mut();
         let gone = gone.filter_map(|(number, node)| Some((*number, node.flush().err()?)));
         for (number, gone) in gone.collect::<Vec<_>>() {
             self.lose(number, &gone);
+        }
+    }
+
+    fn step(&mut self, event: FrontEvent) {
+        let now = self.os.now();
+        for action in self.front.step(event, now) {
+            self.act(action, now);
         }
     }
 
@@ -527,9 +545,13 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         door.tell(self.clients.told.drain(..));
         door.serve(self);
         self.clients.hears = door.hears();
+        let now = self.os.now();
         for (ticket, request, arrived) in std::mem::take(&mut self.clients.asks) {
             self.spans.begins(ticket, &request, SpanStage::Balancer, arrived);
-            self.events.push_back(FrontEvent::Request(ticket, request));
+            match &request.work {
+                message::Work::Sample(_) => self.events.push_back(FrontEvent::Request(ticket, request)),
+                _ => self.lane.push(ticket, request, now),
+            }
         }
     }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use mio::net::TcpListener;
-use punctual_federation::message::{Answer, Reason, Request};
+use punctual_federation::message::{Answer, Output, Reason, Request};
+use punctual_server::commands::Verb;
 use punctual_server::cursors::Cursors;
 use punctual_server::door::{Asker, Door, DoorOptions, MemoryLimits};
 use punctual_server::subscribers::KeyNotice;
@@ -22,6 +23,9 @@ pub(super) const SHORT_MAX: usize = 64 << 10;
 pub(super) const REPLIES_MAX: usize = 192 << 20;
 /// Time after which a client is dropped that takes no replies, or stops in the middle of a request.
 pub(super) const STALLED_MAX: Nanos = Nanos::from_secs(10);
+
+/// The most readings of one connection that are under way together.
+pub(super) const READINGS_MAX: usize = 128;
 
 const MEMORY: MemoryLimits = MemoryLimits {
     requests: 128 << 20,
@@ -50,6 +54,12 @@ pub(super) fn open(
     Door::new(listener, options, wake, now).map_err(io("the thread that checks passwords"))
 }
 
+/// Whether a command of a federation goes together with those before it: readings do, and any other is a request of its
+/// own.
+pub(super) fn is_run(first: Verb, next: Verb) -> bool {
+    first == Verb::TSet && next == Verb::TSet
+}
+
 /// Bytes of what an answer found.
 fn bytes(answer: &Answer) -> usize {
     match answer {
@@ -75,8 +85,8 @@ pub(super) struct Clients {
     conversations: HashMap<u64, Conversation>,
     /// Number of requests of clients and balancers so far, and the last ticket.
     asked: u64,
-    /// Connection of each request without an answer, and when the request was read.
-    tickets: BTreeMap<u64, (Handle, Time)>,
+    /// Connection of each request without an answer, when the request was read, and its place among the replies.
+    tickets: BTreeMap<u64, (Handle, Time, usize)>,
     /// Requests that the host has not begun, with their tickets, and when they were read.
     pub asks: Vec<(u64, Request, Time)>,
     /// Answers that the door has not taken, by the tickets of their requests.
@@ -123,9 +133,17 @@ impl Clients {
         match self.of(session.id).take(work, session, asker.now, out) {
             Next::Answered => Ok(false),
             Next::Ask(request) => {
-                self.ask(asker.handle(), request, asker.arrived);
+                self.ask(asker.handle(), request, asker.arrived, 0);
                 Ok(true)
             }
+            Next::Set(requests) => {
+                let connection = asker.handle();
+                for (place, request) in requests {
+                    self.ask(connection, request, asker.arrived, place);
+                }
+                Ok(true)
+            }
+            Next::Waits => Ok(true),
             Next::Whereabouts(inquiry) => Err(inquiry),
         }
     }
@@ -136,22 +154,29 @@ impl Clients {
         self.asked
     }
 
-    fn ask(&mut self, connection: Handle, request: Request, arrived: Time) {
+    fn ask(&mut self, connection: Handle, request: Request, arrived: Time, place: usize) {
         let ticket = self.ticket();
-        self.tickets.insert(ticket, (connection, arrived));
+        self.tickets.insert(ticket, (connection, arrived, place));
         self.asks.push((ticket, request, arrived));
     }
 
     /// Takes the answer to a request, and replaces it where those that wait take all room.
     pub fn answered(&mut self, ticket: u64, answer: Answer) {
-        let Some((connection, _)) = self.tickets.get(&ticket) else {
+        let Some((connection, ..)) = self.tickets.get(&ticket) else {
             return;
         };
         let leaves_nothing = |conversation: &Conversation| conversation.leaves_nothing();
         let leaves_nothing = self.conversations.get(&connection.id).is_none_or(leaves_nothing);
         let answer = self.kept(answer, REPLIES_MAX.saturating_sub(self.answers_bytes), leaves_nothing);
         self.answers_bytes += bytes(&answer);
-        self.answers.push_back((ticket, answer));
+        match answer {
+            // Answers of sources go before those that other clients wait for.
+            Answer::Done {
+                output: Output::Sampled(_),
+                ..
+            } => self.answers.push_front((ticket, answer)),
+            answer => self.answers.push_back((ticket, answer)),
+        }
     }
 
     /// The answer, or another where it does not fit into `room` bytes.
@@ -161,20 +186,30 @@ impl Clients {
         if is_kept { answer } else { unkept(leaves_nothing) }
     }
 
-    /// Takes back the last request where the host's memory answers it.
-    pub fn of_memory(&mut self) -> Option<(u64, Request)> {
-        let last = self.asks.pop_if(|(_, request, _)| request.work.is_of_memory())?;
-        Some((last.0, last.1))
+    /// Takes back the last requests, in their order, where the host's memory answers them.
+    pub fn of_memory(&mut self) -> Vec<(u64, Request)> {
+        let is_other = |(_, request, _): &(u64, Request, Time)| !request.work.is_of_memory();
+        let others = self.asks.iter().rposition(is_other).map_or(0, |last| last + 1);
+        let readings = self.asks.drain(others..);
+        readings.map(|(ticket, request, _)| (ticket, request)).collect()
     }
 
-    /// The reply to this request, if its answer was the last that came.
-    pub fn reply_to(&mut self, ticket: u64, now: Time) -> Option<Vec<u8>> {
-        let (_, answer) = match self.answers.back() {
-            Some((answered, _)) if *answered == ticket => self.answers.pop_back()?,
-            _ => return None,
-        };
-        self.answers_bytes -= bytes(&answer);
-        self.conclude(ticket, answer, SHORT_MAX, now).map(|done| done.reply)
+    /// The reply to the requests from this ticket on, if all of their answers have come.
+    pub fn reply_to(&mut self, first: u64, now: Time) -> Option<Vec<u8>> {
+        let is_theirs = |answer: Option<&(u64, Answer)>| answer.is_some_and(|(ticket, _)| *ticket >= first);
+        loop {
+            let next = match is_theirs(self.answers.front()) {
+                true => self.answers.pop_front(),
+                false if is_theirs(self.answers.back()) => self.answers.pop_back(),
+                false => None,
+            };
+            let (ticket, answer) = next?;
+            self.answers_bytes -= bytes(&answer);
+            let done = self.conclude(ticket, answer, SHORT_MAX, now);
+            if done.is_some() {
+                return done.map(|done| done.reply);
+            }
+        }
     }
 
     /// Whether answers or changes wait for the door.
@@ -196,16 +231,17 @@ impl Clients {
 
     /// The result that an answer is; `None` where the client has gone, or its request goes on.
     fn conclude(&mut self, ticket: u64, answer: Answer, room: usize, now: Time) -> Option<JobReply> {
-        let (connection, arrived) = self.tickets.remove(&ticket)?;
+        let (connection, arrived, place) = self.tickets.remove(&ticket)?;
         let leaves_nothing = self.conversations.get(&connection.id)?.leaves_nothing();
         let answer = self.kept(answer, room, leaves_nothing);
         let mut done = JobReply::of(connection, Vec::new());
         let conversation = self.conversations.get_mut(&connection.id)?;
-        match conversation.answered(answer, &mut done.watched, now, &mut done.reply) {
+        match conversation.answered(place, answer, &mut done.watched, now, &mut done.reply) {
             Next::Ask(request) => {
-                self.ask(connection, request, arrived);
+                self.ask(connection, request, arrived, 0);
                 None
             }
+            Next::Waits => None,
             _ => Some(done),
         }
     }
@@ -224,7 +260,7 @@ impl Clients {
 #[cfg(test)]
 mod tests {
     use punctual_federation::ids::SessionId;
-    use punctual_federation::message::{Output, Position};
+    use punctual_federation::message::Position;
     use punctual_server::commands;
     use punctual_server::resp::request::Request as Words;
     use punctual_server::session::{Call, Session};
@@ -246,7 +282,7 @@ mod tests {
         let command = commands::find(words.argument(0)).unwrap();
         let work = Work::Run(vec![Call::new(command, words, Time(5), Time(1))]);
         match clients.of(id).take(work, &Session::new(id), Time(1), &mut Vec::new()) {
-            Next::Ask(request) => clients.ask(Handle { place: 0, id }, request, Time(1)),
+            Next::Ask(request) => clients.ask(Handle { place: 0, id }, request, Time(1), 0),
             next => panic!("{next:?}"),
         }
     }
@@ -281,10 +317,46 @@ mod tests {
     }
 
     #[test]
+    fn readings_sent_ahead_are_under_way_together_and_answered_in_their_order_before_others() {
+        let mut clients = Clients::new(0);
+        asks(&mut clients, 2, "GET a");
+        let call = |words: &str| {
+            let words = Words::of(words.split(' '));
+            let command = commands::find(words.argument(0)).unwrap();
+            Call::new(command, words, Time(5), Time(1))
+        };
+        let run = ["TSET a 1", "TSET b 1 old", "TSET c 1", "TSET a 2"].map(call);
+        let taken = clients
+            .of(1)
+            .take(Work::Run(run.into()), &Session::new(1), Time(1), &mut Vec::new());
+        let Next::Set(requests) = taken else {
+            panic!("{taken:?}")
+        };
+        for (place, request) in requests {
+            clients.ask(Handle { place: 0, id: 1 }, request, Time(1), place);
+        }
+        assert_eq!(clients.asks.len(), 4, "the wrong one is asked of no node");
+        clients.answered(1, done(Output::Values(vec![Some(b"$1\r\nv\r\n".to_vec())])));
+        for (ticket, is_newest) in [(4, true), (2, true), (3, false)] {
+            assert!(!clients.answers.iter().any(|(of, _)| *of == ticket));
+            clients.answered(ticket, done(Output::Sampled(is_newest)));
+        }
+        let told = replies(&mut clients);
+        let [first, second] = told.as_slice() else {
+            panic!("{told:?}")
+        };
+        assert!(
+            first.starts_with("+OK\r\n-ERR ") && first.ends_with("\r\n$-1\r\n+OK\r\n"),
+            "{first}"
+        );
+        assert_eq!(second, "$1\r\nv\r\n");
+    }
+
+    #[test]
     fn a_reading_is_answered_at_once_and_answers_that_wait_are_bounded() {
         let mut clients = Clients::new(0);
         asks(&mut clients, 1, "GETFRESH a 5");
-        let (ticket, _) = clients.of_memory().expect("a reading");
+        let (ticket, _) = clients.of_memory().remove(0);
         assert_eq!(clients.reply_to(ticket, Time(2)), None, "no answer yet");
         let reading = done(Output::Reading(Some((Nanos::from_millis(3), b"v".to_vec()))));
         clients.answered(ticket, reading);
@@ -293,7 +365,7 @@ mod tests {
             Some(b"*2\r\n$1\r\nv\r\n:3\r\n".as_slice())
         );
         asks(&mut clients, 1, "GET a");
-        assert!(clients.of_memory().is_none() && !clients.has_news());
+        assert!(clients.of_memory().is_empty() && !clients.has_news());
         let values = || done(Output::Values(vec![Some(vec![b'v'; REPLIES_MAX / 2])]));
         (2..4).for_each(|id| asks(&mut clients, id, "GET a"));
         (2..=4).for_each(|ticket| clients.answered(ticket, values()));

@@ -37,6 +37,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         };
         let (number, was) = (peer.number, peer.from);
         let (own, events, passed) = (&mut self.clients, &mut self.events, &mut self.requests.passed);
+        let lane = &mut self.lane;
         let (sensing, replica, os, spans) = (
             &mut self.objects.sensing,
             &self.replica,
@@ -66,8 +67,9 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                     readings.push((asked, request));
                     return;
                 }
-                spans.begins(asked, &request, SpanStage::Queue, os.now());
-                events.push_back(Event::Request(asked, request));
+                let now = os.now();
+                spans.begins(asked, &request, SpanStage::Queue, now);
+                lane.push(asked, request, now);
             }
         });
         self.peers.bytes.read += std::mem::take(&mut peer.link.bytes.read);

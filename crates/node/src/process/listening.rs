@@ -22,6 +22,7 @@ use punctual_store::engine::Engine;
 use punctual_units::Nanos;
 
 use super::clients::{self, Clients};
+use super::lane::RequestLane;
 use super::log::LogLinks;
 use super::peers::Peers;
 use super::reports::LastReport;
@@ -202,6 +203,7 @@ impl Listening {
             stores,
             requests: Requests::default(),
             events: VecDeque::from([Event::Wake]),
+            lane: RequestLane::default(),
             control,
             last_report: LastReport::default(),
             left: None,

@@ -5,6 +5,7 @@ mod access;
 pub mod balance;
 mod clients;
 mod incoming;
+mod lane;
 mod listening;
 mod log;
 mod peers;
@@ -38,6 +39,7 @@ use punctual_units::{Nanos, Time};
 
 pub use self::access::{Access, PeerAddress};
 use self::clients::Clients;
+use self::lane::{RequestLane, TURN_MAX};
 pub use self::listening::{Listening, NodeError};
 use self::listening::{io, listen};
 use self::log::LogLinks;
@@ -128,7 +130,9 @@ struct Process<E: Engine, O: Os, T: FnMut(TimedNotice)> {
     os: O,
     stores: Stores,
     requests: Requests,
+    /// Events but the requests in `lane`, which come after them.
     events: VecDeque<Event>,
+    lane: RequestLane,
     control: Receiver<NodeControl>,
     last_report: LastReport,
     /// When the node, which has left, ends.
@@ -207,7 +211,8 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
 
     /// Time until the next action, unless an event comes before.
     fn wait(&self, door: &Door) -> Nanos {
-        if !self.peers.incoming.again.is_empty() || door.has_more() || self.clients.has_news() {
+        if !self.lane.is_empty() || !self.peers.incoming.again.is_empty() || door.has_more() || self.clients.has_news()
+        {
             return Nanos::ZERO;
         }
         let now = self.os.now();
@@ -232,6 +237,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             let trouble = peer.connect(self.poll.registry(), &self.access, &self.peers.hello, now);
             troubles.extend(trouble.map(|trouble| (*node, trouble)));
         }
+        let mut turn = TURN_MAX;
         loop {
             while let Some(done) = self.stores.done() {
                 self.worked(&done);
@@ -250,6 +256,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                 self.ends.get_or_insert(Ok(()));
             }
             self.make(now);
+            if self.events.is_empty() {
+                let asked = std::iter::from_fn(|| self.lane.next(now)).take(turn);
+                self.events
+                    .extend(asked.map(|(ticket, request)| Event::Request(ticket, request)));
+                turn -= self.events.len();
+            }
             if self.events.is_empty() || self.ends.is_some() {
                 break;
             }

@@ -7,12 +7,13 @@ use punctual_federation::action::{Event, Ticket};
 use punctual_federation::ids::{NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Reply, Request, Work};
 use punctual_os::Os;
+use punctual_server::commands::Verb;
 use punctual_server::door::{Asker, Backend, Door, DoorState};
 use punctual_server::work::{JobReply, Work as ClientWork};
 use punctual_store::engine::Engine;
 use punctual_units::Time;
 
-use super::clients::{REPLIES_MAX, SHORT_MAX, unkept};
+use super::clients::{READINGS_MAX, REPLIES_MAX, SHORT_MAX, is_run, unkept};
 use super::{FRONT_REPLIES_MAX, MAKER, Process, SWEEP_WITHIN, SWEEPER};
 use crate::seen::TimedNotice;
 use crate::spans::{SpanStage, Spans};
@@ -46,8 +47,11 @@ pub(super) struct Requests {
 }
 
 impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Backend for Process<E, O, T> {
-    /// Each command of a federation is a request of its own.
-    const RUN_MAX: usize = 1;
+    const RUN_MAX: usize = READINGS_MAX;
+
+    fn joins(first: Verb, next: Verb) -> bool {
+        is_run(first, next)
+    }
 
     fn now(&self) -> Time {
         self.os.now()
@@ -60,11 +64,15 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Backend for Process<E, O
             false
         });
         // At once, so that a pipeline of readings takes one turn.
-        let Some((ticket, request)) = self.clients.of_memory() else {
+        let readings = self.clients.of_memory();
+        let Some((first, _)) = readings.first() else {
             return follows;
         };
-        self.sense(ticket, request, asker.now);
-        let reply = self.clients.reply_to(ticket, asker.now);
+        let first = *first;
+        for (ticket, request) in readings {
+            self.sense(ticket, request, asker.now);
+        }
+        let reply = self.clients.reply_to(first, asker.now);
         let is_answered = reply.is_some();
         asker.link.out.append(&mut reply.unwrap_or_default());
         !is_answered
@@ -112,7 +120,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             self.sense(ticket, request, now);
         } else {
             self.requests.spans.begins(ticket, &request, SpanStage::Queue, arrived);
-            self.events.push_back(Event::Request(ticket, request));
+            self.lane.push(ticket, request, now);
         }
     }
 

@@ -29,6 +29,7 @@ use punctual_units::{Nanos, Time};
 use self::connection::Connection;
 use self::memory::{ByteCounts, MemoryUse};
 pub use self::memory::{HEARD_MAX, MemoryLimits};
+use crate::commands::Verb;
 use crate::link::{Bytes, Link};
 use crate::prover::Prover;
 use crate::resp::{ProtocolError, Writer};
@@ -50,6 +51,11 @@ const TELLING_MAX: usize = 65_536;
 pub trait Backend {
     /// The most commands of a connection in one work.
     const RUN_MAX: usize;
+
+    /// Whether a command may follow `first` in one work.
+    fn joins(_first: Verb, _next: Verb) -> bool {
+        true
+    }
 
     /// The present time, by the clock of deadlines.
     fn now(&self) -> Time;

@@ -67,7 +67,7 @@ impl Door {
                 self.follow(place, Next::Late, [arrived, now], backend);
             }
             Next::Call(first) => {
-                let run = self.run_of(place, first, now, backend);
+                let run = self.run_of(place, first, now, refuses_late, backend);
                 self.give(place, Work::Run(run), [arrived, now], backend);
             }
             Next::Ask(work) => _ = self.give(place, work, [arrived, now], backend),
@@ -113,7 +113,15 @@ impl Door {
     }
 
     /// Takes the command and those behind it that the backend takes at once.
-    fn run_of<B: Backend>(&mut self, place: usize, first: Call, now: Time, backend: &mut B) -> Vec<Call> {
+    fn run_of<B: Backend>(
+        &mut self,
+        place: usize,
+        first: Call,
+        now: Time,
+        refuses_late: bool,
+        backend: &mut B,
+    ) -> Vec<Call> {
+        let verb = first.command.verb;
         let waiting = self.slots.get_mut(place).map_or(0, |connection| connection.waiting());
         let mut run = Vec::with_capacity(B::RUN_MAX.min(1 + waiting));
         run.push(first);
@@ -122,7 +130,8 @@ impl Door {
             && connection.behind.is_empty()
             && connection
                 .front()
-                .is_some_and(|request| connection.session.asks(request))
+                .and_then(|request| connection.session.asks(request))
+                .is_some_and(|command| B::joins(verb, command.verb))
             && let Some((request, arrived)) = connection.next_request()
         {
             // The reply to a refused request goes out after those of the run.
@@ -131,7 +140,7 @@ impl Door {
                 .session
                 .step(request, arrived, now, &self.options.settings, out)
             {
-                Next::Call(call) if now > call.deadline => {
+                Next::Call(call) if now > call.deadline && refuses_late => {
                     let waited = backend.late(arrived, now);
                     Writer::new(out, connection.session.version).error(&late("expired", waited));
                 }
