@@ -2,19 +2,22 @@
 
 use std::path::Path;
 
+use punctual_federation::admission::AdmissionKind;
 use punctual_federation::balancer::BalancerKind;
 use punctual_toml::{Section, read_checked};
 use punctual_units::Nanos;
 
 use crate::document;
 use crate::failure::Failure;
-use crate::node::{LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX};
+use crate::node::{self, BacklogFile, LOG_ENTRIES_MAX, STORE_BYTES, STORE_BYTES_USUAL, WORK_MAX, control_of};
 use crate::server::{OBJECTS_MAX, VALIDITIES};
 
 /// Most nodes of a cluster on one machine.
 const NODES_MAX: u32 = 16;
 /// Most balancers of a cluster on one machine.
 const BALANCERS_MAX: u32 = 8;
+/// Longest time for which an item keeps a thread.
+const ITEM_MAX: Nanos = Nanos::from_millis(10);
 /// Allowed durations of a run.
 const DURATIONS: std::ops::RangeInclusive<Nanos> = Nanos::from_secs(1)..=Nanos::from_secs(86_400);
 
@@ -27,10 +30,17 @@ pub struct LocalSettings {
     pub balancers: u32,
     /// Policy of the balancers.
     pub balancer: BalancerKind,
+    /// Policies of further balancers, for comparisons on the same nodes; none in files and options.
+    pub more_balancers: Vec<BalancerKind>,
+    /// Admission of the nodes, and the control of the bound that goes with it.
+    pub admission: AdmissionKind,
+    pub backlog: Option<BacklogFile>,
     /// Time until the cluster ends, 1 s to 24 h; `None`: until Ctrl-C.
     pub duration: Option<Nanos>,
     /// Processor time that a node spends on each request, in addition to its own cost.
     pub work: Nanos,
+    /// Time for which an item of a query keeps a node's thread without its processor, as on a machine of its own.
+    pub item: Nanos,
     /// Most entries that the log keeps for nodes that are behind.
     pub log_entries_max: u64,
     /// Size limit of each node's store, in bytes.
@@ -47,8 +57,12 @@ impl Default for LocalSettings {
             nodes: 3,
             balancers: 2,
             balancer: BalancerKind::default(),
+            more_balancers: Vec::new(),
+            admission: AdmissionKind::default(),
+            backlog: None,
             duration: None,
             work: Nanos::ZERO,
+            item: Nanos::ZERO,
             log_entries_max: LOG_ENTRIES_MAX,
             store_bytes_max: STORE_BYTES_USUAL,
             validity: Nanos::from_secs(1),
@@ -61,12 +75,18 @@ impl LocalSettings {
     /// Takes the keys of a file; what it leaves out stays.
     #[must_use]
     pub fn or_of(self, top: &mut Section<'_, '_>) -> LocalSettings {
+        let (admission, backlog) = node::admission(top);
+        let admission = admission.unwrap_or(self.admission);
         LocalSettings {
+            admission,
+            backlog: control_of(admission, backlog),
             nodes: top.count("nodes").unwrap_or(self.nodes),
             balancers: top.count("balancers").unwrap_or(self.balancers),
+            more_balancers: self.more_balancers,
             balancer: top.choice("balancer", &BalancerKind::ALL).unwrap_or(self.balancer),
             duration: top.time("duration").or(self.duration),
             work: top.time("work").unwrap_or(self.work),
+            item: top.within("item", Nanos::ZERO..=ITEM_MAX).unwrap_or(self.item),
             log_entries_max: top.count("log_entries_max").unwrap_or(self.log_entries_max),
             store_bytes_max: top.count("store_bytes_max").unwrap_or(self.store_bytes_max),
             validity: top.within("validity", VALIDITIES).unwrap_or(self.validity),

@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use punctual_federation::admission::AdmissionKind;
 use punctual_federation::ids::{FederationId, NodeId};
 use punctual_toml::Section;
 use punctual_units::Nanos;
+use serde::{Deserialize, Serialize};
 
 use crate::server::{TlsPaths, tls};
 
@@ -38,12 +40,14 @@ pub struct Membership {
     pub tls: Option<TlsPaths>,
     /// Processor time that each request takes in addition to its own cost, to try out a load.
     pub work: Nanos,
+    /// Admission of queries.
+    pub admission: AdmissionKind,
     /// Control of the backlog's bound; `None`: a fixed bound.
     pub backlog: Option<BacklogFile>,
 }
 
 /// Settings of the control of a node's backlog.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BacklogFile {
     /// Target for the mean delay of queries.
     pub target: Nanos,
@@ -51,6 +55,37 @@ pub struct BacklogFile {
     pub period: Nanos,
     /// File of the node's model; written once the model is learned.
     pub model: Option<PathBuf>,
+}
+
+impl Default for BacklogFile {
+    /// Chronos-C's: a mean delay of 1 s, a period of 1 s; a model that each node learns.
+    fn default() -> BacklogFile {
+        BacklogFile {
+            target: Nanos::from_secs(1),
+            period: Nanos::from_secs(1),
+            model: None,
+        }
+    }
+}
+
+/// The control of the backlog's bound that goes with an admission: the paper's has one, an open one has no bound.
+pub fn control_of(admission: AdmissionKind, backlog: Option<BacklogFile>) -> Option<BacklogFile> {
+    match admission {
+        AdmissionKind::Open => None,
+        AdmissionKind::Paper => Some(backlog.unwrap_or_default()),
+        AdmissionKind::Timely => backlog,
+    }
+}
+
+/// Reads `admission`, and the table `backlog` that goes with it.
+pub fn admission(section: &mut Section<'_, '_>) -> (Option<AdmissionKind>, Option<BacklogFile>) {
+    let kind = section.choice("admission", &AdmissionKind::ALL);
+    let control = section.table_if("backlog", backlog);
+    if control.is_some() && kind == Some(AdmissionKind::Open) {
+        let what = "no bound is kept with admission = \"open\": leave the table out, or choose \"paper\" or \"timely\"";
+        section.complain("backlog", what);
+    }
+    (kind, control)
 }
 
 /// Reads the table `backlog`.
@@ -136,10 +171,12 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
             section.complain(key, what);
         }
     }
-    let turned = section.table_if("backlog", backlog);
+    let (kind, backlog) = admission(section);
+    let kind = kind.unwrap_or_default();
     Membership {
+        admission: kind,
+        backlog: control_of(kind, backlog),
         work: section.within("work", Nanos::ZERO..=WORK_MAX).unwrap_or(Nanos::ZERO),
-        backlog: turned,
         federation: FederationId(number_of(&name)),
         node: NodeId(number.unwrap_or_default() as u32),
         nodes,
@@ -201,6 +238,29 @@ mod tests {
         assert_eq!(number_of(""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(number_of("a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(number_of("foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn admission_is_chosen_by_name_and_an_unknown_one_is_refused_with_all_names() {
+        let read = |text: &str| {
+            punctual_toml::read(text, "x.toml", |top: &mut Section<'_, '_>| {
+                let (kind, backlog) = admission(top);
+                let kind = kind.unwrap_or_default();
+                (kind, control_of(kind, backlog).map(|control| control.target))
+            })
+        };
+        let table = "[backlog]\ntarget = \"50ms\"\n";
+        let target = |text: &str| read(&format!("{text}\n{table}"));
+        assert_eq!(read(""), Ok((AdmissionKind::Timely, None)));
+        assert_eq!(read("admission = \"open\""), Ok((AdmissionKind::Open, None)));
+        let paper = "admission = \"paper\"";
+        assert_eq!(read(paper), Ok((AdmissionKind::Paper, Some(Nanos::from_secs(1)))));
+        assert_eq!(target(paper), Ok((AdmissionKind::Paper, Some(Nanos::from_millis(50)))));
+        assert_eq!(target(""), Ok((AdmissionKind::Timely, Some(Nanos::from_millis(50)))));
+        let wrong = read("admission = \"strict\"").unwrap_err();
+        assert!(wrong[0].contains("x.toml:1: admission: ") && wrong[0].contains("\"open\" or \"paper\" or \"timely\""));
+        let wrong = target("admission = \"open\"").unwrap_err();
+        assert!(wrong[0].contains("backlog: no bound is kept"), "{wrong:?}");
     }
 
     #[test]

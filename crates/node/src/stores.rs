@@ -70,10 +70,10 @@ pub struct TaskResult {
     pub ended: Time,
 }
 
-fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, each: Nanos, task: Task) -> Result<Event, StoreError> {
+fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, extra: ExtraCost, task: Task) -> Result<Event, StoreError> {
     Ok(match task {
         Task::Execute(batch, revision, requests) => {
-            spend(Nanos(each.0.saturating_mul(requests.len() as u64)));
+            spend(Nanos(extra.each.0.saturating_mul(requests.len() as u64)));
             Event::Executed(batch, replica.execute(revision, &requests)?)
         }
         Task::Apply(revision, entry) => {
@@ -81,12 +81,12 @@ fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, each: Nanos, task: Task)
             Event::Applied(revision)
         }
         Task::Query(ticket, keys, max_age) => {
-            spend(each);
+            extra.of_query(keys.len());
             let (revision, values) = replica.query(&keys, max_age)?;
             Event::Queried(ticket, revision, values)
         }
         Task::Look(ticket, command) => {
-            spend(each);
+            extra.of_query(command.items as usize);
             let (revision, values) = replica.look(&command)?;
             Event::Queried(ticket, revision, values)
         }
@@ -100,6 +100,25 @@ fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, each: Nanos, task: Task)
             Event::Installed(image.revision, replica.reign()?)
         }
     })
+}
+
+/// Cost of requests beside what they need, so that a load can be stated for any machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtraCost {
+    /// Processor time of each request.
+    pub each: Nanos,
+    /// Time for which each item of a query keeps its thread without the processor: several nodes of one machine then
+    /// serve as if each had a machine of its own.
+    pub item: Nanos,
+}
+
+impl ExtraCost {
+    fn of_query(self, items: usize) {
+        spend(self.each);
+        if self.item > Nanos::ZERO {
+            thread::sleep(Nanos(self.item.0.saturating_mul(items as u64)).into());
+        }
+    }
 }
 
 /// Burns `work` of the calling thread's processor time.
@@ -123,8 +142,8 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Starts the threads, `executors` of them for queries; `wake` is called after each task. Each request takes `each`
-    /// of its thread's processor time beside what it needs, so that a load can be stated for any machine.
+    /// Starts the threads, `executors` of them for queries; `wake` is called after each task. Requests have an `extra`
+    /// cost.
     ///
     /// # Errors
     /// The system refuses to start a thread.
@@ -132,7 +151,7 @@ impl Stores {
         replica: &Arc<Replica<E, O>>,
         os: &O,
         executors: usize,
-        each: Nanos,
+        extra: ExtraCost,
         wake: &(impl Fn() + Clone + Send + 'static),
     ) -> io::Result<Stores> {
         let (told, done) = channel();
@@ -144,7 +163,7 @@ impl Stores {
                 let (replica, tasks, told, wake) =
                     (Arc::clone(replica), Arc::clone(&tasks), told.clone(), wake.clone());
                 let (thread, clock) = (thread::Builder::new().name(name.into()), os.clone());
-                let carry_out = move |task| carry_out(&replica, each, task);
+                let carry_out = move |task| carry_out(&replica, extra, task);
                 let os = os.clone();
                 threads.push(thread.spawn(move || {
                     if let Some(scheduling) = scheduling {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use punctual_federation::admission::AdmissionKind;
 use punctual_federation::balancer::BalancerKind;
 use punctual_files::balancer::LISTEN;
 use punctual_files::server::of_this_machine;
@@ -81,6 +82,8 @@ pub struct ClusterRun {
     /// Number of balancers, 1 to 8
     #[arg(long, value_name = "N")]
     pub balancers: Option<u32>,
+    #[command(flatten)]
+    pub policies: Policies,
     /// Duration, 1s to 24h [default: until Ctrl-C, or the file's]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Nanos>,
@@ -147,7 +150,7 @@ pub struct ClusterBalance {
     #[arg(long, value_name = "ADDRESS", default_value_t = LISTEN)]
     pub listen: SocketAddr,
     /// Policy that chooses the node of a read
-    #[arg(long, value_name = "NAME", default_value = "home", value_parser = balancer_kind())]
+    #[arg(long, value_name = "NAME", default_value = "home", value_parser = named(BalancerKind::ALL))]
     pub balancer: BalancerKind,
     /// Configuration in place of NODE and the other options: also users and certificates; docs/federation.md lists the
     /// keys
@@ -161,11 +164,24 @@ pub struct ClusterBalance {
     pub parent: Option<i32>,
 }
 
-/// Parser of a balancer's name.
-fn balancer_kind() -> impl TypedValueParser<Value = BalancerKind> {
-    let kind = |name: String| BalancerKind::ALL.into_iter().find(|(known, _)| *known == name);
-    PossibleValuesParser::new(BalancerKind::ALL.map(|(name, _)| name))
-        .map(move |name| kind(name).map_or(BalancerKind::Home, |(_, kind)| kind))
+/// Policies of a cluster that runs on this machine.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Policies {
+    /// Policy by which balancers choose the node of a read
+    #[arg(long, value_name = "NAME", value_parser = named(BalancerKind::ALL))]
+    pub balancer: Option<BalancerKind>,
+    /// Reads that nodes admit: all (open), within a bound that a control law sets (paper), or those that end in time
+    #[arg(long, value_name = "NAME", value_parser = named(AdmissionKind::ALL))]
+    pub admission: Option<AdmissionKind>,
+}
+
+/// Parser of a policy's name.
+fn named<T: Copy + Send + Sync + 'static, const N: usize>(
+    all: [(&'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let found = move |name: String| { all.into_iter() }.find(|(known, _)| *known == name);
+    PossibleValuesParser::new(all.map(|(name, _)| name))
+        .try_map(move |name| found(name).map(|(_, one)| one).ok_or("no policy has this name"))
 }
 
 /// Address of a server.

@@ -17,7 +17,7 @@ use punctual_workload::ControllerKind;
 
 use punctual_files::toml::{Override, parse_time};
 
-pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, Process, ServerAddress};
+pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, Policies, Process, ServerAddress};
 pub use profile::{Profile, Show, Smooth, Trace};
 pub use store::StoreCommand;
 

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use punctual_federation::admission::{Gate, Timely};
+use punctual_federation::admission::Timely;
 use punctual_federation::ids::{Boot, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_logs::socket::LogServer;
@@ -182,7 +182,7 @@ fn listen(file: &NodeFile, membership: &Membership, access: Access) -> Result<Li
     let page = file.metrics.map(Page::bind).transpose();
     let taken = "metrics: cannot listen there: name a free port of this machine";
     listening.page = page.map_err(|error| input(&format!("{taken}: {error}")))?;
-    (listening.temporal, listening.work) = (temporal(), membership.work);
+    (listening.temporal, listening.extra.each) = (temporal(), membership.work);
     Ok(listening)
 }
 
@@ -211,7 +211,7 @@ fn setup(membership: &Membership) -> Setup {
         peers: { 0..membership.nodes.len() as u32 }.map(NodeId).collect(),
         log_entries_max: membership.log_entries_max,
         executors: EXECUTORS,
-        gate: Gate::Timely(Timely::new(TIME_LEFT).on_linux()),
+        gate: membership.admission.gate(Timely::new(TIME_LEFT).on_linux()),
     }
 }
 

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use punctual_engines::lmdb::LmdbOptions;
-use punctual_federation::admission::{Gate, Timely};
+use punctual_federation::admission::{AdmissionKind, Timely};
 use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
@@ -20,6 +20,7 @@ use punctual_node::conversation::TIME_LEFT;
 use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
 use punctual_node::seen::TimedNotice;
 use punctual_node::sensing::Temporal;
+use punctual_node::stores::ExtraCost;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
 use punctual_server::metrics::Page;
@@ -28,8 +29,10 @@ use punctual_store::{Store, StoreOptions};
 use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
+use super::backlog::Turns;
 use crate::serve::raise_descriptors;
 use punctual_files::failure::Failure;
+use punctual_files::node::BacklogFile;
 
 /// Queries that a node's store executes at the same time.
 pub(super) const EXECUTORS: usize = 2;
@@ -68,6 +71,11 @@ pub(super) struct Begin {
     pub objects_max: usize,
     /// Processor time that each request takes in addition to its own cost.
     pub work: Nanos,
+    /// Time for which each item of a query keeps its thread.
+    pub item: Nanos,
+    pub admission: AdmissionKind,
+    /// Control of the backlog's bound.
+    pub backlog: Option<BacklogFile>,
 }
 
 /// Later lines on a node's standard input. The end of the input ends the node.
@@ -110,7 +118,12 @@ pub(super) fn node() -> Result<(), Failure> {
         ..Access::default()
     };
     let mut listening = Listening::bind(begin.clients, begin.peers, access).map_err(|error| input(&error))?;
-    listening.work = begin.work;
+    listening.extra = ExtraCost {
+        each: begin.work,
+        item: begin.item,
+    };
+    let turns = begin.backlog.as_ref().map(Turns::begin).transpose()?;
+    listening.bound = turns.as_ref().map(Turns::asked);
     let page = Page::bind(begin.metrics)
         .map_err(|error| input(&format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
     let metrics = page.address().map_err(|error| input(&error))?;
@@ -155,7 +168,7 @@ pub(super) fn node() -> Result<(), Failure> {
         peers: begin.nodes,
         log_entries_max: begin.log_entries_max,
         executors: EXECUTORS,
-        gate: Gate::Timely(Timely::new(TIME_LEFT).on_linux()),
+        gate: begin.admission.gate(Timely::new(TIME_LEFT).on_linux()),
     };
     let log = begin
         .etcd
@@ -169,7 +182,7 @@ pub(super) fn node() -> Result<(), Failure> {
         let tell = move |seen| drop(tell.try_send(NodeLine::Seen(seen)));
         listening.run(&setup, begin.log, replica, LinuxOs, orders, tell)
     };
-    drop((tell, log));
+    drop((tell, log, turns.and_then(|turns| turns.end())));
     drop(writing.join());
     ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))
 }

@@ -118,6 +118,43 @@ impl fmt::Display for Reason {
     }
 }
 
+/// Admission of a node, by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdmissionKind {
+    /// Every request that the queue has room for.
+    Open,
+    /// Every request within a bound of the backlog that Chronos-C's control law sets.
+    Paper,
+    /// Requests whose forecast ends in time.
+    #[default]
+    Timely,
+}
+
+impl AdmissionKind {
+    /// All kinds with their names.
+    pub const ALL: [(&'static str, AdmissionKind); 3] = [
+        ("open", AdmissionKind::Open),
+        ("paper", AdmissionKind::Paper),
+        ("timely", AdmissionKind::Timely),
+    ];
+
+    /// The name in files and options.
+    pub fn name(self) -> &'static str {
+        let named = Self::ALL.iter().find(|(_, kind)| *kind == self);
+        named.map_or("", |(name, _)| name)
+    }
+
+    /// The gate of a node with this admission. [`AdmissionKind::Paper`] needs the law besides, which sets the bound;
+    /// `timely` is the forecast's, for a machine or a simulated one.
+    pub fn gate(self, timely: Timely) -> Gate {
+        match self {
+            AdmissionKind::Open | AdmissionKind::Paper => Gate::Open,
+            AdmissionKind::Timely => Gate::Timely(timely),
+        }
+    }
+}
+
 /// The rule that admits a request, besides the bound of the backlog.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Gate {

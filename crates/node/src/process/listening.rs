@@ -34,7 +34,7 @@ use crate::figures::Figures;
 use crate::own::OwnReading;
 use crate::seen::TimedNotice;
 use crate::sensing::Temporal;
-use crate::stores::{Failed, Stores};
+use crate::stores::{ExtraCost, Failed, Stores};
 use crate::wire::Packet;
 
 /// The reason for which a node did not start, or has stopped.
@@ -98,8 +98,8 @@ pub struct Listening {
     clients: TcpListener,
     peers: TcpListener,
     access: Access,
-    /// Processor time that each request takes beside what it needs: 0, except for a load of a given size.
-    pub work: Nanos,
+    /// Cost of requests beside what they need: none, except for a load of a given size.
+    pub extra: ExtraCost,
     /// Settings of temporal objects; the number of this start is at least `boot`.
     pub temporal: Temporal,
     /// The page of figures for Prometheus, if there is one.
@@ -130,7 +130,7 @@ impl Listening {
             clients,
             peers,
             access,
-            work: Nanos::ZERO,
+            extra: ExtraCost::default(),
             temporal: Temporal::default(),
             page: None,
             bound: None,
@@ -175,7 +175,7 @@ impl Listening {
         // If the waker fails, the loop notices the results at its next heartbeat.
         let wake = move || drop(waker.wake());
         let stores =
-            Stores::start(&replica, &os, setup.executors, self.work, &wake).map_err(io("the store's threads"))?;
+            Stores::start(&replica, &os, setup.executors, self.extra, &wake).map_err(io("the store's threads"))?;
         let now = os.now();
         let door = clients::open(self.clients, &self.access, wake, now)?;
         let mut node = Node::new(setup, replica.revision(), replica.upto(), replica.reign()?, now);

@@ -24,7 +24,7 @@ mod summary;
 mod tests;
 
 use punctual_control::{ArxModel, Integration};
-use punctual_federation::admission::{Gate, ServiceOrder, Timely};
+use punctual_federation::admission::{AdmissionKind, Gate, ServiceOrder, Timely};
 use punctual_federation::balancer::NODES_MAX;
 use punctual_loop::backlog::{Backlog, BacklogGround};
 use punctual_platform::Machine;
@@ -204,9 +204,10 @@ impl GateKind {
 
     fn gate(&self, goal: Nanos) -> Gate {
         match self {
-            GateKind::Open | GateKind::Held(_) | GateKind::Published { .. } => Gate::Open,
             GateKind::Limited(_) => Gate::Dropping,
-            GateKind::Timely => Gate::Timely(Timely::new(goal)),
+            GateKind::Open | GateKind::Held(_) => AdmissionKind::Open.gate(Timely::new(goal)),
+            GateKind::Published { .. } => AdmissionKind::Paper.gate(Timely::new(goal)),
+            GateKind::Timely => AdmissionKind::Timely.gate(Timely::new(goal)),
         }
     }
 }

@@ -139,7 +139,7 @@ impl LocalCluster {
     ///
     /// # Errors
     /// If one has ended by itself, or the log's medium has failed.
-    fn listen(&mut self) -> Result<(), Failure> {
+    pub fn listen(&mut self) -> Result<(), Failure> {
         self.processes.listen(LOOK_EVERY)?;
         let failure = self.log.log().failure().map(str::to_owned);
         failure.map_or(Ok(()), |failure| Err(Failure::input([failure])))

@@ -58,8 +58,8 @@ pub type Part = usize;
 
 enum Role {
     Node(Box<Begin>),
-    /// Address to listen on: port 0 at first, the same port again after a restart.
-    Balancer(SocketAddr),
+    /// Address to listen on: port 0 at first, the same port again after a restart; and the policy.
+    Balancer(SocketAddr, BalancerKind),
 }
 
 /// A process that runs, or has run.
@@ -88,8 +88,6 @@ pub struct Processes {
     network: Option<Box<dyn NodeNetwork>>,
     /// Number of notes shown so far.
     notes: usize,
-    /// Policy of the balancers.
-    balancer: BalancerKind,
     /// Set once a signal asked for the end.
     ends: Arc<AtomicBool>,
 }
@@ -130,9 +128,14 @@ impl Processes {
                 validity: settings.validity,
                 objects_max: settings.objects_max,
                 work: settings.work,
+                item: settings.item,
+                admission: settings.admission,
+                backlog: settings.backlog.clone(),
             }))
         };
-        let balancers = (0..settings.balancers).map(|_| Role::Balancer(SocketAddr::new(own, 0)));
+        let same = (0..settings.balancers).map(|_| settings.balancer);
+        let kinds = same.chain(settings.more_balancers.iter().copied());
+        let balancers = kinds.map(|kind| Role::Balancer(SocketAddr::new(own, 0), kind));
         let process = |role| Process {
             role,
             child: None,
@@ -149,7 +152,6 @@ impl Processes {
             master: None,
             network,
             notes: 0,
-            balancer: settings.balancer,
             ends: Arc::clone(ends),
         };
         let listen = |all: &Processes, parts: std::ops::Range<Part>| {
@@ -210,10 +212,10 @@ impl Processes {
         let mut command = Command::new("/proc/self/exe");
         match &process.role {
             Role::Node(_) => _ = command.args(["process", "node"]),
-            Role::Balancer(listen) => {
+            Role::Balancer(listen, kind) => {
                 command
                     .args(["process", "balance", "--listen", &listen.to_string()])
-                    .args(["--balancer", self.balancer.name()])
+                    .args(["--balancer", kind.name()])
                     .args(["--parent", &std::process::id().to_string()])
                     .args(nodes);
             }
@@ -255,7 +257,7 @@ impl Processes {
     fn introduce(&mut self, part: Part) {
         let address = |process: &Process| match &process.role {
             Role::Node(begin) => process.listens.map(|(_, peers)| (begin.node, peers)),
-            Role::Balancer(_) => None,
+            Role::Balancer(..) => None,
         };
         let addresses: BTreeMap<NodeId, SocketAddr> = self.all.iter().filter_map(address).collect();
         self.order(part, &Order::Peers(addresses));
@@ -292,7 +294,7 @@ impl Processes {
             return;
         };
         match (told, &mut process.role) {
-            (NodeLine::Listens { clients, .. }, Role::Balancer(listen)) => {
+            (NodeLine::Listens { clients, .. }, Role::Balancer(listen, _)) => {
                 *listen = clients;
                 process.listens = Some((clients, clients));
                 process.serves = Some(LinuxOs.now());
@@ -318,7 +320,7 @@ impl Processes {
                 }),
                 _,
             ) => self.note(part, &text),
-            (NodeLine::Seen(_), Role::Balancer(_)) => {}
+            (NodeLine::Seen(_), Role::Balancer(..)) => {}
             (NodeLine::Seen(seen), Role::Node(begin)) => {
                 let node = begin.node;
                 if let What::Reigns(epoch) = seen.what
@@ -471,7 +473,7 @@ impl Processes {
             match self.all[part].role {
                 Role::Node(_) => self.order(part, &Order::Leave),
                 // A balancer has no state to lose.
-                Role::Balancer(_) => _ = self.kill(part),
+                Role::Balancer(..) => _ = self.kill(part),
             }
         }
         let until = Instant::now() + LEAVE_MAX;

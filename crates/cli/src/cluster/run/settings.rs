@@ -1,8 +1,9 @@
 //! Settings of a local cluster, from a file and the command line.
 
-use crate::args::ClusterRun;
+use crate::args::{ClusterRun, Policies};
 use punctual_files::failure::Failure;
 use punctual_files::local::{LocalSettings, load};
+use punctual_files::node::control_of;
 use punctual_units::Nanos;
 
 /// Settings of the file and the command line, which wins.
@@ -15,8 +16,16 @@ pub fn of(arguments: &ClusterRun) -> Result<LocalSettings, Failure> {
         None => LocalSettings::default(),
     };
     take(&mut settings, arguments.nodes, arguments.balancers, arguments.duration);
+    take_policies(&mut settings, &arguments.policies);
     settings.faults().refuse()?;
     Ok(settings)
+}
+
+/// Takes the policies that the command line names.
+pub fn take_policies(settings: &mut LocalSettings, policies: &Policies) {
+    settings.balancer = policies.balancer.unwrap_or(settings.balancer);
+    settings.admission = policies.admission.unwrap_or(settings.admission);
+    settings.backlog = control_of(settings.admission, settings.backlog.take());
 }
 
 /// Takes what the command line says.

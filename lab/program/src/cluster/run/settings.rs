@@ -70,6 +70,7 @@ impl TrialSettings {
             arguments.balancers,
             arguments.duration,
         );
+        settings::take_policies(&mut settings.cluster, &arguments.policies);
         settings.cluster.work = arguments.work.unwrap_or(settings.cluster.work);
         settings.rate = arguments.rate.or(settings.rate);
         settings.log = arguments.log.clone();
