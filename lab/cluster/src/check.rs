@@ -13,7 +13,8 @@
 //!    with the log.
 //! 3. **Real time.** An answer of the master reflects everything that any answer showed before the request was made.
 //! 4. **Sessions.** A client never sees a revision older than one that it has seen.
-//! 5. **Nodes.** The records of every node, each time they are inspected, are those of the log up to its revision.
+//! 5. **Market.** Where clients trade, no money and no share is lost or made, and no user has less than nothing.
+//! 6. **Nodes.** The records of every node, each time they are inspected, are those of the log up to its revision.
 
 use std::collections::BTreeMap;
 
@@ -26,6 +27,7 @@ use punctual_units::{Nanos, Time};
 use super::Violation;
 use super::history::{Deed, History, NodeImage, is_sensor};
 use super::label::{of_fate, of_values};
+use super::market;
 use super::sensing::HORIZON;
 
 type Model = BTreeMap<Key, Value>;
@@ -335,6 +337,10 @@ impl<'h> Replay<'h> {
             }
             self.check_writes(revision, logged)?;
             self.apply(&logged.set.changes);
+            if let Err(wrong) = market::check(&self.model) {
+                let at = self.history.logged(revision);
+                return broken(at, format!("after request {} at {revision}: {wrong}", logged.id));
+            }
         }
         self.read(Position {
             revision,

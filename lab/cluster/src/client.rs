@@ -9,6 +9,7 @@ use rand::RngExt;
 
 use super::ClusterSettings;
 use super::history::{Deed, is_sensor};
+use super::market::Holding;
 use super::sensing::{HORIZON, sensor_key};
 use super::world::{Endpoint, FutureEvent, Packet, World};
 
@@ -39,6 +40,8 @@ pub(super) struct SimulatedClient {
     /// Number of the last value written; all values ever written differ.
     values: u64,
     last_read: Option<(Key, Option<Value>)>,
+    /// What its user has, if clients trade.
+    holding: Option<Holding>,
 }
 
 impl SimulatedClient {
@@ -56,6 +59,7 @@ impl SimulatedClient {
             unresolved: None,
             values: 0,
             last_read: None,
+            holding: settings.trades.then(Holding::default),
         }
     }
 
@@ -126,6 +130,9 @@ impl SimulatedClient {
         {
             return Work::Transaction(vec![Operation::Create(creation)]);
         }
+        if let Some(holding) = self.holding.as_mut().filter(|_| random.random_bool(0.7)) {
+            return holding.work(self.number, random);
+        }
         match random.random_range(0..100) {
             0..45 => self.transaction(random),
             45..60 => self.query(random, true),
@@ -149,6 +156,9 @@ impl SimulatedClient {
             ) => {
                 let read = keys.iter().zip(values).find(|(key, _)| !is_sensor(key));
                 self.last_read = read.map(|(key, value)| (key.clone(), value.clone()));
+                if let Some(holding) = &mut self.holding {
+                    holding.learn(keys, values);
+                }
             }
             _ => {}
         }

@@ -27,6 +27,7 @@ mod host;
 mod label;
 pub mod load;
 mod log;
+mod market;
 mod nemesis;
 mod plant;
 mod sensing;
@@ -91,6 +92,8 @@ pub struct ClusterSettings {
     pub restless: bool,
     /// Whether another process with the name of node 0 starts after a while.
     pub namesake: bool,
+    /// Whether clients also trade stocks, so that sums of records stay.
+    pub trades: bool,
     /// From when on the log answers nothing until faults end, as if most of its own nodes were down.
     pub log_gone_from: Option<Nanos>,
 }
@@ -114,6 +117,7 @@ impl Default for ClusterSettings {
             image_bytes_max: 250,
             restless: false,
             namesake: false,
+            trades: false,
             log_gone_from: None,
         }
     }

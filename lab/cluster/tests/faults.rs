@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use punctual_cluster_sim::history::Deed;
 use punctual_cluster_sim::{ClusterReport, ClusterSettings, Plant, TraceMode, run};
 use punctual_federation::ids::NodeId;
-use punctual_federation::message::{Answer, Fate, Output, Refusal, Stop};
+use punctual_federation::message::{Answer, Fate, Operation, Output, Refusal, Stop, Work};
 use punctual_units::{Nanos, Time};
 
 /// Seeds that each commit tries without a planted fault; `.ci/nightly seeds` tries 10,000.
@@ -242,6 +242,31 @@ fn a_log_that_takes_short_entries_splits_batches_and_loses_nothing() {
     let refused = report.history.deeds.iter().filter(too_long).count();
     let done = report.requests["done"];
     assert!(refused > 10 && done > 100, "{refused} refused, {done} done");
+}
+
+#[test]
+fn stock_trading_keeps_money_and_shares_under_every_fault() {
+    let settings = ClusterSettings {
+        trades: true,
+        ..ClusterSettings::default()
+    };
+    assert_clean(&settings, 0..50);
+    let is_order = |deed: &&Deed| match (&deed.request.work, &deed.returned) {
+        (Work::Transaction(operations), Some((_, Answer::Done { .. }))) => operations
+            .iter()
+            .any(|operation| matches!(operation, Operation::Add(..))),
+        _ => false,
+    };
+    let orders = |seed| {
+        run(&settings, seed, None, TraceMode::Nothing)
+            .history
+            .deeds
+            .iter()
+            .filter(is_order)
+            .count()
+    };
+    let orders: usize = (0..5).map(orders).sum();
+    assert!(orders > 100, "{orders} orders were carried out");
 }
 
 #[test]

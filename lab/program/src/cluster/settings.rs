@@ -41,6 +41,7 @@ fn settings_of(top: &mut Section<'_, '_>) -> ClusterSettings {
         image_bytes_max: top.count("image_bytes_max").unwrap_or(usual.image_bytes_max),
         restless: top.flag("restless").unwrap_or(usual.restless),
         namesake: top.flag("namesake").unwrap_or(usual.namesake),
+        trades: top.flag("trades").unwrap_or(usual.trades),
         log_gone_from: top.time("log_gone_from").or(usual.log_gone_from),
     }
 }
@@ -69,6 +70,7 @@ pub fn document(settings: &ClusterSettings) -> Value {
         "image_bytes_max": settings.image_bytes_max,
         "restless": settings.restless,
         "namesake": settings.namesake,
+        "trades": settings.trades,
         "log_gone_from_s": settings.log_gone_from.map(seconds),
     })
 }
