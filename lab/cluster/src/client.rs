@@ -9,7 +9,7 @@ use rand::RngExt;
 
 use super::ClusterSettings;
 use super::history::{Deed, is_sensor};
-use super::market::Holding;
+use super::market::Portfolio;
 use super::sensing::{HORIZON, sensor_key};
 use super::world::{Endpoint, FutureEvent, Packet, World};
 
@@ -41,7 +41,7 @@ pub(super) struct SimulatedClient {
     values: u64,
     last_read: Option<(Key, Option<Value>)>,
     /// What its user has, if clients trade.
-    holding: Option<Holding>,
+    portfolio: Option<Portfolio>,
 }
 
 impl SimulatedClient {
@@ -59,7 +59,7 @@ impl SimulatedClient {
             unresolved: None,
             values: 0,
             last_read: None,
-            holding: settings.trades.then(Holding::default),
+            portfolio: settings.trades.then(Portfolio::default),
         }
     }
 
@@ -130,8 +130,8 @@ impl SimulatedClient {
         {
             return Work::Transaction(vec![Operation::Create(creation)]);
         }
-        if let Some(holding) = self.holding.as_mut().filter(|_| random.random_bool(0.7)) {
-            return holding.work(self.number, random);
+        if let Some(portfolio) = self.portfolio.as_mut().filter(|_| random.random_bool(0.7)) {
+            return portfolio.work(self.number, random);
         }
         match random.random_range(0..100) {
             0..45 => self.transaction(random),
@@ -156,8 +156,8 @@ impl SimulatedClient {
             ) => {
                 let read = keys.iter().zip(values).find(|(key, _)| !is_sensor(key));
                 self.last_read = read.map(|(key, value)| (key.clone(), value.clone()));
-                if let Some(holding) = &mut self.holding {
-                    holding.learn(keys, values);
+                if let Some(portfolio) = &mut self.portfolio {
+                    portfolio.learn(keys, values);
                 }
             }
             _ => {}

@@ -1,7 +1,7 @@
 //! Orders of a stock market among the clients' transactions, and what must stay whatever happens.
 //!
 //! Money and shares only change hands, so each kind's sum stays 0: the market has what users lack. An order is carried
-//! out if what its user has is as it was read (`Expect`), so no user's holding becomes negative. Two clients trade for
+//! out if its user's money and shares are as they were read (`Expect`), so none becomes negative. Two clients trade for
 //! one user, and all with the market.
 
 use std::collections::BTreeMap;
@@ -11,12 +11,12 @@ use punctual_units::Nanos;
 
 /// Number of stocks: few, so that orders meet.
 const STOCKS: u32 = 2;
-/// Money that a user gets who can neither buy nor sell.
+/// Money for a user that can neither buy nor sell.
 const GRANT: i64 = 50;
 
 /// What a client knows of its user: keys of money and shares of a stock, and their records as last read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Holding {
+pub(super) struct Portfolio {
     read: Option<(u32, [Option<Value>; 2])>,
 }
 
@@ -33,7 +33,7 @@ fn number(value: Option<&Value>) -> i64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-impl Holding {
+impl Portfolio {
     /// The next work of a client's user: reads what it has of a stock, or trades with what was read.
     pub fn work(&mut self, client: u32, random: &mut impl rand::RngExt) -> Work {
         let user = client / 2;
@@ -65,7 +65,7 @@ impl Holding {
         Work::Transaction(operations.into())
     }
 
-    /// Takes what a query of [`Holding::work`] has read.
+    /// Takes what a query of [`Portfolio::work`] has read.
     pub fn learn(&mut self, keys: &[Key], values: &[Option<Value>]) {
         let of = |stock: &u32| {
             keys.get(1)

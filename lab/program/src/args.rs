@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_cli::args::{
-    Change, Controller, Dialling, Pipeline, Platform, Process, Profile, Replay, Run, Serve, ServerAddress, between,
-    mapping_policy, mechanism, span,
+    Change, Controller, Dialling, Pipeline, Platform, Policies, Process, Profile, Replay, Run, Serve, ServerAddress,
+    between, mapping_policy, mechanism, span,
 };
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
@@ -117,9 +117,13 @@ pub struct Experiment {
     /// Task sets of each utilisation in dna-*
     #[arg(long, value_name = "N", default_value_t = dna::SETS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub sets: u32,
-    /// Simulated machines; `linux` runs qedb-transient or controllers on this one, with a scenario
+    /// Simulated machines; `linux` runs qedb-transient or controllers on this one, with a scenario, and measures mig-*
+    /// and chronos-* on it
     #[arg(long, value_enum, default_value_t = Platform::Sim)]
     pub platform: Platform,
+    /// Duration of each run of chronos-* on linux, 2s to 600s
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = between("2s", "600s"))]
+    pub duration: Nanos,
     /// The scenario whose best-effort tasks (qedb-transient) or surges of work (controllers) come and go [on linux:
     /// scenarios/fire-rescue.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["machines", "claims"])]
@@ -719,6 +723,8 @@ pub struct ClusterTrial {
     /// Number of balancers, 1 to 8
     #[arg(long, value_name = "N")]
     pub balancers: Option<u32>,
+    #[command(flatten)]
+    pub policies: Policies,
     /// Duration of the load, 1s to 24h [default: 10s, or the file's]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Nanos>,

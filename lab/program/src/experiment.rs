@@ -10,6 +10,7 @@ use punctual_evaluation::{
     ExperimentError, Outcome, Settings, Subject, chronos, controllers, dna, dps, experiments, find, mig, qedb,
 };
 
+use super::cluster::{self, chronos::Measuring};
 use super::{claims, dual, mpsoc, page, simulated};
 use crate::args::Experiment;
 use punctual_cli::args::{Change, Platform};
@@ -37,6 +38,8 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
     let html = OutputFile::page(arguments.html.as_ref())?;
     let outcome = if arguments.platform == Platform::Linux && mig::parts(&arguments.name).is_some() {
         of_pipelines(arguments)?
+    } else if arguments.platform == Platform::Linux && chronos::parts(&arguments.name).is_some() {
+        of_processes(arguments)?
     } else if arguments.platform == Platform::Linux || arguments.scenario.is_some() {
         with_scenario(arguments)?
     } else {
@@ -115,6 +118,36 @@ fn of_pipelines(arguments: &Experiment) -> Result<Outcome, Failure> {
     let teller = Teller::new();
     let outcome = mig::measured::run(&parts, &settings, &|what: &str| teller.tell(what));
     let outcome = outcome.map_err(refused)?;
+    teller.done();
+    Ok(outcome)
+}
+
+/// Measures nodes and balancers as processes of this machine.
+fn of_processes(arguments: &Experiment) -> Result<Outcome, Failure> {
+    let parts = chronos::parts(&arguments.name).unwrap_or_default();
+    if arguments.scenario.is_some() || !arguments.machines.is_empty() {
+        let name = &arguments.name;
+        let why = format!("{name} --platform linux measures this machine; leave out --scenario and --machines");
+        return Err(Failure::input([why]));
+    }
+    let settings = Settings {
+        machines: Vec::new(),
+        profiles: Vec::new(),
+        seed: arguments.seed,
+        seeds: arguments.seeds.unwrap_or(1),
+        sets: arguments.sets,
+        claims: given_claims(arguments, chronos::measured::CLAIMS)?,
+        reasons: shipped_reasons(chronos::measured::REASONS)?,
+        workers: None,
+    };
+    let teller = Teller::new();
+    let measuring = Measuring::new(arguments.duration)?;
+    let mut measure = |trials: &[chronos::measured::Trial], seed, tell: punctual_evaluation::Progress| {
+        measuring.run(trials, seed, &|what| tell(what))
+    };
+    let setting = cluster::chronos::setting(arguments.duration);
+    let told = |what: &str| teller.tell(what);
+    let outcome = chronos::measured::run(&parts, &settings, setting, &told, &mut measure).map_err(refused)?;
     teller.done();
     Ok(outcome)
 }

@@ -3,8 +3,8 @@
 //! **Problem.** The event loop of a node or a balancer that is busy finds hundreds of requests each time it looks.
 //! Carried out all at once, they keep readings, heartbeats and answers waiting that come meanwhile.
 //!
-//! **Method.** The loop carries out whatever else there is before the requests, and at most [`TURN_MAX`] of these before
-//! it looks again. Readings do not wait here. The time that a request waits is taken off what it has left.
+//! **Method.** The loop carries out all other events first, then at most [`TURN_MAX`] requests before it looks again.
+//! Readings do not wait here. The time for which a request waits is subtracted from its time left.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ impl RequestLane {
         Some((ticket, request))
     }
 
-    /// Whether requests wait.
+    /// Whether the loop may wait for events, as far as this lane is concerned.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

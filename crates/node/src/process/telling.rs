@@ -154,7 +154,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             }
             BoundNotice::Follows => format!("the bound of the backlog is turned so that the mean delay is {target}"),
             BoundNotice::Rests(why) => {
-                format!("the bound of the backlog stays as it is: {why}; the node admits by forecast as before")
+                format!("the bound of the backlog stays as it is: {why}; the node admits as before")
             }
         });
     }

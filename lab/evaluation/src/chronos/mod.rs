@@ -10,6 +10,7 @@
 mod figures;
 mod identify;
 mod many;
+pub mod measured;
 mod overload;
 mod paper;
 mod rows;

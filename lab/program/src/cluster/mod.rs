@@ -2,6 +2,7 @@
 //! load and faults (`run`), and a load for one that runs (`load`).
 
 mod chart;
+pub mod chronos;
 mod drawing;
 mod export;
 pub mod load;

@@ -39,6 +39,14 @@ fn bad_machines_and_options_are_refused() {
         ("experiment chronos-scale --machines a.toml", "chronos-scale: "),
         ("experiment mig --film bd", "mig: "),
         ("experiment mig-map --platform linux", "mig-cost, mig-daemons, "),
+        (
+            "experiment chronos-nodes --platform linux",
+            "chronos-scale, chronos-delay, ",
+        ),
+        (
+            "experiment chronos-scale --platform linux --machines a.toml",
+            "chronos-scale ",
+        ),
         ("experiment mig-cost --platform linux --machines a.toml", "mig-cost "),
     ];
     list += &common::refusals(folder.path(), &cases);

@@ -11,7 +11,7 @@ use punctual_server::resp::{Bounds, Reply, Resp, Writer};
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// A connection, or the address of the next attempt.
-pub(super) struct Line {
+pub struct Line {
     address: SocketAddr,
     stream: Option<TcpStream>,
     parser: ReplyParser,
@@ -19,7 +19,7 @@ pub(super) struct Line {
 
 impl Line {
     /// Connects; a failed attempt is repeated with the next request.
-    pub(super) fn connect(address: SocketAddr) -> Line {
+    pub fn connect(address: SocketAddr) -> Line {
         let mut line = Line {
             address,
             stream: None,
@@ -39,19 +39,19 @@ impl Line {
     }
 
     /// Goes to the next of these addresses.
-    pub(super) fn again(&mut self, addresses: &[SocketAddr]) {
+    pub fn again(&mut self, addresses: &[SocketAddr]) {
         let place = addresses.iter().position(|address| *address == self.address);
         self.address = addresses[(place.unwrap_or(0) + 1) % addresses.len()];
         self.open();
     }
 
     /// Sends a request and waits for its reply. `None` if there was none in time: the connection is closed then.
-    pub(super) fn ask(&mut self, request: &[String], wait: Duration) -> Option<Reply> {
+    pub fn ask(&mut self, request: &[String], wait: Duration) -> Option<Reply> {
         self.exchange(&[request.to_vec()], wait)?.pop()
     }
 
     /// Sends requests together, and waits for all of their replies, as [`Line::ask`] does.
-    pub(super) fn exchange(&mut self, requests: &[Vec<String>], wait: Duration) -> Option<Vec<Reply>> {
+    pub fn exchange(&mut self, requests: &[Vec<String>], wait: Duration) -> Option<Vec<Reply>> {
         if self.stream.is_none() {
             self.open();
         }
@@ -88,7 +88,7 @@ impl Line {
 }
 
 /// The number that a record is, if it is one.
-pub(super) fn number(reply: &Reply) -> Option<i64> {
+pub fn number(reply: &Reply) -> Option<i64> {
     match reply {
         Reply::Bulk(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
         _ => None,

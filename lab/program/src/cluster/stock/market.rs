@@ -17,44 +17,44 @@
 use punctual_federation::balancer::{below, mixed};
 
 /// Stocks in a user's portfolio. A query reads 60 to 100 items: a price and a holding of 30 to 50 of these.
-pub(super) const PORTFOLIO: usize = 50;
+pub const PORTFOLIO: usize = 50;
 /// Shares that a user has of each stock of the portfolio at first, and the market of each stock.
-pub(super) const SHARES: i64 = 100;
-pub(super) const MARKET_SHARES: i64 = 1_000_000;
+pub const SHARES: i64 = 100;
+pub const MARKET_SHARES: i64 = 1_000_000;
 /// Money at first, in cents: each user's, and the market's.
-pub(super) const CASH: i64 = 10_000_000;
-pub(super) const MARKET_CASH: i64 = 1_000_000_000_000;
+pub const CASH: i64 = 10_000_000;
+pub const MARKET_CASH: i64 = 1_000_000_000_000;
 /// Most shares of one purchase or sale.
 const ORDER_MAX: u64 = 20;
 /// Share of requests that are queries.
 const QUERIES: f64 = 0.9;
 /// Key of the market's money.
-pub(super) const MARKET: &str = "cash:market";
+pub const MARKET: &str = "cash:market";
 
 /// A sequence of pseudo-random numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Random(pub u64);
+pub struct Random(pub u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mixed(self.0)
     }
 
     /// A share, 0 included, 1 excluded.
-    pub(super) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// One of `0..count`.
-    pub(super) fn below(&mut self, count: usize) -> usize {
+    pub fn below(&mut self, count: usize) -> usize {
         below(self.next(), count)
     }
 }
 
 /// The kinds of requests, as in the paper's testbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub enum Kind {
     /// Prices of 60 to 100 stocks.
     ViewStock,
     /// Prices and holdings of 30 to 50 stocks of the portfolio.
@@ -64,9 +64,11 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 4] = [Kind::ViewStock, Kind::ViewPortfolio, Kind::Purchase, Kind::Sale];
+    pub const QUERIES: [Kind; 2] = [Kind::ViewStock, Kind::ViewPortfolio];
+    pub const ORDERS: [Kind; 2] = [Kind::Purchase, Kind::Sale];
+    pub const ALL: [Kind; 4] = [Kind::ViewStock, Kind::ViewPortfolio, Kind::Purchase, Kind::Sale];
 
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Kind::ViewStock => "view-stock",
             Kind::ViewPortfolio => "view-portfolio",
@@ -78,7 +80,7 @@ impl Kind {
 
 /// A user of the market.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct User {
+pub struct User {
     pub number: usize,
     /// Number of stocks of the market.
     pub stocks: usize,
@@ -86,27 +88,27 @@ pub(super) struct User {
 
 impl User {
     /// The stocks of the portfolio.
-    pub(super) fn portfolio(self) -> impl Iterator<Item = usize> {
+    pub fn portfolio(self) -> impl Iterator<Item = usize> {
         let first = below(mixed(self.number as u64), self.stocks);
         (0..PORTFOLIO.min(self.stocks)).map(move |place| (first + place) % self.stocks)
     }
 
-    pub(super) fn cash(self) -> String {
+    pub fn cash(self) -> String {
         format!("cash:{}", self.number)
     }
 
-    pub(super) fn share(self, stock: usize) -> String {
+    pub fn share(self, stock: usize) -> String {
         format!("share:{}:{stock}", self.number)
     }
 
     /// The next request's kind.
-    pub(super) fn draw(self, random: &mut Random) -> Kind {
+    pub fn draw(self, random: &mut Random) -> Kind {
         let at = if random.unit() < QUERIES { 0 } else { 2 };
         Kind::ALL[at + random.below(2)]
     }
 
     /// Keys that a query reads.
-    pub(super) fn query(self, kind: Kind, random: &mut Random) -> Vec<String> {
+    pub fn query(self, kind: Kind, random: &mut Random) -> Vec<String> {
         if kind == Kind::ViewPortfolio {
             let count = 30 + random.below(21);
             let stocks = self.portfolio().take(count);
@@ -119,7 +121,7 @@ impl User {
     }
 
     /// A stock of the portfolio, and a number of shares to buy or sell.
-    pub(super) fn order(self, random: &mut Random) -> (usize, i64) {
+    pub fn order(self, random: &mut Random) -> (usize, i64) {
         let place = random.below(PORTFOLIO.min(self.stocks));
         let stock = self.portfolio().nth(place).unwrap_or_default();
         (stock, 1 + (random.next() % ORDER_MAX) as i64)
@@ -127,7 +129,7 @@ impl User {
 
     /// The commands of an order's transaction, given what the user has: shares that change hands and what they cost.
     /// `None` where nothing can be bought or sold.
-    pub(super) fn trade(
+    pub fn trade(
         self,
         kind: Kind,
         (stock, wanted): (usize, i64),
@@ -159,12 +161,12 @@ impl User {
 }
 
 /// Key of a stock's price.
-pub(super) fn price(stock: usize) -> String {
+pub fn price(stock: usize) -> String {
     format!("price:{stock}")
 }
 
 /// The records of the market at first, in pairs of key and value, but the prices.
-pub(super) fn records(users: usize, stocks: usize) -> impl Iterator<Item = (String, String)> {
+pub fn records(users: usize, stocks: usize) -> impl Iterator<Item = (String, String)> {
     let of_stock = |stock| {
         [
             (format!("company:{stock}"), format!("company {stock}")),
@@ -190,7 +192,7 @@ pub(super) fn records(users: usize, stocks: usize) -> impl Iterator<Item = (Stri
 
 /// What must be true of the market whatever happened: sums of money and shares, and nothing negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Balance {
+pub struct Balance {
     /// Money of all, in cents.
     pub cash: i64,
     /// Shares of all stocks.
@@ -201,7 +203,7 @@ pub(super) struct Balance {
 
 impl Balance {
     /// The sums at first.
-    pub(super) fn at_first(users: usize, stocks: usize) -> Balance {
+    pub fn at_first(users: usize, stocks: usize) -> Balance {
         let portfolio = PORTFOLIO.min(stocks) as i64;
         Balance {
             cash: MARKET_CASH + users as i64 * CASH,
@@ -211,7 +213,7 @@ impl Balance {
     }
 
     /// Adds a record of money or shares; others count nowhere.
-    pub(super) fn add(&mut self, key: &str, value: Option<i64>) {
+    pub fn add(&mut self, key: &str, value: Option<i64>) {
         let sum = match key.split(':').next() {
             Some("cash") => &mut self.cash,
             Some("share" | "market") => &mut self.shares,

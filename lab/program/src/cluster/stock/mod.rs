@@ -23,9 +23,13 @@ use punctual_units::Nanos;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use self::line::{Line, number};
-use self::market::{Balance, Kind, Random, User, price};
-use self::tally::{Ending, StockTally};
+pub use self::line::Line;
+use self::line::number;
+pub use self::market::Balance;
+pub use self::market::Kind;
+use self::market::{Random, User, price};
+pub use self::tally::Ending;
+pub use self::tally::StockTally;
 use crate::args::ClusterLoad;
 use punctual_cli::commands::print;
 use punctual_files::failure::Failure;
@@ -35,6 +39,8 @@ use punctual_report::output::OutputFile;
 const THINK_MS: [(f64, f64); 2] = [(3500.0, 4000.0), (1000.0, 1500.0)];
 /// Seconds between two updates of a price.
 const UPDATE_S: (f64, f64) = (0.5, 5.0);
+/// Time within which each price is set for the first time: a short run reads fresh ones, too.
+const FIRST_MAX: Duration = Duration::from_secs(2);
 /// Sources of prices, each with a connection and every sixteenth stock: what a connection sends is answered in turn.
 const SOURCES: usize = 16;
 /// Most clients: each is a thread.
@@ -45,19 +51,46 @@ const SET_UP_MAX: Duration = Duration::from_secs(20);
 const TOGETHER: usize = 100;
 /// Attempts of such a request.
 const ATTEMPTS: usize = 40;
+/// Interval between looks whether a load is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Time beyond the deadline for which a client waits for its answer.
 const GRACE: Duration = Duration::from_millis(250);
 
+/// Rule for the instants of requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// Each client thinks before a request.
+    Thinking,
+    /// No client waits: what the servers can do.
+    Busy,
+    /// Requests a second, at random instants, whether the servers keep up or not.
+    Open(f64),
+}
+
+/// Parameters of the load.
+#[derive(Clone, Debug)]
+pub struct Trade {
+    /// Servers: clients and sources are spread evenly.
+    pub addresses: Vec<SocketAddr>,
+    /// Number of users, each with a request at a time.
+    pub clients: usize,
+    pub stocks: usize,
+    pub pace: Pace,
+    /// Time from a request's instant by which its answer is timely.
+    pub deadline: Duration,
+    /// Deadline that requests carry: the same, or longer where servers are to know none.
+    pub told: Duration,
+    pub duration: Duration,
+    pub seed: u64,
+}
+
 /// State of the run that its threads share.
-struct MarketRun {
-    addresses: Vec<SocketAddr>,
-    stocks: usize,
-    deadline: Duration,
+struct MarketRun<'t> {
+    trade: &'t Trade,
     began: Instant,
-    duration: Duration,
-    ends: Arc<AtomicBool>,
-    /// With a rate: its requests a second, the instant of the next one, and random numbers.
-    arrivals: Option<Mutex<(f64, Duration, Random)>>,
+    ends: &'t AtomicBool,
+    /// Of an open load: the instant of the next request, and random numbers.
+    arrivals: Mutex<(Duration, Random)>,
 }
 
 /// Carries out `punctual-lab cluster load --workload stock`.
@@ -85,40 +118,17 @@ pub fn load(arguments: &ClusterLoad) -> Result<(), Failure> {
         print(&format!("{stocks} stocks, {clients} users: setting up ..\n"))?;
     }
     let mut writer = set_up(&addresses, clients, stocks).map_err(input)?;
-    let arrivals = arguments
-        .rate
-        .map(|rate| Mutex::new((rate, Duration::ZERO, Random(arguments.seed))));
-    let run = MarketRun {
+    let trade = Trade {
         addresses,
+        clients,
         stocks,
+        pace: arguments.rate.map_or(Pace::Thinking, Pace::Open),
         deadline: arguments.deadline.into(),
-        began: Instant::now(),
+        told: arguments.deadline.into(),
         duration: arguments.duration.into(),
-        ends,
-        arrivals,
+        seed: arguments.seed,
     };
-    let mut tally = StockTally::new(arguments.deadline);
-    let updates = thread::scope(|scope| {
-        let sources: Vec<_> = (0..SOURCES)
-            .map(|source| {
-                let run = &run;
-                scope.spawn(move || run.set_prices(source, Random(arguments.seed ^ (0x5EED + source as u64))))
-            })
-            .collect();
-        let users: Vec<_> = (0..clients)
-            .map(|number| {
-                let (run, seed) = (&run, arguments.seed.wrapping_add(1 + number as u64));
-                scope.spawn(move || run.trade(User { number, stocks }, Random(seed)))
-            })
-            .collect();
-        for user in users {
-            tally.join(user.join().unwrap_or_default());
-        }
-        run.ends.store(true, Ordering::SeqCst);
-        let set = sources.into_iter().map(|source| source.join().unwrap_or_default());
-        set.sum()
-    });
-    tally.lasted(Nanos(run.began.elapsed().as_nanos() as u64), updates);
+    let mut tally = trade.run(&ends, |_| Ok(()))?;
     let found = count(&mut writer, clients, stocks).map_err(input)?;
     tally.balances(Balance::at_first(clients, stocks), found);
     if arguments.json.as_deref() != Some(Path::new("-")) {
@@ -133,8 +143,56 @@ pub fn load(arguments: &ClusterLoad) -> Result<(), Failure> {
     }
 }
 
+impl Trade {
+    /// Trades until the end of the load, or until `ends`. `each` is called every [`LOOK_EVERY`] with the time since the
+    /// begin; its error ends the load.
+    ///
+    /// # Errors
+    /// That of `each`.
+    pub fn run(
+        &self,
+        ends: &AtomicBool,
+        mut each: impl FnMut(Duration) -> Result<(), Failure>,
+    ) -> Result<StockTally, Failure> {
+        let over = AtomicBool::new(false);
+        let run = &MarketRun {
+            trade: self,
+            began: Instant::now(),
+            ends: &over,
+            arrivals: Mutex::new((Duration::ZERO, Random(self.seed))),
+        };
+        let mut tally = StockTally::new(Nanos(self.deadline.as_nanos() as u64));
+        let mut failed = Ok(());
+        let updates = thread::scope(|scope| {
+            let source = |source| {
+                let random = Random(self.seed ^ (0x5EED + source as u64));
+                scope.spawn(move || run.set_prices(source, random))
+            };
+            let sources: Vec<_> = (0..SOURCES).map(source).collect();
+            let user = |number: usize| {
+                let random = Random(self.seed.wrapping_add(1 + number as u64));
+                let stocks = self.stocks;
+                scope.spawn(move || run.trade(User { number, stocks }, random))
+            };
+            let users: Vec<_> = (0..self.clients).map(user).collect();
+            while run.began.elapsed() < self.duration && failed.is_ok() && !ends.load(Ordering::SeqCst) {
+                thread::sleep(LOOK_EVERY);
+                failed = each(run.began.elapsed());
+            }
+            over.store(true, Ordering::SeqCst);
+            for user in users {
+                tally.join(user.join().unwrap_or_default());
+            }
+            let set = sources.into_iter().map(|source| source.join().unwrap_or_default());
+            set.sum()
+        });
+        tally.lasted(Nanos(run.began.elapsed().as_nanos() as u64), updates);
+        failed.map(|()| tally)
+    }
+}
+
 /// Makes the market's records and prices. Returns a connection to a server that takes writes.
-fn set_up(addresses: &[SocketAddr], clients: usize, stocks: usize) -> Result<Line, String> {
+pub fn set_up(addresses: &[SocketAddr], clients: usize, stocks: usize) -> Result<Line, String> {
     let records: Vec<(String, String)> = market::records(clients, stocks).collect();
     let set = |records: &[(String, String)]| {
         let pairs = records.iter().flat_map(|(key, value)| [key.clone(), value.clone()]);
@@ -194,7 +252,7 @@ fn set_up(addresses: &[SocketAddr], clients: usize, stocks: usize) -> Result<Lin
 }
 
 /// Counts money and shares.
-fn count(line: &mut Line, clients: usize, stocks: usize) -> Result<Balance, String> {
+pub fn count(line: &mut Line, clients: usize, stocks: usize) -> Result<Balance, String> {
     let keys: Vec<String> = market::records(clients, stocks).map(|(key, _)| key).collect();
     let mut balance = Balance::default();
     for some in keys.chunks(TOGETHER) {
@@ -216,16 +274,16 @@ fn count(line: &mut Line, clients: usize, stocks: usize) -> Result<Balance, Stri
     Ok(balance)
 }
 
-impl MarketRun {
+impl MarketRun<'_> {
     fn over(&self) -> bool {
-        self.began.elapsed() >= self.duration || self.ends.load(Ordering::SeqCst)
+        self.began.elapsed() >= self.trade.duration || self.ends.load(Ordering::SeqCst)
     }
 
     /// Waits until `at` after the begin. Returns false where the run is over before.
     fn wait(&self, at: Duration) -> bool {
         loop {
             let now = self.began.elapsed();
-            if self.over() || at >= self.duration {
+            if self.over() || at >= self.trade.duration {
                 return false;
             }
             if now >= at {
@@ -237,16 +295,16 @@ impl MarketRun {
 
     /// Sets each price of a source every 0.5 to 5 s. Returns the number of updates that were acknowledged.
     fn set_prices(&self, source: usize, mut random: Random) -> u64 {
-        let mut line = Line::connect(self.addresses[source % self.addresses.len()]);
+        let mut line = self.line(source);
         let (least, most) = UPDATE_S;
-        let mut due: BinaryHeap<Reverse<(Duration, usize, Duration)>> = (source..self.stocks)
+        let mut due: BinaryHeap<Reverse<(Duration, usize, Duration)>> = (source..self.trade.stocks)
             .step_by(SOURCES)
             .map(|stock| {
                 let period = Duration::from_secs_f64(least + random.unit() * (most - least));
-                Reverse((period.mul_f64(random.unit()), stock, period))
+                Reverse((period.min(FIRST_MAX).mul_f64(random.unit()), stock, period))
             })
             .collect();
-        let mut prices = vec![1000i64; self.stocks];
+        let mut prices = vec![1000i64; self.trade.stocks];
         let mut set = 0;
         while let Some(Reverse((first, ..))) = due.peek()
             && self.wait(*first)
@@ -259,7 +317,7 @@ impl MarketRun {
                 prices[stock] = (prices[stock] + random.below(21) as i64 - 10).clamp(100, 10_000);
                 requests.push(vec!["TSET".to_owned(), price(stock), prices[stock].to_string()]);
             }
-            let replies = line.exchange(&requests, self.deadline + GRACE).unwrap_or_default();
+            let replies = line.exchange(&requests, self.trade.told + GRACE).unwrap_or_default();
             set += replies.iter().filter(|reply| matches!(reply, Reply::Simple(_))).count() as u64;
         }
         set
@@ -267,43 +325,56 @@ impl MarketRun {
 
     /// When a client's next request is due, after the begin.
     fn next(&self, random: &mut Random) -> Duration {
-        let Some(arrivals) = &self.arrivals else {
-            let now = self.began.elapsed();
-            let (least, most) = THINK_MS[usize::from(now * 3 >= self.duration)];
-            return now + Duration::from_secs_f64((least + random.unit() * (most - least)) / 1e3);
-        };
-        let mut arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-        let (rate, at, random) = &mut *arrivals;
-        *at += Duration::from_secs_f64(-(1.0 - random.unit()).ln() / *rate);
-        *at
+        let now = self.began.elapsed();
+        match self.trade.pace {
+            Pace::Busy => now,
+            Pace::Thinking => {
+                let (least, most) = THINK_MS[usize::from(now * 3 >= self.trade.duration)];
+                now + Duration::from_secs_f64((least + random.unit() * (most - least)) / 1e3)
+            }
+            Pace::Open(rate) => {
+                let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+                let (at, random) = &mut *arrivals;
+                *at += Duration::from_secs_f64(-(1.0 - random.unit()).ln() / rate);
+                *at
+            }
+        }
+    }
+
+    fn line(&self, number: usize) -> Line {
+        Line::connect(self.trade.addresses[number % self.trade.addresses.len()])
     }
 
     /// The requests of one user until the end of the run.
     fn trade(&self, user: User, mut random: Random) -> StockTally {
-        let mut tally = StockTally::new(Nanos(self.deadline.as_nanos() as u64));
-        let mut line = Line::connect(self.addresses[user.number % self.addresses.len()]);
+        let mut tally = StockTally::new(Nanos(self.trade.deadline.as_nanos() as u64));
+        let mut line = self.line(user.number);
         loop {
             let at = self.next(&mut random);
             if !self.wait(at) {
                 return tally;
             }
             let kind = user.draw(&mut random);
-            let by = at + self.deadline;
+            let by = at + self.trade.deadline;
             let (ending, items, stale) = match kind {
                 Kind::ViewStock | Kind::ViewPortfolio => self.query(&mut line, user.query(kind, &mut random), by),
                 Kind::Purchase | Kind::Sale => (self.order(&mut line, user, kind, &mut random, by), 3, 0),
             };
             let took = self.began.elapsed().saturating_sub(at);
             tally.ended(kind, ending, items, stale, Nanos(took.as_nanos() as u64));
+            if ending == Ending::Timely {
+                tally.timely_at(self.began.elapsed(), items);
+            }
             if ending == Ending::Unknown {
-                line.again(&self.addresses);
+                line.again(&self.trade.addresses);
             }
         }
     }
 
     /// Milliseconds until `by` for `DEADLINE`, and the time that a client waits; `None` where it has passed.
     fn left(&self, by: Duration) -> Option<(String, Duration)> {
-        let left = by.checked_sub(self.began.elapsed())?;
+        // A request whose answer cannot be timely any more is not sent, whatever deadline it would carry.
+        let left = by.checked_sub(self.began.elapsed())? + (self.trade.told - self.trade.deadline);
         let millis = u64::try_from(left.as_millis()).ok().filter(|millis| *millis > 0)?;
         Some((millis.to_string(), left + GRACE))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Duration;
 
 use punctual_server::resp::Reply;
 use punctual_units::Nanos;
@@ -13,7 +14,7 @@ use punctual_report::summary::count;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Ending {
+pub enum Ending {
     /// Answered before its deadline.
     Timely,
     /// Answered after its deadline.
@@ -31,7 +32,7 @@ pub(super) enum Ending {
 }
 
 impl Ending {
-    const ALL: [(Ending, &'static str); 7] = [
+    pub const ALL: [(Ending, &'static str); 7] = [
         (Ending::Timely, "timely"),
         (Ending::Overdue, "overdue"),
         (Ending::Late, "late"),
@@ -42,7 +43,7 @@ impl Ending {
     ];
 
     /// The ending that an error tells.
-    pub(super) fn of_error(text: &str) -> Ending {
+    pub fn of_error(text: &str) -> Ending {
         match text.split(' ').next() {
             Some("LATE") => Ending::Late,
             Some("UNKNOWN") => Ending::Unknown,
@@ -51,7 +52,7 @@ impl Ending {
     }
 
     /// The ending that the last error of these replies tells.
-    pub(super) fn of_replies(replies: &[Reply]) -> Ending {
+    pub fn of_replies(replies: &[Reply]) -> Ending {
         let errors = replies.iter().rev().filter_map(|reply| match reply {
             Reply::Error(text) => Some(Ending::of_error(text)),
             _ => None,
@@ -69,13 +70,17 @@ struct OfKind {
     items: u64,
     stale: u64,
     answered: Histogram,
+    /// Sum of the times of all answers.
+    took: Nanos,
 }
 
 /// Counts of a load, or of one of its clients.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StockTally {
+pub struct StockTally {
     deadline: Nanos,
     kinds: BTreeMap<Kind, OfKind>,
+    /// Timely items of each second.
+    by_second: Vec<u64>,
     lasted: Nanos,
     updates: u64,
     at_first: Balance,
@@ -83,7 +88,7 @@ pub(super) struct StockTally {
 }
 
 impl StockTally {
-    pub(super) fn new(deadline: Nanos) -> StockTally {
+    pub fn new(deadline: Nanos) -> StockTally {
         StockTally {
             deadline,
             ..StockTally::default()
@@ -91,11 +96,12 @@ impl StockTally {
     }
 
     /// Counts a request that took so long.
-    pub(super) fn ended(&mut self, kind: Kind, ending: Ending, items: u64, stale: u64, took: Nanos) {
+    pub fn ended(&mut self, kind: Kind, ending: Ending, items: u64, stale: u64, took: Nanos) {
         let of = self.kinds.entry(kind).or_default();
         *of.endings.entry(ending).or_default() += 1;
         if let Ending::Timely | Ending::Overdue = ending {
             of.answered.add(took);
+            of.took += took;
             of.items += items;
             of.stale += stale;
             of.items_timely += if ending == Ending::Timely { items } else { 0 };
@@ -103,7 +109,7 @@ impl StockTally {
     }
 
     /// Adds the counts of a client.
-    pub(super) fn join(&mut self, client: StockTally) {
+    pub fn join(&mut self, client: StockTally) {
         for (kind, other) in client.kinds {
             let of = self.kinds.entry(kind).or_default();
             for (ending, times) in other.endings {
@@ -113,21 +119,75 @@ impl StockTally {
             of.items_timely += other.items_timely;
             of.stale += other.stale;
             of.answered.join(&other.answered);
+            of.took += other.took;
+        }
+        for (second, items) in client.by_second.into_iter().enumerate() {
+            self.timely_at(Duration::from_secs(second as u64), items);
         }
     }
 
+    /// Counts timely items of a request that ended `after` the begin.
+    pub fn timely_at(&mut self, after: Duration, items: u64) {
+        let second = after.as_secs() as usize;
+        self.by_second.resize(self.by_second.len().max(second + 1), 0);
+        self.by_second[second] += items;
+    }
+
+    /// Timely items a second, of the seconds in `range`.
+    pub fn timely_in(&self, range: std::ops::Range<usize>) -> Option<f64> {
+        let items = self.by_second.get(range).filter(|items| !items.is_empty())?;
+        Some(items.iter().sum::<u64>() as f64 / items.len() as f64)
+    }
+
+    /// Items of queries a second: in time, and all that were served.
+    pub fn items_per_s(&self) -> [f64; 2] {
+        [
+            self.a_second(self.sum(|of| of.items_timely)),
+            self.a_second(self.sum(|of| of.items)),
+        ]
+    }
+
+    /// Requests of some kinds a second that ended so.
+    pub fn ended_per_s(&self, kinds: &[Kind], endings: &[Ending]) -> f64 {
+        let of = |kind: &Kind| {
+            let of = self.kinds.get(kind)?;
+            Some(endings.iter().filter_map(|ending| of.endings.get(ending)).sum::<u64>())
+        };
+        self.a_second(kinds.iter().filter_map(of).sum())
+    }
+
+    /// Mean time of the answers to some kinds of requests, and its 99th percentile, in milliseconds.
+    pub fn took_ms(&self, kinds: &[Kind]) -> [Option<f64>; 2] {
+        let (mut all, mut took) = (Histogram::default(), Nanos::ZERO);
+        let mut count = 0;
+        for of in kinds.iter().filter_map(|kind| self.kinds.get(kind)) {
+            all.join(&of.answered);
+            took += of.took;
+            count += of.endings.get(&Ending::Timely).unwrap_or(&0) + of.endings.get(&Ending::Overdue).unwrap_or(&0);
+        }
+        let mean = (count > 0).then(|| took.as_millis_f64() / count as f64);
+        [mean, all.quantile(0.99).map(|took| took.as_millis_f64())]
+    }
+
+    /// Share of the items read that were not fresh, and updates a second.
+    pub fn freshness(&self) -> (Option<f64>, f64) {
+        let items = self.sum(|of| of.items);
+        let stale = (items > 0).then(|| self.sum(|of| of.stale) as f64 / items as f64);
+        (stale, self.a_second(self.updates))
+    }
+
     /// Notes how long the run took, and how many updates of prices were acknowledged.
-    pub(super) fn lasted(&mut self, lasted: Nanos, updates: u64) {
+    pub fn lasted(&mut self, lasted: Nanos, updates: u64) {
         (self.lasted, self.updates) = (lasted, updates);
     }
 
     /// Notes the sums of money and shares, as they must be and as they are.
-    pub(super) fn balances(&mut self, at_first: Balance, found: Balance) {
+    pub fn balances(&mut self, at_first: Balance, found: Balance) {
         (self.at_first, self.found) = (at_first, found);
     }
 
     /// Whether no money and no share was lost, made or negative.
-    pub(super) fn is_conserved(&self) -> bool {
+    pub fn is_conserved(&self) -> bool {
         self.at_first == self.found
     }
 
@@ -139,7 +199,7 @@ impl StockTally {
         count as f64 / self.lasted.as_secs_f64().max(1e-9)
     }
 
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut text = String::new();
         for (kind, of) in &self.kinds {
             let offered: u64 = of.endings.values().sum();
@@ -186,7 +246,7 @@ impl StockTally {
         text
     }
 
-    pub(super) fn document(&self) -> Value {
+    pub fn document(&self) -> Value {
         let kind = |(kind, of): (&Kind, &OfKind)| {
             let ms = |share| of.answered.quantile(share).map(|took| took.as_millis_f64());
             let mut value = json!({
