@@ -264,7 +264,7 @@ impl<T> Intake<T> {
         };
         let pause = match &self.gate {
             Gate::Open | Gate::Dropping => 0.0,
-            Gate::Timely(law) => law.pause(),
+            Gate::Timely(law) => law.pause(self.cost.request()),
         };
         Forecast::new(wait, own, self.cost.request(), executors, pause)
     }

@@ -30,7 +30,7 @@
 //! first, for some milliseconds. Without it a request of 0.1 ms that such a pause hit would count as an error of thirty
 //! scales, and a margin of thirty scales refuses requests at a third of the load that the node can serve. Nor do rare
 //! long pauses make the margin there ([`QUANTILE_LINUX`]): they hit requests regardless of the queue, so that refusing
-//! others prevents none of them. A simulated machine has no pauses.
+//! others prevents none of them. A pause counts as at least the time of a mean request. A simulated machine has none.
 
 use punctual_units::{Nanos, Time};
 
@@ -136,9 +136,13 @@ impl Timely {
         }
     }
 
-    /// Seconds for which the machine may delay any request.
-    pub(super) fn pause(&self) -> f64 {
-        self.pause
+    /// Seconds for which the machine may delay any request: at least as long as a mean one takes, `request`. Else the
+    /// delay of a short request among long ones would count as an error of many scales, and refuse long ones.
+    pub(super) fn pause(&self, request: f64) -> f64 {
+        match self.pause > 0.0 {
+            true => self.pause.max(request),
+            false => 0.0,
+        }
     }
 
     /// The learned margin, in scales of the forecast's error.
@@ -168,13 +172,14 @@ impl Timely {
         let raised = 1.0 + self.bias;
         let margin = self.margin.max(0.0);
         let spread = request / executors as f64;
+        let pause = self.pause(request);
         let wait = if spread > 0.0 {
             let half = margin * spread.sqrt() / (2.0 * raised);
-            let paused = self.pause * self.pause / spread;
+            let paused = pause * pause / spread;
             let root = (half * half + self.goal / raised + paused).sqrt() - half;
             root * root - paused
         } else {
-            (self.goal - margin * self.pause) / raised
+            (self.goal - margin * pause) / raised
         };
         if drain > 0.0 {
             wait.max(0.0) / drain
@@ -287,7 +292,7 @@ mod tests {
     #[test]
     fn pauses_of_the_machine_do_not_make_short_requests_wild_ones() {
         let margin_on_10_ms = |mut law: Timely| {
-            let idle = Forecast::new(0.0, 1e-4, 1e-4, 2, law.pause());
+            let idle = Forecast::new(0.0, 1e-4, 1e-4, 2, law.pause(1e-4));
             for number in 0..2000u64 {
                 let paused = match number {
                     number if number % 200 == 7 => 0.3,
@@ -296,7 +301,7 @@ mod tests {
                 };
                 law.finished(1e-4, idle.scale, 1e-4 + paused, Time(number * 1_000_000));
             }
-            law.margin() * Forecast::new(1e-2, 1e-4, 1e-4, 2, law.pause()).scale
+            law.margin() * Forecast::new(1e-2, 1e-4, 1e-4, 2, law.pause(1e-4)).scale
         };
         let law = Timely::new(Nanos::from_millis(30));
         assert!(margin_on_10_ms(law.clone()) > 1.0, "{}", margin_on_10_ms(law.clone()));
@@ -305,6 +310,21 @@ mod tests {
             "{}",
             margin_on_10_ms(law.on_linux())
         );
+    }
+
+    /// One request in ten is of 3 items, the others are of 80; a pause of 30 ms hits half of the short ones.
+    #[test]
+    fn pauses_of_short_requests_do_not_refuse_long_ones() {
+        let (request, long) = (15e-3, 16e-3);
+        let mut law = Timely::new(GOAL).on_linux();
+        for number in 0..2000u64 {
+            let own = if number % 10 == 0 { 6e-4 } else { long };
+            let paused = if number % 20 == 0 { 0.03 } else { 0.0 };
+            let forecast = Forecast::new(0.0, own, request, 2, law.pause(request));
+            law.finished(own, forecast.scale, own + paused, Time(number * 8_000_000));
+        }
+        let waiting = Forecast::new(0.2, long, request, 2, law.pause(request));
+        assert!(law.margin() * waiting.scale < 0.1, "{} s", law.margin() * waiting.scale);
     }
 
     proptest! {
@@ -317,6 +337,7 @@ mod tests {
             let law = Timely { margin, bias, pause, ..Timely::new(GOAL) };
             let drain = 1e-4;
             let wait = law.bound(drain, request, executors) * drain;
+            let pause = law.pause(request);
             let excess = law.excess(Forecast::new(wait, 0.0, request, executors, pause), 1.0);
             // Where the pause alone is too long, nothing may wait.
             prop_assert!(excess.abs() < 1e-9 || (wait == 0.0 && margin * pause > 1.0), "{}", excess);
