@@ -201,6 +201,10 @@ pub(super) fn temporal() -> Temporal {
 /// changes copies as many pages. Until used, it is only address space.
 const BEYOND_BYTES: usize = 512 << 20;
 
+/// The longest wait of a thread for a node's write lock. Only the node's own threads take it, and one that is refused
+/// ends the node, so a machine that starves them for a while must not have them refused.
+const LOCK_WAIT_MAX: Nanos = Nanos::from_secs(60);
+
 /// Opens a node's replica. Every commit is synced except the newest, which the log has: after a power cut, the store is
 /// in a state that was committed.
 pub(super) fn open(
@@ -216,6 +220,7 @@ pub(super) fn open(
     let options = StoreOptions {
         replicated: true,
         created_max: temporal.objects_max,
+        lock_wait_max: LOCK_WAIT_MAX,
         ..StoreOptions::default()
     };
     let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
