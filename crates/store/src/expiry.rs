@@ -41,7 +41,6 @@
 //! # Ok::<(), punctual_store::StoreError>(())
 //! ```
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -392,9 +391,9 @@ impl<E: Engine, O: Os> Store<E, O> {
     #[cold]
     pub(crate) fn sweep_apart(&self) -> Result<(), EngineError> {
         let mut engine = self.engine.write()?;
-        let (mut swept, mut changes) = (Sweep::default(), BTreeMap::new());
+        let (mut swept, mut changes) = (Sweep::default(), Vec::new());
         self.sweep(&mut engine, SWEPT_WHEN_FULL, &mut swept, |key| {
-            changes.insert(key, ChangeKind::Deleted);
+            changes.push((key, ChangeKind::Expired));
         })?;
         if swept.next.is_some() {
             engine.commit()?;
@@ -495,8 +494,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         engine.delete(Table::Data, key)?;
         forget(&mut engine, key)?;
         engine.commit()?;
-        let changes = BTreeMap::from([(key.to_vec(), ChangeKind::Deleted)]);
-        self.watches.wake(self.watches.note_all(&changes));
+        self.watches.wake(self.watches.note_plain(key, ChangeKind::Expired));
         Ok(true)
     }
 

@@ -7,7 +7,6 @@
 //! job before and after is the job's own, not the transaction's.
 
 use std::cell::{Cell, OnceCell};
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use punctual_os::Os;
@@ -330,7 +329,8 @@ pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
     engine: E::Write<'s>,
     permit: Permit<'s, O>,
     /// The changes that watches get notes of: keys that were set or deleted.
-    changes: BTreeMap<Vec<u8>, ChangeKind>,
+    changes: Vec<(Vec<u8>, ChangeKind)>,
+    label: u8,
     /// Whether any watch was open when it began; a watch waits for the transactions that began before it.
     watched: bool,
     /// Changes to the state of expiry.
@@ -356,10 +356,10 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         }
         let mut engine = store.engine.write()?;
         let watched = store.watches.any();
-        let mut changes = BTreeMap::new();
+        let mut changes = Vec::new();
         let swept = store.sweep_first(&mut engine, sweep, |key| {
             if watched && store.watches.want(&key) {
-                changes.insert(key, ChangeKind::Deleted);
+                changes.push((key, ChangeKind::Expired));
             }
         })?;
         let meter = Meter {
@@ -376,6 +376,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             engine,
             permit,
             changes,
+            label: 0,
             watched,
             swept,
         })
@@ -474,9 +475,12 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             if life.is_some() {
                 store.sweep(engine, SWEPT_FOR_ONE, swept, |key| {
                     if *watched && store.watches.want(&key) {
-                        changes.insert(key, ChangeKind::Deleted);
+                        changes.push((key, ChangeKind::Expired));
                     }
                 })?;
+            }
+            if *watched && store.watches.want(key) && store.is_due(store.expiry.writing(swept), engine, key)? {
+                changes.push((key.to_vec(), ChangeKind::Expired));
             }
             let put = match engine.put(Table::Data, key, value) {
                 Err(EngineError::QuotaFull { .. }) if store.end_processes() => engine.put(Table::Data, key, value),
@@ -491,14 +495,22 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             });
             term.map_err(|error| store.refused(error))
         })?;
-        self.note(key, ChangeKind::Put);
+        self.note(key, ChangeKind::Put(self.label));
+        if life.is_some() {
+            self.note(key, ChangeKind::Expiry(true, self.label));
+        }
         Ok(())
+    }
+
+    /// Labels the changes from here on for watches, which get the number by [`Watch::label`](crate::watch::Watch::label).
+    pub fn label(&mut self, label: u8) {
+        self.label = label;
     }
 
     #[inline]
     fn note(&mut self, key: &[u8], kind: ChangeKind) {
         if self.watched && self.store.watches.want(key) {
-            self.changes.insert(key.to_vec(), kind);
+            self.changes.push((key.to_vec(), kind));
         }
     }
 
@@ -523,7 +535,8 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             Ok((was_there, was_due))
         })?;
         if was_there {
-            self.note(key, ChangeKind::Deleted);
+            let removed = ChangeKind::Deleted(self.label);
+            self.note(key, if was_due { ChangeKind::Expired } else { removed });
         }
         Ok(was_there && !was_due)
     }
@@ -538,7 +551,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     }
 
     /// Replaces the expiry of the record `key`: it lives for `life` from now on, or without limit if `None`; false if
-    /// there is no such record. The value stays, so watches get no note.
+    /// there is no such record.
     ///
     /// # Errors
     /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put).
@@ -553,7 +566,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             swept,
             ..
         } = self;
-        meter.call(|_| {
+        let is_there = meter.call(|_| {
             refuse_reserved(key)?;
             store.refuse_temporal(key)?;
             if engine.get(Table::Data, key)?.is_none() || store.is_due(store.expiry.writing(swept), engine, key)? {
@@ -565,7 +578,11 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             });
             term.map_err(|error| store.refused(error))?;
             Ok(true)
-        })
+        })?;
+        if is_there {
+            self.note(key, ChangeKind::Expiry(life.is_some(), self.label));
+        }
+        Ok(is_there)
     }
 
     /// The value of `key` in a named table; sees own changes.

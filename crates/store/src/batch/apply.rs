@@ -1,5 +1,6 @@
 //! Applying batches and images: other transactions see all of one or nothing, after one commit of the engine.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::PoisonError;
@@ -147,13 +148,14 @@ impl<E: Engine, O: Os> Store<E, O> {
                 // The last change of a key wins.
                 let kind = |value: &Option<Vec<u8>>| {
                     if value.is_some() {
-                        ChangeKind::Put
+                        ChangeKind::Put(0)
                     } else {
-                        ChangeKind::Deleted
+                        ChangeKind::Deleted(0)
                     }
                 };
-                let last = changes().map(|(key, value)| (key.clone(), kind(value))).collect();
-                self.watches.note_all(&last)
+                let last: BTreeMap<_, _> = changes().map(|(key, value)| (key, kind(value))).collect();
+                let notes = last.into_iter().map(|(key, kind)| self.watches.note_plain(key, kind));
+                notes.fold(WakeMask::default(), WakeMask::and)
             },
         )
     }

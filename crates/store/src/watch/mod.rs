@@ -10,7 +10,8 @@
 //! change or a newer one. So a thread that falls behind loses notes, and never ends with an old value.
 //!
 //! **Order.** Notes of plain records come in the order of commits, those of temporal objects in the order of installs.
-//! Between the two kinds there is no order. A key that a transaction changes several times is noted once.
+//! Between the two kinds there is no order. A transaction's changes come in its own order, each with the transaction's
+//! [label](crate::WriteTransaction::label).
 //!
 //! **Since when.** A watch gets a note of each change that a read before its beginning may not have seen:
 //! [`Store::watch`] waits for the write transaction that is open, if one is.
@@ -35,7 +36,6 @@
 
 mod ring;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -82,10 +82,22 @@ pub enum Change<'w> {
         /// Key of the record.
         key: &'w [u8],
     },
-    /// A plain record was removed, or has expired.
+    /// A plain record was removed.
     Deleted {
         /// Key of the record.
         key: &'w [u8],
+    },
+    /// A plain record was removed because its life had ended.
+    Expired {
+        /// Key of the record.
+        key: &'w [u8],
+    },
+    /// A plain record that is there has another expiry, or none any more; behind the note of its value, if it has one.
+    Expiry {
+        /// Key of the record.
+        key: &'w [u8],
+        /// Whether the record expires from now on.
+        expires: bool,
     },
     /// A temporal object has got a new value.
     Updated {
@@ -110,6 +122,7 @@ pub struct Watch<O: Os> {
     /// The ring that the next `take` looks at first.
     turn: usize,
     key: Vec<u8>,
+    label: u8,
 }
 
 impl<O: Os> std::fmt::Debug for Watch<O> {
@@ -212,7 +225,7 @@ impl<O: Os> Watches<O> {
     }
 
     /// Notes every change of a commit, as [`note_plain`](Watches::note_plain) does.
-    pub fn note_all(&self, changes: &BTreeMap<Vec<u8>, ChangeKind>) -> WakeMask {
+    pub fn note_all(&self, changes: &[(Vec<u8>, ChangeKind)]) -> WakeMask {
         let notes = changes.iter().map(|(key, kind)| self.note_plain(key, *kind));
         notes.fold(WakeMask::default(), WakeMask::and)
     }
@@ -286,6 +299,7 @@ impl<O: Os> Watches<O> {
             told: [0; 2],
             turn: 0,
             key: Vec::new(),
+            label: 0,
         })
     }
 }
@@ -318,6 +332,11 @@ impl<O: Os> Watch<O> {
         Some(self.change(kind))
     }
 
+    /// [Label](crate::WriteTransaction::label) of the transaction whose change was taken last; 0 without.
+    pub fn label(&self) -> u8 {
+        self.label
+    }
+
     fn next(&mut self) -> Option<ChangeKind> {
         for _ in 0..2 {
             let ring = self.turn;
@@ -329,14 +348,20 @@ impl<O: Os> Watch<O> {
         None
     }
 
-    fn change(&self, kind: ChangeKind) -> Change<'_> {
+    fn change(&mut self, kind: ChangeKind) -> Change<'_> {
+        self.label = match kind {
+            ChangeKind::Put(label) | ChangeKind::Deleted(label) | ChangeKind::Expiry(_, label) => label,
+            _ => 0,
+        };
         let key = match &self.watcher.filter {
             Filter::Key(key) | Filter::Object(_, key) => key,
             Filter::Prefix(_) => &self.key,
         };
         match kind {
-            ChangeKind::Put => Change::Put { key },
-            ChangeKind::Deleted => Change::Deleted { key },
+            ChangeKind::Put(_) => Change::Put { key },
+            ChangeKind::Deleted(_) => Change::Deleted { key },
+            ChangeKind::Expired => Change::Expired { key },
+            ChangeKind::Expiry(expires, _) => Change::Expiry { key, expires },
             ChangeKind::Updated(sample) => Change::Updated { key, sample },
             ChangeKind::Missed(changes) => Change::Missed { changes },
         }

@@ -11,11 +11,15 @@ const HEADER_WORDS: usize = 4;
 const WORD: usize = size_of::<u64>();
 const UNKNOWN: u64 = u64::MAX;
 
-/// The change of a key.
+/// The change of a key, with the label of its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
-    Put,
-    Deleted,
+    Put(u8),
+    Deleted(u8),
+    /// The record's life ended.
+    Expired,
+    /// The record has another expiry, or none any more.
+    Expiry(bool, u8),
     Updated(Sample),
     /// The number of changes that did not fit.
     Missed(u64),
@@ -55,8 +59,10 @@ impl ChangeRing {
     pub fn put(&self, kind: ChangeKind, key: &[u8]) {
         let (put, missed) = (self.put.load(Ordering::Relaxed), self.missed.load(Ordering::Relaxed));
         let (number, seq, sampled_at) = match kind {
-            ChangeKind::Put => (0, 0, 0),
-            ChangeKind::Deleted => (1, 0, 0),
+            ChangeKind::Put(label) => (0, label.into(), 0),
+            ChangeKind::Deleted(label) => (1, label.into(), 0),
+            ChangeKind::Expired => (3, 0, 0),
+            ChangeKind::Expiry(expires, label) => (4, label.into(), expires.into()),
             ChangeKind::Updated(sample) => (2, sample.seq.0, sample.sampled_at.map_or(UNKNOWN, |at| at.0)),
             ChangeKind::Missed(count) => return self.missed.store(missed + count, Ordering::Release),
         };
@@ -106,8 +112,10 @@ impl ChangeRing {
             }
             key.truncate(len);
             let kind = match word(0) & 0xff {
-                0 => ChangeKind::Put,
-                1 => ChangeKind::Deleted,
+                0 => ChangeKind::Put(word(1) as u8),
+                1 => ChangeKind::Deleted(word(1) as u8),
+                3 => ChangeKind::Expired,
+                4 => ChangeKind::Expiry(word(2) != 0, word(1) as u8),
                 _ => ChangeKind::Updated(Sample {
                     seq: Seq(word(1)),
                     sampled_at: (word(2) != UNKNOWN).then_some(Time(word(2))),

@@ -352,7 +352,7 @@ fn due_records_are_removed_in_turn_and_a_watch_is_told() {
     assert_eq!(kept(&store), 1, "the number of the run");
     for number in 1..=due as u32 {
         let key = &number.to_be_bytes()[..];
-        assert_eq!(watch.take(), Some(Change::Deleted { key }));
+        assert_eq!(watch.take(), Some(Change::Expired { key }));
     }
     assert_eq!(watch.take(), None);
 }
@@ -371,7 +371,7 @@ fn a_store_that_is_full_of_due_records_takes_puts() {
         .take_while(|_| store.put(b"other", &[1; 100_000]).is_err())
         .count();
     assert!(refused < 20);
-    let deleted = std::iter::from_fn(|| watch.take().map(|change| matches!(change, Change::Deleted { .. })));
+    let deleted = std::iter::from_fn(|| watch.take().map(|change| matches!(change, Change::Expired { .. })));
     assert!(deleted.filter(|deleted| *deleted).count() > 100);
 }
 

@@ -39,7 +39,7 @@ fn a_record_whose_life_has_ended_is_not_in_the_way_of_an_object() {
     os.sleep(PERIOD);
     let mut watch = store.watch(WatchTarget::Key(b"late"), 4).unwrap();
     let object = store.register(&spec).unwrap();
-    assert_eq!(watch.take(), Some(Change::Deleted { key: b"late" }));
+    assert_eq!(watch.take(), Some(Change::Expired { key: b"late" }));
     store.offer_next(SensorId(object.0), None, &[1; 8]).unwrap();
     store.install_pending(1).unwrap();
     assert_eq!(store.sweep_expired().unwrap(), 0);

@@ -9,7 +9,7 @@ use punctual_os::{LinuxOs, Os, Thread};
 use punctual_store::batch::BatchBounds;
 use punctual_store::temporal::{ObjectSpec, Sample};
 use punctual_store::watch::{Change, WATCHES_MAX, Watch, WatchTarget};
-use punctual_store::{Deadline, Store, StoreError, StoreOptions, Together, UpdateMode};
+use punctual_store::{Deadline, Store, StoreError, StoreOptions, Together, UpdateMode, WriteTransaction};
 use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, ObjectId, Revision, SensorId, Seq, Time};
 
@@ -35,7 +35,8 @@ impl From<Change<'_>> for OwnedChange {
     fn from(change: Change<'_>) -> OwnedChange {
         match change {
             Change::Put { key } => OwnedChange::Put(key.to_vec()),
-            Change::Deleted { key } => OwnedChange::Deleted(key.to_vec()),
+            Change::Deleted { key } | Change::Expired { key } => OwnedChange::Deleted(key.to_vec()),
+            Change::Expiry { key, .. } => unreachable!("{key:?} gets no expiry"),
             Change::Updated { key, sample } => OwnedChange::Updated(key.to_vec(), sample.seq),
             Change::Missed { changes } => OwnedChange::Missed(changes),
         }
@@ -109,23 +110,23 @@ proptest! {
         // Plain and temporal apart; the order between them is open.
         let mut watches = watches.map(|(watch, wants)| (watch, wants, [Queue::default(), Queue::default()]));
         let mut records: Keys = BTreeMap::new();
-        let mut open: Option<(_, BTreeMap<Vec<u8>, OwnedChange>, Keys)> = None;
+        let mut open: Option<(_, Vec<OwnedChange>, Keys)> = None;
         let mut seqs = [0u64; 2];
         let begin = |records: &Keys| {
-            (store.write_transaction(Deadline::NONE).unwrap(), BTreeMap::new(), records.clone())
+            (store.write_transaction(Deadline::NONE).unwrap(), Vec::new(), records.clone())
         };
         for act in acts {
             match act {
                 Act::Put(key) => {
                     let (transaction, changes, view) = open.get_or_insert_with(|| begin(&records));
                     transaction.put(&key, b"1").unwrap();
-                    changes.insert(key.clone(), OwnedChange::Put(key.clone()));
+                    changes.push(OwnedChange::Put(key.clone()));
                     view.insert(key, ());
                 }
                 Act::Delete(key) => {
                     let (transaction, changes, view) = open.get_or_insert_with(|| begin(&records));
                     if transaction.delete(&key).unwrap() {
-                        changes.insert(key.clone(), OwnedChange::Deleted(key.clone()));
+                        changes.push(OwnedChange::Deleted(key.clone()));
                     }
                     view.remove(&key);
                 }
@@ -137,9 +138,10 @@ proptest! {
                     }
                     transaction.commit().unwrap();
                     records = view;
-                    for (key, told) in changes {
+                    for told in changes {
+                        let (OwnedChange::Put(key) | OwnedChange::Deleted(key)) = &told else { continue };
                         for (_, wants, queues) in &mut watches {
-                            if wants(&key) {
+                            if wants(key) {
                                 queues[0].put(told.clone(), capacity);
                             }
                         }
@@ -339,4 +341,44 @@ fn a_replica_tells_what_is_applied() {
     store.install_image(&image).unwrap();
     assert_eq!(watch.take(), Some(Change::Missed { changes: 1 }));
     assert_eq!(watch.take(), None);
+}
+
+/// A record that is over is noted as expired before its key is used again, and changes have their transaction's label.
+#[test]
+fn expiries_and_labels_are_noted() {
+    let os = VirtualOs::new(1);
+    let store = Store::open(Memory::default(), os.clone(), options(UpdateMode::Transaction)).unwrap();
+    let mut watch = store.watch(WatchTarget::Prefix(b""), 16).unwrap();
+    let mut labelled = |label, act: &dyn Fn(&mut WriteTransaction<'_, Memory, VirtualOs>)| {
+        let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
+        transaction.label(label);
+        act(&mut transaction);
+        transaction.commit().unwrap();
+        let mut notes = Vec::new();
+        while let Some(change) = watch.take() {
+            let kind = format!("{change:?}");
+            let kind = kind.split(' ').next().unwrap_or_default().to_owned();
+            notes.push((kind, matches!(change, Change::Expiry { expires: true, .. })));
+            notes.last_mut().unwrap().0 += &format!(" {}", watch.label());
+        }
+        notes
+    };
+    let second = Nanos::from_secs(1);
+    let note = |kind: &str, expires| (kind.to_owned(), expires);
+    let notes = labelled(7, &|transaction| transaction.put_for(b"a", b"1", second).unwrap());
+    assert_eq!(notes, [note("Put 7", false), note("Expiry 7", true)]);
+    let notes = labelled(8, &|transaction| {
+        assert!(transaction.set_life(b"a", None).unwrap());
+        assert!(transaction.set_life(b"a", Some(second)).unwrap());
+        assert!(!transaction.set_life(b"b", None).unwrap());
+    });
+    assert_eq!(notes, [note("Expiry 8", false), note("Expiry 8", true)]);
+    os.sleep(second);
+    let notes = labelled(9, &|transaction| transaction.put(b"a", b"2").unwrap());
+    assert!(
+        notes.ends_with(&[note("Expired 0", false), note("Put 9", false)]),
+        "{notes:?}"
+    );
+    let notes = labelled(0, &|transaction| assert!(transaction.delete(b"a").unwrap()));
+    assert_eq!(notes, [note("Deleted 0", false)]);
 }

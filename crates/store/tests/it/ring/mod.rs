@@ -56,7 +56,7 @@ macro_rules! model {
                 let ring = Arc::clone(&ring);
                 thread::spawn(move || {
                     for number in 1..=CHANGES {
-                        ring.put(ChangeKind::Put, &[number as u8; 5]);
+                        ring.put(ChangeKind::Put(0), &[number as u8; 5]);
                     }
                 })
             };
@@ -72,7 +72,7 @@ macro_rules! model {
                         accounted += 1;
                         assert_eq!(
                             (kind, &key[..]),
-                            (ChangeKind::Put, &[accounted as u8; 5][..]),
+                            (ChangeKind::Put(0), &[accounted as u8; 5][..]),
                             "whole and in order"
                         );
                         true
