@@ -24,8 +24,8 @@ pub fn of(entry: &Entry) -> Vec<(Key, IsSet)> {
 /// Converts keys into changes to report to subscribers.
 pub fn told(changes: Vec<(Key, IsSet)>) -> impl Iterator<Item = KeyNotice> {
     changes.into_iter().map(|(key, is_set)| match is_set {
-        true => KeyNotice::Set(key),
-        false => KeyNotice::Removed(key),
+        true => KeyNotice::Event("set", key),
+        false => KeyNotice::Event("del", key),
     })
 }
 

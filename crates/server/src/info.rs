@@ -9,7 +9,7 @@ use punctual_store::engine::{Durability, Engine};
 use punctual_units::Nanos;
 
 use crate::door::DoorState;
-use crate::figures::{Figure, figure, object_ages, or_none, section, word};
+use crate::figures::{Figure, figure, object_ages, or_none, row, section, word};
 use crate::node::Options;
 use crate::pool::PoolState;
 use crate::work::{Counts, LateStage};
@@ -26,6 +26,7 @@ pub(crate) fn figures<E: Engine + 'static, O: Os>(
     let (counts, store, totals) = (&shared.counts, &shared.store, &now.totals);
     let trouble = shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let waited = Nanos(load(&counts.waited));
+    let usage = *shared.usage.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all: Vec<Figure> = section("Server", [
         word("punctual_version", env!("CARGO_PKG_VERSION")),
         // The Redis version whose commands these are; clients check it.
@@ -40,8 +41,17 @@ pub(crate) fn figures<E: Engine + 'static, O: Os>(
     all.extend(section("Clients", [
         figure("connected_clients", now.connections, "Connections").named("connections"),
         figure("maxclients", options.connections_max, "Limit of the connections").named("connections_max"),
+        word("blocked_clients", "0"),
         figure("pubsub_channels", now.subscriptions.0, "Channels with subscribers").named("channels"),
         figure("pubsub_patterns", now.subscriptions.1, "Patterns with subscribers").named("patterns"),
+    ]));
+    all.extend(section("Memory", [
+        word("used_memory", usage.bytes[0] + now.bytes as u64),
+        word("used_memory_human", human(usage.bytes[0] + now.bytes as u64)),
+        figure("used_memory_dataset", usage.bytes[0], "Bytes of the store's records").named("store_bytes"),
+        figure("maxmemory", usage.bytes[1], "Limit of the bytes of the store's records").named("store_bytes_max"),
+        word("maxmemory_human", human(usage.bytes[1])),
+        word("maxmemory_policy", "noeviction"),
     ]));
     all.extend(section("Persistence", [
         word("loading", "0"),
@@ -52,6 +62,7 @@ pub(crate) fn figures<E: Engine + 'static, O: Os>(
     let ended = "Connections that were refused, or ended because their clients did not read, stalled or took too much";
     let ended = |key, count: u64, why| figure(key, count, ended).named("connections_ended_total").of("why", why);
     let [carried_out, timely, expired, backlog] = outcomes(counts);
+    let found = "GET and HGET, by whether the key or field was there";
     all.extend(section("Stats", [
         figure("total_connections_received", totals.begun, "Connections since the start").named("connections_total"),
         carried_out,
@@ -59,6 +70,11 @@ pub(crate) fn figures<E: Engine + 'static, O: Os>(
         ended("dropped_connections", totals.dropped, "slow"),
         figure("wrong_passwords", totals.wrong_passwords, "Wrong passwords").named("wrong_passwords_total"),
         timely,
+        word("instantaneous_ops_per_sec", usage.per_second),
+        figure("expired_keys", store.expired(), "Records that were removed because their life had ended").named("expired_total"),
+        word("evicted_keys", "0"),
+        figure("keyspace_hits", load(&counts.found), found).named("reads_total").of("result", "hit"),
+        figure("keyspace_misses", load(&counts.missed), found).named("reads_total").of("result", "miss"),
         figure("client_bytes", now.bytes, "Memory of connections: requests, replies, watches, subscriptions")
             .named("memory_bytes"),
         figure("client_bytes_max", options.bytes_max, "Limit of that memory").named("memory_bytes_max"),
@@ -72,8 +88,51 @@ pub(crate) fn figures<E: Engine + 'static, O: Os>(
     ]));
     all.extend(section("Latency", late_requests(counts)));
     all.extend(options.tasks.iter().flat_map(|tasks| tasks.now().figures()));
-    all.extend(section("Replication", [word("role", "master"), word("connected_slaves", "0")]));
+    all.extend(section("Replication", [word("role", "master"), word("connected_slaves", "0"), word("master_repl_offset", "0")]));
+    all.extend(section("CPU", processor_times().into_iter().map(|(key, time)| word(key, format!("{:.6}", time.0 as f64 / 1e9)))));
+    all.extend(row("Keyspace", "db0".into(), [
+        figure("keys", usage.keys, "Keys").named("keys"),
+        figure("expires", usage.expiring, "Keys that expire").named("keys_expiring"),
+        word("avg_ttl", usage.life.0 / 1_000_000),
+    ].into_iter().filter(|_| usage.keys > 0)));
     all
+}
+
+/// Bytes as Redis shows them: `1.50M`.
+fn human(bytes: u64) -> String {
+    let (mut amount, mut unit) = (bytes as f64, 0);
+    while amount >= 1024.0 && unit < 4 {
+        (amount, unit) = (amount / 1024.0, unit + 1);
+    }
+    match ["B", "K", "M", "G", "T"][unit] {
+        "B" => format!("{bytes}B"),
+        letter => format!("{amount:.2}{letter}"),
+    }
+}
+
+/// Processor time of this process and of its children, by Redis' keys.
+#[cfg(unix)]
+fn processor_times() -> Vec<(&'static str, Nanos)> {
+    let of = |who| {
+        // SAFETY: zeros are a value of this plain structure, which the call fills.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: a pointer to a structure that is there.
+        unsafe { libc::getrusage(who, &raw mut usage) };
+        let time = |time: libc::timeval| Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000);
+        [time(usage.ru_stime), time(usage.ru_utime)]
+    };
+    let ([system, user], [of_children, by_children]) = (of(libc::RUSAGE_SELF), of(libc::RUSAGE_CHILDREN));
+    vec![
+        ("used_cpu_sys", system),
+        ("used_cpu_user", user),
+        ("used_cpu_sys_children", of_children),
+        ("used_cpu_user_children", by_children),
+    ]
+}
+
+#[cfg(not(unix))]
+fn processor_times() -> Vec<(&'static str, Nanos)> {
+    Vec::new()
 }
 
 /// Requests by their outcome: carried out, in time, expired, refused for the backlog.

@@ -35,6 +35,7 @@ pub mod tasks;
 mod tests;
 #[cfg(feature = "tls")]
 pub mod tls;
+mod usage;
 pub mod users;
 pub mod work;
 

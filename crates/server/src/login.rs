@@ -145,6 +145,11 @@ impl Login {
         user.map_or("default", |user| &user.name)
     }
 
+    /// Whether there is a user of this name; `default`, where there are no users.
+    pub fn knows(&self, name: &[u8]) -> bool {
+        self.users.find(name).is_some() || self.users.is_empty() && name == b"default"
+    }
+
     /// Whether the connection's user may send this command.
     ///
     /// # Errors

@@ -6,33 +6,29 @@ use std::thread::JoinHandle;
 
 use punctual_os::{Lock, Os, Park};
 use punctual_store::engine::Engine;
-use punctual_store::watch::{Change, WatchTarget as WatchedKeys};
+use punctual_store::watch::WatchTarget as WatchedKeys;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Nanos, ObjectId, Time};
 
+use crate::commands::events;
 use crate::cursors::Cursors;
 use crate::door::Asker;
 use crate::forecast::{Ahead, TOGETHER, reserve};
 use crate::queue::{Lane, Open, Queue};
 use crate::session::Call;
+use crate::usage::{Counted, Rate, Usage};
 use crate::work::{BatchTimes, Counts, Job, JobReply, TAKEN_MAX, Temporal, Worker};
 
 /// The most changes that wait for the event loop; the store's watch counts those beyond as missed.
 const CHANGES_MAX: usize = 4096;
 /// How often an idle thread looks whether the server ends.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
-/// How often the keeper removes expired records.
-const SWEEP_EVERY: Nanos = Nanos::from_secs(1);
 
 /// A change of a key, to be reported to subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyNotice {
-    /// A record was set; its key.
-    Set(Vec<u8>),
-    /// A record was removed; its key.
-    Removed(Vec<u8>),
-    /// A temporal object has a new value; its key.
-    Updated(Vec<u8>),
+    /// An event by Redis' name, such as `set` or `expired`, and the key.
+    Event(&'static str, Vec<u8>),
     /// This many changes were missed, because the event loop was behind.
     Missed(u64),
 }
@@ -60,6 +56,8 @@ pub struct PoolState<E: Engine, O: Os> {
     objects: Mutex<Vec<(Vec<u8>, ObjectId)>>,
     /// Why the keeper last failed to write temporal objects or to remove expired records.
     pub trouble: Mutex<Option<String>>,
+    /// Figures of the store that the keeper has looked for.
+    pub usage: Mutex<Usage>,
     /// Wakes the event loop.
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -144,6 +142,7 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
                     .collect(),
             ),
             trouble: Mutex::new(None),
+            usage: Mutex::default(),
             store,
             os,
             wake,
@@ -335,22 +334,21 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         Some((jobs, lane, is_alone))
     }
 
-    /// Writes temporal objects to the engine every interval, and removes expired records every `SWEEP_EVERY`.
+    /// Writes temporal objects to the engine, removes expired records, and looks for figures, every interval.
     fn keep(&self) {
         let _watch = Watchman(self);
         let parker = &self.parkers[self.parkers.len() - 1];
         let interval = self.store.group_interval().unwrap_or(LOOK_EVERY);
-        let mut swept = self.os.now();
+        let (mut counted, mut rate) = (Counted::default(), Rate::default());
         while !self.is_stopping() {
             parker.park_until(self.os.now() + interval);
+            rate.take(self, self.os.now());
+            counted.renew(self, self.os.now());
             let mut kept = Ok(());
             if self.store.objects() > 0 {
                 kept = self.store.commit_group().map(drop);
             }
-            if self.os.now().since(swept) >= SWEEP_EVERY {
-                kept = kept.and_then(|()| self.store.sweep_expired().map(drop));
-                swept = self.os.now();
-            }
+            kept = kept.and_then(|()| self.store.sweep_expired().map(drop));
             if let Err(error) = kept {
                 self.note_trouble(&error.to_string());
             }
@@ -372,20 +370,17 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         let hear = move || {
             let _watch = Watchman(&*shared);
             while !shared.is_stopping() {
-                let told = match watch.wait(shared.os.now() + LOOK_EVERY) {
-                    None => continue,
-                    Some(Change::Put { key }) => KeyNotice::Set(key.to_vec()),
-                    Some(Change::Deleted { key }) => KeyNotice::Removed(key.to_vec()),
-                    Some(Change::Updated { key, .. }) => KeyNotice::Updated(key.to_vec()),
-                    Some(Change::Missed { changes }) => KeyNotice::Missed(changes),
+                let Some((change, label)) = watch.wait_labelled(shared.os.now() + LOOK_EVERY) else {
+                    continue;
                 };
+                let notices = events::of(&change, label);
                 // While the event loop is behind, this thread waits, and the watch counts the changes that it misses.
                 while shared.told.lock().len() >= CHANGES_MAX && !shared.is_stopping() {
                     shared.os.sleep(Nanos::from_millis(1));
                 }
                 let mut all = shared.told.lock();
                 let was_empty = all.is_empty();
-                all.push(told);
+                all.extend(notices);
                 drop(all);
                 if was_empty {
                     (shared.wake)();

@@ -4,6 +4,7 @@
 //! to its backend: the pool of a store, or a node or balancer of a federation. What they take differs only by their
 //! [`Limits`] and by [`Scope::Federation`].
 
+mod clients;
 mod described;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +12,11 @@ use std::sync::Arc;
 
 use punctual_units::{Nanos, Time};
 
-use self::described::{config, described, unknown};
+pub use self::clients::{ClientFilter, ClientState};
+use self::described::{EVENTS, HINTS, config, described, unknown};
 use crate::commands::{self, Command, Failure, Scope, TABLE, Verb, unknown_part, wrong_number_of_arguments};
 use crate::glob::PATTERN_MAX;
-use crate::login::{Entry, Greeting, Login, LoginClaim, NO_HTTP, is_http, plain};
+use crate::login::{Entry, Greeting, Login, LoginClaim, NO_HTTP, is_http};
 use crate::prover::CLAIMS_MAX;
 use crate::resp::request::Request;
 use crate::resp::{Bounds, Reply, Resp, Writer};
@@ -163,8 +165,16 @@ pub enum Next {
     Subscribe(Request, bool),
     /// Unsubscribe from channels (`true`: patterns); from all, if the request names none.
     Unsubscribe(Request, bool),
-    /// Reply with a line for each connection (`true`), or with the line of this one.
-    List(bool),
+    /// Reply with a line for each of these connections.
+    List(ClientFilter),
+    /// End these connections, and reply with their number.
+    Kill(ClientFilter),
+    /// Reply to PUBSUB from the table of subscribers.
+    Hearing(Request),
+    /// Reply with the role of this process.
+    Role,
+    /// Change settings, as CONFIG SET asks, and reply.
+    Configure(Request),
     /// Reply with these sections of the server's figures, in small letters; with all, if there are none.
     Info(Vec<String>),
     /// Check a password, then call [`Session::judged`], or [`Session::not_judged`] if there is no room.
@@ -187,13 +197,18 @@ impl ServerSettings {
             ("databases", "1".into()),
             ("maxmemory", "0".into()),
             ("maxmemory-policy", "noeviction".into()),
-            ("notify-keyspace-events", "KEA".into()),
+            (EVENTS, "AKE".into()),
             ("proto-max-bulk-len", limits.request.bulk.to_string()),
             ("save", String::new()),
             ("timeout", "0".into()),
         ];
         ServerSettings {
-            config: common.into_iter().chain(own).collect(),
+            config: HINTS
+                .map(|(name, value)| (name, value.into()))
+                .into_iter()
+                .chain(common)
+                .chain(own)
+                .collect(),
             limits,
         }
     }
@@ -614,6 +629,8 @@ impl Session {
                 let sections = request.from(1).map(|word| String::from_utf8_lossy(word).to_lowercase());
                 return Ok(Next::Info(sections.collect()));
             }
+            Verb::PubSub => return Ok(Next::Hearing(request)),
+            Verb::Role => return Ok(Next::Role),
             Verb::Quit => {
                 self.say(&Reply::ok(), out);
                 return Ok(Next::Close);
@@ -641,6 +658,7 @@ impl Session {
             Verb::Acl => Reply::Error(unknown_part("ACL", &request)),
             Verb::Client => return self.client(&request, &settings.limits, out),
             Verb::Cmd => described(&request, &settings.limits),
+            Verb::Config if request.argument(1).eq_ignore_ascii_case(b"set") => return Ok(Next::Configure(request)),
             Verb::Config => config(&request, settings),
             _ => Reply::Error(unknown(&request)),
         };
@@ -664,86 +682,6 @@ impl Session {
             pair("role", Reply::bulk("master")),
             pair("modules", Reply::Array(Vec::new())),
         ])
-    }
-
-    fn client(&mut self, request: &Request, limits: &Limits, out: &mut Vec<u8>) -> Result<Next, String> {
-        let what = request.argument(1).to_ascii_lowercase();
-        let arguments = |wanted: usize| {
-            let name = String::from_utf8_lossy(&what);
-            let wrong = || Err(wrong_number_of_arguments(&format!("client|{name}")));
-            if request.len() == wanted { Ok(()) } else { wrong() }
-        };
-        let done = match what.as_slice() {
-            b"id" => {
-                arguments(2)?;
-                Reply::Integer(self.id as i64)
-            }
-            b"getname" => {
-                arguments(2)?;
-                if self.name.is_empty() {
-                    Reply::Null
-                } else {
-                    Reply::bulk(&self.name)
-                }
-            }
-            b"setname" => {
-                arguments(3)?;
-                let wrong = "Client names cannot contain spaces, newlines or special characters.";
-                self.name = plain(request.argument(2), wrong)?;
-                Reply::ok()
-            }
-            b"setinfo" => {
-                arguments(4)?;
-                let (option, wrong) = (
-                    request.argument(2).to_ascii_lowercase(),
-                    "cannot contain spaces, newlines or special characters.",
-                );
-                let field = match option.as_slice() {
-                    b"lib-name" => &mut self.library.0,
-                    b"lib-ver" => &mut self.library.1,
-                    _ => return Err(format!("ERR Unrecognized option '{}'", option.escape_ascii())),
-                };
-                *field = plain(request.argument(3), &format!("{} {wrong}", option.escape_ascii()))?;
-                Reply::ok()
-            }
-            b"info" => {
-                arguments(2)?;
-                return Ok(Next::List(false));
-            }
-            b"list" => {
-                arguments(2)?;
-                return Ok(Next::List(true));
-            }
-            b"deadline" => {
-                arguments(3)?;
-                self.time_left = match request.argument(2) {
-                    b"0" => None,
-                    text => Some(limits.millis(text)?),
-                };
-                Reply::ok()
-            }
-            _ => return Err(unknown_part("CLIENT", request)),
-        };
-        Ok(self.reply(&done, out))
-    }
-
-    /// The line of the connection in CLIENT LIST.
-    pub fn line(&self, address: &str, here: &str, age_s: u64, idle_s: u64, unsent: usize) -> String {
-        format!(
-            "id={} addr={address} laddr={here} name={} age={age_s} idle={idle_s} db=0 sub={} psub={} multi={} \
-             omem={unsent} cmd={} user={} resp={} lib-name={} lib-ver={} deadline-ms={}\n",
-            self.id,
-            self.name,
-            self.heard(false).len(),
-            self.heard(true).len(),
-            self.queued(),
-            self.last,
-            self.login.user(),
-            if self.version == Resp::Three { 3 } else { 2 },
-            self.library.0,
-            self.library.1,
-            self.time_left.map_or(0, |left| left.0 / 1_000_000),
-        )
     }
 
     /// Resets the session but for its number, its library and its wrong passwords: the client has to log in again.

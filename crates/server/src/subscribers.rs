@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::glob::{matches, steps};
+use crate::commands::{KEYS_MAX, events, unknown_part, wrong_number_of_arguments};
+use crate::glob::{PATTERN_MAX, matches, steps};
 pub use crate::pool::KeyNotice;
 use crate::resp::request::Request;
 use crate::resp::{Reply, Writer};
@@ -145,6 +146,36 @@ impl Subscribers {
         found
     }
 
+    /// Reply to PUBSUB.
+    pub fn answer(&self, request: &Request) -> Reply {
+        let wrong = |part: &str| Reply::Error(wrong_number_of_arguments(&format!("pubsub|{part}")));
+        let pattern = request.argument(2);
+        match request.argument(1).to_ascii_lowercase().as_slice() {
+            b"channels" if request.len() > 3 => wrong("channels"),
+            b"channels" if pattern.len() > PATTERN_MAX => {
+                Reply::Error(format!("ERR a pattern has at most {PATTERN_MAX} bytes"))
+            }
+            b"channels" => {
+                let is_named = |channel: &&Vec<u8>| request.len() == 2 || matches(pattern, channel);
+                let named: Vec<_> = self.channels.keys().filter(is_named).take(KEYS_MAX + 1).collect();
+                if named.len() > KEYS_MAX {
+                    return Reply::Error(format!("ERR more than {KEYS_MAX} channels match: name a pattern"));
+                }
+                Reply::Array(named.into_iter().map(Reply::bulk).collect())
+            }
+            b"numsub" => {
+                let count = |channel: &[u8]| self.channels.get(channel).map_or(0, BTreeSet::len) as i64;
+                let pairs = request
+                    .from(2)
+                    .flat_map(|name| [Reply::bulk(name), Reply::Integer(count(name))]);
+                Reply::Array(pairs.collect())
+            }
+            b"numpat" if request.len() > 2 => wrong("numpat"),
+            b"numpat" => Reply::Integer(self.patterns.len() as i64),
+            _ => Reply::Error(unknown_part("PUBSUB", request)),
+        }
+    }
+
     /// Number of channels and of patterns with subscribers.
     pub fn counts(&self) -> (usize, usize) {
         (self.channels.len(), self.patterns.len())
@@ -159,22 +190,21 @@ pub fn is_about_keys(name: &[u8], pattern: bool) -> bool {
     name.first().is_none_or(|first| b"_*?[\\".contains(first))
 }
 
-/// The channels and messages that report a change.
-pub fn messages(told: &KeyNotice) -> [(Vec<u8>, Vec<u8>); 2] {
-    let (event, key): (&[u8], &[u8]) = match told {
-        KeyNotice::Set(key) => (b"set", key),
-        KeyNotice::Removed(key) => (b"del", key),
-        KeyNotice::Updated(key) => (b"tset", key),
+/// The channels and messages that report a change, as far as `classes` (`notify-keyspace-events`) has them.
+pub fn messages(told: &KeyNotice, classes: &str) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let channels = [('K', KEYSPACE), ('E', KEYEVENT)];
+    let (event, key, texts) = match told {
+        KeyNotice::Event(event, key) if !events::is_wanted(event, classes) => (*event, &[][..], None),
+        KeyNotice::Event(event, key) => (*event, key.as_slice(), Some([event.as_bytes().to_vec(), key.clone()])),
         KeyNotice::Missed(changes) => {
-            let count = changes.to_string().into_bytes();
-            let text = [b"missed ", count.as_slice()].concat();
-            return [(KEYSPACE.to_vec(), text), ([KEYEVENT, b"missed"].concat(), count)];
+            let texts = [format!("missed {changes}"), changes.to_string()].map(String::into_bytes);
+            ("missed", &[][..], Some(texts))
         }
     };
-    [
-        ([KEYSPACE, key].concat(), event.to_vec()),
-        ([KEYEVENT, event].concat(), key.to_vec()),
-    ]
+    let names = [key, event.as_bytes()].map(<[u8]>::to_vec);
+    let both = channels.into_iter().zip(names).zip(texts.into_iter().flatten());
+    let wanted = both.filter(|((channel, _), _)| classes.contains(channel.0));
+    wanted.map(|((channel, name), text)| ([channel.1, &name].concat(), text))
 }
 
 /// Reports that a subscription has begun or ended, with the number of subscriptions that remain.
@@ -245,9 +275,15 @@ mod tests {
 
     #[test]
     fn changes_have_two_channels() {
-        let told = messages(&KeyNotice::Set(b"door".to_vec()));
+        let set = KeyNotice::Event("set", b"door".to_vec());
+        let told: Vec<_> = messages(&set, "AKE").collect();
         assert_eq!(told[0], (b"__keyspace@0__:door".to_vec(), b"set".to_vec()));
         assert_eq!(told[1], (b"__keyevent@0__:set".to_vec(), b"door".to_vec()));
+        assert_eq!(messages(&set, "$E").collect::<Vec<_>>(), told[1..]);
+        assert_eq!(messages(&set, "KExg").count(), 0);
+        let missed: Vec<_> = messages(&KeyNotice::Missed(3), "KE").collect();
+        assert_eq!(missed[0], (b"__keyspace@0__:".to_vec(), b"missed 3".to_vec()));
+        assert_eq!(missed[1], (b"__keyevent@0__:missed".to_vec(), b"3".to_vec()));
         assert!(is_about_keys(b"__keyspace@0__:door", false));
         assert!(is_about_keys(b"*", true));
         assert!(!is_about_keys(b"*", false));

@@ -177,11 +177,14 @@ impl User {
             (Class::Write, _) => self.has(Right::Write) && (!tells_a_value(command, request) || self.has(Right::Read)),
             // WATCH reads: it shows whether a key has changed.
             (_, Verb::Watch) => self.has(Right::Read),
-            (_, Verb::Subscribe | Verb::PSubscribe | Verb::Publish) => self.has(Right::Channels),
+            (_, Verb::Subscribe | Verb::PSubscribe | Verb::Publish | Verb::PubSub) => self.has(Right::Channels),
             // The replies of both concern transactions, whatever these wrote.
             (_, Verb::Session | Verb::Outcome) => self.has(Right::Write),
             (_, Verb::Info | Verb::Config) => self.has(Right::Server),
-            (_, Verb::Client) => !request.argument(1).eq_ignore_ascii_case(b"list") || self.has(Right::Server),
+            (_, Verb::Client) => {
+                let of_all = [&b"list"[..], b"kill"].contains(&&*request.argument(1).to_ascii_lowercase());
+                !of_all || self.has(Right::Server)
+            }
             _ => true,
         };
         if !is_allowed {
@@ -233,7 +236,15 @@ impl User {
 /// Whether a command that changes a record replies with the value before or after the change.
 fn tells_a_value(command: &Command, request: &Request) -> bool {
     match command.verb {
-        Verb::GetSet | Verb::GetDel | Verb::GetEx | Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => true,
+        Verb::GetSet
+        | Verb::GetDel
+        | Verb::Copy
+        | Verb::SetBit
+        | Verb::GetEx
+        | Verb::Incr
+        | Verb::IncrBy
+        | Verb::Decr
+        | Verb::DecrBy => true,
         Verb::IncrByFloat | Verb::HIncrBy | Verb::HIncrByFloat | Verb::Eval | Verb::EvalSha => true,
         Verb::Set => request.from(3).any(|option| option.eq_ignore_ascii_case(b"get")),
         _ => false,

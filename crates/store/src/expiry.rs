@@ -93,6 +93,8 @@ pub(crate) struct Expiry {
     raised: AtomicU64,
     /// Number of write transactions that have begun since records expire.
     writes: AtomicU64,
+    /// Number of due records that were removed since the store was opened.
+    removed: AtomicU64,
     /// Whether the engine has refused a change for want of room since due records were last removed for that.
     starved: AtomicBool,
     /// Whether the index may have entries of other origins.
@@ -162,6 +164,7 @@ impl Expiry {
             next: AtomicU64::new(first),
             raised: AtomicU64::new(0),
             writes: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
             starved: AtomicBool::new(false),
             foreign: AtomicBool::new(foreign),
             opened: now,
@@ -178,6 +181,7 @@ impl Expiry {
 
     /// Applies the changes of a transaction after its commit; the write lock must still be held.
     pub fn committed(&self, swept: Sweep) {
+        self.removed.fetch_add(swept.records as u64, Ordering::Relaxed);
         if let Some(next) = swept.next {
             let next = swept.own.map_or(next, |own| own.min(next));
             // A reader that sees the new number takes its snapshot afterwards: that must have the commit.
@@ -368,6 +372,11 @@ impl<E: Engine, O: Os> Store<E, O> {
                 return Ok(swept);
             }
         }
+    }
+
+    /// Number of due records that were removed since the store was opened.
+    pub fn expired(&self) -> u64 {
+        self.expiry.removed.load(Ordering::Relaxed)
     }
 
     /// Removes due records as a write transaction begins: `limit` of them, or the transaction's share. After a refusal

@@ -502,7 +502,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         Ok(())
     }
 
-    /// Labels the changes from here on for watches, which get the number by [`Watch::label`](crate::watch::Watch::label).
+    /// Labels the changes from here on for watches, see [`Watch::wait_labelled`](crate::watch::Watch::wait_labelled).
     pub fn label(&mut self, label: u8) {
         self.label = label;
     }

@@ -336,6 +336,39 @@ pub(super) fn rename<T: Edit>(
     Ok(())
 }
 
+/// Carries out `COPY`: the copy has the record's expiry.
+pub(super) fn copy<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let (from, to) = (request.argument(1), request.argument(2));
+    let (mut replaces, mut words) = (false, request.from(3));
+    while let Some(word) = words.next() {
+        match (word.to_ascii_lowercase().as_slice(), &mut words) {
+            (b"replace", _) => replaces = true,
+            (b"db", words) => match words.next().map(integer) {
+                Some(Ok(0)) => {}
+                Some(Ok(_)) => return reply("ERR DB index is out of range"),
+                Some(Err(refused)) => return Err(refused),
+                None => return reply(SYNTAX),
+            },
+            _ => return reply(SYNTAX),
+        }
+    }
+    if from == to {
+        return reply("ERR source and destination objects are the same");
+    }
+    let found = transaction.found(from)?;
+    let bytes = transaction.bytes(from, <[u8]>::to_vec)?.filter(|_| found.is_there);
+    let bytes = match bytes {
+        Some(bytes) if replaces || !is_there(transaction, to)? => bytes,
+        _ => {
+            out.integer(0);
+            return Ok(());
+        }
+    };
+    put(transaction, to, &bytes, found.life)?;
+    out.integer(1);
+    Ok(())
+}
+
 pub(super) fn persist<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let key = request.argument(1);
     let has_term = transaction.life_left(key)?.is_some_and(|left| left > Nanos::ZERO);

@@ -175,6 +175,9 @@ impl<E: Engine, O: Os> Look for WriteTransaction<'_, E, O> {
 
 /// A view whose records can be changed.
 pub trait Edit: Look {
+    /// Labels the changes from here on, for those that watch them.
+    fn label(&mut self, _label: u8) {}
+
     /// Sets a record without an expiry.
     ///
     /// # Errors
@@ -201,6 +204,10 @@ pub trait Edit: Look {
 }
 
 impl<E: Engine, O: Os> Edit for WriteTransaction<'_, E, O> {
+    fn label(&mut self, label: u8) {
+        self.label(label);
+    }
+
     fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
         self.put(key, bytes)
     }

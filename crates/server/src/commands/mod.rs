@@ -4,6 +4,7 @@
 //! [`TABLE`] has the name, arity, keys and class of each as data: `COMMAND` answers from it, and the session decides by
 //! it where a command is carried out. [`read`] and [`change`] carry out the commands for the store.
 
+pub(crate) mod events;
 mod float;
 mod hashes;
 mod keys;
@@ -18,6 +19,7 @@ use punctual_units::Nanos;
 use crate::cursors::Cursors;
 use crate::resp::Writer;
 use crate::resp::request::Request;
+pub use keys::KEYS_MAX;
 pub use look::{Edit, Look};
 pub use record::HASH_BYTES_MAX;
 
@@ -94,6 +96,7 @@ table! {
     Client "client" -2 (0 0 0) Admin Connection "About connections, and the deadline of this one";
     Cmd "command" -1 (0 0 0) Admin Connection "About commands";
     Config "config" -2 (0 0 0) Admin Connection "Settings, to be read";
+    Copy "copy" -3 (1 2 1) Write Transaction "Gives a copy of a record to another key";
     DbSize "dbsize" 1 (0 0 0) Read Transaction "Counts the keys";
     Deadline "deadline" -3 (0 0 0) Admin Connection "Carries out a command within N milliseconds, or not at all";
     Decr "decr" 2 (1 1 1) Write Transaction "Takes one from a number";
@@ -111,6 +114,7 @@ table! {
     FlushAll "flushall" -1 (0 0 0) Write Store "Removes all records but temporal objects";
     FlushDb "flushdb" -1 (0 0 0) Write Store "Removes all records but temporal objects";
     Get "get" 2 (1 1 1) Read Transaction "The value of a string";
+    GetBit "getbit" 3 (1 1 1) Read Transaction "A bit of a string";
     GetDel "getdel" 2 (1 1 1) Write Transaction "The value of a string, which is removed";
     GetEx "getex" -2 (1 1 1) Write Transaction "The value of a string, which gets another expiry";
     GetFresh "getfresh" 3 (1 1 1) Read Transaction "The value of a temporal object and its age, unless it is too old";
@@ -152,6 +156,7 @@ table! {
     PSubscribe "psubscribe" -2 (0 0 0) Admin Connection "Hears channels that match patterns";
     PTtl "pttl" 2 (1 1 1) Read Transaction "How many milliseconds a key has";
     Publish "publish" 3 (0 0 0) Admin Connection "Says something on a channel";
+    PubSub "pubsub" -2 (0 0 0) Admin Connection "Which channels and patterns are heard";
     PUnsubscribe "punsubscribe" -1 (0 0 0) Admin Connection "Hears patterns no more";
     Quit "quit" -1 (0 0 0) Admin Connection "Ends the connection";
     RandomKey "randomkey" 1 (0 0 0) Read Transaction "Any of the keys";
@@ -160,12 +165,14 @@ table! {
     Rename "rename" 3 (1 2 1) Write Transaction "Gives a record another key";
     RenameNx "renamenx" 3 (1 2 1) Write Transaction "Gives a record another key, if that is free";
     Reset "reset" 1 (0 0 0) Admin Connection "Makes the connection as new";
+    Role "role" 1 (0 0 0) Admin Connection "Whether this is a master";
     Scan "scan" -2 (0 0 0) Read Transaction "Some keys, and where to go on";
     Script "script" -2 (0 0 0) Admin Anywhere "Which scripts are known";
     Select "select" 2 (0 0 0) Admin Anywhere "There is database 0";
     Sentinel "sentinel" -2 (0 0 0) Admin Federation "Where the master is";
     Session "session" -1 (0 0 0) Admin Federation "The session of this connection, or one to go on with";
     Set "set" -3 (1 1 1) Write Transaction "Sets a string";
+    SetBit "setbit" 4 (1 1 1) Write Transaction "Sets a bit of a string";
     SetEx "setex" 4 (1 1 1) Write Transaction "Sets a string that expires after N seconds";
     SetNx "setnx" 3 (1 1 1) Write Transaction "Sets a string that is not there";
     SetRange "setrange" 4 (1 1 1) Write Transaction "Writes a part of a string";
@@ -323,6 +330,7 @@ pub fn read<L: Look>(
         Verb::MGet => strings::mget(look, request, out),
         Verb::StrLen => strings::strlen(look, request, out),
         Verb::GetFresh => strings::get_fresh(look, request, out),
+        Verb::GetBit => strings::get_bit(look, request, out),
         Verb::GetRange | Verb::SubStr => strings::get_range(look, request, out),
         Verb::Exists | Verb::Touch => keys::exists(look, request, out),
         Verb::Type => keys::kind(look, request, out),
@@ -356,6 +364,7 @@ pub fn change<T: Edit>(
     cursors: &Cursors,
     out: &mut Writer<'_>,
 ) -> Result<(), Failure> {
+    transaction.label(events::label(command, request));
     match command.verb {
         Verb::Set => strings::set(transaction, request, out),
         Verb::SetNx => strings::set_nx(transaction, request, out),
@@ -363,6 +372,7 @@ pub fn change<T: Edit>(
         Verb::GetDel => strings::get_del(transaction, request, out),
         Verb::GetEx => strings::get_ex(transaction, request, out),
         Verb::Append => strings::append(transaction, request, out),
+        Verb::SetBit => strings::set_bit(transaction, request, out),
         Verb::SetRange => strings::set_range(transaction, request, out),
         Verb::IncrByFloat => strings::add_float(transaction, request, out),
         Verb::SetEx | Verb::PSetEx => strings::set_ex(transaction, command, request, out),
@@ -372,6 +382,7 @@ pub fn change<T: Edit>(
         Verb::Expire | Verb::PExpire | Verb::ExpireAt | Verb::PExpireAt => {
             keys::expire(transaction, command, request, out)
         }
+        Verb::Copy => keys::copy(transaction, request, out),
         Verb::Rename | Verb::RenameNx => keys::rename(transaction, command.verb, request, out),
         Verb::Persist => keys::persist(transaction, request, out),
         Verb::Eval | Verb::EvalSha => scripts::run(transaction, command, request, out),

@@ -310,6 +310,36 @@ pub(super) fn set_range<T: Edit>(transaction: &mut T, request: &Request, out: &m
     Ok(())
 }
 
+/// Position of a bit: its byte, and its mask in that.
+fn bit(text: &[u8]) -> Result<(usize, u8), Failure> {
+    let most = STRING_MAX as i64 * 8;
+    match integer(text) {
+        Ok(at) if (0..most).contains(&at) => Ok(((at / 8) as usize, 0x80 >> (at % 8))),
+        _ => reply("ERR bit offset is not an integer or out of range"),
+    }
+}
+
+pub(super) fn get_bit(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let (at, mask) = bit(request.argument(2))?;
+    let is_set = |text: &[u8]| text.get(at).is_some_and(|byte| byte & mask != 0);
+    out.integer(look.text(request.argument(1), is_set)?.map_or(0, i64::from));
+    Ok(())
+}
+
+pub(super) fn set_bit<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let (key, (at, mask)) = (request.argument(1), bit(request.argument(2))?);
+    let is_on = match request.argument(3) {
+        b"0" => false,
+        b"1" => true,
+        _ => return reply("ERR bit is not an integer or out of range"),
+    };
+    let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();
+    text.resize(text.len().max(at + 1), 0);
+    out.integer(i64::from(text[at] & mask != 0));
+    text[at] = if is_on { text[at] | mask } else { text[at] & !mask };
+    put(transaction, key, &of_text(&text), life)
+}
+
 pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
     let (key, more) = (request.argument(1), request.argument(2));
     let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();

@@ -11,7 +11,7 @@ use super::memory::{ByteCounts, MemoryUse};
 use crate::link::{Link, READ_AT_ONCE, READ_TURN};
 use crate::resp::request::{Request, RequestParser};
 use crate::resp::{Bounds, ProtocolError, Writer};
-use crate::session::{Call, ServerSettings, Session};
+use crate::session::{Call, ClientState, ServerSettings, Session};
 use crate::stream::Stream;
 use crate::subscribers::write_message;
 
@@ -284,13 +284,23 @@ impl Connection {
         is_stranger && now.since(self.times.stranger_since) > stalled
     }
 
-    /// The line of CLIENT LIST.
-    pub fn line(&mut self, now: Time) -> String {
+    /// State of the connection for CLIENT LIST.
+    pub fn state(&mut self, now: Time) -> ClientState {
         let shown = |address: io::Result<SocketAddr>| address.map_or(String::new(), |address| address.to_string());
         let seconds = |since: Time| now.since(since).0 / 1_000_000_000;
-        let (age, idle, unsent) = (seconds(self.times.began), seconds(self.times.came), self.link.unsent());
+        let (unsent, counts) = (self.link.unsent(), self.counts());
         let socket = self.link.stream.socket();
-        let (there, here) = (shown(socket.peer_addr()), shown(socket.local_addr()));
-        self.session.line(&there, &here, age, idle, unsent)
+        ClientState {
+            addresses: [shown(socket.peer_addr()), shown(socket.local_addr())],
+            #[cfg(unix)]
+            descriptor: std::os::fd::AsRawFd::as_raw_fd(socket),
+            #[cfg(not(unix))]
+            descriptor: -1,
+            age_s: seconds(self.times.began),
+            idle_s: seconds(self.times.came),
+            unread: counts.requests,
+            unsent,
+            bytes: size_of::<Connection>() + counts.all,
+        }
     }
 }

@@ -32,7 +32,7 @@ pub use self::memory::{HEARD_MAX, MemoryLimits};
 use crate::commands::Verb;
 use crate::link::{Bytes, Link};
 use crate::prover::Prover;
-use crate::resp::{ProtocolError, Writer};
+use crate::resp::{ProtocolError, Reply, Writer};
 use crate::session::{ServerSettings, Session};
 use crate::slots::Slots;
 use crate::stream::{Ready, Stream};
@@ -79,6 +79,11 @@ pub trait Backend {
 
     /// The reply to INFO with these sections; with all, if none is named.
     fn info(&mut self, door: &DoorState, sections: &[String], now: Time) -> String;
+
+    /// The reply to ROLE.
+    fn role(&mut self) -> Reply {
+        Reply::Array(vec![Reply::bulk("master"), Reply::Integer(0), Reply::Array(Vec::new())])
+    }
 
     /// Makes the state of connection `id` as new.
     fn resets(&mut self, _id: u64) {}

@@ -6,7 +6,7 @@ use super::{Asker, Backend, Door, STEPS_TURN};
 use crate::login::LoginClaim;
 use crate::prover::Prover;
 use crate::resp::{Reply, Writer};
-use crate::session::{Call, Next, late};
+use crate::session::{Call, ClientFilter, Next, late};
 use crate::subscribers::{is_about_keys, messages};
 use crate::work::{Handle, JobReply, Work};
 
@@ -96,20 +96,61 @@ impl Door {
                 let count = backend.copies(session.id, now);
                 self.say(place, &Reply::Integer(count as i64));
             }
-            Next::List(all) => {
-                let listed = self.slots.iter_mut().filter(|(at, _)| all || *at == place);
-                let lines = listed.map(|(_, listed)| (listed.session.id, listed.line(now)));
-                let mut lines: Vec<_> = lines.collect();
-                lines.sort();
-                let text = lines.into_iter().map(|(_, line)| line).collect();
+            Next::List(filter) => {
+                let lines = self.clients(&filter, now).into_iter().map(|(_, _, line)| line);
+                let text = lines.collect();
                 self.say(place, &Reply::Verbatim(text));
+            }
+            Next::Kill(filter) => {
+                let killed = self.clients(&filter, now);
+                self.say(
+                    place,
+                    &match (filter.is_one, killed.len()) {
+                        (true, 0) => Reply::Error("ERR No such client".into()),
+                        (true, _) => Reply::ok(),
+                        (false, count) => Reply::Integer(count as i64),
+                    },
+                );
+                for (_, at, _) in killed {
+                    match self.slots.get_mut(at) {
+                        // As in Redis, its own reply is sent before.
+                        Some(connection) if at == place => connection.is_closing = true,
+                        _ => self.end(at, backend),
+                    }
+                }
+            }
+            Next::Hearing(request) => {
+                let answer = self.subscribers.answer(&request);
+                self.say(place, &answer);
+            }
+            Next::Role => {
+                let role = backend.role();
+                self.say(place, &role);
             }
             Next::Info(sections) => {
                 let text = backend.info(&self.state(now), &sections, now);
                 self.say(place, &Reply::Verbatim(text));
             }
+            Next::Configure(request) => {
+                let answer = self.options.settings.configure(&request);
+                self.say(place, &answer);
+            }
             Next::Claim(claimed) => self.claim(place, claimed),
         }
+    }
+
+    /// The connections that a filter means, by number, each with its slot and its line.
+    fn clients(&mut self, filter: &ClientFilter, now: Time) -> Vec<(u64, usize, String)> {
+        let states = self
+            .slots
+            .iter_mut()
+            .map(|(at, there)| (at, there.state(now), &there.session));
+        let meant = states.filter(|(_, state, session)| filter.fits(session, state));
+        let mut meant: Vec<_> = meant
+            .map(|(at, state, session)| (session.id, at, session.line(&state)))
+            .collect();
+        meant.sort();
+        meant
     }
 
     /// Takes the command and those behind it that the backend takes at once.
@@ -254,7 +295,8 @@ impl Door {
         while self.spent < STEPS_TURN
             && let Some(told) = self.telling.pop_front()
         {
-            for (channel, message) in messages(&told) {
+            let classes = self.options.settings.events();
+            for (channel, message) in messages(&told, classes).collect::<Vec<_>>() {
                 self.send(&channel, &message, now);
             }
         }

@@ -286,7 +286,7 @@ fn changes_are_told_in_turns() {
         door.subscribers.counts().1 == 31
     });
     turned.connection(place).link.out.clear();
-    let changes = (0..100).map(|key| KeyNotice::Set(vec![b'k'; 400 + key % 2]));
+    let changes = (0..100).map(|key| KeyNotice::Event("set", vec![b'k'; 400 + key % 2]));
     turned.inner.tell(changes);
     turned.inner.tell_some(Time(1));
     assert!(turned.inner.telling() > 0, "all in one turn");

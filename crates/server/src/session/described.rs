@@ -1,7 +1,9 @@
 //! Replies that describe commands and settings: COMMAND, CONFIG, and errors for what is unknown.
 
+use std::collections::BTreeMap;
+
 use super::{Limits, ServerSettings};
-use crate::commands::{Class, Command, SYNTAX, Scope, unknown_part, wrong_number_of_arguments};
+use crate::commands::{Class, Command, SYNTAX, Scope, events, unknown_part, wrong_number_of_arguments};
 use crate::glob::{PATTERN_MAX, matches};
 use crate::resp::Reply;
 use crate::resp::request::Request;
@@ -134,7 +136,85 @@ fn entry(command: &Command) -> Reply {
     ])
 }
 
-/// Reply to CONFIG; settings can be read only.
+/// The setting that names the classes of events that subscribers get.
+pub(super) const EVENTS: &str = "notify-keyspace-events";
+
+/// Settings of how Redis keeps records in its memory, with their defaults. They can be set, and change nothing here.
+pub(super) const HINTS: [(&str, &str); 15] = [
+    ("activerehashing", "yes"),
+    ("hash-max-listpack-entries", "512"),
+    ("hash-max-listpack-value", "64"),
+    ("hash-max-ziplist-entries", "512"),
+    ("hash-max-ziplist-value", "64"),
+    ("lazyfree-lazy-expire", "no"),
+    ("lazyfree-lazy-server-del", "no"),
+    ("lazyfree-lazy-user-del", "no"),
+    ("lazyfree-lazy-user-flush", "no"),
+    ("list-max-listpack-size", "-2"),
+    ("set-max-intset-entries", "512"),
+    ("zset-max-listpack-entries", "128"),
+    ("zset-max-listpack-value", "64"),
+    ("zset-max-ziplist-entries", "128"),
+    ("zset-max-ziplist-value", "64"),
+];
+
+impl ServerSettings {
+    /// The classes of events that subscribers get, as `notify-keyspace-events` has them.
+    pub fn events(&self) -> &str {
+        self.config.get(EVENTS).map_or("", String::as_str)
+    }
+
+    /// Carries out CONFIG SET: all of the settings, or none where one is refused.
+    pub fn configure(&mut self, request: &Request) -> Reply {
+        if request.len() < 4 {
+            return Reply::Error(wrong_number_of_arguments("config|set"));
+        }
+        if request.len() > NAMES_MAX {
+            return Reply::Error(format!("ERR at most {NAMES_MAX} arguments of CONFIG SET"));
+        }
+        let mut set = BTreeMap::new();
+        let mut words = request.from(2);
+        while let Some(name) = words.next() {
+            let shown = String::from_utf8_lossy(name);
+            let fails = |why: &str| {
+                Reply::Error(format!(
+                    "ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}"
+                ))
+            };
+            let is_it = |known: &&&'static str| name.eq_ignore_ascii_case(known.as_bytes());
+            let (Some(known), Some(value)) = (self.config.keys().find(is_it), words.next()) else {
+                return Reply::Error(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"
+                ));
+            };
+            let value = String::from_utf8_lossy(value);
+            let value = match *known {
+                EVENTS => match events::ordered(&value) {
+                    Some(classes) => classes,
+                    None => return fails("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
+                },
+                known if let Some((_, default)) = HINTS.iter().find(|(hint, _)| *hint == known) => {
+                    match default.parse::<i64>().is_ok() {
+                        true if value.parse::<i64>().is_err() => {
+                            return fails("argument couldn't be parsed into an integer");
+                        }
+                        false if !["yes", "no"].contains(&&*value) => return fails("argument must be 'yes' or 'no'"),
+                        _ => value.into_owned(),
+                    }
+                }
+                known if self.config.get(known).is_some_and(|now| *now == value) => value.into_owned(),
+                _ => return fails("can't set immutable config"),
+            };
+            if set.insert(*known, value).is_some() {
+                return fails("duplicate parameter");
+            }
+        }
+        self.config.extend(set);
+        Reply::ok()
+    }
+}
+
+/// Reply to CONFIG GET.
 pub(super) fn config(request: &Request, settings: &ServerSettings) -> Reply {
     if !request.argument(1).eq_ignore_ascii_case(b"get") {
         return Reply::Error(unknown_part("CONFIG", request));

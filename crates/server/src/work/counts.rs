@@ -67,6 +67,10 @@ pub struct Counts {
     pub expired: AtomicU64,
     /// Commands that were refused because the queue was full or could not serve them in time.
     pub backlog: AtomicU64,
+    /// GET and HGET that found a value.
+    pub found: AtomicU64,
+    /// GET and HGET that found none.
+    pub missed: AtomicU64,
     /// Commits of the store for requests.
     pub commits: AtomicU64,
     /// Time in the queue of the job that a thread took last, in nanoseconds.

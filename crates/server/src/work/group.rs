@@ -8,7 +8,7 @@ use punctual_store::{Deadline, StoreError};
 use punctual_units::{Nanos, Time};
 
 use super::{REPLY_MAX, RunningJob, Worker, Writing, bounded, firm};
-use crate::commands;
+use crate::commands::{self, Verb};
 use crate::resp::{Resp, Writer};
 use crate::session::{Call, late};
 
@@ -46,6 +46,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                     continue;
                 }
                 self.note_timely(one.deadline);
+                let start = reply.len();
                 let failed = match &transaction {
                     Ok(transaction) => bounded(reply, *version, REPLY_MAX, |out| {
                         commands::read(transaction, command, request, self.cursors, out)
@@ -54,7 +55,10 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                 };
                 // A snapshot that failed stays so; the commands that follow get a new one.
                 let failed = match (failed, &mut transaction) {
-                    (None, Ok(_)) => continue,
+                    (None, Ok(_)) => {
+                        self.note_found(command.verb, &reply[start..]);
+                        continue;
+                    }
                     (failed, transaction) => match (failed, std::mem::replace(transaction, begin())) {
                         (Some(failed), _) | (None, Err(failed)) => failed,
                         (None, Ok(_)) => continue,
@@ -68,6 +72,16 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             self.learn(&asked[from..*answered], now.since(since));
             since = now;
         }
+    }
+
+    /// Counts whether GET or HGET has found a value.
+    fn note_found(&self, verb: Verb, reply: &[u8]) {
+        let counted = match (verb, reply) {
+            (Verb::Get | Verb::HGet, [b'_', ..] | [b'$', b'-', ..]) => &self.counts.missed,
+            (Verb::Get | Verb::HGet, [b'$', ..]) => &self.counts.found,
+            _ => return,
+        };
+        counted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Learns the cost of one command from the time of several, if all have the same verb.

@@ -122,7 +122,6 @@ pub struct Watch<O: Os> {
     /// The ring that the next `take` looks at first.
     turn: usize,
     key: Vec<u8>,
-    label: u8,
 }
 
 impl<O: Os> std::fmt::Debug for Watch<O> {
@@ -299,7 +298,6 @@ impl<O: Os> Watches<O> {
             told: [0; 2],
             turn: 0,
             key: Vec::new(),
-            label: 0,
         })
     }
 }
@@ -315,11 +313,16 @@ impl<O: Os> Watch<O> {
     /// The next note, without waiting; `None` if there is none.
     pub fn take(&mut self) -> Option<Change<'_>> {
         let kind = self.next()?;
-        Some(self.change(kind))
+        Some(self.change(kind).0)
     }
 
     /// The next note; waits for one until `deadline` at the latest ([`Time::MAX`]: without bound).
     pub fn wait(&mut self, deadline: Time) -> Option<Change<'_>> {
+        Some(self.wait_labelled(deadline)?.0)
+    }
+
+    /// As [`wait`](Watch::wait), with the [label](crate::WriteTransaction::label) of the transaction; 0 without.
+    pub fn wait_labelled(&mut self, deadline: Time) -> Option<(Change<'_>, u8)> {
         let kind = loop {
             match self.next() {
                 Some(kind) => break kind,
@@ -330,11 +333,6 @@ impl<O: Os> Watch<O> {
             }
         };
         Some(self.change(kind))
-    }
-
-    /// [Label](crate::WriteTransaction::label) of the transaction whose change was taken last; 0 without.
-    pub fn label(&self) -> u8 {
-        self.label
     }
 
     fn next(&mut self) -> Option<ChangeKind> {
@@ -348,22 +346,18 @@ impl<O: Os> Watch<O> {
         None
     }
 
-    fn change(&mut self, kind: ChangeKind) -> Change<'_> {
-        self.label = match kind {
-            ChangeKind::Put(label) | ChangeKind::Deleted(label) | ChangeKind::Expiry(_, label) => label,
-            _ => 0,
-        };
+    fn change(&self, kind: ChangeKind) -> (Change<'_>, u8) {
         let key = match &self.watcher.filter {
             Filter::Key(key) | Filter::Object(_, key) => key,
             Filter::Prefix(_) => &self.key,
         };
         match kind {
-            ChangeKind::Put(_) => Change::Put { key },
-            ChangeKind::Deleted(_) => Change::Deleted { key },
-            ChangeKind::Expired => Change::Expired { key },
-            ChangeKind::Expiry(expires, _) => Change::Expiry { key, expires },
-            ChangeKind::Updated(sample) => Change::Updated { key, sample },
-            ChangeKind::Missed(changes) => Change::Missed { changes },
+            ChangeKind::Put(label) => (Change::Put { key }, label),
+            ChangeKind::Deleted(label) => (Change::Deleted { key }, label),
+            ChangeKind::Expired => (Change::Expired { key }, 0),
+            ChangeKind::Expiry(expires, label) => (Change::Expiry { key, expires }, label),
+            ChangeKind::Updated(sample) => (Change::Updated { key, sample }, 0),
+            ChangeKind::Missed(changes) => (Change::Missed { changes }, 0),
         }
     }
 }

@@ -355,11 +355,13 @@ fn expiries_and_labels_are_noted() {
         act(&mut transaction);
         transaction.commit().unwrap();
         let mut notes = Vec::new();
-        while let Some(change) = watch.take() {
+        while let Some((change, label)) = watch.wait_labelled(Time::ZERO) {
             let kind = format!("{change:?}");
-            let kind = kind.split(' ').next().unwrap_or_default().to_owned();
-            notes.push((kind, matches!(change, Change::Expiry { expires: true, .. })));
-            notes.last_mut().unwrap().0 += &format!(" {}", watch.label());
+            let kind = kind.split(' ').next().unwrap_or_default();
+            notes.push((
+                format!("{kind} {label}"),
+                matches!(change, Change::Expiry { expires: true, .. }),
+            ));
         }
         notes
     };

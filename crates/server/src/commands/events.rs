@@ -1,0 +1,117 @@
+//! Names of the changes of keys, as Redis has them: `__keyevent@0__:EVENT`.
+//!
+//! The store notes what became of a record; the label of its transaction says which command did it.
+
+use punctual_store::watch::Change;
+
+use super::{Command, TABLE, Verb};
+use crate::pool::KeyNotice;
+use crate::resp::request::Request;
+
+/// Classes of events that `A` stands for in `notify-keyspace-events`.
+pub(crate) const ALL: &str = "g$lshzxetd";
+/// The class of events about keys of any type, and its members; `x` is the class of ended lives.
+const GENERIC: [&str; 6] = ["del", "expire", "persist", "rename_from", "rename_to", "copy_to"];
+
+/// The label of a command's changes.
+pub(super) fn label(command: &Command, request: &Request) -> u8 {
+    let keeps = |word: &[u8]| word.eq_ignore_ascii_case(b"keepttl");
+    let verb = match command.verb {
+        // It writes the former expiry again, which is no event.
+        Verb::Set if request.len() > 3 && request.from(3).any(keeps) => Verb::GetSet,
+        verb => verb,
+    };
+    verb as u8 + 1
+}
+
+/// Notices of a change with this label, for subscribers.
+pub(crate) fn of(change: &Change<'_>, label: u8) -> Vec<KeyNotice> {
+    let key = match change {
+        Change::Missed { changes } => return vec![KeyNotice::Missed(*changes)],
+        Change::Put { key } | Change::Deleted { key } | Change::Expired { key } => key,
+        Change::Expiry { key, .. } | Change::Updated { key, .. } => key,
+    };
+    let notice = |name: &&'static str| KeyNotice::Event(name, key.to_vec());
+    names(change, label).iter().map(notice).collect()
+}
+
+/// Events of a change; of a program's own change, without label, those of the plainest command.
+fn names(change: &Change<'_>, label: u8) -> &'static [&'static str] {
+    let command = usize::from(label).checked_sub(1).and_then(|at| TABLE.get(at));
+    let verb = command.map_or(Verb::Set, |command| command.verb);
+    match change {
+        Change::Put { .. } => match verb {
+            Verb::Append => &["append"],
+            Verb::SetRange => &["setrange"],
+            Verb::SetBit => &["setbit"],
+            Verb::Copy => &["copy_to"],
+            Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => &["incrby"],
+            Verb::IncrByFloat => &["incrbyfloat"],
+            Verb::HSet | Verb::HMSet | Verb::HSetNx => &["hset"],
+            Verb::HIncrBy => &["hincrby"],
+            Verb::HIncrByFloat => &["hincrbyfloat"],
+            Verb::HDel => &["hdel"],
+            Verb::Rename | Verb::RenameNx => &["rename_to"],
+            _ => &["set"],
+        },
+        Change::Deleted { .. } => match verb {
+            Verb::HDel => &["hdel", "del"],
+            Verb::Rename | Verb::RenameNx => &["rename_from"],
+            _ => &["del"],
+        },
+        Change::Expired { .. } => &["expired"],
+        Change::Expiry { expires: false, .. } => &["persist"],
+        // Other commands write the expiry that the record had.
+        Change::Expiry { .. } => match verb {
+            Verb::Set | Verb::SetEx | Verb::PSetEx | Verb::GetEx | Verb::Eval | Verb::EvalSha => &["expire"],
+            Verb::Expire | Verb::PExpire | Verb::ExpireAt | Verb::PExpireAt => &["expire"],
+            _ => &[],
+        },
+        Change::Updated { .. } => &["tset"],
+        Change::Missed { .. } => &[],
+    }
+}
+
+/// Whether `notify-keyspace-events` has the class of an event.
+pub(crate) fn is_wanted(event: &str, classes: &str) -> bool {
+    let class = match event {
+        "expired" => 'x',
+        _ if GENERIC.contains(&event) => 'g',
+        _ if event.starts_with('h') => 'h',
+        _ => '$',
+    };
+    classes.contains(class) || classes.contains('A')
+}
+
+/// Brings a value of `notify-keyspace-events` into Redis' order; `None` for an unknown class.
+pub(crate) fn ordered(classes: &str) -> Option<String> {
+    const KNOWN: &str = "g$lshzxetdnKEm";
+    if !classes.chars().all(|class| class == 'A' || KNOWN.contains(class)) {
+        return None;
+    }
+    let is_all = classes.contains('A') || ALL.chars().all(|class| classes.contains(class));
+    let named = KNOWN
+        .chars()
+        .filter(|class| classes.contains(*class) && !(is_all && (ALL.contains(*class) || *class == 'n')));
+    Some(is_all.then_some('A').into_iter().chain(named).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_ordered_as_in_redis() {
+        for (given, ordered_as) in [
+            ("gKE", "gKE"),
+            ("KA", "AK"),
+            ("KEA", "AKE"),
+            ("$lshzxeKE", "$lshzxeKE"),
+            ("", ""),
+        ] {
+            assert_eq!(ordered(given).as_deref(), Some(ordered_as), "{given}");
+        }
+        assert_eq!(ordered("KEq"), None);
+        assert!(is_wanted("expired", "Ex") && !is_wanted("set", "KExg") && is_wanted("hset", "AK"));
+    }
+}
