@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_engines::lmdb::{LmdbOptions, Verify};
 use punctual_server::Options;
+use punctual_server::local::MODE;
 use punctual_server::users::{NoHash, PREFIXES_MAX, PasswordHash, Right, USER_NAME_MAX, USERS_MAX, User};
 use punctual_store::engine::Durability;
 use punctual_store::temporal::ObjectSpec;
@@ -21,6 +22,9 @@ use crate::tasks::{self, TasksFile};
 #[derive(Clone, Debug)]
 pub struct NodeFile {
     pub listen: SocketAddr,
+    /// Unix socket to listen on as well, and the mode of its file.
+    pub unix_socket: Option<PathBuf>,
+    pub unix_socket_mode: u32,
     pub options: Options,
     pub store: PathBuf,
     pub durability: Durability,
@@ -65,6 +69,8 @@ impl Default for NodeFile {
     fn default() -> Self {
         NodeFile {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 6379)),
+            unix_socket: None,
+            unix_socket_mode: MODE,
             options: Options::default(),
             store: "punctual.store".into(),
             durability: Durability::Durable,
@@ -103,6 +109,7 @@ pub fn load(file: &Path) -> Result<NodeFile, Failure> {
     if let Some(folder) = file.parent() {
         node.store = folder.join(node.store);
         node.record = node.record.map(|record| folder.join(record));
+        node.unix_socket = node.unix_socket.map(|path| folder.join(path));
         if let Some(tasks) = &mut node.tasks {
             tasks.scenario = folder.join(&tasks.scenario);
         }
@@ -153,6 +160,10 @@ fn node(top: &mut Section<'_, '_>) -> NodeFile {
             if top.has(key) {
                 top.complain(key, "a node of a federation has readings of up to 1 KiB that are valid for 1 s, and 1,024 objects: leave it out");
             }
+        }
+        if node.unix_socket.is_some() {
+            let what = "a node of a federation listens on its address alone: leave it out";
+            top.complain("server.unix_socket", what);
         }
         if node.durability == Durability::Volatile {
             let what = "a node of a federation writes to the medium: leave durability out";
@@ -209,6 +220,13 @@ fn check_objects(top: &mut Section<'_, '_>, objects: &[ObjectSpec], tasks: &Task
 
 fn server(section: &mut Section<'_, '_>, node: &mut NodeFile) {
     node.listen = listen(section).unwrap_or(node.listen);
+    node.unix_socket = section.text("unix_socket").map(PathBuf::from);
+    if let Some(text) = section.text("unix_socket_mode") {
+        match u32::from_str_radix(&text, 8) {
+            Ok(mode @ 0..=0o777) => node.unix_socket_mode = mode,
+            _ => section.complain("unix_socket_mode", "up to three octal digits, such as \"660\""),
+        }
+    }
     node.record = section.text("record").map(PathBuf::from);
     node.metrics = metrics(section);
     let options = &mut node.options;

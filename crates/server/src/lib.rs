@@ -19,6 +19,8 @@ pub mod forecast;
 pub mod glob;
 mod info;
 pub mod link;
+#[cfg(unix)]
+pub mod local;
 pub mod login;
 pub mod metrics;
 pub mod node;

@@ -88,17 +88,17 @@ impl<T: AsMut<Link<Stream>>> Slots<T> {
         due
     }
 
-    /// Accepts waiting connections; returns whether more may be waiting. `begin` makes a connection of a socket and its
+    /// Accepts waiting connections by `next`; returns whether more may be waiting. `begin` makes a connection of a socket and its
     /// slot, or `None` if it cannot begin; it gets sockets for which no slot is free, too.
     pub fn accept(
         &mut self,
-        listener: &TcpListener,
+        next: impl Fn() -> io::Result<TcpStream>,
         registry: &Registry,
         mut begin: impl FnMut(TcpStream, Option<usize>) -> Option<T>,
     ) -> bool {
         for _ in 0..ACCEPTED_TURN {
-            let mut stream = match listener.accept() {
-                Ok((stream, _)) => stream,
+            let mut stream = match next() {
+                Ok(stream) => stream,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(_) => return false,
@@ -113,7 +113,7 @@ impl<T: AsMut<Link<Stream>>> Slots<T> {
             }
             let both = Interest::READABLE | Interest::WRITABLE;
             let registered = registry.register(&mut stream, Token(self.first + place), both);
-            if registered.is_ok() && stream.set_nodelay(true).is_ok() {
+            if registered.is_ok() {
                 self.all[place] = begin(stream, Some(place)).map(Box::new);
             }
             if self.all[place].is_none() {
@@ -131,6 +131,17 @@ impl<T: AsMut<Link<Stream>>> Slots<T> {
             drop(connection.as_mut().flush());
         }
     }
+}
+
+/// Accepts a client of TCP.
+///
+/// # Errors
+/// The error of the system; `WouldBlock` if none waits.
+pub fn accepted(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept()?;
+    // It fails only on a connection that has ended.
+    stream.set_nodelay(true).map_err(|_| io::ErrorKind::ConnectionAborted)?;
+    Ok(stream)
 }
 
 #[cfg(test)]
@@ -161,10 +172,14 @@ mod tests {
         while others.len() < MAX + 3 {
             others.push(net::TcpStream::connect(at).unwrap());
             while slots.taken() + refused < others.len() {
-                slots.accept(&listener, poll.registry(), |stream, slot| {
-                    refused += usize::from(slot.is_none());
-                    slot.map(|_| Other(Link::new(Stream::Plain(stream))))
-                });
+                slots.accept(
+                    || accepted(&listener),
+                    poll.registry(),
+                    |stream, slot| {
+                        refused += usize::from(slot.is_none());
+                        slot.map(|_| Other(Link::new(Stream::Plain(stream))))
+                    },
+                );
             }
         }
         assert_eq!((slots.taken(), refused), (MAX, 3));
@@ -172,10 +187,14 @@ mod tests {
         slots.remove(5).unwrap();
         others.push(net::TcpStream::connect(at).unwrap());
         while slots.get_mut(5).is_none() {
-            slots.accept(&listener, poll.registry(), |stream, slot| {
-                refused += usize::from(slot.is_none());
-                slot.map(|_| Other(Link::new(Stream::Plain(stream))))
-            });
+            slots.accept(
+                || accepted(&listener),
+                poll.registry(),
+                |stream, slot| {
+                    refused += usize::from(slot.is_none());
+                    slot.map(|_| Other(Link::new(Stream::Plain(stream))))
+                },
+            );
         }
         assert_eq!((slots.taken(), refused), (MAX, 3));
     }

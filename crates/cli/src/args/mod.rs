@@ -132,6 +132,9 @@ pub struct Serve {
     /// Address to listen on; port 0 takes a free port [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
+    /// Unix socket to listen on as well, for clients of this user [default: none]
+    #[arg(long, value_name = "PATH")]
+    pub unix_socket: Option<PathBuf>,
     /// Folder of the store, created if missing [default: punctual.store]
     #[arg(long, value_name = "STORE")]
     pub store: Option<PathBuf>,

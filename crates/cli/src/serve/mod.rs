@@ -14,6 +14,7 @@ use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_os::linux::clock_origin;
+use punctual_server::local::LocalListener;
 use punctual_server::metrics::Page;
 use punctual_server::users::Users;
 use punctual_server::{Listening, Options, RunningServer};
@@ -52,6 +53,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         None => NodeFile::default(),
     };
     node.listen = arguments.listen.unwrap_or(node.listen);
+    node.unix_socket = arguments.unix_socket.clone().or(node.unix_socket);
     if let Some(store) = &arguments.store {
         node.store.clone_from(store);
     }
@@ -60,6 +62,10 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         .map_or(node.durability, args::StoreDurability::durability);
 
     if let Some(membership) = node.federation.take() {
+        if node.unix_socket.is_some() {
+            let what = "--unix-socket: a node of a federation listens on its address alone: leave it out";
+            return Err(Failure::input([what]));
+        }
         return member::serve(node, &membership);
     }
     let mut tasks = node.tasks.as_ref().map(ReadyTasks::load).transpose()?;
@@ -108,7 +114,11 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     refuse_others_folder(&node.store)?;
     // The port before the store: a second server fails here, without opening the store.
     node.options.users = Arc::new(Users::new(std::mem::take(&mut node.users), password::salt()?));
-    let listening = Listening::bind(node.listen, &node.options.users).map_err(|error| input(&error))?;
+    let mut listening = Listening::bind(node.listen, &node.options.users).map_err(|error| input(&error))?;
+    if let Some(path) = &node.unix_socket {
+        let local = LocalListener::bind(path, node.unix_socket_mode).map_err(|error| input(&error))?;
+        listening = listening.also(local);
+    }
     let page = match node.metrics.map(Page::bind).transpose() {
         Ok(page) => page,
         Err(error) => {
@@ -163,6 +173,9 @@ fn serve_on<E: Engine + 'static>(
             Durability::Volatile => "volatile",
         }
     ))?;
+    if let Some(path) = &node.unix_socket {
+        print(&format!("also on {}\n", path.display()))?;
+    }
     if let Some(metrics) = metrics {
         print(&format!("figures on http://{metrics}/metrics\n"))?;
     }

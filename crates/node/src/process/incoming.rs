@@ -6,6 +6,7 @@ use punctual_federation::action::Event;
 use punctual_federation::ids::Member;
 use punctual_federation::message::{Heartbeat, Message};
 use punctual_os::Os;
+use punctual_server::slots::accepted;
 use punctual_server::subscribers::KeyNotice;
 use punctual_store::engine::Engine;
 
@@ -28,7 +29,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             Some(PeerIn::new(access.accept(stream, false)?, *begun, now))
         };
         let (incoming, registry) = (&mut self.peers.incoming, self.poll.registry());
-        while incoming.accept(&self.peers.listener, registry, &mut begin) {}
+        while incoming.accept(|| accepted(&self.peers.listener), registry, &mut begin) {}
     }
 
     pub(super) fn peer_turn(&mut self, place: usize) {

@@ -31,10 +31,12 @@ use self::memory::{ByteCounts, MemoryUse};
 pub use self::memory::{HEARD_MAX, MemoryLimits};
 use crate::commands::Verb;
 use crate::link::{Bytes, Link};
+#[cfg(unix)]
+use crate::local::LocalListener;
 use crate::prover::Prover;
 use crate::resp::{ProtocolError, Reply, Writer};
 use crate::session::{ServerSettings, Session};
-use crate::slots::Slots;
+use crate::slots::{Slots, accepted};
 use crate::stream::{Ready, Stream};
 use crate::subscribers::{KeyNotice, Subscribers};
 use crate::users::Users;
@@ -180,6 +182,9 @@ pub struct DoorOptions {
 pub struct Door {
     /// `None` once no further request begins.
     listener: Option<TcpListener>,
+    /// A Unix socket beside it.
+    #[cfg(unix)]
+    local: Option<LocalListener>,
     /// Whether clients may be waiting to be accepted.
     accepts: bool,
     options: DoorOptions,
@@ -216,6 +221,8 @@ impl Door {
         let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
         Ok(Door {
             listener: Some(listener),
+            #[cfg(unix)]
+            local: None,
             accepts: false,
             slots: Slots::new(options.connections_max, options.first_token),
             short_of_room: BTreeSet::new(),
@@ -321,15 +328,26 @@ impl Door {
         }
     }
 
+    /// Serves the clients of a Unix socket, too; the host reports its events as those of the listener.
+    #[cfg(unix)]
+    pub fn also(&mut self, local: LocalListener) {
+        self.local = Some(local);
+    }
+
     /// Accepts waiting clients, as many as one turn of the loop takes.
     pub fn accept(&mut self, registry: &Registry, now: Time) {
         let Some(listener) = self.listener.as_ref().filter(|_| self.accepts) else {
             return;
         };
         let (options, totals) = (&mut self.options, &mut self.totals);
-        let begin = |socket, place: Option<usize>| {
+        let mut begin = |socket, place: Option<usize>, is_local: bool| {
             totals.begun += 1;
-            let stream = match ((options.stream)(socket), place) {
+            let stream = if is_local {
+                Some(Stream::Plain(socket))
+            } else {
+                (options.stream)(socket)
+            };
+            let stream = match (stream, place) {
                 (Some(stream), Some(_)) => stream,
                 (refused, _) => {
                     totals.refused += 1;
@@ -343,7 +361,13 @@ impl Door {
             let session = Session::of(totals.begun, Arc::clone(&options.users));
             Some(Connection::new(stream, session, now))
         };
-        self.accepts = self.slots.accept(listener, registry, begin);
+        let all = |socket, place| begin(socket, place, false);
+        self.accepts = self.slots.accept(|| accepted(listener), registry, all);
+        #[cfg(unix)]
+        if let Some(local) = &self.local {
+            let all = |socket, place| begin(socket, place, true);
+            self.accepts |= self.slots.accept(|| local.accept(), registry, all);
+        }
     }
 
     /// Reads, begins and sends whatever a connection can at present.
@@ -435,6 +459,10 @@ impl Door {
     /// Accepts no further client and begins no further request.
     pub fn close(&mut self) {
         self.listener = None;
+        #[cfg(unix)]
+        {
+            self.local = None;
+        }
         self.accepts = false;
     }
 

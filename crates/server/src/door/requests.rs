@@ -141,10 +141,17 @@ impl Door {
 
     /// The connections that a filter means, by number, each with its slot and its line.
     fn clients(&mut self, filter: &ClientFilter, now: Time) -> Vec<(u64, usize, String)> {
-        let states = self
-            .slots
-            .iter_mut()
-            .map(|(at, there)| (at, there.state(now), &there.session));
+        #[cfg(unix)]
+        let local = self.local.as_ref().map(|local| format!("{}:0", local.path().display()));
+        #[cfg(not(unix))]
+        let local: Option<String> = None;
+        let states = self.slots.iter_mut().map(|(at, there)| {
+            let mut state = there.state(now);
+            if let (Some(local), "") = (&local, state.addresses[0].as_str()) {
+                state.addresses = [local.clone(), local.clone()];
+            }
+            (at, state, &there.session)
+        });
         let meant = states.filter(|(_, state, session)| filter.fits(session, state));
         let mut meant: Vec<_> = meant
             .map(|(at, state, session)| (session.id, at, session.line(&state)))

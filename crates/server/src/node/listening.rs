@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,8 +14,10 @@ use punctual_store::engine::{Durability, Engine};
 use punctual_store::{Store, StoreError};
 use punctual_units::{Nanos, Time};
 
-use super::{BYTES_MAX, EventLoop, FIRST, LISTENER, PoolBackend, WAKER};
+use super::{BYTES_MAX, EventLoop, FIRST, LISTENER, LOCAL, PoolBackend, WAKER};
 use crate::door::{Door, DoorOptions, MemoryLimits};
+#[cfg(unix)]
+use crate::local::LocalListener;
 use crate::metrics::{Page, PublishedFigures};
 use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::session::{Limits, ServerSettings};
@@ -123,6 +126,14 @@ pub enum ServeError {
         /// The address that was asked for.
         address: SocketAddr,
     },
+    /// There can be no Unix socket at this path.
+    #[error("{}: {why}", path.display())]
+    Local {
+        /// The path that was asked for.
+        path: PathBuf,
+        /// The reason, and what to do.
+        why: String,
+    },
     /// The system refused a call.
     #[error("{action}: {source}")]
     Io {
@@ -138,6 +149,8 @@ pub enum ServeError {
 pub struct Listening {
     listener: TcpListener,
     address: SocketAddr,
+    #[cfg(unix)]
+    local: Option<LocalListener>,
 }
 
 impl Listening {
@@ -160,7 +173,21 @@ impl Listening {
         let listener = TcpListener::bind(address).map_err(io)?;
         make_room(&listener).map_err(io)?;
         let address = listener.local_addr().map_err(io)?;
-        Ok(Listening { listener, address })
+        Ok(Listening {
+            listener,
+            address,
+            #[cfg(unix)]
+            local: None,
+        })
+    }
+
+    /// Listens at a Unix socket as well: [`LocalListener::bind`].
+    #[cfg(unix)]
+    pub fn also(self, local: LocalListener) -> Listening {
+        Listening {
+            local: Some(local),
+            ..self
+        }
     }
 
     /// The address, with the port that was taken.
@@ -256,9 +283,15 @@ impl Listening {
             figures::prometheus("", &figures)
         });
         let now = shared.os.now();
+        let mut door = Door::new(listener, door, wake, now).map_err(io("the thread that checks passwords"))?;
+        #[cfg(unix)]
+        if let Some(local) = self.local {
+            local.register(poll.registry(), LOCAL).map_err(io("the event loop"))?;
+            door.also(local);
+        }
         let event_loop = EventLoop {
             poll,
-            door: Door::new(listener, door, wake, now).map_err(io("the thread that checks passwords"))?,
+            door,
             backend: PoolBackend {
                 shared,
                 options: options.clone(),

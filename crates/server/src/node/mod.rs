@@ -35,7 +35,8 @@ const READS_ROUND: Nanos = Nanos::from_micros(200);
 
 const LISTENER: Token = Token(0);
 const WAKER: Token = Token(1);
-const FIRST: usize = 2;
+const LOCAL: Token = Token(2);
+const FIRST: usize = 3;
 
 struct EventLoop<E: Engine, O: Os> {
     poll: Poll,
@@ -174,7 +175,7 @@ impl<E: Engine + 'static, O: Os> EventLoop<E, O> {
         }
         for event in events.iter() {
             match event.token() {
-                LISTENER => self.door.listener_ready(),
+                LISTENER | LOCAL => self.door.listener_ready(),
                 WAKER => {}
                 token => self.door.ready(token, Ready::from(event)),
             }
