@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use punctual_units::{Nanos, Time};
 
+use self::clients::Mute;
 pub use self::clients::{ClientFilter, ClientState};
 use self::described::{EVENTS, HINTS, config, described, unknown};
 use crate::commands::{self, Command, Failure, Scope, TABLE, Verb, unknown_part, wrong_number_of_arguments};
@@ -229,6 +230,9 @@ pub struct Session {
     pub time_left: Option<Nanos>,
     /// Name of the last command, for CLIENT LIST.
     pub last: &'static str,
+    mute: Mute,
+    /// Whether the client gets no reply to the present request, as CLIENT REPLY asks.
+    pub is_muted: bool,
     /// The channels, then the patterns, that the connection subscribes to.
     heard: [BTreeSet<Vec<u8>>; 2],
     /// Bytes of channels and patterns, here and in the event loop's table of subscribers.
@@ -426,8 +430,9 @@ impl Session {
     /// The command of `request`, if it is a single one for the store: it may join the job of the commands before it.
     pub fn asks(&self, request: &Request) -> Option<&'static Command> {
         let is_plain = |command: &&Command| matches!(command.place, Scope::Transaction | Scope::Store);
-        let found = commands::find(request.argument(named_at(request)));
-        found.filter(is_plain).filter(|_| self.multi.is_none())
+        let is_answered = !self.is_muted && self.mute == Mute::Off;
+        let found = commands::find(request.argument(named_at(request))).filter(is_plain);
+        found.filter(|_| is_answered && self.multi.is_none())
     }
 
     /// Parses `DEADLINE MS` in front of a command, and checks whether the connection may send the command now.

@@ -148,10 +148,14 @@ impl Subscribers {
 
     /// Reply to PUBSUB.
     pub fn answer(&self, request: &Request) -> Reply {
-        let wrong = |part: &str| Reply::Error(wrong_number_of_arguments(&format!("pubsub|{part}")));
         let pattern = request.argument(2);
         match request.argument(1).to_ascii_lowercase().as_slice() {
-            b"channels" if request.len() > 3 => wrong("channels"),
+            b"channels" if request.len() > 3 => {
+                let part = String::from_utf8_lossy(request.argument(1));
+                Reply::Error(format!(
+                    "ERR unknown subcommand or wrong number of arguments for '{part}'. Try PUBSUB HELP."
+                ))
+            }
             b"channels" if pattern.len() > PATTERN_MAX => {
                 Reply::Error(format!("ERR a pattern has at most {PATTERN_MAX} bytes"))
             }
@@ -170,7 +174,7 @@ impl Subscribers {
                     .flat_map(|name| [Reply::bulk(name), Reply::Integer(count(name))]);
                 Reply::Array(pairs.collect())
             }
-            b"numpat" if request.len() > 2 => wrong("numpat"),
+            b"numpat" if request.len() > 2 => Reply::Error(wrong_number_of_arguments("pubsub|numpat")),
             b"numpat" => Reply::Integer(self.patterns.len() as i64),
             _ => Reply::Error(unknown_part("PUBSUB", request)),
         }

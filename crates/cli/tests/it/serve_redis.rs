@@ -111,7 +111,8 @@ fn drawn(below: &mut impl FnMut(usize) -> usize) -> String {
         INCRBYFLOAT K R|INCRBYFLOAT K R|INCRBYFLOAT K V|MGET K K H|MSET K N K V|MSETNX K N K V|PERSIST K|RENAME K K|\
         RENAME H H|RENAME K H|RENAMENX K K|RENAMENX H H|SET K N|SET K R|SET K V|SET K N GET|SET K V XX GET|SET K N NX|\
         SET K V KEEPTTL|SET K N EXAT 4000000000|SETNX K N|SETRANGE K P V|STRLEN K|SUBSTR K N N|TYPE K|TYPE H|EXPIRETIME K|\
-        EXPIREAT K 4000000000|EXPIREAT K 4000000009 GT|PEXPIREAT K 4000000003000 LT|EXPIREAT K P NX|DEL H|HGET K F|GET H";
+        EXPIREAT K 4000000000|COPY K K|COPY K K REPLACE|COPY H K REPLACE|COPY H H|GETBIT K P|\
+        SETBIT K P 1|SETBIT K P 0|EXPIREAT K 4000000009 GT|PEXPIREAT K 4000000003000 LT|EXPIREAT K P NX|DEL H|HGET K F|GET H";
     let requests: Vec<&str> = WORDS.split('|').collect();
     let request = requests[below(requests.len())];
     let words = request.split(' ').map(|word| match word {
@@ -147,6 +148,17 @@ fn drawn(below: &mut impl FnMut(usize) -> usize) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// Draws numbers below a bound.
+fn drawing(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed.wrapping_mul(2).wrapping_add(1);
+    move |bound| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % bound as u64) as usize
+    }
+}
+
 /// The seed is the environment's `SERVE_SEED`, the number of requests `SERVE_REQUESTS`.
 #[test]
 fn drawn_requests_are_answered_as_by_redis() {
@@ -155,13 +167,7 @@ fn drawn_requests_are_answered_as_by_redis() {
     }
     let number = |name: &str, usual: u64| std::env::var(name).map_or(usual, |text| text.parse().expect("a number"));
     let (seed, count) = (number("SERVE_SEED", 7), number("SERVE_REQUESTS", 10_000));
-    let mut state = seed.wrapping_mul(2).wrapping_add(1);
-    let mut below = |bound: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % bound as u64) as usize
-    };
+    let mut below = drawing(seed);
     let folder = folder_with(&[]);
     let (_redis, mut theirs) = redis(folder.path());
     let served = serve(folder.path(), &["--durability", "volatile"]);
@@ -184,6 +190,65 @@ fn drawn_requests_are_answered_as_by_redis() {
             );
         }
     }
+}
+
+/// Events of changed keys have Redis' names and order, whatever classes are chosen.
+#[test]
+fn changes_are_told_as_by_redis() {
+    if !is_here("redis-server", &["--version"]) {
+        return;
+    }
+    let folder = folder_with(&[]);
+    let (_redis, mut theirs) = redis(folder.path());
+    let served = serve(folder.path(), &["--durability", "volatile"]);
+    let mut ours = served.client();
+    let mut below = drawing(3);
+    let is_last = |told: &Reply| match told {
+        Reply::Array(words) | Reply::Push(words) => {
+            let is_end = |word: &Reply| matches!(word, Reply::Bulk(text) if text.ends_with(b"end"));
+            words.iter().any(is_end)
+        }
+        _ => false,
+    };
+    let mut tells = |classes: &str, requests: &[&str], last: &str| {
+        let set = format!("CONFIG SET notify-keyspace-events {classes}");
+        let told = [&mut theirs, &mut ours].map(|client| {
+            assert_eq!(client.ask(&set), Reply::ok());
+            let address = client.stream.peer_addr().expect("an address");
+            let mut hears = Client::of(TcpStream::connect(address).expect("it listens"));
+            hears.ask("PSUBSCRIBE __key*__:*");
+            requests.iter().for_each(|request| drop(client.ask(request)));
+            client.ask(last);
+            let mut told: Vec<Reply> = Vec::new();
+            while !told.last().is_some_and(is_last) {
+                told.push(hears.reply());
+            }
+            told
+        });
+        let [theirs, ours] = told;
+        for (at, (theirs, ours)) in theirs.iter().zip(&ours).enumerate() {
+            assert_eq!(theirs, ours, "{classes}, event {at}");
+        }
+        assert_eq!(theirs.len(), ours.len(), "{classes}");
+    };
+    for classes in ["KEA", "Kg$", "E$h"] {
+        let requests: Vec<_> = (0..700).map(|_| drawn(&mut below)).collect();
+        tells(
+            classes,
+            &requests.iter().map(String::as_str).collect::<Vec<_>>(),
+            "SET end 1",
+        );
+    }
+    let terms = [
+        "SET a 1 EX 100",
+        "SETEX a 100 1",
+        "PSETEX a 100000 1",
+        "EXPIRE a 100",
+        "PERSIST a",
+        "EXPIRE a -1",
+    ];
+    tells("EA", &terms, "SET end 1");
+    tells("Ex", &["SET a 1"], "SET end 1 PX 1");
 }
 
 /// Each lock script by its SHA-1: of the holder, of another one, and where there is no lock.

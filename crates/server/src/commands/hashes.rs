@@ -1,13 +1,14 @@
 //! Hashes: records with fields. A hash is one record of the store, so it is read and changed as a whole.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 
 use super::float::Float;
 use super::keys::ScanOptions;
 use super::look::{Edit, Look};
 use super::record::{Fields, Pair, of_hash};
 use super::strings::put;
-use super::{Command, Failure, Verb, integer, reply, wrong_number};
+use super::{Command, Failure, SYNTAX, Verb, integer, reply, wrong_number};
 use crate::glob::matches;
 use crate::resp::Writer;
 use crate::resp::request::Request;
@@ -109,6 +110,60 @@ pub(super) fn scan(look: &impl Look, request: &Request, out: &mut Writer<'_>) ->
         });
         Ok(())
     })?
+}
+
+/// The most fields that HRANDFIELD draws with repeats.
+const DRAWN_MAX: i64 = 1 << 20;
+
+/// HRANDFIELD: one field, some different ones, or, where the count is negative, as many as asked for with repeats.
+pub(super) fn random(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    let count = (request.len() > 2).then(|| integer(request.argument(2))).transpose()?;
+    let has_values = request.len() == 4 && request.argument(3).eq_ignore_ascii_case(b"withvalues");
+    if request.len() > 3 && !has_values {
+        return reply(SYNTAX);
+    }
+    if count.is_some_and(|count| count < -DRAWN_MAX || has_values && count > i64::MAX / 2) {
+        return reply("ERR value is out of range");
+    }
+    look.hash(request.argument(1), |encoded| {
+        let mut fields: Vec<_> = Fields(encoded).collect();
+        let (length, state) = (fields.len(), RandomState::new());
+        // Its keys are drawn at random by the standard library.
+        let below = |step: usize, bound: usize| (state.hash_one(step) % bound.max(1) as u64) as usize;
+        let drawn: Vec<_> = match count {
+            None => {
+                match fields.get(below(0, length)) {
+                    Some((field, _)) => out.bulk(field),
+                    None => out.null(),
+                }
+                return;
+            }
+            Some(count @ ..0) if length > 0 => {
+                let repeats = 0..count.unsigned_abs() as usize;
+                repeats.map(|step| fields[below(step, length)]).collect()
+            }
+            Some(count) => {
+                let wanted = usize::try_from(count).unwrap_or(0).min(length);
+                (0..wanted).for_each(|at| fields.swap(at, at + below(at, length - at)));
+                fields.truncate(wanted);
+                fields
+            }
+        };
+        if has_values {
+            out.pairs(drawn.len());
+        } else {
+            out.array(drawn.len());
+        }
+        for (field, value) in drawn {
+            if has_values {
+                out.pair();
+            }
+            out.bulk(field);
+            if has_values {
+                out.bulk(value);
+            }
+        }
+    })
 }
 
 /// Replaces the value of a field, 0 where there is none, by a number that `add` makes of it and returns as text.

@@ -87,6 +87,25 @@ pub(super) fn object(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
     Ok(())
 }
 
+/// MEMORY USAGE: bytes of the key and of its record as it is stored, without a share of the pages' heads.
+pub(super) fn memory(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+    if !request.argument(1).eq_ignore_ascii_case(b"usage") {
+        return reply(unknown_part("MEMORY", request));
+    }
+    match (request.len(), request.argument(3).to_ascii_lowercase().as_slice()) {
+        (3, _) => {}
+        (5, b"samples") if integer(request.argument(4))? >= 0 => {}
+        (..3, _) => return wrong_number("memory|usage"),
+        _ => return reply(SYNTAX),
+    }
+    let key = request.argument(2);
+    match look.bytes(key, <[u8]>::len)? {
+        Some(bytes) if !look.is_hidden(key)? => out.integer((key.len() + bytes) as i64),
+        _ => out.null(),
+    }
+    Ok(())
+}
+
 /// Any key, each as likely as the others; visits all of them.
 pub(super) fn random(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Failure> {
     let (mut seen, mut chosen) = (0, None::<Vec<u8>>);

@@ -131,6 +131,7 @@ table! {
     HLen "hlen" 2 (1 1 1) Read Transaction "How many fields there are";
     HMGet "hmget" -3 (1 1 1) Read Transaction "The values of fields";
     HMSet "hmset" -4 (1 1 1) Write Transaction "Sets fields";
+    HRandField "hrandfield" -2 (1 1 1) Read Transaction "Any of the fields";
     HScan "hscan" -3 (1 1 1) Read Transaction "All fields and values that match a pattern";
     HSet "hset" -4 (1 1 1) Write Transaction "Sets fields";
     HSetNx "hsetnx" 4 (1 1 1) Write Transaction "Sets a field that is not there";
@@ -141,6 +142,7 @@ table! {
     IncrByFloat "incrbyfloat" 3 (1 1 1) Write Transaction "Adds a number with a fraction";
     Info "info" -1 (0 0 0) Admin Connection "About the server";
     Keys "keys" 2 (0 0 0) Read Transaction "The keys that match a pattern";
+    Memory "memory" -2 (2 2 1) Read Transaction "How many bytes a record takes";
     MGet "mget" -2 (1 -1 1) Read Transaction "The values of strings";
     MSet "mset" -3 (1 -1 2) Write Transaction "Sets strings";
     MSetNx "msetnx" -3 (1 -1 2) Write Transaction "Sets strings, if none of them is there";
@@ -336,8 +338,10 @@ pub fn read<L: Look>(
         Verb::Type => keys::kind(look, request, out),
         Verb::Ttl | Verb::PTtl | Verb::ExpireTime | Verb::PExpireTime => keys::ttl(look, command.verb, request, out),
         Verb::Object => keys::object(look, request, out),
+        Verb::Memory => keys::memory(look, request, out),
         Verb::RandomKey => keys::random(look, out),
         Verb::HScan => hashes::scan(look, request, out),
+        Verb::HRandField => hashes::random(look, request, out),
         Verb::DbSize => keys::count(look, out),
         Verb::Keys => keys::matching(look, request, out),
         Verb::Scan => keys::scan(look, request, cursors, out),

@@ -334,10 +334,14 @@ pub(super) fn set_bit<T: Edit>(transaction: &mut T, request: &Request, out: &mut
         _ => return reply("ERR bit is not an integer or out of range"),
     };
     let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();
-    text.resize(text.len().max(at + 1), 0);
-    out.integer(i64::from(text[at] & mask != 0));
-    text[at] = if is_on { text[at] | mask } else { text[at] & !mask };
-    put(transaction, key, &of_text(&text), life)
+    let (grows, was_on) = (at >= text.len(), text.get(at).is_some_and(|byte| byte & mask != 0));
+    out.integer(i64::from(was_on));
+    if grows || was_on != is_on {
+        text.resize(text.len().max(at + 1), 0);
+        text[at] = if is_on { text[at] | mask } else { text[at] & !mask };
+        put(transaction, key, &of_text(&text), life)?;
+    }
+    Ok(())
 }
 
 pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {

@@ -34,11 +34,21 @@ impl Door {
                 return;
             };
             connection.says(now);
+            connection.session.begin();
             let out = &mut connection.link.out;
+            let said = out.len();
             let step = connection
                 .session
                 .step(request, arrived, now, &self.options.settings, out);
+            let is_push = matches!(step, Next::Subscribe(..) | Next::Unsubscribe(..));
+            connection.session.is_muted &= !is_push;
             self.follow(place, step, [arrived, now], backend);
+            if let Some(connection) = self.slots.get_mut(place)
+                && connection.session.is_muted
+                && !connection.is_away
+            {
+                connection.link.out.truncate(said);
+            }
         }
         // A request that is kept back now would look like half a request that no more bytes complete.
         if let Some(connection) = self.slots.get_mut(place)
@@ -238,6 +248,9 @@ impl Door {
         (connection.is_away, connection.away_bytes) = (false, 0);
         if !reply.is_empty() {
             connection.subscribing = None; // the reply refuses it
+        }
+        if connection.session.is_muted {
+            reply.clear();
         }
         if connection.link.out.is_empty() {
             connection.link.out = reply;

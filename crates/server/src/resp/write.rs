@@ -119,6 +119,18 @@ impl<'o> Writer<'o> {
         self.header(b'*', count as i64);
     }
 
+    /// Writes the header of an array of `count` pairs, which the caller writes next, each behind [`pair`](Writer::pair).
+    pub fn pairs(&mut self, count: usize) {
+        self.array(if self.version == Resp::Two { 2 * count } else { count });
+    }
+
+    /// Begins a pair: an array of its own in RESP3.
+    pub fn pair(&mut self) {
+        if self.version == Resp::Three {
+            self.array(2);
+        }
+    }
+
     /// Writes the header of a map of `count` pairs, which the caller writes next.
     pub fn map(&mut self, count: usize) {
         match self.version {

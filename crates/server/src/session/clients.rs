@@ -7,16 +7,29 @@ use crate::resp::request::Request;
 use crate::resp::{Reply, Resp};
 
 /// Names of the parts of CLIENT, as CLIENT LIST shows them.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "client|deadline",
     "client|getname",
     "client|id",
     "client|info",
     "client|kill",
     "client|list",
+    "client|reply",
     "client|setinfo",
     "client|setname",
 ];
+
+/// Which replies a connection gets, by CLIENT REPLY.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Mute {
+    /// All.
+    #[default]
+    Off,
+    /// None.
+    On,
+    /// All but that to the next request.
+    Next,
+}
 
 /// Conditions on connections; those that meet all of them are meant.
 #[derive(Debug, Default)]
@@ -139,6 +152,14 @@ fn number(word: &[u8]) -> Option<u64> {
 }
 
 impl Session {
+    /// Decides whether the client gets the reply to the request that begins now.
+    pub fn begin(&mut self) {
+        self.is_muted = self.mute != Mute::Off;
+        if self.mute == Mute::Next {
+            self.mute = Mute::Off;
+        }
+    }
+
     /// Carries out CLIENT.
     pub(super) fn client(&mut self, request: &Request, limits: &Limits, out: &mut Vec<u8>) -> Result<Next, String> {
         let what = request.argument(1).to_ascii_lowercase();
@@ -149,7 +170,7 @@ impl Session {
             .ok_or_else(|| unknown_part("CLIENT", request))?;
         self.last = part;
         let takes = match what.as_slice() {
-            b"setname" | b"deadline" => request.len() == 3,
+            b"setname" | b"deadline" | b"reply" => request.len() == 3,
             b"setinfo" => request.len() == 4,
             b"list" => true,
             b"kill" => request.len() > 2,
@@ -186,6 +207,19 @@ impl Session {
                     ids,
                     ..ClientFilter::default()
                 }));
+            }
+            b"reply" => {
+                self.mute = match (request.argument(2).to_ascii_lowercase().as_slice(), self.mute) {
+                    (b"on", _) => Mute::Off,
+                    (b"off", _) | (b"skip", Mute::On) => Mute::On,
+                    (b"skip", _) => Mute::Next,
+                    _ => return Err(SYNTAX.into()),
+                };
+                if self.mute != Mute::Off {
+                    return Ok(Next::Answered);
+                }
+                self.is_muted = false;
+                Reply::ok()
             }
             b"list" => return Ok(Next::List(ClientFilter::listed(request)?)),
             b"kill" => return Ok(Next::Kill(ClientFilter::killed(request, self)?)),

@@ -172,41 +172,48 @@ impl ServerSettings {
         if request.len() > NAMES_MAX {
             return Reply::Error(format!("ERR at most {NAMES_MAX} arguments of CONFIG SET"));
         }
+        let fails = |name: &str, why: &str| {
+            Reply::Error(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
+            ))
+        };
         let mut set = BTreeMap::new();
         let mut words = request.from(2);
         while let Some(name) = words.next() {
-            let shown = String::from_utf8_lossy(name);
-            let fails = |why: &str| {
-                Reply::Error(format!(
-                    "ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}"
-                ))
-            };
             let is_it = |known: &&&'static str| name.eq_ignore_ascii_case(known.as_bytes());
             let (Some(known), Some(value)) = (self.config.keys().find(is_it), words.next()) else {
+                let shown = String::from_utf8_lossy(name);
                 return Reply::Error(format!(
                     "ERR Unknown option or number of arguments for CONFIG SET - '{shown}'"
                 ));
             };
-            let value = String::from_utf8_lossy(value);
-            let value = match *known {
-                EVENTS => match events::ordered(&value) {
-                    Some(classes) => classes,
+            if set
+                .insert(*known, String::from_utf8_lossy(value).into_owned())
+                .is_some()
+            {
+                return fails(known, "duplicate parameter");
+            }
+        }
+        for (known, value) in &mut set {
+            let fails = |why: &str| fails(known, why);
+            match *known {
+                EVENTS => match events::ordered(value) {
+                    Some(classes) => *value = classes,
                     None => return fails("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
                 },
-                known if let Some((_, default)) = HINTS.iter().find(|(hint, _)| *hint == known) => {
+                name if let Some((_, default)) = HINTS.iter().find(|(hint, _)| *hint == name) => {
                     match default.parse::<i64>().is_ok() {
                         true if value.parse::<i64>().is_err() => {
                             return fails("argument couldn't be parsed into an integer");
                         }
-                        false if !["yes", "no"].contains(&&*value) => return fails("argument must be 'yes' or 'no'"),
-                        _ => value.into_owned(),
+                        false if !["yes", "no"].contains(&value.as_str()) => {
+                            return fails("argument must be 'yes' or 'no'");
+                        }
+                        _ => {}
                     }
                 }
-                known if self.config.get(known).is_some_and(|now| *now == value) => value.into_owned(),
+                name if self.config.get(name) == Some(value) => {}
                 _ => return fails("can't set immutable config"),
-            };
-            if set.insert(*known, value).is_some() {
-                return fails("duplicate parameter");
             }
         }
         self.config.extend(set);
