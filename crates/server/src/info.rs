@@ -113,11 +113,11 @@ fn human(bytes: u64) -> String {
 /// Processor time of this process and of its children, by Redis' keys.
 #[cfg(unix)]
 fn processor_times() -> Vec<(&'static str, Nanos)> {
-    let of = |who| {
+    let of = |processes| {
         // SAFETY: zeros are a value of this plain structure, which the call fills.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: a pointer to a structure that is there.
-        unsafe { libc::getrusage(who, &raw mut usage) };
+        unsafe { libc::getrusage(processes, &raw mut usage) };
         let time = |time: libc::timeval| Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000);
         [time(usage.ru_stime), time(usage.ru_utime)]
     };

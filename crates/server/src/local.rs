@@ -4,11 +4,10 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use mio::net::TcpStream;
-use mio::unix::SourceFd;
+use mio::net::{TcpStream, UnixListener};
 
 use crate::node::ServeError;
 
@@ -61,11 +60,10 @@ impl LocalListener {
             file: (there.dev(), there.ino()),
         };
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(io)?;
-        listener.listener.set_nonblocking(true).map_err(io)?;
         Ok(listener)
     }
 
-    /// The file.
+    /// The file at which clients connect.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -74,9 +72,8 @@ impl LocalListener {
     ///
     /// # Errors
     /// The error of the system.
-    pub fn register(&self, registry: &mio::Registry, token: mio::Token) -> io::Result<()> {
-        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&self.listener);
-        registry.register(&mut SourceFd(&descriptor), token, mio::Interest::READABLE)
+    pub fn register(&mut self, registry: &mio::Registry, token: mio::Token) -> io::Result<()> {
+        registry.register(&mut self.listener, token, mio::Interest::READABLE)
     }
 
     /// Accepts a client. Its stream reads and writes as one of TCP does; it has no addresses.
@@ -85,8 +82,7 @@ impl LocalListener {
     /// The error of the system; `WouldBlock` if none waits.
     pub(crate) fn accept(&self) -> io::Result<TcpStream> {
         let (stream, _) = self.listener.accept()?;
-        stream.set_nonblocking(true)?;
-        Ok(TcpStream::from_std(OwnedFd::from(stream).into()))
+        Ok(TcpStream::from_std(OwnedFd::from(UnixStream::from(stream)).into()))
     }
 }
 

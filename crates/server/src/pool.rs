@@ -16,7 +16,7 @@ use crate::door::Asker;
 use crate::forecast::{Ahead, TOGETHER, reserve};
 use crate::queue::{Lane, Open, Queue};
 use crate::session::Call;
-use crate::usage::{Counted, Rate, Usage};
+use crate::usage::{KeyCount, Rate, StoreFigures};
 use crate::work::{BatchTimes, Counts, Job, JobReply, TAKEN_MAX, Temporal, Worker};
 
 /// The most changes that wait for the event loop; the store's watch counts those beyond as missed.
@@ -57,7 +57,7 @@ pub struct PoolState<E: Engine, O: Os> {
     /// Why the keeper last failed to write temporal objects or to remove expired records.
     pub trouble: Mutex<Option<String>>,
     /// Figures of the store that the keeper has looked for.
-    pub usage: Mutex<Usage>,
+    pub usage: Mutex<StoreFigures>,
     /// Wakes the event loop.
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -339,7 +339,7 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         let _watch = Watchman(self);
         let parker = &self.parkers[self.parkers.len() - 1];
         let interval = self.store.group_interval().unwrap_or(LOOK_EVERY);
-        let (mut counted, mut rate) = (Counted::default(), Rate::default());
+        let (mut counted, mut rate) = (KeyCount::default(), Rate::default());
         while !self.is_stopping() {
             parker.park_until(self.os.now() + interval);
             rate.take(self, self.os.now());

@@ -19,6 +19,8 @@ pub struct Slots<T> {
     free: Vec<usize>,
     /// Slots of connections that have something to do without an event.
     pub again: Vec<usize>,
+    /// Which slots `due` has seen; all false between its calls.
+    seen: Vec<bool>,
     max: usize,
     /// Token of the first slot.
     first: usize,
@@ -31,6 +33,7 @@ impl<T: AsMut<Link<Stream>>> Slots<T> {
             all: Vec::new(),
             free: Vec::new(),
             again: Vec::new(),
+            seen: Vec::new(),
             max,
             first,
         }
@@ -68,12 +71,17 @@ impl<T: AsMut<Link<Stream>>> Slots<T> {
         }
     }
 
-    /// Returns the slots of connections that have something to do, each once, and with at most [`HANDSHAKES_TURN`]
-    /// handshakes; the others are due next time.
+    /// Returns the slots of connections that have something to do, each once, in the order in which they became ready,
+    /// and with at most [`HANDSHAKES_TURN`] handshakes; the others are due next time.
     pub fn due(&mut self) -> Vec<usize> {
         let mut due = std::mem::take(&mut self.again);
-        due.sort_unstable();
-        due.dedup();
+        self.seen.resize(self.all.len(), false);
+        due.retain(|place| {
+            self.seen
+                .get_mut(*place)
+                .is_some_and(|seen| !std::mem::replace(seen, true))
+        });
+        due.iter().for_each(|place| self.seen[*place] = false);
         let mut handshakes = 0;
         due.retain(|place| {
             let connection = self.get_mut(*place);
@@ -88,8 +96,8 @@ impl<T: AsMut<Link<Stream>>> Slots<T> {
         due
     }
 
-    /// Accepts waiting connections by `next`; returns whether more may be waiting. `begin` makes a connection of a socket and its
-    /// slot, or `None` if it cannot begin; it gets sockets for which no slot is free, too.
+    /// Accepts waiting connections by `next`; returns whether more may be waiting. `begin` makes a connection of a
+    /// socket and its slot, or `None` if it cannot begin; it gets sockets for which no slot is free, too.
     pub fn accept(
         &mut self,
         next: impl Fn() -> io::Result<TcpStream>,
@@ -139,7 +147,7 @@ impl<T: AsMut<Link<Stream>>> Slots<T> {
 /// The error of the system; `WouldBlock` if none waits.
 pub fn accepted(listener: &TcpListener) -> io::Result<TcpStream> {
     let (stream, _) = listener.accept()?;
-    // It fails only on a connection that has ended.
+    // The call fails only on a connection that has ended.
     stream.set_nodelay(true).map_err(|_| io::ErrorKind::ConnectionAborted)?;
     Ok(stream)
 }

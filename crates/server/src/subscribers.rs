@@ -146,7 +146,7 @@ impl Subscribers {
         found
     }
 
-    /// Reply to PUBSUB.
+    /// Reply to PUBSUB CHANNELS, NUMSUB and NUMPAT.
     pub fn answer(&self, request: &Request) -> Reply {
         let pattern = request.argument(2);
         match request.argument(1).to_ascii_lowercase().as_slice() {

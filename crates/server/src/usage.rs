@@ -22,10 +22,10 @@ const RATE_SPAN: Nanos = Nanos::from_secs(1);
 
 /// Figures of the store.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Usage {
-    /// Keys that clients see.
+pub struct StoreFigures {
+    /// Keys that clients see, when they were last counted.
     pub keys: u64,
-    /// Keys that expire.
+    /// The part of the keys that expire.
     pub expiring: u64,
     /// Mean remaining life of these.
     pub life: Nanos,
@@ -37,14 +37,14 @@ pub struct Usage {
 
 /// When keys were counted.
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct KeyCount {
     next: Time,
     latest: Time,
     /// Commits and removed records by then.
     state: Option<(u64, u64)>,
 }
 
-impl Counted {
+impl KeyCount {
     /// Counts the keys anew if they may have changed, and not too often. An error leaves the former figures.
     pub fn renew<E: Engine + 'static, O: Os>(&mut self, shared: &PoolState<E, O>, now: Time) {
         let state = (shared.counts.commits.load(Ordering::Relaxed), shared.store.expired());
@@ -55,10 +55,10 @@ impl Counted {
         if let Ok(found) = count(shared) {
             let mut usage = shared.usage.lock().unwrap_or_else(PoisonError::into_inner);
             let per_second = usage.per_second;
-            *usage = Usage { per_second, ..found };
+            *usage = StoreFigures { per_second, ..found };
         }
         let ended = shared.os.now();
-        *self = Counted {
+        *self = KeyCount {
             next: ended + ended.since(now) * REST,
             latest: now,
             state: Some(state),
@@ -66,8 +66,8 @@ impl Counted {
     }
 }
 
-fn count<E: Engine + 'static, O: Os>(shared: &PoolState<E, O>) -> Result<Usage, StoreError> {
-    let (mut found, mut lives, mut failed) = (Usage::default(), 0, None);
+fn count<E: Engine + 'static, O: Os>(shared: &PoolState<E, O>) -> Result<StoreFigures, StoreError> {
+    let (mut found, mut lives, mut failed) = (StoreFigures::default(), 0, None);
     let transaction = shared.store.read_transaction(Deadline::NONE)?;
     transaction.keys(Bound::Unbounded, |key| match transaction.found(key) {
         Ok(info) => {

@@ -14,7 +14,6 @@ use punctual_engines::Lmdb;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_os::linux::clock_origin;
-use punctual_server::local::LocalListener;
 use punctual_server::metrics::Page;
 use punctual_server::users::Users;
 use punctual_server::{Listening, Options, RunningServer};
@@ -48,24 +47,8 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     if let Some(args::ServeCommand::Hash { rounds }) = &arguments.command {
         return password::hash(*rounds);
     }
-    let mut node = match &arguments.file {
-        Some(file) => server::load(file)?,
-        None => NodeFile::default(),
-    };
-    node.listen = arguments.listen.unwrap_or(node.listen);
-    node.unix_socket = arguments.unix_socket.clone().or(node.unix_socket);
-    if let Some(store) = &arguments.store {
-        node.store.clone_from(store);
-    }
-    node.durability = arguments
-        .durability
-        .map_or(node.durability, args::StoreDurability::durability);
-
+    let mut node = settings(arguments)?;
     if let Some(membership) = node.federation.take() {
-        if node.unix_socket.is_some() {
-            let what = "--unix-socket: a node of a federation listens on its address alone: leave it out";
-            return Err(Failure::input([what]));
-        }
         return member::serve(node, &membership);
     }
     let mut tasks = node.tasks.as_ref().map(ReadyTasks::load).transpose()?;
@@ -116,8 +99,9 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     node.options.users = Arc::new(Users::new(std::mem::take(&mut node.users), password::salt()?));
     let mut listening = Listening::bind(node.listen, &node.options.users).map_err(|error| input(&error))?;
     if let Some(path) = &node.unix_socket {
-        let local = LocalListener::bind(path, node.unix_socket_mode).map_err(|error| input(&error))?;
-        listening = listening.also(local);
+        listening = listening
+            .also(path, node.unix_socket_mode)
+            .map_err(|error| input(&error))?;
     }
     let page = match node.metrics.map(Page::bind).transpose() {
         Ok(page) => page,
@@ -147,6 +131,27 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     };
     node.options.tasks = Some(running.told());
     serve_on(listening, store, &node, page, signals, Some((running, record)))
+}
+
+/// Settings of a node: those of its file, and the options before them.
+fn settings(arguments: &args::Serve) -> Result<NodeFile, Failure> {
+    let mut node = match &arguments.file {
+        Some(file) => server::load(file)?,
+        None => NodeFile::default(),
+    };
+    node.listen = arguments.listen.unwrap_or(node.listen);
+    node.unix_socket = arguments.unix_socket.clone().or(node.unix_socket);
+    if let Some(store) = &arguments.store {
+        node.store.clone_from(store);
+    }
+    node.durability = arguments
+        .durability
+        .map_or(node.durability, args::StoreDurability::durability);
+    if node.federation.is_some() && node.unix_socket.is_some() {
+        let what = "--unix-socket: a node of a federation listens on its address alone: leave it out";
+        return Err(Failure::input([what]));
+    }
+    Ok(node)
 }
 
 /// Serves the store until a signal asks for the end.

@@ -7,6 +7,8 @@ use crate::common;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::Shutdown;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use common::model::{answers_as_the_model, seed};
@@ -266,8 +268,11 @@ fn acknowledged_writes_are_there_after_a_kill_and_after_an_end_in_order() {
 fn terms_end_and_are_told() {
     let folder = folder_with(&[]);
     let served = serve(folder.path(), &["--durability", "volatile"]);
-    let mut client = served.client();
+    let (mut client, mut hears) = (served.client(), served.client());
+    hears.ask("SUBSCRIBE __keyevent@0__:expired");
     assert_eq!(client.ask("SET a 1 PX 30"), Reply::ok());
+    let told = ["message", "__keyevent@0__:expired", "a"].map(bulk);
+    assert_eq!(hears.reply(), Reply::Array(told.to_vec()));
     assert_eq!(client.ask("SET b 1 EX 1000"), Reply::ok());
     assert!(matches!(client.ask("PTTL b"), Reply::Integer(1..=1_000_000)));
     wait_until("the term ends", || client.ask("GET a") == Reply::Null);
@@ -337,6 +342,41 @@ fn clients_are_told_about_themselves_and_the_server() {
         panic!("text")
     };
     assert!(list.contains("name=me") && list.contains("lib-name=tests"), "{list}");
+    client.ask("GET none");
+    wait_until("the keys are counted", || {
+        client.ask("SET a 1 EX 100");
+        let Reply::Verbatim(info) = client.ask("INFO") else {
+            panic!("text")
+        };
+        let there = [
+            "keyspace_misses:1\r\n",
+            "used_cpu_user:",
+            "maxmemory:1073741824\r\n",
+            "role:master\r\n",
+        ];
+        assert!(there.iter().all(|line| info.contains(line)), "{info}");
+        info.contains("\r\ndb0:keys=1,expires=1,avg_ttl=")
+    });
+    let mut other = served.client();
+    let Reply::Integer(id) = other.ask("CLIENT ID") else {
+        panic!("a number")
+    };
+    assert_eq!(client.ask(&format!("CLIENT KILL ID {id}")), Reply::Integer(1));
+    assert_eq!(other.try_reply(), None);
+    other = served.client();
+    for request in [
+        "CLIENT REPLY SKIP",
+        "SET a 2",
+        "CLIENT REPLY OFF",
+        "GET a",
+        "SUBSCRIBE a",
+        "CLIENT REPLY ON",
+    ] {
+        other.send(request);
+    }
+    // The push of a subscription is no reply.
+    assert!(matches!(other.reply(), Reply::Array(_)));
+    assert!(other.error("GET a").contains("are allowed in this context"));
     assert!(client.error("HELLO 4").starts_with("NOPROTO"));
     assert!(client.error("AUTH secret").starts_with("ERR this server has no users"));
     assert_eq!(client.ask("ACL WHOAMI"), bulk("default"));
@@ -493,6 +533,38 @@ fn what_cannot_start_says_why() {
     let others = refused(here, &["serve", "--listen", "127.0.0.1:0", "--store", "others"]);
     assert!(others.contains("others: holds files, and no store"), "{others}");
     assert_eq!(std::fs::read_dir(here.join("others")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_unix_socket_is_served_and_removed() {
+    let file = "[server]\nlisten = \"127.0.0.1:0\"\nunix_socket = \"here\"\nunix_socket_mode = \"620\"\n[store]\n\
+                durability = \"volatile\"\n";
+    let folder = folder_with(&[
+        ("node.toml", file),
+        ("text", ""),
+        ("wrong.toml", "[server]\nunix_socket_mode = \"8\"\n"),
+    ]);
+    let (at, path) = (folder.path(), folder.path().join("here"));
+    let mut served = serve(at, &["node.toml", "--listen", "127.0.0.1:0"]);
+    assert!(served.next_line().ends_with("here"));
+    assert_eq!(std::fs::metadata(&path).expect("a socket").mode() & 0o777, 0o620);
+    let stream = UnixStream::connect(&path).expect("it listens");
+    stream.set_read_timeout(Some(BOUND)).expect("a bound");
+    let mut client = Client::over(stream);
+    assert_eq!(client.ask("SET a 1"), Reply::ok());
+    assert_eq!(served.client().ask("GET a"), bulk("1"));
+    let Reply::Bulk(list) = client.ask("CLIENT LIST") else {
+        panic!("text")
+    };
+    assert!(String::from_utf8_lossy(&list).contains("here:0 "), "{list:?}");
+    let other = ["serve", "--listen", "127.0.0.1:0", "--store", "other", "--unix-socket"];
+    let named = |file| refused(at, &[&other[..], &[file]].concat());
+    assert!(named("here").contains("another program listens there"));
+    assert!(named("text").contains("this file is no socket"));
+    assert!(refused(at, &["serve", "wrong.toml"]).contains("server.unix_socket_mode: up to three octal digits"));
+    end(&served.child);
+    served.rest();
+    assert!(!path.exists() && at.join("text").exists());
 }
 
 /// What a page in a browser of this machine has it send: the words of a body are no requests.

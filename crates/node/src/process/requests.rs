@@ -87,6 +87,11 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Backend for Process<E, O
         self.node.have(seen, now)
     }
 
+    fn replicates(&mut self, now: Time) -> Option<(Option<SocketAddr>, u64)> {
+        let (master, _) = self.whereabouts(None, now);
+        (!self.node.is_master()).then(|| (master, self.node.applied().0))
+    }
+
     fn info(&mut self, door: &DoorState, sections: &[String], now: Time) -> String {
         self.figures(door, now).info(sections)
     }

@@ -1,6 +1,6 @@
 //! Names of the changes of keys, as Redis has them: `__keyevent@0__:EVENT`.
 //!
-//! The store notes what became of a record; the label of its transaction says which command did it.
+//! The store notes each change of a record; the label of its transaction says which command did it.
 
 use punctual_store::watch::Change;
 
@@ -17,7 +17,7 @@ const GENERIC: [&str; 6] = ["del", "expire", "persist", "rename_from", "rename_t
 pub(super) fn label(command: &Command, request: &Request) -> u8 {
     let keeps = |word: &[u8]| word.eq_ignore_ascii_case(b"keepttl");
     let verb = match command.verb {
-        // It writes the former expiry again, which is no event.
+        // SET with KEEPTTL writes the former expiry again, which is no event.
         Verb::Set if request.len() > 3 && request.from(3).any(keeps) => Verb::GetSet,
         verb => verb,
     };
@@ -83,17 +83,27 @@ pub(crate) fn is_wanted(event: &str, classes: &str) -> bool {
     classes.contains(class) || classes.contains('A')
 }
 
-/// Brings a value of `notify-keyspace-events` into Redis' order; `None` for an unknown class.
-pub(crate) fn ordered(classes: &str) -> Option<String> {
-    const KNOWN: &str = "g$lshzxetdnKEm";
-    if !classes.chars().all(|class| class == 'A' || KNOWN.contains(class)) {
-        return None;
+/// Brings a value of `notify-keyspace-events` into Redis' order.
+///
+/// # Errors
+/// An unknown class, or one of which there are no events here: new keys, and reads of keys that are not there.
+pub(crate) fn ordered(classes: &str) -> Result<String, &'static str> {
+    if classes.contains(['n', 'm']) {
+        return Err("there are no events of the classes n and m here");
+    }
+    if !classes
+        .chars()
+        .all(|class| "AKE".contains(class) || ALL.contains(class))
+    {
+        return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.");
     }
     let is_all = classes.contains('A') || ALL.chars().all(|class| classes.contains(class));
-    let named = KNOWN
+    let [all, named] = if is_all { ["A", ""] } else { ["", ALL] };
+    let named = named
         .chars()
-        .filter(|class| classes.contains(*class) && !(is_all && (ALL.contains(*class) || *class == 'n')));
-    Some(is_all.then_some('A').into_iter().chain(named).collect())
+        .chain("KE".chars())
+        .filter(|class| classes.contains(*class));
+    Ok(all.chars().chain(named).collect())
 }
 
 #[cfg(test)]
@@ -109,9 +119,9 @@ mod tests {
             ("$lshzxeKE", "$lshzxeKE"),
             ("", ""),
         ] {
-            assert_eq!(ordered(given).as_deref(), Some(ordered_as), "{given}");
+            assert_eq!(ordered(given).as_deref(), Ok(ordered_as), "{given}");
         }
-        assert_eq!(ordered("KEq"), None);
+        assert!(ordered("KEq").is_err() && ordered("KEn").is_err());
         assert!(is_wanted("expired", "Ex") && !is_wanted("set", "KExg") && is_wanted("hset", "AK"));
     }
 }

@@ -128,7 +128,7 @@ pub(super) fn random(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
     look.hash(request.argument(1), |encoded| {
         let mut fields: Vec<_> = Fields(encoded).collect();
         let (length, state) = (fields.len(), RandomState::new());
-        // Its keys are drawn at random by the standard library.
+        // The standard library draws the keys of its hashes at random.
         let below = |step: usize, bound: usize| (state.hash_one(step) % bound.max(1) as u64) as usize;
         let drawn: Vec<_> = match count {
             None => {

@@ -109,7 +109,7 @@ pub(super) fn memory(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
 /// Any key, each as likely as the others; visits all of them.
 pub(super) fn random(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Failure> {
     let (mut seen, mut chosen) = (0, None::<Vec<u8>>);
-    // Its keys are drawn at random by the standard library.
+    // The standard library draws the keys of its hashes at random.
     let state = RandomState::new();
     each(look, Bound::Unbounded, |key| {
         seen += 1;

@@ -230,7 +230,7 @@ impl Command {
     }
 
     /// Whether a number in front of the keys says how many there are.
-    fn counts_keys(&self) -> bool {
+    pub fn counts_keys(&self) -> bool {
         matches!(self.verb, Verb::Eval | Verb::EvalSha)
     }
 

@@ -34,7 +34,7 @@ use crate::link::{Bytes, Link};
 #[cfg(unix)]
 use crate::local::LocalListener;
 use crate::prover::Prover;
-use crate::resp::{ProtocolError, Reply, Writer};
+use crate::resp::{ProtocolError, Writer};
 use crate::session::{ServerSettings, Session};
 use crate::slots::{Slots, accepted};
 use crate::stream::{Ready, Stream};
@@ -82,9 +82,10 @@ pub trait Backend {
     /// The reply to INFO with these sections; with all, if none is named.
     fn info(&mut self, door: &DoorState, sections: &[String], now: Time) -> String;
 
-    /// The reply to ROLE.
-    fn role(&mut self) -> Reply {
-        Reply::Array(vec![Reply::bulk("master"), Reply::Integer(0), Reply::Array(Vec::new())])
+    /// Where the master is, if this process is a replica, and the last revision that it has applied. `None` as its
+    /// address: the master is not known.
+    fn replicates(&mut self, _now: Time) -> Option<(Option<SocketAddr>, u64)> {
+        None
     }
 
     /// Makes the state of connection `id` as new.

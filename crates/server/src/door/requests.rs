@@ -1,5 +1,7 @@
 //! Carries requests to the session and to the backend, and their replies back.
 
+use std::net::SocketAddr;
+
 use punctual_units::Time;
 
 use super::{Asker, Backend, Door, STEPS_TURN};
@@ -9,6 +11,20 @@ use crate::resp::{Reply, Writer};
 use crate::session::{Call, ClientFilter, Next, late};
 use crate::subscribers::{is_about_keys, messages};
 use crate::work::{Handle, JobReply, Work};
+
+/// The reply to ROLE, of a master or of a replica.
+fn role(replicates: Option<(Option<SocketAddr>, u64)>) -> Reply {
+    Reply::Array(match replicates {
+        None => vec![Reply::bulk("master"), Reply::Integer(0), Reply::Array(Vec::new())],
+        Some((master, revision)) => vec![
+            Reply::bulk("slave"),
+            Reply::bulk(master.map_or(String::new(), |at| at.ip().to_string())),
+            Reply::Integer(master.map_or(0, |at| i64::from(at.port()))),
+            Reply::bulk(if master.is_some() { "connected" } else { "connect" }),
+            Reply::Integer(revision as i64),
+        ],
+    })
+}
 
 impl Door {
     /// Begins requests of a connection, until its work is away or its replies wait.
@@ -134,7 +150,7 @@ impl Door {
                 self.say(place, &answer);
             }
             Next::Role => {
-                let role = backend.role();
+                let role = role(backend.replicates(now));
                 self.say(place, &role);
             }
             Next::Info(sections) => {

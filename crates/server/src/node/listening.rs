@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+#[cfg(unix)]
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -181,13 +183,16 @@ impl Listening {
         })
     }
 
-    /// Listens at a Unix socket as well: [`LocalListener::bind`].
+    /// Listens at a Unix socket as well, whose file gets these mode bits.
+    ///
+    /// # Errors
+    /// Those of [`LocalListener::bind`].
     #[cfg(unix)]
-    pub fn also(self, local: LocalListener) -> Listening {
-        Listening {
-            local: Some(local),
+    pub fn also(self, path: &Path, mode: u32) -> Result<Listening, ServeError> {
+        Ok(Listening {
+            local: Some(LocalListener::bind(path, mode)?),
             ..self
-        }
+        })
     }
 
     /// The address, with the port that was taken.
@@ -285,7 +290,7 @@ impl Listening {
         let now = shared.os.now();
         let mut door = Door::new(listener, door, wake, now).map_err(io("the thread that checks passwords"))?;
         #[cfg(unix)]
-        if let Some(local) = self.local {
+        if let Some(mut local) = self.local {
             local.register(poll.registry(), LOCAL).map_err(io("the event loop"))?;
             door.also(local);
         }

@@ -119,7 +119,7 @@ impl<'o> Writer<'o> {
         self.header(b'*', count as i64);
     }
 
-    /// Writes the header of an array of `count` pairs, which the caller writes next, each behind [`pair`](Writer::pair).
+    /// Writes the header of an array of `count` pairs, which the caller writes next, each behind `pair`.
     pub fn pairs(&mut self, count: usize) {
         self.array(if self.version == Resp::Two { 2 * count } else { count });
     }

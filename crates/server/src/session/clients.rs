@@ -22,12 +22,12 @@ const PARTS: [&str; 9] = [
 /// Which replies a connection gets, by CLIENT REPLY.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mute {
-    /// All.
+    /// The connection gets all replies.
     #[default]
     Off,
-    /// None.
+    /// The connection gets no reply until CLIENT REPLY ON.
     On,
-    /// All but that to the next request.
+    /// The connection does not get the reply to the next request.
     Next,
 }
 
@@ -160,7 +160,7 @@ impl Session {
         }
     }
 
-    /// Carries out CLIENT.
+    /// Carries out CLIENT, as far as it concerns this connection alone.
     pub(super) fn client(&mut self, request: &Request, limits: &Limits, out: &mut Vec<u8>) -> Result<Next, String> {
         let what = request.argument(1).to_ascii_lowercase();
         let is_it = |part: &&&str| part.as_bytes()["client|".len()..] == what;

@@ -115,6 +115,7 @@ fn category(command: &Command) -> &'static str {
 
 fn entry(command: &Command) -> Reply {
     let flags: &[&str] = match (command.class, command.place) {
+        _ if command.counts_keys() => &["write", "movablekeys"],
         (Class::Read, _) => &["readonly"],
         (Class::Write, _) => &["write"],
         (Class::Admin, Scope::Anywhere) => &["fast"],
@@ -198,8 +199,8 @@ impl ServerSettings {
             let fails = |why: &str| fails(known, why);
             match *known {
                 EVENTS => match events::ordered(value) {
-                    Some(classes) => *value = classes,
-                    None => return fails("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
+                    Ok(classes) => *value = classes,
+                    Err(why) => return fails(why),
                 },
                 name if let Some((_, default)) = HINTS.iter().find(|(hint, _)| *hint == name) => {
                     match default.parse::<i64>().is_ok() {
