@@ -93,7 +93,7 @@ pub(crate) fn figures<E: Engine + 'static, O: Os>(
     all.extend(row("Keyspace", "db0".into(), [
         figure("keys", usage.keys, "Keys").named("keys"),
         figure("expires", usage.expiring, "Keys that expire").named("keys_expiring"),
-        word("avg_ttl", usage.life.0 / 1_000_000),
+        word("avg_ttl", usage.lives_ms / usage.expiring.max(1)),
     ].into_iter().filter(|_| usage.keys > 0)));
     all
 }

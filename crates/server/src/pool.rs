@@ -16,7 +16,7 @@ use crate::door::Asker;
 use crate::forecast::{Ahead, TOGETHER, reserve};
 use crate::queue::{Lane, Open, Queue};
 use crate::session::Call;
-use crate::usage::{KeyCount, Rate, StoreFigures};
+use crate::usage::{KeyCount, StoreFigures};
 use crate::work::{BatchTimes, Counts, Job, JobReply, TAKEN_MAX, Temporal, Worker};
 
 /// The most changes that wait for the event loop; the store's watch counts those beyond as missed.
@@ -339,11 +339,10 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         let _watch = Watchman(self);
         let parker = &self.parkers[self.parkers.len() - 1];
         let interval = self.store.group_interval().unwrap_or(LOOK_EVERY);
-        let (mut counted, mut rate) = (KeyCount::default(), Rate::default());
+        let mut keys = KeyCount::default();
         while !self.is_stopping() {
             parker.park_until(self.os.now() + interval);
-            rate.take(self, self.os.now());
-            counted.renew(self, self.os.now());
+            keys.renew(self);
             let mut kept = Ok(());
             if self.store.objects() > 0 {
                 kept = self.store.commit_group().map(drop);
