@@ -22,6 +22,7 @@ pub mod link;
 #[cfg(unix)]
 pub mod local;
 pub mod login;
+pub mod logins;
 pub mod metrics;
 pub mod node;
 mod pool;

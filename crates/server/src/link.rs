@@ -70,7 +70,7 @@ pub struct Link<S> {
     pub is_readable: bool,
     pub is_writable: bool,
     /// Whether an event has reported the end; reads continue until they return it.
-    has_end: bool,
+    pub has_end: bool,
     /// Bytes read and written since the owner last took these counts.
     pub bytes: Bytes,
 }

@@ -1,88 +1,142 @@
-//! The thread that checks passwords, so that neither the event loop nor the threads of the store wait for it.
-//!
-//! A check costs a tenth of a second of a core by intention. So the work that strangers can cause is bounded: after a
-//! wrong password the thread rests for `REST` times as long as the check took, and a client that finds [`CLAIMS_MAX`]
-//! claims waiting is asked to come again.
+//! The thread that checks passwords, so that neither the event loop nor the threads of the store wait for it. Which it
+//! checks, and when it answers, is in `logins`.
 
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use punctual_units::{Nanos, Time};
 
 use crate::login::LoginClaim;
+use crate::logins::{Logins, Source, Step, Waiting};
 use crate::users::Users;
 use crate::work::Handle;
-
-/// The most passwords that wait to be checked; a connection has at most one.
-pub const CLAIMS_MAX: usize = 64;
-/// Rest after a wrong password, in check times: wrong passwords take at most a fifth of a core.
-const REST: u32 = 4;
-/// The longest rest, more than four times a check with the most rounds.
-const REST_MAX: Duration = Duration::from_secs(60);
-
-/// Rest after a wrong password whose check took `took`.
-fn rest(took: Duration) -> Duration {
-    (took * REST).min(REST_MAX)
-}
 
 /// Connections with their users, by index; `None` where the password was wrong.
 pub type Checks = Vec<(Handle, Option<usize>)>;
 
-/// Handle of the thread, which ends when this is dropped.
-pub struct Prover {
-    claims: SyncSender<(Handle, LoginClaim)>,
-    judged: Arc<Mutex<Checks>>,
+/// The state that the thread shares with its handle.
+struct Shared {
+    users: Arc<Users>,
+    begin: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
 }
 
+struct State {
+    logins: Logins,
+    judged: Checks,
+    ends: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Time {
+        Time(Nanos::from(self.begin.elapsed()).0)
+    }
+
+    /// Checks and answers claims until the handle is dropped; calls `wake` after each answer.
+    fn prove(&self, wake: impl Fn()) {
+        let mut state = self.lock();
+        while !state.ends {
+            let now = self.now();
+            match state.logins.step(now) {
+                Step::Check(waiting) => {
+                    drop(state);
+                    let is_right = self.users.check(waiting.claim.user, &waiting.claim.password);
+                    let end = self.now();
+                    state = self.lock();
+                    if is_right {
+                        let knows = |claim: &LoginClaim| self.users.knows(claim.user, &claim.password);
+                        let right = state.logins.settle(waiting.source, knows);
+                        state.judged.extend(right);
+                        wake();
+                    } else {
+                        state.logins.failed(&waiting, end.since(now), end);
+                    }
+                }
+                Step::Refuse(connection) => {
+                    state.judged.push((connection, None));
+                    wake();
+                }
+                Step::Rest(until) => {
+                    let rest = until.since(now).into();
+                    let waited = self.changed.wait_timeout(state, rest);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+    }
+}
+
+/// Handle of the thread, which ends when this is dropped.
+pub struct Prover(Arc<Shared>);
+
 impl Prover {
-    /// Starts the thread; it calls `wake` after each result.
+    /// Starts the thread; it calls `wake` after each answer.
     ///
     /// # Errors
     /// The system refuses to start a thread.
     pub fn start(users: Arc<Users>, wake: impl Fn() + Send + 'static) -> std::io::Result<Prover> {
-        let (claims, taken) = sync_channel::<(Handle, LoginClaim)>(CLAIMS_MAX);
-        let judged = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&judged);
+        let shared = Arc::new(Shared {
+            users,
+            begin: Instant::now(),
+            state: Mutex::new(State {
+                logins: Logins::new(),
+                judged: Vec::new(),
+                ends: false,
+            }),
+            changed: Condvar::new(),
+        });
+        let proving = Arc::clone(&shared);
         let prove = move || {
-            for (connection, claim) in taken {
-                let begin = Instant::now();
-                let is_right = users.check(claim.user, &claim.password);
-                let took = begin.elapsed();
-                let user = claim.user.filter(|_| is_right);
-                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                told.push((connection, user));
-                drop(told);
-                wake();
-                if !is_right {
-                    std::thread::sleep(rest(took));
-                }
-            }
+            proving.users.check_longest();
+            proving.lock().logins.takes(proving.begin.elapsed().into());
+            proving.prove(wake);
         };
         // Detached: the thread has no part of the store.
         std::thread::Builder::new().name("serve-prover".into()).spawn(prove)?;
-        Ok(Prover { claims, judged })
+        Ok(Prover(shared))
     }
 
-    /// Queues the claim of a connection; returns whether there was room.
-    pub fn ask(&self, connection: Handle, claim: LoginClaim) -> bool {
-        self.claims.try_send((connection, claim)).is_ok()
+    /// Queues the claim of a connection. Returns the connection that gives way to it, if there is no room.
+    pub fn ask(&self, connection: Handle, source: Source, claim: LoginClaim) -> Option<Handle> {
+        let is_wrong = self.0.users.knows(claim.user, &claim.password) == Some(false);
+        let waiting = Waiting {
+            connection,
+            source,
+            claim,
+            is_wrong,
+            number: 0,
+            since: self.0.now(),
+            is_closed: false,
+        };
+        let gives_way = self.0.lock().logins.push(waiting);
+        self.0.changed.notify_one();
+        gives_way
     }
 
-    /// Takes all results since the last call.
+    /// Takes note that a client sends no more.
+    pub fn closed(&self, connection: Handle) {
+        self.0.lock().logins.closed(connection);
+    }
+
+    /// Forgets the claim of a connection that has ended.
+    pub fn forget(&self, connection: Handle) {
+        self.0.lock().logins.forget(connection);
+    }
+
+    /// Takes all answers since the last call.
     pub fn take(&self) -> Checks {
-        std::mem::take(&mut *self.judged.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.lock().judged)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A check of 10 million rounds takes seconds.
-    #[test]
-    fn wrong_passwords_take_a_fifth_of_a_core() {
-        for took in [Duration::ZERO, Duration::from_millis(100), Duration::from_secs(15)] {
-            assert_eq!(rest(took), 4 * took);
-        }
-        assert_eq!(rest(Duration::from_secs(3600)), REST_MAX);
+impl Drop for Prover {
+    fn drop(&mut self) {
+        self.0.lock().ends = true;
+        self.0.changed.notify_one();
     }
 }

@@ -18,7 +18,7 @@ use self::described::{EVENTS, HINTS, config, described, unknown};
 use crate::commands::{self, Command, Failure, Scope, TABLE, Verb, unknown_part, wrong_number_of_arguments};
 use crate::glob::PATTERN_MAX;
 use crate::login::{Entry, Greeting, Login, LoginClaim, NO_HTTP, is_http};
-use crate::prover::CLAIMS_MAX;
+use crate::logins::CLAIMS_MAX;
 use crate::resp::request::Request;
 use crate::resp::{Bounds, Reply, Resp, Writer};
 use crate::subscribers::CHANNEL_MAX;
@@ -293,10 +293,10 @@ impl Session {
         self.say(&value, out);
     }
 
-    /// Answers a request whose password cannot be checked now, because too many wait for that.
+    /// Answers a request whose password is not checked, because too many wait for that.
     pub fn not_judged(&mut self, out: &mut Vec<u8>) {
         self.claim = None;
-        let error = format!("ERR {CLAIMS_MAX} passwords are being checked already: try again");
+        let error = format!("ERR {CLAIMS_MAX} passwords wait to be checked, most of them from this address: try again");
         self.say(&Reply::Error(error), out);
     }
 

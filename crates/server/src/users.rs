@@ -1,9 +1,9 @@
 //! Which client may do what? Users with passwords, classes of commands and prefixes of keys. Pure.
 //!
 //! **Passwords** are kept as salted hashes only (PBKDF2 with SHA-256), as `punctual serve hash` makes them. A check
-//! takes a tenth of a second by intention, so a thread of its own does it (`prover`). Once a password was right, a
-//! second, quick hash recognizes it, under a salt drawn by this process: so clients that come back do not wait, and
-//! only wrong passwords and first ones cost time.
+//! takes a tenth of a second by intention, so a thread of its own does it (`prover`), in the order of `logins`. Once a
+//! password was right, a second, quick hash recognizes it, under a salt drawn by this process: so clients that come
+//! back do not wait, any other password of that user is known to be wrong, and only first ones cost time.
 //!
 //! **Rights** are classes of commands ([`Right`]) and prefixes of keys. A command that concerns all keys (`KEYS`,
 //! `SCAN`, `DBSIZE`, `FLUSHDB`, subscribing to all changes) needs the empty prefix, which begins every key.
@@ -291,29 +291,24 @@ impl Users {
         hash
     }
 
-    /// Whether this password was right before; takes some microseconds.
-    pub fn remembers(&self, user: usize, password: &[u8]) -> bool {
+    /// Whether this password is right, if that needs no check: there is no such user, or it has logged in. Takes some
+    /// microseconds.
+    pub fn knows(&self, user: Option<usize>, password: &[u8]) -> Option<bool> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = known.get(user).copied().flatten();
-        known.is_some_and(|known| same(&known, &self.quick(user, password)))
+        let Some((user, known)) = user.and_then(|user| Some((user, *known.get(user)?))) else {
+            return Some(false);
+        };
+        known.map(|known| same(&known, &self.quick(user, password)))
     }
 
-    /// Rounds by which a check of this user's password falls short of the longest check of any user.
-    fn lacking(&self, user: Option<usize>) -> u32 {
-        let most = self.users.iter().map(|user| user.password.rounds).max().unwrap_or(0);
-        let own = user
-            .and_then(|at| self.users.get(at))
-            .map_or(0, |user| user.password.rounds);
-        most - own
+    /// Checks nothing for as long as the longest check of any user takes.
+    pub fn check_longest(&self) {
+        let rounds = self.users.iter().map(|user| user.password.rounds).max();
+        std::hint::black_box(PasswordHash::of(&[], self.salt, rounds.unwrap_or(0)));
     }
 
-    /// Checks a password. Takes a tenth of a second, the same for every user and for names that do not exist.
+    /// Checks a password. Takes a tenth of a second, or as the user's rounds say.
     pub fn check(&self, user: Option<usize>, password: &[u8]) -> bool {
-        // The time must not show which names exist.
-        let lacking = self.lacking(user);
-        if lacking > 0 {
-            std::hint::black_box(PasswordHash::of(password, self.salt, lacking));
-        }
         let Some((at, user)) = user.and_then(|at| Some((at, self.users.get(at)?))) else {
             return false;
         };
@@ -395,29 +390,21 @@ mod tests {
             [3; SALT],
         );
         assert_eq!((users.find(b"other"), users.find(b"none")), (Some(1), None));
-        assert!(!users.remembers(0, b"secret"));
-        assert!(!users.check(Some(0), b"wrong") && !users.check(None, b"secret") && !users.check(Some(9), b"secret"));
-        assert!(!users.remembers(0, b"wrong"));
-        assert!(users.check(Some(0), b"secret"));
-        assert!(users.remembers(0, b"secret") && !users.remembers(0, b"wrong"));
-        assert!(!users.remembers(1, b"secret"), "of another user");
-    }
-
-    #[test]
-    fn a_check_takes_as_many_rounds_whichever_user_it_is() {
-        let rounds = [1_000, 3_000, 2_000];
-        let with = |rounds| User {
-            password: PasswordHash::of(b"secret", [7; SALT], rounds),
-            ..user(&[], &[])
-        };
-        let users = Users::new(rounds.map(with).to_vec(), [3; SALT]);
         assert_eq!(
-            [Some(0), Some(1), Some(2)].map(|user| users.lacking(user)),
-            [2_000, 0, 1_000]
+            (users.knows(Some(0), b"secret"), users.knows(None, b"secret")),
+            (None, Some(false))
         );
-        assert_eq!([None, Some(3)].map(|user| users.lacking(user)), [3_000, 3_000]);
-        assert!(users.check(Some(0), b"secret") && !users.check(None, b"secret"));
-        assert_eq!(Users::default().lacking(None), 0);
+        assert!(!users.check(Some(0), b"wrong") && !users.check(None, b"secret") && !users.check(Some(9), b"secret"));
+        assert_eq!(users.knows(Some(0), b"wrong"), None);
+        assert!(users.check(Some(0), b"secret"));
+        assert_eq!(
+            (users.knows(Some(0), b"secret"), users.knows(Some(0), b"wrong")),
+            (Some(true), Some(false))
+        );
+        assert_eq!(
+            (users.knows(Some(1), b"secret"), users.knows(Some(9), b"secret")),
+            (None, Some(false))
+        );
     }
 
     #[test]

@@ -392,6 +392,13 @@ impl Door {
         let Some(connection) = self.slots.get_mut(place) else {
             return;
         };
+        if connection.link.has_end
+            && connection.session.is_claiming()
+            && let Some(prover) = &self.prover
+        {
+            let id = connection.session.id;
+            prover.closed(Handle { place, id });
+        }
         let result = read.and_then(|()| connection.flush(|| backend.now()));
         has_too_much |= self.memory.count(connection);
         let traffic = std::mem::take(&mut connection.link.bytes);
@@ -419,7 +426,11 @@ impl Door {
             connection.link.stream.end();
             self.subscribers.forget(place, &connection.session);
             self.short_of_room.remove(&place);
-            let is_orphan = backend.ends(connection.session.id) && connection.is_away;
+            let (id, is_claiming) = (connection.session.id, connection.session.is_claiming());
+            if let Some(prover) = self.prover.as_ref().filter(|_| is_claiming) {
+                prover.forget(Handle { place, id });
+            }
+            let is_orphan = backend.ends(id) && connection.is_away && !is_claiming;
             self.memory.ends(&connection, is_orphan);
         }
     }

@@ -6,6 +6,7 @@ use punctual_units::Time;
 
 use super::{Asker, Backend, Door, STEPS_TURN};
 use crate::login::LoginClaim;
+use crate::logins::source;
 use crate::prover::Prover;
 use crate::resp::{Reply, Writer};
 use crate::session::{Call, ClientFilter, Next, late};
@@ -294,16 +295,21 @@ impl Door {
         }
     }
 
-    /// Submits a password to be checked; refuses it if too many wait.
+    /// Submits a password to be checked; refuses another one if too many wait.
     fn claim(&mut self, place: usize, claimed: LoginClaim) {
-        let Some(connection) = self.slots.get_mut(place) else {
+        let (Some(connection), Some(prover)) = (self.slots.get_mut(place), &self.prover) else {
             return;
         };
-        let id = connection.session.id;
-        let prover = self.prover.as_ref();
-        connection.is_away = prover.is_some_and(|prover| prover.ask(Handle { place, id }, claimed));
-        if !connection.is_away {
+        connection.is_away = true;
+        let address = connection.link.stream.socket().peer_addr().ok();
+        let (id, from) = (connection.session.id, address.and_then(|address| source(address.ip())));
+        let gives_way = prover.ask(Handle { place, id }, from, claimed);
+        if let Some(Handle { place, .. }) = gives_way
+            && let Some(connection) = self.slots.get_mut(place)
+        {
+            connection.is_away = false;
             connection.session.not_judged(&mut connection.link.out);
+            self.slots.again.push(place);
         }
     }
 
@@ -311,7 +317,6 @@ impl Door {
     pub(super) fn take_judged(&mut self, now: Time) {
         for (Handle { place, id }, user) in self.prover.iter().flat_map(Prover::take) {
             self.totals.wrong_passwords += u64::from(user.is_none());
-            self.memory.forget(id);
             if let Some(connection) = self.slots.get_mut(place)
                 && connection.session.id == id
                 && connection.session.is_claiming()

@@ -1,0 +1,267 @@
+//! Which password is checked next, and when is a wrong one answered? Pure.
+//!
+//! **Problem.** A check takes a tenth of a second of a core by intention. Clients that guess passwords must not keep
+//! users out, and must not learn from the time of an answer which users there are.
+//!
+//! **Method.** A right password is answered at once; so the order of checks may depend on the names that exist. First
+//! come the first claims that an address makes for a user: of addresses that have logged in, of new addresses, then of
+//! others, the newest claim first, because a burst of guesses is older than the user who comes after it. Then come
+//! second claims, third ones and so on, the oldest first. Wrong passwords are answered in the order in which they came, one a
+//! [`pace`](Logins::pace), whenever they were checked: a pace is longer than any check, so its end shows neither
+//! whether there was one nor which. A client that has closed its connection comes last in both orders.
+//!
+//! **Bounds.** After a wrong password, checks rest for the time that it took, and for [`REST`] times that before a claim
+//! that is no first one. So first guesses take half of a core, others a fifth; those whose answers are due take a fifth
+//! more. [`CLAIMS_MAX`] claims wait, and of each kind the latest [`HISTORY_MAX`] addresses are remembered.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+
+use punctual_units::{Nanos, Time};
+
+use crate::login::{LoginClaim, WRONG_PASSWORDS_MAX};
+use crate::work::Handle;
+
+/// The most passwords that wait; a connection has at most one.
+pub const CLAIMS_MAX: usize = 256;
+/// The most addresses that are remembered, of each kind.
+const HISTORY_MAX: usize = 1024;
+/// Rest before the check of a claim that is no first one, in times of the last wrong check.
+const REST: u64 = 4;
+/// The shortest and the longest time between two answers to wrong passwords.
+const PACE: [Nanos; 2] = [Nanos::from_millis(100), Nanos::from_secs(60)];
+/// Claims of a user and an address beyond this rank alike.
+const CLAIMS_RANKED: u32 = 8;
+
+/// The address of a client, as far as its owner cannot choose it: of IPv6 the first half. `None`: a socket without
+/// addresses.
+pub type Source = Option<IpAddr>;
+
+/// Returns the source of a client with this address.
+pub fn source(address: IpAddr) -> Source {
+    Some(match address.to_canonical() {
+        IpAddr::V6(six) if !six.is_loopback() => IpAddr::V6((six.to_bits() >> 64 << 64).into()),
+        other => other,
+    })
+}
+
+/// Counts by key, of the latest [`HISTORY_MAX`] keys.
+#[derive(Debug)]
+struct History<K> {
+    counts: BTreeMap<K, u32>,
+    order: VecDeque<K>,
+}
+
+impl<K: Ord + Copy> History<K> {
+    const NEW: History<K> = History {
+        counts: BTreeMap::new(),
+        order: VecDeque::new(),
+    };
+
+    fn of(&self, key: K) -> u32 {
+        self.counts.get(&key).map_or(0, |count| (*count).min(CLAIMS_RANKED))
+    }
+
+    /// Counts the key once more; returns its count, at most [`CLAIMS_RANKED`].
+    fn count(&mut self, key: K) -> u32 {
+        let count = self.counts.entry(key).or_insert(0);
+        *count = count.saturating_add(1);
+        if *count == 1 {
+            self.order.push_back(key);
+        }
+        if self.order.len() > HISTORY_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.counts.remove(&oldest);
+        }
+        self.of(key)
+    }
+}
+
+/// A claim that waits for its answer.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// The connection to be answered.
+    pub connection: Handle,
+    /// Where it comes from.
+    pub source: Source,
+    /// User and password.
+    pub claim: LoginClaim,
+    /// Whether the password is known to be wrong.
+    pub is_wrong: bool,
+    /// Number of the claim among those of its source and user, from 1; set by [`Logins::push`].
+    pub number: u32,
+    /// When the claim came.
+    pub since: Time,
+    /// Whether the client sends no more; it may still read.
+    pub is_closed: bool,
+}
+
+/// How to go on.
+#[derive(Debug)]
+pub enum Step {
+    /// Check this password, then call [`Logins::failed`] or [`Logins::settle`].
+    Check(Waiting),
+    /// Answer this connection that its password is wrong.
+    Refuse(Handle),
+    /// Ask again at this instant, or when a claim has come; [`Time::MAX`] if none waits.
+    Rest(Time),
+}
+
+/// The claims that wait, the oldest first, and the history of their addresses.
+#[derive(Debug)]
+pub struct Logins {
+    waiting: Vec<Waiting>,
+    /// Sources that have logged in.
+    known: History<Source>,
+    /// Wrong passwords by source.
+    failed: History<Source>,
+    /// Claims by source and user.
+    claims: History<(Source, Option<usize>)>,
+    /// End of the last wrong check, and the time that it took.
+    wrong: (Time, Nanos),
+    /// The longest check.
+    longest: Nanos,
+    /// When the last wrong password was answered.
+    refused: Time,
+    /// When the last check began whose answer was due.
+    forced: Time,
+}
+
+impl Logins {
+    /// Makes an empty queue.
+    pub fn new() -> Logins {
+        Logins {
+            waiting: Vec::new(),
+            known: History::NEW,
+            failed: History::NEW,
+            claims: History::NEW,
+            wrong: (Time(0), Nanos::ZERO),
+            longest: Nanos::ZERO,
+            refused: Time(0),
+            forced: Time(0),
+        }
+    }
+
+    /// Takes note that a check takes this time.
+    pub fn takes(&mut self, took: Nanos) {
+        self.longest = self.longest.max(took);
+    }
+
+    /// Time between two answers to wrong passwords, and the least time that one takes.
+    pub fn pace(&self) -> Nanos {
+        Nanos(self.longest.0.saturating_mul(1 + REST)).clamp(PACE[0], PACE[1])
+    }
+
+    /// Adds a claim. Returns the connection that gives way if there is no room: closed, or of the source with the most
+    /// claims, and the oldest of those, because a check of a newer one may be near.
+    pub fn push(&mut self, mut claim: Waiting) -> Option<Handle> {
+        claim.number = self.claims.count((claim.source, claim.claim.user));
+        self.waiting.push(claim);
+        if self.waiting.len() <= CLAIMS_MAX {
+            return None;
+        }
+        let mut of: BTreeMap<Source, usize> = BTreeMap::new();
+        for waiting in &self.waiting {
+            *of.entry(waiting.source).or_default() += 1;
+        }
+        let rank = |at: &usize| (self.waiting[*at].is_closed, of[&self.waiting[*at].source], Reverse(*at));
+        let at = (0..self.waiting.len()).max_by_key(rank)?;
+        Some(self.waiting.remove(at).connection)
+    }
+
+    fn at(&self, connection: Handle) -> Option<usize> {
+        self.waiting.iter().position(|waiting| waiting.connection == connection)
+    }
+
+    /// Takes note that a client sends no more.
+    pub fn closed(&mut self, connection: Handle) {
+        if let Some(at) = self.at(connection) {
+            self.waiting[at].is_closed = true;
+        }
+    }
+
+    /// Forgets the claim of a connection that has ended.
+    pub fn forget(&mut self, connection: Handle) {
+        self.waiting.retain(|waiting| waiting.connection != connection);
+    }
+
+    /// The claim to check next, with the instant from which that is allowed.
+    fn next_check(&self) -> Option<(usize, Time)> {
+        let rank = |(at, waiting): &(usize, &Waiting)| {
+            let is_known = self.known.of(waiting.source) > 0;
+            let has_failed = !is_known && self.failed.of(waiting.source) >= WRONG_PASSWORDS_MAX;
+            let place = if waiting.number == 1 {
+                self.waiting.len() - at
+            } else {
+                *at
+            };
+            (waiting.is_closed, waiting.number, !is_known, has_failed, place)
+        };
+        let unchecked = self.waiting.iter().enumerate().filter(|(_, waiting)| !waiting.is_wrong);
+        let (at, waiting) = unchecked.min_by_key(rank)?;
+        let (ended, took) = self.wrong;
+        let rest = Nanos(took.0 * if waiting.number == 1 { 1 } else { REST });
+        Some((at, ended + rest.min(PACE[1])))
+    }
+
+    /// Returns what to do now.
+    pub fn step(&mut self, now: Time) -> Step {
+        let head = (0..self.waiting.len()).min_by_key(|at| (self.waiting[*at].is_closed, *at));
+        let Some(head) = head else {
+            return Step::Rest(Time::MAX);
+        };
+        let mut due = self.refused.max(self.waiting[head].since) + self.pace();
+        if self.waiting[head].is_wrong {
+            if due <= now {
+                self.refused = now;
+                return Step::Refuse(self.waiting.remove(head).connection);
+            }
+        } else {
+            // Checked before its answer is due, whatever comes before it in the order of checks.
+            due = Time(due.0.saturating_sub(2 * self.longest.0)).max(self.forced + self.pace());
+            if due <= now {
+                self.forced = now;
+                return Step::Check(self.waiting[head].clone());
+            }
+        }
+        match self.next_check() {
+            Some((at, from)) if from <= now => Step::Check(self.waiting[at].clone()),
+            next => Step::Rest(next.map_or(due, |(_, from)| from.min(due))),
+        }
+    }
+
+    /// Takes note that a check of `took` has ended now, and the password was wrong.
+    pub fn failed(&mut self, checked: &Waiting, took: Nanos, now: Time) {
+        self.wrong = (now, took);
+        self.takes(took);
+        self.failed.count(checked.source);
+        if let Some(at) = self.at(checked.connection) {
+            self.waiting[at].is_wrong = true;
+        }
+    }
+
+    /// Takes note that a user has logged in. `knows` says whether a password is right, if that needs no check. Returns
+    /// the connections whose passwords are right, each with its user.
+    pub fn settle(
+        &mut self,
+        source: Source,
+        knows: impl Fn(&LoginClaim) -> Option<bool>,
+    ) -> Vec<(Handle, Option<usize>)> {
+        self.known.count(source);
+        let mut right = Vec::new();
+        self.waiting.retain_mut(|waiting| {
+            let known = knows(&waiting.claim);
+            waiting.is_wrong |= known == Some(false);
+            if known == Some(true) {
+                right.push((waiting.connection, waiting.claim.user));
+            }
+            known != Some(true)
+        });
+        right
+    }
+}
+
+#[cfg(test)]
+mod tests;
