@@ -40,6 +40,14 @@ struct Header {
 }
 
 impl Entry {
+    /// An upper bound of its bytes in the log, but for a few of its head.
+    pub fn bytes(&self) -> u64 {
+        match &self.body {
+            Body::Reign => 0,
+            Body::Batch(transactions) => transactions.iter().map(|logged| logged.set.bytes() as u64).sum(),
+        }
+    }
+
     /// Encodes the entry for the log of `federation`: format and federation first, so that any version can tell whether
     /// it can read the rest.
     pub fn encode(&self, federation: FederationId) -> Vec<u8> {

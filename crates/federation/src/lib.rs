@@ -26,6 +26,7 @@ pub mod message;
 pub mod node;
 pub mod outbox;
 pub mod queries;
+pub mod quota;
 pub mod records;
 pub mod replica;
 pub mod session;

@@ -1,8 +1,9 @@
 //! A node's calls of the log: one at a time, with a bound on the wait for its answer.
 
+use punctual_logs::LogError;
 use punctual_units::{Nanos, Time};
 
-use crate::action::{Action, Ask, Ticket};
+use crate::action::{Action, Ask, LogAnswer, Ticket};
 use crate::outbox::Outbox;
 
 /// Wait after which an answer of the log is treated as lost: 100 times the time of an append.
@@ -20,6 +21,8 @@ pub struct LogCalls {
     rests_until: Option<Time>,
     /// Instant of the first of the calls since the log's last answer.
     silent_since: Option<Time>,
+    /// Whether the medium of the log was full at the last append.
+    is_full: bool,
 }
 
 impl LogCalls {
@@ -55,6 +58,7 @@ impl LogCalls {
         self.later = None;
         self.rests_until = None;
         self.silent_since = None;
+        self.is_full = false;
     }
 
     /// Whether no call is open, and one may be made.
@@ -67,9 +71,19 @@ impl LogCalls {
         self.asked.take_if(|(asked, _)| *asked == ticket).is_some()
     }
 
-    /// Notes that the log has answered.
-    pub fn heard(&mut self) {
+    /// Notes that the log has given an answer, or that it is full.
+    pub fn heard(&mut self, answer: &Result<LogAnswer, LogError>) {
         self.silent_since = None;
+        match answer {
+            Err(LogError::NoRoom) => self.is_full = true,
+            Ok(LogAnswer::Appended(_)) => self.is_full = false,
+            _ => {}
+        }
+    }
+
+    /// Whether the medium of the log was full at the last append of this node.
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// How long the log has been called without an answer.

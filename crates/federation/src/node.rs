@@ -17,6 +17,7 @@ use crate::message::{
 };
 use crate::outbox::Outbox;
 use crate::queries::{Due, Queries, Values};
+use crate::quota::LogQuota;
 use crate::slave::Slave;
 
 /// Time before a deadline at which a node answers that a request is late, so that the answer arrives in time.
@@ -134,6 +135,7 @@ pub struct Node {
     queries: Queries,
     gate: Gate,
     log_entries_max: u64,
+    quota: LogQuota,
     beat: Time,
     trim: Time,
     durable: Revision,
@@ -172,6 +174,7 @@ impl Node {
             queries: Queries::new(setup.me.node, setup.executors, setup.gate.clone()),
             gate: setup.gate.clone(),
             log_entries_max: setup.log_entries_max,
+            quota: LogQuota::default(),
             beat: now,
             trim: now + TRIM_EVERY,
             durable: applied,
@@ -280,6 +283,11 @@ impl Node {
         }
     }
 
+    /// Whether the node is the master, and the medium of the log was full at its last append.
+    pub fn log_is_full(&self) -> bool {
+        self.is_master() && self.core.line.is_full()
+    }
+
     /// Reason for which the node has stopped; `None` while it runs.
     pub fn stopped(&self) -> Option<&Stop> {
         self.stopped.as_ref()
@@ -327,11 +335,13 @@ impl Node {
             Event::Log(ticket, answer) => {
                 let is_there = !matches!(answer, Err(LogError::NoAnswer));
                 if is_there {
-                    self.core.line.heard();
+                    self.core.line.heard(&answer);
                 }
+                let is_refused = matches!(answer, Err(LogError::NoAnswer | LogError::NoRoom));
                 if self.core.line.answered(ticket) {
-                    // A log that is down may fail at once, again and again. A master postpones its call by itself.
-                    if !is_there && matches!(self.role, Role::Slave(_)) {
+                    // A log that is down or full may fail at once, again and again. A master postpones its call by
+                    // itself.
+                    if is_refused && matches!(self.role, Role::Slave(_)) {
                         self.core.line.rest(now);
                     }
                     self.log(answer, now, out);
@@ -486,6 +496,7 @@ impl Node {
         let Some(entry) = self.core.follower.done(revision) else {
             return;
         };
+        self.quota.count(revision, entry.bytes());
         if let Body::Reign = entry.body {
             let (epoch, member) = (entry.id.epoch, entry.id.member);
             self.core.reign = Reign {
@@ -699,15 +710,19 @@ impl Node {
         out.push(Action::Tell(heartbeat));
     }
 
-    /// Trims the log up to the revision that all live nodes have on disk; further if more entries than the maximum
-    /// would remain, but never beyond the revision on this node's own disk: some node must have the entries that the
-    /// log has not.
+    /// Trims the log up to the revision that all live nodes have on disk; further if more entries or bytes than the
+    /// maximum would remain, or if its medium is full; but never beyond the revision on this node's own disk: some node
+    /// must have the entries that the log has not.
     fn trim_log(&mut self, now: Time, out: &mut Outbox) {
         if self.trim > now {
             return;
         }
         self.trim = now + TRIM_EVERY;
-        let kept_at_most = Revision(self.applied().0.saturating_sub(self.log_entries_max));
+        let entries = Revision(self.applied().0.saturating_sub(self.log_entries_max));
+        let kept_at_most = match self.log_is_full() {
+            true => self.applied(),
+            false => entries.max(self.quota.trims()),
+        };
         let of_all = self.core.liveness.durable(now).unwrap_or_default();
         let upto = of_all.max(kept_at_most).min(self.durable);
         if upto > Revision::ZERO {

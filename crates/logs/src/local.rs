@@ -14,6 +14,11 @@
 //! **Trimming** takes effect in memory at once. The file is rewritten once it has more bytes to forget than to keep, so
 //! entries trimmed shortly before the program ended are back at the next start, until they are trimmed again.
 //!
+//! **A full medium** ends nothing. What an append has written is cut off, and the append refused; if it cannot be cut
+//! off, or the sync has failed, the next append first writes a new file from memory. While the medium is full, trimming
+//! rewrites the file however little there is to forget. Any other failed write ends all answers, because the contents
+//! of the medium are unknown then.
+//!
 //! All entries that are not trimmed are in memory as well: a read touches no medium.
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -81,12 +86,14 @@ pub struct Local {
     /// The identity in the file; `None` before a federation has claimed it.
     identity: Option<Identity>,
     entries: Memory,
-    /// The file, and the offset behind its last record. `None`: the file does not exist yet, or a write failed and no
-    /// call is answered any more.
+    /// The file, and the offset behind its last record. `None`: the file does not exist yet, has to be written anew, or
+    /// a write failed and no call is answered any more.
     file: Option<(File, u64)>,
     /// Bytes of trimmed records that are still in the file.
     forgotten: u64,
     failure: Option<String>,
+    /// Why the last append found no room.
+    full: Option<String>,
     /// The lock file, locked for as long as the log is open.
     _lock: File,
 }
@@ -121,6 +128,7 @@ impl Local {
             file: None,
             forgotten: 0,
             failure: None,
+            full: None,
             _lock: lock,
         };
         match OpenOptions::new().read(true).write(true).open(path) {
@@ -160,6 +168,11 @@ impl Local {
     /// Reason for which no call is answered any more; `None` while calls are.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
+    }
+
+    /// Why the log takes no appends until the medium has room; `None` while it takes them.
+    pub fn waits_for_room(&self) -> Option<&str> {
+        self.full.as_deref()
     }
 
     fn read(&mut self, mut file: File) -> Result<(), LocalError> {
@@ -216,8 +229,9 @@ impl Local {
         }
         let new = beside(&self.path, ".new");
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&new)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
+        let written = file.write_all(&bytes).and_then(|()| file.sync_all());
+        // The old file is as it was; what was written of the new one would keep room from it.
+        written.inspect_err(|_| drop(std::fs::remove_file(&new)))?;
         std::fs::rename(&new, &self.path)?;
         sync_folder(&self.path)?;
         self.file = Some((file, bytes.len() as u64));
@@ -226,26 +240,34 @@ impl Local {
         Ok(())
     }
 
-    /// Writes a record behind the last one; it is on the medium when this returns.
+    /// Writes a record behind the last one, not yet synced. If there is no room, the file ends where it did, or is
+    /// `None` until it is written anew.
     fn write(&mut self, revision: Revision, entry: &[u8]) -> io::Result<()> {
-        let Some((file, end)) = &mut self.file else {
+        if self.file.is_none() {
+            self.write_anew(self.identity.ok_or(io::ErrorKind::NotFound)?)?;
+        }
+        let Some((mut file, end)) = self.file.take() else {
             return Err(io::ErrorKind::NotFound.into());
         };
         let mut bytes = Vec::with_capacity(RECORD_HEAD + entry.len());
         append_record(&mut bytes, revision, entry);
-        write_at(file, *end, &bytes)?;
-        file.sync_data()?;
-        *end += bytes.len() as u64;
+        if let Err(error) = write_at(&mut file, end, &bytes) {
+            self.file = file.set_len(end).ok().map(|()| (file, end));
+            return Err(error);
+        }
+        self.file = Some((file, end + bytes.len() as u64));
         Ok(())
     }
 
-    /// Stops answering after a failed write. The contents of the medium are unknown: any later answer might contradict
-    /// an earlier one.
+    /// Takes note of a failed write. A full medium is waited for. After any other error the contents of the medium are
+    /// unknown, and no call is answered: any later answer might contradict an earlier one.
     fn fail(&mut self, error: &io::Error) -> LogError {
         let path = self.path.display();
-        self.failure = Some(format!(
-            "{path}: {error}; make room or replace the medium, then start again"
-        ));
+        if is_full(error) {
+            self.full = Some(format!("{path}: {error}; make room: until then nothing is committed"));
+            return LogError::NoRoom;
+        }
+        self.failure = Some(format!("{path}: {error}; replace the medium, then start again"));
         self.file = None;
         LogError::NoAnswer
     }
@@ -283,6 +305,13 @@ impl CommitLog for Local {
         if let Err(error) = self.write(last.next(), entry) {
             return Err(self.fail(&error));
         }
+        if let Err(error) = self.file.as_ref().map_or(Ok(()), |(file, _)| file.sync_data()) {
+            // The entry may be on the medium, until the file is written anew.
+            self.file = None;
+            self.fail(&error);
+            return Err(LogError::NoAnswer);
+        }
+        self.full = None;
         self.entries.append(last, entry)
     }
 
@@ -308,14 +337,21 @@ impl CommitLog for Local {
             .file
             .as_ref()
             .map_or(0, |(_, end)| end.saturating_sub(self.forgotten));
-        if let Some(identity) = self.identity
-            && self.forgotten > kept.max(FORGET_MIN)
+        let is_worth_it = self.forgotten > kept.max(FORGET_MIN) || self.full.is_some() && self.forgotten > 0;
+        if let Some(identity) = self.identity.filter(|_| is_worth_it)
             && let Err(error) = self.write_anew(identity)
+            // In a full medium the file stays as it is until the next time.
+            && self.fail(&error) != LogError::NoRoom
         {
-            return Err(self.fail(&error));
+            return Err(LogError::NoAnswer);
         }
         Ok(())
     }
+}
+
+/// Whether a write has failed for lack of room.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
@@ -549,6 +585,49 @@ mod tests {
             ),
             "{error}"
         );
+    }
+
+    /// A log whose file the system cannot write until it is written anew.
+    #[cfg(target_os = "linux")]
+    fn full(path: &Path) -> Local {
+        let mut log = opened(path);
+        log.append(log.last(), b"one").unwrap();
+        let full = OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
+        log.file = log.file.map(|(_, end)| (full, end));
+        assert_eq!(log.append(log.last(), b"two"), Err(LogError::NoRoom));
+        assert!(log.waits_for_room().is_some_and(|why| why.contains("make room")));
+        assert_eq!(log.failure(), None);
+        assert_eq!(entries_of(&mut log), [b"one".to_vec()]);
+        log
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_medium_is_waited_for_and_nothing_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = full(&path);
+        // The new file finds no room either.
+        let new = beside(&path, ".new");
+        std::os::unix::fs::symlink("/dev/full", &new).unwrap();
+        assert_eq!(log.append(log.last(), b"two"), Err(LogError::NoRoom));
+        assert_eq!(log.last(), Revision(1));
+        assert!(!new.exists(), "it keeps room from the old file");
+        assert_eq!(log.append(Revision(1), b"two"), Ok(AppendResult::At(Revision(2))));
+        assert_eq!(log.waits_for_room(), None);
+        drop(log);
+        assert_eq!(entries_of(&mut opened(&path)), [b"one".to_vec(), b"two".to_vec()]);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn trimming_makes_room_in_a_full_medium() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = full(&path);
+        log.trim(Revision(1)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), HEAD as u64);
+        assert_eq!(log.append(Revision(1), b"two"), Ok(AppendResult::At(Revision(2))));
     }
 
     #[test]

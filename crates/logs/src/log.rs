@@ -117,6 +117,10 @@ pub enum LogError {
         /// The entry's length in bytes.
         len: usize,
     },
+    /// The medium is full: this call appended nothing. The log answers all other calls, and takes appends once there is
+    /// room.
+    #[error("the medium of the log is full: make room there; until then nothing is committed, and nothing is lost")]
+    NoRoom,
 }
 
 /// A log that several nodes append to and read. Revisions rise by one; an entry that was acknowledged, or that a read
@@ -136,7 +140,7 @@ pub trait CommitLog {
     /// Appends `entry` if the last entry is at `last`. The answer [`AppendResult::At`] is always `last` + 1.
     ///
     /// # Errors
-    /// [`LogError::EntryTooLong`].
+    /// [`LogError::EntryTooLong`], [`LogError::NoRoom`].
     fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError>;
 
     /// Up to `max` entries after `after`. Linearizable: every append that ended before this call began is among them,

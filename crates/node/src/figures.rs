@@ -94,6 +94,8 @@ pub struct Figures {
     pub lag: u64,
     /// The node's state and load, as its heartbeats report them.
     pub said: Report,
+    /// Whether the node is the master, and the log has no room.
+    pub log_is_full: bool,
     /// Queries that were taken but not answered.
     pub queries_waiting: usize,
     /// Bytes of records received with the last copy from other nodes.
@@ -237,10 +239,13 @@ impl Figures {
     }
 
     #[rustfmt::skip] // a figure a line
-    fn federation(&self) -> [Figure; 13] {
+    fn federation(&self) -> [Figure; 14] {
         let (said, role) = (&self.said, if self.is_master { "master" } else { "slave" });
-        let standing = (said.standing == Standing::Serving, standing(said.standing));
+        let serves = said.standing == Standing::Serving;
+        let commits = !said.log_silent && !self.log_is_full && self.master.is_some();
+        let standing = (serves, if serves && !commits { "read-only" } else { standing(said.standing) });
         let silent = "Whether the node is the master and the log does not answer";
+        let full = "Whether the node is the master and the log's medium is full";
         [
             word("node", self.node.to_string()),
             word("federation", self.federation.to_string()),
@@ -253,6 +258,7 @@ impl Figures {
             figure("copied_bytes", self.copied, "Bytes of records received with the last copy from other nodes"),
             figure("serving_for_ms", said.serving_for, "Time for which the node has served"),
             figure("log_silent", said.log_silent, silent).named("log_is_silent"),
+            figure("log_full", self.log_is_full, full).named("log_is_full"),
             word("metrics", or_none(self.page)),
             figure("uptime_in_seconds", self.uptime, "Time since the node started").named("uptime_seconds"),
         ]

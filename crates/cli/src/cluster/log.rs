@@ -52,9 +52,15 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
         "log {} (one file of this machine, not replicated) at {shown}; Ctrl-C ends it\n",
         file.display()
     ))?;
-    let mut failed = None;
+    let (mut failed, mut waits) = (None, None);
     while !ends.load(Ordering::SeqCst) && failed.is_none() {
         std::thread::sleep(LOOK_EVERY);
+        let now = log.log().waits_for_room().map(str::to_owned);
+        if now != waits {
+            let said = now.as_deref().unwrap_or("there is room again: entries are committed");
+            print(&format!("{said}\n"))?;
+            waits = now;
+        }
         failed = log.log().failure().map(str::to_owned);
     }
     drop(server);

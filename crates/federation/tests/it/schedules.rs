@@ -521,6 +521,35 @@ fn the_log_is_trimmed_to_what_is_on_disk() {
     }
 }
 
+/// The master says so, and trims whatever a node lacks; nobody takes over, and what waits is committed with room.
+#[test]
+fn a_full_log_is_waited_for() {
+    let (mut table, master) = federation(1_000);
+    let mut client = Client::open(&mut table, master, 1);
+    client.asks(&mut table, master, add(1)).expect("an answer");
+    table
+        .hold_syncs
+        .insert((0..3).find(|number| *number != master).expect("three nodes"));
+    client.asks(&mut table, master, add(2)).expect("an answer");
+    table.log_is_full = true;
+    assert!(!table.node(master).log_is_full());
+    let lost = client.sends(&mut table, master, add(3), Nanos::from_millis(50));
+    let epoch = table.node(master).reign().epoch;
+    table.pass(SECOND);
+    assert!(table.node(master).log_is_full());
+    assert_eq!(client.hears(&table, &lost), Some(Answer::Unknown));
+    assert_eq!(found(client.asks(&mut table, master, list(false))), [1, 2]);
+    assert_eq!(table.log.trimmed(), table.node(master).applied(), "a node lags");
+    table.log_is_full = false;
+    table.pass(SECOND);
+    assert!(!table.node(master).log_is_full());
+    assert_eq!((the_master(&table), table.node(master).reign().epoch), (master, epoch));
+    assert!(matches!(
+        fate(client.asks(&mut table, master, Work::Outcome(lost.id))),
+        Fate::Committed(_)
+    ));
+}
+
 #[test]
 fn the_last_node_goes_on_alone_and_without_the_log_it_still_answers_queries() {
     let (mut table, master) = federation(100);

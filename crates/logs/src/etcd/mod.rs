@@ -594,6 +594,7 @@ impl CommitLog for Etcd {
         let done = done.map_err(|status| match status.code() {
             // This etcd has a smaller bound than etcd's default.
             Code::InvalidArgument if status.message().contains("too large") => LogError::EntryTooLong { len },
+            Code::ResourceExhausted if status.message().contains("space exceeded") => LogError::NoRoom,
             _ => LogError::NoAnswer,
         })?;
         if done.succeeded {

@@ -110,6 +110,8 @@ pub struct Table {
     mail: Vec<(usize, NodeId, Message)>,
     asks: Vec<(usize, Ticket, Ask)>,
     entry_bytes_max: usize,
+    /// Whether the log's medium is full.
+    pub log_is_full: bool,
     log_entries_max: u64,
 }
 
@@ -137,6 +139,7 @@ impl Table {
             mail: Vec::new(),
             asks: Vec::new(),
             entry_bytes_max: usize::MAX,
+            log_is_full: false,
             log_entries_max,
         };
         for number in 0..nodes {
@@ -264,6 +267,9 @@ impl Table {
         let bytes = entry.encode(FEDERATION);
         if bytes.len() > self.entry_bytes_max {
             return Err(LogError::EntryTooLong { len: bytes.len() });
+        }
+        if self.log_is_full {
+            return Err(LogError::NoRoom);
         }
         let appended = self.log.append(last, &bytes)?;
         if let punctual_logs::AppendResult::At(at) = appended {
