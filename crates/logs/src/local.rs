@@ -351,7 +351,8 @@ impl CommitLog for Local {
 
 /// Whether a write has failed for lack of room.
 fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 fn beside(path: &Path, ending: &str) -> PathBuf {
