@@ -51,6 +51,12 @@ pub enum TlsError {
         /// The kind of block, for the message.
         wanted: &'static str,
     },
+    /// A key is no secret on this machine.
+    #[error("{path}: other users of this machine may read this key: chmod o= {path}")]
+    Exposed {
+        /// The file of the key.
+        path: PathBuf,
+    },
     /// The certificate's validity has ended.
     #[error("{path}: the certificate expired {days} days ago: renew it, or set this machine's clock")]
     Expired {
@@ -258,6 +264,13 @@ fn shown(path: &Path, now: SystemTime) -> Result<Vec<CertificateDer<'static>>, T
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        if fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o007 != 0) {
+            return Err(TlsError::Exposed { path: path.into() });
+        }
+    }
     PrivateKeyDer::from_pem_slice(&bytes(path)?).map_err(|_| TlsError::Missing {
         path: path.into(),
         wanted: "private key",
@@ -428,6 +441,7 @@ pub(crate) mod tests {
             let file = |name: &str, text: String| {
                 let path = folder.path().join(name);
                 fs::write(&path, text).expect("a file");
+                for_group(&path);
                 path
             };
             let files = TlsFiles {
@@ -440,6 +454,24 @@ pub(crate) mod tests {
                 authority: made.cert.der().clone(),
                 folder,
             }
+        }
+    }
+
+    /// Keeps a file from other users.
+    fn for_group(path: &Path) {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o640)).expect("a file of this user");
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let shown = TestCertificate::new();
+        let files = shown.tls.files.clone();
+        for (mode, is_refused) in [(0o644, true), (0o604, true), (0o600, false), (0o440, false)] {
+            fs::set_permissions(&files.key, fs::Permissions::from_mode(mode)).expect("a file of this user");
+            let read = Tls::load(files.clone(), SystemTime::now());
+            assert_eq!(matches!(read, Err(TlsError::Exposed { .. })), is_refused, "{mode:o}");
         }
     }
 

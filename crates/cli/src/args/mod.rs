@@ -431,6 +431,19 @@ mod tests {
     }
 
     #[test]
+    fn the_units_of_systemd_name_commands_that_are_there() {
+        for unit in ["balance", "log", "serve"] {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
+            let text = std::fs::read_to_string(format!("{folder}/punctual-{unit}.service")).expect("a unit");
+            let command = text
+                .lines()
+                .find_map(|line| line.strip_prefix("ExecStart="))
+                .expect("a command");
+            Arguments::try_parse_from(command.split(' ')).unwrap_or_else(|error| panic!("{unit}: {error}"));
+        }
+    }
+
+    #[test]
     fn options_become_overrides_after_those_of_set() {
         let arguments = Arguments::parse_from([
             "punctual",

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,6 +66,8 @@ impl Authority {
         [params.not_before, params.not_after] = years.map(|year| rcgen::date_time_ymd(year, 1, 1));
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
         fs::write(folder.join(format!("{name}.pem")), certificate.pem()).expect("a file");
-        fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).expect("a file");
+        let file = folder.join(format!("{name}.key"));
+        fs::write(&file, key.serialize_pem()).expect("a file");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("a file of this user");
     }
 }
