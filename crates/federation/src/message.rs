@@ -532,6 +532,16 @@ pub struct Report {
     pub report: BacklogReport,
     /// Instant of the report to a balancer, on the node's clock of ages; 0 elsewhere.
     pub at: Time,
+    /// Whether it is a master whose log has no room. A field that versions before 5 do not have: last here, and last in
+    /// the messages that have a report.
+    pub log_full: bool,
+}
+
+impl Report {
+    /// Whether the node can commit, as far as this tells.
+    pub fn commits(&self) -> bool {
+        !self.log_silent && !self.log_full
+    }
 }
 
 /// An answer, and the state of the node that gives it.

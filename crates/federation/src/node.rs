@@ -269,6 +269,19 @@ impl Node {
                 _ => BacklogReport { bound: 0.0, ..report },
             },
             at: Time::ZERO,
+            log_full: self.log_is_full(),
+        }
+    }
+
+    /// Whether there is a master that is alive, and that can commit as far as is known here.
+    pub fn commits(&self, now: Time) -> bool {
+        match self.role {
+            Role::Master(_) => self.said(now).commits(),
+            Role::Slave(_) => {
+                let master = self.core.master(now);
+                let mut live = self.core.liveness.live(now);
+                live.any(|peer| Some(peer.from.node) == master && peer.said.commits())
+            }
         }
     }
 

@@ -9,6 +9,8 @@ use serde::de::DeserializeOwned;
 
 /// Bytes before the version: length and checksum.
 const HEAD: usize = 8;
+/// The most bytes of zero fields that are missing at the end of an older program's message.
+const NEW_FIELDS_MAX: usize = 16;
 
 /// Bytes that are no frame of this conversation. The connection cannot go on, because its next frame cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,14 +27,26 @@ pub enum FrameError {
     /// The frame is too short for a version, was changed on its way, or holds no message.
     #[error("bytes that are no message: the other side is no program of this kind")]
     Garbled,
-    /// The frame's version is not that of this program.
-    #[error("the other side speaks version {found}, this program version {spoken}: run the same version on both")]
+    /// The frame's version is none that this program speaks.
+    #[error(
+        "the other side speaks version {found}, this program version {newest}{}: run the same version on both",
+        or_older(*oldest, *newest)
+    )]
     Version {
         /// Version of the other side.
         found: u8,
-        /// Version of this program.
-        spoken: u8,
+        /// The oldest version that this program speaks.
+        oldest: u8,
+        /// The newest one.
+        newest: u8,
     },
+}
+
+fn or_older(oldest: u8, newest: u8) -> String {
+    match oldest < newest {
+        true => format!(" and down to {oldest}"),
+        false => String::new(),
+    }
 }
 
 /// Appends `message` to `out` as a frame.
@@ -63,7 +77,10 @@ pub fn write(out: &mut Vec<u8>, version: u8, message: &impl Serialize) {
 /// ```
 #[derive(Debug)]
 pub struct Frames {
-    version: u8,
+    oldest: u8,
+    newest: u8,
+    /// Version of the last message.
+    spoken: u8,
     max: usize,
     buffer: Vec<u8>,
     /// Bytes before this index have been returned as messages.
@@ -73,8 +90,17 @@ pub struct Frames {
 impl Frames {
     /// Expects frames of `version`, of at most `max` bytes each.
     pub fn new(version: u8, max: usize) -> Frames {
+        Frames::between([version; 2], max)
+    }
+
+    /// Expects frames of a version between the oldest and the newest one, of at most `max` bytes each. A newer version
+    /// differs from an older one by variants behind the last one of an enum, which are not sent to older programs, and
+    /// by fields at a message's end: older programs ignore them, and in their messages these fields are zero.
+    pub fn between([oldest, newest]: [u8; 2], max: usize) -> Frames {
         Frames {
-            version,
+            oldest,
+            newest,
+            spoken: newest,
             max,
             buffer: Vec::new(),
             at: 0,
@@ -84,6 +110,11 @@ impl Frames {
     /// Changes the bound: frames may have at most `max` bytes from now on.
     pub fn allow(&mut self, max: usize) {
         self.max = max;
+    }
+
+    /// Version of the last message; before the first one, the newest version.
+    pub fn spoken(&self) -> u8 {
+        self.spoken
     }
 
     pub fn feed(&mut self, bytes: &[u8]) {
@@ -117,14 +148,17 @@ impl Frames {
         if crc32c::crc32c(body) != sum {
             return Err(FrameError::Garbled);
         }
-        let (found, message) = body.split_first().ok_or(FrameError::Garbled)?;
-        if *found != self.version {
-            return Err(FrameError::Version {
-                found: *found,
-                spoken: self.version,
-            });
+        let (&found, message) = body.split_first().ok_or(FrameError::Garbled)?;
+        let (oldest, newest) = (self.oldest, self.newest);
+        if !(oldest..=newest).contains(&found) {
+            return Err(FrameError::Version { found, oldest, newest });
         }
-        let message = postcard::from_bytes(message).map_err(|_| FrameError::Garbled)?;
+        let message = match found < newest {
+            true => postcard::from_bytes(&[message, &[0; NEW_FIELDS_MAX]].concat()),
+            false => postcard::from_bytes(message),
+        };
+        let message = message.map_err(|_| FrameError::Garbled)?;
+        self.spoken = found;
         self.at += HEAD + len;
         Ok(Some(message))
     }
@@ -216,6 +250,30 @@ mod tests {
         assert_eq!(frames.take::<Vec<u64>>(), Err(FrameError::Garbled));
     }
 
+    /// The newer program knows a further field, of which the older one has never heard.
+    #[test]
+    fn two_adjacent_versions_read_each_other() {
+        let (mut older, mut newer) = (Vec::new(), Vec::new());
+        write(&mut older, 4, &(7_u64, "both"));
+        write(&mut newer, 5, &(7_u64, "both", true));
+        let mut frames = Frames::between([4, 5], 1 << 20);
+        assert_eq!(frames.spoken(), 5);
+        frames.feed(&older);
+        assert_eq!(frames.take(), Ok(Some((7_u64, "both".to_owned(), false))));
+        assert_eq!(frames.spoken(), 4);
+        frames.feed(&newer);
+        assert_eq!(frames.take(), Ok(Some((7_u64, "both".to_owned(), true))));
+        write(&mut older, 3, &7_u64);
+        frames.feed(&older[older.len() - 10..]);
+        let error = frames.take::<u64>().expect_err("of two versions ago");
+        assert!(
+            error
+                .to_string()
+                .contains("version 3, this program version 5 and down to 4"),
+            "{error}"
+        );
+    }
+
     #[test]
     fn another_version_is_refused() {
         let mut bytes = Vec::new();
@@ -224,7 +282,11 @@ mod tests {
         frames.feed(&bytes);
         assert_eq!(
             frames.take::<String>(),
-            Err(FrameError::Version { found: 4, spoken: 3 })
+            Err(FrameError::Version {
+                found: 4,
+                oldest: 3,
+                newest: 3
+            })
         );
     }
 }

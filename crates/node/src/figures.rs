@@ -94,8 +94,8 @@ pub struct Figures {
     pub lag: u64,
     /// The node's state and load, as its heartbeats report them.
     pub said: Report,
-    /// Whether the node is the master, and the log has no room.
-    pub log_is_full: bool,
+    /// Whether there is a master that can commit, as far as the node knows.
+    pub commits: bool,
     /// Queries that were taken but not answered.
     pub queries_waiting: usize,
     /// Bytes of records received with the last copy from other nodes.
@@ -131,9 +131,10 @@ pub struct BoundFigures {
     pub cpu: Nanos,
 }
 
-/// Name of a standing, for INFO.
-fn standing(standing: Standing) -> &'static str {
+/// Name of a standing, for INFO; a node that serves while no master `commits` is read-only.
+fn standing(standing: Standing, commits: bool) -> &'static str {
     match standing {
+        Standing::Serving if !commits => "read-only",
         Standing::Joining => "joining",
         Standing::Serving => "serving",
         Standing::Paused => "paused",
@@ -241,9 +242,7 @@ impl Figures {
     #[rustfmt::skip] // a figure a line
     fn federation(&self) -> [Figure; 14] {
         let (said, role) = (&self.said, if self.is_master { "master" } else { "slave" });
-        let serves = said.standing == Standing::Serving;
-        let commits = !said.log_silent && !self.log_is_full && self.master.is_some();
-        let standing = (serves, if serves && !commits { "read-only" } else { standing(said.standing) });
+        let standing = (said.standing == Standing::Serving, standing(said.standing, self.commits));
         let silent = "Whether the node is the master and the log does not answer";
         let full = "Whether the node is the master and the log's medium is full";
         [
@@ -258,7 +257,7 @@ impl Figures {
             figure("copied_bytes", self.copied, "Bytes of records received with the last copy from other nodes"),
             figure("serving_for_ms", said.serving_for, "Time for which the node has served"),
             figure("log_silent", said.log_silent, silent).named("log_is_silent"),
-            figure("log_full", self.log_is_full, full).named("log_is_full"),
+            figure("log_full", said.log_full, full).named("log_is_full"),
             word("metrics", or_none(self.page)),
             figure("uptime_in_seconds", self.uptime, "Time since the node started").named("uptime_seconds"),
         ]
@@ -398,6 +397,7 @@ pub(crate) mod tests {
             applied: 71,
             lag: 0,
             said: Report::default(),
+            commits: true,
             queries_waiting: 3,
             copied: 0,
             account,

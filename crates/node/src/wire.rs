@@ -17,8 +17,13 @@ use punctual_federation::temporal::{ReadingReport, Stamp, Together};
 use punctual_units::{Nanos, ObjectName, Revision, Seq};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Version of the packets; nodes of other versions are refused.
-pub const VERSION: u8 = 4;
+/// Version of the packets. Since 5, a [`Report`](punctual_federation::message::Report) says whether the log is full.
+pub const VERSION: u8 = 5;
+/// The oldest version that this program speaks; nodes of others are refused. See [`Frames::between`] for what a newer
+/// version may change.
+///
+/// [`Frames::between`]: punctual_logs::frame::Frames::between
+pub const OLDEST: u8 = VERSION - 1;
 /// The longest frame of a peer that has not sent its name, in bytes.
 pub const STRANGER_BYTES_MAX: usize = 256;
 /// The longest frame of a peer, in bytes: a request may have 128 values of 128 KiB. While the loop of a node sends or

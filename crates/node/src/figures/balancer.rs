@@ -69,7 +69,7 @@ impl BalancerFigures {
 fn node((heartbeat, since): &(Heartbeat, Nanos)) -> impl Iterator<Item = Figure> {
     let said = &heartbeat.said;
     let figures = [
-        word("standing", standing(said.standing)),
+        word("standing", standing(said.standing, said.commits())),
         word("epoch", heartbeat.epoch.to_string()),
         word("applied", heartbeat.applied.to_string()),
         word("backlog", said.report.backlog),

@@ -10,20 +10,38 @@ use punctual_server::tls::Tls;
 use punctual_server::users::Users;
 
 use super::NodeError;
+use crate::wire::{OLDEST, VERSION};
 
 /// Programs that may connect, and the protocol that they use.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Access {
     /// Users and their rights; without users, each client may do all, and only this machine reaches the node.
     pub users: Arc<Users>,
     /// Whether no other machine reaches the addresses, as the caller knows: they are in network namespaces of its own.
     pub is_private: bool,
+    /// The oldest and the newest version that the node speaks with others: [`OLDEST`] and [`VERSION`], unless a test
+    /// has it be an older program.
+    pub versions: [u8; 2],
     /// Certificates for TLS with clients; if given, clients speak nothing else.
     #[cfg(feature = "tls")]
     pub clients: Option<Arc<Tls>>,
     /// Certificates for TLS between nodes; if given, each node needs a certificate of the authority named there.
     #[cfg(feature = "tls")]
     pub peers: Option<Arc<Tls>>,
+}
+
+impl Default for Access {
+    fn default() -> Access {
+        Access {
+            users: Arc::default(),
+            is_private: false,
+            versions: [OLDEST, VERSION],
+            #[cfg(feature = "tls")]
+            clients: None,
+            #[cfg(feature = "tls")]
+            peers: None,
+        }
+    }
 }
 
 /// Address of a peer, with its name for TLS.

@@ -37,7 +37,7 @@ use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io 
 use crate::changes::{self, StreamPosition};
 use crate::figures::BalancerFigures;
 use crate::spans::{SpanStage, Spans};
-use crate::wire::{FRAME_BYTES_MAX, Packet, VERSION};
+use crate::wire::{FRAME_BYTES_MAX, OLDEST, Packet, VERSION};
 
 /// A node is sent no further request while this many bytes wait for its socket.
 const UNSENT_MAX: usize = 4 << 20;
@@ -170,7 +170,7 @@ impl NodeWay {
     fn new(address: PeerAddress, token: Token) -> NodeWay {
         NodeWay {
             way: Way::new(address, token),
-            frames: Frames::new(VERSION, FRAME_BYTES_MAX),
+            frames: Frames::between([OLDEST, VERSION], FRAME_BYTES_MAX),
             node: None,
             said: Report::default(),
             told: None,
@@ -204,7 +204,11 @@ impl NodeWay {
     fn send(&mut self, ticket: u64, request: &Request) -> bool {
         match &mut self.way.link {
             Some(link) if link.unsent() < UNSENT_MAX => {
-                frame::write(&mut link.out, VERSION, &Packet::Request(ticket, request.clone()));
+                frame::write(
+                    &mut link.out,
+                    self.way.version,
+                    &Packet::Request(ticket, request.clone()),
+                );
                 true
             }
             _ => false,
@@ -463,14 +467,15 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
 
     /// Forgets a connection that has ended, and reports the reason once.
     fn lose(&mut self, number: u32, gone: &WayGone) {
+        let now = self.os.now();
         let Some(node) = self.ways.get_mut(&number) else {
             return;
         };
         if self.told_by == Some(number) {
             (self.told_by, self.is_told) = (None, false);
         }
-        node.way.link = None;
-        node.frames = Frames::new(VERSION, FRAME_BYTES_MAX);
+        node.way.ended(now);
+        node.frames = Frames::between([OLDEST, VERSION], FRAME_BYTES_MAX);
         let name = node.node.take();
         let said = gone.to_string();
         // Refusals by TLS are reported; after other errors of the system, the node is gone.
@@ -524,8 +529,10 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         if wants && self.told_by.is_none() {
             self.told_by = self.named.values().next().copied();
             let node = self.told_by.and_then(|number| self.ways.get_mut(&number));
-            if let Some(link) = node.and_then(|node| node.way.link.as_mut()) {
-                frame::write(&mut link.out, VERSION, &Packet::Hear);
+            if let Some(NodeWay { way, .. }) = node
+                && let Some(link) = &mut way.link
+            {
+                frame::write(&mut link.out, way.version, &Packet::Hear);
             }
         }
         let is_told = self.is_told;

@@ -26,7 +26,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         let mut begin = |stream, slot: Option<usize>| {
             slot?;
             *begun = begun.wrapping_add(1);
-            Some(PeerIn::new(access.accept(stream, false)?, *begun, now))
+            Some(PeerIn::new(access.accept(stream, false)?, access.versions, *begun, now))
         };
         let (incoming, registry) = (&mut self.peers.incoming, self.poll.registry());
         while incoming.accept(|| accepted(&self.peers.listener), registry, &mut begin) {}

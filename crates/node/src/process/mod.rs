@@ -51,7 +51,7 @@ use crate::bound::{Bound, Outcome};
 use crate::figures::Figures;
 use crate::seen::{TimedNotice, What};
 use crate::stores::{Stores, Task};
-use crate::wire::{Packet, Readings, VERSION};
+use crate::wire::{Packet, Readings};
 
 /// The first wait before a connection that failed is tried again; each next one is twice as long, up to [`RETRY_MAX`].
 pub const RETRY_FIRST: Nanos = Nanos::from_millis(10);
@@ -284,11 +284,12 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         }
         let (sensing, os) = (&mut self.objects.sensing, &self.os);
         for (node, peer) in &mut self.peers.outgoing {
+            let version = peer.way.version;
             let mut more = |out: &mut Vec<u8>| {
                 if let Some((stamp, taken)) = sensing.tells(*node, os.since_boot()) {
-                    frame::write(out, VERSION, &Packet::Taken(stamp, taken));
+                    frame::write(out, version, &Packet::Taken(stamp, taken));
                 } else if let Some(together) = sensing.reports(*node, now) {
-                    frame::write(out, VERSION, &Readings(together));
+                    frame::write(out, version, &Readings(together));
                 } else {
                     return false;
                 }

@@ -19,7 +19,7 @@ use super::clients::STALLED_MAX;
 use super::way::Way;
 use super::{Access, FIRST_PEER, PEERS_MAX, PeerAddress};
 use crate::outgoing::Outgoing;
-use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX, VERSION};
+use crate::wire::{FRAME_BYTES_MAX, OLDEST, Packet, STRANGER_BYTES_MAX, VERSION};
 
 /// Messages are encoded for a peer only while fewer bytes than this are unsent; further ones stay in their queue.
 const UNSENT_MAX: usize = 256 << 10;
@@ -88,7 +88,7 @@ impl PeerOut {
             way: Way::new(address, token),
             outgoing: Outgoing::default(),
             written: 0,
-            frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
+            frames: Frames::between([OLDEST, VERSION], STRANGER_BYTES_MAX),
             taken: None,
         }
     }
@@ -126,8 +126,8 @@ impl PeerOut {
             Ok(false) => None,
             Err(error) => Some(error),
         };
-        self.way.link = None;
-        self.frames = Frames::new(VERSION, STRANGER_BYTES_MAX);
+        self.way.ended(now);
+        self.frames = Frames::between([OLDEST, VERSION], STRANGER_BYTES_MAX);
         self.outgoing.clear();
         // Refusals by TLS; after any other error the peer counts as gone.
         let refused = ended.filter(|error| error.kind() == io::ErrorKind::InvalidData);
@@ -161,7 +161,7 @@ impl PeerOut {
             && let Some(message) = self.outgoing.pop(now)
         {
             let before = link.out.len();
-            frame::write(&mut link.out, VERSION, &Packet::Message(message));
+            frame::write(&mut link.out, self.way.version, &Packet::Message(message));
             let len = link.out.len() - before;
             if len > FRAME_BYTES_MAX {
                 link.out.truncate(before);
@@ -248,10 +248,11 @@ impl AsMut<Link<Stream>> for PeerIn {
 }
 
 impl PeerIn {
-    pub fn new(stream: Stream, number: u32, now: Time) -> PeerIn {
+    /// Makes the connection of a process that speaks a version between these two.
+    pub fn new(stream: Stream, versions: [u8; 2], number: u32, now: Time) -> PeerIn {
         PeerIn {
             link: Link::new(stream),
-            frames: Frames::new(VERSION, STRANGER_BYTES_MAX),
+            frames: Frames::between(versions, STRANGER_BYTES_MAX),
             from: None,
             clients: None,
             hears: false,
@@ -318,7 +319,7 @@ impl PeerIn {
 
     /// Adds a packet to the unsent bytes.
     pub fn push(&mut self, packet: &Packet) {
-        frame::write(&mut self.link.out, VERSION, packet);
+        frame::write(&mut self.link.out, self.frames.spoken(), packet);
     }
 
     /// Sends unsent bytes, as far as the socket takes them.
@@ -367,7 +368,12 @@ mod tests {
         let other = Blocking::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let peer = PeerIn::new(Stream::Plain(TcpStream::from_std(stream)), 1, Time::ZERO);
+        let peer = PeerIn::new(
+            Stream::Plain(TcpStream::from_std(stream)),
+            [OLDEST, VERSION],
+            1,
+            Time::ZERO,
+        );
         (peer, other, listener)
     }
 

@@ -112,7 +112,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             applied: self.node.applied().0,
             lag: self.node.lag(now),
             said: self.node.said(now),
-            log_is_full: self.node.log_is_full(),
+            commits: self.node.commits(now),
             queries_waiting: self.node.queries(),
             copied: self.last_report.copied,
             account: self.requests.spans.account.clone(),

@@ -10,7 +10,7 @@ use punctual_server::stream::{Ready, Stream};
 use punctual_units::{Nanos, Time};
 
 use super::{Access, PeerAddress, RETRY_FIRST, RETRY_MAX};
-use crate::wire::{Packet, VERSION};
+use crate::wire::Packet;
 
 /// Time after which a connection counts as accepted: the next attempt after its end does not wait.
 const LASTED: Nanos = RETRY_MAX;
@@ -20,6 +20,12 @@ pub(super) struct Way {
     pub address: PeerAddress,
     pub token: Token,
     pub link: Option<Link<Stream>>,
+    /// Version that this process speaks on the connection: the newest, or the oldest where the other end has closed the
+    /// last one at once.
+    pub version: u8,
+    /// Whether the other end has accepted the connection.
+    is_connected: bool,
+    is_older: bool,
     dialled: Time,
     retry_at: Time,
     backoff: Nanos,
@@ -33,6 +39,9 @@ impl Way {
             address,
             token,
             link: None,
+            version: 0,
+            is_connected: false,
+            is_older: false,
             dialled: Time::ZERO,
             retry_at: Time::ZERO,
             backoff: RETRY_FIRST,
@@ -77,9 +86,19 @@ impl Way {
         let both = Interest::READABLE | Interest::WRITABLE;
         registry.register(stream.socket(), self.token, both).ok()?;
         let mut link = Link::new(stream);
-        frame::write(&mut link.out, VERSION, name);
+        let [oldest, newest] = access.versions;
+        self.version = if self.is_older { oldest } else { newest };
+        self.is_connected = false;
+        frame::write(&mut link.out, self.version, name);
         self.link = Some(link);
         None
+    }
+
+    /// Drops the connection, which has ended. Where it was accepted and lasted for less than [`LASTED`], the other end
+    /// may be an older program: the next attempt speaks the other version.
+    pub fn ended(&mut self, now: Time) {
+        self.link = None;
+        self.is_older = !self.is_older && self.is_connected && now.since(self.dialled) < LASTED;
     }
 
     /// Returns a refusal to report, unless it was the last one reported.
@@ -96,6 +115,7 @@ impl Way {
         let Some(link) = &mut self.link else {
             return Ok(Turn::Empty);
         };
+        self.is_connected |= link.is_writable;
         let turn = link.read(scratch, take)?;
         if link.is_writable && turn != Turn::Ended {
             // A socket that is ready to write is connected.
@@ -116,6 +136,32 @@ mod tests {
     use mio::Poll;
 
     use super::*;
+
+    /// An older program closes the connection of a newer one at once; one that lasted may have been upgraded since.
+    #[test]
+    fn what_is_closed_at_once_is_tried_in_the_older_version() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let poll = Poll::new().unwrap();
+        let mut way = Way::new(PeerAddress::of(listener.local_addr().unwrap()), Token(1));
+        let (mut now, mut spoken, access) = (Time::ZERO, Vec::new(), Access::default());
+        for (is_accepted, lasts) in [
+            (false, Nanos::ZERO),
+            (true, Nanos::ZERO),
+            (true, LASTED),
+            (true, LASTED),
+            (true, Nanos::ZERO),
+            (true, Nanos::ZERO),
+            (true, Nanos::ZERO),
+        ] {
+            way.connect(poll.registry(), &access, &Packet::Front, now);
+            spoken.push(way.version);
+            way.is_connected = is_accepted;
+            way.ended(now + lasts);
+            now = now + lasts + RETRY_MAX;
+        }
+        let [oldest, newest] = access.versions;
+        assert_eq!(spoken, [newest, newest, oldest, newest, newest, oldest, newest]);
+    }
 
     /// A program that is none of the federation: it takes the connection, and ends it.
     #[test]
