@@ -537,12 +537,13 @@ fn a_full_log_is_waited_for() {
     let epoch = table.node(master).reign().epoch;
     table.pass(SECOND);
     assert!(table.node(master).log_is_full());
+    assert!((0..3).all(|number| !table.node(number).commits(table.now)));
     assert_eq!(client.hears(&table, &lost), Some(Answer::Unknown));
     assert_eq!(found(client.asks(&mut table, master, list(false))), [1, 2]);
     assert_eq!(table.log.trimmed(), table.node(master).applied(), "a node lags");
     table.log_is_full = false;
     table.pass(SECOND);
-    assert!(!table.node(master).log_is_full());
+    assert!((0..3).all(|number| table.node(number).commits(table.now)));
     assert_eq!((the_master(&table), table.node(master).reign().epoch), (master, epoch));
     assert!(matches!(
         fate(client.asks(&mut table, master, Work::Outcome(lost.id))),
