@@ -257,9 +257,9 @@ pub(super) fn access(
         let load = |paths: Option<&TlsPaths>| paths.map(crate::serve::certificates::load).transpose();
         Ok(Access {
             users,
-            is_private: false,
             clients: load(of_clients)?,
             peers: load(of_nodes)?,
+            ..Access::default()
         })
     }
     #[cfg(not(feature = "tls"))]
@@ -269,7 +269,7 @@ pub(super) fn access(
         ])),
         false => Ok(Access {
             users,
-            is_private: false,
+            ..Access::default()
         }),
     }
 }
