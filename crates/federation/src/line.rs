@@ -81,6 +81,11 @@ impl LogCalls {
         }
     }
 
+    /// Does not count `span`, for which this node itself did not run, as silence of the log.
+    pub fn excuse(&mut self, span: Nanos) {
+        self.silent_since = self.silent_since.map(|since| since + span);
+    }
+
     /// Whether the medium of the log was full at the last append of this node.
     pub fn is_full(&self) -> bool {
         self.is_full

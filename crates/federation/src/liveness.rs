@@ -16,6 +16,8 @@ pub const HEARTBEAT: Nanos = Nanos::from_millis(50);
 pub const MISSES: u64 = 4;
 /// Silence after which a node is suspected.
 pub const SUSPECT_AFTER: Nanos = Nanos(HEARTBEAT.0 * MISSES);
+/// A node whose own steps are further apart than this was starved: it is to step with each heartbeat of its own.
+pub const STARVED_AFTER: Nanos = Nanos(HEARTBEAT.0 * 2);
 /// Most nodes of a federation; heartbeats of further ones are ignored.
 pub const NODES_MAX: usize = 64;
 /// Silence after which a node is forgotten, unless it is in the configuration.
@@ -79,6 +81,13 @@ impl Liveness {
                 peer.heard = Some((heartbeat, now));
                 HeartbeatOutcome::Taken
             }
+        }
+    }
+
+    /// Does not count `span`, for which this node itself did not run, as silence of its peers.
+    pub fn excuse(&mut self, span: Nanos) {
+        for (_, at) in self.peers.values_mut().filter_map(|peer| peer.heard.as_mut()) {
+            *at = *at + span;
         }
     }
 

@@ -10,7 +10,7 @@ use crate::entry::Body;
 use crate::follower::Follower;
 use crate::ids::{Member, NodeId, RequestId};
 use crate::line::LogCalls;
-use crate::liveness::{HEARTBEAT, HeartbeatOutcome, Liveness, SUSPECT_AFTER};
+use crate::liveness::{HEARTBEAT, HeartbeatOutcome, Liveness, STARVED_AFTER, SUSPECT_AFTER};
 use crate::master::{Consequence, Master};
 use crate::message::{
     Answer, Heartbeat, Key, Message, Output, Position, Reason, Reign, Report, Request, Standing, Stop, Work,
@@ -136,6 +136,8 @@ pub struct Node {
     gate: Gate,
     log_entries_max: u64,
     quota: LogQuota,
+    /// When the node last took an event.
+    stepped: Time,
     beat: Time,
     trim: Time,
     durable: Revision,
@@ -175,6 +177,7 @@ impl Node {
             gate: setup.gate.clone(),
             log_entries_max: setup.log_entries_max,
             quota: LogQuota::default(),
+            stepped: now,
             beat: now,
             trim: now + TRIM_EVERY,
             durable: applied,
@@ -311,10 +314,22 @@ impl Node {
         if self.stopped.is_some() {
             return Vec::new();
         }
+        self.excuse(now);
         let mut out = Outbox::new(self.core.master(now));
         self.take(event, now, &mut out);
         self.go_on(now, &mut out);
         out.actions(self.said(now))
+    }
+
+    /// Suspects no peer and no log for a time in which the node itself was starved or stopped: heartbeats and answers
+    /// of that time have yet to be read.
+    fn excuse(&mut self, now: Time) {
+        let away = now.since(self.stepped);
+        self.stepped = now;
+        if away >= STARVED_AFTER {
+            self.core.liveness.excuse(away);
+            self.core.line.excuse(away);
+        }
     }
 
     /// The next instant at which the node needs [`Event::Wake`], unless another event comes before.

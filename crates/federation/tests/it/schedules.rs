@@ -521,6 +521,38 @@ fn the_log_is_trimmed_to_what_is_on_disk() {
     }
 }
 
+/// A replica that did not run has missed heartbeats, which its master sent: it hears them before it suspects.
+#[test]
+fn a_node_that_was_starved_suspects_no_other() {
+    let (mut table, master) = federation(100);
+    let mut client = Client::open(&mut table, master, 1);
+    let slave = (0..3).find(|number| *number != master).expect("three nodes");
+    let epoch = table.node(master).reign().epoch;
+    for away in [150, 250, 1_000, 3_000] {
+        table.starved.insert(slave);
+        table.pass(Nanos::from_millis(away));
+        table.starved.remove(&slave);
+        // The log's answers are read before what peers have sent.
+        table.deaf.insert(slave);
+        table.pass(Nanos::from_millis(60));
+        table.deaf.remove(&slave);
+        table.pass(SECOND);
+        assert_eq!(
+            (the_master(&table), table.node(master).reign().epoch),
+            (master, epoch),
+            "after {away} ms"
+        );
+        client.asks(&mut table, master, add(1)).expect("an answer");
+    }
+    // Its excuse ends: a master that is gone is replaced as ever.
+    table.starved.insert(slave);
+    table.pass(SECOND);
+    table.starved.remove(&slave);
+    table.crash(master);
+    table.pass(TAKEOVER);
+    assert_ne!(the_master(&table), master);
+}
+
 /// The master says so, and trims whatever a node lacks; nobody takes over, and what waits is committed with room.
 #[test]
 fn a_full_log_is_waited_for() {

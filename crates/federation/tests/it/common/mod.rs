@@ -110,6 +110,10 @@ pub struct Table {
     mail: Vec<(usize, NodeId, Message)>,
     asks: Vec<(usize, Ticket, Ask)>,
     entry_bytes_max: usize,
+    /// Nodes that do not run, those that hear no peer, and the events that wait for either.
+    pub starved: BTreeSet<usize>,
+    pub deaf: BTreeSet<usize>,
+    unread: Vec<(usize, Event)>,
     /// Whether the log's medium is full.
     pub log_is_full: bool,
     log_entries_max: u64,
@@ -139,6 +143,9 @@ impl Table {
             mail: Vec::new(),
             asks: Vec::new(),
             entry_bytes_max: usize::MAX,
+            starved: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+            unread: Vec::new(),
             log_is_full: false,
             log_entries_max,
         };
@@ -295,6 +302,18 @@ impl Table {
     }
 
     pub fn tell(&mut self, number: usize, event: Event) {
+        self.unread.push((number, event));
+        let is_deaf = self.deaf.contains(&number);
+        let is_read =
+            |(to, event): &mut (usize, Event)| *to == number && !(is_deaf && matches!(event, Event::Message(..)));
+        if !self.starved.contains(&number) {
+            for (number, event) in self.unread.extract_if(.., is_read).collect::<Vec<_>>() {
+                self.step(number, event);
+            }
+        }
+    }
+
+    fn step(&mut self, number: usize, event: Event) {
         let now = self.now;
         let Some(place) = self.places.get_mut(number).and_then(Option::as_mut) else {
             return;
