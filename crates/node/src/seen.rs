@@ -26,6 +26,8 @@ pub enum What {
     Left,
     /// A message for the operator.
     Note(String),
+    /// Real time was refused to the thread of heartbeats; the reason and a remedy.
+    Ordinary(String),
 }
 
 /// A notice with its time, on the clock that all processes of the machine share (`CLOCK_MONOTONIC`).

@@ -28,6 +28,9 @@ use punctual_units::{Clock, Nanos, Time};
 /// lower than the one writer.
 const QUERIES: Scheduling = Scheduling::Batch { nice: 5 };
 
+/// Scheduling of the writer, for which all transactions wait: a larger share than ordinary threads.
+const WRITES: Scheduling = Scheduling::Other { nice: -10 };
+
 /// A task of the state machine for the store.
 #[derive(Debug)]
 pub enum Task {
@@ -176,7 +179,7 @@ impl Stores {
             io::Result::Ok(Some(send))
         };
         let (writes, reads, slow) = (
-            lane("store-write", 1, None)?,
+            lane("store-write", 1, Some(WRITES))?,
             lane("store-read", executors, Some(QUERIES))?,
             lane("store-slow", 1, None)?,
         );

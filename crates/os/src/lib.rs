@@ -86,6 +86,21 @@ pub trait Os: Clock + Clone + Send + Sync + 'static {
     fn together(&self, threads: Vec<Thread<'_>>);
 }
 
+/// Gives the calling thread a claim on the processor before ordinary threads: real time of the lowest priority, or
+/// where that is not allowed, a larger share. For threads that others wait for, and that never compute for long.
+///
+/// # Errors
+/// [`Refusal`] of real time; the thread may have the larger share then.
+pub fn claim_processor(os: &impl Os) -> Result<(), Refusal> {
+    let thread = os.this_thread();
+    let refused = os.set_scheduling(thread, Scheduling::RoundRobin(*REAL_TIME_PRIORITIES.start()));
+    if refused.is_err() {
+        // If this is refused as well, the thread has the share of others.
+        drop(os.set_scheduling(thread, Scheduling::Other { nice: -10 }));
+    }
+    refused
+}
+
 /// A lock around data; its holder runs at least as urgently as the threads that wait for it (priority inheritance). A
 /// panic inside of the critical section unlocks it and leaves the data as they are.
 pub trait Lock<T>: Send + Sync {

@@ -14,6 +14,7 @@ use punctual_engines::lmdb::Visitor;
 use punctual_federation::ids::{FederationId, Revision};
 use punctual_logs::socket::{LogServer, SharedLog};
 use punctual_logs::{FORMAT, Identity, Local};
+use punctual_os::{LinuxOs, claim_processor};
 use punctual_store::batch::{revision_of, tells_of_a_part};
 use punctual_store::engine::{EngineError, Table};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -41,6 +42,10 @@ pub(super) fn log(file: &Path, listen: &Path) -> Result<(), Failure> {
     let log = Local::open(file).map_err(|error| input(&error))?;
     let shown = listen.display();
     clear(listen)?;
+    // Inherited by the threads that answer nodes.
+    if let Err(refusal) = claim_processor(&LinuxOs) {
+        print(&format!("on a busy machine commits may be late: {refusal}\n"))?;
+    }
     let log = SharedLog::new(log);
     let served = log.clone();
     let server = LogServer::start(listen, move || Some(served.clone())).map_err(|error| {

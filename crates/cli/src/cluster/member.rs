@@ -240,6 +240,7 @@ fn line(node: NodeId, what: &What) -> Option<String> {
         ),
         What::Left => format!("node {node} has left: no client waits, and all is on disk\n"),
         What::Note(text) => format!("node {node}: {text}\n"),
+        What::Ordinary(why) => format!("node {node}: on a busy machine masters may change: {why}\n"),
         What::CaughtUp(_) => return None,
     })
 }

@@ -32,7 +32,7 @@ use super::{Access, BoundControl, CLIENTS, NodeControl, PEERS, Process, WAKER};
 use crate::bound::{Bound, DelayTarget, Outcome};
 use crate::figures::Figures;
 use crate::own::OwnReading;
-use crate::seen::TimedNotice;
+use crate::seen::{TimedNotice, What};
 use crate::sensing::Temporal;
 use crate::stores::{ExtraCost, Failed, Stores};
 use crate::wire::Packet;
@@ -191,7 +191,7 @@ impl Listening {
             clients: door.address().map_err(io("the address"))?,
         };
         let page = PublishedFigures::serve(self.page, Figures::metrics).map_err(io("the thread for figures"))?;
-        let process = Process {
+        let mut process = Process {
             poll: self.poll,
             access: self.access,
             clients: Clients::new(setup.me.boot.0),
@@ -218,6 +218,10 @@ impl Listening {
             tasks: self.tasks,
             tell,
         };
+        // Last, because threads inherit it that this one starts.
+        if let Err(refusal) = punctual_os::claim_processor(&process.os) {
+            process.seen(What::Ordinary(refusal.to_string()));
+        }
         process.run(door)
     }
 }
