@@ -37,7 +37,7 @@ pub enum FrameError {
         found: u8,
         /// The oldest version that this program speaks.
         oldest: u8,
-        /// The newest one.
+        /// The newest version that it speaks.
         newest: u8,
     },
 }

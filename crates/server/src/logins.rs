@@ -5,13 +5,13 @@
 //!
 //! **Method.** A right password is answered at once; so the order of checks may depend on the names that exist. First
 //! come the first claims that an address makes for a user: of addresses that have logged in, of new addresses, then of
-//! others, the newest claim first, because a burst of guesses is older than the user who comes after it. Then come
-//! second claims, third ones and so on, the oldest first. Wrong passwords are answered in the order in which they came, one a
+//! others, the newest claim first, because a burst of guesses is older than the user behind it. Then come second
+//! claims, third ones and so on, the oldest first. Wrong passwords are answered in the order in which they came, one a
 //! [`pace`](Logins::pace), whenever they were checked: a pace is longer than any check, so its end shows neither
 //! whether there was one nor which. A client that has closed its connection comes last in both orders.
 //!
-//! **Bounds.** After a wrong password, checks rest for the time that it took, and for [`REST`] times that before a claim
-//! that is no first one. So first guesses take half of a core, others a fifth; those whose answers are due take a fifth
+//! **Bounds.** After a wrong password, checks rest for the time that it took, and for [`REST`] times that before a
+//! claim that is no first one. So first guesses take half of a core, others a fifth; those whose answers are due take a fifth
 //! more. [`CLAIMS_MAX`] claims wait, and of each kind the latest [`HISTORY_MAX`] addresses are remembered.
 
 use std::cmp::Reverse;
@@ -86,7 +86,7 @@ pub struct Waiting {
     pub connection: Handle,
     /// Where it comes from.
     pub source: Source,
-    /// User and password.
+    /// The user, by index, and the password.
     pub claim: LoginClaim,
     /// Whether the password is known to be wrong.
     pub is_wrong: bool,
@@ -100,7 +100,7 @@ pub struct Waiting {
 
 /// How to go on.
 #[derive(Debug)]
-pub enum Step {
+pub enum LoginStep {
     /// Check this password, then call [`Logins::failed`] or [`Logins::settle`].
     Check(Waiting),
     /// Answer this connection that its password is wrong.
@@ -121,7 +121,7 @@ pub struct Logins {
     claims: History<(Source, Option<usize>)>,
     /// End of the last wrong check, and the time that it took.
     wrong: (Time, Nanos),
-    /// The longest check.
+    /// Time of the longest check so far.
     longest: Nanos,
     /// When the last wrong password was answered.
     refused: Time,
@@ -207,28 +207,28 @@ impl Logins {
     }
 
     /// Returns what to do now.
-    pub fn step(&mut self, now: Time) -> Step {
+    pub fn step(&mut self, now: Time) -> LoginStep {
         let head = (0..self.waiting.len()).min_by_key(|at| (self.waiting[*at].is_closed, *at));
         let Some(head) = head else {
-            return Step::Rest(Time::MAX);
+            return LoginStep::Rest(Time::MAX);
         };
         let mut due = self.refused.max(self.waiting[head].since) + self.pace();
         if self.waiting[head].is_wrong {
             if due <= now {
                 self.refused = now;
-                return Step::Refuse(self.waiting.remove(head).connection);
+                return LoginStep::Refuse(self.waiting.remove(head).connection);
             }
         } else {
             // Checked before its answer is due, whatever comes before it in the order of checks.
             due = Time(due.0.saturating_sub(2 * self.longest.0)).max(self.forced + self.pace());
             if due <= now {
                 self.forced = now;
-                return Step::Check(self.waiting[head].clone());
+                return LoginStep::Check(self.waiting[head].clone());
             }
         }
         match self.next_check() {
-            Some((at, from)) if from <= now => Step::Check(self.waiting[at].clone()),
-            next => Step::Rest(next.map_or(due, |(_, from)| from.min(due))),
+            Some((at, from)) if from <= now => LoginStep::Check(self.waiting[at].clone()),
+            next => LoginStep::Rest(next.map_or(due, |(_, from)| from.min(due))),
         }
     }
 

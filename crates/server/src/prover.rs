@@ -7,7 +7,7 @@ use std::time::Instant;
 use punctual_units::{Nanos, Time};
 
 use crate::login::LoginClaim;
-use crate::logins::{Logins, Source, Step, Waiting};
+use crate::logins::{LoginStep, Logins, Source, Waiting};
 use crate::users::Users;
 use crate::work::Handle;
 
@@ -15,7 +15,7 @@ use crate::work::Handle;
 pub type Checks = Vec<(Handle, Option<usize>)>;
 
 /// The state that the thread shares with its handle.
-struct Shared {
+struct ClaimQueue {
     users: Arc<Users>,
     begin: Instant,
     state: Mutex<State>,
@@ -28,7 +28,7 @@ struct State {
     ends: bool,
 }
 
-impl Shared {
+impl ClaimQueue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,7 +43,7 @@ impl Shared {
         while !state.ends {
             let now = self.now();
             match state.logins.step(now) {
-                Step::Check(waiting) => {
+                LoginStep::Check(waiting) => {
                     drop(state);
                     let is_right = self.users.check(waiting.claim.user, &waiting.claim.password);
                     let end = self.now();
@@ -57,11 +57,11 @@ impl Shared {
                         state.logins.failed(&waiting, end.since(now), end);
                     }
                 }
-                Step::Refuse(connection) => {
+                LoginStep::Refuse(connection) => {
                     state.judged.push((connection, None));
                     wake();
                 }
-                Step::Rest(until) => {
+                LoginStep::Rest(until) => {
                     let rest = until.since(now).into();
                     let waited = self.changed.wait_timeout(state, rest);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -72,7 +72,7 @@ impl Shared {
 }
 
 /// Handle of the thread, which ends when this is dropped.
-pub struct Prover(Arc<Shared>);
+pub struct Prover(Arc<ClaimQueue>);
 
 impl Prover {
     /// Starts the thread; it calls `wake` after each answer.
@@ -80,7 +80,7 @@ impl Prover {
     /// # Errors
     /// The system refuses to start a thread.
     pub fn start(users: Arc<Users>, wake: impl Fn() + Send + 'static) -> std::io::Result<Prover> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClaimQueue {
             users,
             begin: Instant::now(),
             state: Mutex::new(State {

@@ -553,7 +553,7 @@ fn a_node_that_was_starved_suspects_no_other() {
     assert_ne!(the_master(&table), master);
 }
 
-/// The master says so, and trims whatever a node lacks; nobody takes over, and what waits is committed with room.
+/// The master says so, and trims whatever a node lacks; no node takes over, and what waits is committed with room.
 #[test]
 fn a_full_log_is_waited_for() {
     let (mut table, master) = federation(1_000);

@@ -128,7 +128,7 @@ impl World {
         while self.now < end {
             self.world_goes_on(self.now);
             match self.logins.step(self.now) {
-                Step::Check(waiting) => {
+                LoginStep::Check(waiting) => {
                     spent = spent + CHECK;
                     self.world_goes_on(self.now + CHECK);
                     if waiting.claim.password == [1] {
@@ -147,8 +147,8 @@ impl World {
                         self.logins.failed(&waiting, CHECK, self.now);
                     }
                 }
-                Step::Refuse(Handle { id, .. }) => self.answer(id, false),
-                Step::Rest(until) => {
+                LoginStep::Refuse(Handle { id, .. }) => self.answer(id, false),
+                LoginStep::Rest(until) => {
                     assert!(until > self.now, "no step is left");
                     let next = self.coming.keys().next().map_or(until, |(at, _)| *at);
                     self.world_goes_on(until.min(next).min(end).max(self.now));
@@ -215,7 +215,7 @@ fn guessers_keep_no_new_user_out() {
     }
 }
 
-/// Nothing tells them apart: the user waits for a turn, behind those who came before and are still there.
+/// Nothing tells them apart: the user waits for a turn, behind those that came before and are still there.
 #[test]
 fn guesses_of_the_same_user_and_address_leave_a_fair_share() {
     for (patience, most) in [(3, 4), (1_000, 45)] {
