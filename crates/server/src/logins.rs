@@ -11,8 +11,8 @@
 //! whether there was one nor which. A client that has closed its connection comes last in both orders.
 //!
 //! **Bounds.** After a wrong password, checks rest for the time that it took, and for [`REST`] times that before a
-//! claim that is no first one. So first guesses take half of a core, others a fifth; those whose answers are due take a fifth
-//! more. [`CLAIMS_MAX`] claims wait, and of each kind the latest [`HISTORY_MAX`] addresses are remembered.
+//! claim that is no first one. So first guesses take half of a core, others a fifth; those whose answers are due take a
+//! fifth more. [`CLAIMS_MAX`] claims wait, and of each kind the latest [`HISTORY_MAX`] addresses are remembered.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
