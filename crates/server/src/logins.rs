@@ -53,12 +53,16 @@ struct History<K> {
     order: VecDeque<K>,
 }
 
-impl<K: Ord + Copy> History<K> {
-    const NEW: History<K> = History {
-        counts: BTreeMap::new(),
-        order: VecDeque::new(),
-    };
+impl<K> Default for History<K> {
+    fn default() -> History<K> {
+        History {
+            counts: BTreeMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+}
 
+impl<K: Ord + Copy> History<K> {
     fn of(&self, key: K) -> u32 {
         self.counts.get(&key).map_or(0, |count| (*count).min(CLAIMS_RANKED))
     }
@@ -110,7 +114,7 @@ pub enum LoginStep {
 }
 
 /// The claims that wait, the oldest first, and the history of their addresses.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Logins {
     waiting: Vec<Waiting>,
     /// Sources that have logged in.
@@ -130,20 +134,6 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Makes an empty queue.
-    pub fn new() -> Logins {
-        Logins {
-            waiting: Vec::new(),
-            known: History::NEW,
-            failed: History::NEW,
-            claims: History::NEW,
-            wrong: (Time(0), Nanos::ZERO),
-            longest: Nanos::ZERO,
-            refused: Time(0),
-            forced: Time(0),
-        }
-    }
-
     /// Takes note that a check takes this time.
     pub fn takes(&mut self, took: Nanos) {
         self.longest = self.longest.max(took);

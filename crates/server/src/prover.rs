@@ -84,7 +84,7 @@ impl Prover {
             users,
             begin: Instant::now(),
             state: Mutex::new(State {
-                logins: Logins::new(),
+                logins: Logins::default(),
                 judged: Vec::new(),
                 ends: false,
             }),

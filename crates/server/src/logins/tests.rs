@@ -36,7 +36,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let mut logins = Logins::new();
+        let mut logins = Logins::default();
         logins.takes(CHECK);
         World {
             logins,
@@ -129,7 +129,7 @@ impl World {
             self.world_goes_on(self.now);
             match self.logins.step(self.now) {
                 LoginStep::Check(waiting) => {
-                    spent = spent + CHECK;
+                    spent += CHECK;
                     self.world_goes_on(self.now + CHECK);
                     if waiting.claim.password == [1] {
                         let user = waiting.claim.user.expect("a user");
@@ -195,10 +195,13 @@ fn users_beside(guesser: impl Fn(u64) -> (u32, usize), patience: Nanos) -> Vec<N
     world.right
 }
 
+/// Address and user of each guesser, by its number.
+type Guesser = &'static dyn Fn(u64) -> (u32, usize);
+
 #[test]
 fn guessers_keep_no_new_user_out() {
     for patience in [Nanos::from_millis(300), Nanos::from_secs(3)] {
-        let worlds: [(&str, &dyn Fn(u64) -> (u32, usize)); 5] = [
+        let worlds: [(&str, Guesser); 5] = [
             ("names of no user", &|number| (1, USERS + number as usize)),
             ("names of other users", &|number| (1, number as usize)),
             ("other addresses", &|number| (2 + number as u32, 130)),
@@ -276,7 +279,7 @@ fn wrong_passwords_are_answered_at_their_pace() {
 
 #[test]
 fn the_oldest_claim_of_the_busiest_source_gives_way() {
-    let mut logins = Logins::new();
+    let mut logins = Logins::default();
     let claim = |id: u64, address: u32| Waiting {
         connection: World::handle(id),
         source: source(IpAddr::from(address.to_be_bytes())),
