@@ -41,15 +41,23 @@ pub enum Cluster {
         #[arg(long, value_name = "PATH")]
         listen: PathBuf,
     },
-    /// Create a cluster's replication log in etcd, before its first node starts, or begin a new log from a backup
+    #[cfg_attr(
+        feature = "etcd",
+        doc = "Create a cluster's replication log in etcd, before its first node starts, or begin a new log from a backup"
+    )]
+    #[cfg_attr(not(feature = "etcd"), doc = "Begin a cluster's replication log from a backup")]
     ///
     /// Nodes never create a log; they treat an empty one as data loss. Repeating the command changes nothing. --from
-    /// starts the log at that store's end, in etcd or in a file for `cluster log`.
+    /// starts the log at that store's end.
     Found {
         /// Name of the cluster, as in its nodes' configuration
         name: String,
-        /// Address of the log in etcd, as in the nodes' configuration; or a log file on this machine
-        #[arg(long, value_name = "etcd://HOSTS/NAME|FILE")]
+        #[cfg_attr(
+            feature = "etcd",
+            doc = "Address of the log in etcd, as in the nodes' configuration; or a file for `cluster log`"
+        )]
+        #[cfg_attr(not(feature = "etcd"), doc = "File of the log, for `cluster log`")]
+        #[arg(long, value_name = if cfg!(feature = "etcd") { "etcd://HOSTS/NAME|FILE" } else { "FILE" })]
         log: String,
         /// A node's store or its backup to begin from; then start one node with it, all others empty
         #[arg(long, value_name = "STORE")]
