@@ -21,6 +21,7 @@ use punctual_store::StoreError;
 use punctual_store::engine::Engine;
 use punctual_units::Nanos;
 
+use super::claim::ProcessorClaim;
 use super::clients::{self, Clients};
 use super::lane::RequestLane;
 use super::log::LogLinks;
@@ -219,9 +220,10 @@ impl Listening {
             tell,
         };
         // Last, because threads inherit it that this one starts.
-        if let Err(refusal) = punctual_os::claim_processor(&process.os) {
+        let (claim, refused) = ProcessorClaim::take(&process.os);
+        if let Some(refusal) = refused {
             process.seen(What::Ordinary(refusal.to_string()));
         }
-        process.run(door)
+        process.run(door, claim)
     }
 }

@@ -3,6 +3,7 @@
 
 mod access;
 pub mod balance;
+mod claim;
 mod clients;
 mod incoming;
 mod lane;
@@ -38,6 +39,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Nanos, Time};
 
 pub use self::access::{Access, PeerAddress};
+use self::claim::ProcessorClaim;
 use self::clients::Clients;
 use self::lane::{RequestLane, TURN_MAX};
 pub use self::listening::{Listening, NodeError};
@@ -156,7 +158,7 @@ struct Process<E: Engine, O: Os, T: FnMut(TimedNotice)> {
 }
 
 impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
-    fn run(mut self, mut door: Door) -> Result<(), NodeError> {
+    fn run(mut self, mut door: Door, mut claim: ProcessorClaim) -> Result<(), NodeError> {
         let mut events = Events::with_capacity(1024);
         let mut looked = self.os.now();
         loop {
@@ -202,6 +204,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             let now = self.os.now();
             if now.since(looked) >= LOOK_EVERY {
                 looked = now;
+                claim.review(&self.os, now);
                 door.look(&mut self, now);
                 self.look(now);
                 self.publish(&door.state(now), now);
