@@ -94,6 +94,8 @@ pub struct Local {
     failure: Option<String>,
     /// Why the last append found no room.
     full: Option<String>,
+    /// [`sync_folder`], except in tests.
+    sync_folder: fn(&Path) -> io::Result<()>,
     /// The lock file, locked for as long as the log is open.
     _lock: File,
 }
@@ -129,6 +131,7 @@ impl Local {
             forgotten: 0,
             failure: None,
             full: None,
+            sync_folder,
             _lock: lock,
         };
         match OpenOptions::new().read(true).write(true).open(path) {
@@ -232,8 +235,10 @@ impl Local {
         let written = file.write_all(&bytes).and_then(|()| file.sync_all());
         // The old file is as it was; what was written of the new one would keep room from it.
         written.inspect_err(|_| drop(std::fs::remove_file(&new)))?;
+        // From here on the old file may have no name: nothing more is appended to it.
+        self.file = None;
         std::fs::rename(&new, &self.path)?;
-        sync_folder(&self.path)?;
+        (self.sync_folder)(&self.path)?;
         self.file = Some((file, bytes.len() as u64));
         self.identity = Some(identity);
         self.forgotten = 0;
@@ -629,6 +634,26 @@ mod tests {
         log.trim(Revision(1)).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), HEAD as u64);
         assert_eq!(log.append(Revision(1), b"two"), Ok(AppendResult::At(Revision(2))));
+    }
+
+    /// The old file has no name any more when the folder's sync finds no room: nothing is appended to it.
+    #[test]
+    fn appends_go_to_the_named_file_when_its_folder_found_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = opened(&path);
+        for number in 0..3 {
+            log.append(log.last(), &[number]).unwrap();
+        }
+        log.full = Some("full".into());
+        log.sync_folder = |_| Err(io::ErrorKind::StorageFull.into());
+        log.trim(Revision(2)).unwrap();
+        assert_eq!(log.append(log.last(), &[3]), Err(LogError::NoRoom));
+        log.sync_folder = sync_folder;
+        assert_eq!(log.append(log.last(), &[4]), Ok(AppendResult::At(Revision(4))));
+        drop(log);
+        let mut log = opened(&path);
+        assert_eq!(log.watch_from(Revision(2), 9).unwrap().len(), 2);
     }
 
     #[test]
