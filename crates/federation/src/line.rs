@@ -4,6 +4,7 @@ use punctual_logs::LogError;
 use punctual_units::{Nanos, Time};
 
 use crate::action::{Action, Ask, LogAnswer, Ticket};
+use crate::liveness::Excuse;
 use crate::outbox::Outbox;
 
 /// Wait after which an answer of the log is treated as lost: 100 times the time of an append.
@@ -21,6 +22,7 @@ pub struct LogCalls {
     rests_until: Option<Time>,
     /// Instant of the first of the calls since the log's last answer.
     silent_since: Option<Time>,
+    excuse: Excuse,
     /// Whether the medium of the log was full at the last append.
     is_full: bool,
 }
@@ -37,7 +39,9 @@ impl LogCalls {
         let ticket = self.ticket();
         self.asked = Some((ticket, now));
         self.later = None;
-        self.silent_since.get_or_insert(now);
+        if self.silent_since.is_none() {
+            (self.silent_since, self.excuse) = (Some(now), Excuse::default());
+        }
         out.push(Action::Log(ticket, ask));
     }
 
@@ -83,7 +87,7 @@ impl LogCalls {
 
     /// Does not count `span`, for which this node itself did not run, as silence of the log.
     pub fn excuse(&mut self, span: Nanos) {
-        self.silent_since = self.silent_since.map(|since| since + span);
+        self.excuse.add(span);
     }
 
     /// Whether the medium of the log was full at the last append of this node.
@@ -93,7 +97,7 @@ impl LogCalls {
 
     /// How long the log has been called without an answer.
     pub fn silent_for(&self, now: Time) -> Nanos {
-        self.silent_since.map_or(Nanos::ZERO, |since| now.since(since))
+        self.silent_since.map_or(Nanos::ZERO, |since| now.since(since + self.excuse.0))
     }
 
     /// Makes the postponed call if it is due; returns true if the open call has waited too long, and closes that.

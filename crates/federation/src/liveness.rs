@@ -18,16 +18,40 @@ pub const MISSES: u64 = 4;
 pub const SUSPECT_AFTER: Nanos = Nanos(HEARTBEAT.0 * MISSES);
 /// A node whose own steps are further apart than this was starved: it is to step with each heartbeat of its own.
 pub const STARVED_AFTER: Nanos = Nanos(HEARTBEAT.0 * 2);
+/// Most time in which the node did not run that is excused since another was heard, beyond the first such time.
+pub const EXCUSE_MAX: Nanos = Nanos::from_secs(1);
 /// Most nodes of a federation; heartbeats of further ones are ignored.
 pub const NODES_MAX: usize = 64;
 /// Silence after which a node is forgotten, unless it is in the configuration.
 pub const FORGET_AFTER: Nanos = Nanos::from_secs(60);
+
+/// Time in which this node did not run, and which is no silence of the other one, since that was heard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excuse(pub Nanos);
+
+impl Excuse {
+    /// Excuses one more such time. The first one may be of any length: what came meanwhile is read next. Further ones
+    /// come to at most [`EXCUSE_MAX`], so that a node that is starved again and again suspects a dead one as well.
+    pub fn add(&mut self, span: Nanos) {
+        if self.0 == Nanos::ZERO || self.0 + span <= EXCUSE_MAX {
+            self.0 += span;
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Peer {
     configured: bool,
     /// The last heartbeat and its arrival; `None` since a reset.
     heard: Option<(Heartbeat, Time)>,
+    excuse: Excuse,
+}
+
+impl Peer {
+    /// Whether a heartbeat came less than `span` ago, while this node ran.
+    fn heard_within(&self, span: Nanos, now: Time) -> bool {
+        self.heard.is_some_and(|(_, at)| now.since(at + self.excuse.0) < span)
+    }
 }
 
 /// The result of taking a heartbeat.
@@ -52,7 +76,7 @@ impl Liveness {
     pub fn new(me: NodeId, peers: &[NodeId]) -> Liveness {
         let configured = Peer {
             configured: true,
-            heard: None,
+            ..Peer::default()
         };
         let others = peers.iter().filter(|peer| **peer != me).take(NODES_MAX);
         Liveness {
@@ -68,17 +92,19 @@ impl Liveness {
             return HeartbeatOutcome::Taken; // another process with this node's number: peers decide between the two
         }
         self.peers
-            .retain(|_, peer| peer.configured || peer.heard.is_some_and(|(_, at)| now.since(at) < FORGET_AFTER));
+            .retain(|_, peer| peer.configured || peer.heard_within(FORGET_AFTER, now));
         if !self.peers.contains_key(&node) && self.peers.len() >= NODES_MAX {
             return HeartbeatOutcome::TooMany;
         }
         let peer = self.peers.entry(node).or_default();
         match peer.heard {
+            // Two processes with one number are both heard: no time is excused.
             Some((before, at)) if before.from.boot != boot && now.since(at) < SUSPECT_AFTER => {
                 HeartbeatOutcome::NameTaken
             }
             _ => {
                 peer.heard = Some((heartbeat, now));
+                peer.excuse = Excuse::default();
                 HeartbeatOutcome::Taken
             }
         }
@@ -86,9 +112,7 @@ impl Liveness {
 
     /// Does not count `span`, for which this node itself did not run, as silence of its peers.
     pub fn excuse(&mut self, span: Nanos) {
-        for (_, at) in self.peers.values_mut().filter_map(|peer| peer.heard.as_mut()) {
-            *at = *at + span;
-        }
+        self.peers.values_mut().for_each(|peer| peer.excuse.add(span));
     }
 
     /// Notes that the connection to a peer was reset: the peer is suspected at once.
@@ -105,8 +129,7 @@ impl Liveness {
 
     /// The last heartbeats of the nodes that are not suspected.
     pub fn live(&self, now: Time) -> impl Iterator<Item = &Heartbeat> {
-        let recent = move |peer: &'_ Peer| peer.heard.is_some_and(|(_, at)| now.since(at) < SUSPECT_AFTER);
-        let live = self.peers.values().filter(move |peer| recent(peer));
+        let live = self.peers.values().filter(move |peer| peer.heard_within(SUSPECT_AFTER, now));
         live.filter_map(|peer| peer.heard.as_ref().map(|(heartbeat, _)| heartbeat))
     }
 

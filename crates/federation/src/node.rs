@@ -649,7 +649,13 @@ impl Node {
 
     fn go_on_in_role(&mut self, now: Time, out: &mut Outbox) {
         match &mut self.role {
-            Role::Slave(slave) => slave.go_on(&mut self.core, now, out),
+            Role::Slave(slave) => {
+                slave.go_on(&mut self.core, now, out);
+                // There is no master that would make room for the record of the term.
+                if slave.takes_over() && self.core.line.is_full() {
+                    self.trim_log(now, out);
+                }
+            }
             Role::Master(master) => {
                 master.expire(now, out);
                 master.begin(now, out);
@@ -738,16 +744,16 @@ impl Node {
         out.push(Action::Tell(heartbeat));
     }
 
-    /// Trims the log up to the revision that all live nodes have on disk; further if more entries or bytes than the
-    /// maximum would remain, or if its medium is full; but never beyond the revision on this node's own disk: some node
-    /// must have the entries that the log has not.
+    /// Trims the log, as a master or a candidate, up to the revision that all live nodes have on disk; further if more
+    /// entries or bytes than the maximum would remain, or if its medium is full; but never beyond the revision on this
+    /// node's own disk: some node must have the entries that the log has not.
     fn trim_log(&mut self, now: Time, out: &mut Outbox) {
         if self.trim > now {
             return;
         }
         self.trim = now + TRIM_EVERY;
         let entries = Revision(self.applied().0.saturating_sub(self.log_entries_max));
-        let kept_at_most = match self.log_is_full() {
+        let kept_at_most = match self.core.line.is_full() {
             true => self.applied(),
             false => entries.max(self.quota.trims()),
         };

@@ -128,6 +128,11 @@ impl Slave {
         }
     }
 
+    /// Whether the record of its term waits for the log's answer, or for room there.
+    pub fn takes_over(&self) -> bool {
+        self.takeover.is_some()
+    }
+
     /// Notes that an image is installed: the log may have more entries.
     pub fn installed(&mut self) {
         self.heard = None;

@@ -7,7 +7,7 @@ use punctual_federation::action::Event;
 use punctual_federation::copying::COPY_EVERY;
 use punctual_federation::entry::Body;
 use punctual_federation::ids::{FederationId, NodeId, Revision};
-use punctual_federation::liveness::SUSPECT_AFTER;
+use punctual_federation::liveness::{EXCUSE_MAX, SUSPECT_AFTER};
 use punctual_federation::message::{Answer, Fate, Operation, Output, Reason, Refusal, Standing, Stop, Work};
 use punctual_logs::{CommitLog, LogError, Memory};
 use punctual_store::batch::Image;
@@ -544,11 +544,42 @@ fn a_node_that_was_starved_suspects_no_other() {
         );
         client.asks(&mut table, master, add(1)).expect("an answer");
     }
-    // Its excuse ends: a master that is gone is replaced as ever.
-    table.starved.insert(slave);
-    table.pass(SECOND);
-    table.starved.remove(&slave);
+}
+
+/// A node that is starved again and again hears nothing of a master that does not run either, and takes over.
+#[test]
+fn a_node_that_is_starved_again_and_again_replaces_a_dead_master() {
+    let mut table = Table::new(2, 100);
+    table.pass(TAKEOVER);
+    let master = the_master(&table);
+    let slave = 1 - master;
+    table.starved.insert(master);
+    let begin = table.now;
+    while !table.masters().contains(&slave) {
+        table.starved.insert(slave);
+        table.pass(Nanos::from_millis(120));
+        table.starved.remove(&slave);
+        table.pass(Nanos::from_millis(20));
+        let took = table.now.since(begin);
+        assert!(took <= EXCUSE_MAX + SECOND, "{took}");
+    }
+}
+
+/// The candidate makes room for the record of its term, whatever the third node lacks.
+#[test]
+fn a_full_log_stops_no_takeover() {
+    let (mut table, master) = federation(1_000);
+    let mut client = Client::open(&mut table, master, 1);
+    let lags = (0..3).find(|number| *number != master).expect("three nodes");
+    table.hold_syncs.insert(lags);
+    client.asks(&mut table, master, add(1)).expect("an answer");
+    table.pass(MOMENT * 10);
+    let before = table.log.trimmed();
+    table.log_is_full = true;
     table.crash(master);
+    table.pass(SECOND);
+    assert!(table.log.trimmed() > before, "{before:?}");
+    table.log_is_full = false;
     table.pass(TAKEOVER);
     assert_ne!(the_master(&table), master);
 }
