@@ -97,7 +97,8 @@ impl LogCalls {
 
     /// How long the log has been called without an answer.
     pub fn silent_for(&self, now: Time) -> Nanos {
-        self.silent_since.map_or(Nanos::ZERO, |since| now.since(since + self.excuse.0))
+        self.silent_since
+            .map_or(Nanos::ZERO, |since| now.since(since + self.excuse.0))
     }
 
     /// Makes the postponed call if it is due; returns true if the open call has waited too long, and closes that.

@@ -129,7 +129,10 @@ impl Liveness {
 
     /// The last heartbeats of the nodes that are not suspected.
     pub fn live(&self, now: Time) -> impl Iterator<Item = &Heartbeat> {
-        let live = self.peers.values().filter(move |peer| peer.heard_within(SUSPECT_AFTER, now));
+        let live = self
+            .peers
+            .values()
+            .filter(move |peer| peer.heard_within(SUSPECT_AFTER, now));
         live.filter_map(|peer| peer.heard.as_ref().map(|(heartbeat, _)| heartbeat))
     }
 

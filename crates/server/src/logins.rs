@@ -5,8 +5,8 @@
 //!
 //! **Method.** A right password is answered at once; so the order of checks may depend on the names that exist. First
 //! come the first claims that an address makes for a user: of addresses that have logged in, of new addresses, then of
-//! others, the newest claim first, because a burst of guesses is older than the user behind it. Then come second
-//! claims, third ones and so on, the oldest first. Wrong passwords are answered in the order in which they came, one a
+//! others. Among equal ones the newest, which is no part of an older burst, and a random one come in turn. Then come
+//! second claims, third ones and so on, the oldest first. Wrong passwords are answered in the order of claims, one a
 //! [`pace`](Logins::pace), whenever they were checked: a pace is longer than any check, so its end shows neither
 //! whether there was one nor which. A client that has closed its connection comes last in both orders.
 //!
@@ -14,7 +14,6 @@
 //! claim that is no first one. So first guesses take half of a core, others a fifth; those whose answers are due take a
 //! fifth more. [`CLAIMS_MAX`] claims wait, and of each kind the latest [`HISTORY_MAX`] addresses are remembered.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
@@ -24,24 +23,26 @@ use crate::login::{LoginClaim, WRONG_PASSWORDS_MAX};
 use crate::work::Handle;
 
 /// The most passwords that wait; a connection has at most one.
-pub const CLAIMS_MAX: usize = 256;
+pub const CLAIMS_MAX: usize = 128;
 /// The most addresses that are remembered, of each kind.
-const HISTORY_MAX: usize = 1024;
+const HISTORY_MAX: usize = 1 << 14;
 /// Rest before the check of a claim that is no first one, in times of the last wrong check.
 const REST: u64 = 4;
+/// Number of checks of equal first claims of which one is that of a random claim, the others of the newest.
+const RANDOM_EVERY: u64 = 2;
 /// The shortest and the longest time between two answers to wrong passwords.
 const PACE: [Nanos; 2] = [Nanos::from_millis(100), Nanos::from_secs(60)];
 /// Claims of a user and an address beyond this rank alike.
 const CLAIMS_RANKED: u32 = 8;
 
-/// The address of a client, as far as its owner cannot choose it: of IPv6 the first half. `None`: a socket without
-/// addresses.
+/// The address of a client, as far as its owner cannot choose it: of IPv6 the 48 bits that a site has (RFC 6177).
+/// `None`: a socket without addresses.
 pub type Source = Option<IpAddr>;
 
 /// Returns the source of a client with this address.
 pub fn source(address: IpAddr) -> Source {
     Some(match address.to_canonical() {
-        IpAddr::V6(six) if !six.is_loopback() => IpAddr::V6((six.to_bits() >> 64 << 64).into()),
+        IpAddr::V6(six) if !six.is_loopback() => IpAddr::V6((six.to_bits() >> 80 << 80).into()),
         other => other,
     })
 }
@@ -69,11 +70,11 @@ impl<K: Ord + Copy> History<K> {
 
     /// Counts the key once more; returns its count, at most [`CLAIMS_RANKED`].
     fn count(&mut self, key: K) -> u32 {
-        let count = self.counts.entry(key).or_insert(0);
-        *count = count.saturating_add(1);
-        if *count == 1 {
+        let count = self.counts.entry(key).or_insert_with(|| {
             self.order.push_back(key);
-        }
+            0
+        });
+        *count = count.saturating_add(1);
         if self.order.len() > HISTORY_MAX
             && let Some(oldest) = self.order.pop_front()
         {
@@ -81,6 +82,21 @@ impl<K: Ord + Copy> History<K> {
         }
         self.of(key)
     }
+
+    /// Counts the key once less.
+    fn uncount(&mut self, key: K) {
+        if let Some(count) = self.counts.get_mut(&key) {
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+/// A random number for each `at` (the finalizer of SplitMix64).
+fn mixed(seed: u64, at: usize) -> u64 {
+    let mut bits = seed.wrapping_add((at as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
 }
 
 /// A claim that waits for its answer.
@@ -100,6 +116,13 @@ pub struct Waiting {
     pub since: Time,
     /// Whether the client sends no more; it may still read.
     pub is_closed: bool,
+}
+
+impl Waiting {
+    /// Tells the claim from others of the same connection.
+    fn is(&self) -> (Handle, Time) {
+        (self.connection, self.since)
+    }
 }
 
 /// How to go on.
@@ -125,8 +148,16 @@ pub struct Logins {
     claims: History<(Source, Option<usize>)>,
     /// End of the last wrong check, and the time that it took.
     wrong: (Time, Nanos),
-    /// Time of the longest check so far.
+    /// Time of the longest check of late; one that was delayed for once hardly counts.
     longest: Nanos,
+    /// Least value of `longest`: the first time that was noted.
+    least: Nanos,
+    /// The connection whose check is under way, and when its claim came.
+    checking: Option<(Handle, Time)>,
+    /// Number of checks since the last right password, without those whose answers were due.
+    turn: u64,
+    /// State of the random choices.
+    seed: u64,
     /// When the last wrong password was answered.
     refused: Time,
     /// When the last check began whose answer was due.
@@ -134,9 +165,21 @@ pub struct Logins {
 }
 
 impl Logins {
-    /// Takes note that a check takes this time.
+    /// Makes an empty queue, whose random choices follow from `seed`.
+    pub fn new(seed: u64) -> Logins {
+        Logins {
+            seed,
+            ..Logins::default()
+        }
+    }
+
+    /// Takes note that a check took this time; first of all, that of the slowest check on an idle processor.
     pub fn takes(&mut self, took: Nanos) {
-        self.longest = self.longest.max(took);
+        if self.least == Nanos::ZERO {
+            (self.least, self.longest) = (took, took);
+        }
+        let decayed = Nanos(self.longest.0 - self.longest.0 / 8);
+        self.longest = took.min(self.longest * 2).max(decayed).max(self.least);
     }
 
     /// Time between two answers to wrong passwords, and the least time that one takes.
@@ -145,9 +188,13 @@ impl Logins {
     }
 
     /// Adds a claim. Returns the connection that gives way if there is no room: closed, or of the source with the most
-    /// claims, and the oldest of those, because a check of a newer one may be near.
+    /// claims, of those a later claim for the same user, of equals a random one. It does not matter whether a password
+    /// is known to be wrong, because that would show which users there are.
     pub fn push(&mut self, mut claim: Waiting) -> Option<Handle> {
         claim.number = self.claims.count((claim.source, claim.claim.user));
+        if claim.is_wrong {
+            self.failed.count(claim.source);
+        }
         self.waiting.push(claim);
         if self.waiting.len() <= CLAIMS_MAX {
             return None;
@@ -156,9 +203,23 @@ impl Logins {
         for waiting in &self.waiting {
             *of.entry(waiting.source).or_default() += 1;
         }
-        let rank = |at: &usize| (self.waiting[*at].is_closed, of[&self.waiting[*at].source], Reverse(*at));
-        let at = (0..self.waiting.len()).max_by_key(rank)?;
-        Some(self.waiting.remove(at).connection)
+        self.seed = mixed(self.seed, 0);
+        let rank = |at: &usize| {
+            let waiting = &self.waiting[*at];
+            (
+                waiting.is_closed,
+                of[&waiting.source],
+                waiting.number,
+                mixed(self.seed, *at),
+            )
+        };
+        let is_idle = |at: &usize| self.checking != Some(self.waiting[*at].is());
+        let at = (0..self.waiting.len()).filter(is_idle).max_by_key(rank)?;
+        let gone = self.waiting.remove(at);
+        if !gone.is_closed {
+            self.claims.uncount((gone.source, gone.claim.user)); // its next one is no later claim
+        }
+        Some(gone.connection)
     }
 
     fn at(&self, connection: Handle) -> Option<usize> {
@@ -182,10 +243,10 @@ impl Logins {
         let rank = |(at, waiting): &(usize, &Waiting)| {
             let is_known = self.known.of(waiting.source) > 0;
             let has_failed = !is_known && self.failed.of(waiting.source) >= WRONG_PASSWORDS_MAX;
-            let place = if waiting.number == 1 {
-                self.waiting.len() - at
-            } else {
-                *at
+            let place = match (waiting.number, self.turn % RANDOM_EVERY) {
+                (1, 0) if self.turn > 0 => mixed(self.seed, *at),
+                (1, _) => (self.waiting.len() - at) as u64,
+                _ => *at as u64,
             };
             (waiting.is_closed, waiting.number, !is_known, has_failed, place)
         };
@@ -213,22 +274,32 @@ impl Logins {
             due = Time(due.0.saturating_sub(2 * self.longest.0)).max(self.forced + self.pace());
             if due <= now {
                 self.forced = now;
-                return LoginStep::Check(self.waiting[head].clone());
+                return self.begin(head);
             }
         }
         match self.next_check() {
-            Some((at, from)) if from <= now => LoginStep::Check(self.waiting[at].clone()),
+            Some((at, from)) if from <= now => {
+                self.turn += 1;
+                self.begin(at)
+            }
             next => LoginStep::Rest(next.map_or(due, |(_, from)| from.min(due))),
         }
     }
 
+    fn begin(&mut self, at: usize) -> LoginStep {
+        self.checking = Some(self.waiting[at].is());
+        LoginStep::Check(self.waiting[at].clone())
+    }
+
     /// Takes note that a check of `took` has ended now, and the password was wrong.
     pub fn failed(&mut self, checked: &Waiting, took: Nanos, now: Time) {
-        self.wrong = (now, took);
         self.takes(took);
+        self.wrong = (now, took.min(self.longest));
+        self.checking = None;
+        self.seed = mixed(self.seed, 0);
         self.failed.count(checked.source);
-        if let Some(at) = self.at(checked.connection) {
-            self.waiting[at].is_wrong = true;
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.is() == checked.is()) {
+            waiting.is_wrong = true;
         }
     }
 
@@ -239,11 +310,14 @@ impl Logins {
         source: Source,
         knows: impl Fn(&LoginClaim) -> Option<bool>,
     ) -> Vec<(Handle, Option<usize>)> {
+        (self.checking, self.turn) = (None, 0);
         self.known.count(source);
         let mut right = Vec::new();
         self.waiting.retain_mut(|waiting| {
             let known = knows(&waiting.claim);
-            waiting.is_wrong |= known == Some(false);
+            if known == Some(false) && !std::mem::replace(&mut waiting.is_wrong, true) {
+                self.failed.count(waiting.source);
+            }
             if known == Some(true) {
                 right.push((waiting.connection, waiting.claim.user));
             }

@@ -1,6 +1,7 @@
 //! The thread that checks passwords, so that neither the event loop nor the threads of the store wait for it. Which it
 //! checks, and when it answers, is in `logins`.
 
+use std::hash::BuildHasher;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -84,7 +85,7 @@ impl Prover {
             users,
             begin: Instant::now(),
             state: Mutex::new(State {
-                logins: Logins::default(),
+                logins: Logins::new(std::hash::RandomState::new().hash_one(0)),
                 judged: Vec::new(),
                 ends: false,
             }),
@@ -92,8 +93,14 @@ impl Prover {
         });
         let proving = Arc::clone(&shared);
         let prove = move || {
-            proving.users.check_longest();
-            proving.lock().logins.takes(proving.begin.elapsed().into());
+            // The quickest of some: the least that it takes.
+            let took = (0..3).map(|_| {
+                let begin = Instant::now();
+                proving.users.check_longest();
+                begin.elapsed().into()
+            });
+            let took = took.min().unwrap_or(Nanos::ZERO);
+            proving.lock().logins.takes(took);
             proving.prove(wake);
         };
         // Detached: the thread has no part of the store.

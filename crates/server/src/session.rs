@@ -296,7 +296,7 @@ impl Session {
     /// Answers a request whose password is not checked, because too many wait for that.
     pub fn not_judged(&mut self, out: &mut Vec<u8>) {
         self.claim = None;
-        let error = format!("ERR {CLAIMS_MAX} passwords wait to be checked, most of them from this address: try again");
+        let error = format!("ERR {CLAIMS_MAX} passwords wait to be checked: try again");
         self.say(&Reply::Error(error), out);
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 
+const SECOND: Nanos = Nanos::from_secs(1);
 /// Time of a check.
 const CHECK: Nanos = Nanos::from_millis(100);
 /// Guessers that are there from the start.
@@ -30,13 +31,15 @@ struct World {
     begun: u64,
     /// Times until right passwords were answered; of those that had no answer, the patience.
     right: Vec<Nanos>,
+    /// First claims of users whose connections gave way: they come again after a second.
+    again: BTreeMap<usize, Time>,
     /// Times until wrong passwords were answered, by user.
     wrong: Vec<(usize, Nanos)>,
 }
 
 impl World {
     fn new() -> World {
-        let mut logins = Logins::default();
+        let mut logins = Logins::new(1);
         logins.takes(CHECK);
         World {
             logins,
@@ -46,6 +49,7 @@ impl World {
             known: vec![false; USERS],
             begun: 0,
             right: Vec::new(),
+            again: BTreeMap::new(),
             wrong: Vec::new(),
         }
     }
@@ -64,8 +68,9 @@ impl World {
             return;
         };
         assert_eq!(client.is_right, is_right);
-        let took = self.now.since(since);
+        let mut took = self.now.since(since);
         if is_right {
+            took = self.now.since(*self.again.get(&client.user).unwrap_or(&since));
             self.right.push(took);
         } else {
             self.wrong.push((client.user, took));
@@ -115,8 +120,11 @@ impl World {
                 since: at,
                 is_closed: false,
             });
-            if let Some(Handle { id, .. }) = gives_way {
-                assert!(self.clients.remove(&id).is_none_or(|(client, _)| !client.is_right));
+            if let Some((client, since)) = gives_way.and_then(|Handle { id, .. }| self.clients.remove(&id))
+                && client.is_right
+            {
+                self.again.entry(client.user).or_insert(since);
+                self.comes(at + Nanos::from_secs(1), client);
             }
         }
         self.now = until;
@@ -192,6 +200,7 @@ fn users_beside(guesser: impl Fn(u64) -> (u32, usize), patience: Nanos) -> Vec<N
     let spent = world.run(end);
     assert!(spent.0 <= end.0 * 7 / 10, "{spent} of checking");
     assert_eq!(world.right.len(), USERS - 100);
+    assert_eq!(world.again.len(), 0, "a user gave way");
     world.right
 }
 
@@ -277,31 +286,147 @@ fn wrong_passwords_are_answered_at_their_pace() {
     assert_eq!(world.wrong.len(), 9);
 }
 
+/// More addresses guess than can be checked, and none comes a second time before all have: a user has its share.
 #[test]
-fn the_oldest_claim_of_the_busiest_source_gives_way() {
-    let mut logins = Logins::default();
-    let claim = |id: u64, address: u32| Waiting {
+fn more_addresses_than_checks_keep_no_user_out_for_long() {
+    for (name, sources, names, a_second) in [
+        ("8 claims a second", 5_000, 1, 8),
+        ("20 claims a second", 5_000, 1, 20),
+        ("names of 256 addresses", 256, 5, 20),
+    ] {
+        let times: Vec<Nanos> = (0..3)
+            .map(|seed| {
+                let mut world = World::new();
+                world.logins.seed = seed;
+                for number in 0..300 + a_second * 200 {
+                    let client = Client {
+                        address: 2 + (number % sources) as u32,
+                        user: (number / sources % names) as usize,
+                        is_right: false,
+                        patience: Nanos::MAX,
+                    };
+                    world.comes(
+                        Time(u64::saturating_sub(number, 300) * 1_000_000_000 / a_second),
+                        client,
+                    );
+                }
+                let user = Client {
+                    address: 1,
+                    user: 130,
+                    is_right: true,
+                    patience: Nanos::MAX,
+                };
+                world.comes(Time::ZERO + Nanos::from_millis(5_010 + 37 * seed), user);
+                let mut end = Time::ZERO;
+                while world.right.is_empty() && end < Time::ZERO + Nanos::from_secs(200) {
+                    end = end + SECOND;
+                    world.run(end);
+                }
+                world.right.first().copied().unwrap_or(Nanos::MAX)
+            })
+            .collect();
+        assert!(times.iter().all(|took| *took <= SECOND * 30), "{name}: {times:?}");
+    }
+}
+
+fn claim(id: u64, address: u32, user: usize) -> Waiting {
+    Waiting {
         connection: World::handle(id),
         source: source(IpAddr::from(address.to_be_bytes())),
         claim: LoginClaim {
-            user: None,
+            user: Some(user),
             password: Vec::new(),
         },
         is_wrong: false,
         number: 0,
         since: Time(id),
         is_closed: false,
-    };
-    for id in 0..CLAIMS_MAX as u64 {
-        assert_eq!(logins.push(claim(id, u32::from(id % 3 == 2))), None);
     }
-    assert_eq!(logins.push(claim(1_000, 1)), Some(World::handle(0)));
-    logins.closed(World::handle(5));
-    assert_eq!(logins.push(claim(1_001, 1)), Some(World::handle(5)));
-    logins.forget(World::handle(1));
-    assert_eq!(logins.push(claim(1_002, 1)), None);
+}
+
+fn checked(logins: &mut Logins, now: Time) -> Waiting {
+    match logins.step(now) {
+        LoginStep::Check(waiting) => waiting,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One check that was delayed by other load is no reason for longer answers from then on.
+#[test]
+fn a_delayed_check_hardly_changes_the_pace() {
+    let mut world = World::new();
+    let pace = world.logins.pace();
+    world.logins.push(claim(1, 1, 1));
+    let delayed = checked(&mut world.logins, Time(1));
+    world.logins.failed(&delayed, CHECK * 100, Time(2) + CHECK * 100);
+    assert!(world.logins.pace() <= pace * 2, "{}", world.logins.pace());
+    (0..8).for_each(|_| world.logins.takes(CHECK));
+    assert_eq!(world.logins.pace(), pace);
+    (0..8).for_each(|_| world.logins.takes(CHECK * 4));
+    assert_eq!(world.logins.pace(), pace * 4, "if all are slower, so are the answers");
+}
+
+/// A connection that claims again while its former claim is being checked is judged by its new password.
+#[test]
+fn a_check_judges_the_claim_that_was_checked() {
+    let mut logins = Logins::new(1);
+    logins.takes(CHECK);
+    logins.push(claim(1, 1, 1));
+    let first = checked(&mut logins, Time(1));
+    logins.forget(first.connection);
+    let since = Time(2);
+    logins.push(Waiting {
+        since,
+        ..claim(1, 1, 1)
+    });
+    logins.failed(&first, CHECK, Time(3));
+    assert!(!logins.waiting[0].is_wrong);
+    // Nor does a claim give way whose check is under way.
+    let mut logins = Logins::new(1);
+    logins.push(claim(0, 1, 0));
+    let first = checked(&mut logins, Time(1));
+    let gone = (1..=2 * CLAIMS_MAX as u64).filter_map(|id| logins.push(claim(id, 1, 0)));
+    assert!(!gone.collect::<Vec<_>>().contains(&first.connection));
+}
+
+/// Passwords that need no check to be known as wrong count as those that were checked.
+#[test]
+fn known_wrong_passwords_put_their_source_behind() {
+    let mut logins = Logins::new(1);
+    for id in 1..=WRONG_PASSWORDS_MAX {
+        let is_wrong = true;
+        logins.push(Waiting {
+            is_wrong,
+            ..claim(u64::from(id), 1, id as usize)
+        });
+    }
+    logins.push(claim(10, 2, 20));
+    logins.push(claim(11, 1, 20));
+    assert_eq!(checked(&mut logins, Time(0)).connection, World::handle(10));
+}
+
+#[test]
+fn a_claim_of_the_busiest_source_gives_way() {
+    let mut logins = Logins::new(1);
+    for id in 0..CLAIMS_MAX as u64 {
+        assert_eq!(logins.push(claim(id, u32::from(id % 3 == 2), id as usize)), None);
+    }
+    for id in 1_000..1_020 {
+        let gone = logins.push(claim(id, 1, id as usize)).expect("there is no room");
+        assert!(gone.id >= 1_000 || gone.id % 3 != 2, "{gone:?}");
+    }
+    let closed = logins
+        .waiting
+        .iter()
+        .find(|waiting| waiting.source == source([0, 0, 0, 1].into()));
+    let closed = closed.expect("it waits").connection;
+    logins.closed(closed);
+    assert_eq!(logins.push(claim(2_001, 1, 0)), Some(closed));
+    let one = logins.waiting[0].connection;
+    logins.forget(one);
+    assert_eq!(logins.push(claim(2_002, 1, 0)), None);
     let six = |text: &str| source(text.parse().expect("an address"));
-    assert_eq!(six("2001:db8:1:2:3::4"), six("2001:db8:1:2:5::6"));
-    assert_ne!(six("2001:db8:1:2:3::4"), six("2001:db8:1:3:3::4"));
+    assert_eq!(six("2001:db8:1:2:3::4"), six("2001:db8:1:ff02:5::6"));
+    assert_ne!(six("2001:db8:1:2:3::4"), six("2001:db8:2:2:3::4"));
     assert_eq!(six("::ffff:10.0.0.1"), six("10.0.0.1"));
 }
