@@ -17,8 +17,10 @@ use serde::{Deserialize, Serialize};
 use crate::frame::{self, FrameError, Frames};
 use crate::{AppendResult, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, Revision, Stretch};
 
-/// The version of this conversation.
-pub const VERSION: u8 = 1;
+/// The version of this conversation. In version 1 there is no [`LogError::NoRoom`].
+pub const VERSION: u8 = 2;
+/// The oldest version that is spoken.
+pub const OLDEST: u8 = VERSION - 1;
 /// Most bytes of entries in one answer, unless a single entry is longer; a client reads the rest with further
 /// questions.
 pub const PAGE_BYTES: usize = 4 << 20;
@@ -196,7 +198,7 @@ fn carry_out(log: &mut impl CommitLog, question: Question) -> Result<Response, L
 pub fn answer(mut stream: UnixStream, log: &mut impl CommitLog, ends: &AtomicBool) -> io::Result<()> {
     stream.set_read_timeout(Some(LOOK_EVERY))?;
     stream.set_write_timeout(Some(STALLED_MAX))?;
-    let mut frames = Frames::new(VERSION, FRAME_BYTES_MAX);
+    let mut frames = Frames::between([OLDEST, VERSION], FRAME_BYTES_MAX);
     let (mut bytes, mut out) = (vec![0; 64 << 10], Vec::new());
     while !ends.load(Ordering::SeqCst) {
         let count = match stream.read(&mut bytes) {
@@ -207,9 +209,12 @@ pub fn answer(mut stream: UnixStream, log: &mut impl CommitLog, ends: &AtomicBoo
         };
         frames.feed(&bytes[..count]);
         while let Some(NumberedQuestion { ticket, question }) = frames.take().map_err(invalid)? {
-            let said = carry_out(log, question);
+            let said = carry_out(log, question).map_err(|error| match error {
+                LogError::NoRoom if frames.spoken() == OLDEST => LogError::NoAnswer,
+                error => error,
+            });
             out.clear();
-            frame::write(&mut out, VERSION, &NumberedAnswer { ticket, said });
+            frame::write(&mut out, frames.spoken(), &NumberedAnswer { ticket, said });
             stream.write_all(&out)?;
         }
     }
@@ -309,6 +314,8 @@ pub struct LogClient {
     connect: Connect,
     patience: Duration,
     connection: Option<(UnixStream, Frames)>,
+    /// Version of the next connection: the other one after each failure, which may be that of an older log.
+    version: u8,
     tickets: u64,
 }
 
@@ -325,6 +332,7 @@ impl LogClient {
             connect: Box::new(connect),
             patience,
             connection: None,
+            version: VERSION,
             tickets: 0,
         }
     }
@@ -338,6 +346,7 @@ impl LogClient {
         let answer = self.exchange(&asked);
         if answer.is_err() {
             self.connection = None;
+            self.version = OLDEST + VERSION - self.version;
         }
         answer.unwrap_or(Err(LogError::NoAnswer))
     }
@@ -346,10 +355,10 @@ impl LogClient {
         let until = Instant::now() + self.patience;
         let (stream, frames) = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(((self.connect)()?, Frames::new(VERSION, FRAME_BYTES_MAX))),
+            none => none.insert(((self.connect)()?, Frames::new(self.version, FRAME_BYTES_MAX))),
         };
         let mut out = Vec::new();
-        frame::write(&mut out, VERSION, asked);
+        frame::write(&mut out, self.version, asked);
         stream.set_write_timeout(Some(self.patience))?;
         stream.write_all(&out)?;
         let mut bytes = vec![0; 64 << 10];

@@ -5,3 +5,4 @@ mod interrupted;
 mod suite;
 mod trim;
 mod unreliable;
+mod versions;

@@ -13,7 +13,8 @@ use punctual_federation::follower::{BUFFER_MAX, NumberedEntry};
 use punctual_federation::ids::{FederationId, Revision};
 use punctual_federation::message::Stop;
 use punctual_logs::frame::{self, Frames};
-use punctual_logs::socket::{FRAME_BYTES_MAX, NumberedAnswer, NumberedQuestion, Question, Response, VERSION, WAIT_MAX};
+use punctual_logs::socket::{FRAME_BYTES_MAX, NumberedAnswer, NumberedQuestion, OLDEST, Question};
+use punctual_logs::socket::{Response, VERSION, WAIT_MAX};
 use punctual_logs::{ENTRY_BYTES_MAX, FORMAT, Identity, LogError};
 use punctual_server::link::{Link, Turn};
 use punctual_server::stream::Ready;
@@ -61,6 +62,8 @@ pub(super) struct LogLink {
     federation: FederationId,
     token: Token,
     link: Option<(Link<UnixStream>, Frames)>,
+    /// Version of the next connection: the other one after each that ends without an answer, as an older log ends it.
+    version: u8,
     retry_at: Time,
     backoff: Nanos,
     /// Questions without an answer, each with the revision behind which it reads.
@@ -74,6 +77,7 @@ impl LogLink {
             federation,
             token,
             link: None,
+            version: VERSION,
             retry_at: Time::ZERO,
             backoff: RETRY_FIRST,
             asked: BTreeMap::new(),
@@ -108,7 +112,7 @@ impl LogLink {
         if registry.register(&mut stream, self.token, both).is_err() {
             return;
         }
-        self.link = Some((Link::new(stream), Frames::new(VERSION, FRAME_BYTES_MAX)));
+        self.link = Some((Link::new(stream), Frames::new(self.version, FRAME_BYTES_MAX)));
         let identity = Identity {
             federation: self.federation,
             format: FORMAT,
@@ -124,7 +128,7 @@ impl LogLink {
         if link.unsent() > UNSENT_MAX || self.asked.len() >= ASKED_MAX {
             return false;
         }
-        frame::write(&mut link.out, VERSION, &NumberedQuestion { ticket, question });
+        frame::write(&mut link.out, self.version, &NumberedQuestion { ticket, question });
         self.asked.insert(ticket, after);
         true
     }
@@ -174,6 +178,10 @@ impl LogLink {
             Ok(more) => more,
             Err(_) => {
                 self.link = None;
+                self.version = match self.backoff == RETRY_FIRST {
+                    true => VERSION,
+                    false => OLDEST + VERSION - self.version,
+                };
                 let asked = std::mem::take(&mut self.asked).into_keys();
                 let none = |ticket| Event::Log(ticket, Err(LogError::NoAnswer));
                 events.extend(asked.filter(|ticket| *ticket != OPENING).map(none));
