@@ -15,9 +15,9 @@
 //! entries trimmed shortly before the program ended are back at the next start, until they are trimmed again.
 //!
 //! **A full medium** ends nothing. What an append has written is cut off, and the append refused; if it cannot be cut
-//! off, or the sync has failed, the next append first writes a new file from memory. While the medium is full, trimming
-//! rewrites the file however little there is to forget. Any other failed write ends all answers, because the contents
-//! of the medium are unknown then.
+//! off, or the sync has failed, a later append first writes a new file from memory. While the medium is full, trimming
+//! rewrites the file however little there is to forget, as soon as what remains finds room beside it. Any other failed
+//! write ends all answers, because the contents of the medium are unknown then.
 //!
 //! All entries that are not trimmed are in memory as well: a read touches no medium.
 
@@ -38,6 +38,8 @@ const HEAD: usize = 8 + 4 + 4 + 8 + 8 + 4;
 const RECORD_HEAD: usize = 4 + 8 + 4;
 /// Least number of trimmed bytes for which the file is rewritten.
 const FORGET_MIN: u64 = 1 << 20;
+/// Bytes that found no room in a new file for which one append is refused before the next try.
+const REST_BYTES: usize = 1 << 18;
 
 /// Reason for which a log in a file was not opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +96,8 @@ pub struct Local {
     failure: Option<String>,
     /// Why the last append found no room.
     full: Option<String>,
+    /// Appends that are refused before the file is written anew once more.
+    rests: usize,
     /// [`sync_folder`], except in tests.
     sync_folder: fn(&Path) -> io::Result<()>,
     /// The lock file, locked for as long as the log is open.
@@ -131,6 +135,7 @@ impl Local {
             forgotten: 0,
             failure: None,
             full: None,
+            rests: 0,
             sync_folder,
             _lock: lock,
         };
@@ -230,6 +235,7 @@ impl Local {
         for record in kept.map(|stretch| stretch.records).unwrap_or_default() {
             append_record(&mut bytes, record.revision, &record.bytes);
         }
+        self.rests = bytes.len() / REST_BYTES; // until it has succeeded
         let new = beside(&self.path, ".new");
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&new)?;
         let written = file.write_all(&bytes).and_then(|()| file.sync_all());
@@ -241,7 +247,7 @@ impl Local {
         (self.sync_folder)(&self.path)?;
         self.file = Some((file, bytes.len() as u64));
         self.identity = Some(identity);
-        self.forgotten = 0;
+        (self.forgotten, self.rests) = (0, 0);
         Ok(())
     }
 
@@ -249,6 +255,10 @@ impl Local {
     /// `None` until it is written anew.
     fn write(&mut self, revision: Revision, entry: &[u8]) -> io::Result<()> {
         if self.file.is_none() {
+            if self.rests > 0 {
+                self.rests -= 1;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
             self.write_anew(self.identity.ok_or(io::ErrorKind::NotFound)?)?;
         }
         let Some((mut file, end)) = self.file.take() else {
@@ -623,6 +633,23 @@ mod tests {
         assert_eq!(log.waits_for_room(), None);
         drop(log);
         assert_eq!(entries_of(&mut opened(&path)), [b"one".to_vec(), b"two".to_vec()]);
+    }
+
+    /// Each try writes all entries: those that fail are far apart where there are many.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_long_file_is_not_written_anew_at_each_append() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut log = opened(&path);
+        log.append(log.last(), &vec![1; 2 * REST_BYTES]).unwrap();
+        log.file = None;
+        let new = beside(&path, ".new");
+        for is_tried in [true, false, false, true] {
+            _ = std::os::unix::fs::symlink("/dev/full", &new);
+            assert_eq!(log.append(log.last(), b"two"), Err(LogError::NoRoom));
+            assert_eq!(!new.exists(), is_tried);
+        }
     }
 
     #[test]
