@@ -16,8 +16,8 @@
 //!
 //! **A full medium** ends nothing. What an append has written is cut off, and the append refused; if it cannot be cut
 //! off, or the sync has failed, a later append first writes a new file from memory. While the medium is full, trimming
-//! rewrites the file however little there is to forget, as soon as what remains finds room beside it. Any other failed
-//! write ends all answers, because the contents of the medium are unknown then.
+//! rewrites the file however little there is to forget; a file with `.reserve` behind its name makes way to one of
+//! at most two entries. Any other failed write ends all answers, because the contents of the medium are unknown then.
 //!
 //! All entries that are not trimmed are in memory as well: a read touches no medium.
 
@@ -38,6 +38,8 @@ const HEAD: usize = 8 + 4 + 4 + 8 + 8 + 4;
 const RECORD_HEAD: usize = 4 + 8 + 4;
 /// Least number of trimmed bytes for which the file is rewritten.
 const FORGET_MIN: u64 = 1 << 20;
+/// Bytes of a file that makes way in a full medium, so that a trimmed log can be written beside the old one.
+const RESERVE: usize = HEAD + 2 * (RECORD_HEAD + ENTRY_BYTES_MAX);
 /// Bytes that found no room in a new file for which one append is refused before the next try.
 const REST_BYTES: usize = 1 << 18;
 
@@ -237,10 +239,14 @@ impl Local {
         }
         self.rests = bytes.len() / REST_BYTES; // until it has succeeded
         let new = beside(&self.path, ".new");
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(&new)?;
-        let written = file.write_all(&bytes).and_then(|()| file.sync_all());
-        // The old file is as it was; what was written of the new one would keep room from it.
-        written.inspect_err(|_| drop(std::fs::remove_file(&new)))?;
+        let reserve = beside(&self.path, ".reserve");
+        let file = match write_new(&new, &bytes) {
+            Err(error) if is_full(&error) && bytes.len() <= RESERVE => {
+                std::fs::remove_file(&reserve).map_err(|_| error)?;
+                write_new(&new, &bytes)?
+            }
+            written => written?,
+        };
         // From here on the old file may have no name: nothing more is appended to it.
         self.file = None;
         std::fs::rename(&new, &self.path)?;
@@ -248,6 +254,9 @@ impl Local {
         self.file = Some((file, bytes.len() as u64));
         self.identity = Some(identity);
         (self.forgotten, self.rests) = (0, 0);
+        if !reserve.exists() {
+            _ = std::fs::write(&reserve, vec![0; RESERVE]); // without room there is none until the next time
+        }
         Ok(())
     }
 
@@ -362,6 +371,14 @@ impl CommitLog for Local {
         }
         Ok(())
     }
+}
+
+/// Writes and syncs a new file; if that fails, removes it, because it would keep room from others.
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<File> {
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.inspect_err(|_| drop(std::fs::remove_file(path)))?;
+    Ok(file)
 }
 
 /// Whether a write has failed for lack of room.
@@ -623,7 +640,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut log = full(&path);
-        // The new file finds no room either.
+        // The new file finds no room either, and there is no reserve.
+        fs::remove_file(beside(&path, ".reserve")).unwrap();
         let new = beside(&path, ".new");
         std::os::unix::fs::symlink("/dev/full", &new).unwrap();
         assert_eq!(log.append(log.last(), b"two"), Err(LogError::NoRoom));
@@ -644,6 +662,7 @@ mod tests {
         let mut log = opened(&path);
         log.append(log.last(), &vec![1; 2 * REST_BYTES]).unwrap();
         log.file = None;
+        fs::remove_file(beside(&path, ".reserve")).unwrap();
         let new = beside(&path, ".new");
         for is_tried in [true, false, false, true] {
             _ = std::os::unix::fs::symlink("/dev/full", &new);
@@ -658,8 +677,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut log = full(&path);
+        // The first new file finds no room, the second one that of the reserve.
+        std::os::unix::fs::symlink("/dev/full", beside(&path, ".new")).unwrap();
         log.trim(Revision(1)).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), HEAD as u64);
+        assert!(beside(&path, ".reserve").exists(), "there is room again");
         assert_eq!(log.append(Revision(1), b"two"), Ok(AppendResult::At(Revision(2))));
     }
 

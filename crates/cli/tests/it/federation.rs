@@ -1670,8 +1670,8 @@ mod members {
         assert!(more.is_empty(), "{more:?}");
         assert_eq!(
             std::fs::read_dir(folder).unwrap().count(),
-            7,
-            "files, the log's, its socket, stores"
+            8,
+            "files, the log's three, its socket, stores"
         );
         other.leaves();
         node.leaves();
