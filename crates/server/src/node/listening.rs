@@ -173,6 +173,7 @@ impl Listening {
             },
         };
         let listener = TcpListener::bind(address).map_err(io)?;
+        #[cfg(unix)]
         make_room(&listener).map_err(io)?;
         let address = listener.local_addr().map_err(io)?;
         Ok(Listening {
@@ -352,16 +353,13 @@ impl<E: Engine, O: Os> RunningServer<E, O> {
 
 /// Has the kernel keep up to [`CONNECTING_MAX`] clients that wait to be accepted. mio asks for 128 only, and a client
 /// beyond waits a second before it tries again.
-fn make_room(listener: &TcpListener) -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::fd::AsRawFd;
-        // SAFETY: a plain number, of a socket that is open; listening once more changes the bound only.
-        if unsafe { libc::listen(listener.as_raw_fd(), CONNECTING_MAX) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+#[cfg(unix)]
+pub(crate) fn make_room(listener: &impl std::os::fd::AsRawFd) -> io::Result<()> {
+    // SAFETY: a plain number, of a socket that is open; listening once more changes the bound only.
+    match unsafe { libc::listen(listener.as_raw_fd(), CONNECTING_MAX) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
-    Ok(())
 }
 
 fn settings(options: &Options, durability: Durability, address: SocketAddr) -> ServerSettings {

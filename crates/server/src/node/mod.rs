@@ -23,6 +23,8 @@ use crate::session::late;
 use crate::stream::Ready;
 use crate::work::{Job, JobReply, LateStage, Work};
 use crate::{figures, info};
+#[cfg(unix)]
+pub(crate) use listening::make_room;
 pub use listening::{Listening, Options, RunningServer, ServeError};
 
 /// Limit of the memory of all connections together, in bytes, unless options say otherwise.
