@@ -167,6 +167,12 @@ impl Login {
         }
     }
 
+    /// Whether the connection's user may subscribe to a channel; any may where there are no users.
+    pub fn may_hear(&self, channel: &[u8]) -> bool {
+        let user = self.user.and_then(|user| self.users.get(user));
+        user.map_or(self.users.is_empty(), |user| user.may_hear(channel, false))
+    }
+
     /// Carries out `AUTH [NAME] PASSWORD`, as far as that needs no slow check.
     ///
     /// # Errors

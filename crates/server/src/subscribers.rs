@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::commands::{KEYS_MAX, events, unknown_part, wrong_number_of_arguments};
+use crate::door::STEPS_TURN;
 use crate::glob::{PATTERN_MAX, matches, steps};
+use crate::login::Login;
 pub use crate::pool::KeyNotice;
 use crate::resp::request::Request;
 use crate::resp::{Reply, Writer};
@@ -28,6 +30,8 @@ pub struct Subscribers {
     steps: usize,
     /// Bytes of all patterns.
     bytes: usize,
+    /// Bytes of all channels.
+    channel_bytes: usize,
 }
 
 impl Subscribers {
@@ -56,6 +60,9 @@ impl Subscribers {
             self.steps += steps(name);
             self.bytes += name.len();
         }
+        if !patterns && !self.channels.contains_key(name) {
+            self.channel_bytes += name.len();
+        }
         self.of(patterns).entry(name.to_vec()).or_default().insert(place);
     }
 
@@ -66,9 +73,9 @@ impl Subscribers {
             places.remove(&place);
             if places.is_empty() {
                 names.remove(name);
-                if patterns {
-                    self.steps -= steps(name);
-                    self.bytes -= name.len();
+                match patterns {
+                    true => (self.steps, self.bytes) = (self.steps - steps(name), self.bytes - name.len()),
+                    false => self.channel_bytes -= name.len(),
                 }
             }
         }
@@ -146,9 +153,14 @@ impl Subscribers {
         found
     }
 
-    /// Reply to PUBSUB CHANNELS, NUMSUB and NUMPAT.
-    pub fn answer(&self, request: &Request) -> Reply {
-        let pattern = request.argument(2);
+    /// Steps of matching all channels with a pattern.
+    fn steps_of(&self, pattern: &[u8]) -> usize {
+        self.channels.len() * pattern.len() + self.channel_bytes * steps(pattern)
+    }
+
+    /// Reply to PUBSUB CHANNELS, of those that the user may subscribe to, NUMSUB and NUMPAT. Adds its steps to `spent`.
+    pub fn answer(&self, request: &Request, login: &Login, spent: &mut usize) -> Reply {
+        let pattern = if request.len() == 2 { b"*" } else { request.argument(2) };
         match request.argument(1).to_ascii_lowercase().as_slice() {
             b"channels" if request.len() > 3 => {
                 let part = String::from_utf8_lossy(request.argument(1));
@@ -159,8 +171,14 @@ impl Subscribers {
             b"channels" if pattern.len() > PATTERN_MAX => {
                 Reply::Error(format!("ERR a pattern has at most {PATTERN_MAX} bytes"))
             }
+            b"channels" if self.steps_of(pattern) > STEPS_TURN => Reply::Error(format!(
+                "ERR the {} channels would take too long to match: name a pattern with fewer bytes behind a *, or ask \
+                 NUMSUB",
+                self.channels.len()
+            )),
             b"channels" => {
-                let is_named = |channel: &&Vec<u8>| request.len() == 2 || matches(pattern, channel);
+                *spent += self.steps_of(pattern);
+                let is_named = |channel: &&Vec<u8>| matches(pattern, channel) && login.may_hear(channel);
                 let named: Vec<_> = self.channels.keys().filter(is_named).take(KEYS_MAX + 1).collect();
                 if named.len() > KEYS_MAX {
                     return Reply::Error(format!("ERR more than {KEYS_MAX} channels match: name a pattern"));
@@ -230,7 +248,10 @@ pub fn write_message(out: &mut Writer<'_>, pattern: Option<&[u8]>, channel: &[u8
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::users::{PasswordHash, Right, User, Users};
 
     #[test]
     fn each_hears_by_name_and_by_each_pattern() {
@@ -275,6 +296,51 @@ mod tests {
             (subscribers.steps, subscribers.bytes, subscribers.counts()),
             (0, 0, (0, 0))
         );
+    }
+
+    #[test]
+    fn what_matching_all_channels_costs_is_bounded() {
+        let (mut subscribers, login) = (Subscribers::default(), Login::default());
+        let channel = |at: usize| format!("{at:04}{}", "a".repeat(1020)).into_bytes();
+        (0..1000).for_each(|at| subscribers.add(&channel(at), false, 1));
+        let answer = |subscribers: &Subscribers, pattern: &str| {
+            let mut spent = 0;
+            let request = Request::of(["PUBSUB", "CHANNELS", pattern]);
+            let reply = subscribers.answer(&request, &login, &mut spent);
+            assert!(spent <= STEPS_TURN);
+            (reply, spent)
+        };
+        let costly = format!("*{}y", "?".repeat(500));
+        let (refused, spent) = answer(&subscribers, &costly);
+        assert!(matches!(refused, Reply::Error(why) if why.contains("1000 channels")) && spent == 0);
+        let (found, spent) = answer(&subscribers, "0007*");
+        assert_eq!(found, Reply::Array(vec![Reply::bulk(channel(7))]));
+        assert!(spent >= 1000 * 1024, "{spent}");
+        // With fewer channels, the same pattern is matched.
+        (8..1000).for_each(|at| subscribers.remove(&channel(at), false, 1));
+        assert_eq!(answer(&subscribers, &costly).0, Reply::Array(Vec::new()));
+        (0..8).for_each(|at| subscribers.remove(&channel(at), false, 1));
+        assert_eq!(subscribers.channel_bytes, 0);
+    }
+
+    #[test]
+    fn a_user_sees_the_channels_that_it_may_subscribe_to() {
+        let mut subscribers = Subscribers::default();
+        let own: &[u8] = b"__keyspace@0__:own/a";
+        for name in [own, b"__keyspace@0__:other", b"__keyevent@0__:set"] {
+            subscribers.add(name, false, 1);
+        }
+        let user = User {
+            name: "user".into(),
+            password: PasswordHash::of(b"secret", [1; 16], 1),
+            rights: vec![Right::Read, Right::Channels],
+            prefixes: vec![b"own/".to_vec()],
+        };
+        let mut login = Login::new(Arc::new(Users::new(vec![user], [2; 16])));
+        login.judged(Some(0)).unwrap();
+        let shown = |login| subscribers.answer(&Request::of(["PUBSUB", "CHANNELS"]), login, &mut 0);
+        assert_eq!(shown(&login), Reply::Array(vec![Reply::bulk(own)]));
+        assert!(matches!(shown(&Login::default()), Reply::Array(all) if all.len() == 3));
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl User {
     }
 
     /// Whether the user may subscribe to `channel`: changes of keys need the right to read these keys.
-    fn may_hear(&self, channel: &[u8], pattern: bool) -> bool {
+    pub(crate) fn may_hear(&self, channel: &[u8], pattern: bool) -> bool {
         if !crate::subscribers::is_about_keys(channel, pattern) {
             return true;
         }

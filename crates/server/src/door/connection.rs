@@ -36,6 +36,8 @@ pub(super) struct Connection {
     waiting_bytes: usize,
     /// An error of the protocol, to be sent after all replies.
     pub broken: Option<ProtocolError>,
+    /// Whether the client has connected at the Unix socket.
+    pub is_local: bool,
     /// Whether the client sends no more.
     pub is_ended: bool,
     /// Whether to close the connection once all is sent.
@@ -86,6 +88,7 @@ impl Connection {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             broken: None,
+            is_local: false,
             is_ended: false,
             is_closing: false,
             is_behind: false,
@@ -254,6 +257,13 @@ impl Connection {
         let out = &mut Writer::new(&mut self.link.out, self.session.version);
         write_message(out, pattern, channel, message);
         self.link.out.len() - before
+    }
+
+    /// Cuts the replies off behind `said` bytes if the client gets none, as CLIENT REPLY asks.
+    pub fn mute(&mut self, said: usize) {
+        if self.session.is_muted {
+            self.link.out.truncate(said);
+        }
     }
 
     /// Makes the session as new; its subscriptions are removed before.

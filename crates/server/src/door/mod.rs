@@ -45,7 +45,7 @@ use crate::work::{Handle, JobReply, Work};
 /// Drops a connection with more unsent bytes of replies than this: its client does not read.
 pub const REPLIES_MAX: usize = 64 << 20;
 /// Limit of matching and delivering messages in one turn, in bytes compared and bytes copied.
-const STEPS_TURN: usize = 4 << 20;
+pub(crate) const STEPS_TURN: usize = 4 << 20;
 /// The most changes of keys that wait to be delivered; those beyond are counted as missed.
 const TELLING_MAX: usize = 65_536;
 
@@ -360,7 +360,9 @@ impl Door {
                 }
             };
             let session = Session::of(totals.begun, Arc::clone(&options.users));
-            Some(Connection::new(stream, session, now))
+            let mut connection = Connection::new(stream, session, now);
+            connection.is_local = is_local;
+            Some(connection)
         };
         let all = |socket, place| begin(socket, place, false);
         self.accepts = self.slots.accept(|| accepted(listener), registry, all);

@@ -59,13 +59,8 @@ impl Door {
                 .step(request, arrived, now, &self.options.settings, out);
             let is_push = matches!(step, Next::Subscribe(..) | Next::Unsubscribe(..));
             connection.session.is_muted &= !is_push;
+            connection.mute(said);
             self.follow(place, step, [arrived, now], backend);
-            if let Some(connection) = self.slots.get_mut(place)
-                && connection.session.is_muted
-                && !connection.is_away
-            {
-                connection.link.out.truncate(said);
-            }
         }
         // A request that is kept back now would look like half a request that no more bytes complete.
         if let Some(connection) = self.slots.get_mut(place)
@@ -88,7 +83,7 @@ impl Door {
             Next::Answered => {}
             Next::Late => {
                 let waited = backend.late(arrived, now);
-                Writer::new(out, session.version).error(&late("expired", waited));
+                self.say(place, &Reply::Error(late("expired", waited)));
             }
             Next::Call(first) if now > first.deadline && refuses_late => {
                 self.follow(place, Next::Late, [arrived, now], backend);
@@ -147,7 +142,7 @@ impl Door {
                 }
             }
             Next::Hearing(request) => {
-                let answer = self.subscribers.answer(&request);
+                let answer = self.subscribers.answer(&request, &session.login, &mut self.spent);
                 self.say(place, &answer);
             }
             Next::Role => {
@@ -174,7 +169,7 @@ impl Door {
         let local: Option<String> = None;
         let states = self.slots.iter_mut().map(|(at, there)| {
             let mut state = there.state(now);
-            if let (Some(local), "") = (&local, state.addresses[0].as_str()) {
+            if let Some(local) = local.as_ref().filter(|_| there.is_local) {
                 state.addresses = [local.clone(), local.clone()];
             }
             (at, state, &there.session)
@@ -231,7 +226,7 @@ impl Door {
         let Some(connection) = self.slots.get_mut(place) else {
             return false;
         };
-        let bytes = work.bytes();
+        let (bytes, said) = (work.bytes(), connection.link.out.len());
         let asker = Asker {
             place,
             session: &connection.session,
@@ -242,13 +237,16 @@ impl Door {
         connection.is_away = backend.take(work, asker);
         connection.away_bytes = if connection.is_away { bytes } else { 0 };
         if !connection.is_away {
+            connection.mute(said);
             connection.link.out.append(&mut connection.behind);
         }
         connection.is_away
     }
 
     fn say(&mut self, place: usize, value: &Reply) {
-        if let Some(connection) = self.slots.get_mut(place) {
+        if let Some(connection) = self.slots.get_mut(place)
+            && !connection.session.is_muted
+        {
             Writer::new(&mut connection.link.out, connection.session.version).value(value);
         }
     }
@@ -308,7 +306,9 @@ impl Door {
             && let Some(connection) = self.slots.get_mut(place)
         {
             connection.is_away = false;
+            let said = connection.link.out.len();
             connection.session.not_judged(&mut connection.link.out);
+            connection.mute(said);
             self.slots.again.push(place);
         }
     }
@@ -323,7 +323,9 @@ impl Door {
             {
                 connection.is_away = false;
                 connection.says(now);
+                let said = connection.link.out.len();
                 connection.session.judged(user, &mut connection.link.out);
+                connection.mute(said);
                 connection.is_closing |= connection.session.login.is_guessing();
                 self.slots.again.push(place);
             }

@@ -12,7 +12,7 @@ use super::connection::REPLIES_PAUSE;
 use super::*;
 use crate::resp::Bounds;
 use crate::resp::request::Request;
-use crate::session::{Limits, WatchedKey};
+use crate::session::{Call, Limits, WatchedKey};
 use crate::users::{PasswordHash, Right, User};
 
 /// The reply in place of one that does not fit.
@@ -31,6 +31,8 @@ struct TestBackend {
     /// Number of requests that were late, and of replies without room.
     late: usize,
     unkept: usize,
+    /// Whether it answers as it takes work.
+    answers_at_once: bool,
 }
 
 impl TestBackend {
@@ -48,7 +50,11 @@ impl Backend for TestBackend {
         self.now
     }
 
-    fn take(&mut self, work: Work, asker: Asker<'_>) -> bool {
+    fn take(&mut self, work: Work, mut asker: Asker<'_>) -> bool {
+        if self.answers_at_once {
+            asker.out().simple("DONE");
+            return false;
+        }
         self.taken.push((asker.handle(), work));
         true
     }
@@ -254,6 +260,56 @@ fn a_publisher_gets_its_own_message() {
     );
 }
 
+/// CLIENT REPLY mutes replies alone: the message reaches the connection that publishes it.
+#[test]
+fn a_muted_publisher_gets_its_own_message() {
+    let mut turned = TestDoor::new(|_| {});
+    let (mut client, _) = turned.client();
+    client
+        .write_all(b"HELLO 3\r\nSUBSCRIBE a\r\nCLIENT REPLY SKIP\r\nPUBLISH a 1\r\nPING\r\n")
+        .expect("it takes bytes");
+    let mut told = String::new();
+    while !told.ends_with("PONG\r\n") {
+        told += &turned.told(&mut client, 1);
+    }
+    assert!(
+        told.ends_with(":1\r\n>3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\n1\r\n+PONG\r\n"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_muted_client_gets_no_reply_of_the_backend() {
+    let mut turned = TestDoor::new(|_| {});
+    turned.backend.answers_at_once = true;
+    let (mut client, place) = turned.client();
+    client
+        .write_all(b"CLIENT REPLY SKIP\r\nGET a\r\nGET b\r\n")
+        .expect("it takes bytes");
+    assert_eq!(turned.told(&mut client, 7), "+DONE\r\n");
+    // Nor those of commands that the backend has left over.
+    let get = crate::commands::find(b"get").expect("a command");
+    let connection = turned.connection(place);
+    connection.session.is_muted = true;
+    connection.rest = vec![Call::new(get, Request::of(["GET", "a"]), Time::MAX, Time(1))];
+    turned.inner.slots.again.push(place);
+    client.write_all(b"PING\r\n").expect("it takes bytes");
+    assert_eq!(turned.told(&mut client, 7), "+PONG\r\n");
+}
+
+#[test]
+fn a_muted_client_gets_no_reply_to_a_password() {
+    let mut turned = TestDoor::new(|options| options.users = owner());
+    let (mut client, place) = turned.client();
+    let login = &mut turned.connection(place).session.login;
+    login.judged(Some(0)).expect("a right password");
+    client
+        .write_all(b"CLIENT REPLY SKIP\r\nAUTH owner wrong\r\nPING\r\n")
+        .expect("it takes bytes");
+    assert_eq!(turned.told(&mut client, 7), "+PONG\r\n");
+    assert_eq!(turned.inner.totals.wrong_passwords, 1);
+}
+
 /// A message that fills a turn leaves no request behind that came with it.
 #[test]
 fn a_request_behind_a_long_message_is_carried_out() {
@@ -410,17 +466,21 @@ fn commands_that_come_together_are_one_work() {
     assert_eq!(turned.told(&mut client, expected.len()), expected);
 }
 
-/// It has as long for its next AUTH as one that has just connected, however old it is.
-#[test]
-fn a_connection_that_is_reset_has_time_for_its_next_auth() {
+/// A user that may read all keys.
+fn owner() -> Arc<Users> {
     let user = User {
         name: "owner".into(),
         password: PasswordHash::of(b"secret", [1; 16], 1_000),
         rights: vec![Right::Read],
         prefixes: vec![Vec::new()],
     };
-    let users = Arc::new(Users::new(vec![user], [2; 16]));
-    let mut turned = TestDoor::new(|options| options.users = users);
+    Arc::new(Users::new(vec![user], [2; 16]))
+}
+
+/// It has as long for its next AUTH as one that has just connected, however old it is.
+#[test]
+fn a_connection_that_is_reset_has_time_for_its_next_auth() {
+    let mut turned = TestDoor::new(|options| options.users = owner());
     let (mut client, place) = turned.client();
     let connection = turned.connection(place);
     (connection.times.began, connection.times.stranger_since) = (Time(1), Time(1));
