@@ -62,7 +62,7 @@ pub(crate) fn figures<E: Engine + 'static, O: Os>(
     let ended = "Connections that were refused, or ended because their clients did not read, stalled or took too much";
     let ended = |key, count: u64, why| figure(key, count, ended).named("connections_ended_total").of("why", why);
     let [carried_out, timely, expired, backlog] = outcomes(counts);
-    let found = "GET and HGET, by whether the key or field was there";
+    let found = "Values that GET, HGET and MGET asked for, by whether they were there";
     all.extend(section("Stats", [
         figure("total_connections_received", totals.begun, "Connections since the start").named("connections_total"),
         carried_out,

@@ -180,6 +180,28 @@ fn reads_at_once_are_answered_as_jobs_are() {
     );
 }
 
+/// Values are counted one by one, within a transaction as well.
+#[test]
+fn values_that_are_found_are_counted() {
+    let (bench, store) = (Bench::default(), store(TestOs::default()));
+    bench.answer(&store, "MSET a 12 b $-1");
+    bench.answer(&store, "MGET a none b nor");
+    bench.answer(&store, "GET a");
+    bench.answer(&store, "HGET none f");
+    bench.answer(&store, "EXISTS a none");
+    let counted = || [&bench.counts.found, &bench.counts.missed].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counted(), [3, 3]);
+    for words in [["GET a", "MGET b none"], ["GET none", "SET b 1"]] {
+        let queued = words.iter().map(|words| asked(words)).collect();
+        let exec = Job {
+            work: Work::Exec(queued, Vec::new(), Time::MAX),
+            ..job(0, Vec::new())
+        };
+        bench.carry_out(&store, vec![exec]);
+    }
+    assert_eq!(counted(), [5, 5]);
+}
+
 /// Whenever a term ends, before, within or after a command that keeps it: what the command has kept has a term still,
 /// and what it began anew has none.
 #[test]

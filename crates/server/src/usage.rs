@@ -15,6 +15,8 @@ use crate::pool::PoolState;
 
 /// Keys counted in one turn of the keeper: about a millisecond.
 const COUNTED_TURN: usize = 4096;
+/// Pause after a count, in times of what the count took: while anything writes, at most a fifth of the turns count.
+const PAUSES: u64 = 4;
 /// Longest time between two counts, because commits of tasks and programs are not counted here.
 const COUNT_MAX: Nanos = Nanos::from_secs(60);
 /// Time over which requests per second are averaged.
@@ -41,6 +43,7 @@ pub(crate) struct KeyCount {
     /// The last key that was counted, and the figures up to it; `None` between two counts.
     behind: Option<(Vec<u8>, StoreFigures)>,
     began: Time,
+    ended: Time,
     /// Commits and removed records when the count began.
     state: Option<(u64, u64)>,
     rate_since: Time,
@@ -53,7 +56,7 @@ impl KeyCount {
         let now = shared.os.now();
         self.rate(shared, now);
         let state = (shared.counts.commits.load(Ordering::Relaxed), shared.store.expired());
-        if self.behind.is_none() && (self.state != Some(state) || now.since(self.began) > COUNT_MAX) {
+        if self.behind.is_none() && self.is_due(now, state) {
             (self.began, self.state) = (now, Some(state));
             self.behind = Some(Default::default());
         }
@@ -62,8 +65,16 @@ impl KeyCount {
         {
             let mut known = shared.usage.lock().unwrap_or_else(PoisonError::into_inner);
             let per_second = known.per_second;
+            self.ended = now;
             *known = counted.map_or(*known, |counted| StoreFigures { per_second, ..counted });
         }
+    }
+
+    /// Whether the next count begins, at this state of the store.
+    fn is_due(&self, now: Time, state: (u64, u64)) -> bool {
+        let pause = Nanos(PAUSES * self.ended.since(self.began).0);
+        let is_over = now.since(self.began) > COUNT_MAX;
+        is_over || self.state != Some(state) && now.since(self.ended) >= pause
     }
 
     /// Counts the keys behind one; returns the figures once all are counted.
@@ -116,5 +127,25 @@ impl KeyCount {
             shared.usage.lock().unwrap_or_else(PoisonError::into_inner).per_second = rate as u64;
             (self.rate_since, self.answered) = (now, answered);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_followed_by_a_pause() {
+        let at = |ms: u64| Time(Nanos::from_millis(ms).0);
+        let mut keys = KeyCount {
+            state: Some((1, 0)),
+            ..KeyCount::default()
+        };
+        (keys.began, keys.ended) = (at(1000), at(3000));
+        assert!(!keys.is_due(at(10_999), (2, 0)) && keys.is_due(at(11_000), (2, 0)));
+        assert!(!keys.is_due(at(60_000), (1, 0)) && keys.is_due(at(61_001), (1, 0)));
+        // A count of one turn has none.
+        keys.began = keys.ended;
+        assert!(keys.is_due(at(3000), (2, 0)));
     }
 }

@@ -353,6 +353,8 @@ fn clients_are_told_about_themselves_and_the_server() {
         let keys = "\r\ndb0:keys=1,expires=1,avg_ttl=";
         info.contains(keys) && info.contains("maxmemory:1073741824\r\n")
     });
+    let max = (bulk("maxmemory"), bulk("1073741824"));
+    assert_eq!(client.ask("CONFIG GET maxmemory"), Reply::Map(vec![max]));
     let mut other = served.client();
     let Reply::Integer(id) = other.ask("CLIENT ID") else {
         panic!("a number")

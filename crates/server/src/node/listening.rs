@@ -267,6 +267,8 @@ impl Listening {
         let wake = Box::new(move || drop(wakes.wake()));
         let (shared, pool) =
             PoolState::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
+        let space = store.engine().space().ok();
+        let bytes_max = space.and_then(|space| space.quota).unwrap_or(0);
         let wakes = Arc::clone(&waker);
         let wake = move || drop(wakes.wake());
         let streams = options.clone();
@@ -278,7 +280,7 @@ impl Listening {
                 all: options.bytes_max,
                 ..MemoryLimits::NONE
             },
-            settings: settings(options, store.durability(), self.address),
+            settings: settings(options, store.durability(), self.address, bytes_max),
             users: Arc::clone(&options.users),
             stream: Box::new(move |socket| streams.stream(socket)),
         };
@@ -362,7 +364,8 @@ pub(crate) fn make_room(listener: &impl std::os::fd::AsRawFd) -> io::Result<()> 
     }
 }
 
-fn settings(options: &Options, durability: Durability, address: SocketAddr) -> ServerSettings {
+/// Settings of a store that is served alone; `bytes_max`: the limit of its records, 0 without.
+fn settings(options: &Options, durability: Durability, address: SocketAddr, bytes_max: u64) -> ServerSettings {
     let appends = if durability == Durability::Volatile {
         "no"
     } else {
@@ -372,6 +375,7 @@ fn settings(options: &Options, durability: Durability, address: SocketAddr) -> S
         ("appendonly", appends.to_owned()),
         ("bind", address.ip().to_string()),
         ("durability", info::durability(durability).into()),
+        ("maxmemory", bytes_max.to_string()),
         ("maxclients", options.connections_max.to_string()),
         ("port", address.port().to_string()),
         ("store-threads", options.threads.to_string()),

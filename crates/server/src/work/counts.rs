@@ -67,9 +67,9 @@ pub struct Counts {
     pub expired: AtomicU64,
     /// Commands that were refused because the queue was full or could not serve them in time.
     pub backlog: AtomicU64,
-    /// GET and HGET that found a value.
+    /// Values that GET, HGET and MGET found.
     pub found: AtomicU64,
-    /// GET and HGET that found none.
+    /// Values that GET, HGET and MGET did not find.
     pub missed: AtomicU64,
     /// Commits of the store for requests.
     pub commits: AtomicU64,

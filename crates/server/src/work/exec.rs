@@ -56,10 +56,12 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
         Writer::new(reply, version).array(asked.len());
         for Call { command, request, .. } in asked {
+            let start = reply.len();
             let failed = bounded(reply, version, REPLY_MAX, |out| {
                 commands::read(&transaction, command, request, self.cursors, out)
             });
             failed.map_or(Ok(()), Err)?;
+            self.note_found(command.verb, &reply[start..]);
             if too_long(reply, version) {
                 return Ok(());
             }

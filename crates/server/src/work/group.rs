@@ -74,14 +74,27 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
     }
 
-    /// Counts whether GET or HGET has found a value.
-    fn note_found(&self, verb: Verb, reply: &[u8]) {
-        let counted = match (verb, reply) {
-            (Verb::Get | Verb::HGet, [b'_', ..] | [b'$', b'-', ..]) => &self.counts.missed,
-            (Verb::Get | Verb::HGet, [b'$', ..]) => &self.counts.found,
-            _ => return,
-        };
-        counted.fetch_add(1, Ordering::Relaxed);
+    /// Counts how many values GET, HGET or MGET has found.
+    pub(super) fn note_found(&self, verb: Verb, mut reply: &[u8]) {
+        if !matches!(verb, Verb::Get | Verb::HGet | Verb::MGet) {
+            return;
+        }
+        while let Some(end) = reply.windows(2).position(|end| end == b"\r\n") {
+            let (head, rest) = (&reply[..end], &reply[end + 2..]);
+            let length = head
+                .get(1..)
+                .and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<usize>().ok());
+            let (counted, skipped) = match (head.first(), length) {
+                (Some(b'*'), Some(_)) => (None, 0),
+                (Some(b'$'), Some(length)) => (Some(&self.counts.found), length + 2),
+                (Some(b'$' | b'_'), None) => (Some(&self.counts.missed), 0),
+                _ => return,
+            };
+            if let Some(counted) = counted {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            reply = rest.get(skipped..).unwrap_or_default();
+        }
     }
 
     /// Learns the cost of one command from the time of several, if all have the same verb.
@@ -219,9 +232,11 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         reply: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         let Call { command, request, .. } = asked;
+        let start = reply.len();
         let failed = bounded(reply, version, REPLY_MAX, |out| {
             commands::change(transaction, command, request, self.cursors, out)
         });
+        self.note_found(command.verb, &reply[start..]);
         failed.map_or(Ok(()), Err)
     }
 
