@@ -20,6 +20,8 @@ SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 5
 STOCKS, USERS, CASH, SHARES = 20, 8, 100_000, 100
 until = time.monotonic() + SECONDS
 endings = collections.Counter()
+died = []  # why threads ended before their time
+threading.excepthook = lambda dead: died.append(f"{dead.thread.name}: {dead.exc_value!r}")
 
 
 def client(deadline_ms):
@@ -49,7 +51,11 @@ def trade(user):
         try:
             with connection.pipeline() as order:
                 order.watch(cash, held)
-                price = int(order.execute_command("GETFRESH", f"price:{stock}", 1000)[0])
+                fresh = order.execute_command("GETFRESH", f"price:{stock}", 1000)
+                if fresh is None:
+                    endings["no fresh price"] += 1
+                    continue
+                price = int(fresh[0])
                 money, shares = map(int, order.mget(cash, held))
                 if money < count * price or shares < -count:
                     endings["cannot pay or deliver"] += 1
@@ -79,5 +85,6 @@ has = dict(zip(first, map(int, setup.mget(list(first)))))
 money = sum(count for key, count in has.items() if key.startswith("cash"))
 shares = sum(count for key, count in has.items() if not key.startswith("cash"))
 debts = [key for key, count in has.items() if count < 0 and "market" not in key]
-print(dict(endings), f"money {money}, shares {shares}, debts {debts}")
-sys.exit((money, shares, debts) != (USERS * CASH, USERS * STOCKS * SHARES, []))
+print(dict(endings), f"money {money}, shares {shares}, debts {debts}, threads that died {died}")
+conserved = (money, shares, debts) == (USERS * CASH, USERS * STOCKS * SHARES, [])
+sys.exit(not conserved or bool(died) or endings["traded"] == 0)

@@ -10,7 +10,10 @@ use punctual_evaluation::{
     ExperimentError, Outcome, Settings, Subject, chronos, controllers, dna, dps, experiments, find, mig, qedb,
 };
 
-use super::cluster::{self, chronos::Measuring};
+use super::cluster::{
+    self,
+    chronos::{ENDED, Measuring},
+};
 use super::{claims, dual, mpsoc, page, simulated};
 use crate::args::Experiment;
 use punctual_cli::args::{Change, Platform};
@@ -53,7 +56,17 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
         let text = serde_json::to_string(&outcome).map_err(|error| Failure::Internal(error.to_string()))?;
         file.text(&(text + "\n"))?;
     }
-    html.map_or(Ok(()), |file| file.text(&page::experiment(&outcome, command)))
+    html.map_or(Ok(()), |file| file.text(&page::experiment(&outcome, command)))?;
+    ended(&outcome)
+}
+
+/// # Errors
+/// If a signal ended the experiment: what was printed is not all of it.
+fn ended(outcome: &Outcome) -> Result<(), Failure> {
+    match outcome.failures.iter().any(|failure| failure == ENDED) {
+        true => Err(Failure::input([ENDED])),
+        false => Ok(()),
+    }
 }
 
 /// Runs the experiment on simulated machines, and compares it with the claims.
@@ -305,5 +318,31 @@ impl Teller {
             "{before}took {:.1} s",
             self.begun.elapsed().as_secs_f64()
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_experiment_that_a_signal_ends_does_not_succeed() {
+        let settings = Settings {
+            machines: Vec::new(),
+            profiles: Vec::new(),
+            seed: 1,
+            seeds: 1,
+            sets: 1,
+            claims: Claims::parse(chronos::measured::CLAIMS, "claims").unwrap(),
+            reasons: Reasons::new(),
+            workers: None,
+        };
+        let of = |failure: &'static str| {
+            let parts = [chronos::Part::Delay];
+            let mut measure = |_: &[_], _, _: punctual_evaluation::Progress| vec![Err(failure.to_owned())];
+            let outcome = chronos::measured::run(&parts, &settings, Vec::new(), &|_| {}, &mut measure).unwrap();
+            ended(&outcome).map_err(|failure| failure.exit_code())
+        };
+        assert_eq!([of(ENDED), of("no master")], [Err(2), Ok(())]);
     }
 }

@@ -1,5 +1,5 @@
-//! `punctual-lab experiment chronos-* --platform linux`: the runs of [`measured`], with nodes and balancers as
-//! processes and the stock trading service as their load.
+//! `punctual-lab experiment chronos-* --platform linux`: the trials of `punctual_evaluation::chronos::measured`, with
+//! nodes and balancers as processes and the stock trading service as their load.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,6 +35,11 @@ const LEARNINGS: u32 = 3;
 const ASK_MAX: Duration = Duration::from_millis(200);
 /// Time limit for restarted processes to serve.
 const SERVE_MAX: Duration = Duration::from_secs(30);
+/// Failure of an experiment that a signal ended: some of its runs are missing.
+pub const ENDED: &str = "ended by a signal before all runs were measured";
+/// First seconds of a run that are not counted, and at most a third of it: servers that refuse nothing answer in time
+/// until their queues have grown, and laws have not settled.
+const SETTLED: Duration = Duration::from_secs(5);
 
 /// Measures trials with processes.
 pub struct Measuring {
@@ -42,8 +47,15 @@ pub struct Measuring {
     duration: Duration,
     folder: tempfile::TempDir,
     ends: Arc<AtomicBool>,
-    /// Requests a second that as many slaves serve, as measured on the first cluster of that size.
-    capacities: RefCell<BTreeMap<u32, f64>>,
+    /// Capacity by the number of slaves, as measured on the first cluster of that size.
+    capacities: RefCell<BTreeMap<u32, Capacity>>,
+}
+
+/// Requests, and items of queries, a second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Capacity {
+    requests: f64,
+    items: f64,
 }
 
 /// A cluster with its market.
@@ -54,8 +66,7 @@ struct Market {
     /// Balancers, by their index among them.
     balancers: Vec<BalancerKind>,
     writer: Line,
-    /// Requests a second that the slaves serve.
-    capacity: f64,
+    capacity: Capacity,
 }
 
 impl Measuring {
@@ -84,7 +95,7 @@ impl Measuring {
                 Err(failure) => runs.push(Err(format!("{} slaves, {}: {failure}", first.0, first.1.name()))),
             }
             if self.ends.load(Ordering::SeqCst) {
-                runs.push(Err("ended by a signal".into()));
+                runs.push(Err(ENDED.into()));
                 break;
             }
         }
@@ -109,9 +120,13 @@ impl Measuring {
                 .into_iter()
                 .map(|(key, value)| format!("{key} {value}"))
                 .collect();
-            let served = market.capacity;
+            let served = market.capacity.requests;
             tell(&format!("{}; {served:.0} requests/s are served", labels.join(", ")));
-            runs.push(market.measure(trial, self.duration, seed)?);
+            let run = market.measure(trial, self.duration, seed)?;
+            if self.ends.load(Ordering::SeqCst) {
+                break; // the run is shorter than the others
+            }
+            runs.push(run);
         }
         market.close()?;
         Ok(runs)
@@ -132,7 +147,7 @@ impl Measuring {
             let over = AtomicBool::new(false);
             let trade = Trade {
                 duration: LEARNING_MAX,
-                ..market.trade(Pace::Open(2.0 * market.capacity), PATIENCE, PATIENCE, seed)
+                ..market.trade(Pace::Open(2.0 * market.capacity.requests), PATIENCE, PATIENCE, seed)
             };
             trade.run(&over, |_| {
                 market.cluster.listen()?;
@@ -177,7 +192,7 @@ impl Measuring {
             ends: Arc::clone(&self.ends),
             balancers,
             writer,
-            capacity: 0.0,
+            capacity: Capacity::default(),
         };
         if !self.capacities.borrow().contains_key(&slaves) {
             let busy = Trade {
@@ -186,7 +201,10 @@ impl Measuring {
                 ..market.trade(Pace::Busy, PATIENCE, PATIENCE, 1)
             };
             let served = busy.run(&self.ends, |_| market.cluster.listen())?;
-            let capacity = served.ended_per_s(&Kind::ALL, &[Ending::Timely]);
+            let capacity = Capacity {
+                requests: served.ended_per_s(&Kind::ALL, &[Ending::Timely]),
+                items: served.items_per_s()[0],
+            };
             self.capacities.borrow_mut().insert(slaves, capacity);
         }
         market.capacity = self.capacities.borrow().get(&slaves).copied().unwrap_or_default();
@@ -204,6 +222,7 @@ impl Market {
             deadline: deadline.into(),
             told: told.into(),
             duration: CAPACITY,
+            settled: Duration::ZERO,
             seed,
         }
     }
@@ -222,7 +241,8 @@ impl Market {
         };
         let mut trade = Trade {
             duration,
-            ..self.trade(Pace::Open(trial.load * self.capacity), TARGET, told, seed)
+            settled: settled(duration),
+            ..self.trade(Pace::Open(trial.load * self.capacity.requests), TARGET, told, seed)
         };
         trade.addresses = vec![trade.addresses[place]];
         let nodes = self.cluster.processes.addresses(true);
@@ -256,12 +276,11 @@ impl Market {
         })?;
         let seconds = duration.as_secs_f64();
         let share = |before: Option<Nanos>, after: Option<Nanos>| Some((after? - before?).as_secs_f64() / seconds);
-        let alive = lines.len() - struck.len();
-        let law = { law_cpu(&mut lines).zip(before.1) }.filter(|_| admission == AdmissionKind::Paper && alive > 0);
-        let law = law.map(|(after, before)| (after - before) / 1e6 / seconds / alive as f64);
+        let law = of_law(&before.1, &law_cpu(&mut lines), &struck).filter(|_| admission == AdmissionKind::Paper);
+        let law = law.map(|us| us / 1e6 / seconds);
         let balancer = share(before.0, cpu(self));
         self.restore(&struck)?;
-        Ok(run_of(trial, duration, &tally, &delays, [balancer, law]))
+        Ok(run_of(trial, duration, &tally, self.capacity, &delays, [balancer, law]))
     }
 
     /// Kills what is to be removed; returns the numbers of the nodes.
@@ -284,11 +303,11 @@ impl Market {
         struck
             .iter()
             .try_for_each(|part| self.cluster.processes.restart(*part))?;
-        let until = Instant::now() + SERVE_MAX;
-        while !self.cluster.processes.all_serve() && Instant::now() < until {
-            self.cluster.listen()?;
-        }
-        Ok(())
+        let cluster = &mut self.cluster;
+        until_served(SERVE_MAX, || {
+            cluster.listen()?;
+            Ok(cluster.processes.all_serve())
+        })
     }
 
     /// Counts the market, and ends the nodes in order.
@@ -322,46 +341,97 @@ fn word(told: &str, key: &str) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-/// Microseconds of processor time that the laws of all nodes have taken.
-fn law_cpu(lines: &mut [Line]) -> Option<f64> {
+/// Waits until all processes serve.
+///
+/// # Errors
+/// That of `serve`, and after `max`: the next run would have fewer nodes than its label says.
+fn until_served(max: Duration, mut serve: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+    let until = Instant::now() + max;
+    while !serve()? {
+        if Instant::now() >= until {
+            let why = format!("a node that was killed does not serve {max:?} after its restart; run it again");
+            return Err(Failure::input([why]));
+        }
+    }
+    Ok(())
+}
+
+/// The first time of a run of this duration that is not counted, in whole seconds.
+fn settled(duration: Duration) -> Duration {
+    Duration::from_secs((duration / 3).min(SETTLED).as_secs())
+}
+
+/// Microseconds of processor time that the law of each node has taken.
+fn law_cpu(lines: &mut [Line]) -> Vec<Option<f64>> {
     let each = lines
         .iter_mut()
-        .map(|line| word(&figures(line), "bound_law_cpu_us")?.parse::<f64>().ok());
-    let known: Vec<f64> = each.flatten().collect();
-    (!known.is_empty()).then(|| known.iter().sum())
+        .map(|line| word(&figures(line), "bound_law_cpu_us")?.parse().ok());
+    each.collect()
+}
+
+/// Microseconds that the law of a node took between two looks, in the mean of all that were not killed; `None` if one
+/// of these did not answer.
+fn of_law(before: &[Option<f64>], after: &[Option<f64>], struck: &[Process]) -> Option<f64> {
+    let alive = { before.iter().zip(after).enumerate() }.filter(|(place, _)| !struck.contains(place));
+    let taken: Option<Vec<f64>> = alive.map(|(_, (before, after))| Some((*after)? - (*before)?)).collect();
+    taken.and_then(|taken| (!taken.is_empty()).then(|| taken.iter().sum::<f64>() / taken.len() as f64))
+}
+
+/// The largest difference of a node's mean delay from that of all, relative; `None` if a node has told none, or is
+/// alone.
+fn nodes_off(delays: &[Vec<Option<f64>>], settled: usize) -> Option<f64> {
+    let mean = |delays: &Vec<Option<f64>>| {
+        let known: Vec<f64> = delays.iter().skip(settled).flatten().copied().collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+    };
+    let of_nodes: Vec<f64> = delays.iter().map(mean).collect::<Option<_>>()?;
+    let of_all = of_nodes.iter().sum::<f64>() / of_nodes.len().max(1) as f64;
+    let off = of_nodes.iter().map(|delay| (delay / of_all - 1.0).abs());
+    (of_nodes.len() > 1 && of_all > 0.0).then(|| off.fold(0.0, f64::max))
 }
 
 fn run_of(
     trial: &Trial,
     duration: Duration,
     tally: &StockTally,
+    capacity: Capacity,
     delays: &[Vec<Option<f64>>],
     [balancer, law]: [Option<f64>; 2],
 ) -> Run {
     let all: Vec<Ending> = Ending::ALL.iter().map(|(ending, _)| *ending).collect();
-    let rate = |endings: &[Ending]| tally.ended_per_s(&Kind::QUERIES, endings);
-    let offered = rate(&all);
-    let of_offered = |endings: &[Ending]| (offered > 0.0).then(|| rate(endings) / offered);
+    let rate = |kinds: &[Kind], endings: &[Ending]| tally.ended_per_s(kinds, endings);
+    let offered = rate(&Kind::QUERIES, &all);
+    let share = |kinds: &[Kind], endings: &[Ending]| {
+        let offered = rate(kinds, &all);
+        (offered > 0.0).then(|| rate(kinds, endings) / offered)
+    };
+    let of_offered = |endings: &[Ending]| share(&Kind::QUERIES, endings);
+    let answered = [Ending::Timely, Ending::Overdue];
     let [timely, served] = tally.items_per_s();
     let [delay, p99] = tally.took_ms(&Kind::QUERIES);
     let (stale, updates) = tally.freshness();
-    let mean = |delays: &Vec<Option<f64>>| {
-        let known: Vec<f64> = delays.iter().flatten().copied().collect();
-        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-    };
-    let of_nodes: Vec<f64> = delays.iter().filter_map(mean).collect();
-    let of_all = of_nodes.iter().sum::<f64>() / of_nodes.len().max(1) as f64;
-    let off = of_nodes
-        .iter()
-        .map(|delay| (delay / of_all - 1.0).abs())
-        .fold(0.0, f64::max);
-    let half = duration.as_secs() as usize / 2;
+    let [settled, half, end] = [settled(duration), duration / 2, duration].map(|at| at.as_secs() as usize);
     let is_struck = trial.removed != Removal::Slaves(0);
+    let first: Vec<_> = delays
+        .first()
+        .into_iter()
+        .flatten()
+        .map(|us| us.map(|us| us / 1e3))
+        .collect();
+    let told = first.iter().skip(settled).flatten().count() as f64;
     let single = [
         ("offered_per_s", Some(offered)),
         ("unsent_share", of_offered(&[Ending::Unsent])),
         ("items_per_s", Some(served)),
         ("items_timely_per_s", Some(timely)),
+        ("capacity_items_per_s", Some(capacity.items)),
+        ("of_capacity", (capacity.items > 0.0).then(|| timely / capacity.items)),
+        ("answered_share", of_offered(&answered)),
+        ("orders_share", share(&Kind::ORDERS, &answered)),
+        (
+            "told_share",
+            Some(told / (end.saturating_sub(settled + 1)).max(1) as f64),
+        ),
         ("of_served", (served > 0.0).then(|| timely / served)),
         ("refused_share", of_offered(&[Ending::Late, Ending::Refused])),
         ("delay_ms", delay),
@@ -369,25 +439,19 @@ fn run_of(
         ("stale_share", stale),
         ("updates_per_s", Some(updates)),
         ("master_ms", tally.took_ms(&Kind::ORDERS)[0]),
-        ("node_off", (of_all > 0.0).then_some(off)),
+        ("node_off", nodes_off(delays, settled)),
         ("balancer_cpu", balancer),
         ("law_cpu", law),
-        ("timely_before", tally.timely_in(0..half).filter(|_| is_struck)),
+        ("timely_before", tally.timely_in(settled..half).filter(|_| is_struck)),
         // From a second after the removal on.
-        (
-            "timely_after",
-            tally
-                .timely_in(half + 1..duration.as_secs() as usize)
-                .filter(|_| is_struck),
-        ),
+        ("timely_after", tally.timely_in(half + 1..end).filter(|_| is_struck)),
     ];
     let mut run = Run {
         labels: trial.labels(),
         settled_from: 0,
         series: single.map(|(name, value)| (name.to_owned(), vec![value])).into(),
     };
-    let first = delays.first().into_iter().flatten().map(|us| us.map(|us| us / 1e3));
-    run.series.insert("transient_ms".into(), first.collect());
+    run.series.insert("transient_ms".into(), first);
     run
 }
 
@@ -400,6 +464,13 @@ pub fn setting(duration: Nanos) -> Vec<(String, String)> {
             format!("{CLIENTS} a slave, arrivals at random instants for {duration}"),
         ),
         (
+            "counted",
+            format!(
+                "from {:?} on, once queues and laws have settled",
+                settled(duration.into())
+            ),
+        ),
+        (
             "timely",
             format!("within {TARGET}; the paper's policies are told {PATIENCE}"),
         ),
@@ -410,4 +481,63 @@ pub fn setting(duration: Nanos) -> Vec<(String, String)> {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_does_not_serve_again_is_an_error() {
+        assert!(until_served(Duration::ZERO, || Ok(true)).is_ok());
+        let failed = until_served(Duration::ZERO, || Ok(false)).unwrap_err();
+        assert!(failed.to_string().contains("does not serve"), "{failed}");
+    }
+
+    #[test]
+    fn a_law_is_measured_on_all_nodes_that_live_or_not_at_all() {
+        let (before, after) = ([Some(10.0), Some(100.0), None], [Some(30.0), Some(140.0), None]);
+        assert_eq!(of_law(&before, &after, &[2]), Some(30.0));
+        assert_eq!(of_law(&before, &after, &[]), None);
+        assert_eq!(of_law(&before, &[None, Some(140.0), None], &[2]), None);
+        assert_eq!(of_law(&before, &after, &[0, 1, 2]), None);
+    }
+
+    #[test]
+    fn nodes_are_compared_where_all_have_told_their_delay() {
+        let told = |delays: [f64; 3]| delays.map(Some).to_vec();
+        let (one, other) = (told([900.0, 90.0, 110.0]), told([0.0, 300.0, 300.0]));
+        assert_eq!(nodes_off(&[one.clone(), other], 1), Some(0.5));
+        assert_eq!(nodes_off(&[one.clone(), vec![Some(100.0), None]], 1), None);
+        assert_eq!(nodes_off(&[one], 1), None);
+    }
+
+    /// Whatever the duration, servers that refuse nothing are counted after their queues have grown.
+    #[test]
+    fn the_first_seconds_are_not_counted() {
+        let trial = Trial {
+            slaves: 2,
+            policy: "rr",
+            load: 2.0,
+            removed: Removal::Slaves(1),
+        };
+        for seconds in [12, 60] {
+            let duration = Duration::from_secs(seconds);
+            let mut tally = StockTally::new(TARGET);
+            tally.timely_at(Duration::from_millis(900), 1000);
+            tally.ended(Kind::ViewStock, Ending::Overdue, 80, 0, PATIENCE);
+            tally.ran(duration.into(), settled(duration).into(), 0);
+            let capacity = Capacity {
+                requests: 10.0,
+                items: 800.0,
+            };
+            let run = run_of(&trial, duration, &tally, capacity, &[], [None; 2]);
+            let first = |series: &str| run.series[series][0];
+            assert_eq!(
+                ["of_capacity", "timely_before", "timely_after"].map(first),
+                [Some(0.0); 3]
+            );
+            assert_eq!((first("answered_share"), first("orders_share")), (Some(1.0), None));
+        }
+    }
 }

@@ -81,6 +81,8 @@ pub struct Trade {
     /// Deadline that requests carry: the same, or longer where servers are to know none.
     pub told: Duration,
     pub duration: Duration,
+    /// Requests and updates that end earlier after the begin are not counted.
+    pub settled: Duration,
     pub seed: u64,
 }
 
@@ -126,6 +128,7 @@ pub fn load(arguments: &ClusterLoad) -> Result<(), Failure> {
         deadline: arguments.deadline.into(),
         told: arguments.deadline.into(),
         duration: arguments.duration.into(),
+        settled: Duration::ZERO,
         seed: arguments.seed,
     };
     let mut tally = trade.run(&ends, |_| Ok(()))?;
@@ -186,7 +189,7 @@ impl Trade {
             let set = sources.into_iter().map(|source| source.join().unwrap_or_default());
             set.sum()
         });
-        tally.lasted(Nanos(run.began.elapsed().as_nanos() as u64), updates);
+        tally.ran(run.began.elapsed().into(), self.settled.into(), updates);
         failed.map(|()| tally)
     }
 }
@@ -279,6 +282,10 @@ impl MarketRun<'_> {
         self.began.elapsed() >= self.trade.duration || self.ends.load(Ordering::SeqCst)
     }
 
+    fn is_settled(&self) -> bool {
+        self.began.elapsed() >= self.trade.settled
+    }
+
     /// Waits until `at` after the begin. Returns false where the run is over before.
     fn wait(&self, at: Duration) -> bool {
         loop {
@@ -318,7 +325,9 @@ impl MarketRun<'_> {
                 requests.push(vec!["TSET".to_owned(), price(stock), prices[stock].to_string()]);
             }
             let replies = line.exchange(&requests, self.trade.told + GRACE).unwrap_or_default();
-            set += replies.iter().filter(|reply| matches!(reply, Reply::Simple(_))).count() as u64;
+            if self.is_settled() {
+                set += replies.iter().filter(|reply| matches!(reply, Reply::Simple(_))).count() as u64;
+            }
         }
         set
     }
@@ -361,8 +370,10 @@ impl MarketRun<'_> {
                 Kind::Purchase | Kind::Sale => (self.order(&mut line, user, kind, &mut random, by), 3, 0),
             };
             let took = self.began.elapsed().saturating_sub(at);
-            tally.ended(kind, ending, items, stale, Nanos(took.as_nanos() as u64));
-            if ending == Ending::Timely {
+            if self.is_settled() {
+                tally.ended(kind, ending, items, stale, Nanos(took.as_nanos() as u64));
+            }
+            if ending == Ending::Timely && Kind::QUERIES.contains(&kind) {
                 tally.timely_at(self.began.elapsed(), items);
             }
             if ending == Ending::Unknown {

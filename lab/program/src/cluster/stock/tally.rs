@@ -79,9 +79,12 @@ struct OfKind {
 pub struct StockTally {
     deadline: Nanos,
     kinds: BTreeMap<Kind, OfKind>,
-    /// Timely items of each second.
+    /// Timely items of queries of each second, from the begin on.
     by_second: Vec<u64>,
+    /// Time for which requests were counted: without the first seconds that are not.
     lasted: Nanos,
+    /// Time from the begin to the end of the load.
+    ran: Nanos,
     updates: u64,
     at_first: Balance,
     found: Balance,
@@ -133,18 +136,21 @@ impl StockTally {
         self.by_second[second] += items;
     }
 
-    /// Timely items a second, of the seconds in `range`.
+    /// Timely items of queries a second, of the seconds in `range`: 0 if none was answered in time; `None` if the load
+    /// ended before these seconds did.
     pub fn timely_in(&self, range: std::ops::Range<usize>) -> Option<f64> {
-        let items = self.by_second.get(range).filter(|items| !items.is_empty())?;
-        Some(items.iter().sum::<u64>() as f64 / items.len() as f64)
+        let measured = !range.is_empty() && range.end as f64 <= self.ran.as_secs_f64();
+        let items = self.by_second.iter().take(range.end).skip(range.start).sum::<u64>();
+        measured.then(|| items as f64 / range.len() as f64)
     }
 
     /// Items of queries a second: in time, and all that were served.
     pub fn items_per_s(&self) -> [f64; 2] {
-        [
-            self.a_second(self.sum(|of| of.items_timely)),
-            self.a_second(self.sum(|of| of.items)),
-        ]
+        let sum = |of: fn(&OfKind) -> u64| -> u64 {
+            let kinds = Kind::QUERIES.iter().filter_map(|kind| self.kinds.get(kind));
+            kinds.map(of).sum()
+        };
+        [sum(|of| of.items_timely), sum(|of| of.items)].map(|items| self.a_second(items))
     }
 
     /// Requests of some kinds a second that ended so.
@@ -176,9 +182,10 @@ impl StockTally {
         (stale, self.a_second(self.updates))
     }
 
-    /// Notes how long the run took, and how many updates of prices were acknowledged.
-    pub fn lasted(&mut self, lasted: Nanos, updates: u64) {
-        (self.lasted, self.updates) = (lasted, updates);
+    /// Notes how long the load ran, for how much of it requests were not counted, and how many updates of prices were
+    /// acknowledged in the rest.
+    pub fn ran(&mut self, ran: Nanos, uncounted: Nanos, updates: u64) {
+        (self.ran, self.lasted, self.updates) = (ran, ran - uncounted, updates);
     }
 
     /// Notes the sums of money and shares, as they must be and as they are.
@@ -220,11 +227,11 @@ impl StockTally {
         }
         let _ = writeln!(
             text,
-            "  {:.0} items a second in time (deadline {}), {:.0} in all; {} of {} prices and holdings were not fresh; \
-             {:.0} updates a second",
-            self.a_second(self.sum(|of| of.items_timely)),
+            "  {:.0} items of queries a second in time (deadline {}), {:.0} in all; {} of {} prices and holdings were not \
+             fresh; {:.0} updates a second",
+            self.items_per_s()[0],
             self.deadline,
-            self.a_second(self.sum(|of| of.items)),
+            self.items_per_s()[1],
             count(self.sum(|of| of.stale)),
             count(self.sum(|of| of.items)),
             self.a_second(self.updates),
@@ -267,12 +274,37 @@ impl StockTally {
             "deadline_ms": self.deadline.as_millis_f64(),
             "lasted_s": self.lasted.as_secs_f64(),
             "kinds": self.kinds.iter().map(kind).collect::<serde_json::Map<String, Value>>(),
-            "items_timely_per_s": self.a_second(self.sum(|of| of.items_timely)),
-            "items_per_s": self.a_second(self.sum(|of| of.items)),
+            "items_timely_per_s": self.items_per_s()[0],
+            "items_per_s": self.items_per_s()[1],
             "updates_per_s": self.a_second(self.updates),
             "at_first": balance(&self.at_first),
             "at_end": balance(&self.found),
             "conserved": self.is_conserved(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_without_a_timely_item_count_as_zero_and_seconds_that_were_not_run_are_not_measured() {
+        let mut tally = StockTally::new(Nanos::from_millis(500));
+        tally.timely_at(Duration::from_millis(1500), 80);
+        tally.ran(Nanos::from_secs(6), Nanos::ZERO, 0);
+        let found = [0..2, 3..6, 4..8, 3..3].map(|seconds| tally.timely_in(seconds));
+        assert_eq!(found, [Some(40.0), Some(0.0), None, None]);
+    }
+
+    #[test]
+    fn items_a_second_are_of_queries_and_of_the_counted_time() {
+        let mut tally = StockTally::new(Nanos::from_millis(500));
+        let took = Nanos::from_millis(10);
+        tally.ended(Kind::ViewStock, Ending::Timely, 80, 0, took);
+        tally.ended(Kind::ViewPortfolio, Ending::Overdue, 60, 0, took);
+        tally.ended(Kind::Purchase, Ending::Timely, 3, 0, took);
+        tally.ran(Nanos::from_secs(5), Nanos::from_secs(3), 0);
+        assert_eq!(tally.items_per_s(), [40.0, 70.0]);
     }
 }
