@@ -40,7 +40,7 @@ pub(super) struct SimulatedClient {
     /// Number of the last value written; all values ever written differ.
     values: u64,
     last_read: Option<(Key, Option<Value>)>,
-    /// What its user has, if clients trade.
+    /// Holdings of its user, if clients trade.
     portfolio: Option<Portfolio>,
 }
 
