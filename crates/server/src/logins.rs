@@ -10,9 +10,9 @@
 //! [`pace`](Logins::pace), whenever they were checked: a pace is longer than any check, so its end shows neither
 //! whether there was one nor which. A client that has closed its connection comes last in both orders.
 //!
-//! **Bounds.** After a wrong password, checks rest for the time that it took, and for [`REST`] times that before a
+//! **Bounds.** After a wrong password, checks rest for the time that it took, and for `REST` times that before a
 //! claim that is no first one. So first guesses take half of a core, others a fifth; those whose answers are due take a
-//! fifth more. [`CLAIMS_MAX`] claims wait, and of each kind the latest [`HISTORY_MAX`] addresses are remembered.
+//! fifth more. [`CLAIMS_MAX`] claims wait, and of each kind the latest `HISTORY_MAX` addresses are remembered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
