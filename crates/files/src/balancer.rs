@@ -31,20 +31,6 @@ pub struct BalancerFile {
     pub of_nodes: Option<TlsPaths>,
 }
 
-impl Default for BalancerFile {
-    fn default() -> Self {
-        BalancerFile {
-            listen: LISTEN,
-            metrics: None,
-            balancer: BalancerKind::default(),
-            nodes: Vec::new(),
-            users: Vec::new(),
-            tls: None,
-            of_nodes: None,
-        }
-    }
-}
-
 /// Reads a balancer's file; missing keys keep their defaults.
 ///
 /// # Errors
@@ -60,7 +46,7 @@ pub fn load(file: &Path) -> Result<BalancerFile, Failure> {
     Ok(settings)
 }
 
-fn read(top: &mut Section<'_, '_>) -> BalancerFile {
+pub(crate) fn read(top: &mut Section<'_, '_>) -> BalancerFile {
     let tls = top.table_if("tls", server::tls);
     let (nodes, of_nodes, balancer) = top.table("federation", |section| {
         let balancer = section.choice("balancer", &BalancerKind::ALL);

@@ -77,7 +77,7 @@ pub fn text(path: &Path) -> io::Result<String> {
 /// # Errors
 /// [`Failure::Input`] with the path, the reason and `expected`.
 pub fn named_text(path: &Path, expected: &str) -> Result<String, Failure> {
-    text(path).map_err(|error| Failure::input([format!("{}: {}; name {expected}", path.display(), why(&error))]))
+    text(path).map_err(|error| Failure::of(format!("{}: {}; name {expected}", path.display(), why(&error))))
 }
 
 /// Reason why a file cannot be read, in a few words.

@@ -1,15 +1,19 @@
 //! Errors that end a command early, and their exit codes, which let scripts tell a user's error from a refuted check.
 
 use std::fmt;
+use std::path::Path;
 
 /// Reason why a command did not do what was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// Fault of the input or the environment, which the user can fix. One message per line.
+    #[error("{}", .0.join("\n"))]
     Input(Vec<String>),
     /// The claim that the command checked does not hold: a missed goal, a replay that differs.
+    #[error("{0}")]
     Refuted(String),
     /// Defect of this program.
+    #[error("internal error: {0}\nThis is a defect of punctual; please report it.")]
     Internal(String),
 }
 
@@ -17,6 +21,28 @@ impl Failure {
     /// Failure that the user can fix, one message per line.
     pub fn input<S: Into<String>>(lines: impl IntoIterator<Item = S>) -> Failure {
         Failure::Input(lines.into_iter().map(Into::into).collect())
+    }
+
+    /// Failure that the user can fix, with one message.
+    pub fn of(message: impl fmt::Display) -> Failure {
+        Failure::Input(vec![message.to_string()])
+    }
+
+    /// Failure that the user can fix, about the file at `path`.
+    pub fn at(path: impl AsRef<Path>, what: impl fmt::Display) -> Failure {
+        Failure::of(format_args!("{}: {what}", path.as_ref().display()))
+    }
+
+    /// Refuses the input, where there are messages about it.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] with these messages, one per line.
+    pub fn refuse(messages: impl IntoIterator<Item = String>) -> Result<(), Failure> {
+        let lines: Vec<String> = messages.into_iter().collect();
+        match lines.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::Input(lines)),
+        }
     }
 
     /// Combines all failures among `results` into one.
@@ -47,18 +73,3 @@ impl Failure {
         }
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Input(lines) => f.write_str(&lines.join("\n")),
-            Failure::Refuted(what) => f.write_str(what),
-            Failure::Internal(what) => write!(
-                f,
-                "internal error: {what}\nThis is a defect of punctual; please report it."
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}

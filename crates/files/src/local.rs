@@ -140,12 +140,7 @@ impl Faults {
     /// # Errors
     /// [`Failure::Input`] with a line for each.
     pub fn refuse(&self) -> Result<(), Failure> {
-        match self.0.is_empty() {
-            true => Ok(()),
-            false => Err(Failure::input(
-                self.0.iter().map(|(key, what)| format!("{key}: {what}")),
-            )),
-        }
+        Failure::refuse(self.0.iter().map(|(key, what)| format!("{key}: {what}")))
     }
 }
 

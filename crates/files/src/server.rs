@@ -135,7 +135,7 @@ fn read(text: &str, shown: &str) -> Result<NodeFile, Vec<String>> {
     punctual_toml::read(text, shown, node)
 }
 
-fn node(top: &mut Section<'_, '_>) -> NodeFile {
+pub(crate) fn node(top: &mut Section<'_, '_>) -> NodeFile {
     let mut node = NodeFile::default();
     top.table("server", |section| server(section, &mut node));
     top.table("store", |section| store(section, &mut node));
@@ -267,19 +267,11 @@ fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {
         }
         node.store = path.into();
     }
-    let durabilities = [
-        ("durable", Durability::Durable),
-        ("no-meta-sync", Durability::NoMetaSync),
-        ("volatile", Durability::Volatile),
-    ];
-    node.durability = section.choice("durability", &durabilities).unwrap_or(node.durability);
+    node.durability = section
+        .choice("durability", &Durability::ALL)
+        .unwrap_or(node.durability);
     section.update("map_bytes", 1 << 20..=1 << 46, &mut node.quota);
-    let verifications = [
-        ("full", Verify::Full),
-        ("structure", Verify::Structure),
-        ("none", Verify::None),
-    ];
-    node.verify = section.choice("verify", &verifications).unwrap_or(node.verify);
+    node.verify = section.choice("verify", &Verify::ALL).unwrap_or(node.verify);
 }
 
 pub fn tls(section: &mut Section<'_, '_>) -> TlsPaths {

@@ -72,11 +72,11 @@ fn find(dir: &Path, bases: &[PathBuf], beside: &str) -> Result<PathBuf, Failure>
     let found = bases.iter().map(|base| base.join(dir)).find(|folder| folder.is_dir());
     found.ok_or_else(|| {
         let here = std::env::current_dir().unwrap_or_default();
-        Failure::input([format!(
+        Failure::of(format!(
             "trace.dir: no folder \"{}\" in {}, nor {beside}; name the folder that holds {SENSORS} and {READINGS_PACKED}: --set trace.dir=FOLDER",
             dir.display(),
             here.display(),
-        )])
+        ))
     })
 }
 
@@ -139,14 +139,14 @@ impl<R: Read> Read for Decompressor<R> {
 }
 
 fn unusable(path: &Path, what: &str) -> Failure {
-    Failure::input([format!(
-        "{}: {what}; fetch it again, or name another trace: --set trace.dir=FOLDER",
-        path.display()
-    )])
+    Failure::at(
+        path,
+        format!("{what}; fetch it again, or name another trace: --set trace.dir=FOLDER"),
+    )
 }
 
 fn open(path: &Path) -> Result<impl Read, Failure> {
-    let refuse = |what: String| Failure::input([format!("{}: {what}", path.display())]);
+    let refuse = |what: String| Failure::at(path, what);
     let file = crate::bounded::open(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refuse(format!(
             "missing; a trace folder holds {SENSORS} and {READINGS} (or {READINGS_PACKED}), and --set trace.dir=FOLDER names another one"
@@ -157,12 +157,12 @@ fn open(path: &Path) -> Result<impl Read, Failure> {
 }
 
 fn at_line(path: &Path, error: &TraceError) -> Failure {
-    Failure::input([format!(
+    Failure::of(format!(
         "{}:{}: {}; correct the row, or name another trace: --set trace.dir=FOLDER",
         path.display(),
         error.line,
         error.what
-    )])
+    ))
 }
 
 #[cfg(test)]

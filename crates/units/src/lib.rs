@@ -6,6 +6,7 @@
 
 mod hertz;
 mod ids;
+mod named;
 mod share;
 mod statistics;
 mod time;

@@ -1,17 +1,18 @@
 //! Problems of a scenario, in the words of its keys.
 
 use std::collections::HashSet;
-use std::fmt;
 
 use punctual_units::{Nanos, Share};
 
 use crate::scenario::{
-    Arrival, Class, Demand, Excitation, Pace, Scenario, SensorLoad, SensorSource, StoreNeeds, TaskSpec, Volume,
+    Arrival, Class, ControllerKind, Demand, Excitation, Pace, Prices, Scenario, SensorLoad, SensorSource, StoreNeeds,
+    TaskSpec, Volume,
 };
 use crate::{Active, TaskGoal};
 
 /// A wrong key of a scenario, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {what}")]
 pub struct Problem {
     /// The key as written in a scenario file, e.g. `task[0].period`.
     pub key: String,
@@ -19,13 +20,15 @@ pub struct Problem {
     pub what: String,
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.what)
+impl Problem {
+    /// The fault `what` of `key`.
+    pub fn new(key: impl Into<String>, what: impl Into<String>) -> Problem {
+        Problem {
+            key: key.into(),
+            what: what.into(),
+        }
     }
 }
-
-impl std::error::Error for Problem {}
 
 /// Longest time that a scenario may contain: a run of a day.
 const LONGEST: Nanos = Nanos::from_secs(24 * 3600);
@@ -46,21 +49,42 @@ pub fn too_long(name: &str) -> Option<String> {
     (name.len() > NAME_MAX).then(|| format!("{} bytes long: at most {NAME_MAX}", name.len()))
 }
 
-struct Checker(Vec<Problem>);
+/// Problems, as they are found.
+#[derive(Default)]
+pub struct Problems(pub Vec<Problem>);
 
-impl Checker {
-    fn require(&mut self, holds: bool, key: impl Into<String>, what: impl Into<String>) {
+impl Problems {
+    /// Adds the problem `what` of `key` unless `holds`.
+    pub fn require(&mut self, holds: bool, key: impl Into<String>, what: impl Into<String>) {
         if !holds {
-            self.0.push(Problem {
-                key: key.into(),
-                what: what.into(),
-            });
+            self.0.push(Problem::new(key, what));
         }
     }
 
-    fn span(&mut self, span: Nanos, key: impl Into<String>) {
-        let what = format!("{span} is out of range: write a time above 0 and at most 24 h, such as \"100ms\"");
+    /// Checks how long something takes; `example` is a sound value.
+    pub fn span(&mut self, span: Nanos, key: impl Into<String>, example: &str) {
+        let what = format!("{span} is out of range: write a time above 0 and at most 24 h, such as \"{example}\"");
         self.require(span > Nanos::ZERO && span <= LONGEST, key, what);
+    }
+
+    /// Checks a goal for the lateness of `whose`, "jobs" or "frames", in the table whose fields have these keys.
+    pub fn goal(&mut self, goal: TaskGoal, whose: &str, key: impl FnOnce(&str) -> String) {
+        let key = key(goal.key());
+        match goal {
+            TaskGoal::Late(late) => self.require(
+                late > Share::ZERO && late < Share::ONE,
+                key,
+                format!("{late} of {whose} late is no goal: write a share above 0 and below 100 %, such as \"1 %\""),
+            ),
+            TaskGoal::Tardiness(mean) => self.positive(mean, TaskGoal::TARDINESS_MAX, key),
+        }
+    }
+
+    /// Checks a whole number against the least and the largest allowed one.
+    pub fn between(&mut self, value: impl Into<u64>, (least, most): (u64, u64), key: impl Into<String>) {
+        let value = value.into();
+        let what = format!("{value} is out of range: {least} to {most}");
+        self.require((least..=most).contains(&value), key, what);
     }
 
     /// Checks a time between recurring events.
@@ -68,12 +92,6 @@ impl Checker {
         let what =
             format!("{span} is out of range: write a time of at least {SHORTEST} and at most 24 h, such as \"100ms\"");
         self.require(span >= SHORTEST && span <= LONGEST, key, what);
-    }
-
-    fn between(&mut self, value: impl Into<u64>, (least, most): (u64, u64), key: impl Into<String>) {
-        let value = value.into();
-        let what = format!("{value} is out of range: {least} to {most}");
-        self.require((least..=most).contains(&value), key, what);
     }
 
     fn positive(&mut self, value: f64, most: f64, key: impl Into<String>) {
@@ -109,8 +127,8 @@ impl Checker {
 impl Scenario {
     /// Everything that is wrong with this scenario; empty means that it can be compiled.
     pub fn problems(&self) -> Vec<Problem> {
-        let mut check = Checker(Vec::new());
-        check.span(self.duration, "duration");
+        let mut check = Problems::default();
+        check.span(self.duration, "duration", "100ms");
         check.named(&self.name, "name");
         check_goal(&mut check, self);
         check_control(&mut check, self);
@@ -152,16 +170,13 @@ impl Scenario {
              `map_bytes` to at least {needed} (address space, not memory), or take fewer objects",
             store.objects, store.object_bytes, store.map_bytes
         );
-        (needed > store.map_bytes).then(|| Problem {
-            key: "store.map_bytes".into(),
-            what,
-        })
+        (needed > store.map_bytes).then(|| Problem::new("store.map_bytes", what))
     }
 }
 
-fn check_goal(check: &mut Checker, scenario: &Scenario) {
+fn check_goal(check: &mut Problems, scenario: &Scenario) {
     let goal = &scenario.goal;
-    check_task_goal(check, goal.tasks, "goal");
+    check.goal(goal.tasks, "jobs", |field| format!("goal.{field}"));
     let drr = goal.drr > 0.0 && goal.drr < 1.0;
     check.require(
         drr,
@@ -170,28 +185,7 @@ fn check_goal(check: &mut Checker, scenario: &Scenario) {
     );
 }
 
-/// Checks the goal that the table at `table` states.
-fn check_task_goal(check: &mut Checker, goal: TaskGoal, table: &str) {
-    let key = format!("{table}.{}", goal_key(goal));
-    match goal {
-        TaskGoal::Late(late) => check.require(
-            late > Share::ZERO && late < Share::ONE,
-            key,
-            format!("{late} of jobs late is no goal: write a share above 0 and below 100 %, such as \"1 %\""),
-        ),
-        TaskGoal::Tardiness(mean) => check.positive(mean, TaskGoal::TARDINESS_MAX, key),
-    }
-}
-
-/// Key that states such a goal.
-const fn goal_key(goal: TaskGoal) -> &'static str {
-    match goal {
-        TaskGoal::Late(_) => "late",
-        TaskGoal::Tardiness(_) => "tardiness",
-    }
-}
-
-fn check_control(check: &mut Checker, scenario: &Scenario) {
+fn check_control(check: &mut Problems, scenario: &Scenario) {
     if let Pace::Period(period) = scenario.control.pace {
         check.interval(period, "control.period");
         let what = "jobs are paced from within on top of a loop that steps at every job: set `pace` to \"job\", or \
@@ -209,6 +203,18 @@ fn check_control(check: &mut Checker, scenario: &Scenario) {
         let fits = least.get() > 0.0 && least <= scenario.control.best_effort_share;
         check.require(fits, "control.best_effort_min", what);
     }
+    if let Some(Prices { energy, freshness }) = scenario.control.prices {
+        for (key, price) in [("energy", energy), ("freshness", freshness)] {
+            let what = format!("{price} is no price: a number of watts from 0");
+            check.require(price >= 0.0 && price.is_finite(), format!("control.prices.{key}"), what);
+        }
+        let what = format!(
+            "`{}` does not shed updates by their worth: leave it out, or take `mimo`",
+            scenario.control.kind.name()
+        );
+        let sheds = freshness == 0.0 || scenario.control.kind == ControllerKind::Mimo;
+        check.require(sheds, "control.prices.freshness", what);
+    }
     let warm_up = scenario.control.warm_up;
     let what = format!(
         "{warm_up} leaves nothing of the run's {}: make it shorter than `duration`",
@@ -217,7 +223,7 @@ fn check_control(check: &mut Checker, scenario: &Scenario) {
     check.require(warm_up < scenario.duration, "control.warm_up", what);
 }
 
-fn check_sensors(check: &mut Checker, sensors: &SensorLoad) {
+fn check_sensors(check: &mut Problems, sensors: &SensorLoad) {
     check.positive(sensors.speedup, SPEEDUP_MAX, "trace.speedup");
     match sensors.volume {
         Volume::Replicas(n) => check.between(n, (1, REPLICAS_MAX), "trace.replicas"),
@@ -232,13 +238,13 @@ fn check_sensors(check: &mut Checker, sensors: &SensorLoad) {
     } = &sensors.source
     {
         check.between(*count, (1, 1_000_000), "trace.sensors");
-        check.span(*period_min, "trace.period");
-        check.span(*period_max, "trace.period");
+        check.span(*period_min, "trace.period", "100ms");
+        check.span(*period_max, "trace.period", "100ms");
         check.ordered(*period_min, *period_max, "trace.period");
     }
 }
 
-fn check_excitation(check: &mut Checker, excitation: &Excitation) {
+fn check_excitation(check: &mut Problems, excitation: &Excitation) {
     for (levels, key) in [
         (&excitation.clock, "identify.clock"),
         (&excitation.admitted, "identify.admitted"),
@@ -264,7 +270,7 @@ fn check_excitation(check: &mut Checker, excitation: &Excitation) {
 }
 
 /// Refuses goals that no controller can reach: a job that alone at full clock is later than its goal.
-fn check_reach(check: &mut Checker, scenario: &Scenario) {
+fn check_reach(check: &mut Problems, scenario: &Scenario) {
     for (i, (task, goal)) in scenario.tasks.iter().zip(scenario.goals()).enumerate() {
         if let (Some(deadline), Some(goal)) = (task.deadline(), goal) {
             let needs = task.demand.compute + task.demand.data;
@@ -274,7 +280,7 @@ fn check_reach(check: &mut Checker, scenario: &Scenario) {
 }
 
 /// Requires that a job of `task`, which alone on the machine ends at `alone` of its deadline, meets its goal.
-fn check_alone(check: &mut Checker, task: &TaskSpec, alone: f64, goal: TaskGoal, index: usize) {
+fn check_alone(check: &mut Problems, task: &TaskSpec, alone: f64, goal: TaskGoal, index: usize) {
     match goal {
         TaskGoal::Late(_) => {
             let what = format!(
@@ -298,7 +304,7 @@ fn check_alone(check: &mut Checker, task: &TaskSpec, alone: f64, goal: TaskGoal,
     }
 }
 
-fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
+fn check_tasks(check: &mut Problems, tasks: &[TaskSpec]) {
     let real_time = tasks.iter().filter(|task| task.deadline().is_some()).count();
     check.require(
         real_time > 0,
@@ -317,14 +323,14 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
         );
         check.between(task.per_core, (1, 64), key("per_core"));
         if let Some(goal) = task.goal {
-            check_task_goal(check, goal, &format!("task[{i}]"));
+            check.goal(goal, "jobs", key);
             let what =
                 "a best-effort task has no deadline to be late for; remove this key, or write class = \"real-time\"";
-            check.require(task.deadline().is_some(), key(goal_key(goal)), what);
+            check.require(task.deadline().is_some(), key(goal.key()), what);
         }
         match task.class {
             Class::RealTime { deadline } | Class::Exclusive { deadline } => {
-                check.span(deadline, key("deadline"));
+                check.span(deadline, key("deadline"), "100ms");
                 let once = "a real-time task runs once; give it a task of its own instead";
                 check.require(task.per_core == 1, key("per_core"), once);
                 let there = "a real-time task runs on one core; remove this key, or name the core by `core`";
@@ -363,16 +369,12 @@ fn check_tasks(check: &mut Checker, tasks: &[TaskSpec]) {
     }
 }
 
-fn check_demand(check: &mut Checker, task: &TaskSpec, demand: &Demand, key: &dyn Fn(&str) -> String) {
+fn check_demand(check: &mut Problems, task: &TaskSpec, demand: &Demand, key: &dyn Fn(&str) -> String) {
     check.between(demand.rounds, (1, 10_000), key("rounds"));
     let needs = demand.compute + demand.data;
     check.require(needs > Nanos::ZERO, key("compute"), "a job must compute or access data");
     check.require(needs <= LONGEST, key("compute"), "a job takes at most 24 h");
-    let window = match (task.deadline(), task.arrival) {
-        (Some(_), Arrival::Periodic { period }) => period,
-        (Some(_), Arrival::Sporadic { gap_min, .. }) => gap_min,
-        _ => return,
-    };
+    let Some(window) = task.window() else { return };
     let what = format!(
         "a goal out of reach: one job needs {needs} alone at full clock, but the next one is released after {window}"
     );

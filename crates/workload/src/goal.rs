@@ -29,6 +29,14 @@ impl TaskGoal {
     /// seen; the first paper's experiments beyond its own figures use it as well.
     pub const NOMINAL: f64 = 0.85;
 
+    /// Key of a scenario file that states such a goal.
+    pub const fn key(self) -> &'static str {
+        match self {
+            TaskGoal::Late(_) => "late",
+            TaskGoal::Tardiness(_) => "tardiness",
+        }
+    }
+
     /// Set point of mean tardiness for the control law.
     pub const fn nominal(self) -> f64 {
         match self {

@@ -12,67 +12,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::outcome::Split;
 
-/// Cause of a late job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// The release was skipped, because too many jobs of the task waited already.
-    Skipped,
-    /// The job has not ended, or waits behind one that has not.
-    Unfinished,
-    /// The thread has not begun the job, although the one before has ended; releases behind it count as well.
-    NotRun,
-    /// The job before was not done yet.
-    Queue,
-    /// Another thread held the write lock.
-    Lock,
-    /// Pages had to be read from a disk, or from where they were swapped to.
-    PageFault,
-    /// A commit that waits for the medium.
-    Sync,
-    /// A commit that waits for no medium.
-    Commit,
-    /// The job was ready, and another thread had its core.
-    Preempted,
-    /// The job was ready, and the kernel kept real-time threads off its core for a while: the core idled, or ordinary
-    /// threads of other processes had it. An ordinary thread of the same process counts as preempting, because it may
-    /// have inherited a priority.
-    Throttled,
-    /// The threads of the process were stopped together: by a signal (SIGSTOP) or a freezer.
-    Stopped,
-    /// The core was taken from all threads: by the hypervisor, the firmware, or interrupts.
-    Stolen,
-    /// The thread was not ready to run, and no cause above explains it: it slept, or waited for a device or another
-    /// lock than the store's.
-    Asleep,
-    /// The job's calls of the store took longer.
-    Data,
-    /// The job's own computation took longer.
-    Computation,
+punctual_units::named! {
+    /// Cause of a late job; of equal ones the first in this order is named.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Cause by words {
+        /// The release was skipped, because too many jobs of the task waited already.
+        Skipped = "skipped",
+        /// The job has not ended, or waits behind one that has not.
+        Unfinished = "job has not ended",
+        /// The thread has not begun the job, although the one before has ended; releases behind it count as well.
+        NotRun = "thread did not run",
+        /// The job before was not done yet.
+        Queue = "behind the job before",
+        /// Another thread held the write lock.
+        Lock = "waiting for the lock",
+        /// Pages had to be read from a disk, or from where they were swapped to.
+        PageFault = "page faults",
+        /// A commit that waits for the medium.
+        Sync = "syncing",
+        /// A commit that waits for no medium.
+        Commit = "committing",
+        /// The job was ready, and another thread had its core.
+        Preempted = "preempted",
+        /// The job was ready, and the kernel kept real-time threads off its core for a while: the core idled, or
+        /// ordinary threads of other processes had it. An ordinary thread of the same process counts as preempting,
+        /// because it may have inherited a priority.
+        Throttled = "throttled",
+        /// The threads of the process were stopped together: by a signal (SIGSTOP) or a freezer.
+        Stopped = "process stopped",
+        /// The core was taken from all threads: by the hypervisor, the firmware, or interrupts.
+        Stolen = "core taken from all threads",
+        /// The thread was not ready to run, and no cause above explains it: it slept, or waited for a device or
+        /// another lock than the store's.
+        Asleep = "not ready to run",
+        /// The job's calls of the store took longer.
+        Data = "store access",
+        /// The job's own computation took longer.
+        Computation = "computation",
+    }
 }
 
 impl Cause {
     /// Number of possible causes.
     pub const COUNT: usize = Self::ALL.len();
-
-    /// Every cause; of equal ones the first in this order is named.
-    pub const ALL: [Cause; 15] = [
-        Cause::Skipped,
-        Cause::Unfinished,
-        Cause::NotRun,
-        Cause::Queue,
-        Cause::Lock,
-        Cause::PageFault,
-        Cause::Sync,
-        Cause::Commit,
-        Cause::Preempted,
-        Cause::Throttled,
-        Cause::Stopped,
-        Cause::Stolen,
-        Cause::Asleep,
-        Cause::Data,
-        Cause::Computation,
-    ];
 
     /// Whether it is a part of a job's response time.
     pub const fn is_span(self) -> bool {
@@ -82,27 +65,6 @@ impl Cause {
     /// Whether the job works meanwhile, in place of waiting.
     pub const fn is_own_work(self) -> bool {
         matches!(self, Cause::Data | Cause::Computation)
-    }
-
-    /// The cause in a few words, for people.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Cause::Skipped => "skipped",
-            Cause::Unfinished => "job has not ended",
-            Cause::NotRun => "thread did not run",
-            Cause::Queue => "behind the job before",
-            Cause::Lock => "waiting for the lock",
-            Cause::PageFault => "page faults",
-            Cause::Sync => "syncing",
-            Cause::Commit => "committing",
-            Cause::Preempted => "preempted",
-            Cause::Throttled => "throttled",
-            Cause::Stopped => "process stopped",
-            Cause::Stolen => "core taken from all threads",
-            Cause::Asleep => "not ready to run",
-            Cause::Data => "store access",
-            Cause::Computation => "computation",
-        }
     }
 }
 

@@ -28,7 +28,7 @@ mod synthetic;
 mod trace;
 
 pub use active::Active;
-pub use check::{Problem, too_long};
+pub use check::{Problem, Problems, too_long};
 pub use compile::{CompiledScenario, Costs, ImpossibleDemand, compile};
 pub use goal::{Goal, TaskGoal};
 pub use late::{Cause, CauseSpans, JobMeasurements, Usual};
@@ -38,7 +38,7 @@ pub use progress::{CHECKPOINTS_MAX, JobProgress, checkpoint};
 #[cfg(feature = "csv")]
 pub use recorded::TraceError;
 pub use scenario::{
-    Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Pace, Scenario, SensorLoad,
+    Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Pace, Prices, Scenario, SensorLoad,
     SensorSource, StoreCheck, StoreNeeds, TaskSpec, UpdateMode, Volume,
 };
 pub use stream::{SensorStream, SensorUpdate};

@@ -30,44 +30,17 @@ pub struct Split {
     pub preempted_in_store: Nanos,
 }
 
-/// A part of a job's response time, named as in `Split`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Part {
-    ReleasedLate,
-    Preempted,
-    Lock,
-    Data,
-    Computation,
-    Commit,
-}
-
-impl Part {
-    /// Every part, in the order of a job's life.
-    pub const ALL: [Part; 6] = [
-        Part::ReleasedLate,
-        Part::Preempted,
-        Part::Lock,
-        Part::Data,
-        Part::Computation,
-        Part::Commit,
-    ];
-
-    /// Whether the job works in this part, in place of waiting.
-    pub const fn is_own_work(self) -> bool {
-        matches!(self, Part::Data | Part::Computation)
-    }
-
-    /// The part in a few words, for people.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Part::ReleasedLate => "released late",
-            Part::Preempted => "preempted",
-            Part::Lock => "waiting for the lock",
-            Part::Data => "store access",
-            Part::Computation => "computation",
-            Part::Commit => "committing",
-        }
+punctual_units::named! {
+    /// A part of a job's response time, named as in `Split`; in the order of a job's life.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Part by words {
+        ReleasedLate = "released late",
+        Preempted = "preempted",
+        Lock = "waiting for the lock",
+        Data = "store access",
+        Computation = "computation",
+        Commit = "committing",
     }
 }
 
@@ -96,14 +69,19 @@ impl Split {
 
     /// The split with `f` of each part.
     pub fn map(self, f: impl Fn(Nanos) -> Nanos) -> Split {
+        self.with(self, |part, _| f(part))
+    }
+
+    /// The split with `f` of each part of both.
+    fn with(self, other: Split, f: impl Fn(Nanos, Nanos) -> Nanos) -> Split {
         Split {
-            released_late: f(self.released_late),
-            preempted: f(self.preempted),
-            lock: f(self.lock),
-            data: f(self.data),
-            computation: f(self.computation),
-            commit: f(self.commit),
-            preempted_in_store: f(self.preempted_in_store),
+            released_late: f(self.released_late, other.released_late),
+            preempted: f(self.preempted, other.preempted),
+            lock: f(self.lock, other.lock),
+            data: f(self.data, other.data),
+            computation: f(self.computation, other.computation),
+            commit: f(self.commit, other.commit),
+            preempted_in_store: f(self.preempted_in_store, other.preempted_in_store),
         }
     }
 
@@ -143,15 +121,7 @@ impl Split {
 impl Add for Split {
     type Output = Split;
     fn add(self, other: Split) -> Split {
-        Split {
-            released_late: self.released_late + other.released_late,
-            preempted: self.preempted + other.preempted,
-            lock: self.lock + other.lock,
-            data: self.data + other.data,
-            computation: self.computation + other.computation,
-            commit: self.commit + other.commit,
-            preempted_in_store: self.preempted_in_store + other.preempted_in_store,
-        }
+        self.with(other, Add::add)
     }
 }
 

@@ -16,6 +16,13 @@ pub struct TraceError {
     pub what: String,
 }
 
+impl TraceError {
+    fn at(line: u64, what: impl Into<String>) -> TraceError {
+        let what = what.into();
+        TraceError { line, what }
+    }
+}
+
 /// Most readings per second, as a multiple of what the sensors' periods promise; a trace with more is not of these
 /// sensors.
 const BUNCHED: f64 = 100.0;
@@ -43,10 +50,7 @@ impl Trace {
             Ok(())
         })?;
         if sensors.is_empty() {
-            return Err(TraceError {
-                line: 1,
-                what: "no sensors: the file has no rows".into(),
-            });
+            return Err(TraceError::at(1, "no sensors: the file has no rows"));
         }
         Ok(sensors)
     }
@@ -85,42 +89,33 @@ impl Trace {
             Ok(())
         })?;
         if readings.is_empty() {
-            return Err(TraceError {
-                line: 1,
-                what: "no readings: the file has no rows".into(),
-            });
+            return Err(TraceError::at(1, "no readings: the file has no rows"));
         }
         let trace = Trace { sensors, readings };
         let per_second = trace.readings.len() as f64 / trace.length().as_secs_f64();
         if per_second > BUNCHED * trace.rate() {
-            return Err(TraceError {
-                line: trace.readings.len() as u64 + 1,
-                what: format!(
-                    "the readings end after {} and come {:.0} times as often as the sensors' periods say: a replay, which starts \
-                     over at the end, would be nothing but bursts; record for longer",
-                    trace.length(),
-                    per_second / trace.rate()
-                ),
-            });
+            let what = format!(
+                "the readings end after {} and come {:.0} times as often as the sensors' periods say: a replay, which starts \
+                 over at the end, would be nothing but bursts; record for longer",
+                trace.length(),
+                per_second / trace.rate()
+            );
+            return Err(TraceError::at(trace.readings.len() as u64 + 1, what));
         }
         Ok(trace)
     }
 }
 
 fn columns<R: Read, const N: usize>(rows: &mut csv::Reader<R>, wanted: [&str; N]) -> Result<[usize; N], TraceError> {
-    let header = rows.headers().map_err(|error| TraceError {
-        line: 1,
-        what: error.to_string(),
-    })?;
+    let header = rows.headers().map_err(|error| TraceError::at(1, error.to_string()))?;
     let mut found = [0; N];
     for (slot, name) in found.iter_mut().zip(wanted) {
-        *slot = header
-            .iter()
-            .position(|column| column.trim() == name)
-            .ok_or_else(|| TraceError {
-                line: 1,
-                what: format!("no column \"{name}\"; the header needs {}", wanted.join(", ")),
-            })?;
+        let mut columns = header.iter();
+        let Some(column) = columns.position(|column| column.trim() == name) else {
+            let what = format!("no column \"{name}\"; the header needs {}", wanted.join(", "));
+            return Err(TraceError::at(1, what));
+        };
+        *slot = column;
     }
     Ok(found)
 }

@@ -37,31 +37,23 @@ impl Scenario {
     }
 }
 
-/// The controllers of the first paper: see `runtime::controller`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ControllerKind {
-    /// No control: every update admitted, the clock as found.
-    Open,
-    /// Admitted share from tardiness (SISO, QoDxxx in the paper); the clock as found.
-    Qod,
-    /// Clock from tardiness (SISO, DVFSonly in the paper); every update admitted.
-    Clock,
-    /// Clock and admitted share from tardiness and data response ratio (LQR-PI).
-    Mimo,
+punctual_units::named! {
+    /// The controllers of the first paper: see `runtime::controller`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ControllerKind by name {
+        /// No control: every update admitted, the clock as found.
+        Open = "open",
+        /// Admitted share from tardiness (SISO, QoDxxx in the paper); the clock as found.
+        Qod = "qod",
+        /// Clock from tardiness (SISO, DVFSonly in the paper); every update admitted.
+        Clock = "clock",
+        /// Clock and admitted share from tardiness and data response ratio (LQR-PI).
+        Mimo = "mimo",
+    }
 }
 
 impl ControllerKind {
-    /// The controller's name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ControllerKind::Open => "open",
-            ControllerKind::Qod => "qod",
-            ControllerKind::Clock => "clock",
-            ControllerKind::Mimo => "mimo",
-        }
-    }
-
     /// Whether the controller turns the clock.
     pub const fn turns_clock(self) -> bool {
         match self {
@@ -79,6 +71,32 @@ pub enum Pace {
     Job,
     /// Once per period; 0.2 s by default, 1 s in the paper.
     Period(Nanos),
+}
+
+/// Worth of what goals leave open, in watts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prices {
+    /// Worth of a watt less, not negative. At 0 nothing is done to save energy.
+    pub energy: f64,
+    /// Worth of all data fresh instead of none, not negative. At 0 data are as fresh as asked for.
+    pub freshness: f64,
+}
+
+/// For people: `by prices: energy 1, freshness 0`.
+impl std::fmt::Display for Prices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "by prices: energy {}, freshness {}", self.energy, self.freshness)
+    }
+}
+
+/// Nothing but the goals, then the least energy.
+impl Default for Prices {
+    fn default() -> Prices {
+        Prices {
+            energy: 1.0,
+            freshness: 0.0,
+        }
+    }
 }
 
 /// Which control law decides, and when.
@@ -103,6 +121,12 @@ pub struct ControlSpec {
     /// the share down to this. `None`: the loop leaves it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_effort_min: Option<Share>,
+    /// Prices of what goals leave open; `None`: the set points of [`Goal`] stand, and nothing is done to save energy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<Prices>,
+    /// Whether the scenario's file states `prices`: then a run on Linux obeys them, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prices_stated: bool,
 }
 
 /// How sensor updates reach the store.
@@ -114,6 +138,19 @@ pub enum UpdateMode {
     MemoryFirst,
     /// Every update is a write transaction of its own, as in the paper.
     Transaction,
+}
+
+impl UpdateMode {
+    /// All modes, by their names in files.
+    pub const ALL: [(&'static str, UpdateMode); 2] = [
+        ("memory-first", UpdateMode::MemoryFirst),
+        ("transaction", UpdateMode::Transaction),
+    ];
+
+    /// Value of `update_mode` in a file that means this mode.
+    pub const fn name(self) -> &'static str {
+        UpdateMode::ALL[self as usize].0
+    }
 }
 
 /// Failures that a commit survives; it always survives the death of the process.
@@ -128,6 +165,20 @@ pub enum Durability {
     /// No power cut: a store that was open at that moment is refused afterwards. A sync is refused, too, because later
     /// commits would undo it.
     Volatile,
+}
+
+impl Durability {
+    /// All durabilities, by their names in files.
+    pub const ALL: [(&'static str, Durability); 3] = [
+        ("durable", Durability::Durable),
+        ("no-meta-sync", Durability::NoMetaSync),
+        ("volatile", Durability::Volatile),
+    ];
+
+    /// Value of `durability` in a file that means this one.
+    pub const fn name(self) -> &'static str {
+        Durability::ALL[self as usize].0
+    }
 }
 
 /// How data is kept.
@@ -156,17 +207,30 @@ pub struct StoreNeeds {
     pub verify: StoreCheck,
 }
 
-/// How much of a store is read and checked before it is opened.
+/// How much of a store is read before it is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StoreCheck {
-    /// Every page, and every record's checksum.
+    /// Reads every page in use, and compares every checksum: the opened data is exactly the written data.
     #[default]
     Full,
-    /// Every page, without the records' checksums.
+    /// Reads every page in use and checks all that the engine relies on without checking it. Damage in values is found
+    /// when they are read, by their checksums.
     Structure,
-    /// The two pages that say where all else is.
+    /// Reads the two meta pages, the tables, and the lists of free pages. Other pages are checked when they are first
+    /// met, with the records in them, so that damage is an error of that call; docs/guide/store.md lists the damage
+    /// that stays unnoticed. Reads take about twice as long, and pages are not brought into memory, so first reads wait
+    /// for the medium.
     None,
+}
+
+impl StoreCheck {
+    /// All checks, by their names in files.
+    pub const ALL: [(&'static str, StoreCheck); 3] = [
+        ("full", StoreCheck::Full),
+        ("structure", StoreCheck::Structure),
+        ("none", StoreCheck::None),
+    ];
 }
 
 impl StoreNeeds {
@@ -302,6 +366,24 @@ pub enum Arrival {
 }
 
 impl Arrival {
+    /// Least time between two releases, where a job takes `execution`.
+    pub fn gap_min(self, execution: Nanos) -> Nanos {
+        match self {
+            Arrival::Periodic { period } => period,
+            Arrival::Sporadic { gap_min, .. } => gap_min,
+            Arrival::AfterCompletion { pause_min, .. } => pause_min + execution,
+        }
+    }
+
+    /// Longest time between the releases of two jobs of `execution`.
+    pub fn gap_max(self, execution: Nanos) -> Nanos {
+        match self {
+            Arrival::Periodic { period } => period,
+            Arrival::Sporadic { gap_max, .. } => gap_max,
+            Arrival::AfterCompletion { pause_max, .. } => pause_max + execution,
+        }
+    }
+
     /// When the first job is released, after the start of the run.
     pub fn first(&self, rng: &mut impl Rng) -> Nanos {
         match *self {
@@ -380,6 +462,12 @@ impl TaskSpec {
     pub fn deadline(&self) -> Option<Nanos> {
         self.class.deadline()
     }
+
+    /// Least time between two releases; `None` without a deadline, or where a release waits for the job before.
+    pub fn window(&self) -> Option<Nanos> {
+        let waits = matches!(self.arrival, Arrival::AfterCompletion { .. });
+        (self.deadline().is_some() && !waits).then(|| self.arrival.gap_min(Nanos::ZERO))
+    }
 }
 
 /// How `identify` moves the knobs on the running system.
@@ -396,6 +484,16 @@ pub struct Excitation {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    #[test]
+    fn modes_have_the_names_that_stand_beside_them() {
+        assert!(UpdateMode::ALL.iter().all(|(name, mode)| mode.name() == *name));
+        assert!(
+            Durability::ALL
+                .iter()
+                .all(|(name, durability)| durability.name() == *name)
+        );
+    }
 
     /// A small sound scenario for the tests of this crate.
     pub(crate) fn example() -> Scenario {
@@ -416,6 +514,8 @@ pub(crate) mod tests {
                 probe: true,
                 best_effort_share: Share::ONE,
                 best_effort_min: None,
+                prices: None,
+                prices_stated: false,
             },
             store: StoreNeeds {
                 update_mode: UpdateMode::Transaction,

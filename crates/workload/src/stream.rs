@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use punctual_units::{Nanos, SensorId, Seq};
@@ -27,30 +26,12 @@ pub struct SensorUpdate {
 /// Replica *r* of *n* runs *r/n* of a second of trace time behind the first, so that copies do not arrive in
 /// bursts. At the end of the trace the replay starts over; a sensor's period is broken only there.
 #[derive(Clone, Debug)]
-pub struct SensorStream<'t> {
-    trace: Readings<'t>,
+pub struct SensorStream {
+    trace: Arc<Trace>,
     speedup: f64,
     /// The next reading of each replica, the earliest first.
     heads: BinaryHeap<Reverse<Head>>,
     seqs: Vec<u64>,
-}
-
-/// The trace, which the caller keeps or shares.
-#[derive(Clone, Debug)]
-enum Readings<'t> {
-    Kept(&'t Trace),
-    Shared(Arc<Trace>),
-}
-
-impl Deref for Readings<'_> {
-    type Target = Trace;
-
-    fn deref(&self) -> &Trace {
-        match self {
-            Readings::Kept(trace) => trace,
-            Readings::Shared(trace) => trace,
-        }
-    }
 }
 
 /// Ordered by when the reading arrives, in trace time, then by replica.
@@ -62,18 +43,10 @@ struct Head {
     next: usize,
 }
 
-impl<'t> SensorStream<'t> {
+impl SensorStream {
     /// The stream of `trace`, `speedup` trace seconds per second (above 0), `replicas` copies (at least 1).
-    pub fn new(trace: &'t Trace, speedup: f64, replicas: u32) -> Self {
-        SensorStream::of(Readings::Kept(trace), speedup, replicas)
-    }
-
-    /// As `new`, of a trace that the stream shares, so that it may outlive its maker.
-    pub fn shared(trace: Arc<Trace>, speedup: f64, replicas: u32) -> SensorStream<'static> {
-        SensorStream::of(Readings::Shared(trace), speedup, replicas)
-    }
-
-    fn of(trace: Readings<'t>, speedup: f64, replicas: u32) -> Self {
+    pub fn new(trace: impl Into<Arc<Trace>>, speedup: f64, replicas: u32) -> SensorStream {
+        let trace = trace.into();
         let first = trace.readings.first().map_or(Nanos::ZERO, |reading| reading.at);
         let heads = (0..replicas)
             .map(|replica| {
@@ -111,7 +84,7 @@ fn delay(replica: u32, replicas: u32) -> Nanos {
     Nanos::from_secs(1).scaled(f64::from(replica) / f64::from(replicas.max(1)))
 }
 
-impl Iterator for SensorStream<'_> {
+impl Iterator for SensorStream {
     type Item = SensorUpdate;
 
     fn next(&mut self) -> Option<SensorUpdate> {
@@ -153,7 +126,7 @@ mod tests {
             speedup in 0.5f64..20.0,
         ) {
             let trace = Trace::synthetic(9, Nanos::from_millis(50), Nanos::from_millis(400), Nanos::from_secs(1), seed);
-            let mut stream = SensorStream::new(&trace, speedup, replicas);
+            let mut stream = SensorStream::new(trace.clone(), speedup, replicas);
             let sensors = stream.sensors();
             prop_assert_eq!(sensors.len(), 9 * replicas as usize);
             let mut seen = vec![0u64; sensors.len()];
@@ -182,7 +155,7 @@ mod tests {
                 value: 1.0,
             }],
         };
-        let mut stream = SensorStream::new(&trace, 20.0, 1);
+        let mut stream = SensorStream::new(trace, 20.0, 1);
         assert_eq!(
             stream.sensors()[0],
             Sensor {

@@ -14,7 +14,7 @@ pub const WAY_KIB_MAX: u32 = 1 << 20;
 /// Default size of a way in KiB: that of the fifth paper's machine.
 const WAY_KIB: u32 = 2048;
 
-/// Split of cache ways and bandwidth among tasks with profiles. Only the simulated machine carries it out so far.
+/// Split of cache ways and bandwidth among tasks with profiles; on Linux that of the start stays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Allocation {
     /// Policy of the split; `None` only if no task has a profile.

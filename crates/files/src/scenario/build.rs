@@ -1,6 +1,6 @@
 //! Builds a [`Scenario`] from a document: all keys, their meaning, and their defaults.
 //!
-//! `scenarios/README.md` is the reference for users.
+//! `docs/guide/reference/scenario-keys.md` is the reference for users.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use punctual_scenario::stages::{AddedKinds, StagesSpec};
 use punctual_toml::Section;
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::{
-    Active, Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Goal, ObjectSet, Pace,
+    Active, Arrival, Class, ControlSpec, ControllerKind, Demand, Durability, Excitation, Goal, ObjectSet, Pace, Prices,
     Scenario, SensorLoad, SensorSource, StoreCheck, StoreNeeds, TaskGoal, TaskSpec, UpdateMode, Volume,
 };
 
@@ -65,8 +65,9 @@ pub fn draft(mut top: Section<'_, '_>, name: &str, kinds: AddedKinds<'_>) -> Dra
     let name = top.text("name").unwrap_or_else(|| name.to_string());
     let seed = top.count("seed").unwrap_or(1);
     let duration = top.time("duration").unwrap_or(Nanos::from_secs(60));
-    let goal = top.table("goal", goal);
-    let (control, model) = top.table("control", control);
+    let (goal, by_hand) = top.table("goal", goal);
+    let paper = by_hand || goal.tasks.late().is_none();
+    let (control, model) = top.table("control", |section| control(section, paper, by_hand));
     let (store, store_path) = top.table("store", store);
     let stages_only = alone(&mut top);
     let scenario = Scenario {
@@ -103,7 +104,7 @@ pub fn draft(mut top: Section<'_, '_>, name: &str, kinds: AddedKinds<'_>) -> Dra
     }
 }
 
-fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
+pub(crate) fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
     let spare = spare(section);
     let move_init = section.flag("move_init").unwrap_or(false);
     let lend = section.flag("lend").unwrap_or(true);
@@ -137,11 +138,12 @@ fn neighbours(section: &mut Section<'_, '_>) -> Neighbours {
         interrupts,
         lend_to,
         share_with,
+        guests: false,
     }
 }
 
 /// Control groups, by their absolute paths in the hierarchy.
-fn groups(section: &mut Section<'_, '_>, key: &'static str) -> Vec<PathBuf> {
+pub(crate) fn groups(section: &mut Section<'_, '_>, key: &'static str) -> Vec<PathBuf> {
     let names = section.texts(key).unwrap_or_default();
     for group in &names {
         if !group.starts_with('/') || group.split('/').any(|part| part == "..") || group.trim_matches('/').is_empty() {
@@ -184,16 +186,20 @@ fn movie(section: &mut Section<'_, '_>) -> MovieFile {
     }
 }
 
-fn goal(section: &mut Section<'_, '_>) -> Goal {
-    Goal {
-        tasks: task_goal(section).unwrap_or_default(),
-        drr: section.number("drr").unwrap_or(0.62),
+/// Goals, and whether the data response ratio has a set point by hand.
+fn goal(section: &mut Section<'_, '_>) -> (Goal, bool) {
+    let tasks = task_goal(section).unwrap_or_default();
+    let usual = if tasks.late().is_some() { 0.48 } else { 0.62 };
+    let goal = Goal {
+        tasks,
+        drr: section.number("drr").unwrap_or(usual),
         min_fresh: section.share("min_fresh").unwrap_or(Share::clamped(0.5)),
-    }
+    };
+    (goal, section.has("drr"))
 }
 
 /// Goal of a table, if it has one: a share of jobs that may be late, or a mean tardiness.
-pub(super) fn task_goal(section: &mut Section<'_, '_>) -> Option<TaskGoal> {
+pub(crate) fn task_goal(section: &mut Section<'_, '_>) -> Option<TaskGoal> {
     let (late, tardiness) = (section.percent("late"), section.number("tardiness"));
     if section.has("late") && section.has("tardiness") {
         section.complain(
@@ -204,7 +210,16 @@ pub(super) fn task_goal(section: &mut Section<'_, '_>) -> Option<TaskGoal> {
     late.map(TaskGoal::Late).or(tardiness.map(TaskGoal::Tardiness))
 }
 
-fn control(section: &mut Section<'_, '_>) -> (ControlSpec, Option<String>) {
+/// The controller. `paper`: the goal is a mean tardiness, so that nothing has a price unless asked for; `by_hand`: the
+/// data response ratio has a set point.
+fn control(section: &mut Section<'_, '_>, paper: bool, by_hand: bool) -> (ControlSpec, Option<String>) {
+    let prices = section.table_if("prices", prices);
+    if by_hand && prices.is_some() {
+        section.complain(
+            "prices",
+            "`goal.drr` is a set point by hand, which prices find instead: remove one of the two",
+        );
+    }
     let period = section.time("period").unwrap_or(Nanos::from_millis(200));
     let every_period = Pace::Period(period);
     let paces = [("period", every_period), ("job", Pace::Job)];
@@ -232,32 +247,28 @@ fn control(section: &mut Section<'_, '_>) -> (ControlSpec, Option<String>) {
         probe: section.flag("probe").unwrap_or(true),
         best_effort_share: section.share("best_effort_share").unwrap_or(Share::ONE),
         best_effort_min: section.share("best_effort_min"),
+        prices: prices.or((!paper).then(Prices::default)),
+        prices_stated: prices.is_some(),
         warm_up: section.time("warm_up").unwrap_or(Nanos::from_secs(2)),
     };
     (control, section.text("model"))
 }
 
+fn prices(section: &mut Section<'_, '_>) -> Prices {
+    let usual = Prices::default();
+    Prices {
+        energy: section.number("energy").unwrap_or(usual.energy),
+        freshness: section.number("freshness").unwrap_or(usual.freshness),
+    }
+}
+
 fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
-    let update_modes = [
-        ("memory-first", UpdateMode::MemoryFirst),
-        ("transaction", UpdateMode::Transaction),
-    ];
-    let durabilities = [
-        ("durable", Durability::Durable),
-        ("no-meta-sync", Durability::NoMetaSync),
-        ("volatile", Durability::Volatile),
-    ];
-    let verifications = [
-        ("full", StoreCheck::Full),
-        ("structure", StoreCheck::Structure),
-        ("none", StoreCheck::None),
-    ];
     let store = StoreNeeds {
         update_mode: section
-            .choice("update_mode", &update_modes)
+            .choice("update_mode", &UpdateMode::ALL)
             .unwrap_or(UpdateMode::MemoryFirst),
         durability: section
-            .choice("durability", &durabilities)
+            .choice("durability", &Durability::ALL)
             .unwrap_or(Durability::Volatile),
         coldest_first: section
             .choice("shedding", &[("uniform", false), ("coldest-first", true)])
@@ -269,7 +280,7 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
         reader_life_max: section
             .time_or_none("reader_life_max")
             .unwrap_or(Some(StoreNeeds::READER_LIFE_MAX)),
-        verify: section.choice("verify", &verifications).unwrap_or_default(),
+        verify: section.choice("verify", &StoreCheck::ALL).unwrap_or_default(),
     };
     let path = section.text("path");
     if path.as_deref() == Some("") {

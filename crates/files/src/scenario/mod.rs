@@ -23,6 +23,7 @@ pub use allocation::{Allocation, ProfileFile, WAY_KIB_MAX, parse_policy};
 pub use build::MovieFile;
 
 use build::draft;
+pub(crate) use build::{groups, neighbours, task_goal};
 
 use crate::builtin;
 use crate::failure::Failure;

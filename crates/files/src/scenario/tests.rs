@@ -1,9 +1,11 @@
 //! Place and text of every problem (texts in `snapshots/`), and the shipped scenarios as they are.
 
+use std::collections::BTreeSet;
+
 use punctual_pipelines::StageSpec;
 use punctual_scenario::stages::{StageKind, StageKinds, kind};
 use punctual_units::{Nanos, Share};
-use punctual_workload::{Arrival, ControllerKind, Pace, SensorSource, TaskGoal, UpdateMode, Volume};
+use punctual_workload::{Arrival, ControllerKind, Pace, Prices, SensorSource, TaskGoal, UpdateMode, Volume};
 
 use super::*;
 
@@ -255,6 +257,7 @@ fn a_wrong_override_is_named_as_it_was_written() {
         ("tardiness=0.9", "tardiness"),
         ("task.control.period=-5ms", "task[0].period"),
         ("goal.drr=1.5", "goal.drr"),
+        ("control.prices.energy=-1", "control.prices.energy"),
         ("control.controller=pid", "control.controller"),
         ("identify.clock=[1.0]", "identify.clock"),
         ("exclusive.spare=[\"a-name-that-is-too-long\"]", "exclusive.spare"),
@@ -271,6 +274,26 @@ fn a_wrong_override_is_named_as_it_was_written() {
     let duration = [Override::of_option("--duration", "duration", "10")];
     let lines = check(SMALL, "x.toml", Path::new("at"), "x", &duration, None).unwrap_err();
     assert!(lines[0].starts_with("--duration 10: duration: "), "{lines:?}");
+}
+
+#[test]
+fn prices_or_a_set_point_by_hand() {
+    let late = SMALL.replace("tardiness = 0.9", "late = 0.01");
+    let prices = |arguments: &[&str]| accepted(&late, arguments).control.prices;
+    assert_eq!(prices(&[]), Some(Prices::default()));
+    assert_eq!(accepted(SMALL, &[]).control.prices, None, "the paper's law");
+    let given = prices(&["control.controller=mimo", "control.prices.freshness=2"]).unwrap();
+    assert_eq!((given.energy, given.freshness), (1.0, 2.0));
+    let stated = |arguments: &[&str]| accepted(&late, arguments).control.prices_stated;
+    assert!(!stated(&[]) && stated(&["control.prices.energy=1"]));
+    assert_eq!(prices(&["goal.drr=0.4"]), None);
+    let both = complaints(SMALL, &["goal.drr=0.4", "control.prices.freshness=0"]);
+    assert!(
+        both[0].contains("goal.drr") && both[0].contains("remove one"),
+        "{both:?}"
+    );
+    let unshed = complaints(SMALL, &["control.controller=clock", "control.prices.freshness=1"]);
+    assert!(unshed[0].contains("`clock` does not shed"), "{unshed:?}");
 }
 
 #[test]
@@ -307,8 +330,8 @@ fn the_shipped_scenarios_are_sound() {
 }
 
 #[test]
-fn the_readme_names_every_key() {
-    let readme = include_str!("../../../../scenarios/README.md");
+fn the_page_names_every_key() {
+    let page = include_str!("../../../../docs/guide/reference/scenario-keys.md");
     let mut report = ProblemList::default();
     let document = { builtin::text(SHIPPED_PATH).and_then(|text| report.document(text)) }.expect("built in");
     draft(Section::top(&document, &mut report), "x", None);
@@ -317,15 +340,44 @@ fn the_readme_names_every_key() {
     for key in known {
         let leaf = key.rsplit('.').next().unwrap_or(key);
         let named = [
-            format!("| `{leaf}` |"),
-            format!("**`[{leaf}]`**"),
-            format!("**`[[{leaf}]]`**"),
+            format!("\n- `{leaf}`"),
+            format!("\n### `[{leaf}]`\n"),
+            format!("\n### `[[{leaf}]]`\n"),
         ];
         assert!(
-            named.iter().any(|name| readme.contains(name)),
-            "{key} is not in scenarios/README.md"
+            named.iter().any(|name| page.contains(name)),
+            "{key} is not in docs/guide/reference/scenario-keys.md"
         );
     }
+}
+
+#[test]
+fn the_readers_know_every_key_of_the_page() {
+    let page = include_str!("../../../../docs/guide/reference/scenario-keys.md");
+    let (_, list) = page.split_once("\n## Keys\n").expect("the keys");
+    let texts = [
+        include_str!("../../../../scenarios/fire-rescue.toml"),
+        include_str!("../../../../scenarios/movie.toml"),
+        include_str!("../../../../scenarios/shared-cache.toml"),
+        include_str!("../../../../examples/c/mean.toml"),
+        "[control]\nprices = {}\n[[stage]]\nname = \"a\"\n[[task]]\nname = \"b\"\nclass = \"exclusive\"\nprofile = \"c\"\n[allocation]\n",
+    ];
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    for text in texts {
+        let mut report = ProblemList::default();
+        let document = report.document(text).expect("TOML");
+        draft(Section::top(&document, &mut report), "x", None);
+        let leaves = report
+            .known_keys()
+            .iter()
+            .map(|key| key.rsplit('.').next().unwrap_or(key).into());
+        known.extend(leaves);
+    }
+    let keys = list
+        .lines()
+        .filter_map(|row| row.strip_prefix("- `")?.split('`').next());
+    let unknown: Vec<&str> = keys.filter(|key| !known.contains(*key)).collect();
+    assert_eq!(unknown, [""; 0], "no reader asks for these");
 }
 
 /// A kind of stage with four inputs.
