@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::admission::Unfit;
+use crate::sporadic::Unfit;
 
 /// Budget of one call, in looks at one task (a division or two each). First fit tests each of its tasks on each core,
 /// and each test may take many steps through all tasks there: bounds for each alone would multiply.

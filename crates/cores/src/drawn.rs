@@ -1,4 +1,4 @@
-//! Task sets for the properties of both admission tests.
+//! Task sets for the properties of the admission test.
 
 use proptest::prelude::*;
 

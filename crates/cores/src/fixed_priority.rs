@@ -14,7 +14,7 @@
 use punctual_units::Nanos;
 
 use super::budget::{Budget, LOOKS_MAX};
-use crate::admission::{Sporadic, Unfit, overloaded};
+use crate::sporadic::{Sporadic, Unfit, overloaded};
 
 /// Real-time throttling (sched(7)): the kernel leaves all real-time threads of a core `runtime` of each `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +39,12 @@ fn by_deadline(tasks: &[Sporadic]) -> Vec<usize> {
 /// [`Unfit`]: the task that could be late, or why the whole set does not fit.
 ///
 /// ```
-/// use punctual_cores::{Sporadic, fits, responses};
+/// use punctual_cores::{Sporadic, responses};
 /// use punctual_units::Nanos;
 /// let task = |c, d| Sporadic { execution: Nanos(c), deadline: Nanos(d), period: Nanos(d) };
 /// assert_eq!(responses(&[task(3, 12), task(2, 4)], None), Ok(vec![Nanos(7), Nanos(2)]));
 /// // Earliest deadline first would meet these; fixed priorities do not.
-/// assert!(fits(&[task(2, 4), task(3, 6)]).is_ok() && responses(&[task(2, 4), task(3, 6)], None).is_err());
+/// assert!(responses(&[task(2, 4), task(3, 6)], None).is_err());
 /// ```
 pub fn responses(tasks: &[Sporadic], bandwidth: Option<Bandwidth>) -> Result<Vec<Nanos>, Unfit> {
     responses_below(&[], tasks, bandwidth, &Budget::of(LOOKS_MAX))
@@ -142,7 +142,6 @@ mod tests {
 
     use super::*;
     use crate::drawn::{horizon, task};
-    use crate::fits;
 
     /// Fixed priorities, unit by unit, all tasks released together and as often as they may, the jobs of a task one
     /// after the other: the longest response of each task over twice the hyperperiod and the longest deadline; `None`
@@ -183,13 +182,6 @@ mod tests {
         }
 
         #[test]
-        fn what_fixed_priorities_meet_earliest_deadline_first_meets(tasks in prop::collection::vec(task(), 1..5)) {
-            if responses(&tasks, None).is_ok() {
-                prop_assert_eq!(fits(&tasks), Ok(()));
-            }
-        }
-
-        #[test]
         fn no_task_gains_by_more_work(tasks in prop::collection::vec(task(), 1..4), which in 0usize..4) {
             let mut more = tasks.clone();
             let task = &mut more[which % tasks.len()];
@@ -223,6 +215,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_spent_on_one_test_is_missing_to_the_next() {
+        // The looks that one test takes are enough for it, and one less is not.
+        let task = |execution, period| Sporadic {
+            execution: Nanos(execution),
+            deadline: Nanos(period),
+            period: Nanos(period),
+        };
+        let tasks = [task(499, 1_000), task(5_000, 10_007)];
+        let within = |budget: &Budget| responses_below(&[], &tasks, None, budget);
+        let decided = |looks| within(&Budget::of(looks)) != Err(Unfit::Undecided);
+        let enough = (0..10_000).find(|looks| decided(*looks)).unwrap();
+        assert!(enough > 3, "more than a look at each");
+        assert!(decided(enough + 1) && !decided(enough - 1));
+        let shared = Budget::of(2 * enough - 1);
+        assert_eq!(within(&shared), responses(&tasks, None));
+        assert_eq!(within(&shared), Err(Unfit::Undecided));
+        assert_eq!(within(&shared), Err(Unfit::Undecided), "it stays spent");
     }
 
     #[test]

@@ -10,14 +10,12 @@
 //! and a relative deadline. A *lease* is the time for which an idle exclusive core is lent. *Taking back* a core costs
 //! the time from the decision until the real-time job could run there.
 //!
-//! **Method.** [`place`] assigns every task of a run to cores, as a [`Placement`] that both machines obey. [`fits`] is
-//! the exact test for earliest deadline first on one core, and [`first_fit`] packs by it; [`responses`] is the test for
-//! fixed priorities, which is what Linux runs. [`lend`] decides on a lease, and [`Tenants`] does so for several tasks:
-//! a lease ends as long before the next release as taking the core back takes. [`LearntCosts`] learns how long that
-//! took lately, and [`Usage`] stops leases that borrowers do not use. The machine's figures are arguments; none is a
-//! constant of this crate.
+//! **Method.** [`place`] assigns every task of a run to cores, as a [`Placement`] that both machines obey.
+//! [`responses`] is the test for fixed priorities on one core, which is what Linux runs. [`lend`] decides on a lease,
+//! and [`Tenants`] does so for several tasks: a lease ends as long before the next release as taking the core back
+//! takes. [`LearntCosts`] learns how long that took lately, and [`Usage`] stops leases that borrowers do not use. The
+//! machine's figures are arguments; none is a constant of this crate.
 
-mod admission;
 mod budget;
 mod completion;
 #[cfg(test)]
@@ -27,10 +25,10 @@ mod learnt;
 mod lending;
 mod packing;
 mod placement;
+mod sporadic;
 mod tenants;
 mod usage;
 
-pub use admission::{FirstFitError, Sporadic, TASKS_MAX, Unfit, first_fit, fits};
 pub use completion::Completion;
 pub use fixed_priority::{Bandwidth, responses};
 pub use learnt::LearntCosts;
@@ -38,5 +36,6 @@ pub use lending::{Lease, LendingCosts, NextRelease, lend};
 pub use placement::{
     Chair, Limits, PlaceError, Placement, PlacementRequest, Seat, TASKS_PER_CORE_MAX, first_set_apart, place,
 };
-pub use tenants::{LendingDecision, LendingLog, TenantEvent, Tenants};
+pub use sporadic::{Sporadic, TASKS_MAX, Unfit};
+pub use tenants::{TenantEvent, Tenants};
 pub use usage::{PAUSE_MAX, USED_MIN, Usage};

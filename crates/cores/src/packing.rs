@@ -4,7 +4,7 @@
 //! complete but for its bound of steps. Its first descent is first fit decreasing ([`Fit::First`]) or worst fit
 //! decreasing ([`Fit::Loosest`]), which is also the result where the search reaches its bound.
 
-use crate::admission::{Sporadic, Unfit};
+use crate::sporadic::{Sporadic, Unfit};
 
 /// Bound on the steps of one search: a step tests one task on one core. Task sets of a robot take some tens. Without
 /// the bound, a set that almost fits would be tried in every combination.

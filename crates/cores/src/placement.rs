@@ -29,10 +29,10 @@ use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, Class, TaskSpec};
 use thiserror::Error;
 
-use crate::admission::{Sporadic, TASKS_MAX, Unfit, overloaded};
 use crate::budget::{Budget, LOOKS_MAX};
 use crate::fixed_priority::{Bandwidth, responses, responses_below};
 use crate::packing::{Item, pack, spread};
+use crate::sporadic::{Sporadic, TASKS_MAX, Unfit, overloaded};
 
 /// Bound on the real-time tasks of one core: each has a priority of its own, because tasks of equal priority would run
 /// in the order of their releases, which the analysis does not assume. Linux has this many priorities between the
@@ -71,16 +71,11 @@ impl PlacementRequest {
     /// execution time is not known.
     fn sporadic(&self, overhead: Nanos) -> Option<Sporadic> {
         let (deadline, execution) = (self.class.deadline()?, self.execution?);
-        let period = match self.arrival {
-            Arrival::Periodic { period } => period,
-            Arrival::Sporadic { gap_min, .. } => gap_min,
-            // A shorter job comes again sooner, but never needs a larger share of the core.
-            Arrival::AfterCompletion { pause_min, .. } => pause_min + execution,
-        };
         let task = Sporadic {
             execution,
             deadline,
-            period,
+            // A shorter job may come again sooner, but never needs a larger share of the core.
+            period: self.arrival.gap_min(execution),
         };
         Some(task.with_overhead(overhead))
     }
@@ -88,14 +83,9 @@ impl PlacementRequest {
     /// The key that orders tasks, whatever their order in the list, also where execution times are not known: the
     /// shorter deadline first.
     fn order(&self) -> (Option<Nanos>, Nanos, Option<Nanos>, bool, Option<CoreId>) {
-        let gap = match self.arrival {
-            Arrival::Periodic { period } => period,
-            Arrival::Sporadic { gap_min, .. } => gap_min,
-            Arrival::AfterCompletion { pause_min, .. } => pause_min + self.execution.unwrap_or_default(),
-        };
         (
             self.class.deadline(),
-            gap,
+            self.arrival.gap_min(self.execution.unwrap_or_default()),
             self.execution,
             !self.is_exclusive(),
             self.core,

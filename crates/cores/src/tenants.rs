@@ -3,10 +3,10 @@
 //! The core is free while no task has a job: it is lent until the earliest of their next releases, less the time to
 //! take it back ([`lend`]). A task that is released takes the core back before it works, whichever task lent it.
 
-use punctual_units::{CoreId, Time};
+use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{Lease, LendingCosts, NextRelease, TASKS_PER_CORE_MAX, lend};
+use super::{Lease, LendingCosts, NextRelease, lend};
 
 /// State of one task of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,42 +35,6 @@ pub enum TenantEvent {
     Ended,
     /// Whether further leases are of use: borrowers used the last ones, or lending is tried again.
     Useful(bool),
-}
-
-/// A decision about lending a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LendingDecision {
-    /// When the decision was made.
-    pub now: Time,
-    /// Index of the reporting task, from 0.
-    pub tenant: usize,
-    pub event: TenantEvent,
-    /// Whether the core changed hands: see [`Tenants::step`].
-    pub answer: bool,
-}
-
-/// The decisions about lending one core, with all inputs needed to replay them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LendingLog {
-    pub core: CoreId,
-    /// Number of tasks that share the core.
-    pub tenants: usize,
-    /// Expected costs of lending at the start.
-    pub costs: LendingCosts,
-    /// Decisions in order of time.
-    pub decisions: Vec<LendingDecision>,
-    /// Number of later decisions, for which the log had no room.
-    pub lost: u64,
-}
-
-impl LendingLog {
-    /// Decides the logged events again and returns the answers.
-    pub fn replayed(&self) -> impl Iterator<Item = bool> + '_ {
-        // A log that was tampered with may name any number of tasks.
-        let mut tenants = Tenants::new(self.tenants.min(TASKS_PER_CORE_MAX), self.costs);
-        let again = move |logged: &LendingDecision| tenants.step(logged.tenant, logged.event, logged.now);
-        self.decisions.iter().map(again)
-    }
 }
 
 /// The tasks of one core.

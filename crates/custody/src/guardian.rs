@@ -34,6 +34,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use punctual_os::linux::poll_entry;
+
 use super::ledger::{Handle, HolderId, Ledger};
 use super::mounts::mount_points;
 use super::undo::{Patience, write_file};
@@ -121,9 +123,8 @@ fn guardian_of(guardian: &Mutex<Guardian>) -> MutexGuard<'_, Guardian> {
 fn replace_until(stopped: &OwnedFd, guardian: &Mutex<Guardian>, ledger: &Ledger, holder: HolderId) {
     for _ in 0..REPLACEMENTS_MAX {
         let line = guardian_of(guardian).pipe.as_raw_fd();
-        let watch = |fd, events| libc::pollfd { fd, events, revents: 0 };
         // A pipe without a reader reports POLLERR on its write end (poll(2)), whatever is asked for.
-        let mut ends = [watch(stopped.as_raw_fd(), libc::POLLIN), watch(line, 0)];
+        let mut ends = [poll_entry(stopped.as_raw_fd(), libc::POLLIN), poll_entry(line, 0)];
         // SAFETY: two valid entries.
         unsafe { libc::poll(ends.as_mut_ptr(), 2, -1) };
         if ends[0].revents != 0 {
@@ -160,11 +161,9 @@ impl Guardian {
     /// Starts a guardian for `holder`; the ledger must stay mapped for as long as this process lives.
     fn start(ledger: &Ledger, holder: HolderId) -> Result<Guardian, Refusal> {
         let refusal = |why: std::io::Error| {
-            refused(
-                "starting the guardian that puts the machine back after a kill",
-                why,
-                "raise the limits on processes and open files (ulimit -u, ulimit -n)",
-            )
+            let what = "starting the guardian that puts the machine back after a kill";
+            let remedy = "raise the limits on processes and open files (ulimit -u, ulimit -n)";
+            refused(what, why, remedy)
         };
         let (read_end, write_end) = pipe().map_err(refusal)?;
         let (process, groups) = (pidfd_of_this_process(), topmost_groups());
@@ -195,11 +194,7 @@ impl Guardian {
     }
 
     fn watching(&self) -> bool {
-        let mut poll = libc::pollfd {
-            fd: self.pipe.as_raw_fd(),
-            events: 0,
-            revents: 0,
-        };
+        let mut poll = poll_entry(self.pipe.as_raw_fd(), 0);
         // SAFETY: one valid entry. A pipe without a reader reports POLLERR on its write end (poll(2)).
         unsafe { libc::poll(&mut poll, 1, 0) };
         poll.revents & libc::POLLERR == 0
@@ -367,12 +362,7 @@ enum End {
 /// Sleeps until the process sends its farewell or is dead.
 fn wait_for_the_end(pipe: RawFd, process: RawFd) -> End {
     loop {
-        let watch = |fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let mut line = [watch(pipe), watch(process)];
+        let mut line = [pipe, process].map(|fd| poll_entry(fd, libc::POLLIN));
         // SAFETY: two valid entries.
         unsafe { libc::poll(line.as_mut_ptr(), 2, -1) };
         let died = line[1].revents & libc::POLLIN != 0;

@@ -8,7 +8,8 @@
 //! machine is examined: a thread that was started after the holder, and has exactly a mask that the holder gave, is an
 //! heir. It gets its parent's mask, if that is one of the noted wide ones; otherwise (the parent has ended, and the
 //! kernel names an adopting process) the widest noted mask that goes with its own. By then this holder confines no
-//! thread any more, so no new heir appears; later looks find those that were being started during the first.
+//! thread any more, so no new heir appears; later looks find those that were being started during the first. Heirs of a
+//! thread that was pinned to a core belong to its process or are children of it: others may have chosen that core.
 //!
 //! Control groups need none of this: a child is in its parent's group, and returns with it.
 //!
@@ -20,15 +21,13 @@
 //!
 //! The guardian runs this: plain system calls only (see `undo.rs`).
 
-use std::ffi::CStr;
-
 use punctual_os::Tid;
 
 use super::core_mask::{CoreMask, affinity_of, set_affinity};
 use super::groups;
 use super::ledger::{Holder, Table, number};
-use super::stat::{self, STAT_BYTES, read_file};
-use super::undo::{Errno, Patience, carry_out, each_number, sleep};
+use super::stat::{self, PATH_BYTES, proc_path, read_file};
+use super::undo::{Errno, Patience, carry_out, each_number, hash_of, sleep};
 
 /// Upper bound on the pairs of masks that are noted: a machine has few different ones.
 const PAIRS_MAX: usize = 32;
@@ -39,8 +38,6 @@ const LOOKS_MAX: usize = 8;
 const PAUSES_NANOS: [libc::c_long; 4] = [2_000_000, 8_000_000, 32_000_000, 128_000_000];
 /// Longest `status` of a thread up to its mask, in bytes, on a machine with 1024 cores.
 const STATUS_BYTES: usize = 4096;
-/// Longest path below `/proc` that is made here, with its terminating zero, in bytes.
-const PATH_BYTES: usize = 64;
 
 /// Undoes the changes of the holder at `place` that are `meant`, and with `claims` its claims, too. `failed` gets each
 /// change that could not be undone, which stays recorded.
@@ -60,10 +57,12 @@ pub(crate) fn give_back(
     confined.free_heirs(table);
 }
 
+/// The narrow mask, the wide one, and the process whose threads and children alone are heirs; 0: all processes.
+type Pair = (CoreMask, CoreMask, i32);
+
 /// Masks that a holder gave to threads, and the masks that they get when it leaves.
 struct Confinements {
-    /// The narrow mask and the wide one.
-    pairs: [(CoreMask, CoreMask); PAIRS_MAX],
+    pairs: [Pair; PAIRS_MAX],
     used: usize,
     /// Process id of the holder.
     holder: i32,
@@ -74,22 +73,27 @@ struct Confinements {
 impl Confinements {
     fn of(table: &Table, place: usize, meant: &dyn Fn(&Table, usize) -> bool) -> Confinements {
         let mut noted = Confinements {
-            pairs: [(CoreMask::default(), CoreMask::default()); PAIRS_MAX],
+            pairs: [(CoreMask::default(), CoreMask::default(), 0); PAIRS_MAX],
             used: 0,
             holder: table.holder_at(place).map_or(0, Holder::pid),
             since: table.holder_at(place).map_or(u64::MAX, Holder::started),
         };
         // Only groups that keep a core rule heirs out: a holder may have a group for its own threads and confine others
         // one by one.
-        if !table.moves_tasks(place, groups::keeps_a_core) {
-            let meant = table.changes_of(place).filter(|change| meant(table, *change));
-            let narrowed = meant.filter_map(|change| table.narrowed(change, place));
-            narrowed.for_each(|pair| noted.note(pair));
+        let confines = !table.moves_tasks(place, groups::keeps_a_core);
+        for change in table.changes_of(place).filter(|change| meant(table, *change)) {
+            if let Some((narrow, wide)) = table.narrowed(change, place) {
+                match pinned(table, change, &narrow) {
+                    Some((mask, process)) => noted.note((mask, wide, process)),
+                    None if confines => noted.note((narrow, wide, 0)),
+                    None => {}
+                }
+            }
         }
         noted
     }
 
-    fn note(&mut self, pair: (CoreMask, CoreMask)) {
+    fn note(&mut self, pair: Pair) {
         if pair.0 != pair.1
             && !self.pairs().contains(&pair)
             && let Some(room) = self.pairs.get_mut(self.used)
@@ -99,14 +103,15 @@ impl Confinements {
         }
     }
 
-    fn pairs(&self) -> &[(CoreMask, CoreMask)] {
+    fn pairs(&self) -> &[Pair] {
         self.pairs.get(..self.used).unwrap_or(&[])
     }
 
-    /// The mask for a thread with `mask` whose parent has `parents`; `None` if `mask` is not inherited.
-    fn inherited(&self, mask: &CoreMask, parents: Option<CoreMask>) -> Option<CoreMask> {
-        let gives_it = |pair: &&(CoreMask, CoreMask)| pair.0 == *mask;
-        let wide = self.pairs().iter().filter(gives_it).map(|(_, wide)| *wide);
+    /// The mask for a thread with `mask` whose parent has `parents`, of one of the processes `from` or a child of one;
+    /// `None` if `mask` is not inherited.
+    fn inherited(&self, mask: &CoreMask, parents: Option<CoreMask>, from: [i32; 2]) -> Option<CoreMask> {
+        let gives_it = |pair: &&Pair| pair.0 == *mask && (pair.2 == 0 || from.contains(&pair.2));
+        let wide = self.pairs().iter().filter(gives_it).map(|(_, wide, _)| *wide);
         // A thread that had only exclusive cores was given others: its mask may be any thread's choice.
         let wider = wide.clone().filter(|wide| mask.without(wide).is_empty());
         let parents = wide.clone().find(|wide| parents == Some(*wide));
@@ -144,24 +149,34 @@ impl Confinements {
     fn free(&self, table: &Table, thread: i32, process: i32) -> bool {
         // Most threads have a core that no heir has: one call excludes them.
         let without_it = |now: &CoreMask| {
-            let lacks = |pair: &(CoreMask, CoreMask)| pair.1.without(&pair.0).first_shared(now).is_none();
+            let lacks = |pair: &Pair| pair.1.without(&pair.0).first_shared(now).is_none();
             self.pairs().iter().any(lacks)
         };
         if !affinity_of(Tid(thread)).is_ok_and(|now| without_it(&now)) {
             return false;
         }
-        let Some((mask, parent)) = of_thread(thread) else {
+        let Some((mask, parent, _)) = of_thread(thread) else {
             return false;
         };
         let placed = |process: i32| process == self.holder || places_its_own(table, process);
-        if placed(process) || placed(parent) || !self.pairs().iter().any(|(narrow, _)| *narrow == mask) {
+        if placed(process) || placed(parent) || !self.pairs().iter().any(|(narrow, ..)| *narrow == mask) {
             return false;
         }
         let above = if thread == process { parent } else { process };
-        let wide = self.inherited(&mask, of_thread(above).map(|(mask, _)| mask));
-        let since = |started: u64| started >= self.since;
-        wide.is_some_and(|wide| started(thread).is_some_and(since) && set_affinity(Tid(thread), &wide).is_ok())
+        let wide = self.inherited(&mask, of_thread(above).map(|(mask, ..)| mask), [process, parent]);
+        let since = |(_, started): (bool, u64)| started >= self.since;
+        wide.is_some_and(|wide| stat::of(thread).is_some_and(since) && set_affinity(Tid(thread), &wide).is_ok())
     }
+}
+
+/// The mask and the process of a thread that was pinned: it has exactly the mask that it was given last, not `narrow`.
+fn pinned(table: &Table, change: usize, narrow: &CoreMask) -> Option<(CoreMask, i32)> {
+    let thread = table.path(change).to_bytes().rsplit(|byte| *byte == b'/').nth(1)?;
+    let thread = i32::try_from(number(thread)?).ok()?;
+    let now = affinity_of(Tid(thread)).ok().filter(|now| now != narrow)?;
+    table.last(change)?.get().filter(|last| *last == hash_of(&now))?;
+    let (mask, _, process) = of_thread(thread).filter(|(mask, ..)| mask != narrow)?;
+    Some((mask, process))
 }
 
 /// Whether the process has claimed cores or announced its tasks, and so places its own threads.
@@ -171,8 +186,8 @@ fn places_its_own(table: &Table, process: i32) -> bool {
     holders.any(|(_, holder)| holder.pid() == process && claims(holder))
 }
 
-/// The affinity of a thread, inactive cores included, and the parent of its process.
-fn of_thread(thread: i32) -> Option<(CoreMask, i32)> {
+/// The affinity of a thread, inactive cores included, the parent of its process, and that process.
+fn of_thread(thread: i32) -> Option<(CoreMask, i32, i32)> {
     let (mut path, mut status) = ([0; PATH_BYTES], [0; STATUS_BYTES]);
     let status = read_file(proc_path(thread, c"status", &mut path)?, &mut status).ok()?;
     let field = |name: &[u8]| {
@@ -180,23 +195,8 @@ fn of_thread(thread: i32) -> Option<(CoreMask, i32)> {
         lines.find_map(|line| line.strip_prefix(name)).map(<[u8]>::trim_ascii)
     };
     let mask = CoreMask::parse(std::str::from_utf8(field(b"Cpus_allowed:")?).ok()?)?;
-    Some((mask, i32::try_from(number(field(b"PPid:")?)?).ok()?))
-}
-
-/// Start time of a thread, in ticks since boot.
-fn started(thread: i32) -> Option<u64> {
-    let (mut path, mut stat) = ([0; PATH_BYTES], [0; STAT_BYTES]);
-    let stat = read_file(proc_path(thread, c"stat", &mut path)?, &mut stat).ok()?;
-    stat::started(stat)
-}
-
-/// Writes the path `/proc/NUMBER/FILE` into `room`.
-fn proc_path<'a>(number: i32, file: &CStr, room: &'a mut [u8; PATH_BYTES]) -> Option<&'a CStr> {
-    use std::io::Write;
-    let mut left = room.as_mut_slice();
-    write!(left, "/proc/{number}/").ok()?;
-    left.write_all(file.to_bytes_with_nul()).ok()?;
-    CStr::from_bytes_until_nul(room).ok()
+    let process = |name: &[u8]| i32::try_from(number(field(name)?)?).ok();
+    Some((mask, process(b"PPid:")?, process(b"Tgid:")?))
 }
 
 #[cfg(test)]
@@ -211,27 +211,27 @@ mod tests {
 
     fn noted(pairs: &[(&[u32], &[u32])]) -> Confinements {
         let mut noted = Confinements {
-            pairs: [(CoreMask::default(), CoreMask::default()); PAIRS_MAX],
+            pairs: [(CoreMask::default(), CoreMask::default(), 0); PAIRS_MAX],
             used: 0,
             holder: 0,
             since: 0,
         };
         pairs
             .iter()
-            .for_each(|(narrow, wide)| noted.note((mask(narrow), mask(wide))));
+            .for_each(|(narrow, wide)| noted.note((mask(narrow), mask(wide), 0)));
         noted
     }
 
     #[test]
     fn an_heir_gets_what_its_parent_has_or_the_widest_that_goes_with_its_mask() {
-        let noted = noted(&[
+        let mut noted = noted(&[
             (&[0, 1], &[0, 1, 3]),
             (&[0, 1], &[0, 1, 2, 3]),
             (&[0, 1], &[3]),
             (&[2], &[2]),
         ]);
         assert_eq!(noted.used, 3, "an unchanged mask is no confinement");
-        let gets = |own: &[u32], parents: Option<&[u32]>| noted.inherited(&mask(own), parents.map(mask));
+        let gets = |own: &[u32], parents: Option<&[u32]>| noted.inherited(&mask(own), parents.map(mask), [8, 9]);
         assert_eq!(gets(&[0, 1], Some(&[0, 1, 3])), Some(mask(&[0, 1, 3])));
         assert_eq!(
             gets(&[0, 1], Some(&[3])),
@@ -242,6 +242,18 @@ mod tests {
             assert_eq!(gets(&[0, 1], adopted), Some(mask(&[0, 1, 2, 3])));
         }
         assert_eq!(gets(&[0], Some(&[0, 1, 3])), None, "a choice of its own");
+        noted.note((mask(&[5]), mask(&[0, 5]), 9));
+        for (from, wide) in [
+            ([8, 9], Some(mask(&[0, 5]))),
+            ([9, 1], Some(mask(&[0, 5]))),
+            ([8, 1], None),
+        ] {
+            assert_eq!(
+                noted.inherited(&mask(&[5]), None, from),
+                wide,
+                "a pinned thread's children"
+            );
+        }
     }
 
     #[test]
@@ -280,7 +292,7 @@ mod tests {
         let own_group = b"/cpu/punctual-77/tasks";
         table.join(holder, Kind::MoveTasks, own_group, b"/cpu/tasks").unwrap();
         let noted = Confinements::of(&table, holder.place, &|_, _| true);
-        assert_eq!(noted.pairs(), [(mask(&[0, 1, 2]), mask(&[0, 1, 2, 3]))]);
+        assert_eq!(noted.pairs(), [(mask(&[0, 1, 2]), mask(&[0, 1, 2, 3]), 0)]);
         for group in [
             "/cpuset/punctual-pen/tasks",
             "/a.slice/punctual-77-core-3/cgroup.threads",
@@ -296,10 +308,11 @@ mod tests {
     #[test]
     fn the_kernel_tells_of_this_thread_what_it_tells_by_calls() {
         let me = std::process::id() as i32;
-        let (mask, parent) = of_thread(me).unwrap();
+        let (mask, parent, process) = of_thread(me).unwrap();
+        assert_eq!(process, me);
         assert!(affinity_of(Tid(me)).unwrap().without(&mask).is_empty());
         assert_eq!(parent, std::os::unix::process::parent_id() as i32);
-        assert!(started(me).unwrap() >= started(1).unwrap());
+        assert!(stat::of(me).unwrap().1 >= stat::of(1).unwrap().1);
         assert_eq!(of_thread(i32::MAX), None);
         let mut processes = 0;
         each_number(c"/proc", &mut |process| processes += i32::from(process == me)).unwrap();

@@ -25,7 +25,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use punctual_os::Tid;
+use punctual_os::linux::thread::set_scheduling;
+use punctual_os::{Scheduling, Tid};
 use punctual_units::CoreId;
 
 use super::core_mask::{CoreMask, affinity_of, allowed_to, set_affinity};
@@ -33,10 +34,10 @@ use super::guardian::Watch;
 use super::ledger::{
     self, CHANGES, Conflict, Entrant, Guard, HOLDERS, HolderId, Kind, LastValue, Ledger, NOT_OURS, Table,
 };
-use super::recovery::{self, RecoveryReport};
+use super::recovery;
 use super::stat::{self, flags, start_time};
 use super::tree::{read_trimmed, write_existing};
-use super::undo::{Errno, Patience, carry_out, hash_of};
+use super::undo::{Errno, Patience, carry_out, hash_of, hash_of_policy, policy_of, set_policy};
 use super::{KernelTree, heirs, refused};
 use crate::Refusal;
 
@@ -57,7 +58,6 @@ struct Records {
     /// Files that this journal has written and not restored since, with their changes: their originals are recorded.
     written: Mutex<HashMap<PathBuf, usize>>,
     guardian: Option<Watch>,
-    recovered: RecoveryReport,
     /// The process that opened the journal: a forked child inherits this value, but must not restore.
     owner: u32,
 }
@@ -90,10 +90,10 @@ impl Journal {
 
     fn within(ledger: Ledger, guardian: bool) -> Result<Journal, Refusal> {
         let ledger = Arc::new(ledger);
-        let (holder, recovered) = {
+        let holder = {
             let mut table = ledger.lock()?;
-            let recovered = recovery::recover(&mut table, Patience::Tries);
-            (enter(&mut table)?, recovered)
+            recovery::recover(&mut table, Patience::Tries);
+            enter(&mut table)?
         };
         let mut records = Records {
             ledger,
@@ -101,7 +101,6 @@ impl Journal {
             since: Mutex::default(),
             written: Mutex::default(),
             guardian: None,
-            recovered,
             owner: std::process::id(),
         };
         if guardian {
@@ -113,11 +112,6 @@ impl Journal {
     /// Whether the guardian is running now.
     pub fn guarded(&self) -> bool {
         self.0.guardian.as_ref().is_some_and(Watch::watching)
-    }
-
-    /// The changes of dead processes that were restored when this journal was opened.
-    pub fn recovered(&self) -> &RecoveryReport {
-        &self.0.recovered
     }
 
     /// Claims `cores`, out of those of the `machine`, for this process alone, until they are released or all is
@@ -151,21 +145,15 @@ impl Journal {
     /// # Errors
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
     pub fn write(&self, path: &Path, content: &str) -> Result<(), Refusal> {
-        let refusal = |why: std::io::Error| refuse_write(path, content, why);
         let mut table = match self.0.ledger.try_lock() {
             None if let Some(change) = self.written().get(path).copied() => {
                 self.0.ledger.note_unknown(change);
-                return write_existing(path, content).map_err(refusal);
+                return write_existing(path, content).map_err(|why| refuse_write(path, content, why));
             }
             None => self.0.ledger.lock()?,
             Some(table) => table,
         };
-        let change = self.join_file(&mut table, Kind::Write, path, content)?;
-        if !table.wish(self.0.holder, change.place, content.as_bytes()) {
-            self.withdraw(&mut table, change);
-            return Err(full(path));
-        }
-        self.act(&mut table, change).map_err(refusal)?;
+        let change = self.write_wish(&mut table, Kind::Write, path, content)?;
         let mut written = self.written();
         if !written.contains_key(path) {
             written.insert(path.to_owned(), change.place);
@@ -253,15 +241,9 @@ impl Journal {
     /// # Errors
     /// [`Refusal`] where the file cannot be read or written; it is unchanged then.
     pub fn list_only(&self, path: &Path, core: CoreId) -> Result<(), Refusal> {
-        let list = core.to_string();
         let mut table = self.0.ledger.lock()?;
-        let change = self.join_file(&mut table, Kind::OffList, path, &list)?;
-        if !table.wish(self.0.holder, change.place, list.as_bytes()) {
-            self.withdraw(&mut table, change);
-            return Err(full(path));
-        }
-        self.act(&mut table, change)
-            .map_err(|why| refuse_write(path, &list, why))
+        self.write_wish(&mut table, Kind::OffList, path, &core.to_string())
+            .map(drop)
     }
 
     /// Adds the cores that this process claims to the list in the kernel file at `path`.
@@ -307,16 +289,25 @@ impl Journal {
     /// # Errors
     /// [`Refusal`] where it cannot be made.
     pub fn make_dir(&self, path: &Path) -> Result<(), Refusal> {
+        self.made_dir(path, true)
+    }
+
+    /// Makes a directory of the kernel's as [`make_dir`](Self::make_dir) does, but for one that exists.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it cannot be made, or exists.
+    pub fn make_own_dir(&self, path: &Path) -> Result<(), Refusal> {
+        self.made_dir(path, false)
+    }
+
+    fn made_dir(&self, path: &Path, adopts: bool) -> Result<(), Refusal> {
         let mut table = self.0.ledger.lock()?;
         let change = self.join(&mut table, Kind::MakeDir, path, b"")?;
         match fs::create_dir(path) {
-            Err(why) if why.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(why) if !adopts || why.kind() != std::io::ErrorKind::AlreadyExists => {
                 self.withdraw(&mut table, change);
-                Err(refused(
-                    format!("making {}", path.display()),
-                    why,
-                    "run as root, or let the folder above belong to this user",
-                ))
+                let remedy = "run as root, or let the folder above belong to this user";
+                Err(refused(format!("making {}", path.display()), why, remedy))
             }
             _ => Ok(()),
         }
@@ -341,15 +332,13 @@ impl Journal {
     pub fn remember_affinity(&self, thread: Tid) -> Result<(), Refusal> {
         let found = allowed_to(&KernelTree::default(), thread);
         let recorded = found.and_then(|found| self.record_affinity(thread, &found));
+        let what = || format!("remembering where thread {thread} runs");
+        let change = recorded.map_err(|why| refused(what(), why, "it has ended, or must stay"))?;
         // What moves the thread is its group or the kernel: there is no value of ours to compare with.
-        let varies = |change: OwnChange| self.varies(change);
-        recorded.map(varies).map_err(|why| {
-            refused(
-                format!("remembering where thread {thread} runs"),
-                why,
-                "it has ended, or must stay",
-            )
-        })
+        if let Ok(table) = self.0.ledger.lock() {
+            table.last(change.place).into_iter().for_each(LastValue::varies);
+        }
+        Ok(())
     }
 
     /// Restricts `thread` to the cores of `wanted`; restoring lets it run on those of `found`, unless another mask is
@@ -361,18 +350,19 @@ impl Journal {
     pub fn confine(&self, thread: Tid, found: &CoreMask, wanted: &CoreMask) -> std::io::Result<()> {
         let change = self.record_affinity(thread, found)?;
         let done = set_affinity(thread, wanted);
-        // Without the lock, the value stays unknown, and a refused change recorded.
-        if let Ok(mut table) = self.0.ledger.lock() {
-            match (&done, affinity_of(thread)) {
-                (Ok(()), Ok(now)) => table
-                    .last(change.place)
-                    .into_iter()
-                    .for_each(|last| last.set(hash_of(&now))),
-                (Ok(()), Err(_)) => {}
-                (Err(_), _) => self.withdraw(&mut table, change),
-            }
-        }
+        self.settle(change, done.is_ok(), || Some(hash_of(&affinity_of(thread).ok()?)));
         done
+    }
+
+    /// Records the value that a change had as its result, or withdraws a refused one. Without the lock, the value
+    /// stays unknown, and a refused change recorded.
+    fn settle(&self, change: OwnChange, is_done: bool, now: impl Fn() -> Option<u64>) {
+        let Ok(mut table) = self.0.ledger.lock() else { return };
+        match (is_done, table.last(change.place).zip(now())) {
+            (true, Some((last, now))) => last.set(now),
+            (true, None) => {}
+            (false, _) => self.withdraw(&mut table, change),
+        }
     }
 
     /// States that the file at `path`, which this journal has changed, is written by this process without the journal
@@ -386,41 +376,60 @@ impl Journal {
             .for_each(LastValue::varies);
     }
 
-    fn varies(&self, change: OwnChange) {
-        if let Ok(table) = self.0.ledger.lock() {
-            table.last(change.place).into_iter().for_each(LastValue::varies);
-        }
-    }
-
     /// Records that restoring sets the affinity of `thread` to `mask`, unless one is recorded already.
     fn record_affinity(&self, thread: Tid, mask: &CoreMask) -> std::io::Result<OwnChange> {
-        let stat = PathBuf::from(format!("/proc/{thread}/stat"));
-        let content = fs::read(&stat).map_err(|why| match why.kind() {
-            std::io::ErrorKind::NotFound => std::io::Error::from_raw_os_error(libc::ESRCH),
-            _ => why,
-        })?;
+        let (stat, content) = stat_of(thread)?;
         // A mask that cannot be set could not be restored either.
         if flags(&content).is_none_or(|flags| flags & PF_NO_SETAFFINITY != 0) {
             return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
         }
         let started = start_time(&content).unwrap_or_default();
+        let mut text = String::from_utf8_lossy(started).into_owned() + " ";
+        mask.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
+        self.record_thread(Kind::Affinity, &stat, started, &text)
+    }
+
+    /// Records a thread's state as `text`, which begins with its start time, unless one is recorded already.
+    fn record_thread(&self, kind: Kind, stat: &Path, started: &[u8], text: &str) -> std::io::Result<OwnChange> {
         let mut table = self.0.ledger.lock().map_err(std::io::Error::other)?;
-        if let Some(change) = find(&table, Kind::Affinity, &stat)
+        if let Some(change) = find(&table, kind, stat)
             && started_in(&table, change) != started
         {
             table.forget(change); // of a thread that has ended
         }
-        if let Some(last) = find(&table, Kind::Affinity, &stat).and_then(|change| table.last(change)) {
+        if let Some(last) = find(&table, kind, stat).and_then(|change| table.last(change)) {
             last.set(LastValue::UNKNOWN);
         }
-        let mut text = String::from_utf8_lossy(started).into_owned() + " ";
-        mask.iter().for_each(|byte| text.push_str(&format!("{byte:02x}")));
-        let joined = self.join(&mut table, Kind::Affinity, &stat, text.as_bytes());
+        let joined = self.join(&mut table, kind, stat, text.as_bytes());
         let joined = joined.or_else(|_| {
             forget_ended(&mut table);
-            self.join(&mut table, Kind::Affinity, &stat, text.as_bytes())
+            self.join(&mut table, kind, stat, text.as_bytes())
         });
         joined.map_err(std::io::Error::other)
+    }
+
+    /// Gives `thread`, of any process, real-time scheduling (`SCHED_FIFO`) at `priority`, 1 to 99; threads that it
+    /// starts are ordinary ones. Restoring gives it the scheduling that it had at first, unless it has ended.
+    ///
+    /// # Errors
+    /// [`Refusal`] without permission, or if there is no such thread; its scheduling is unchanged then.
+    pub fn run_in_real_time(&self, thread: Tid, priority: u8) -> Result<(), Refusal> {
+        let gone = |why: std::io::Error| refused(format!("scheduling thread {thread}"), why, "it has ended");
+        let (stat, content) = stat_of(thread).map_err(gone)?;
+        let started = start_time(&content).unwrap_or_default();
+        let (policy, found) = policy_of(thread).map_err(|errno| gone(std::io::Error::from_raw_os_error(errno)))?;
+        let text = format!("{} {policy} {found}", String::from_utf8_lossy(started));
+        let change = self
+            .record_thread(Kind::Scheduling, &stat, started, &text)
+            .map_err(gone)?;
+        let wanted = (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, i32::from(priority));
+        // The first call knows how to say why it is refused.
+        let done = set_scheduling(thread, Scheduling::Fifo(priority)).map(|()| {
+            // Cannot fail after the first; the thread has real time in any case.
+            let _ = set_policy(thread, wanted);
+        });
+        self.settle(change, done.is_ok(), || policy_of(thread).ok().map(hash_of_policy));
+        done
     }
 
     /// Makes a temporary folder in `within`, readable by this user only; restoring removes it with its content.
@@ -435,11 +444,9 @@ impl Journal {
         let change = self.join(&mut table, Kind::MakeTree, &path, b"")?;
         fs::DirBuilder::new().mode(0o700).create(&path).map_err(|why| {
             self.withdraw(&mut table, change);
-            refused(
-                format!("making the temporary folder {}", path.display()),
-                why,
-                "set TMPDIR to a folder that can be written",
-            )
+            let what = format!("making the temporary folder {}", path.display());
+            let remedy = "set TMPDIR to a folder that can be written";
+            refused(what, why, remedy)
         })?;
         Ok(path)
     }
@@ -484,6 +491,17 @@ impl Journal {
             Err(refusal) => left_over.push(refusal),
         }
         left_over
+    }
+
+    /// Joins the change of the file at `path`, wishes for `content` in it, and writes what all wishes come to.
+    fn write_wish(&self, table: &mut Guard<'_>, kind: Kind, path: &Path, content: &str) -> Result<OwnChange, Refusal> {
+        let change = self.join_file(table, kind, path, content)?;
+        if !table.wish(self.0.holder, change.place, content.as_bytes()) {
+            self.withdraw(table, change);
+            return Err(full(path));
+        }
+        let written = self.act(table, change).map_err(|why| refuse_write(path, content, why));
+        written.map(|()| change)
     }
 
     /// Records that this journal wants the file at `path` changed, with its present content as the original.
@@ -590,11 +608,8 @@ impl Drop for Records {
 /// Enters this process into the table as a holder.
 fn enter(table: &mut Table) -> Result<HolderId, Refusal> {
     let refusal = |why: String| {
-        refused(
-            "taking a place in the ledger of changes",
-            why,
-            "end some of the programs that `punctual doctor` lists",
-        )
+        let remedy = "end some of the programs that `punctual doctor` lists";
+        refused("taking a place in the ledger of changes", why, remedy)
     };
     let text = |file: &str| fs::read(file).unwrap_or_default();
     let (stat, name) = (text("/proc/self/stat"), text("/proc/self/comm"));
@@ -610,11 +625,8 @@ fn enter(table: &mut Table) -> Result<HolderId, Refusal> {
 
 fn refuse_claim(table: &Table, wanted: &[CoreId], conflict: Conflict) -> Refusal {
     let list: Vec<String> = wanted.iter().map(|core| core.to_string()).collect();
-    let what = format!(
-        "claiming core{} {}",
-        if wanted.len() == 1 { "" } else { "s" },
-        list.join(",")
-    );
+    let s = if wanted.len() == 1 { "" } else { "s" };
+    let what = format!("claiming core{s} {}", list.join(","));
     match conflict {
         Conflict::Claimed { core, by } => refused(
             what,
@@ -646,11 +658,9 @@ fn named_at(table: &Table, place: usize) -> String {
 }
 
 fn full(path: &Path) -> Refusal {
-    refused(
-        format!("changing {}", path.display()),
-        format!("the ledger holds {CHANGES} changes with paths and contents below 512 bytes (values below 256)"),
-        "shorten the path; if there are that many changes, this is a defect worth reporting",
-    )
+    let why = format!("the ledger holds {CHANGES} changes with paths and contents below 512 bytes (values below 256)");
+    let remedy = "shorten the path; if there are that many changes, this is a defect worth reporting";
+    refused(format!("changing {}", path.display()), why, remedy)
 }
 
 /// The change of that kind to `path`, of any holder.
@@ -662,6 +672,16 @@ fn path_of(table: &Table, change: usize) -> &Path {
     Path::new(OsStr::from_bytes(table.path(change).to_bytes()))
 }
 
+/// Path and content of a thread's `stat`.
+fn stat_of(thread: Tid) -> std::io::Result<(PathBuf, Vec<u8>)> {
+    let stat = PathBuf::from(format!("/proc/{thread}/stat"));
+    let content = fs::read(&stat).map_err(|why| match why.kind() {
+        std::io::ErrorKind::NotFound => std::io::Error::from_raw_os_error(libc::ESRCH),
+        _ => why,
+    })?;
+    Ok((stat, content))
+}
+
 /// Removes the records of threads that have ended, for all holders.
 fn forget_ended(table: &mut Table) {
     let ended = |change: &usize| {
@@ -670,7 +690,7 @@ fn forget_ended(table: &mut Table) {
     };
     let threads = table
         .all_changes()
-        .filter(|change| table.kind(*change) == Some(Kind::Affinity));
+        .filter(|change| matches!(table.kind(*change), Some(Kind::Affinity | Kind::Scheduling)));
     let ended: Vec<usize> = threads.filter(ended).collect();
     ended.into_iter().for_each(|change| table.forget(change));
 }
@@ -681,9 +701,10 @@ const UNCLAIMED: &str = "the cores that no process claims";
 /// Flag of threads whose cores no process may change (`PF_NO_SETAFFINITY` in the kernel's linux/sched.h).
 const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 
-/// Start time of the thread of an affinity record.
+/// Start time of the thread of a record, the first word of its original.
 fn started_in(table: &Table, change: usize) -> &[u8] {
-    ledger::affinity(table.original(change).to_bytes()).map_or(b"", |(started, _)| started)
+    let words = &mut table.original(change).to_bytes().split(|byte| *byte == b' ');
+    words.next().unwrap_or_default()
 }
 
 /// Makes `path` absolute: the guardian works at `/`.
@@ -729,23 +750,21 @@ pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusa
             format!("letting the thread of {path} run where it did"),
             "taskset -p, with the number of the thread".to_owned(),
         ),
+        Some(Kind::Scheduling) => (
+            format!("scheduling the thread of {path} as it was"),
+            "chrt -p, with the number of the thread".to_owned(),
+        ),
         None => (
             format!("putting {path} back"),
             "this is a defect worth reporting".into(),
         ),
     };
-    match errno {
-        NOT_OURS => refused(
-            what,
-            CHANGED_SINCE,
-            format!("if that is not wanted, by hand: {by_hand}"),
-        ),
-        errno => refused(
-            what,
-            std::io::Error::from_raw_os_error(errno),
-            format!("by hand: {by_hand}"),
-        ),
+    if errno == NOT_OURS {
+        let remedy = format!("if that is not wanted, by hand: {by_hand}");
+        return refused(what, CHANGED_SINCE, remedy);
     }
+    let why = std::io::Error::from_raw_os_error(errno);
+    refused(what, why, format!("by hand: {by_hand}"))
 }
 
 mod announced;

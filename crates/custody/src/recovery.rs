@@ -4,7 +4,6 @@
 //! opens a journal, and `punctual doctor --restore`, looks for dead holders in the ledger, by number and start time,
 //! and undoes their changes as they would have. Values that living holders want stay.
 
-use std::ffi::CString;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -16,7 +15,7 @@ use super::core_mask::CoreMask;
 use super::heirs;
 use super::journal::left_changed;
 use super::ledger::{self, Kind, LEFT, Ledger, NOT_OURS, Table};
-use super::stat::{self, STAT_BYTES, read_file};
+use super::stat;
 use super::undo::Patience;
 use crate::Refusal;
 
@@ -176,20 +175,16 @@ fn shown(table: &Table, change: usize) -> String {
     let thread = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/stat"));
     match (table.kind(change), thread) {
         (Some(Kind::Affinity), Some(thread)) => format!("affinity of thread {thread}"),
+        (Some(Kind::Scheduling), Some(thread)) => format!("scheduling of thread {thread}"),
         _ => path.into_owned(),
     }
 }
 
 /// Whether process `pid`, which started at `started` (ticks since boot), still runs. A zombie does not.
 pub(crate) fn lives(pid: i32, started: u64) -> bool {
-    let path = CString::new(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let mut stat = [0u8; STAT_BYTES];
-    let Ok(stat) = read_file(&path, &mut stat) else {
-        return false;
-    };
     // The first thread may end before the others.
-    let ended = stat::ended(stat) && fs::read_dir(format!("/proc/{pid}/task")).map_or(true, |tasks| tasks.count() <= 1);
-    stat::started(stat) == Some(started) && !ended
+    let is_alone = || fs::read_dir(format!("/proc/{pid}/task")).map_or(true, |tasks| tasks.count() <= 1);
+    stat::of(pid).is_some_and(|(ended, since)| since == started && !(ended && is_alone()))
 }
 
 /// Leftovers of root's programs, which need root to be restored; `None` for root itself.

@@ -3,6 +3,7 @@
 //! The guardian reads it: plain system calls only (see `undo.rs`).
 
 use std::ffi::CStr;
+use std::io::Write;
 
 use super::undo::{Errno, Fd, errno};
 
@@ -11,6 +12,9 @@ use super::undo::{Errno, Fd, errno};
 const STATE: usize = 0;
 const FLAGS: usize = 6;
 const START_TIME: usize = 19;
+
+/// Longest path below `/proc` that is made here, with its terminating zero, in bytes.
+pub(crate) const PATH_BYTES: usize = 64;
 
 /// Longest `stat` of a thread, in bytes.
 pub const STAT_BYTES: usize = 1024;
@@ -35,7 +39,7 @@ pub fn flags(stat: &[u8]) -> Option<u32> {
 }
 
 /// Whether a thread's `stat` says that it has ended (a zombie counts as ended).
-pub fn ended(stat: &[u8]) -> bool {
+fn ended(stat: &[u8]) -> bool {
     matches!(field(stat, STATE), Some(b"Z" | b"X"))
 }
 
@@ -43,6 +47,22 @@ fn field(stat: &[u8], number: usize) -> Option<&[u8]> {
     // The program's name is in parentheses and may contain some itself.
     let behind_name = stat.iter().rposition(|byte| *byte == b')')?.checked_add(2)?;
     stat.get(behind_name..)?.split(|byte| *byte == b' ').nth(number)
+}
+
+/// Whether thread or process `number` has ended (a zombie counts as ended), and its start time in ticks since boot;
+/// `None` where there is none.
+pub fn of(number: i32) -> Option<(bool, u64)> {
+    let (mut path, mut stat) = ([0; PATH_BYTES], [0; STAT_BYTES]);
+    let stat = read_file(proc_path(number, c"stat", &mut path)?, &mut stat).ok()?;
+    Some((ended(stat), started(stat)?))
+}
+
+/// Writes the path `/proc/NUMBER/FILE` into `room`.
+pub(crate) fn proc_path<'a>(number: i32, file: &CStr, room: &'a mut [u8; PATH_BYTES]) -> Option<&'a CStr> {
+    let mut left = room.as_mut_slice();
+    write!(left, "/proc/{number}/").ok()?;
+    left.write_all(file.to_bytes_with_nul()).ok()?;
+    CStr::from_bytes_until_nul(room).ok()
 }
 
 /// Start time in a process's `stat`, in ticks since boot.

@@ -1,10 +1,14 @@
 //! The root under which kernel files are read.
 
-use std::ffi::CString;
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::mounts::mount_point;
 
 /// A root folder for `/proc` and `/sys`.
 ///
@@ -49,12 +53,57 @@ impl KernelTree {
         read_trimmed(&self.path(kernel_path))
     }
 
+    /// The content of a kernel file as of [`KernelTree::read`]; empty where it cannot be read.
+    pub fn text(&self, kernel_path: impl AsRef<Path>) -> String {
+        self.read(kernel_path).unwrap_or_default()
+    }
+
+    /// Path of the mount point of the version 1 hierarchy of control groups with `controller`, or of the unified one
+    /// for `None`.
+    pub fn hierarchy(&self, controller: Option<&str>) -> Option<PathBuf> {
+        let mounts = self.text("/proc/self/mountinfo");
+        mount_point(controller, &mounts).map(|point| self.path(point))
+    }
+
     /// Major and minor number of the kernel ("6.12" of "6.12.1-amd64"): for properties that a trial cannot reveal.
     pub fn release(&self) -> Option<(u32, u32)> {
         let release = self.read("/proc/sys/kernel/osrelease").ok()?;
         let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
         Some((numbers.next()?, numbers.next()?))
     }
+}
+
+/// Entries of the folder at `path`; none where it cannot be listed.
+pub fn entries(path: &Path) -> impl Iterator<Item = fs::DirEntry> + use<> {
+    fs::read_dir(path).into_iter().flatten().flatten()
+}
+
+/// Folders within the folder at `path`; none where it cannot be listed.
+pub fn folders_in(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let folders = entries(path).filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path())
+}
+
+/// The entries of `path` whose name is `prefix` and a number, by that number; sysfs has links among them.
+pub fn numbered(path: &Path, prefix: &str) -> Vec<PathBuf> {
+    let number = |name: &OsStr| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
+    let folders = entries(path).filter_map(|entry| Some((number(&entry.file_name())?, entry.path())));
+    folders.collect::<BTreeMap<_, _>>().into_values().collect()
+}
+
+/// The number that a file holds.
+///
+/// # Errors
+/// The file, and why it cannot be read, or what it holds instead.
+pub fn number<T: FromStr>(path: &Path) -> Result<T, String> {
+    let (shown, text) = (path.display(), read_trimmed(path));
+    let text = text.map_err(|why| format!("{shown}: {why}"))?;
+    text.parse().map_err(|_| format!("{shown}: '{text}' is no number"))
+}
+
+/// Whether a file of words with spaces between them holds `word`.
+pub fn has_word(path: &Path, word: &str) -> bool {
+    read_trimmed(path).is_ok_and(|text| text.split(' ').any(|it| it == word))
 }
 
 /// The content of the file at `path`, without white space at its end.

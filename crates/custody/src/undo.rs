@@ -80,6 +80,13 @@ pub(crate) fn carry_out(step: LedgerAction<'_>, patience: Patience) -> Result<()
             mask,
             last,
         } => set_affinity(stat, started, &mask, last),
+        LedgerAction::Scheduling {
+            stat,
+            started,
+            policy,
+            priority,
+            last,
+        } => set_scheduling(stat, started, (policy, priority), last),
         LedgerAction::MoveTasks { from, to } => move_tasks(from, to),
         LedgerAction::RemoveDir { path } => remove_dir(path, patience),
         LedgerAction::RemoveTree { path } => remove_tree(path),
@@ -172,7 +179,7 @@ fn is_cooled(path: &CStr, wish: &[u8]) -> bool {
     lowered && (0..COOLING_DEVICES_MAX).any(is_at_work)
 }
 
-fn until_zero(field: &[u8]) -> &CStr {
+pub(crate) fn until_zero(field: &[u8]) -> &CStr {
     CStr::from_bytes_until_nul(field).unwrap_or(c"")
 }
 
@@ -318,17 +325,9 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
 /// same number is left alone. So is a thread with that affinity already: setting it again would make it the thread's
 /// own choice, and threads that the kernel binds accept no setting.
 fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask, last: LastValue<'_>) -> Result<(), Errno> {
-    let mut content = [0u8; STAT_BYTES];
-    let content = match read_file(stat, &mut content) {
-        Err(libc::ESRCH) => return Ok(()), // died meanwhile
-        other => other?,
+    let Some(tid) = alive(stat, started)? else {
+        return Ok(()); // died meanwhile
     };
-    if start_time(content) != Some(started) {
-        return Ok(());
-    }
-    let tid = stat.to_bytes().rsplit(|byte| *byte == b'/').nth(1);
-    let tid = tid.and_then(number).and_then(|tid| i32::try_from(tid).ok());
-    let tid = Tid(tid.ok_or(libc::EINVAL)?);
     let now = affinity_of(tid);
     if now.as_ref().is_ok_and(|now| now == mask) {
         return Ok(());
@@ -346,6 +345,78 @@ fn set_affinity(stat: &CStr, started: &[u8], mask: &CoreMask, last: LastValue<'_
         Err(Some(libc::ESRCH)) => Ok(()),
         Err(errno) => Err(errno.unwrap_or(libc::EIO)),
     }
+}
+
+/// The thread at `stat`, if it is the one that started at `started`.
+fn alive(stat: &CStr, started: &[u8]) -> Result<Option<Tid>, Errno> {
+    let mut content = [0u8; STAT_BYTES];
+    let content = match read_file(stat, &mut content) {
+        Err(libc::ESRCH) => return Ok(None),
+        other => other?,
+    };
+    let tid = stat.to_bytes().rsplit(|byte| *byte == b'/').nth(1);
+    let tid = tid.and_then(number).and_then(|tid| i32::try_from(tid).ok());
+    let is_it = start_time(content) == Some(started);
+    Ok(is_it.then_some(Tid(tid.ok_or(libc::EINVAL)?)))
+}
+
+/// Restores a thread's policy and priority, if it has those that it was given last.
+fn set_scheduling(stat: &CStr, started: &[u8], found: (i32, i32), last: LastValue<'_>) -> Result<(), Errno> {
+    let kept = (found.0 | libc::SCHED_RESET_ON_FORK, found.1);
+    let Some(tid) = alive(stat, started)? else {
+        return Ok(());
+    };
+    match policy_of(tid) {
+        Err(libc::ESRCH) => return Ok(()),
+        now if now == Ok(found) || now == Ok(kept) => return Ok(()),
+        now if last
+            .get()
+            .is_some_and(|last| now.is_ok_and(|now| hash_of_policy(now) != last)) =>
+        {
+            return Err(NOT_OURS);
+        }
+        _ => {}
+    }
+    // Clearing the flag, which concerns the thread's children alone, takes CAP_SYS_NICE (sched(7)).
+    let done = match set_policy(tid, found) {
+        Err(libc::EPERM) => set_policy(tid, kept),
+        done => done,
+    };
+    match done {
+        Err(libc::ESRCH) => Ok(()),
+        done => done,
+    }
+}
+
+/// Policy of a thread, with its flags, and its real-time priority (sched_getscheduler(2)).
+pub(crate) fn policy_of(thread: Tid) -> Result<(i32, i32), Errno> {
+    let mut param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: plain numbers, and a valid place that the call fills.
+    unsafe {
+        match libc::sched_getscheduler(thread.0) {
+            policy if policy >= 0 && libc::sched_getparam(thread.0, &mut param) == 0 => {
+                Ok((policy, param.sched_priority))
+            }
+            _ => Err(errno()),
+        }
+    }
+}
+
+/// Sets the policy of a thread, with its flags, and its real-time priority.
+pub(crate) fn set_policy(thread: Tid, (policy, priority): (i32, i32)) -> Result<(), Errno> {
+    let param = libc::sched_param {
+        sched_priority: priority,
+    };
+    // SAFETY: `param` is valid; the call only reads it.
+    match unsafe { libc::sched_setscheduler(thread.0, policy, &param) } {
+        0 => Ok(()),
+        _ => Err(errno()),
+    }
+}
+
+/// Hash of a policy and a priority.
+pub(crate) fn hash_of_policy((policy, priority): (i32, i32)) -> u64 {
+    hash(policy.to_le_bytes().into_iter().chain(priority.to_le_bytes()))
 }
 
 /// Calls `each` with every entry of the folder at `path` whose name is a number.

@@ -73,6 +73,12 @@ pub trait Os: Clock + Clone + Send + Sync + 'static {
         None
     }
 
+    /// Name of the origin that the clock's instants count from, the same in every program until the machine is started
+    /// anew; `None` where it has none.
+    fn clock_origin(&self) -> Option<String> {
+        None
+    }
+
     /// Sets the scheduling of `thread`.
     ///
     /// # Errors

@@ -28,25 +28,23 @@ pub trait Machine: Clock {
     fn restore(&mut self) -> Vec<Refusal>;
 }
 
-/// How real a knob or a figure is. Printed beside every number that depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Provenance {
-    /// The hardware or the kernel provides it.
-    Real,
-    /// Real extra work stands in for it.
-    Emulated,
-    /// Exists in a model only.
-    Simulated,
+punctual_units::named! {
+    /// How real a knob or a figure is. Printed beside every number that depends on it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Provenance by name {
+        /// The hardware or the kernel provides it.
+        Real = "real",
+        /// Real extra work stands in for it.
+        Emulated = "emulated",
+        /// Exists in a model only.
+        Simulated = "simulated",
+    }
 }
 
 impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Provenance::Real => "real",
-            Provenance::Emulated => "emulated",
-            Provenance::Simulated => "simulated",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -133,6 +131,17 @@ impl Offers {
         Some(&offer.range)
     }
 
+    /// Leaves out the dear steps of its clocks ([`ClockOffer::economical`]).
+    #[must_use]
+    pub fn economical(mut self) -> Offers {
+        for offer in &mut self.knobs {
+            if let Range::Clock(clock) = &mut offer.range {
+                *clock = clock.economical();
+            }
+        }
+        self
+    }
+
     /// Whether the machine has `meter`.
     pub fn reads(&self, meter: MeterId) -> bool {
         self.meters.iter().any(|(other, _)| *other == meter)
@@ -159,11 +168,54 @@ impl Offers {
 pub struct ClockOffer {
     /// The possible frequencies, ascending; at least one.
     pub steps: Vec<Hertz>,
+    /// Power of the machine at each step while one core is busy, in microwatts; empty where it is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub microwatts: Vec<u32>,
+    /// Time until a change of the clock is in force; 0 where it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub change: Nanos,
     /// Provenance of the clock knob.
     pub provenance: Provenance,
 }
 
+fn is_zero(time: &Nanos) -> bool {
+    *time == Nanos::ZERO
+}
+
+/// Distance above the line between two other steps from which a step is dear: figures of power are rounded.
+const DEARER: f64 = 1.001;
+
 impl ClockOffer {
+    /// A clock of these steps, ascending and at least one, whose power is not known.
+    pub fn new(steps: Vec<Hertz>, provenance: Provenance) -> ClockOffer {
+        ClockOffer {
+            steps,
+            microwatts: Vec::new(),
+            change: Nanos::ZERO,
+            provenance,
+        }
+    }
+
+    /// The clock without its dear steps: those above the lower hull of power over frequency. A mean of two other steps
+    /// does the same work in the same time for less. All steps where power is not known.
+    #[must_use]
+    pub fn economical(&self) -> ClockOffer {
+        let count = self.steps.len().min(self.microwatts.len());
+        let at = |i: usize| (self.steps[i].0 as f64, f64::from(self.microwatts[i]));
+        let is_above = |i: usize, j: usize, k: usize| {
+            let ((below, cheap), (here, watts), (above, dear)) = (at(i), at(j), at(k));
+            watts > DEARER * (cheap + (dear - cheap) * (here - below) / (above - below))
+        };
+        let is_dear = |j: usize| (0..j.min(count)).any(|i| (j + 1..count).any(|k| is_above(i, j, k)));
+        let kept = |i: &usize| !is_dear(*i);
+        ClockOffer {
+            steps: (0..self.steps.len()).filter(kept).map(|i| self.steps[i]).collect(),
+            microwatts: (0..count).filter(kept).map(|i| self.microwatts[i]).collect(),
+            change: self.change,
+            provenance: self.provenance,
+        }
+    }
+
     /// Whether there is anything to turn: a fixed clock has one step.
     pub fn is_turnable(&self) -> bool {
         self.steps.len() > 1
@@ -195,35 +247,23 @@ impl ClockOffer {
     }
 }
 
-/// The kinds of meters that a machine may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MeterId {
-    /// The clock in force; the lowest one if domains have clocks of their own.
-    Clock,
-    /// The clock in force of each domain that has a knob of its own.
-    DomainClocks,
-    /// Busy time of each core.
-    Busy,
-    /// Energy of the whole machine.
-    Energy,
-    /// Temperature of the hottest sensor.
-    Temperature,
-    /// Response times of real-time jobs: reported with each job's outcome, not read from a machine.
-    Response,
-}
-
-impl MeterId {
-    /// The meter's name for people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            MeterId::Clock => "clock",
-            MeterId::DomainClocks => "clocks of domains",
-            MeterId::Busy => "busy",
-            MeterId::Energy => "energy",
-            MeterId::Temperature => "temperature",
-            MeterId::Response => "response",
-        }
+punctual_units::named! {
+    /// The kinds of meters that a machine may have.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum MeterId by name {
+        /// The clock in force; the lowest one if domains have clocks of their own.
+        Clock = "clock",
+        /// The clock in force of each domain that has a knob of its own.
+        DomainClocks = "clocks of domains",
+        /// Busy time of each core.
+        Busy = "busy",
+        /// Energy of the whole machine.
+        Energy = "energy",
+        /// Temperature of the hottest sensor.
+        Temperature = "temperature",
+        /// Response times of real-time jobs: reported with each job's outcome, not read from a machine.
+        Response = "response",
     }
 }
 
@@ -241,20 +281,6 @@ pub enum Measure {
     Joules(f64),
     /// Temperature in degrees Celsius.
     Celsius(f64),
-}
-
-impl Measure {
-    /// Multiplies the measure by `factor`, element by element.
-    #[must_use]
-    pub fn times(&self, factor: f64) -> Measure {
-        match self {
-            Measure::Clock(clock) => Measure::Clock(clock.scaled(factor)),
-            Measure::Clocks(clocks) => Measure::Clocks(clocks.iter().map(|clock| clock.scaled(factor)).collect()),
-            Measure::Busy(busy) => Measure::Busy(busy.iter().map(|busy| busy.scaled(factor)).collect()),
-            Measure::Joules(joules) => Measure::Joules(joules * factor),
-            Measure::Celsius(celsius) => Measure::Celsius(celsius * factor),
-        }
-    }
 }
 
 /// The value of a meter, or the reason why it could not be read this time.
@@ -323,6 +349,30 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        /// No mean of two steps that are left is cheaper than a third one, and none that is gone was cheaper than all
+        /// such means.
+        #[test]
+        fn economical_steps_are_the_lower_hull_of_power(
+            watts in prop::collection::vec(1_000_000u32..5_000_000, 1..12),
+        ) {
+            let steps: Vec<Hertz> = (1..=watts.len() as u64).map(|step| Hertz::from_mhz(100 * step)).collect();
+            let offer = ClockOffer { microwatts: watts.clone(), ..ClockOffer::new(steps.clone(), Provenance::Real) };
+            let kept = offer.economical();
+            let line = |i: usize, j: usize, k: usize| {
+                let at = |i: usize| f64::from(watts[i]);
+                at(i) + (at(k) - at(i)) * (j - i) as f64 / (k - i) as f64
+            };
+            for j in 0..watts.len() {
+                let means = (0..j).flat_map(|i| (j + 1..watts.len()).map(move |k| line(i, j, k)));
+                let cheapest = means.fold(f64::INFINITY, f64::min);
+                prop_assert_eq!(kept.steps.contains(&steps[j]), f64::from(watts[j]) <= DEARER * cheapest);
+            }
+            prop_assert_eq!((kept.bottom(), kept.top()), (offer.bottom(), offer.top()));
+            prop_assert_eq!(kept.economical(), kept);
+            let unknown = ClockOffer::new(steps, Provenance::Real);
+            prop_assert_eq!(unknown.economical(), unknown);
+        }
+
         #[test]
         fn the_nearest_step_is_a_step_and_none_is_nearer(
             mut mhz in prop::collection::vec(1u64..5000, 1..30),
@@ -331,7 +381,7 @@ mod tests {
             mhz.sort_unstable();
             mhz.dedup();
             let offer =
-                ClockOffer { steps: mhz.iter().map(|m| Hertz::from_mhz(*m)).collect(), provenance: Provenance::Real };
+                ClockOffer::new(mhz.iter().map(|m| Hertz::from_mhz(*m)).collect(), Provenance::Real);
             let wanted = Hertz::from_mhz(wanted);
             let found = offer.nearest(wanted);
             prop_assert!(offer.steps.contains(&found));

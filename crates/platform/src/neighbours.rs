@@ -31,6 +31,9 @@ pub struct Neighbours {
     /// Interrupts to steer onto the first exclusive core, the highest one: numbers, or names from the last column of
     /// `/proc/interrupts`. `eth0` includes its queues (`eth0-rx-0`).
     pub interrupts: Vec<String>,
+    /// Whether threads of other programs will run on the cores, too: a partition would not admit them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub guests: bool,
 }
 
 impl Default for Neighbours {
@@ -45,6 +48,7 @@ impl Default for Neighbours {
             lend_to: Vec::new(),
             share_with: Vec::new(),
             interrupts: Vec::new(),
+            guests: false,
         }
     }
 }

@@ -2,9 +2,7 @@
 //! faults.
 
 use proptest::prelude::*;
-use punctual_cores::{
-    FirstFitError, Limits, PlaceError, Placement, PlacementRequest, Seat, Sporadic, Unfit, place, responses,
-};
+use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Sporadic, Unfit, place, responses};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Arrival, Class};
 
@@ -336,7 +334,6 @@ fn contradictions_are_refused_with_a_remedy() {
     for why in [
         Unfit::Zero { task: 0 },
         Unfit::Utilisation,
-        Unfit::Demand { span, demand: Nanos(9) },
         Unfit::Response {
             task: 0,
             response: Nanos(9),
@@ -357,12 +354,6 @@ fn contradictions_are_refused_with_a_remedy() {
         let name = name.split(' ').next().unwrap_or_default();
         list += &format!("{name}\n  => {why}\n");
     }
-    let error = FirstFitError::Task {
-        task: 0,
-        cores: 1,
-        why: Unfit::Utilisation,
-    };
-    list += &format!("a task that fits on no core\n  => {error}\n");
     insta::assert_snapshot!("placement", list);
 }
 

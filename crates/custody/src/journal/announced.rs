@@ -131,12 +131,9 @@ impl Others {
     /// Adds the claims and tasks in `table` of processes other than this one, which is its holder `own`.
     fn add(&mut self, table: &Table, own: Option<HolderId>) {
         let pid = std::process::id() as i32;
-        let lives = |place| {
-            table
-                .holder_at(place)
-                .is_some_and(|it| recovery::lives(it.pid(), it.started()))
-        };
-        let other = |place| table.holder_at(place).is_some_and(|it| it.pid() != pid);
+        let holder = |place| table.holder_at(place);
+        let lives = |place| holder(place).is_some_and(|it| recovery::lives(it.pid(), it.started()));
+        let other = |place| holder(place).is_some_and(|it| it.pid() != pid);
         self.claims.extend(claims(table, |place| other(place) && lives(place)));
         for (place, task) in table.tasks_of_others(pid).filter(|(place, _)| lives(*place)) {
             let is_later = own.is_some_and(|own| table.came_later(place, own, task.core));
@@ -154,9 +151,7 @@ fn claims(table: &Table, meant: impl Fn(usize) -> bool) -> Vec<(CoreId, Refusal)
 }
 
 fn full() -> Refusal {
-    refused(
-        "announcing the real-time work of this run to other programs",
-        format!("the ledger holds {TASKS} announced tasks"),
-        "end some of the programs that `punctual doctor` lists",
-    )
+    let what = "announcing the real-time work of this run to other programs";
+    let remedy = "end some of the programs that `punctual doctor` lists";
+    refused(what, format!("the ledger holds {TASKS} announced tasks"), remedy)
 }

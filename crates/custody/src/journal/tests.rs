@@ -155,6 +155,17 @@ fn what_cannot_be_put_back_is_named_and_stays_recorded() {
 }
 
 #[test]
+fn a_directory_of_another_program_is_not_taken_over_where_it_must_be_new() {
+    let folder = punctual_testing::shared_folder();
+    let group = folder.path().join("group");
+    fs::create_dir(&group).unwrap();
+    let journal = unguarded();
+    assert!(journal.make_own_dir(&group).is_err());
+    assert_eq!(journal.restore(), []);
+    assert!(group.exists());
+}
+
+#[test]
 fn a_write_that_must_wait_for_an_older_change_is_put_back_after_it() {
     let folder = punctual_testing::shared_folder();
     let path = folder.path().join("group");
@@ -510,4 +521,96 @@ fn a_thread_that_another_program_has_moved_stays_there() {
         drop(end);
         thread.join().unwrap();
     }
+}
+
+#[test]
+fn a_thread_gets_its_scheduling_back_unless_another_program_has_changed_it() {
+    let helper = Helper::start();
+    let journal = unguarded();
+    let found = policy_of(helper.tid()).unwrap();
+    if let Err(refusal) = journal.run_in_real_time(helper.tid(), 5) {
+        return eprintln!("skipped: {refusal}");
+    }
+    journal.run_in_real_time(helper.tid(), 7).unwrap();
+    let fifo = (libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 7);
+    assert_eq!((policy_of(helper.tid()), changed(&journal)), (Ok(fifo), 1));
+    assert_eq!(journal.restore(), []);
+    assert_eq!((policy_of(helper.tid()), changed(&journal)), (Ok(found), 0));
+    journal.run_in_real_time(helper.tid(), 5).unwrap();
+    set_policy(helper.tid(), (libc::SCHED_RR, 3)).unwrap();
+    let left = journal.restore();
+    assert!(changed_since(&left[0]), "{left:?}");
+    assert_eq!(
+        (policy_of(helper.tid()), changed(&journal)),
+        (Ok((libc::SCHED_RR, 3)), 0)
+    );
+}
+
+/// Takes a capability from the calling thread (capset(2)).
+fn drop_capability(bit: u32) {
+    let (header, mut data) = ([0x2008_0522u32, 0], [[0u32; 3]; 2]); // version 3: effective, permitted, inheritable
+    // SAFETY: both arguments are laid out as the kernel reads and fills them.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_capget, header.as_ptr(), data.as_mut_ptr()), 0);
+        data[0][0] &= !(1 << bit);
+        assert_eq!(libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()), 0);
+    }
+}
+
+#[test]
+fn a_thread_loses_real_time_though_its_flag_may_not_be_cleared() {
+    const CAP_SYS_NICE: u32 = 23;
+    let helper = Helper::start();
+    let journal = unguarded();
+    let (policy, priority) = policy_of(helper.tid()).unwrap();
+    if let Err(refusal) = journal.run_in_real_time(helper.tid(), 5) {
+        return eprintln!("skipped: {refusal}");
+    }
+    let failed = std::thread::scope(|scope| {
+        let user = scope.spawn(|| {
+            drop_capability(CAP_SYS_NICE);
+            journal.restore()
+        });
+        user.join().unwrap()
+    });
+    assert_eq!(failed, []);
+    let now = policy_of(helper.tid()).unwrap();
+    assert_eq!(
+        (now, changed(&journal)),
+        ((policy | libc::SCHED_RESET_ON_FORK, priority), 0)
+    );
+}
+
+#[test]
+fn children_of_a_pinned_thread_get_its_cores_back_and_others_on_that_core_do_not() {
+    let pinned = affinity_of(Tid::current()).unwrap();
+    if pinned.cores().len() < 2 {
+        return eprintln!("skipped: needs two cores");
+    }
+    let narrow: CoreMask = pinned.cores().into_iter().take(1).collect();
+    let journal = unguarded();
+    // A shell, which starts a program once it reads a line.
+    let mut shell = { std::process::Command::new("sh") }
+        .args(["-c", "read line; sleep 60 & echo $!; wait"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (parent, other) = (Tid(shell.id() as i32), Helper::start());
+    set_affinity(other.tid(), &narrow).unwrap();
+    journal.confine(parent, &pinned, &narrow).unwrap();
+    use std::io::{BufRead, Write};
+    shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(shell.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let child = Tid(line.trim().parse().unwrap());
+    assert_eq!(affinity_of(child).unwrap(), narrow);
+    assert_eq!(journal.restore_below(Path::new(&format!("/proc/{parent}"))), []);
+    let now = [parent, child, other.tid()].map(|thread| affinity_of(thread).unwrap());
+    // SAFETY: a child of our child, which it waits for.
+    unsafe { libc::kill(child.0, libc::SIGKILL) };
+    shell.wait().unwrap();
+    assert_eq!(now, [pinned, pinned, narrow]);
 }

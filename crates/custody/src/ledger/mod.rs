@@ -18,15 +18,17 @@ mod text;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use punctual_os::linux::mapping::{Mapping, allocate, memory_file};
 use punctual_units::Nanos;
 
-use super::{last_error, refused};
+use super::refused;
+use super::undo::sleep;
 use crate::Refusal;
 
 pub use table::AnnouncedTask;
@@ -34,7 +36,7 @@ pub use table::AnnouncedTask;
 pub(crate) use table::WISHES;
 pub(crate) use table::{
     CHANGES, Conflict, Content, Entrant, HOLDERS, Holder, HolderId, Kind, LEFT, LastValue, LedgerAction, NOT_OURS,
-    TASKS, Table, affinity,
+    TASKS, Table,
 };
 pub(crate) use text::{Text, number, parse_list};
 
@@ -45,7 +47,7 @@ pub const FOLDER: &str = "PUNCTUAL_RUN_DIR";
 pub(crate) const SYSTEM: &str = "/run/punctual";
 const NAME: &str = "ledger";
 /// Version of the file's layout: raised with every change of a type in `table.rs`.
-const LAYOUT: u32 = 3;
+const LAYOUT: u32 = 4;
 const MAGIC: [u8; 8] = *b"punctual";
 /// Longest wait for the lock while the process that has it makes no progress: longer than a group takes to become empty
 /// (`undo.rs`).
@@ -73,26 +75,19 @@ struct Image {
 /// The mapped ledger of this process.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    image: NonNull<Image>,
+    /// An [`Image`], read or written only under the lock.
+    mapping: Mapping,
     /// The file, opened for its lock only.
     lock: File,
     /// Excludes threads that share the descriptor, between which the file's lock does not distinguish.
     threads: Mutex<()>,
 }
 
-// SAFETY: the mapping is owned by this value, and read or written only under its lock.
-unsafe impl Send for Ledger {}
-// SAFETY: as above.
-unsafe impl Sync for Ledger {}
-
 /// The folder of this user's ledger: the one that the environment names ([`FOLDER`]); `/run/punctual` for the
 /// superuser; else `punctual` in the user's folder for run-time data, or in the temporary folder.
 pub fn folder() -> PathBuf {
-    let named = |name| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let named = |name| value(name).map(PathBuf::from);
     if let Some(folder) = named(FOLDER) {
         return folder;
     }
@@ -117,11 +112,9 @@ impl Ledger {
     pub(crate) fn open(folder: &Path) -> Result<Ledger, Refusal> {
         let path = folder.join(NAME);
         let cannot = |why: io::Error| {
-            refused(
-                format!("opening the ledger of changes, {}", path.display()),
-                why,
-                format!("set {FOLDER} to a folder of this user that can be written"),
-            )
+            let what = format!("opening the ledger of changes, {}", path.display());
+            let remedy = format!("set {FOLDER} to a folder of this user that can be written");
+            refused(what, why, remedy)
         };
         if !folder.is_dir() {
             let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
@@ -183,20 +176,10 @@ impl Ledger {
     /// # Errors
     /// [`Refusal`] where the kernel refuses the memory.
     pub(crate) fn alone() -> Result<Ledger, Refusal> {
-        // SAFETY: the name ends with a zero; a new descriptor is ours.
-        let file = unsafe {
-            match libc::memfd_create(c"punctual-ledger".as_ptr(), libc::MFD_CLOEXEC) {
-                fd if fd >= 0 => Ok(File::from_raw_fd(fd)),
-                _ => Err(last_error()),
-            }
-        };
-        let mapped = file.and_then(Ledger::map);
+        let mapped = memory_file(c"punctual-ledger").and_then(Ledger::map);
         mapped.map_err(|why| {
-            refused(
-                "mapping 5 MB for the ledger of changes",
-                why,
-                "raise the limits on memory (ulimit -v, ulimit -l)",
-            )
+            let remedy = "raise the limits on memory (ulimit -v, ulimit -l)";
+            refused("mapping 5 MB for the ledger of changes", why, remedy)
         })
     }
 
@@ -208,39 +191,24 @@ impl Ledger {
             return Err(io::Error::other("it is no file of this user"));
         }
         // Allocates all of the file now, so that no later write meets a full file system.
-        // SAFETY: the descriptor is open.
-        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size_of::<Image>() as libc::off_t) } {
-            0 => {}
-            errno => return Err(io::Error::from_raw_os_error(errno)),
-        }
-        // SAFETY: a fresh mapping of an image's size, aligned to a page, of a file that has this size at least.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<Image>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        let image = NonNull::new(address.cast::<Image>()).filter(|_| address != libc::MAP_FAILED);
-        let image = image.ok_or_else(last_error)?;
+        allocate(&file, size_of::<Image>())?;
+        let mapping = Mapping::of(&file, size_of::<Image>(), true)?;
         // Opens the file once more for its lock: the mapping holds the first open file, and so does the guardian, which
         // inherits it. A lock on that one would outlive the process.
         let again = { OpenOptions::new() }
             .read(true)
             .write(true)
             .open(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let ledger = |lock| Ledger {
-            image,
-            lock,
+        Ok(Ledger {
+            mapping,
+            lock: again?,
             threads: Mutex::new(()),
-        };
-        again.map(ledger).inspect_err(|_| {
-            // SAFETY: mapped above with this size.
-            unsafe { libc::munmap(image.as_ptr().cast(), size_of::<Image>()) };
         })
+    }
+
+    /// The mapped image; any bytes are a valid one.
+    fn image(&self) -> NonNull<Image> {
+        self.mapping.base().cast()
     }
 
     /// Empties a ledger of another boot, refuses one of another layout, writes the header of a new one.
@@ -275,7 +243,7 @@ impl Ledger {
     pub(crate) fn lock(&self) -> Result<Guard<'_>, Refusal> {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the descriptor is that of the mapping and lives as long as the lock.
-        let locked = unsafe { Guard::wait(self.image, self.lock.as_raw_fd(), Some(threads)) };
+        let locked = unsafe { Guard::wait(self.image(), self.lock.as_raw_fd(), Some(threads)) };
         locked.ok_or_else(busy)
     }
 
@@ -288,7 +256,7 @@ impl Ledger {
         };
         let file = self.lock.as_raw_fd();
         try_for_lock(file, libc::LOCK_EX).then(|| Guard {
-            image: self.image,
+            image: self.image(),
             file,
             _threads: Some(threads),
         })
@@ -298,7 +266,7 @@ impl Ledger {
     /// change that its process wants, while another process or thread has the table.
     pub(crate) fn note_unknown(&self, change: usize) {
         // SAFETY: mapped while this lives. The entry is an atomic number, and every access to it is atomic.
-        let last = unsafe { Table::last_at(&raw const (*self.image.as_ptr()).table, change) };
+        let last = unsafe { Table::last_at(&raw const (*self.image().as_ptr()).table, change) };
         if let Some(last) = last {
             last.set(LastValue::UNKNOWN);
         }
@@ -307,16 +275,9 @@ impl Ledger {
     /// The mapping and the descriptor that a guardian needs.
     pub(crate) fn handle(&self) -> Handle {
         Handle {
-            image: self.image,
+            image: self.image(),
             file: self.lock.as_raw_fd(),
         }
-    }
-}
-
-impl Drop for Ledger {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this size, and unmapped once.
-        unsafe { libc::munmap(self.image.as_ptr().cast(), size_of::<Image>()) };
     }
 }
 
@@ -460,17 +421,12 @@ impl Waits {
 
 /// Waits for a lock of this kind; returns whether it was granted.
 fn wait_for_lock(file: RawFd, kind: libc::c_int) -> bool {
-    let pause = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: LOCK_PAUSE.0 as libc::c_long,
-    };
     let mut waits = Waits::new(shown(file));
     loop {
         if try_for_lock(file, kind) {
             return true;
         }
-        // SAFETY: `pause` is valid, and no remainder is asked for.
-        unsafe { libc::nanosleep(&pause, std::ptr::null_mut()) };
+        sleep(LOCK_PAUSE.0 as libc::c_long);
         if !waits.wait_on(shown(file)) {
             return false;
         }

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use punctual_units::{CoreId, Nanos};
 
 use super::super::core_mask::CoreMask;
-use super::super::undo::{Errno, hash_of};
-use super::text::{TEXT_BYTES, Text, parse_list, print_list, print_words};
+use super::super::undo::{Errno, hash_of, until_zero};
+use super::text::{TEXT_BYTES, Text, number, parse_list, print_list, print_words};
 
 mod tasks;
 
@@ -74,10 +74,13 @@ pub(crate) enum Kind {
     MakeDir = 8,
     /// A directory of this user: undoing removes it with its content.
     MakeTree = 9,
+    /// The scheduling of a thread, named by the path of its `stat`. The original is the thread's start time, its policy
+    /// and its priority, as numbers with blanks between.
+    Scheduling = 10,
 }
 
 impl Kind {
-    const ALL: [Kind; 9] = [
+    const ALL: [Kind; 10] = [
         Kind::Write,
         Kind::Switch,
         Kind::OffList,
@@ -87,6 +90,7 @@ impl Kind {
         Kind::MoveTasks,
         Kind::MakeDir,
         Kind::MakeTree,
+        Kind::Scheduling,
     ];
 
     /// Whether undoing is a write to a file, which may succeed once other changes are undone.
@@ -160,6 +164,13 @@ pub(crate) enum LedgerAction<'a> {
         stat: &'a CStr,
         started: &'a [u8],
         mask: CoreMask,
+        last: LastValue<'a>,
+    },
+    Scheduling {
+        stat: &'a CStr,
+        started: &'a [u8],
+        policy: i32,
+        priority: i32,
         last: LastValue<'a>,
     },
     MoveTasks {
@@ -294,6 +305,13 @@ pub(crate) enum Conflict {
     Gone,
 }
 
+impl Wish {
+    /// Holder and change; the holder is 0 where there is no wish.
+    fn of(&self) -> (usize, usize) {
+        (self.holder.load(Ordering::Acquire) as usize, self.change as usize)
+    }
+}
+
 impl Holder {
     pub(crate) fn pid(&self) -> i32 {
         self.pid
@@ -419,11 +437,7 @@ impl Table {
                 self.set_holders(change, holders & !bit(place) | bit(LEFT));
             }
         }
-        for wish in &mut self.wishes {
-            if wish.holder.load(Ordering::Acquire) as usize == place {
-                wish.holder.store(0, Ordering::Release);
-            }
-        }
+        self.drop_wishes(|holder, _| holder == place);
         if let Some(holder) = self.holders.get_mut(place) {
             holder.id.store(0, Ordering::Release);
         }
@@ -489,9 +503,8 @@ impl Table {
             return false;
         }
         let serial = self.next_serial();
-        let of = |wish: &Wish| (wish.holder.load(Ordering::Acquire) as usize, wish.change as usize);
-        let its = self.wishes.iter().position(|wish| of(wish) == (id.place, change));
-        let free = || self.wishes.iter().position(|wish| of(wish).0 == 0);
+        let its = self.wishes.iter().position(|wish| wish.of() == (id.place, change));
+        let free = || self.wishes.iter().position(|wish| wish.of().0 == 0);
         let Some(wish) = its.or_else(free).and_then(|place| self.wishes.get_mut(place)) else {
             return false;
         };
@@ -504,23 +517,21 @@ impl Table {
 
     /// Removes the holder from the change, without an action on the thing.
     pub(crate) fn withdraw(&mut self, place: usize, change: usize) {
-        for wish in &mut self.wishes {
-            if wish.holder.load(Ordering::Acquire) as usize == place && wish.change as usize == change {
-                wish.holder.store(0, Ordering::Release);
-            }
-        }
+        self.drop_wishes(|holder, of| (holder, of) == (place, change));
         let holders = self.wanted_by(change);
         self.set_holders(change, holders & !bit(place));
     }
 
     /// Removes a change without undoing it: the thing no longer exists.
     pub(crate) fn forget(&mut self, change: usize) {
-        for wish in &mut self.wishes {
-            if wish.holder.load(Ordering::Acquire) != 0 && wish.change as usize == change {
-                wish.holder.store(0, Ordering::Release);
-            }
-        }
+        self.drop_wishes(|_, of| of == change);
         self.set_holders(change, 0);
+    }
+
+    /// Removes the wishes for which `meant(holder, change)` holds.
+    fn drop_wishes(&self, meant: impl Fn(usize, usize) -> bool) {
+        let its = self.wishes.iter().filter(|wish| meant(wish.of().0, wish.of().1));
+        its.for_each(|wish| wish.holder.store(0, Ordering::Release));
     }
 
     /// The value that the thing had after the last action on it.
@@ -639,7 +650,9 @@ impl Table {
         let wanted = holders & !bit(LEFT) != 0;
         match kind {
             Kind::Write => write(self.newest_wish(change, holders).unwrap_or(original)),
-            Kind::Switch | Kind::MoveTasks | Kind::MakeDir | Kind::MakeTree if wanted => Some(LedgerAction::Keep),
+            Kind::Switch | Kind::MoveTasks | Kind::MakeDir | Kind::MakeTree | Kind::Scheduling if wanted => {
+                Some(LedgerAction::Keep)
+            }
             Kind::OffList | Kind::OffWords | Kind::OnList if !wanted => write(original),
             Kind::Switch => write(original),
             Kind::OffList => {
@@ -666,6 +679,16 @@ impl Table {
                     stat: path,
                     started,
                     mask,
+                    last,
+                })
+            }
+            Kind::Scheduling => {
+                let (started, policy, priority) = scheduling(original)?;
+                Some(LedgerAction::Scheduling {
+                    stat: path,
+                    started,
+                    policy,
+                    priority,
                     last,
                 })
             }
@@ -732,11 +755,9 @@ impl Table {
     }
 
     fn newest_wish(&self, change: usize, holders: u64) -> Option<&[u8]> {
-        let of = |wish: &&Wish| {
-            let holder = wish.holder.load(Ordering::Acquire) as usize;
-            holder != 0 && holders & bit(holder) != 0 && wish.change as usize == change
-        };
-        let newest = self.wishes.iter().filter(of).max_by_key(|wish| wish.serial)?;
+        let is_meant = |(holder, of): (usize, usize)| holder != 0 && holders & bit(holder) != 0 && of == change;
+        let its = self.wishes.iter().filter(|wish| is_meant(wish.of()));
+        let newest = its.max_by_key(|wish| wish.serial)?;
         Some(until_zero(&newest.text).to_bytes())
     }
 
@@ -786,7 +807,7 @@ impl Table {
 }
 
 /// Parses the original of a [`Kind::Affinity`]: the thread's start time, and its mask.
-pub(crate) fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
+fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
     let blank = original.iter().position(|byte| *byte == b' ')?;
     let (started, digits) = (original.get(..blank)?, original.get(blank.checked_add(1)?..)?);
     let mut mask = CoreMask::default();
@@ -802,6 +823,14 @@ pub(crate) fn affinity(original: &[u8]) -> Option<(&[u8], CoreMask)> {
     Some((started, mask))
 }
 
+/// Parses the original of a [`Kind::Scheduling`]: the thread's start time, its policy and its priority.
+fn scheduling(original: &[u8]) -> Option<(&[u8], i32, i32)> {
+    let mut words = original.split(|byte| *byte == b' ');
+    let started = words.next()?;
+    let mut next = || i32::try_from(number(words.next()?)?).ok();
+    Some((started, next()?, next()?))
+}
+
 fn bit(place: usize) -> u64 {
     u32::try_from(place)
         .ok()
@@ -812,8 +841,4 @@ fn bit(place: usize) -> u64 {
 fn fill(field: &mut [u8], bytes: &[u8]) {
     field.fill(0);
     field.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-}
-
-fn until_zero(field: &[u8]) -> &CStr {
-    CStr::from_bytes_until_nul(field).unwrap_or(c"")
 }

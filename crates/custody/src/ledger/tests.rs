@@ -487,7 +487,7 @@ fn a_ledger_of_another_boot_is_emptied_and_one_of_another_layout_is_refused() {
     let edit = |edit: fn(&mut Header)| {
         let _lock = ledger.lock().unwrap();
         // SAFETY: mapped and locked.
-        edit(unsafe { &mut (*ledger.image.as_ptr()).header });
+        edit(unsafe { &mut (*ledger.image().as_ptr()).header });
     };
     edit(|header| header.layout += 1);
     let refusal = open().unwrap_err();

@@ -26,7 +26,7 @@ pub(super) fn since_boot() -> Time {
 ///
 /// The deadline is absolute, so a periodic sleeper does not drift.
 pub(super) fn sleep_until(wake: Time) {
-    let wake = timespec(wake);
+    let wake = timespec(Nanos(wake.0));
     loop {
         // SAFETY: `wake` is a valid timespec for the whole call; an absolute sleep reports no remainder.
         let error =
@@ -46,11 +46,11 @@ pub(super) fn read(clock: libc::clockid_t) -> Option<Nanos> {
     (error == 0).then(|| Nanos(now.tv_sec as u64 * NANOS_PER_SEC + now.tv_nsec as u64))
 }
 
-/// Converts `instant` for the kernel. The farthest [`Time`] is 584 years of seconds: it fits.
-pub(super) fn timespec(instant: Time) -> libc::timespec {
+/// Converts `span` for the kernel. The longest one is 584 years of seconds: it fits.
+pub fn timespec(span: Nanos) -> libc::timespec {
     libc::timespec {
-        tv_sec: (instant.0 / NANOS_PER_SEC) as libc::time_t,
-        tv_nsec: (instant.0 % NANOS_PER_SEC) as libc::c_long,
+        tv_sec: (span.0 / NANOS_PER_SEC) as libc::time_t,
+        tv_nsec: (span.0 % NANOS_PER_SEC) as libc::c_long,
     }
 }
 

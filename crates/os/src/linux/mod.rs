@@ -3,6 +3,7 @@
 mod boot;
 mod clock;
 mod futex;
+pub mod mapping;
 mod parker;
 mod stamp;
 pub mod sync;
@@ -15,6 +16,7 @@ use punctual_units::{Clock, Time};
 
 use crate::{Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
 pub use boot::{boot_id, clock_origin};
+pub use clock::timespec;
 use sync::{Parker, PiGuard, PiMutex};
 
 /// Atomics of `parker.rs`; the model checker replaces them by its own (`tests/parker.rs`).
@@ -95,6 +97,10 @@ impl Os for LinuxOs {
         thread::name_of(thread)
     }
 
+    fn clock_origin(&self) -> Option<String> {
+        clock_origin()
+    }
+
     fn set_scheduling(&self, thread: Tid, scheduling: Scheduling) -> Result<(), Refusal> {
         thread::set_scheduling(thread, scheduling)
     }
@@ -149,6 +155,11 @@ pub fn refused(what: impl Into<String>, why: impl std::fmt::Display, remedy: imp
         why: why.to_string(),
         remedy: remedy.into(),
     }
+}
+
+/// Entry of a list for poll(2); a negative descriptor has no events.
+pub fn poll_entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc::pollfd {
+    libc::pollfd { fd, events, revents: 0 }
 }
 
 /// Error of this thread's last failed call into the C library.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use punctual_custody::journal::Journal;
 use punctual_custody::mounts::Mount;
-use punctual_custody::tree::{read_trimmed, write_existing};
+use punctual_custody::tree::{has_word, read_trimmed, write_existing};
 use punctual_units::Share;
 
 use super::thread::Tid;
@@ -46,6 +46,14 @@ pub enum CgroupVersion {
 }
 
 impl CgroupVersion {
+    /// The file of a group with the quota of its processor time.
+    fn quota(self) -> &'static str {
+        match self {
+            CgroupVersion::V1 => "cpu.cfs_quota_us",
+            CgroupVersion::V2 => "cpu.max",
+        }
+    }
+
     /// The file of a group that lists its threads, and accepts new ones.
     pub(super) fn threads(self) -> &'static str {
         match self {
@@ -68,6 +76,12 @@ pub struct Location {
 /// in a version 1 hierarchy that has the controller, else in the unified one. `None` if neither is mounted.
 pub fn locate(cgroup: &str, mountinfo: &str) -> Option<Location> {
     locate_controller("cpu", cgroup, mountinfo)
+}
+
+/// The group with `controller` that this process is in.
+pub fn of_this_process(tree: &KernelTree, controller: &str) -> Option<Location> {
+    let (groups, mounts) = (tree.text("/proc/self/cgroup"), tree.text("/proc/self/mountinfo"));
+    locate_controller(controller, &groups, &mounts)
 }
 
 /// As [`locate`], for any controller.
@@ -117,16 +131,52 @@ pub struct CpuGroup {
     /// This process's own group, below `home`.
     folder: PathBuf,
     journal: Journal,
+    /// Whether another program made the group: its files are recorded before they are written.
+    is_foreign: bool,
+    /// Quota that another program gave the group, per [`PERIOD_US`]: ours is never larger.
+    found: Option<u64>,
 }
 
 impl CpuGroup {
+    /// The group `named` in `/proc/PID/cgroup`, of other programs.
+    ///
+    /// # Errors
+    /// [`Refusal`] where there is no such group with a `cpu` controller, or this process is in it.
+    pub fn named(tree: &KernelTree, journal: &Journal, named: &Path) -> Result<CpuGroup, Refusal> {
+        let text = |file: &str| tree.read(file).unwrap_or_default();
+        let refusal =
+            |why: &str, remedy: &str| refused(format!("bounding the control group {}", named.display()), why, remedy);
+        let home = locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
+        let home = home.ok_or_else(|| refusal("no cpu hierarchy is mounted", "leave best_effort out"))?;
+        let controller = Some("cpu").filter(|_| home.version == CgroupVersion::V1);
+        let root = mount_point(controller, &text("/proc/self/mountinfo")).unwrap_or_default();
+        let folder = tree.path(root).join(named.strip_prefix("/").unwrap_or(named));
+        let group = CpuGroup {
+            version: home.version,
+            home: tree.path(home.folder),
+            folder,
+            journal: journal.clone(),
+            is_foreign: true,
+            found: None,
+        };
+        if group.home.starts_with(&group.folder) {
+            return Err(refusal("this program is in it", "name a group of other programs"));
+        }
+        if !group.folder.join(group.version.quota()).exists() {
+            let remedy =
+                "name a group as /proc/PID/cgroup shows it, with the cpu controller enabled in the group above";
+            return Err(refusal("there is no such group, or it has no cpu controller", remedy));
+        }
+        let found = group.quota_found();
+        Ok(CpuGroup { found, ..group })
+    }
+
     /// Makes the group below the one that this process is in, without a limit and without threads.
     ///
     /// # Errors
     /// [`Refusal`] where there is no `cpu` controller or the current group may not be written.
     pub fn create(tree: &KernelTree, journal: &Journal) -> Result<CpuGroup, Refusal> {
-        let text = |file: &str| tree.read(file).unwrap_or_default();
-        let location = locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo")).ok_or_else(|| {
+        let location = of_this_process(tree, "cpu").ok_or_else(|| {
             refuse(
                 "neither a cpu hierarchy of cgroup version 1 nor version 2 is mounted",
                 "mount -t cgroup2 none /sys/fs/cgroup; in a container, share the host's /sys/fs/cgroup",
@@ -144,9 +194,23 @@ impl CpuGroup {
             folder: home.join(name()),
             home,
             journal: journal.clone(),
+            is_foreign: false,
+            found: None,
         };
         group.set_up().inspect_err(|_| drop(group.restore()))?;
         Ok(group)
+    }
+
+    /// The quota that the group has, in microseconds per [`PERIOD_US`]; `None`: no limit.
+    fn quota_found(&self) -> Option<u64> {
+        let read = |file| read_trimmed(&self.folder.join(file)).unwrap_or_default();
+        let text = match self.version {
+            CgroupVersion::V1 => format!("{} {}", read("cpu.cfs_quota_us"), read("cpu.cfs_period_us")),
+            CgroupVersion::V2 => read("cpu.max"),
+        };
+        let (quota, period) = text.split_once(' ')?;
+        let (quota, period): (u64, u64) = (quota.parse().ok()?, period.parse().ok()?); // not "-1", not "max"
+        Some((quota * PERIOD_US).checked_div(period)?.max(QUOTA_MIN_US))
     }
 
     fn set_up(&self) -> Result<(), Refusal> {
@@ -163,20 +227,23 @@ impl CpuGroup {
     }
 
     /// Limits all threads of the group together to `share` of `cores` cores, and returns the obtained share: at least 1
-    /// ms per 20 ms, the kernel's smallest quota. The whole share removes the limit.
+    /// ms per 20 ms, the kernel's smallest quota. The whole share removes the limit, but never that of another program.
     ///
     /// # Errors
     /// [`Refusal`] if the kernel refuses the quota; the former one stays in force.
     pub fn set_share(&self, share: Share, cores: usize) -> Result<Share, Refusal> {
-        let quota = quota_us(share, cores);
+        let quota = quota_us(share, cores).into_iter().chain(self.found).min();
         match self.version {
             CgroupVersion::V1 => {
                 let quota = quota.map_or("-1".to_owned(), |quota| quota.to_string());
-                self.write("cpu.cfs_quota_us", &quota)?;
+                if self.is_foreign {
+                    self.write("cpu.cfs_period_us", &PERIOD_US.to_string())?;
+                }
+                self.write(self.version.quota(), &quota)?;
             }
             CgroupVersion::V2 => {
                 let quota = quota.map_or("max".to_owned(), |quota| quota.to_string());
-                self.write("cpu.max", &format!("{quota} {PERIOD_US}"))?;
+                self.write(self.version.quota(), &format!("{quota} {PERIOD_US}"))?;
             }
         }
         Ok(share_of(quota, cores))
@@ -211,9 +278,12 @@ impl CpuGroup {
         self.folder.join(self.version.threads())
     }
 
-    /// Writes a file of the group; not recorded, because the file is removed with the group.
+    /// Writes a file of the group; recorded only for a foreign group, because another is removed with its files.
     fn write(&self, file: &str, content: &str) -> Result<(), Refusal> {
         let path = self.folder.join(file);
+        if self.is_foreign {
+            return self.journal.write(&path, content);
+        }
         write_existing(&path, content).map_err(|why| {
             let remedy = match why.raw_os_error() {
                 Some(libc::EINVAL) => "the group above may have a smaller quota: lift it, or ask for a smaller share",
@@ -228,8 +298,7 @@ const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 
 /// Allows `controller` in the groups below `home` (version 2).
 pub(super) fn enable_below(home: &Path, controller: &str, journal: &Journal) -> Result<(), Refusal> {
-    let lists_it =
-        |file: &str| read_trimmed(&home.join(file)).is_ok_and(|list| list.split(' ').any(|it| it == controller));
+    let lists_it = |file: &str| has_word(&home.join(file), controller);
     if !lists_it("cgroup.controllers") {
         return Err(refuse(
             format!("{} has no {controller} controller", home.display()),
@@ -357,10 +426,12 @@ mod tests {
         let home = testing::folder();
         let journal = testing::journal();
         let group = CpuGroup {
+            is_foreign: false,
             version,
             folder: emulate_group(home.path(), version),
             home: home.path().to_owned(),
             journal,
+            found: None,
         };
         group.set_up().unwrap();
         (home, group)
@@ -390,6 +461,34 @@ mod tests {
         assert_eq!(content("cpu.max"), "max 20000");
         group.adopt(Tid(42)).unwrap();
         assert_eq!(content("cgroup.threads"), "42");
+    }
+
+    #[test]
+    fn the_quota_that_another_program_gave_its_group_is_never_raised() {
+        for (version, file, found) in [
+            (CgroupVersion::V1, "cpu.cfs_quota_us", "20000"),
+            (CgroupVersion::V2, "cpu.max", "20000 100000"),
+        ] {
+            let (_home, group) = emulated(version);
+            let (quota, period) = (group.folder.join(file), group.folder.join("cpu.cfs_period_us"));
+            fs::write(&quota, found).unwrap();
+            if version == CgroupVersion::V1 {
+                fs::write(&period, "100000").unwrap();
+            }
+            let group = CpuGroup {
+                is_foreign: true,
+                found: group.quota_found(),
+                ..group
+            };
+            for (asked, obtained) in [(0.9, 0.2), (1.0, 0.2), (0.1, 0.1)] {
+                assert_eq!(group.set_share(Share::clamped(asked), 1), Ok(Share::clamped(obtained)));
+            }
+            assert_eq!(read_trimmed(&quota).unwrap().split(' ').next(), Some("2000"));
+            assert_eq!(group.journal.restore_below(&quota), []);
+            assert_eq!(read_trimmed(&quota).unwrap(), found);
+            fs::write(&quota, ["-1", "max 100000"][usize::from(version == CgroupVersion::V2)]).unwrap();
+            assert_eq!(group.quota_found(), None);
+        }
     }
 
     #[test]
@@ -476,10 +575,12 @@ mod tests {
         };
         // Threads move whether or not the cpu controller is here, so this also runs on hybrid machines.
         let group = CpuGroup {
+            is_foreign: false,
             version: CgroupVersion::V2,
             folder: location.folder.join(name()),
             home: location.folder,
             journal: testing::journal(),
+            found: None,
         };
         match group.set_up() {
             Ok(()) => adopt_and_put_back(group),

@@ -1,5 +1,8 @@
 //! The cores of the machine: online, isolated, usable.
 
+use std::path::Path;
+
+use punctual_custody::tree::read_trimmed;
 use punctual_units::CoreId;
 
 use super::{KernelTree, thread};
@@ -26,10 +29,15 @@ pub fn parse_list(list: &str) -> Vec<CoreId> {
     cores
 }
 
+/// The cores that a file lists; none if it cannot be read.
+pub(super) fn in_file(file: &Path) -> Vec<CoreId> {
+    parse_list(&read_trimmed(file).unwrap_or_default())
+}
+
 /// All cores that are online under `tree`; if a running machine does not list them, those allowed to the calling
 /// thread.
 pub fn online(tree: &KernelTree) -> Vec<CoreId> {
-    let cores = parse_list(&tree.read("/sys/devices/system/cpu/online").unwrap_or_default());
+    let cores = parse_list(&tree.text("/sys/devices/system/cpu/online"));
     if cores.is_empty() && tree.is_live() {
         return thread::allowed_cores(); // containers may hide /sys
     }
@@ -39,7 +47,7 @@ pub fn online(tree: &KernelTree) -> Vec<CoreId> {
 /// The online cores that the kernel was booted to keep free (`isolcpus`,
 /// Documentation/admin-guide/kernel-parameters.rst): its scheduler places no thread there by itself.
 pub fn isolated(tree: &KernelTree) -> Vec<CoreId> {
-    let mut cores = parse_list(&tree.read("/sys/devices/system/cpu/isolated").unwrap_or_default());
+    let mut cores = parse_list(&tree.text("/sys/devices/system/cpu/isolated"));
     let online = online(tree);
     cores.retain(|core| online.contains(core));
     cores
@@ -64,6 +72,13 @@ fn within(online: &[CoreId], allowed: &[CoreId], isolated: &[CoreId]) -> Vec<Cor
     cores
         .filter(|core| has(core) || unbound && isolated.contains(core))
         .collect()
+}
+
+/// Value of the first field `name` in the text of `/proc/cpuinfo`.
+pub(super) fn cpuinfo_field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let found = fields.find(|(key, _)| key.trim().eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.trim())
 }
 
 fn recorded_as_allowed(tree: &KernelTree) -> Option<Vec<CoreId>> {

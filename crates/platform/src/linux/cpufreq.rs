@@ -10,15 +10,13 @@
 //! **Reading back** returns the frequency that was set, or, before anything is set, the upper limit. The momentary
 //! frequency (`scaling_cur_freq`) is no setting: it varies with load, turbo and temperature.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use punctual_custody::journal::Journal;
-use punctual_custody::tree::read_trimmed;
-use punctual_units::{CoreId, Hertz};
+use punctual_custody::tree::{has_word, numbered, read_trimmed, writable};
+use punctual_units::{CoreId, Hertz, Nanos};
 
-use super::{KernelTree, last_error, refused};
+use super::{KernelTree, refused};
 use crate::{ClockOffer, Provenance, Refusal};
 
 const POLICIES: &str = "/sys/devices/system/cpu/cpufreq";
@@ -122,18 +120,34 @@ fn of_core(tree: &KernelTree, core: CoreId, file: &str) -> Option<Hertz> {
 /// Cores and steps of each policy under `tree`, by number; empty if there is no policy, or one has no usable steps.
 /// Reads only: [`CpuFreq::open`] checks whether they can be set.
 pub fn policies(tree: &KernelTree) -> Vec<(Vec<CoreId>, ClockOffer)> {
-    let policy = |folder: PathBuf| Some((cores_of(&folder), offer_of(&[frequencies_of(&folder)?])));
-    let found: Option<Vec<_>> = policy_folders(&tree.path(POLICIES)).into_iter().map(policy).collect();
+    let policy = |folder: PathBuf| {
+        let offer = offer_of(&[frequencies_of(&folder)?], change_of(&folder));
+        Some((cores_of(&folder), offer))
+    };
+    let found: Option<Vec<_>> = numbered(&tree.path(POLICIES), "policy")
+        .into_iter()
+        .map(policy)
+        .collect();
     found.unwrap_or_default()
 }
 
-/// The steps that all of `frequencies` have.
-fn offer_of(frequencies: &[Frequencies]) -> ClockOffer {
+/// The steps that all of `frequencies` have, each in force `change` after it was set.
+fn offer_of(frequencies: &[Frequencies], change: Nanos) -> ClockOffer {
     ClockOffer {
-        steps: common_steps(frequencies),
-        provenance: Provenance::Real,
+        change,
+        ..ClockOffer::new(common_steps(frequencies), Provenance::Real)
     }
 }
+
+/// Time until a change of a policy's frequency is in force, as its driver says; 0 where it does not.
+fn change_of(policy: &Path) -> Nanos {
+    let text = read_trimmed(&policy.join("cpuinfo_transition_latency")).unwrap_or_default();
+    let known = |nanos: &u64| *nanos < CHANGE_UNKNOWN;
+    Nanos(text.parse().ok().filter(known).unwrap_or_default())
+}
+
+/// `CPUFREQ_ETERNAL`, which drivers give that do not know how long a change takes.
+const CHANGE_UNKNOWN: u64 = u32::MAX as u64;
 
 /// Method of setting a frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +185,7 @@ impl CpuFreq {
     /// # Errors
     /// [`Refusal`] if there is no policy, no step common to all, or no right to write their files.
     pub fn open(tree: &KernelTree, journal: &Journal) -> Result<CpuFreq, Refusal> {
-        let policies = policy_folders(&tree.path(POLICIES));
+        let policies = numbered(&tree.path(POLICIES), "policy");
         if policies.is_empty() {
             return Err(no_knob(
                 format!("there is no policy under {POLICIES}"),
@@ -180,15 +194,18 @@ impl CpuFreq {
         }
         let frequencies: Option<Vec<Frequencies>> = policies.iter().map(|policy| frequencies_of(policy)).collect();
         let frequencies = frequencies.unwrap_or_default();
-        let common = offer_of(&frequencies);
+        let changes = policies.iter().map(|policy| change_of(policy));
+        let common = offer_of(&frequencies, changes.max().unwrap_or_default());
         if common.steps.is_empty() {
             return Err(no_knob(
                 format!("the {} policies have no frequency in common", policies.len()),
                 "one knob turns all cores: take the cores of the other cluster offline, or choose the emulated clock",
             ));
         }
-        let domain =
-            |(policy, frequencies): (PathBuf, Frequencies)| Domain::open(policy, offer_of(&[frequencies]), journal);
+        let domain = |(policy, frequencies): (PathBuf, Frequencies)| {
+            let offer = offer_of(&[frequencies], change_of(&policy));
+            Domain::open(policy, offer, journal)
+        };
         let domains: Result<_, _> = policies.into_iter().zip(frequencies).map(domain).collect();
         Ok(CpuFreq {
             domains: domains?,
@@ -269,13 +286,18 @@ impl CpuFreq {
 impl Domain {
     fn open(policy: PathBuf, offer: ClockOffer, journal: &Journal) -> Result<Domain, Refusal> {
         let text = |file: &str| read_trimmed(&policy.join(file)).unwrap_or_default();
-        let governors = text("scaling_available_governors");
-        let method = match governors.split(' ').any(|governor| governor == "userspace") {
+        let method = match has_word(&policy.join("scaling_available_governors"), "userspace") {
             true => Method::Userspace,
             false => Method::Limits,
         };
         for file in method.files() {
-            writable(&policy.join(file))?;
+            let path = policy.join(file);
+            writable(&path).map_err(|why| {
+                no_knob(
+                    format!("{}: {why}", path.display()),
+                    "run as root, or give this user the right to write the scaling_* files",
+                )
+            })?;
         }
         Ok(Domain {
             cores: cores_of(&policy),
@@ -371,21 +393,6 @@ fn khz(frequency: Hertz) -> String {
     (frequency.0 / 1_000).to_string()
 }
 
-/// The folders `policyN` in `folder`, sorted by N.
-fn policy_folders(folder: &Path) -> Vec<PathBuf> {
-    let mut policies: Vec<(u32, PathBuf)> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let number = entry.file_name().to_str()?.strip_prefix("policy")?.parse().ok()?;
-            Some((number, entry.path()))
-        })
-        .collect();
-    policies.sort_unstable();
-    policies.into_iter().map(|(_, path)| path).collect()
-}
-
 /// The online cores of a policy.
 fn cores_of(policy: &Path) -> Vec<CoreId> {
     let cores = read_trimmed(&policy.join("affected_cpus")).unwrap_or_default();
@@ -404,19 +411,6 @@ fn frequencies_of(policy: &Path) -> Option<Frequencies> {
 
 fn no_knob(why: impl std::fmt::Display, remedy: &str) -> Refusal {
     refused("setting the CPU clock (cpufreq)", why, remedy)
-}
-
-/// Checks whether `path` could be written, without writing.
-fn writable(path: &Path) -> Result<(), Refusal> {
-    let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
-    // SAFETY: `name` ends with a zero.
-    match unsafe { libc::access(name.as_ptr(), libc::W_OK) } {
-        0 => Ok(()),
-        _ => Err(no_knob(
-            format!("{}: {}", path.display(), last_error()),
-            "run as root, or give this user the right to write the scaling_* files",
-        )),
-    }
 }
 
 #[cfg(test)]

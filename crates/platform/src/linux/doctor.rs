@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use punctual_custody::journal::Journal;
 use punctual_custody::recovery::{self, Holding, Ledgered};
-use punctual_custody::tree::read_trimmed;
+use punctual_custody::tree::{entries, read_trimmed};
 use punctual_units::{CoreId, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -26,86 +26,64 @@ use super::thermal::Thermometer;
 use super::{KernelTree, busy, cores, resctrl, thread};
 use crate::{CoreChoice, Refusal};
 
-/// The examined facilities, in the order of [`examine`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Facility {
-    /// A clock knob of the hardware (cpufreq).
-    Clock,
-    /// A clock knob emulated by real extra work.
-    EmulatedClock,
-    /// A bound on the CPU share of best-effort work (cgroup).
-    CpuShare,
-    /// Permission for real-time scheduling (`SCHED_FIFO`).
-    RealTime,
-    /// Real-time threads that the kernel's throttling never stops.
-    UnthrottledRealTime,
-    /// Real-time threads that the fair server never interrupts.
-    NoFairServer,
-    /// Memory that is never paged out (`mlockall`).
-    LockedMemory,
-    /// Cores to which the scheduler moves no thread by itself (isolcpus, cpuset partitions).
-    IsolatedCores,
-    /// A core from which all other threads are moved away.
-    ExclusiveCore,
-    /// Memory that survives power loss, mapped into files (dax).
-    PersistentMemory,
-    /// Completions that can be polled for (`io_uring`).
-    PolledCompletion,
-    /// Cores without a timer tick (nohz_full).
-    TicklessCores,
-    /// A kernel that can be preempted.
-    Preemption,
-    /// Cache ways and memory bandwidth by control group (resctrl).
-    CachePartitions,
-    /// Clock limits per task (uclamp).
-    UtilClamp,
-    /// A meter of energy (powercap).
-    Energy,
-    /// A meter of temperature (thermal zones).
-    Temperature,
-    /// A meter of busy time per core.
-    BusyTime,
-    /// Hardware without a hypervisor.
-    BareMetal,
-    /// Cores from which no hypervisor takes time.
-    NoSteal,
-    /// A machine without changes left by dead processes.
-    AsFound,
-    /// An emulator that counts cache misses for every number of ways. The command examines it, because it knows the
-    /// profiler.
-    CacheProfiles,
-    /// A store's files. The command examines them, because it knows the engines.
-    Store,
+punctual_units::named! {
+    /// The examined facilities, in the order of [`examine`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Facility by name {
+        /// A clock knob of the hardware (cpufreq).
+        Clock = "clock knob",
+        /// A clock knob emulated by real extra work.
+        EmulatedClock = "emulated clock",
+        /// A bound on the CPU share of best-effort work (cgroup).
+        CpuShare = "CPU share of best-effort work",
+        /// Permission for real-time scheduling (`SCHED_FIFO`).
+        RealTime = "real-time scheduling",
+        /// Real-time threads that the kernel's throttling never stops.
+        UnthrottledRealTime = "unthrottled real time",
+        /// Real-time threads that the fair server never interrupts.
+        NoFairServer = "real time without fair server",
+        /// Memory that is never paged out (`mlockall`).
+        LockedMemory = "locked memory",
+        /// Cores to which the scheduler moves no thread by itself (isolcpus, cpuset partitions).
+        IsolatedCores = "isolated cores",
+        /// A core from which all other threads are moved away.
+        ExclusiveCore = "exclusive core",
+        /// Memory that survives power loss, mapped into files (dax).
+        PersistentMemory = "persistent memory",
+        /// Completions that can be polled for (`io_uring`).
+        PolledCompletion = "polled completion",
+        /// Cores without a timer tick (nohz_full).
+        TicklessCores = "tickless cores",
+        /// A kernel that can be preempted.
+        Preemption = "preemptible kernel",
+        /// Cache ways and memory bandwidth by control group (resctrl).
+        CachePartitions = "cache and bandwidth partitions",
+        /// Clock limits per task (uclamp).
+        UtilClamp = "clock limits per task",
+        /// A meter of energy (powercap).
+        Energy = "energy meter",
+        /// A meter of temperature (thermal zones).
+        Temperature = "temperature meter",
+        /// A meter of busy time per core.
+        BusyTime = "busy time per core",
+        /// Hardware without a hypervisor.
+        BareMetal = "bare metal",
+        /// Cores from which no hypervisor takes time.
+        NoSteal = "no stolen time",
+        /// A machine without changes left by dead processes.
+        AsFound = "machine as it was found",
+        /// An emulator that counts cache misses for every number of ways. The command examines it, because it knows the
+        /// profiler.
+        CacheProfiles = "cache profiles",
+        /// A store's files. The command examines them, because it knows the engines.
+        Store = "store",
+    }
 }
 
 impl fmt::Display for Facility {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Facility::Clock => "clock knob",
-            Facility::EmulatedClock => "emulated clock",
-            Facility::CpuShare => "CPU share of best-effort work",
-            Facility::RealTime => "real-time scheduling",
-            Facility::UnthrottledRealTime => "unthrottled real time",
-            Facility::NoFairServer => "real time without fair server",
-            Facility::LockedMemory => "locked memory",
-            Facility::IsolatedCores => "isolated cores",
-            Facility::ExclusiveCore => "exclusive core",
-            Facility::PersistentMemory => "persistent memory",
-            Facility::PolledCompletion => "polled completion",
-            Facility::TicklessCores => "tickless cores",
-            Facility::Preemption => "preemptible kernel",
-            Facility::CachePartitions => "cache and bandwidth partitions",
-            Facility::UtilClamp => "clock limits per task",
-            Facility::Energy => "energy meter",
-            Facility::Temperature => "temperature meter",
-            Facility::BusyTime => "busy time per core",
-            Facility::BareMetal => "bare metal",
-            Facility::NoSteal => "no stolen time",
-            Facility::AsFound => "machine as it was found",
-            Facility::CacheProfiles => "cache profiles",
-            Facility::Store => "store",
-        })
+        f.pad(self.name())
     }
 }
 
@@ -139,52 +117,48 @@ pub struct Finding {
     pub steps: Vec<RemedyStep>,
 }
 
+/// Result of a check: state, facts and remedy.
+type CheckResult = (Status, String, String);
+
 /// Examines every facility up to [`Facility::AsFound`], in the order of [`Facility`]. Undoes every trial that it makes.
 pub fn examine(tree: &KernelTree) -> Vec<Finding> {
     let held = held(tree);
-    let mut findings = vec![
-        clock(tree),
-        emulated_clock(tree),
-        cpu_share(tree),
-        real_time(),
-        throttling(tree),
-        fair_server(tree),
-        locked_memory(),
-        isolated(tree),
-        exclusive_core(tree, held.as_ref().map_or(&[], |held| &held.holders)),
-        persistent_memory(tree),
-        polled_completion(tree),
-        tickless(tree),
-        preemption(tree),
-        cache_partitions(tree),
-        uclamp(tree),
-        energy(tree),
-        temperature(tree),
-        busy_time(tree),
-        bare_metal(tree),
-        steal(tree),
-        as_found(tree, held),
+    let holders = held.as_ref().map_or(&[][..], |held| &held.holders);
+    #[rustfmt::skip]
+    let told = [
+        (Facility::Clock, clock(tree)),
+        (Facility::EmulatedClock, emulated_clock(tree)),
+        (Facility::CpuShare, cpu_share(tree)),
+        (Facility::RealTime, real_time()),
+        (Facility::UnthrottledRealTime, throttling(tree)),
+        (Facility::NoFairServer, fair_server(tree)),
+        (Facility::LockedMemory, locked_memory()),
+        (Facility::IsolatedCores, isolated(tree)),
+        (Facility::ExclusiveCore, exclusive_core(tree, holders)),
+        (Facility::PersistentMemory, persistent_memory(tree)),
+        (Facility::PolledCompletion, polled_completion(tree)),
+        (Facility::TicklessCores, tickless(tree)),
+        (Facility::Preemption, preemption(tree)),
+        (Facility::CachePartitions, cache_partitions(tree)),
+        (Facility::UtilClamp, uclamp(tree)),
+        (Facility::Energy, energy(tree)),
+        (Facility::Temperature, temperature(tree)),
+        (Facility::BusyTime, busy_time(tree)),
+        (Facility::BareMetal, bare_metal(tree)),
+        (Facility::NoSteal, steal(tree)),
+        (Facility::AsFound, as_found(tree, held)),
     ];
-    { &mut findings }
-        .iter_mut()
-        .for_each(|finding| finding.steps = fix::steps(tree, finding));
-    findings
+    let finding = |(facility, (status, detail, remedy)): (Facility, CheckResult)| {
+        let mut finding = facility.found(status, detail, remedy);
+        finding.steps = fix::steps(tree, &finding);
+        finding
+    };
+    told.into_iter().map(finding).collect()
 }
 
 impl Facility {
-    fn offered(self, detail: impl Into<String>) -> Finding {
-        self.found(Status::Offered, detail, "")
-    }
-
-    fn missing(self, detail: impl Into<String>, remedy: impl Into<String>) -> Finding {
-        self.found(Status::Missing, detail, remedy)
-    }
-
-    fn refused(self, refusal: Refusal) -> Finding {
-        self.found(Status::Refused, refusal.why, refusal.remedy)
-    }
-
-    fn found(self, status: Status, detail: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    /// The finding that the facility has this status.
+    pub fn found(self, status: Status, detail: impl Into<String>, remedy: impl Into<String>) -> Finding {
         Finding {
             facility: self,
             status,
@@ -193,47 +167,55 @@ impl Facility {
             steps: Vec::new(),
         }
     }
-
-    /// `refusal` as refused if the machine has the facility (`present`), as missing if not.
-    fn absent_or_refused(self, refusal: Refusal, present: bool) -> Finding {
-        if present {
-            self.refused(refusal)
-        } else {
-            self.missing(refusal.why, refusal.remedy)
-        }
-    }
 }
 
-fn clock(tree: &KernelTree) -> Finding {
+fn offered(detail: impl Into<String>) -> CheckResult {
+    (Status::Offered, detail.into(), String::new())
+}
+
+fn missing(detail: impl Into<String>, remedy: impl Into<String>) -> CheckResult {
+    (Status::Missing, detail.into(), remedy.into())
+}
+
+fn refused(detail: impl Into<String>, remedy: impl Into<String>) -> CheckResult {
+    (Status::Refused, detail.into(), remedy.into())
+}
+
+/// `refusal` as refused if the machine has the facility (`present`), as missing if not.
+fn absent_or_refused(refusal: Refusal, present: bool) -> CheckResult {
+    let tell = if present { refused } else { missing };
+    tell(refusal.why, refusal.remedy)
+}
+
+fn clock(tree: &KernelTree) -> CheckResult {
     let folder = tree.path("/sys/devices/system/cpu/cpufreq");
-    let present = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    let present = entries(&folder).next().is_some();
     match Journal::alone().and_then(|journal| CpuFreq::open(tree, &journal)) {
         Ok(knob) => {
             let offer = knob.offer();
             let detail = format!("{} steps from {} to {}", offer.steps.len(), offer.bottom(), offer.top());
-            Facility::Clock.offered(detail)
+            offered(detail)
         }
-        Err(refusal) => Facility::Clock.absent_or_refused(refusal, present),
+        Err(refusal) => absent_or_refused(refusal, present),
     }
 }
 
-fn emulated_clock(tree: &KernelTree) -> Finding {
-    let top = nominal_frequency(&tree.read("/proc/cpuinfo").unwrap_or_default());
+fn emulated_clock(tree: &KernelTree) -> CheckResult {
+    let top = nominal_frequency(&tree.text("/proc/cpuinfo"));
     let detail = format!("real extra work in proportion, from 20 % to 100 % of {top}");
-    Facility::EmulatedClock.found(Status::Emulated, detail, "")
+    (Status::Emulated, detail, String::new())
 }
 
 /// Makes a group and removes it again; in a recorded tree, only locates it.
-fn cpu_share(tree: &KernelTree) -> Finding {
-    let text = |file: &str| tree.read(file).unwrap_or_default();
-    let location = cgroup::locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
+fn cpu_share(tree: &KernelTree) -> CheckResult {
+    let location = cgroup::of_this_process(tree, "cpu");
     let describe = |version| match version {
         CgroupVersion::V1 => "cgroup version 1 (cpu.cfs_quota_us)",
         CgroupVersion::V2 => "cgroup version 2 (cpu.max), threaded",
     };
     if let (Some(location), false) = (&location, tree.is_live()) {
         let detail = format!("{}, not tried: this tree is a record", describe(location.version));
-        return Facility::CpuShare.offered(detail);
+        return offered(detail);
     }
     let tried = Journal::alone().and_then(|journal| {
         let group = CpuGroup::create(tree, &journal)?;
@@ -243,65 +225,50 @@ fn cpu_share(tree: &KernelTree) -> Finding {
         }
     });
     match tried {
-        Ok(version) => Facility::CpuShare.offered(describe(version)),
-        Err(refusal) => Facility::CpuShare.absent_or_refused(refusal, location.is_some()),
+        Ok(version) => offered(describe(version)),
+        Err(refusal) => absent_or_refused(refusal, location.is_some()),
     }
 }
 
 /// Tries the lowest real-time priority, on a thread of its own.
-fn real_time() -> Finding {
+fn real_time() -> CheckResult {
     let tried = std::thread::spawn(|| thread::real_time(*thread::REAL_TIME_PRIORITIES.start())).join();
     match tried {
-        Ok(Ok(())) => Facility::RealTime.offered("SCHED_FIFO, priorities 1 to 99 as far as the limits allow"),
-        Ok(Err(refusal)) => Facility::RealTime.refused(refusal),
-        Err(_) => Facility::RealTime.found(
-            Status::Refused,
-            "the thread that tried it ended",
-            "this is a defect worth reporting",
-        ),
+        Ok(Ok(())) => offered("SCHED_FIFO, priorities 1 to 99 as far as the limits allow"),
+        Ok(Err(refusal)) => refused(refusal.why, refusal.remedy),
+        Err(_) => refused("the thread that tried it ended", "this is a defect worth reporting"),
     }
 }
 
-fn throttling(tree: &KernelTree) -> Finding {
+fn throttling(tree: &KernelTree) -> CheckResult {
+    let of = |runtime: Nanos, period: Nanos| format!("{} us of every {} us", runtime.0 / 1000, period.0 / 1000);
     match RealTimeLimits::read(tree).throttling {
-        Throttling::Bounded { runtime, period } => Facility::UnthrottledRealTime.missing(
-            format!(
-                "real-time threads may use a core for {} us of every {} us",
-                runtime.0 / 1000,
-                period.0 / 1000
-            ),
+        Throttling::Bounded { runtime, period } => missing(
+            format!("real-time threads may use a core for {}", of(runtime, period)),
             "keep polling loops below that, or, if none can run away: sysctl -w kernel.sched_rt_runtime_us=-1",
         ),
-        Throttling::Possible { runtime, period } => Facility::UnthrottledRealTime.found(
-            Status::Refused,
+        Throttling::Possible { runtime, period } => refused(
             format!(
-                "whether this kernel throttles (since Linux 6.12 only with CONFIG_RT_GROUP_SCHED) cannot be read; if so, at {} us of every {} us",
-                runtime.0 / 1000,
-                period.0 / 1000
+                "whether this kernel throttles (since Linux 6.12 only with CONFIG_RT_GROUP_SCHED) cannot be read; if so, at {}",
+                of(runtime, period)
             ),
             "install the kernel's configuration as /boot/config-RELEASE, or: sysctl -w kernel.sched_rt_runtime_us=-1",
         ),
-        Throttling::Off => Facility::UnthrottledRealTime.offered("real-time threads are not throttled"),
-        Throttling::Unknown => Facility::UnthrottledRealTime.found(
-            Status::Refused,
-            "/proc/sys/kernel/sched_rt_runtime_us cannot be read",
-            "mount /proc",
-        ),
+        Throttling::Off => offered("real-time threads are not throttled"),
+        Throttling::Unknown => refused("/proc/sys/kernel/sched_rt_runtime_us cannot be read", "mount /proc"),
     }
 }
 
 /// Since Linux 6.12 a server reserves time for ordinary threads above real-time ones, per core.
-fn fair_server(tree: &KernelTree) -> Finding {
-    let facility = Facility::NoFairServer;
+fn fair_server(tree: &KernelTree) -> CheckResult {
     match RealTimeLimits::read(tree).fair_server {
-        FairServer::Unknown => facility.found(
-            Status::Refused,
+        FairServer::Unknown => refused(
             "the scheduler's debugging files cannot be read",
             "as root: mount -t debugfs debugfs /sys/kernel/debug (a locked-down kernel shows none)",
         ),
-        FairServer::None => facility.offered("this kernel has none"),
-        FairServer::Off => facility.offered("the fair server is off on all cores"),
-        FairServer::Reserves { runtime, period, cores } => facility.missing(
+        FairServer::None => offered("this kernel has none"),
+        FairServer::Off => offered("the fair server is off on all cores"),
+        FairServer::Reserves { runtime, period, cores } => missing(
             format!("on {cores} cores, ordinary threads get up to {runtime} of each {period} if they wait"),
             // Linux 6.12.117 loses count of the servers' bandwidth once a process reads sched_rt_runtime_us, as this
             // one does.
@@ -310,23 +277,20 @@ fn fair_server(tree: &KernelTree) -> Finding {
     }
 }
 
-fn locked_memory() -> Finding {
+fn locked_memory() -> CheckResult {
     if thread::may_lock_memory() {
-        return Facility::LockedMemory.offered("mlockall is allowed");
+        return offered("mlockall is allowed");
     }
-    Facility::LockedMemory.found(
-        Status::Refused,
+    refused(
         "there is a limit on locked memory, and no right to lift it",
         "run as root, grant CAP_IPC_LOCK, or lift the limit (memlock unlimited, LimitMEMLOCK=infinity)",
     )
 }
 
-fn isolated(tree: &KernelTree) -> Finding {
-    let facility = Facility::IsolatedCores;
+fn isolated(tree: &KernelTree) -> CheckResult {
     let booted = cores::isolated(tree);
-    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
-    let root = cgroup::mount_point(None, &mountinfo);
-    let in_groups = root.and_then(|root| tree.read(root.join("cpuset.cpus.isolated")).ok());
+    let root = tree.hierarchy(None);
+    let in_groups = root.and_then(|root| read_trimmed(&root.join("cpuset.cpus.isolated")).ok());
     let mut in_groups = cores::parse_list(&in_groups.unwrap_or_default());
     in_groups.retain(|core| !booted.contains(core));
     let list = |cores: &[CoreId]| exclusive::list(cores);
@@ -335,10 +299,10 @@ fn isolated(tree: &KernelTree) -> Finding {
         list(&in_groups)
     );
     match (booted.is_empty(), in_groups.is_empty()) {
-        (false, true) => facility.offered(format!("cores {}; exclusive tasks get them first", list(&booted))),
-        (false, false) => facility.offered(format!("cores {}; {partitions}", list(&booted))),
-        (true, false) => facility.offered(partitions),
-        (true, true) => facility.missing(
+        (false, true) => offered(format!("cores {}; exclusive tasks get them first", list(&booted))),
+        (false, false) => offered(format!("cores {}; {partitions}", list(&booted))),
+        (true, false) => offered(partitions),
+        (true, true) => missing(
             "no core",
             "boot with isolcpus=<cores>, or make an isolated cpuset partition (cgroup version 2)",
         ),
@@ -347,8 +311,7 @@ fn isolated(tree: &KernelTree) -> Finding {
 
 /// Checks the requirements without taking a core, which would move all threads. A program that has a core alone keeps
 /// this process off it; it is named if so few cores are left to all programs, not where this process may use few.
-fn exclusive_core(tree: &KernelTree, holders: &[Holding]) -> Finding {
-    let facility = Facility::ExclusiveCore;
+fn exclusive_core(tree: &KernelTree, holders: &[Holding]) -> CheckResult {
     let (usable, online) = (cores::usable(tree), cores::online(tree));
     let has = |holder: &&Holding| holder.alive && holder.exclusive.iter().any(|core| online.contains(core));
     let holding: Vec<&Holding> = holders.iter().filter(has).collect();
@@ -363,33 +326,29 @@ fn exclusive_core(tree: &KernelTree, holders: &[Holding]) -> Finding {
             )
         };
         let owners: Vec<String> = holding.iter().map(one).collect();
-        return facility.found(
-            Status::Refused,
+        return refused(
             format!("{}; one core is left to all others", owners.join(", ")),
             "wait until that program has ended, or end it",
         );
     }
     if usable.len() < 2 {
-        return facility.missing(
+        return missing(
             "there are not two cores to be used",
             "give this machine, or this process, two cores or more",
         );
     }
     match exclusive::likely(tree) {
-        Ok(mechanism @ (Mechanism::IsolatedPartition | Mechanism::Partition | Mechanism::Isolated)) => facility.offered(mechanism.to_string()),
-        Ok(mechanism) => facility.found(
-            Status::Offered,
-            mechanism.to_string(),
+        Ok(mechanism @ (Mechanism::IsolatedPartition | Mechanism::Partition | Mechanism::Isolated)) => offered(mechanism.to_string()),
+        Ok(mechanism) => (Status::Offered, mechanism.to_string(),
             "the kernel would keep new threads off the core by itself with a cpuset partition: boot with the unified hierarchy \
-             (systemd.unified_cgroup_hierarchy=1, cgroup_no_v1=all)",
+             (systemd.unified_cgroup_hierarchy=1, cgroup_no_v1=all)".into(),
         ),
-        Err(refusal) => facility.refused(refusal),
+        Err(refusal) => refused(refusal.why, refusal.remedy),
     }
 }
 
-fn persistent_memory(tree: &KernelTree) -> Finding {
-    let facility = Facility::PersistentMemory;
-    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
+fn persistent_memory(tree: &KernelTree) -> CheckResult {
+    let mountinfo = tree.text("/proc/self/mountinfo");
     let mounted = mountinfo.lines().filter(|line| {
         line.split([' ', ','])
             .any(|option| ["dax", "dax=always"].contains(&option))
@@ -401,30 +360,26 @@ fn persistent_memory(tree: &KernelTree) -> Finding {
         Flush::Msync => "written back by msync",
     };
     if points.is_empty() {
-        facility.missing(
-            format!("no file system is mounted with dax (it would be {flush}); shared memory stands in, which survives the process only"),
+        missing(
+            format!(
+                "no file system is mounted with dax (it would be {flush}); shared memory stands in, which survives the process only"
+            ),
             "mount persistent memory with -o dax, or set memory aside for trying: memmap=<size>!<start> on the kernel's command line",
         )
     } else {
-        facility.offered(format!("{}, {flush}", points.join(", ")))
+        offered(format!("{}, {flush}", points.join(", ")))
     }
 }
 
 /// Makes a ring on trial; a device's queue shows whether its driver polls (`nvme.poll_queues`).
-fn polled_completion(tree: &KernelTree) -> Finding {
-    let facility = Facility::PolledCompletion;
+fn polled_completion(tree: &KernelTree) -> CheckResult {
     if let Err(why) = try_ring() {
-        return facility.found(
-            Status::Refused,
+        return refused(
             format!("io_uring: {why}"),
             "allow it: sysctl kernel.io_uring_disabled=0, and in containers its seccomp profile",
         );
     }
-    let devices = std::fs::read_dir(tree.path("/sys/block"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let polled: Vec<String> = devices
+    let polled: Vec<String> = entries(&tree.path("/sys/block"))
         .filter(|device| read_trimmed(&device.path().join("queue/io_poll")).is_ok_and(|flag| flag == "1"))
         .map(|device| device.file_name().to_string_lossy().into_owned())
         .collect();
@@ -432,7 +387,7 @@ fn polled_completion(tree: &KernelTree) -> Finding {
         [] => "no driver polls its device".to_owned(),
         polled => format!("drivers poll {}", polled.join(", ")),
     };
-    facility.offered(format!("io_uring, by looking into its ring; {drivers}"))
+    offered(format!("io_uring, by looking into its ring; {drivers}"))
 }
 
 /// Makes an io_uring with two entries, and closes it.
@@ -451,132 +406,144 @@ fn try_ring() -> Result<(), std::io::Error> {
 }
 
 /// Examines the core that an exclusive task would get first.
-fn tickless(tree: &KernelTree) -> Finding {
-    let facility = Facility::TicklessCores;
+fn tickless(tree: &KernelTree) -> CheckResult {
     let candidates = exclusive::candidates(tree, &CoreChoice::Any).unwrap_or_default();
     let Some(core) = candidates.first() else {
-        return facility.missing("no core", "boot with nohz_full=<cores>");
+        return missing("no core", "boot with nohz_full=<cores>");
     };
     match exclusive::quieter(tree, &[*core]) {
-        Some(hint) => facility.missing(format!("core {core}: {}", hint.why), hint.remedy),
-        None => facility.offered(format!("core {core}, which an exclusive task gets first")),
+        Some(hint) => missing(format!("core {core}: {}", hint.why), hint.remedy),
+        None => offered(format!("core {core}, which an exclusive task gets first")),
     }
 }
 
-fn preemption(tree: &KernelTree) -> Finding {
-    let facility = Facility::Preemption;
+fn preemption(tree: &KernelTree) -> CheckResult {
     let release = tree
         .read("/proc/sys/kernel/osrelease")
         .unwrap_or_else(|_| "unknown".into());
     let kernel = |model: &str| format!("kernel {release}, {model}");
     if tree.read("/sys/kernel/realtime").is_ok_and(|flag| flag == "1") {
-        return facility.offered(kernel("fully preemptible (PREEMPT_RT)"));
+        return offered(kernel("fully preemptible (PREEMPT_RT)"));
     }
     let remedy = "boot with preempt=full, or install a PREEMPT_RT kernel";
-    let build = tree.read("/proc/sys/kernel/version").unwrap_or_default();
+    let build = tree.text("/proc/sys/kernel/version");
     // The model in force is in parentheses, among all possible ones: "none voluntary (full) lazy".
-    let debug = tree.read("/sys/kernel/debug/sched/preempt").unwrap_or_default();
+    let debug = tree.text("/sys/kernel/debug/sched/preempt");
     let dynamic = debug
         .split_once('(')
         .and_then(|(_, rest)| rest.split_once(')'))
         .map(|(model, _)| model.to_owned());
-    let asked = tree.read("/proc/cmdline").unwrap_or_default();
+    let asked = tree.text("/proc/cmdline");
     let asked = asked
         .split(' ')
         .filter_map(|word| word.strip_prefix("preempt="))
         .next_back()
         .map(str::to_owned);
     match (dynamic.or(asked).as_deref(), build.contains("PREEMPT_DYNAMIC")) {
-        (Some("full"), true) => facility.offered(kernel("preemptible (preempt=full)")),
-        (Some(model), true) => facility.missing(kernel(&format!("preempt={model}")), remedy),
-        (None, true) => facility.found(
-            Status::Refused,
+        (Some("full"), true) => offered(kernel("preemptible (preempt=full)")),
+        (Some(model), true) => missing(kernel(&format!("preempt={model}")), remedy),
+        (None, true) => refused(
             kernel("chosen at boot (PREEMPT_DYNAMIC), which one cannot be read"),
             format!("mount -t debugfs debugfs /sys/kernel/debug to see it; {remedy}"),
         ),
-        _ if build.contains("PREEMPT") => facility.offered(kernel("preemptible (PREEMPT)")),
-        _ => facility.missing(kernel("not preemptible"), remedy),
+        _ if build.contains("PREEMPT") => offered(kernel("preemptible (PREEMPT)")),
+        _ => missing(kernel("not preemptible"), remedy),
     }
 }
 
-fn cache_partitions(tree: &KernelTree) -> Finding {
-    match resctrl::look(tree) {
-        Ok(partitions) => Facility::CachePartitions.offered(partitions.to_string()),
-        Err(lack) => Facility::CachePartitions.missing(lack.to_string(), lack.remedy()),
+fn cache_partitions(tree: &KernelTree) -> CheckResult {
+    if let Err(lack) = resctrl::look(tree) {
+        return missing(lack.to_string(), lack.remedy());
+    }
+    let groups = resctrl::groups(tree);
+    let listed: Vec<String> = groups.iter().map(ToString::to_string).collect();
+    match resctrl::Partitions::open(tree) {
+        Err(refusal) => absent_or_refused(refusal, resctrl::ResctrlLayout::read(tree).is_ok()),
+        Ok(knob) if groups.len() + 1 >= knob.layout().classes as usize => {
+            // The one that is missed least.
+            let least = groups.iter().min_by_key(|group| group.tasks);
+            let name = least.map_or("", |group| group.name.as_str());
+            missing(
+                format!("resctrl: all classes are taken, by {}", listed.join(", ")),
+                format!(
+                    "end the programs that made them, or if these have ended, as root: rmdir {} (its tasks and cores \
+                     return to the default group)",
+                    resctrl::folder(name)
+                ),
+            )
+        }
+        Ok(knob) => {
+            let beside = if listed.is_empty() { "" } else { "; in use: " };
+            offered(format!("resctrl: {}{beside}{}", knob.layout(), listed.join(", ")))
+        }
     }
 }
 
-fn uclamp(tree: &KernelTree) -> Finding {
-    let facility = Facility::UtilClamp;
+fn uclamp(tree: &KernelTree) -> CheckResult {
     if tree.read("/proc/sys/kernel/sched_util_clamp_min").is_err() {
-        return facility.missing("this kernel has none", "build the kernel with CONFIG_UCLAMP_TASK");
+        return missing("this kernel has none", "build the kernel with CONFIG_UCLAMP_TASK");
     }
     // 1024 is the full clock: real-time threads then run at it, however low a governor sets the knob.
-    let real_time = tree
-        .read("/proc/sys/kernel/sched_util_clamp_min_rt_default")
-        .unwrap_or_default();
+    let real_time = tree.text("/proc/sys/kernel/sched_util_clamp_min_rt_default");
     match real_time.parse::<u32>() {
-        Ok(least) if least > 0 => facility.found(
+        Ok(least) if least > 0 => (
             Status::Offered,
             format!("real-time threads ask for at least {least}/1024 of the clock"),
-            "to let governors slow real-time threads down: sysctl -w kernel.sched_util_clamp_min_rt_default=0",
+            "to let governors slow real-time threads down: sysctl -w kernel.sched_util_clamp_min_rt_default=0".into(),
         ),
-        _ => facility.offered("real-time threads ask for no clock of their own"),
+        _ => offered("real-time threads ask for no clock of their own"),
     }
 }
 
-fn temperature(tree: &KernelTree) -> Finding {
+fn temperature(tree: &KernelTree) -> CheckResult {
     match Thermometer::open(tree) {
-        Ok(_) => Facility::Temperature.offered("the hottest thermal zone"),
-        Err(refusal) => Facility::Temperature.missing(refusal.why, refusal.remedy),
+        Ok(_) => offered("the hottest thermal zone"),
+        Err(refusal) => missing(refusal.why, refusal.remedy),
     }
 }
 
-fn energy(tree: &KernelTree) -> Finding {
+fn energy(tree: &KernelTree) -> CheckResult {
     let present = tree.path("/sys/class/powercap/intel-rapl:0").exists();
     match EnergyMeter::open(tree) {
-        Ok(_) => Facility::Energy.offered("counters of the CPU packages (intel-rapl)"),
-        Err(refusal) => Facility::Energy.absent_or_refused(refusal, present),
+        Ok(_) => offered("counters of the CPU packages (intel-rapl)"),
+        Err(refusal) => absent_or_refused(refusal, present),
     }
 }
 
-fn busy_time(tree: &KernelTree) -> Finding {
+fn busy_time(tree: &KernelTree) -> CheckResult {
     match busy::read(tree) {
-        Ok(times) => Facility::BusyTime.offered(format!("{} cores in /proc/stat", times.len())),
-        Err(why) => Facility::BusyTime.missing(why, "mount /proc"),
+        Ok(times) => offered(format!("{} cores in /proc/stat", times.len())),
+        Err(why) => missing(why, "mount /proc"),
     }
 }
 
-fn bare_metal(tree: &KernelTree) -> Finding {
-    let cpuinfo = tree.read("/proc/cpuinfo").unwrap_or_default();
-    let flags = cpuinfo
-        .lines()
-        .find(|line| line.starts_with("flags"))
-        .unwrap_or_default();
+fn bare_metal(tree: &KernelTree) -> CheckResult {
+    let cpuinfo = tree.text("/proc/cpuinfo");
+    let flags = cores::cpuinfo_field(&cpuinfo, "flags").unwrap_or_default();
     let hypervisor = flags.split_whitespace().any(|flag| flag == "hypervisor")
         || tree.path("/sys/hypervisor/type").exists()
         || tree.path("/proc/device-tree/hypervisor").exists();
     if hypervisor {
-        Facility::BareMetal.missing(
+        missing(
             "a virtual machine: others share its cores, caches and clock",
             "claim ratios measured in one run, with a no-op control, and no bounds",
         )
     } else {
-        Facility::BareMetal.offered("no hypervisor shows itself")
+        offered("no hypervisor shows itself")
     }
 }
 
-fn steal(tree: &KernelTree) -> Finding {
+fn steal(tree: &KernelTree) -> CheckResult {
     let times = busy::read(tree).unwrap_or_default();
     let sum = |part: fn(&busy::CoreTimes) -> Nanos| times.iter().map(part).sum::<Nanos>();
     let (stolen, run) = (sum(|core| core.steal), sum(|core| core.busy));
     if times.is_empty() {
-        return Facility::NoSteal.missing("/proc/stat does not tell", "mount /proc");
+        return missing("/proc/stat does not tell", "mount /proc");
     }
     if stolen == Nanos::ZERO {
-        return Facility::NoSteal.offered("none since boot");
+        return offered("none since boot");
     }
-    Facility::NoSteal.missing(
+    missing(
         format!(
             "{stolen} taken by the hypervisor since boot, {:.2} % of the time wanted",
             100.0 * stolen.ratio(stolen + run)
@@ -605,14 +572,13 @@ fn held(tree: &KernelTree) -> Result<Ledgered, Refusal> {
 }
 
 /// Lists the holders in this machine's ledger, and changes left by dead ones. Undoes nothing.
-fn as_found(tree: &KernelTree, held: Result<Ledgered, Refusal>) -> Finding {
-    let facility = Facility::AsFound;
+fn as_found(tree: &KernelTree, held: Result<Ledgered, Refusal>) -> CheckResult {
     if !tree.is_live() {
-        return facility.offered("not looked at: this tree is a record");
+        return offered("not looked at: this tree is a record");
     }
     let found = match held {
         Ok(found) => found,
-        Err(refusal) => return facility.refused(refusal),
+        Err(refusal) => return refused(refusal.why, refusal.remedy),
     };
     let stays = |holder: &Holding, core: &CoreId| {
         let stays = exclusive::staying(tree, holder.process, *core);
@@ -626,9 +592,9 @@ fn as_found(tree: &KernelTree, held: Result<Ledgered, Refusal>) -> Finding {
     let left = found.left.iter().map(|path| format!("{path} could not be restored"));
     let told: Vec<String> = holders.chain(left).collect();
     match (told.is_empty(), found.has_leftovers()) {
-        (true, _) => facility.offered("no program of punctual has changed anything"),
-        (_, false) => facility.offered(told.join("; ")),
-        (_, true) => facility.missing(
+        (true, _) => offered("no program of punctual has changed anything"),
+        (_, false) => offered(told.join("; ")),
+        (_, true) => missing(
             told.join("; "),
             "punctual doctor --restore restores what dead programs have left changed",
         ),
@@ -689,6 +655,8 @@ mod tests {
             ("/sys/devices/system/cpu/nohz_full", "2-3"),
             ("/sys/kernel/realtime", "1"),
             ("/sys/fs/resctrl/schemata", "L3:0=fff"),
+            ("/sys/fs/resctrl/info/L3/cbm_mask", "fff"),
+            ("/sys/fs/resctrl/info/L3/num_closids", "8"),
             ("/proc/sys/kernel/sched_util_clamp_min", "1024"),
             ("/proc/sys/kernel/sched_util_clamp_min_rt_default", "0"),
             ("/proc/stat", "cpu0 1 2 3 4 5 6 7 0"),
@@ -715,6 +683,36 @@ mod tests {
         ] {
             assert_eq!(finding(&findings, facility).status, Status::Offered, "{facility}");
         }
+    }
+
+    #[test]
+    fn taken_classes_are_listed_with_the_way_to_free_one() {
+        let finding = |more: &[(&str, &str)]| {
+            let mounted = [
+                ("/sys/fs/resctrl/schemata", "L3:0=fff"),
+                ("/sys/fs/resctrl/info/L3/cbm_mask", "fff"),
+                ("/sys/fs/resctrl/info/L3/num_closids", "3"),
+                ("/sys/fs/resctrl/COS1/tasks", "7"),
+                ("/proc/7/comm", "ffmpeg"),
+            ];
+            let (_folder, tree) = testing::tree(&[&mounted, more].concat());
+            cache_partitions(&tree)
+        };
+        let one_left = finding(&[]);
+        assert_eq!(one_left.0, Status::Offered);
+        assert!(
+            one_left.1.ends_with("; in use: COS1 (made by pqos, 1 task)"),
+            "{one_left:?}"
+        );
+        let none_left = finding(&[("/sys/fs/resctrl/idle/tasks", "")]);
+        assert_eq!(none_left.0, Status::Missing);
+        assert_eq!(
+            none_left.1,
+            "resctrl: all classes are taken, by COS1 (made by pqos, 1 task), idle (owner unknown, 0 tasks)"
+        );
+        assert!(none_left.2.contains("rmdir /sys/fs/resctrl/idle "), "{none_left:?}");
+        let (_folder, monitors) = testing::tree(&[("/sys/fs/resctrl/schemata", "")]);
+        assert_eq!(cache_partitions(&monitors).0, Status::Missing);
     }
 
     #[test]
@@ -800,9 +798,9 @@ mod tests {
             changes: 3,
         };
         let found = exclusive_core(&tree, std::slice::from_ref(&holder));
-        assert_eq!(found.status, Status::Refused);
+        assert_eq!(found.0, Status::Refused);
         assert!(
-            found.detail.contains("radio (process 77)") && found.detail.contains("core 1"),
+            found.1.contains("radio (process 77)") && found.1.contains("core 1"),
             "{found:?}"
         );
         let (_folder, larger) = testing::tree(&[
@@ -810,21 +808,17 @@ mod tests {
             ("/proc/self/status", "Cpus_allowed_list:\t0"),
         ]);
         let few = exclusive_core(&larger, std::slice::from_ref(&holder));
-        assert_eq!(
-            few.status,
-            Status::Missing,
-            "this process alone may use too few: {few:?}"
-        );
+        assert_eq!(few.0, Status::Missing, "this process alone may use too few: {few:?}");
         holder.alive = false;
-        assert_eq!(exclusive_core(&tree, &[holder]).status, Status::Missing);
-        assert_eq!(exclusive_core(&tree, &[]).status, Status::Missing);
+        assert_eq!(exclusive_core(&tree, &[holder]).0, Status::Missing);
+        assert_eq!(exclusive_core(&tree, &[]).0, Status::Missing);
     }
 
     #[test]
     fn the_preemption_model_is_read_from_the_command_line_where_debugging_files_are_hidden() {
         let model = |cmdline: &str, version: &str| {
             let (_folder, tree) = testing::tree(&[("/proc/cmdline", cmdline), ("/proc/sys/kernel/version", version)]);
-            preemption(&tree).status
+            preemption(&tree).0
         };
         assert_eq!(
             model("ro preempt=full quiet", "#1 SMP PREEMPT_DYNAMIC"),

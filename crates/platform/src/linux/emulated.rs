@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use punctual_units::{Clock, Hertz, Nanos};
 
 use super::KernelTree;
+use super::cores::cpuinfo_field;
 use crate::{ClockOffer, Provenance};
 
 /// Speed of the arithmetic loop on this machine at its real clock.
@@ -108,10 +109,7 @@ impl EmulatedClock {
             .map(|percent| top.scaled(percent as f64 / 100.0))
             .collect();
         EmulatedClock {
-            offer: ClockOffer {
-                steps,
-                provenance: Provenance::Emulated,
-            },
+            offer: ClockOffer::new(steps, Provenance::Emulated),
             calibration,
             clock_hz: AtomicU64::new(top.0),
         }
@@ -119,7 +117,7 @@ impl EmulatedClock {
 
     /// Makes a clock for the CPU that `tree` describes, calibrated on this machine.
     pub fn of(tree: &KernelTree, clock: &impl Clock) -> Self {
-        let cpuinfo = tree.read("/proc/cpuinfo").unwrap_or_default();
+        let cpuinfo = tree.text("/proc/cpuinfo");
         EmulatedClock::new(nominal_frequency(&cpuinfo), Calibration::measure(clock))
     }
 
@@ -185,13 +183,7 @@ const UNKNOWN_CPU: Hertz = Hertz::from_mhz(1000);
 ///
 /// The absolute figure only names the steps; the emulation depends on ratios to it alone.
 pub fn nominal_frequency(cpuinfo: &str) -> Hertz {
-    let field = |name: &str| {
-        cpuinfo
-            .lines()
-            .filter_map(|line| line.split_once(':'))
-            .find(|(key, _)| key.trim().eq_ignore_ascii_case(name))
-            .and_then(|(_, value)| value.trim().parse::<f64>().ok())
-    };
+    let field = |name: &str| cpuinfo_field(cpuinfo, name)?.parse::<f64>().ok();
     let mhz = [field("cpu MHz"), field("bogomips").map(|bogomips| bogomips / 2.0)]
         .into_iter()
         .flatten()

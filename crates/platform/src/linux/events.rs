@@ -9,15 +9,15 @@
 //! A descriptor that is read here becomes non-blocking (`O_NONBLOCK`): if another thread read it first, a blocking read
 //! would wait where no bell wakes it.
 
-use std::fs;
-use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use punctual_os::LinuxOs;
-use punctual_units::{Clock, Nanos, Time};
+use punctual_units::{Clock, Time};
 
+use super::descriptors::{poll, poll_entry, unblock};
 use super::{KernelTree, last_error, refused};
 use crate::Refusal;
 
@@ -67,7 +67,7 @@ impl AsFd for Bell {
 /// A descriptor whose events release jobs.
 #[derive(Debug)]
 pub struct EventSource {
-    fd: OwnedFd,
+    file: File,
     takes: CounterKind,
     stop: Arc<Bell>,
 }
@@ -107,23 +107,21 @@ impl EventSource {
         let what = "events of a file descriptor";
         let limit = "allow more open files (ulimit -n)";
         let fd = fd.as_fd().try_clone_to_owned();
-        let fd = fd.map_err(|why| refused(what, why, limit))?;
-        let link = KernelTree::default().path(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        let file = File::from(fd.map_err(|why| refused(what, why, limit))?);
+        let link = KernelTree::default().path(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let link = fs::read_link(link).map_err(|why| refused(what, why, "mount /proc"))?;
         let takes = CounterKind::from_link(&link.to_string_lossy());
-        if takes == CounterKind::Nothing && always_readable(fd.as_raw_fd()) {
+        let always_readable = || file.metadata().is_ok_and(|found| found.is_file() || found.is_dir());
+        if takes == CounterKind::Nothing && always_readable() {
             let why = format!("{} is readable at all times, so it tells no events", link.display());
-            return Err(refused(
-                what,
-                why,
-                "give an eventfd, a timerfd, a device, a socket or a pipe",
-            ));
+            let remedy = "give an eventfd, a timerfd, a device, a socket or a pipe";
+            return Err(refused(what, why, remedy));
         }
         if takes != CounterKind::Nothing {
-            unblock(fd.as_raw_fd()).map_err(|why| refused(what, why, "give a descriptor that can be read"))?;
+            unblock(&file).map_err(|why| refused(what, why, "give a descriptor that can be read"))?;
         }
         Ok(EventSource {
-            fd,
+            file,
             takes,
             stop: Arc::new(Bell::new()?),
         })
@@ -137,12 +135,11 @@ impl EventSource {
     /// Sleeps until an event comes, [`stop`](Self::stop) or `bell` is rung, or the instant `until`. Returns a pending
     /// event at once. Allocates only for the reason of an `EventWait::Closed`.
     pub fn wait(&mut self, bell: Option<&Bell>, until: Option<Time>) -> EventWait {
-        let asked = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
         let bell = bell.map_or(-1, |bell| bell.0.as_raw_fd());
         let mut polled = [
-            asked(self.fd.as_raw_fd(), libc::POLLIN | libc::POLLRDHUP),
-            asked(self.stop.0.as_raw_fd(), libc::POLLIN),
-            asked(bell, libc::POLLIN),
+            poll_entry(self.file.as_raw_fd(), libc::POLLIN | libc::POLLRDHUP),
+            poll_entry(self.stop.0.as_raw_fd(), libc::POLLIN),
+            poll_entry(bell, libc::POLLIN),
         ];
         let left = until.map(|until| until.since(LinuxOs.now()));
         if poll(&mut polled, left) <= 0 {
@@ -180,8 +177,8 @@ impl EventSource {
     fn is_empty(&self) -> bool {
         let mut bytes: libc::c_int = 0;
         // SAFETY: FIONREAD writes one integer.
-        let asked = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::FIONREAD, &mut bytes) };
-        asked == 0 && bytes == 0
+        let answer = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::FIONREAD, &mut bytes) };
+        answer == 0 && bytes == 0
     }
 
     /// Reads and resets the number of pending events.
@@ -192,19 +189,12 @@ impl EventSource {
             CounterKind::Interrupts(_) => 4,
             CounterKind::Nothing => return Ok(1),
         };
-        // SAFETY: the buffer has at least `bytes` bytes.
-        let read = unsafe { libc::read(self.fd.as_raw_fd(), buffer.as_mut_ptr().cast(), bytes) };
-        if read < 0 {
-            let why = last_error();
-            return match why.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(0),
-                _ => Err(why),
-            };
+        match self.file.read(&mut buffer[..bytes]) {
+            Ok(read) if read == bytes => Ok(self.takes.counted(buffer)),
+            Ok(read) => Err(io::Error::other(format!("it gave {read} bytes, not {bytes}"))),
+            Err(why) if matches!(why.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(0),
+            Err(why) => Err(why),
         }
-        if read as usize != bytes {
-            return Err(io::Error::other(format!("it gave {read} bytes, not {bytes}")));
-        }
-        Ok(self.takes.counted(buffer))
     }
 }
 
@@ -234,46 +224,15 @@ impl CounterKind {
     }
 }
 
-/// Whether the descriptor is a file or folder.
-fn always_readable(fd: RawFd) -> bool {
-    // SAFETY: `stat` is plain data, for which zeroes are valid; the pointer is good for it.
-    let mode = unsafe {
-        let mut stat: libc::stat = std::mem::zeroed();
-        (libc::fstat(fd, &mut stat) == 0).then_some(stat.st_mode & libc::S_IFMT)
-    };
-    matches!(mode, Some(libc::S_IFREG | libc::S_IFDIR))
-}
-
-/// Makes reads of the descriptor non-blocking.
-fn unblock(fd: RawFd) -> io::Result<()> {
-    // SAFETY: no memory is passed.
-    let set = unsafe {
-        let flags = libc::fcntl(fd, libc::F_GETFL);
-        flags >= 0 && libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) >= 0
-    };
-    if set { Ok(()) } else { Err(last_error()) }
-}
-
-/// Calls ppoll(2), with `left` as the longest wait.
-fn poll(polled: &mut [libc::pollfd], left: Option<Nanos>) -> libc::c_int {
-    const SECOND: u64 = 1_000_000_000;
-    let left = left.map(|left| libc::timespec {
-        tv_sec: (left.0 / SECOND) as libc::time_t,
-        tv_nsec: (left.0 % SECOND) as libc::c_long,
-    });
-    let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the list is as long as said, and the time is valid or null.
-    unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, left, ptr::null()) }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
     use punctual_testing::WAIT_MAX;
+    use punctual_units::Nanos;
 
     use super::*;
 

@@ -14,7 +14,7 @@ use punctual_custody::tree::{writable, write_existing};
 use serde::{Deserialize, Serialize};
 
 use super::KernelTree;
-use super::cgroup::{CgroupVersion, Location, locate};
+use super::cgroup::{CgroupVersion, Location, of_this_process};
 use super::doctor::{Facility, Finding, Status, examine};
 use crate::Refusal;
 
@@ -77,7 +77,7 @@ pub fn fix(tree: &KernelTree, tell: &mut dyn FnMut(&str)) -> (Vec<StepOutcome>, 
 pub(super) fn steps(tree: &KernelTree, finding: &Finding) -> Vec<RemedyStep> {
     let debugfs = || mount_of(tree, "debugfs", "/sys/kernel/debug");
     let preempt = "/sys/kernel/debug/sched/preempt";
-    let version = || tree.read("/proc/sys/kernel/version").unwrap_or_default();
+    let version = || tree.text("/proc/sys/kernel/version");
     let is_dynamic = || version().contains("PREEMPT_DYNAMIC");
     let step = match finding.facility {
         _ if finding.remedy.is_empty() => None,
@@ -101,9 +101,8 @@ fn switch(tree: &KernelTree, path: PathBuf, value: &str) -> Option<RemedyStep> {
 
 /// Mount of a file system that the kernel has, on a folder that exists and has none.
 fn mount_of(tree: &KernelTree, kind: &str, at: &str) -> Option<RemedyStep> {
-    let text = |file: &str| tree.read(file).unwrap_or_default();
-    let is_known = text("/proc/filesystems").split_whitespace().any(|it| it == kind);
-    let mounts = text("/proc/self/mountinfo");
+    let is_known = tree.text("/proc/filesystems").split_whitespace().any(|it| it == kind);
+    let mounts = tree.text("/proc/self/mountinfo");
     let is_mounted = mounts.lines().any(|mount| mount.split(' ').nth(4) == Some(at));
     let (kind, path) = (kind.to_owned(), PathBuf::from(at));
     (is_known && !is_mounted && tree.path(at).is_dir()).then_some(RemedyStep::Mount { kind, at: path })
@@ -111,8 +110,7 @@ fn mount_of(tree: &KernelTree, kind: &str, at: &str) -> Option<RemedyStep> {
 
 /// Step by which the group above offers the cpu controller (version 2) to the group of this process.
 fn cpu_controller(tree: &KernelTree) -> Option<RemedyStep> {
-    let text = |file: &str| tree.read(file).unwrap_or_default();
-    let Some(Location { version, folder }) = locate(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo")) else {
+    let Some(Location { version, folder }) = of_this_process(tree, "cpu") else {
         return mount_of(tree, "cgroup2", "/sys/fs/cgroup");
     };
     let above = folder.parent()?;
@@ -128,7 +126,7 @@ fn cpu_controller(tree: &KernelTree) -> Option<RemedyStep> {
 
 /// Module that counts the energy of processors of this kind; virtual machines have no counters.
 fn rapl(tree: &KernelTree) -> Option<RemedyStep> {
-    let cpuinfo = tree.read("/proc/cpuinfo").unwrap_or_default();
+    let cpuinfo = tree.text("/proc/cpuinfo");
     let has_counters = cpuinfo.contains("vendor_id") && !cpuinfo.contains(" hypervisor");
     let module = "intel_rapl_msr".to_owned();
     has_counters.then_some(RemedyStep::Load { module })

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -50,7 +50,7 @@ impl HeldOutput {
     /// The system's error; nothing is changed then.
     pub fn begin() -> io::Result<HeldOutput> {
         let (mut reader, writer) = io::pipe()?;
-        let real = duplicate(STDOUT)?;
+        let real = io::stdout().as_fd().try_clone_to_owned()?;
         put(writer.as_raw_fd(), STDOUT)?;
         let kept = Arc::new(Mutex::new(BufferedOutput {
             bytes: VecDeque::new(),
@@ -95,16 +95,6 @@ impl HeldOutput {
 impl Drop for HeldOutput {
     fn drop(&mut self) {
         self.pass();
-    }
-}
-
-fn duplicate(descriptor: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: a plain number; a new descriptor belongs to this process.
-    unsafe {
-        match libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) {
-            -1 => Err(io::Error::last_os_error()),
-            own => Ok(std::os::fd::FromRawFd::from_raw_fd(own)),
-        }
     }
 }
 

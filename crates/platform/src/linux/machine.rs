@@ -1,19 +1,21 @@
 //! The Linux machine: knobs and meters of this computer, or of an emulated tree.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_custody::journal::{Journal, Others};
 use punctual_custody::recovery::AnnouncedTask;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 
-use super::busy::Stat;
+use super::busy::{CoreTimes, Stat};
 use super::cgroup::CpuGroup;
 use super::cpufreq::CpuFreq;
 use super::emulated::EmulatedClock;
 use super::exclusive::{self, ExclusiveCore};
 use super::powercap::EnergyMeter;
+use super::resctrl::{self, Partitions};
 use super::thermal::Thermometer;
-use super::thread::Tid;
+use super::thread::{Guests, Tid};
 use super::{KernelTree, cores, refused};
 use crate::{
     Applied, ClockOffer, DOMAINS_MAX, DomainId, KnobId, KnobOffer, Machine, Measure, MeterId, Neighbours, Offers, Plan,
@@ -84,9 +86,13 @@ pub struct LinuxMachine {
     clock: ClockKnob,
     emulated: Arc<EmulatedClock>,
     best_effort: BestEffort,
+    /// Where they are asked for.
+    partitions: Option<Partitions>,
     energy: Option<EnergyMeter>,
     thermometer: Option<Thermometer>,
     stat: Option<Stat>,
+    /// Times of the cores read last; empty if they could not be read.
+    times: Vec<CoreTimes>,
     /// Busy times read last, so that none ever decreases.
     busy: Vec<Nanos>,
     refusals: Vec<Refusal>,
@@ -123,11 +129,9 @@ impl LinuxMachine {
         let LinuxOptions { tree, clock, guardian } = options;
         let cores = cores::usable(&tree);
         if cores.is_empty() {
-            return Err(refused(
-                "finding the cores of the machine",
-                format!("{} lists none", tree.path("/sys/devices/system/cpu/online").display()),
-                "mount /sys, or point to a complete tree of kernel files",
-            ));
+            let why = format!("{} lists none", tree.path("/sys/devices/system/cpu/online").display());
+            let remedy = "mount /sys, or point to a complete tree of kernel files";
+            return Err(refused("finding the cores of the machine", why, remedy));
         }
         let journal = Journal::open(guardian)?;
         let emulated = Arc::new(EmulatedClock::of(&tree, &LinuxOs));
@@ -152,34 +156,31 @@ impl LinuxMachine {
             (MeterId::Temperature, thermometer.is_some()),
             (MeterId::DomainClocks, !domains.is_empty()),
         ];
-        let clock_offer = match &clock {
-            ClockKnob::Real(knob) => Some(knob.offer().clone()),
-            ClockKnob::Emulated => Some(emulated.offer().clone()),
+        let meters = meters.into_iter().filter(|(_, there)| *there);
+        let meters = meters.map(|(meter, _)| (meter, Provenance::Real));
+        let of_all = match &clock {
+            ClockKnob::Real(knob) => Some(knob.offer()),
+            ClockKnob::Emulated => Some(emulated.offer()),
             ClockKnob::None => None,
         };
+        let clocks = of_all
+            .into_iter()
+            .chain(domains.iter().map(|(_, offer)| offer))
+            .zip(0..);
+        let clocks = clocks.map(|(offer, number)| (KnobId::Clock(DomainId(number)), Range::Clock(offer.clone())));
+        let share = share.map(|()| (KnobId::BestEffortShare, Range::Share(Provenance::Real)));
         let offers = Offers {
             machine: name(&tree),
-            knobs: clock_offer
-                .map(Range::Clock)
-                .map(|range| (KnobId::CLOCK, range))
-                .into_iter()
-                .chain(
-                    domains
-                        .iter()
-                        .zip(1..)
-                        .map(|((_, offer), number)| (KnobId::Clock(DomainId(number)), Range::Clock(offer.clone()))),
-                )
-                .chain(share.map(|()| (KnobId::BestEffortShare, Range::Share(Provenance::Real))))
+            knobs: { clocks.chain(share) }
                 .map(|(knob, range)| KnobOffer { knob, range })
                 .collect(),
-            meters: (meters.into_iter().filter(|(_, there)| *there))
-                .map(|(meter, _)| (meter, Provenance::Real))
-                .collect(),
+            meters: meters.collect(),
             domains: domains.into_iter().map(|(cores, _)| cores).collect(),
             cores,
         };
         Ok(LinuxMachine {
             stat: None,
+            times: Vec::new(),
             busy: vec![Nanos::ZERO; offers.cores.len()],
             offers,
             tree,
@@ -187,6 +188,7 @@ impl LinuxMachine {
             clock,
             emulated,
             best_effort,
+            partitions: None,
             energy,
             thermometer,
             refusals,
@@ -196,6 +198,30 @@ impl LinuxMachine {
     /// Knobs and meters that were not obtained, each with the reason and a remedy.
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
+    }
+
+    /// This machine with the ways and bandwidth of each core, where resctrl is mounted; [`LinuxMachine::refusals`] says
+    /// what is missing. Makes no group yet.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it is mounted and this process may not use it.
+    pub fn with_partitions(mut self) -> Result<LinuxMachine, Refusal> {
+        match Partitions::open(&self.tree) {
+            Err(refusal) if resctrl::look(&self.tree).is_ok() => return Err(refusal),
+            Err(refusal) => self.refusals.push(refusal),
+            Ok(partitions) => {
+                let knobs = partitions.offers(&self.offers.cores);
+                self.offers.knobs.extend(knobs);
+                self.refusals.extend(partitions.layout().bandwidth.clone().err());
+                self.partitions = Some(partitions);
+            }
+        }
+        Ok(self)
+    }
+
+    /// The ways and bandwidth of cores, after [`LinuxMachine::with_partitions`] where resctrl is mounted.
+    pub fn partitions(&self) -> Option<&Partitions> {
+        self.partitions.as_ref()
     }
 
     /// Whether the guardian is running now.
@@ -243,6 +269,22 @@ impl LinuxMachine {
         Announcer(self.journal.clone())
     }
 
+    /// Gives the share of best-effort work to each of these groups of other programs, as `/proc/PID/cgroup` names them,
+    /// in place of best-effort threads of this process.
+    ///
+    /// # Errors
+    /// [`Refusal`] if one does not exist, has no `cpu` controller, or contains this process.
+    pub fn bound_groups(&self, groups: &[PathBuf]) -> Result<(), Refusal> {
+        let named = |group: &PathBuf| CpuGroup::named(&self.tree, &self.journal, group);
+        self.best_effort.place().named = groups.iter().map(named).collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    /// Moves threads of other programs while the machine is in use elsewhere.
+    pub fn guests(&self) -> Guests {
+        Guests(self.journal.clone())
+    }
+
     /// The program that last began real-time work on a core where this process has some, as a refusal.
     pub fn joined(&self) -> Option<Refusal> {
         self.journal.joined()
@@ -270,6 +312,11 @@ impl LinuxMachine {
         self.journal.temporary_dir(&std::env::temp_dir())
     }
 
+    /// Times of the cores as of the last [`read`](Machine::read); empty if they could not be read.
+    pub fn core_times(&self) -> &[CoreTimes] {
+        &self.times
+    }
+
     fn set_clock(&mut self, wanted: Hertz) -> Result<Hertz, Refusal> {
         match &mut self.clock {
             ClockKnob::Real(knob) => knob.set(wanted),
@@ -295,15 +342,43 @@ impl LinuxMachine {
         }
     }
 
+    /// Compares the groups of ways and bandwidth with what was set, and removes them once another program has changed
+    /// them: all cores then have what the machine gives them.
+    fn check_partitions(&mut self) {
+        let Some(partitions) = &mut self.partitions else { return };
+        if partitions
+            .check(&mut resctrl::carry(&self.tree, &self.journal))
+            .is_some()
+        {
+            resctrl::remove(&self.tree, &self.journal);
+        }
+    }
+
+    /// Sets the ways and bandwidths of `plan`. If they are lost, each of them is refused, whatever the plan names, so
+    /// that the loop learns it from the next plan.
+    fn set_partitions(&mut self, plan: &Plan, applied: &mut Applied) {
+        let Some(partitions) = &mut self.partitions else { return };
+        let results = partitions.apply(plan, &mut resctrl::carry(&self.tree, &self.journal));
+        if let Some(lost) = partitions.lost() {
+            let knobs = self.offers.knobs.iter().map(|offer| offer.knob);
+            let unplanned = knobs.filter(|knob| is_partition(*knob) && plan.get(*knob).is_none());
+            applied.refused.extend(unplanned.map(|knob| (knob, lost.clone())));
+        }
+        results
+            .into_iter()
+            .for_each(|(knob, result)| applied.note(knob, result));
+    }
+
     fn read_busy(&mut self) -> Reading {
         let stat = match &mut self.stat {
             Some(stat) => stat,
             none => none.insert(Stat::open(&self.tree)?),
         };
-        let times = stat.read()?;
+        self.times.clear();
+        self.times = stat.read()?;
         for (core, busy) in self.offers.cores.iter().zip(&mut self.busy) {
-            match times.binary_search_by_key(core, |times| times.core) {
-                Ok(found) => *busy = (*busy).max(times[found].busy),
+            match self.times.binary_search_by_key(core, |times| times.core) {
+                Ok(found) => *busy = (*busy).max(self.times[found].busy),
                 Err(_) => return Err(format!("core {core} is not online any more")),
             }
         }
@@ -329,6 +404,7 @@ impl Machine for LinuxMachine {
                 (KnobId::CLOCK, Value::Clock(wanted)) => self.set_clock(wanted).map(Value::Clock),
                 (KnobId::Clock(domain), Value::Clock(wanted)) => self.set_domain(domain, wanted).map(Value::Clock),
                 (KnobId::BestEffortShare, Value::Share(share)) => self.best_effort.set_share(share).map(Value::Share),
+                _ if self.partitions.is_some() && is_partition(knob) => continue,
                 _ => Err(refused(
                     format!("setting the {knob} to {value}"),
                     "this machine has no such knob",
@@ -337,11 +413,13 @@ impl Machine for LinuxMachine {
             };
             applied.note(knob, result);
         }
+        self.set_partitions(plan, &mut applied);
         applied
     }
 
     fn read(&mut self) -> Readings {
         let at = LinuxOs.now();
+        self.check_partitions();
         let clock = match &mut self.clock {
             ClockKnob::Real(knob) => Some(knob.read()),
             ClockKnob::Emulated => Some(Ok(self.emulated.clock())),
@@ -377,6 +455,7 @@ impl Machine for LinuxMachine {
             ClockKnob::Emulated | ClockKnob::None => Vec::new(),
         };
         self.best_effort.forget_group();
+        self.partitions.iter_mut().for_each(Partitions::forget);
         let rest = self.journal.restore();
         left.retain(|refusal| !rest.contains(refusal)); // failures stay in the journal, and are tried again
         left.extend(rest);
@@ -419,6 +498,8 @@ struct Place {
     journal: Journal,
     /// Made when first needed, and again after the machine was restored.
     group: Option<CpuGroup>,
+    /// Groups of other programs that have the share in place of `group`, each of them.
+    named: Vec<CpuGroup>,
     /// Number of cores that the share refers to.
     cores: usize,
     share: Option<Share>,
@@ -432,6 +513,7 @@ impl BestEffort {
             tree: tree.clone(),
             journal: journal.clone(),
             group: None,
+            named: Vec::new(),
             cores,
             share: None,
             obtained: None,
@@ -470,7 +552,15 @@ impl BestEffort {
             }
             place.cores
         };
-        let obtained = self.with_group(|group| group.set_share(share, cores))?;
+        let obtained = match self.place().named.as_slice() {
+            [] => None,
+            [first, rest @ ..] => {
+                rest.iter()
+                    .try_for_each(|group| group.set_share(share, cores).map(drop))?;
+                Some(first.set_share(share, cores)?)
+            }
+        };
+        let obtained = obtained.map_or_else(|| self.with_group(|group| group.set_share(share, cores)), Ok)?;
         let mut place = self.place();
         (place.share, place.obtained) = (Some(share), Some(obtained));
         Ok(obtained)
@@ -497,6 +587,11 @@ impl BestEffort {
     }
 }
 
+/// Whether resctrl turns the knob.
+fn is_partition(knob: KnobId) -> bool {
+    matches!(knob, KnobId::Ways(_) | KnobId::Bandwidth(_))
+}
+
 /// The value, or `None` with the refusal added to `refusals`.
 fn unless_refused<T>(result: Result<T, Refusal>, refusals: &mut Vec<Refusal>) -> Option<T> {
     result.map_err(|refusal| refusals.push(refusal)).ok()
@@ -509,23 +604,11 @@ pub fn identity(tree: &KernelTree) -> String {
 
 /// The name of the machine's CPU or board.
 fn name(tree: &KernelTree) -> String {
-    let cpuinfo = tree.read("/proc/cpuinfo").unwrap_or_default();
-    let field = |key: &str| {
-        let value = cpuinfo
-            .lines()
-            .find_map(|line| line.split_once(':').filter(|(name, _)| name.trim() == key))?
-            .1;
-        Some(value.trim().to_owned())
-    };
+    let cpuinfo = tree.text("/proc/cpuinfo");
+    let field = |name: &str| cores::cpuinfo_field(&cpuinfo, name).map(str::to_owned);
+    let board = || tree.read("/proc/device-tree/model").ok();
     field("model name")
-        .or_else(|| {
-            Some(
-                tree.read("/proc/device-tree/model")
-                    .ok()?
-                    .trim_end_matches('\0')
-                    .to_owned(),
-            )
-        })
+        .or_else(|| board().map(|model| model.trim_end_matches('\0').to_owned()))
         .or_else(|| field("Hardware"))
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "unnamed Linux machine".into())

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use punctual_units::Nanos;
 
-use super::last_error;
+use super::descriptors::{poll, poll_entry, unblock};
 use super::process::die_with;
 
 /// Longest wait until the caller is asked whether to go on.
@@ -33,19 +33,12 @@ impl<F: Fn() -> bool> Patient<F> {
     /// # Errors
     /// The kernel's error, for example for a descriptor without flags.
     pub fn new(fd: OwnedFd, goes_on: F, waited: Arc<AtomicU64>) -> io::Result<Patient<F>> {
-        // SAFETY: the descriptor is open, and no memory is passed.
-        let refused = unsafe {
-            let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
-            flags < 0 || libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) < 0
-        };
-        match refused {
-            true => Err(last_error()),
-            false => Ok(Patient {
-                file: File::from(fd),
-                goes_on,
-                waited,
-            }),
-        }
+        unblock(&fd)?;
+        Ok(Patient {
+            file: File::from(fd),
+            goes_on,
+            waited,
+        })
     }
 
     /// Repeats `attempt` until it need not wait; `None` if the caller must stop.
@@ -58,7 +51,7 @@ impl<F: Fn() -> bool> Patient<F> {
             match attempt(&mut self.file) {
                 Err(why) if why.kind() == ErrorKind::WouldBlock => {
                     let began = Instant::now();
-                    wait(self.file.as_fd(), events);
+                    poll(&mut [poll_entry(self.file.as_raw_fd(), events)], Some(LOOK));
                     let waited = began.elapsed().as_nanos() as u64;
                     self.waited.fetch_add(waited, Ordering::Relaxed);
                 }
@@ -86,16 +79,6 @@ impl<F: Fn() -> bool> Write for Patient<F> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn wait(fd: BorrowedFd<'_>, events: libc::c_short) {
-    let mut poll = libc::pollfd {
-        fd: fd.as_raw_fd(),
-        events,
-        revents: 0,
-    };
-    // SAFETY: one valid entry.
-    unsafe { libc::poll(&mut poll, 1, (LOOK.0 / 1_000_000) as i32) };
 }
 
 /// Executes [`KEEPER`].

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_custody::tree::read_trimmed;
+use punctual_custody::tree::{number, numbered, read_trimmed};
 
 use super::{KernelTree, refused};
 use crate::Refusal;
@@ -83,7 +83,7 @@ impl EnergyMeter {
     /// Names the counter that could not be read, and why; the next reading includes its advance meanwhile.
     pub fn read(&mut self) -> Result<f64, String> {
         for zone in &mut self.zones {
-            zone.energy.advance(microjoules(&zone.counter)?);
+            zone.energy.advance(number(&zone.counter)?);
         }
         Ok(self.zones.iter().map(|zone| zone.energy.total_uj as f64 * 1e-6).sum())
     }
@@ -94,8 +94,8 @@ impl Zone {
         let counter = folder.join("energy_uj");
         Ok(Zone {
             energy: EnergyTotal {
-                last_uj: microjoules(&counter)?,
-                range_uj: microjoules(&folder.join("max_energy_range_uj"))?,
+                last_uj: number(&counter)?,
+                range_uj: number(&folder.join("max_energy_range_uj"))?,
                 total_uj: 0,
             },
             counter,
@@ -103,27 +103,10 @@ impl Zone {
     }
 }
 
-fn microjoules(path: &Path) -> Result<u64, String> {
-    let text = read_trimmed(path).map_err(|why| format!("{}: {why}", path.display()))?;
-    text.parse()
-        .map_err(|_| format!("{}: '{text}' is no number of microjoules", path.display()))
-}
-
 /// The folders of the package zones, without those of `intel-rapl-mmio`, which meters the same package a second time.
 fn packages(folder: &Path) -> Vec<PathBuf> {
-    let mut packages: Vec<PathBuf> = std::fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|zone| {
-            let name = zone.file_name().unwrap_or_default().to_string_lossy();
-            name.strip_prefix("intel-rapl:")
-                .is_some_and(|number| number.parse::<u32>().is_ok())
-                && read_trimmed(&zone.join("name")).is_ok_and(|name| name.starts_with("package"))
-        })
-        .collect();
-    packages.sort_unstable();
+    let mut packages = numbered(folder, "intel-rapl:");
+    packages.retain(|zone| read_trimmed(&zone.join("name")).is_ok_and(|name| name.starts_with("package")));
     packages
 }
 

@@ -173,11 +173,9 @@ impl GapProbe {
     ) -> Result<GapProbe, Refusal> {
         let what = || format!("probing core {core} for gaps every {period}");
         if period < PERIOD_MIN {
-            return Err(refused(
-                what(),
-                "so short a period could keep everything else off the core",
-                format!("choose at least {PERIOD_MIN}; {PERIOD} is a good choice"),
-            ));
+            let why = "so short a period could keep everything else off the core";
+            let remedy = format!("choose at least {PERIOD_MIN}; {PERIOD} is a good choice");
+            return Err(refused(what(), why, remedy));
         }
         let shared = Arc::new(ProbeState::default());
         let (tell, told) = mpsc::sync_channel(1);

@@ -4,9 +4,11 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use punctual_custody::stat::{self, STAT_BYTES, read_file};
+use punctual_custody::stat;
+use punctual_os::linux::thread::process_cpu_time_of;
 use punctual_units::Nanos;
 
+use super::descriptors::{poll, poll_entry};
 use super::last_error;
 
 /// A process, distinguished from a later one of the same number by its start time.
@@ -21,11 +23,8 @@ pub struct ProcessId {
 impl ProcessId {
     /// The process that has this number now; `None` if there is none.
     pub fn of(pid: i32) -> Option<ProcessId> {
-        let path = std::ffi::CString::new(format!("/proc/{pid}/stat")).ok()?;
-        let mut stat = [0u8; STAT_BYTES];
-        let stat = read_file(&path, &mut stat).ok()?;
-        let started = (!stat::ended(stat)).then(|| stat::started(stat))??;
-        Some(ProcessId { pid, started })
+        let (ended, started) = stat::of(pid)?;
+        (!ended).then_some(ProcessId { pid, started })
     }
 
     /// The identity of the calling process.
@@ -64,33 +63,15 @@ impl ProcessId {
     /// Waits until the process has ended, `at_most` that long; returns whether it has.
     pub fn wait_gone(self, at_most: Nanos) -> bool {
         let Some(watch) = self.watch() else { return true };
-        let mut poll = libc::pollfd {
-            fd: watch.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one valid entry.
-        unsafe { libc::poll(&mut poll, 1, (at_most.0 / 1_000_000) as i32) };
-        poll.revents != 0
+        poll(&mut [poll_entry(watch.as_raw_fd(), libc::POLLIN)], Some(at_most)) > 0
     }
 }
 
 /// Waits until one of these descriptors is readable, for `at_most`.
 pub fn wait_any(watched: &[&OwnedFd], at_most: Nanos) {
-    let entry = |watched: &&OwnedFd| libc::pollfd {
-        fd: watched.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let entry = |watched: &&OwnedFd| poll_entry(watched.as_raw_fd(), libc::POLLIN);
     let mut entries: Vec<_> = watched.iter().map(entry).collect();
-    // SAFETY: as many valid entries as are said.
-    unsafe {
-        libc::poll(
-            entries.as_mut_ptr(),
-            entries.len() as u64,
-            (at_most.0 / 1_000_000) as i32,
-        )
-    };
+    poll(&mut entries, Some(at_most));
 }
 
 /// Makes the kernel kill this process when the thread that started it ends; `parent` is that thread's process. If the
@@ -142,19 +123,12 @@ pub const OWN: i32 = 0;
 /// CPU time of all threads of a process, by its CPU clock (clock_getcpuclockid(3)); `None` if there is no such process.
 /// [`OWN`]: this process.
 pub fn cpu_time(pid: i32) -> Option<Nanos> {
-    // The kernel's number of a process's clock of run time (include/linux/posix-timers.h: CPUCLOCK_SCHED is 2).
-    let clock = (!pid << 3) | 2;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the room for the answer is valid.
-    let answer = unsafe { libc::clock_gettime(clock, &mut time) };
-    (answer == 0).then(|| Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64))
+    process_cpu_time_of(u32::try_from(pid).ok()?)
 }
 
 /// Resident memory of a process in bytes, shared pages included (/proc/PID/statm); `None` if there is no such process.
 pub fn resident_bytes(pid: i32) -> Option<u64> {
-    let path = std::ffi::CString::new(format!("/proc/{pid}/statm")).ok()?;
-    let mut text = [0u8; STAT_BYTES];
-    let text = std::str::from_utf8(read_file(&path, &mut text).ok()?).ok()?;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     // SAFETY: a plain number.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

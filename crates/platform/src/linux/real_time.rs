@@ -14,11 +14,10 @@
 use std::fmt;
 
 use punctual_custody::tree::read_trimmed;
-use punctual_units::{Nanos, Share};
+use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::KernelTree;
-use super::cgroup::mount_point;
 
 /// The first kernel with a fair server, and without throttling unless built for groups of real-time threads.
 const FAIR_SERVER: (u32, u32) = (6, 12);
@@ -86,20 +85,6 @@ impl RealTimeLimits {
             fair_server: fair_server(tree),
         }
     }
-
-    /// The share of a core that real-time threads may use, as far as known, while ordinary threads wait; 1 if nothing
-    /// bounds them.
-    pub fn usable(&self) -> Share {
-        let unthrottled = match self.throttling {
-            Throttling::Bounded { runtime, period } | Throttling::Possible { runtime, period } => runtime.ratio(period),
-            Throttling::Off | Throttling::Unknown => 1.0,
-        };
-        let unserved = match self.fair_server {
-            FairServer::Reserves { runtime, period, .. } if period > Nanos::ZERO => 1.0 - runtime.ratio(period),
-            _ => 1.0,
-        };
-        Share::clamped(unthrottled.min(unserved))
-    }
 }
 
 impl fmt::Display for RealTimeLimits {
@@ -151,8 +136,7 @@ fn throttles(tree: &KernelTree) -> Option<bool> {
 /// Whether this kernel schedules groups of real-time threads (`CONFIG_RT_GROUP_SCHED`); `None` if unknown, or if the
 /// boot parameter `rt_group_sched` switched it off.
 fn groups_of_real_time(tree: &KernelTree) -> Option<bool> {
-    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
-    let group = mount_point(Some("cpu"), &mountinfo).map(|top| tree.path(top).join("cpu.rt_runtime_us"));
+    let group = tree.hierarchy(Some("cpu")).map(|top| top.join("cpu.rt_runtime_us"));
     if group.is_some_and(|file| file.exists()) {
         return Some(true);
     }
@@ -161,10 +145,7 @@ fn groups_of_real_time(tree: &KernelTree) -> Option<bool> {
     if !has("CONFIG_RT_GROUP_SCHED=y") {
         return Some(false);
     }
-    let told = tree
-        .read("/proc/cmdline")
-        .unwrap_or_default()
-        .contains("rt_group_sched=");
+    let told = tree.text("/proc/cmdline").contains("rt_group_sched=");
     let by_default = !has("CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED=y");
     (by_default && !told).then_some(true)
 }
@@ -226,7 +207,6 @@ mod tests {
             ("/proc/sys/kernel/osrelease", "6.1.0-amd64"),
             ("/sys/kernel/debug/sched/latency_ns", "0"),
         ]);
-        assert_eq!(limits.usable(), Share::clamped(0.95));
         assert_eq!(limits.fair_server, FairServer::None);
         let told = limits.to_string();
         assert!(
@@ -235,7 +215,6 @@ mod tests {
         );
         let nothing = RealTimeLimits::read(&testing::tree(&[]).1);
         assert_eq!(nothing.throttling, Throttling::Unknown);
-        assert_eq!(nothing.usable(), Share::ONE);
     }
 
     #[test]
@@ -251,7 +230,6 @@ mod tests {
             limits.to_string().contains("50.00 ms in 500.00 ms on 1 cores"),
             "{limits}"
         );
-        assert_eq!(limits.usable(), Share::clamped(0.9));
     }
 
     #[test]

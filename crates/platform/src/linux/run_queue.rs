@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use punctual_os::Tid;
 use punctual_units::Nanos;
 
 /// Room for the text in bytes: longer than three numbers of 64 bits.
@@ -20,7 +21,16 @@ pub struct RunQueue(File);
 impl RunQueue {
     /// Opens the calling thread's file; `None` if this kernel does not account for waits (`CONFIG_SCHED_INFO`).
     pub fn of_this_thread() -> Option<RunQueue> {
-        let account = RunQueue(File::open("/proc/thread-self/schedstat").ok()?);
+        RunQueue::at("/proc/thread-self/schedstat")
+    }
+
+    /// Opens the file of a thread of any process; `None` if there is no such thread or account.
+    pub fn of(process: i32, thread: Tid) -> Option<RunQueue> {
+        RunQueue::at(&format!("/proc/{process}/task/{thread}/schedstat"))
+    }
+
+    fn at(path: &str) -> Option<RunQueue> {
+        let account = RunQueue(File::open(path).ok()?);
         account.waited().map(|_| account)
     }
 

@@ -1,25 +1,22 @@
 //! Memory that several processes map: a file without a name, which is freed with the last of them (memfd_create(2)).
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use super::{last_error, refused};
+use punctual_os::linux::mapping::{Mapping, allocate, memory_file};
+
+use super::refused;
 use crate::Refusal;
 
 /// A readable and writable mapping of such a file.
 #[derive(Debug)]
 pub struct SharedMemory {
-    base: NonNull<u8>,
-    bytes: usize,
-    file: OwnedFd,
+    mapping: Mapping,
+    file: File,
 }
-
-// SAFETY: plain memory; its users must synchronize their accesses.
-unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
-unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
     /// New memory, zeroed and fully allocated, so that no later write can find the memory exhausted. `name` is shown in
@@ -31,11 +28,8 @@ impl SharedMemory {
         let named = CString::new(name).unwrap_or_default();
         let refusal = |why: io::Error| {
             let what = format!("making {bytes} bytes of shared memory");
-            refused(
-                what,
-                why,
-                "free memory, or ask for less: shorter queues, smaller frames and states",
-            )
+            let remedy = "free memory, or ask for less: shorter queues, smaller frames and states";
+            refused(what, why, remedy)
         };
         // Unnamed files have no limit of their own: the kernel would kill programs to make room.
         let available = available().unwrap_or(u64::MAX);
@@ -43,18 +37,8 @@ impl SharedMemory {
             let why = format!("{available} bytes of memory are available, of which three quarters may be taken");
             return Err(refusal(io::Error::other(why)));
         }
-        // SAFETY: the name ends with a zero; a new descriptor is ours.
-        let file = unsafe {
-            match libc::memfd_create(named.as_ptr(), libc::MFD_CLOEXEC) {
-                fd if fd >= 0 => OwnedFd::from_raw_fd(fd),
-                _ => return Err(refusal(last_error())),
-            }
-        };
-        // SAFETY: the descriptor is open.
-        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) } {
-            0 => SharedMemory::map(file, bytes).map_err(refusal),
-            errno => Err(refusal(io::Error::from_raw_os_error(errno))),
-        }
+        let file = memory_file(&named).and_then(|file| allocate(&file, bytes).map(|()| file));
+        file.and_then(|file| SharedMemory::map(file, bytes)).map_err(refusal)
     }
 
     /// Maps the memory of an inherited descriptor.
@@ -63,55 +47,34 @@ impl SharedMemory {
     /// [`Refusal`] if the descriptor is no such file, or the kernel refuses the mapping.
     pub fn open(file: OwnedFd) -> Result<SharedMemory, Refusal> {
         let refusal = |why: io::Error| {
-            refused(
-                "mapping the shared memory",
-                why,
-                "start this program by the one that has the memory",
-            )
+            let remedy = "start this program by the one that has the memory";
+            refused("mapping the shared memory", why, remedy)
         };
-        // SAFETY: an all-zero stat is valid, and the call fills it in.
-        let bytes = unsafe {
-            let mut stat: libc::stat = std::mem::zeroed();
-            match libc::fstat(file.as_raw_fd(), &mut stat) {
-                0 => stat.st_size as usize,
-                _ => return Err(refusal(last_error())),
-            }
-        };
+        let file = File::from(file);
+        let bytes = file.metadata().map_err(refusal)?.len() as usize;
         SharedMemory::map(file, bytes).map_err(refusal)
     }
 
-    fn map(file: OwnedFd, bytes: usize) -> io::Result<SharedMemory> {
-        // SAFETY: a fresh mapping of a file that has this length.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        let base = NonNull::new(address.cast()).filter(|_| address != libc::MAP_FAILED);
-        let base = base.ok_or_else(last_error)?;
-        Ok(SharedMemory { base, bytes, file })
+    fn map(file: File, bytes: usize) -> io::Result<SharedMemory> {
+        let mapping = Mapping::of(&file, bytes, true)?;
+        Ok(SharedMemory { mapping, file })
     }
 
     /// Address of the first byte, aligned to a page.
     pub fn base(&self) -> NonNull<u8> {
-        self.base
+        self.mapping.base()
     }
 
     /// Length of the mapping in bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.mapping.bytes()
     }
 
     /// Faults the memory into this process's page tables (`MADV_POPULATE_WRITE`, since Linux 5.14), so that later
     /// access takes no fault. Does nothing on older kernels.
     pub fn populate(&self) {
         // SAFETY: the mapping is ours and has this length; its content stays as it is.
-        unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, libc::MADV_POPULATE_WRITE) };
+        unsafe { libc::madvise(self.base().as_ptr().cast(), self.bytes(), libc::MADV_POPULATE_WRITE) };
     }
 }
 
@@ -126,13 +89,6 @@ fn available() -> Option<u64> {
 impl AsFd for SharedMemory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
-    }
-}
-
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and unmapped once.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 

@@ -6,10 +6,12 @@
 //! thousand switches per second. `cargo run --release -p punctual-platform --example switch_cost` prints the cost of a
 //! switch with a ring and without one.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
+use punctual_os::linux::mapping::Mapping;
 use punctual_os::{LinuxOs, Tid};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
@@ -49,12 +51,11 @@ pub struct PreemptingThread {
 #[derive(Debug)]
 pub struct Switches {
     /// A page with the kernel's write position, then the ring.
-    mapped: NonNull<u8>,
+    mapped: Mapping,
     event: OwnedFd,
+    /// Keeps it to one thread: a call pauses the kernel's writes for itself alone.
+    of_one_thread: PhantomData<Cell<()>>,
 }
-
-// SAFETY: the mapping belongs to this value alone, and is only read.
-unsafe impl Send for Switches {}
 
 impl Switches {
     /// Makes the kernel record the thread switches on `core` from now on.
@@ -70,37 +71,21 @@ impl Switches {
                  name the threads that took their core",
             )
         };
-        let attr = Attr::context_switches();
+        let (attr, on) = (Attr::context_switches(), core.0 as libc::c_int);
         // SAFETY: `attr` is as perf_event_open(2) wants it and valid for the call; the other arguments are numbers.
         let event = unsafe {
-            let event = libc::syscall(
-                libc::SYS_perf_event_open,
-                &attr,
-                -1,
-                core.0 as libc::c_int,
-                -1,
-                FD_CLOEXEC,
-            );
+            let event = libc::syscall(libc::SYS_perf_event_open, &attr, -1, on, -1, FD_CLOEXEC);
             match i32::try_from(event) {
                 Ok(event) if event >= 0 => OwnedFd::from_raw_fd(event),
                 _ => return Err(refusal(&last_error())),
             }
         };
-        // SAFETY: a new mapping of a descriptor that is open; the kernel chooses the place.
-        let mapped = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                page() + RING_BYTES,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                event.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(mapped.cast()).filter(|_| mapped != libc::MAP_FAILED) {
-            Some(mapped) => Ok(Switches { mapped, event }),
-            None => Err(refusal(&last_error())),
-        }
+        let mapped = Mapping::of(&event, page() + RING_BYTES, false).map_err(|why| refusal(&why))?;
+        Ok(Switches {
+            mapped,
+            event,
+            of_one_thread: PhantomData,
+        })
     }
 
     /// The turns that ended after `since`, as far back as the ring goes, ascending. Switches during the microseconds of
@@ -112,13 +97,13 @@ impl Switches {
         let now = LinuxOs.now();
         // SAFETY: the page is mapped for as long as `self` is, and the field lies in it, aligned (linux/perf_event.h).
         // The mapping is read-only, for which an atomic type must not be used.
-        let head = unsafe { self.mapped.as_ptr().add(DATA_HEAD).cast::<u64>().read_volatile() };
+        let head = unsafe { self.mapped.base().as_ptr().add(DATA_HEAD).cast::<u64>().read_volatile() };
         fence(Ordering::Acquire);
         // Copied word by word, without a reference: another core may still be writing a record that it began before the
         // pause. That is the newest one, and `turns` accepts any bytes.
         let mut ring = vec![0; RING_BYTES];
         // SAFETY: the ring is mapped behind the page.
-        let words = unsafe { self.mapped.as_ptr().add(page()).cast::<u64>() };
+        let words = unsafe { self.mapped.base().as_ptr().add(page()).cast::<u64>() };
         for (i, copy) in ring.chunks_exact_mut(size_of::<u64>()).enumerate() {
             // SAFETY: mapped, word by word, for as long as `self` is.
             let word = unsafe { words.add(i).read_volatile() };
@@ -131,13 +116,6 @@ impl Switches {
     fn pause(&self, pause: bool) -> bool {
         // SAFETY: the call takes a number.
         unsafe { libc::ioctl(self.event.as_raw_fd(), PAUSE_OUTPUT, libc::c_ulong::from(pause)) == 0 }
-    }
-}
-
-impl Drop for Switches {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `of` with this length, and no reference into it is left.
-        unsafe { libc::munmap(self.mapped.as_ptr().cast(), page() + RING_BYTES) };
     }
 }
 

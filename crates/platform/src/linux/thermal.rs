@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_custody::tree::read_trimmed;
+use punctual_custody::tree::{entries, number, numbered, read_trimmed};
 
 use super::{KernelTree, refused};
 use crate::Refusal;
@@ -30,15 +30,11 @@ impl Thermometer {
     /// # Errors
     /// [`Refusal`] if there is none.
     pub fn open(tree: &KernelTree) -> Result<Thermometer, Refusal> {
-        let mut zones: Vec<PathBuf> = std::fs::read_dir(tree.path(ZONES))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with("thermal_zone"))
-            .map(|entry| entry.path().join("temp"))
-            .filter(|zone| celsius(zone).is_some())
-            .collect();
-        zones.sort_unstable();
+        let zones = numbered(&tree.path(ZONES), "thermal_zone").into_iter();
+        let zones = zones
+            .map(|zone| zone.join("temp"))
+            .filter(|zone| celsius(zone).is_some());
+        let zones: Vec<PathBuf> = zones.collect();
         if zones.is_empty() {
             return Err(refused(
                 "metering temperature (thermal zones)",
@@ -92,8 +88,7 @@ impl CoreThermometers {
 
 /// Labels of sensors, and the files with their values.
 fn labelled(tree: &KernelTree) -> Vec<(String, PathBuf)> {
-    let list = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let files = list(&tree.path(SENSORS)).flat_map(|chip| list(&chip.path()));
+    let files = entries(&tree.path(SENSORS)).flat_map(|chip| entries(&chip.path()));
     let mut labelled: Vec<(String, PathBuf)> = files
         .filter_map(|file| {
             let name = file.file_name().to_string_lossy().into_owned();
@@ -108,7 +103,7 @@ fn labelled(tree: &KernelTree) -> Vec<(String, PathBuf)> {
 
 /// The value of this file in degrees Celsius, if it is plausible.
 fn celsius(zone: &Path) -> Option<f64> {
-    let thousandths: i32 = read_trimmed(zone).ok()?.parse().ok()?;
+    let thousandths: i32 = number(zone).ok()?;
     Some(f64::from(thousandths) * 1e-3).filter(|celsius| PLAUSIBLE.contains(celsius))
 }
 

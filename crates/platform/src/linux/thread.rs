@@ -1,11 +1,14 @@
 //! Where and how a thread runs: its core and its memory; from `punctual-os`, its scheduling and its CPU time.
 //!
-//! All of this belongs to the thread or the process and ends with it; no change is left on the machine.
+//! All of this belongs to the thread or the process and ends with it. Of threads of other programs ([`Guests`]) changes
+//! are recorded, because these threads outlive this process.
 
 use std::fs;
 use std::mem;
 
 use punctual_custody::core_mask::{CoreMask, affinity_of, set_affinity};
+use punctual_custody::journal::Journal;
+use punctual_custody::stat;
 use punctual_units::{CoreId, Nanos};
 
 pub use punctual_os::linux::thread::{cpu_time_of, name_of, real_time, scheduling, set_scheduling, thread_cpu_time};
@@ -37,14 +40,11 @@ pub fn pin_to(cores: &[CoreId]) -> Result<(), Refusal> {
 pub fn pin_thread(thread: Tid, cores: &[CoreId]) -> Result<(), Refusal> {
     let what = || format!("running on cores {cores:?}");
     if cores.iter().any(|core| core.index() >= libc::CPU_SETSIZE as usize) {
-        return Err(refused(
-            what(),
-            format!("core numbers end at {}", libc::CPU_SETSIZE - 1),
-            "choose a core listed in /sys/devices/system/cpu/online",
-        ));
+        let why = format!("core numbers end at {}", libc::CPU_SETSIZE - 1);
+        let remedy = "choose a core listed in /sys/devices/system/cpu/online";
+        return Err(refused(what(), why, remedy));
     }
-    let mut mask = CoreMask::default();
-    cores.iter().for_each(|core| mask.set(*core, true));
+    let mask: CoreMask = cores.iter().copied().collect();
     set_affinity(thread, &mask).map_err(|why| {
         refused(
             what(),
@@ -72,12 +72,25 @@ impl AsFound {
             let remedy = "name a thread of this process that is alive";
             refused(format!("seating thread {thread}"), why, remedy)
         };
-        if !KernelTree::default().path(format!("/proc/self/task/{thread}")).exists() {
+        if !is_own(thread) {
             return Err(refusal(&"this process has no such thread"));
         }
         Ok(AsFound {
             thread,
             affinity: affinity_of(thread).map_err(|why| refusal(&why))?,
+            scheduling: scheduling(thread)?,
+        })
+    }
+
+    /// Reads the present state of `thread`, of any process. Change it by [`Guests`], which outlive this process.
+    ///
+    /// # Errors
+    /// [`Refusal`] where there is no such thread, or its scheduling could not be restored.
+    pub fn of_guest(thread: Tid) -> Result<AsFound, Refusal> {
+        let what = format!("reading where thread {thread} runs");
+        Ok(AsFound {
+            thread,
+            affinity: affinity_of(thread).map_err(|why| refused(what, why, "it has ended"))?,
             scheduling: scheduling(thread)?,
         })
     }
@@ -92,6 +105,60 @@ impl AsFound {
         let _ = set_scheduling(self.thread, self.scheduling);
         let _ = set_affinity(self.thread, &self.affinity);
     }
+}
+
+/// Whether `thread` belongs to this process.
+pub(super) fn is_own(thread: Tid) -> bool {
+    KernelTree::default().path(format!("/proc/self/task/{thread}")).exists()
+}
+
+/// Moves threads of other programs to cores and real-time priorities. Each change is recorded before it is made, and
+/// so undone with the machine's others, even after a kill.
+#[derive(Clone, Debug)]
+pub struct Guests(pub(super) Journal);
+
+impl Guests {
+    /// Pins the thread of `found` to `core`.
+    ///
+    /// # Errors
+    /// [`Refusal`] where the core is not allowed to the thread, or the thread is another user's or has ended.
+    pub fn pin(&self, found: &AsFound, core: CoreId) -> Result<(), Refusal> {
+        let wanted = [core].into_iter().collect();
+        self.0.confine(found.thread, &found.affinity, &wanted).map_err(|why| {
+            let remedy =
+                "choose a core in Cpus_allowed_list of the program's /proc/PID/status, and run as its user or root";
+            refused(format!("running thread {} on core {core}", found.thread), why, remedy)
+        })
+    }
+
+    /// Restores what was changed of `thread`, unless it has ended or another program has changed it since.
+    pub fn put_back(&self, thread: Tid) {
+        drop(self.0.restore_below(std::path::Path::new(&format!("/proc/{thread}"))));
+    }
+
+    /// Gives `thread` real-time scheduling (`SCHED_FIFO`) at `priority`, 1 to 99.
+    ///
+    /// # Errors
+    /// [`Refusal`] without permission, or if the thread has ended.
+    pub fn real_time(&self, thread: Tid, priority: u8) -> Result<(), Refusal> {
+        self.0.run_in_real_time(thread, priority)
+    }
+}
+
+/// Whether a thread of any process runs or waits to, or its first thread if none is named; false once it has ended,
+/// even if its parent does not know yet.
+pub fn is_running(process: i32, thread: Option<Tid>) -> bool {
+    let thread = thread.unwrap_or(Tid(process));
+    let stat = fs::read(format!("/proc/{process}/task/{thread}/stat")).unwrap_or_default();
+    // The name before it, in parentheses, may contain any bytes (proc_pid_stat(5)).
+    let after_name = stat.iter().rposition(|byte| *byte == b')');
+    let state = after_name.and_then(|at| stat.get(at + 2));
+    state.is_some_and(|state| !b"ZXx".contains(state))
+}
+
+/// Start time of a thread of `process`, in ticks since boot; `None` if the process has no such thread.
+pub fn start_of(process: i32, thread: Tid) -> Option<u64> {
+    stat::started(&fs::read(format!("/proc/{process}/task/{thread}/stat")).ok()?)
 }
 
 /// The core that the calling thread runs on at this instant.
@@ -140,17 +207,22 @@ fn count(count: libc::c_long) -> u64 {
 
 /// The cores that the calling thread may run on, ascending.
 pub fn allowed_cores() -> Vec<CoreId> {
-    // SAFETY: an all-zero cpu_set_t is the empty set, and the call fills at most its size.
-    let set = unsafe {
-        let mut set: libc::cpu_set_t = mem::zeroed();
-        libc::sched_getaffinity(0, mem::size_of_val(&set), &mut set);
-        set
-    };
-    (0..libc::CPU_SETSIZE as u32)
-        .map(CoreId)
-        // SAFETY: every index is below CPU_SETSIZE.
-        .filter(|core| unsafe { libc::CPU_ISSET(core.index(), &set) })
-        .collect()
+    affinity_of(Tid(0)).map_or_else(|_| Vec::new(), |mask| mask.cores())
+}
+
+/// Keeps the threads of this process off `cores`, but for those that may run nowhere else; threads that these start
+/// later stay off, too.
+pub fn keep_off(cores: &[CoreId]) {
+    let cores: CoreMask = cores.iter().copied().collect();
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    for thread in threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Tid)) {
+        let Ok(found) = affinity_of(thread) else { continue };
+        let left = found.without(&cores);
+        if !left.is_empty() && left != found {
+            // Fails only for a thread that has ended.
+            let _ = set_affinity(thread, &left);
+        }
+    }
 }
 
 /// Locks all memory of the process, present and future, so that a real-time thread never waits for a page.
@@ -185,10 +257,7 @@ pub fn lock_memory() -> Result<(), Refusal> {
 
 /// Whether [`lock_memory`] would be allowed, without locking anything.
 pub fn may_lock_memory() -> bool {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = limit(0);
     // SAFETY: `limit` is valid and filled in by the call.
     let unlimited =
         unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) == 0 && limit.rlim_max == libc::RLIM_INFINITY };
@@ -208,10 +277,7 @@ pub fn unlock_memory() {
 
 /// Raises the limit on locked memory as far as allowed; returns whether it is unlimited now.
 fn raise_memlock_limit() -> bool {
-    let unlimited = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
-    };
+    let unlimited = limit(libc::RLIM_INFINITY);
     // SAFETY: `unlimited` is valid; the call only reads it.
     unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &unlimited) == 0 }
 }
@@ -220,13 +286,16 @@ fn raise_memlock_limit() -> bool {
 /// for `span` without blocking (setrlimit(2), `RLIMIT_RTTIME`). The kernel counts in ticks, up to 10 ms each. A lower
 /// limit stays. Makes one plain system call, for use between fork and exec.
 pub fn limit_real_time(span: Nanos) {
-    let micros = span.0 / 1000;
-    let limit = libc::rlimit {
-        rlim_cur: micros,
-        rlim_max: micros,
-    };
+    let limit = limit(span.0 / 1000);
     // SAFETY: `limit` is valid; the call only reads it. A process may always lower its limits; raising one is refused.
     unsafe { libc::setrlimit(libc::RLIMIT_RTTIME, &limit) };
+}
+
+fn limit(most: libc::rlim_t) -> libc::rlimit {
+    libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    }
 }
 
 /// Bit numbers in a capability mask (capabilities(7), linux/capability.h).

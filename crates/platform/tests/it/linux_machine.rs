@@ -39,6 +39,7 @@ fn board() -> (tempfile::TempDir, KernelTree) {
         ("scaling_available_frequencies", "200000 600000 1000000 1400000"),
         ("cpuinfo_min_freq", "200000"),
         ("cpuinfo_max_freq", "1400000"),
+        ("cpuinfo_transition_latency", "50000"),
         ("scaling_min_freq", "200000"),
         ("scaling_max_freq", "1400000"),
         ("scaling_available_governors", "ondemand userspace"),
@@ -79,7 +80,11 @@ fn a_board_with_cpufreq_conforms_and_is_put_back() {
     let (_folder, tree) = board();
     let mut machine = open(&tree, ClockPreference::Auto);
     assert_eq!(machine.offers().machine, "SAMSUNG EXYNOS");
-    assert_eq!(machine.offers().clock().unwrap().provenance, Provenance::Real);
+    let clock = machine.offers().clock().unwrap();
+    assert_eq!(
+        (clock.provenance, clock.change),
+        (Provenance::Real, Nanos::from_micros(50))
+    );
     assert_eq!(
         machine.offers().meters,
         [

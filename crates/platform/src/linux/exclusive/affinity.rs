@@ -16,12 +16,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_custody::core_mask::{CoreMask, affinity_of, allowed_to};
 use punctual_custody::journal::Journal;
-use punctual_custody::tree::read_trimmed;
+use punctual_custody::tree::{folders_in, read_trimmed};
 use punctual_units::CoreId;
 
 use super::super::thread::{self, Tid};
 use super::super::{KernelTree, cores, refused};
-use super::fence::FenceRequest;
+use super::fence::{FenceRequest, Sweep};
 use super::population::{Identity, Roll, Status, StayRules, threads, unmoved};
 use super::{CPUS, Census, list};
 use crate::{Refusal, Why};
@@ -79,13 +79,11 @@ impl Affinity {
                 "run as root, or grant CAP_SYS_NICE (setcap cap_sys_nice+ep on the program)",
             );
         }
-        let mut mask = CoreMask::default();
-        wanted.others.iter().for_each(|other| mask.set(*other, true));
         Ok(Affinity {
             tree: tree.clone(),
             journal: journal.clone(),
             exclusive: wanted.exclusive.to_vec(),
-            others: mask,
+            others: wanted.others.iter().copied().collect(),
             spared: wanted.spared.clone(),
             groups: shrink_groups(journal, wanted)?,
             shared: wanted.share_with.to_vec(),
@@ -93,41 +91,6 @@ impl Affinity {
             roll: Mutex::default(),
             threads: Mutex::default(),
         })
-    }
-
-    /// Confines every movable thread that may run on an exclusive core, heirs included. Holds the lock for one thread
-    /// at a time, because the thread that takes the core back waits for it.
-    pub(super) fn sweep(&self) -> Census {
-        let mut census = Census::default();
-        let (here, placed) = (self.here(), self.journal.processes());
-        self.threads().forget_all_but(&here);
-        for thread in here {
-            if self.threads().knows(&thread) {
-                continue;
-            }
-            let former = self.inherited(thread, &placed);
-            if former.is_none() && !affinity_of(thread.tid).is_ok_and(|mask| self.has_exclusive(&mask)) {
-                continue;
-            }
-            let mut stays = self.spared.why(thread.tid);
-            if stays.is_none() {
-                match self.confine(thread, former) {
-                    Ok(()) => census.moved += 1,
-                    Err(answer) => stays = unmoved(&answer),
-                }
-            }
-            if let Some(why) = stays {
-                census.count(why);
-                self.threads().settled.insert(thread, why);
-            }
-        }
-        census
-    }
-
-    /// The threads that stay, and the reason for each.
-    pub(super) fn settled(&self) -> HashMap<Tid, Why> {
-        let threads = self.threads();
-        threads.settled.iter().map(|(thread, why)| (thread.tid, *why)).collect()
     }
 
     /// Confines `thread`; `former` is its former mask if it has inherited its present one.
@@ -168,12 +131,6 @@ impl Affinity {
         roll.call(&self.tree, &all).into_iter().collect()
     }
 
-    /// The files `cpuset.cpus` of the groups that borrow the cores, with the cores that each had.
-    pub(super) fn groups(&self) -> Vec<(PathBuf, Vec<CoreId>)> {
-        let cpus = |(group, cores): &(PathBuf, Vec<CoreId>)| (group.join(CPUS), cores.clone());
-        self.groups.iter().map(cpus).collect()
-    }
-
     fn has_exclusive(&self, mask: &CoreMask) -> bool {
         self.exclusive.iter().any(|core| mask.has(*core))
     }
@@ -187,6 +144,65 @@ impl Affinity {
 
     fn threads(&self) -> MutexGuard<'_, Threads> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sweep for Affinity {
+    /// Confines every movable thread that may run on an exclusive core, heirs included. Holds the lock for one thread
+    /// at a time, because the thread that takes the core back waits for it.
+    fn sweep(&self) -> Census {
+        let mut census = Census::default();
+        let (here, placed) = (self.here(), self.journal.processes());
+        self.threads().forget_all_but(&here);
+        for thread in here {
+            if self.threads().knows(&thread) {
+                continue;
+            }
+            let former = self.inherited(thread, &placed);
+            if former.is_none() && !affinity_of(thread.tid).is_ok_and(|mask| self.has_exclusive(&mask)) {
+                continue;
+            }
+            let mut stays = self.spared.why(thread.tid);
+            if stays.is_none() {
+                match self.confine(thread, former) {
+                    Ok(()) => census.moved += 1,
+                    Err(answer) => stays = unmoved(&answer),
+                }
+            }
+            if let Some(why) = stays {
+                census.count(why);
+                self.threads().settled.insert(thread, why);
+            }
+        }
+        census
+    }
+
+    fn admit(&self, thread: Tid) -> io::Result<()> {
+        if let Some(identity) = Identity::of(&self.tree, thread) {
+            self.threads().settled.insert(identity, Why::Own);
+        }
+        Ok(())
+    }
+
+    fn dismiss(&self, thread: Tid) {
+        let mut threads = self.threads();
+        threads
+            .settled
+            .retain(|identity, why| identity.tid != thread || *why != Why::Own);
+        // The thread may have been confined before it came, and gets its whole mask back.
+        threads.confined.retain(|identity, _| identity.tid != thread);
+    }
+
+    fn settled(&self) -> HashMap<Tid, Why> {
+        let threads = self.threads();
+        threads.settled.iter().map(|(thread, why)| (thread.tid, *why)).collect()
+    }
+
+    fn groups(&self, _: &[PathBuf]) -> Vec<(PathBuf, Vec<CoreId>)> {
+        self.groups
+            .iter()
+            .map(|(group, cores)| (group.join(CPUS), cores.clone()))
+            .collect()
     }
 }
 
@@ -216,20 +232,13 @@ impl Threads {
 /// Groups inside them have no more cores than they have.
 fn shrink_groups(journal: &Journal, wanted: &FenceRequest) -> Result<Vec<(PathBuf, Vec<CoreId>)>, Refusal> {
     let shrink = |group: &PathBuf| {
-        let has = |file: &str| cores::parse_list(&read_trimmed(&group.join(file)).unwrap_or_default());
-        let cores = has("cpuset.cpus.effective");
-        let left: Vec<CoreId> = cores
-            .iter()
-            .filter(|core| !wanted.exclusive.contains(core))
-            .copied()
-            .collect();
+        let cores = cores::in_file(&group.join("cpuset.cpus.effective"));
+        let left = cores.iter().filter(|core| !wanted.exclusive.contains(core));
+        let left: Vec<CoreId> = left.copied().collect();
         if left.is_empty() {
             let what = format!("lending to the control group {}", group.display());
-            return Err(refused(
-                what,
-                "it has no other core",
-                "name a group that has other cores, too",
-            ));
+            let remedy = "name a group that has other cores, too";
+            return Err(refused(what, "it has no other core", remedy));
         }
         let file = group.join(CPUS);
         journal.write(&file, &list(&left))?;
@@ -247,9 +256,7 @@ pub(super) fn members_within(group: &Path) -> Vec<Tid> {
         let threads = read_trimmed(&group.join("cgroup.threads")).or_else(|_| read_trimmed(&group.join("tasks")));
         let threads = threads.unwrap_or_default();
         members.extend(threads.lines().filter_map(|line| line.parse().ok().map(Tid)));
-        let below = std::fs::read_dir(&group).into_iter().flatten().flatten();
-        let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        groups.extend(below.map(|entry| entry.path()));
+        groups.extend(folders_in(&group));
     }
     members
 }

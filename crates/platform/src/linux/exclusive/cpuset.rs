@@ -29,13 +29,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use punctual_custody::core_mask::{CoreMask, affinity_of, allowed_to};
 use punctual_custody::groups::PEN;
 use punctual_custody::journal::Journal;
-use punctual_custody::tree::{read_trimmed, write_existing};
+use punctual_custody::tree::{folders_in, read_trimmed, write_existing};
 use punctual_units::CoreId;
 
-use super::super::cgroup::{CgroupVersion, locate_controller, mount_point};
+use super::super::cgroup::{CgroupVersion, of_this_process};
 use super::super::thread::Tid;
 use super::super::{KernelTree, cores, refused};
-use super::fence::FenceRequest;
+use super::fence::{FenceRequest, Sweep};
 use super::population::{Identity, Roll, Status, StayRules, own_threads, unmoved};
 use super::{CPUS, Census, list};
 use crate::{Refusal, Why};
@@ -74,12 +74,10 @@ impl Cpuset {
     /// Makes the pens, empty; a topmost group without a list of cores has all of the machine.
     pub(super) fn create(tree: &KernelTree, journal: &Journal, wanted: &FenceRequest) -> Result<Cpuset, Refusal> {
         let FenceRequest { exclusive, others, .. } = *wanted;
-        let text = |file: &str| tree.read(file).unwrap_or_default();
-        let mountinfo = text("/proc/self/mountinfo");
-        let root = mount_point(Some("cpuset"), &mountinfo)
-            .map(|point| tree.path(point))
+        let root = tree
+            .hierarchy(Some("cpuset"))
             .ok_or_else(|| refuse("no cpuset hierarchy of cgroup version 1 is mounted"))?;
-        let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
+        let home = of_this_process(tree, "cpuset")
             .filter(|location| location.version == CgroupVersion::V1)
             .map_or_else(|| root.clone(), |location| tree.path(location.folder));
         // Another process may have put this one into its pen: the home group is the one above.
@@ -95,7 +93,7 @@ impl Cpuset {
         let pens = way.into_iter().map(|above| Pen {
             above: above.to_owned(),
             folder: above.join(PEN),
-            cores: Some(cores_of(above))
+            cores: Some(cores::in_file(&above.join(CPUS)))
                 .filter(|cores| !cores.is_empty())
                 .unwrap_or_else(|| all.clone()),
             roll: Mutex::default(),
@@ -146,7 +144,7 @@ impl Cpuset {
             if shrunk.contains_key(&group) {
                 continue;
             }
-            let has = cores_of(&group);
+            let has = cores::in_file(&group.join(CPUS));
             let loses = has.iter().any(|core| self.exclusive.contains(core));
             let keeps = has.iter().any(|core| !self.exclusive.contains(core));
             let file = group.join(CPUS);
@@ -157,15 +155,6 @@ impl Cpuset {
         }
     }
 
-    /// `group` and the groups inside it that lost the core, with their former cores; the outer ones first.
-    pub(super) fn shrunk_within(&self, group: &Path) -> Vec<(PathBuf, Vec<CoreId>)> {
-        let shrunk = self.shrunk();
-        let within = shrunk.iter().filter(|(folder, _)| folder.starts_with(group));
-        within
-            .map(|(folder, cores)| (folder.join(CPUS), cores.clone()))
-            .collect()
-    }
-
     /// Groups that are no pens, are not on our path and do not share the cores; the outer ones first.
     fn other_groups(&self) -> Vec<PathBuf> {
         let is_pen = |group: &Path| self.pens.iter().any(|pen| pen.folder == group);
@@ -173,9 +162,7 @@ impl Cpuset {
         let mut groups: Vec<PathBuf> = self.pens.iter().take(1).map(|pen| pen.above.clone()).collect();
         let mut next = 0;
         while next < groups.len() && groups.len() < GROUPS_MAX {
-            let below = std::fs::read_dir(&groups[next]).into_iter().flatten().flatten();
-            let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            groups.extend(below.map(|entry| entry.path()).filter(|group| !stays(group)));
+            groups.extend(folders_in(&groups[next]).filter(|group| !stays(group)));
             next += 1;
         }
         groups.retain(|group| !self.pens.iter().any(|pen| pen.above == *group));
@@ -193,8 +180,32 @@ impl Cpuset {
         }
     }
 
+    /// Whether `thread` belongs to a process that keeps cores itself; it then loses our cores, if it has them.
+    fn is_placed_by(&self, neighbours: &[(i32, CoreMask)], thread: Tid) -> bool {
+        let process = |thread| Status::read(&self.tree, thread).map(|status| status.process);
+        if neighbours.is_empty() || !process(thread).is_some_and(|it| neighbours.iter().any(|(pid, _)| *pid == it)) {
+            return false;
+        }
+        let ours: CoreMask = self.exclusive.iter().copied().collect();
+        if let Ok(mask) = allowed_to(&self.tree, thread)
+            && mask.first_shared(&ours).is_some()
+            && !mask.without(&ours).is_empty()
+        {
+            // Fails for a thread that has ended, and for one that the kernel binds to its core; nothing can be done
+            // then.
+            let _ = self.journal.confine(thread, &mask, &mask.without(&ours));
+        }
+        true
+    }
+
+    fn shrunk(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Vec<CoreId>>> {
+        self.shrunk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sweep for Cpuset {
     /// Moves every movable thread that is in no pen yet, and takes the core from groups that were made meanwhile.
-    pub(super) fn sweep(&self) -> Census {
+    fn sweep(&self) -> Census {
         self.shrink_others();
         let mut census = Census::default();
         let mut here = HashSet::new();
@@ -230,32 +241,38 @@ impl Cpuset {
         census
     }
 
-    /// The threads that stay, and the reason for each.
-    pub(super) fn settled(&self) -> HashMap<Tid, Why> {
+    /// Moves `thread`, of another program, out of the pen that it is in, and leaves it alone from now on.
+    fn admit(&self, thread: Tid) -> io::Result<()> {
+        let Some(identity) = Identity::of(&self.tree, thread) else {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        };
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        let its = |pen: &&Pen| members_of(&pen.folder).contains(&thread);
+        if let Some(pen) = self.pens.iter().find(its) {
+            write_existing(&pen.above.join("tasks"), &thread.0.to_string())?;
+        }
+        settled.insert(identity, Why::Own);
+        Ok(())
+    }
+
+    fn dismiss(&self, thread: Tid) {
+        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        settled.retain(|identity, why| identity.tid != thread || *why != Why::Own);
+    }
+
+    fn settled(&self) -> HashMap<Tid, Why> {
         let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
         settled.iter().map(|(thread, why)| (thread.tid, *why)).collect()
     }
 
-    /// Whether `thread` belongs to a process that keeps cores itself; it then loses our cores, if it has them.
-    fn is_placed_by(&self, neighbours: &[(i32, CoreMask)], thread: Tid) -> bool {
-        let process = |thread| Status::read(&self.tree, thread).map(|status| status.process);
-        if neighbours.is_empty() || !process(thread).is_some_and(|it| neighbours.iter().any(|(pid, _)| *pid == it)) {
-            return false;
-        }
-        let ours: CoreMask = self.exclusive.iter().copied().collect();
-        if let Ok(mask) = allowed_to(&self.tree, thread)
-            && mask.first_shared(&ours).is_some()
-            && !mask.without(&ours).is_empty()
-        {
-            // Fails for a thread that has ended, and for one that the kernel binds to its core; nothing can be done
-            // then.
-            let _ = self.journal.confine(thread, &mask, &mask.without(&ours));
-        }
-        true
-    }
-
-    fn shrunk(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Vec<CoreId>>> {
-        self.shrunk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn groups(&self, lend_to: &[PathBuf]) -> Vec<(PathBuf, Vec<CoreId>)> {
+        let shrunk = self.shrunk();
+        let within = lend_to
+            .iter()
+            .flat_map(|group| shrunk.iter().filter(move |(folder, _)| folder.starts_with(group)));
+        within
+            .map(|(folder, cores)| (folder.join(CPUS), cores.clone()))
+            .collect()
     }
 }
 
@@ -283,21 +300,15 @@ impl Pen {
     }
 }
 
-fn cores_of(group: &Path) -> Vec<CoreId> {
-    cores::parse_list(&read_trimmed(&group.join(CPUS)).unwrap_or_default())
-}
-
 fn members_of(group: &Path) -> Vec<Tid> {
     let tasks = read_trimmed(&group.join("tasks")).unwrap_or_default();
     tasks.lines().filter_map(|line| line.parse().ok().map(Tid)).collect()
 }
 
 fn refuse(why: impl std::fmt::Display) -> Refusal {
-    refused(
-        "a cpuset without the exclusive core (cgroup version 1)",
-        why,
-        "run as root; in a container, share the host's /sys/fs/cgroup/cpuset, writable",
-    )
+    let what = "a cpuset without the exclusive core (cgroup version 1)";
+    let remedy = "run as root; in a container, share the host's /sys/fs/cgroup/cpuset, writable";
+    refused(what, why, remedy)
 }
 
 #[cfg(test)]

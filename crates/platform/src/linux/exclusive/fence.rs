@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use punctual_custody::journal::Journal;
 use punctual_units::CoreId;
 
-use super::super::thread::Tid;
+use super::super::thread::{Tid, is_own};
 use super::super::{KernelTree, refused};
 use super::affinity::Affinity;
 use super::cpuset::Cpuset;
@@ -27,6 +27,8 @@ pub(super) struct FenceRequest<'w> {
     pub(super) isolated: bool,
     /// Whether the cores will be lent.
     pub(super) lend: bool,
+    /// Whether threads of other programs will run there.
+    pub(super) guests: bool,
     /// Groups that borrow the cores while they are lent.
     pub(super) lend_to: &'w [PathBuf],
     /// Groups that share the cores all the time.
@@ -38,10 +40,30 @@ pub(super) struct FenceRequest<'w> {
 pub(super) enum Fence {
     /// A partition for each core.
     Partition(Vec<(CoreId, Partition)>),
-    Cpuset(Box<Cpuset>),
-    Affinity(Box<Affinity>),
-    /// The kernel was booted to keep the cores free; threads pinned there are moved, if this user may.
-    Isolated(Option<Box<Affinity>>),
+    /// Sweeps over all threads; [`Mechanism::Isolated`]: over those that were pinned to cores which the kernel was
+    /// booted to keep free.
+    Swept(Mechanism, Box<dyn Sweep>),
+    /// The kernel was booted to keep the cores free, and this user may move no thread.
+    AsBooted,
+}
+
+/// A method that moves threads away again and again.
+pub(super) trait Sweep: std::fmt::Debug + Send + Sync {
+    /// Moves away all threads that were not moved yet.
+    fn sweep(&self) -> Census;
+
+    /// The threads that stay, and the reason for each.
+    fn settled(&self) -> HashMap<Tid, Why>;
+
+    /// Leaves `thread`, of another program, alone from now on.
+    fn admit(&self, thread: Tid) -> io::Result<()>;
+
+    /// Lets the next sweep move `thread` again.
+    fn dismiss(&self, thread: Tid);
+
+    /// The files `cpuset.cpus` of groups that borrow the cores, `lend_to` and those inside them, with the cores that
+    /// each had; the outer ones first.
+    fn groups(&self, lend_to: &[PathBuf]) -> Vec<(PathBuf, Vec<CoreId>)>;
 }
 
 impl Fence {
@@ -55,6 +77,11 @@ impl Fence {
     ) -> Result<(Fence, Census), Refusal> {
         let partition = |core: &CoreId| Partition::create(tree, journal, *core).map(|partition| (*core, partition));
         let partitions = || match (wanted.lend, wanted.share_with) {
+            _ if wanted.guests => Err(refused(
+                "a cpuset partition of its own (cgroup version 2)",
+                "it admits no thread of another program",
+                "nothing: threads of other programs are to run there",
+            )),
             (true, _) => Err(not_with_others(tree, "lent", "lend = false")),
             (false, [_, ..]) => Err(not_with_others(tree, "shared", "share_with = []")),
             (false, []) => {
@@ -62,25 +89,23 @@ impl Fence {
                 all.map(Fence::Partition)
             }
         };
-        let cpuset = || Cpuset::create(tree, journal, wanted).map(|it| Fence::Cpuset(Box::new(it)));
-        let affinity = || Affinity::new(tree, journal, wanted).map(|it| Fence::Affinity(Box::new(it)));
-        if wanted.isolated {
-            better.extend(wanted.share_with.first().map(|_| not_isolated()));
-            let strangers = || Affinity::new(tree, journal, wanted).map(|it| Fence::Isolated(Some(Box::new(it))));
-            return Fence::attempt(journal, strangers).or_else(|refusal| {
-                better.push(refusal);
-                Ok((Fence::Isolated(None), Census::default()))
-            });
+        let by_cpuset = |method| Ok(Fence::Swept(method, Box::new(Cpuset::create(tree, journal, wanted)?)));
+        let cpuset = || by_cpuset(Mechanism::Cpuset);
+        let by_affinity = |method| Ok(Fence::Swept(method, Box::new(Affinity::new(tree, journal, wanted)?)));
+        let (affinity, strangers) = (|| by_affinity(Mechanism::Affinity), || by_affinity(Mechanism::Isolated));
+        let methods: &[&dyn Fn() -> Result<Fence, Refusal>] = match wanted.isolated {
+            true => &[&strangers, &|| Ok(Fence::AsBooted)],
+            false => &[&partitions, &cpuset, &affinity],
+        };
+        better.extend((wanted.isolated && !wanted.share_with.is_empty()).then(not_isolated));
+        let (last, before) = methods.split_last().expect("there is a method");
+        for method in before {
+            match Fence::attempt(journal, method) {
+                Err(refusal) => better.push(refusal),
+                made => return made,
+            }
         }
-        Fence::attempt(journal, partitions)
-            .or_else(|refusal| {
-                better.push(refusal);
-                Fence::attempt(journal, cpuset)
-            })
-            .or_else(|refusal| {
-                better.push(refusal);
-                Fence::attempt(journal, affinity)
-            })
+        Fence::attempt(journal, last)
     }
 
     /// Tries one method, and moves all threads. If that fails, undoes all of its changes.
@@ -100,56 +125,50 @@ impl Fence {
                 Mechanism::IsolatedPartition
             }
             Fence::Partition(_) => Mechanism::Partition,
-            Fence::Cpuset(_) => Mechanism::Cpuset,
-            Fence::Affinity(_) => Mechanism::Affinity,
-            Fence::Isolated(_) => Mechanism::Isolated,
+            Fence::Swept(mechanism, _) => *mechanism,
+            Fence::AsBooted => Mechanism::Isolated,
+        }
+    }
+
+    fn swept(&self) -> Option<&dyn Sweep> {
+        match self {
+            Fence::Swept(_, by) => Some(by.as_ref()),
+            Fence::Partition(_) | Fence::AsBooted => None,
         }
     }
 
     /// Moves away all threads that were not moved yet.
     pub(super) fn sweep(&self) -> Census {
-        match self {
-            Fence::Partition(_) | Fence::Isolated(None) => Census::default(),
-            Fence::Cpuset(cpuset) => cpuset.sweep(),
-            Fence::Affinity(affinity) | Fence::Isolated(Some(affinity)) => affinity.sweep(),
-        }
+        self.swept().map_or_else(Census::default, Sweep::sweep)
     }
 
     /// The threads that the sweeps left where they are, and why; empty for a partition, where the kernel moves threads.
     pub(super) fn settled(&self) -> HashMap<Tid, Why> {
-        match self {
-            Fence::Partition(_) | Fence::Isolated(None) => HashMap::new(),
-            Fence::Cpuset(cpuset) => cpuset.settled(),
-            Fence::Affinity(affinity) | Fence::Isolated(Some(affinity)) => affinity.settled(),
-        }
+        self.swept().map_or_else(HashMap::new, Sweep::settled)
     }
 
-    /// Admits `thread`, of this process, to `core`.
+    /// Admits `thread` to `core`: of this process or, but for a partition, of another program.
     pub(super) fn enter(&self, core: CoreId, thread: Tid) -> io::Result<()> {
         match self {
             Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.enter(thread)),
-            Fence::Cpuset(_) | Fence::Affinity(_) | Fence::Isolated(_) => Ok(()),
+            // The sweeps leave threads of this process alone anyway.
+            Fence::Swept(_, by) if !is_own(thread) => by.admit(thread),
+            Fence::Swept(..) | Fence::AsBooted => Ok(()),
         }
     }
 
     /// Moves `thread`, which has entered `core`, out again.
     pub(super) fn leave(&self, core: CoreId, thread: Tid) -> io::Result<()> {
+        self.swept().into_iter().for_each(|by| by.dismiss(thread));
         match self {
             Fence::Partition(partitions) => of(partitions, core).try_for_each(|partition| partition.leave(thread)),
-            Fence::Cpuset(_) | Fence::Affinity(_) | Fence::Isolated(_) => Ok(()),
+            Fence::Swept(..) | Fence::AsBooted => Ok(()),
         }
     }
 
     /// The files `cpuset.cpus` of the groups that borrow the cores, with the cores that each had; the outer ones first.
     pub(super) fn groups_to_lend_to(&self, wanted: &FenceRequest) -> Vec<(PathBuf, Vec<CoreId>)> {
-        match self {
-            Fence::Partition(_) | Fence::Isolated(None) => Vec::new(),
-            Fence::Cpuset(cpuset) => {
-                let within = wanted.lend_to.iter().flat_map(|group| cpuset.shrunk_within(group));
-                within.collect()
-            }
-            Fence::Affinity(affinity) | Fence::Isolated(Some(affinity)) => affinity.groups(),
-        }
+        self.swept().map_or_else(Vec::new, |by| by.groups(wanted.lend_to))
     }
 }
 
@@ -160,11 +179,9 @@ fn of(partitions: &[(CoreId, Partition)], core: CoreId) -> impl Iterator<Item = 
 
 /// The refusal to share a core on which the kernel places no thread by itself.
 fn not_isolated() -> Refusal {
-    refused(
-        "sharing an isolated core",
-        "the kernel was booted to place no thread there (isolcpus)",
-        "name other cores in exclusive.cores, or pin threads of the group there",
-    )
+    let why = "the kernel was booted to place no thread there (isolcpus)";
+    let remedy = "name other cores in exclusive.cores, or pin threads of the group there";
+    refused("sharing an isolated core", why, remedy)
 }
 
 /// The refusal of a partition for a core that is lent or shared; `key` is the setting that would allow one.

@@ -12,7 +12,7 @@ use crate::Refusal;
 /// `nohz_full` also moves the callbacks (Documentation/timers/no_hz.rst), `rcu_nocbs` moves them alone.
 pub fn quieter(tree: &KernelTree, exclusive: &[CoreId]) -> Option<Refusal> {
     let tickless = tree.read("/sys/devices/system/cpu/nohz_full");
-    let line = tree.read("/proc/cmdline").unwrap_or_default();
+    let line = tree.text("/proc/cmdline");
     let covered = cores::parse_list(tickless.as_deref().unwrap_or_default());
     let open: Vec<CoreId> = exclusive
         .iter()

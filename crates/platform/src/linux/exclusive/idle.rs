@@ -43,11 +43,9 @@ pub(super) fn bound(tree: &KernelTree, journal: &Journal, core: CoreId) -> Resul
     };
     let held: std::io::Result<File> = hold();
     held.map(|held| IdleBound::AllCores { _held: held }).map_err(|why| {
-        refused(
-            format!("keeping core {core} out of deep idle states ({ALL_CORES})"),
-            why,
-            "run as root, or give this user the right to write the file",
-        )
+        let what = format!("keeping core {core} out of deep idle states ({ALL_CORES})");
+        let remedy = "run as root, or give this user the right to write the file";
+        refused(what, why, remedy)
     })
 }
 

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 
 use punctual_custody::journal::Journal;
-use punctual_custody::tree::read_trimmed;
+use punctual_custody::tree::entries;
 use punctual_units::CoreId;
 
 use super::super::{KernelTree, cores, refused};
@@ -36,7 +36,7 @@ pub(super) fn named(tree: &KernelTree, names: &[String]) -> Result<Vec<Interrupt
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let table = tree.read("/proc/interrupts").unwrap_or_default();
+    let table = tree.text("/proc/interrupts");
     let there = listed(&table);
     let mut found = Vec::new();
     for name in names {
@@ -57,11 +57,9 @@ pub(super) fn named(tree: &KernelTree, names: &[String]) -> Result<Vec<Interrupt
                 .iter()
                 .map(|(number, actions)| format!("{number} ({})", actions.join(", ")));
             let all: Vec<String> = all.take(NAMES_MAX).collect();
-            return Err(refused(
-                format!("steering the interrupt \"{name}\" onto an exclusive core"),
-                "there is none of this number or name",
-                format!("name one of {}", all.join(", ")),
-            ));
+            let what = format!("steering the interrupt \"{name}\" onto an exclusive core");
+            let remedy = format!("name one of {}", all.join(", "));
+            return Err(refused(what, "there is none of this number or name", remedy));
         }
     }
     Ok(found)
@@ -115,11 +113,7 @@ pub(super) fn move_interrupts(
     steered: &[Interrupt],
 ) -> (usize, usize) {
     let (mut moved, mut kept) = (0, 0);
-    for entry in std::fs::read_dir(tree.path("/proc/irq"))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
+    for entry in entries(&tree.path("/proc/irq")) {
         let file = entry.path().join("smp_affinity_list");
         if steered.iter().any(|it| list_of(tree, it.number) == file) {
             continue;
@@ -127,15 +121,11 @@ pub(super) fn move_interrupts(
         match journal.keep_off_list(&file, core) {
             Ok(true) => moved += 1,
             Ok(false) => {}
-            Err(_) if on(&file).contains(&core) => kept += 1,
+            Err(_) if cores::in_file(&file).contains(&core) => kept += 1,
             Err(_) => {} // it has no list, or the interrupt was removed
         }
     }
     (moved, kept)
-}
-
-fn on(file: &std::path::Path) -> Vec<CoreId> {
-    cores::parse_list(&read_trimmed(file).unwrap_or_default())
 }
 
 /// Keeps unbound work off `core`; returns whether that succeeded. If the kernel does so already, as for an isolated

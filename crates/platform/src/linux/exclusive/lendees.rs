@@ -1,9 +1,9 @@
 //! Borrowers of an exclusive core while it is lent (`Lendee`): threads of this process, and groups that the user names.
 //!
 //! **Problem.** A program that sizes its thread pool by its affinity breaks when that changes: beside leases that
-//! changed every thread's affinity, linking failed in 28 of 289 runs (docs/dual.md). **Method.** A lease changes the
-//! affinity of borrowers only; all other threads lose the exclusive cores once, when they are taken, and get them back
-//! once, at the end.
+//! changed every thread's affinity, linking failed in 28 of 289 runs (docs/guide/dual.md). **Method.** A lease changes
+//! the affinity of borrowers only; all other threads lose the exclusive cores once, when they are taken, and get them
+//! back once, at the end.
 //!
 //! - A *thread* of ours is kept off the exclusive cores by its own affinity. While core `c` is lent, its *residents*,
 //!   an equal part of the threads, run on `c` alone: the kernel moves them there at once, where its load balancer would
@@ -75,15 +75,13 @@ impl Lendees {
         others: &[CoreId],
         groups: Vec<(PathBuf, Vec<CoreId>)>,
     ) -> io::Result<Lendees> {
-        let mut mask = CoreMask::default();
-        others.iter().for_each(|core| mask.set(*core, true));
         let open = |(cpus, cores): (PathBuf, Vec<CoreId>)| {
             let cpus = File::options().write(true).open(cpus)?;
             Ok(Group { cpus, cores })
         };
         Ok(Lendees {
             exclusive: exclusive.to_vec(),
-            others: mask,
+            others: others.iter().copied().collect(),
             others_len: others.len(),
             known: PiMutex::new(BorrowerList {
                 groups: groups.into_iter().map(open).collect::<io::Result<_>>()?,
@@ -155,11 +153,7 @@ impl Lendees {
         // The latest thread first: the cost of lending is measured with a thread that is added last.
         for (thread, home) in known.threads.iter().rev().zip(homes) {
             let mask = match home {
-                Some((core, true)) => {
-                    let mut alone = CoreMask::default();
-                    alone.set(*core, true);
-                    alone
-                }
+                Some((core, true)) => [*core].into_iter().collect(),
                 _ => shared,
             };
             let _ = set_affinity(*thread, &mask);

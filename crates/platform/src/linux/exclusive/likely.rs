@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_custody::tree::{read_trimmed, writable};
+use punctual_custody::tree::{has_word, writable};
 
-use super::super::cgroup::mount_point;
 use super::super::{KernelTree, cores, refused, thread};
 use super::Mechanism;
 use super::partition::{REMOTE, groups};
@@ -31,11 +30,9 @@ pub fn likely(tree: &KernelTree) -> Result<Mechanism, Refusal> {
         return Ok(Mechanism::Affinity);
     }
     let reasons: Vec<String> = [partition.err(), cpuset.err()].into_iter().flatten().collect();
-    Err(refused(
-        "keeping a core for real-time work",
-        format!("{}; this user may not move the threads of others", reasons.join("; ")),
-        "run as root, or grant CAP_SYS_NICE",
-    ))
+    let why = format!("{}; this user may not move the threads of others", reasons.join("; "));
+    let remedy = "run as root, or grant CAP_SYS_NICE";
+    Err(refused("keeping a core for real-time work", why, remedy))
 }
 
 /// Checks whether the files of a partition could be written; the error says why not.
@@ -44,7 +41,7 @@ pub(super) fn partition(tree: &KernelTree) -> Result<(), String> {
     if home != top && tree.release() < Some(REMOTE) {
         return Err("a kernel before 6.7 has partitions in the topmost group only".into());
     }
-    let lists_it = |file: PathBuf| read_trimmed(&file).is_ok_and(|list| list.split(' ').any(|it| it == "cpuset"));
+    let lists_it = |file: PathBuf| has_word(&file, "cpuset");
     for group in home.ancestors().take_while(|group| group.starts_with(&top)) {
         // A group has the controllers that the group above hands down, which it can be made to do.
         if group == top && !lists_it(group.join("cgroup.controllers")) {
@@ -63,9 +60,8 @@ pub(super) fn partition(tree: &KernelTree) -> Result<(), String> {
 
 /// Checks whether a group could be made and other users' threads moved into it; the error says why not.
 fn cpuset(tree: &KernelTree) -> Result<(), String> {
-    let mountinfo = tree.read("/proc/self/mountinfo").unwrap_or_default();
-    let root = mount_point(Some("cpuset"), &mountinfo).ok_or("no cpuset of cgroup version 1 is mounted")?;
-    let root = tree.path(root);
+    let root = tree.hierarchy(Some("cpuset"));
+    let root = root.ok_or("no cpuset of cgroup version 1 is mounted")?;
     may_write(&root)?;
     may_write(&root.join("tasks"))?;
     if thread::may_move_others() {

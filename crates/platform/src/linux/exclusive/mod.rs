@@ -53,7 +53,7 @@ use self::lendees::Lendees;
 use self::population::StayRules;
 use self::stays::{Present, programs_on};
 use self::sweeper::Sweeper;
-use super::cgroup::{locate_controller, mount_point};
+use super::cgroup::of_this_process;
 use super::real_time::RealTimeLimits;
 use super::thread::Tid;
 use super::{KernelTree, cores, refused};
@@ -151,6 +151,7 @@ impl ExclusiveCore {
             spared: &spared,
             isolated: exclusive.iter().all(|core| isolated.contains(core)),
             lend: neighbours.lend,
+            guests: neighbours.guests,
             lend_to: &groups(tree, &neighbours.lend_to, GroupUse::Lent)?,
             share_with: &groups(tree, &neighbours.share_with, GroupUse::Shared)?,
         };
@@ -174,7 +175,7 @@ impl ExclusiveCore {
             status if status.process == own => None,
             _ if present.of_kernel || present.mask.without(&ours).is_empty() => Some(Why::Bound),
             _ if sharing.contains(&present.thread) => Some(Why::Shares),
-            _ if matches!(fence, Fence::Isolated(None)) => Some(Why::NotPermitted),
+            _ if matches!(fence, Fence::AsBooted) => Some(Why::NotPermitted),
             _ => settled.get(&present.thread).copied(),
         };
         let mut steering = kernel_work::steer(tree, journal, exclusive.first(), &steered);
@@ -216,8 +217,8 @@ impl ExclusiveCore {
         &self.obtained
     }
 
-    /// Admits `thread`, of this process, to the core; it still has to be pinned there. Other threads of this process
-    /// must be pinned elsewhere.
+    /// Admits `thread` to the core: of this process or, if [`Neighbours::guests`] says so, of another program. It still
+    /// has to be pinned there. Other threads of this process must be pinned elsewhere.
     ///
     /// # Errors
     /// [`Refusal`] if the kernel does not admit the thread.
@@ -279,20 +280,15 @@ impl ExclusiveCore {
             }
         });
         done.map_err(|why| {
-            refused(
-                format!("{what} core {}", self.obtained.core),
-                why,
-                "this is a defect worth reporting, with the kernel's version",
-            )
+            let remedy = "this is a defect worth reporting, with the kernel's version";
+            refused(format!("{what} core {}", self.obtained.core), why, remedy)
         })
     }
 
     fn refuse(&self, what: &str, thread: Tid, why: std::io::Error) -> Refusal {
-        refused(
-            format!("thread {thread} {what} core {}", self.obtained.core),
-            why,
-            "name a thread of this process that is alive, and run as root",
-        )
+        let what = format!("thread {thread} {what} core {}", self.obtained.core);
+        let remedy = "name a thread of this process that is alive, and run as root";
+        refused(what, why, remedy)
     }
 }
 
@@ -383,11 +379,8 @@ fn groups(tree: &KernelTree, named: &[PathBuf], how: GroupUse) -> Result<Vec<Pat
         GroupUse::Lent => ("lending to", "exclusive.lend_to"),
         GroupUse::Shared => ("sharing with", "exclusive.share_with"),
     };
-    let text = |file: &str| tree.read(file).unwrap_or_default();
-    let mountinfo = text("/proc/self/mountinfo");
-    let root = mount_point(Some("cpuset"), &mountinfo).or_else(|| mount_point(None, &mountinfo));
-    let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo);
-    let home = home.map(|home| tree.path(home.folder));
+    let root = tree.hierarchy(Some("cpuset")).or_else(|| tree.hierarchy(None));
+    let home = of_this_process(tree, "cpuset").map(|home| tree.path(home.folder));
     let folder = |group: &PathBuf| {
         let refusal = |why: String, remedy: &str| {
             let what = format!("{doing} the control group {}", group.display());
@@ -397,7 +390,7 @@ fn groups(tree: &KernelTree, named: &[PathBuf], how: GroupUse) -> Result<Vec<Pat
             return refusal("no control groups are mounted".into(), &format!("leave {key} out"));
         };
         let below = group.strip_prefix("/").unwrap_or(group);
-        let folder = tree.path(root).join(below);
+        let folder = root.join(below);
         let within = |home: &PathBuf| home.starts_with(&folder);
         if below.as_os_str().is_empty() || home.as_ref().is_some_and(within) {
             return refusal("this program is in it".into(), "name a group of other programs");

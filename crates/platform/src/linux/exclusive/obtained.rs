@@ -8,31 +8,27 @@ use serde::{Deserialize, Serialize};
 use super::super::real_time::RealTimeLimits;
 use crate::{Refusal, Stay, Why};
 
-/// Methods of keeping a core, the best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mechanism {
-    /// A cpuset partition without load balancing (cgroup version 2), and so of isolated cores.
-    IsolatedPartition,
-    /// A cpuset partition with load balancing (cgroup version 2).
-    Partition,
-    /// A cpuset without the core for all other threads (cgroup version 1).
-    Cpuset,
-    /// The affinity of every other thread.
-    Affinity,
-    /// The kernel was booted to keep the core free (`isolcpus`).
-    Isolated,
+punctual_units::named! {
+    /// Methods of keeping a core, the best first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Mechanism by name {
+        /// A cpuset partition without load balancing (cgroup version 2), and so of isolated cores.
+        IsolatedPartition = "isolated cpuset partition (cgroup v2)",
+        /// A cpuset partition with load balancing (cgroup version 2).
+        Partition = "cpuset partition (cgroup v2)",
+        /// A cpuset without the core for all other threads (cgroup version 1).
+        Cpuset = "cpuset (cgroup v1)",
+        /// The affinity of every other thread.
+        Affinity = "affinity of every thread",
+        /// The kernel was booted to keep the core free (`isolcpus`).
+        Isolated = "the kernel's command line (isolcpus)",
+    }
 }
 
 impl fmt::Display for Mechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Mechanism::IsolatedPartition => "isolated cpuset partition (cgroup v2)",
-            Mechanism::Partition => "cpuset partition (cgroup v2)",
-            Mechanism::Cpuset => "cpuset (cgroup v1)",
-            Mechanism::Affinity => "affinity of every thread",
-            Mechanism::Isolated => "the kernel's command line (isolcpus)",
-        })
+        f.pad(self.name())
     }
 }
 
@@ -62,11 +58,8 @@ impl Census {
 
 impl fmt::Display for Census {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} threads moved away, {} bound to their cores, ",
-            self.moved, self.kept
-        )?;
+        let Census { moved, kept, .. } = self;
+        write!(f, "{moved} threads moved away, {kept} bound to their cores, ")?;
         if self.not_ours > 0 {
             write!(f, "{} not this user's to move, ", self.not_ours)?;
         }

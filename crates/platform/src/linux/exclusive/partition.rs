@@ -19,7 +19,7 @@ use punctual_custody::journal::Journal;
 use punctual_custody::tree::{read_trimmed, write_existing};
 use punctual_units::CoreId;
 
-use super::super::cgroup::{CgroupVersion, enable_below, locate_controller, mount_point};
+use super::super::cgroup::{CgroupVersion, enable_below, of_this_process};
 use super::super::thread::Tid;
 use super::super::{KernelTree, cores, refused};
 use super::population::threads;
@@ -98,13 +98,12 @@ impl Partition {
 
 /// The topmost group, and the group of this process.
 pub(super) fn groups(tree: &KernelTree) -> Result<(PathBuf, PathBuf), Refusal> {
-    let text = |file: &str| tree.read(file).unwrap_or_default();
-    let mountinfo = text("/proc/self/mountinfo");
-    let top = mount_point(None, &mountinfo).ok_or_else(|| refuse("cgroup version 2 is not mounted"))?;
-    let home = locate_controller("cpuset", &text("/proc/self/cgroup"), &mountinfo)
+    let top = tree.hierarchy(None);
+    let top = top.ok_or_else(|| refuse("cgroup version 2 is not mounted"))?;
+    let home = of_this_process(tree, "cpuset")
         .filter(|location| location.version == CgroupVersion::V2)
         .ok_or_else(|| refuse("the cpuset controller belongs to cgroup version 1"))?;
-    Ok((tree.path(top), tree.path(home.folder)))
+    Ok((top, tree.path(home.folder)))
 }
 
 /// Records the affinity of threads that do not run everywhere, before the partition and so undone after it: up to Linux

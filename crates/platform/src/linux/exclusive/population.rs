@@ -11,6 +11,7 @@
 use std::collections::HashMap;
 
 use punctual_custody::stat::start_time;
+use punctual_custody::tree::entries;
 
 use super::super::KernelTree;
 use super::super::thread::Tid;
@@ -159,8 +160,7 @@ fn threads_of(tree: &KernelTree, process: i32) -> impl Iterator<Item = Tid> + us
 }
 
 fn numbers(folder: std::path::PathBuf) -> impl Iterator<Item = i32> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+    entries(&folder).filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use punctual_custody::core_mask::{CoreMask, affinity_of, set_affinity};
 use punctual_custody::groups::PEN;
 
 use super::affinity::Affinity;
+use super::fence::Sweep;
 use super::fence::judge;
 use super::population::Identity;
 use super::*;
@@ -93,6 +94,14 @@ fn affinity_alone_moves_and_gives_back_what_was_chosen_before() {
     );
     assert_eq!(journal.restore(), []);
     assert_eq!(affinity_of(helper.tid()).unwrap(), narrow);
+    // A guest that has left the core with its whole mask is confined like others.
+    affinity.admit(helper.tid()).unwrap();
+    affinity.dismiss(helper.tid());
+    affinity
+        .confine(Identity::of(&tree, helper.tid()).unwrap(), None)
+        .unwrap();
+    assert!(!helper.may_use(*core));
+    assert_eq!(journal.restore(), []);
 }
 
 fn wanted<'w>(exclusive: &'w [CoreId], others: &'w [CoreId], spared: &'w StayRules) -> FenceRequest<'w> {
@@ -104,6 +113,7 @@ fn wanted<'w>(exclusive: &'w [CoreId], others: &'w [CoreId], spared: &'w StayRul
         lend: true,
         lend_to: &[],
         share_with: &[],
+        guests: false,
     }
 }
 

@@ -65,6 +65,7 @@ fn create(
         lend: true,
         lend_to,
         share_with: &[],
+        guests: false,
     };
     Cpuset::create(tree, journal, &wanted)
 }
@@ -195,7 +196,7 @@ fn several_cores_are_kept_by_one_group_and_lent_to_a_group_whose_parents_keep_th
     assert_eq!(content("box/cpuset.cpus"), "1-3", "bounds the borrowing group");
     assert_eq!(content("box/render/cpuset.cpus"), "1");
     assert_eq!(
-        cpuset.shrunk_within(&render),
+        cpuset.groups(std::slice::from_ref(&render)),
         [(render.join(CPUS), vec![CoreId(1), CoreId(2)])]
     );
     let holder = tree.read("/cpuset/holder/cpuset.cpus").unwrap();

@@ -1,28 +1,18 @@
-//! Facilities of resctrl (Documentation/filesystems/resctrl.rst) on this machine, and the missing part: a flag of
-//! the CPU, an option of the kernel, or the mount.
+//! The missing part of resctrl on this machine: a flag of the CPU, an option of the kernel, or the mount.
 
 use std::fmt;
 
-use super::KernelTree;
-use super::real_time::configuration;
+use super::super::KernelTree;
+use super::super::cores::cpuinfo_field;
+use super::super::real_time::configuration;
+use super::{MOUNT, SCHEMATA};
 
-/// Where the file system is mounted.
-const MOUNT: &str = "/sys/fs/resctrl";
 /// The kernel's options, of x86 and of ARM.
 const OPTIONS: [&str; 2] = ["CONFIG_X86_CPU_RESCTRL", "CONFIG_ARM64_MPAM"];
 
-/// Resources that a mounted resctrl partitions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Partitions {
-    /// Ways of the last cache, or of the one before.
-    pub(super) cache: bool,
-    /// Memory bandwidth.
-    pub(super) bandwidth: bool,
-}
-
 /// The first missing part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lack {
+pub(in super::super) enum Lack {
     /// No flag of the CPU says that it can; `hypervisor`: one may hide them.
     Flags { hypervisor: bool },
     /// The kernel has no resctrl, although the CPU has these flags; `built`: whether it was built with the option, if
@@ -34,24 +24,20 @@ pub(super) enum Lack {
     Mount,
 }
 
-/// The mounted partitions, or the first missing part.
-pub(super) fn look(tree: &KernelTree) -> Result<Partitions, Lack> {
-    let text = |file: &str| tree.read(file).unwrap_or_default();
-    if let Ok(schemata) = tree.read(format!("{MOUNT}/schemata")) {
-        let has = |resource: &str| schemata.lines().any(|line| line.trim_start().starts_with(resource));
-        return Ok(Partitions {
-            cache: has("L3") || has("L2"),
-            bandwidth: has("MB") || has("SMBA"),
-        });
+/// Whether resctrl is mounted; if not, the first missing part.
+pub(in super::super) fn look(tree: &KernelTree) -> Result<(), Lack> {
+    if tree.path(format!("{MOUNT}/{SCHEMATA}")).exists() {
+        return Ok(());
     }
-    if text("/proc/filesystems").split_whitespace().any(|it| it == "resctrl") {
+    if tree
+        .text("/proc/filesystems")
+        .split_whitespace()
+        .any(|it| it == "resctrl")
+    {
         return Err(Lack::Mount);
     }
-    let cpuinfo = text("/proc/cpuinfo");
-    let flags = cpuinfo
-        .lines()
-        .find(|line| line.starts_with("flags"))
-        .unwrap_or_default();
+    let cpuinfo = tree.text("/proc/cpuinfo");
+    let flags = cpuinfo_field(&cpuinfo, "flags").unwrap_or_default();
     let has = |flag: &&str| flags.split_whitespace().any(|it| it == *flag);
     let there: Vec<&str> = ["cat_l3", "cat_l2", "mba", "smba"].into_iter().filter(has).collect();
     // The kernel uses none of the others without the first one.
@@ -59,7 +45,7 @@ pub(super) fn look(tree: &KernelTree) -> Result<Partitions, Lack> {
         let hypervisor = has(&"hypervisor");
         return Err(Lack::Flags { hypervisor });
     }
-    let command_line = text("/proc/cmdline");
+    let command_line = tree.text("/proc/cmdline");
     let off = |word: &&str| word.strip_prefix("rdt=").is_some_and(|list| list.contains('!'));
     if let Some(off) = command_line.split_whitespace().find(off) {
         return Err(Lack::SwitchedOff(off.to_owned()));
@@ -70,18 +56,6 @@ pub(super) fn look(tree: &KernelTree) -> Result<Partitions, Lack> {
     });
     let flags = there.join(", ");
     Err(Lack::Kernel { flags, built })
-}
-
-impl fmt::Display for Partitions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("resctrl is mounted: ")?;
-        match (self.cache, self.bandwidth) {
-            (true, true) => f.write_str("cache ways and memory bandwidth"),
-            (true, false) => f.write_str("cache ways, but no memory bandwidth (the CPU lacks the flag mba)"),
-            (false, true) => f.write_str("memory bandwidth, but no cache ways (the CPU lacks cat_l3 and cat_l2)"),
-            (false, false) => f.write_str("it only monitors"),
-        }
-    }
 }
 
 impl fmt::Display for Lack {
@@ -109,7 +83,7 @@ impl fmt::Display for Lack {
 }
 
 impl Lack {
-    pub(super) fn remedy(&self) -> String {
+    pub(in super::super) fn remedy(&self) -> String {
         match self {
             Lack::Flags { hypervisor: true } => {
                 "let the hypervisor pass these flags on, or use a machine without one; its CPU needs RDT, QoS or MPAM"
@@ -131,7 +105,7 @@ mod tests {
     const FLAGS: (&str, &str) = ("/proc/cpuinfo", "processor : 0\nflags : fpu rdt_a cat_l3 mba tsc");
     const RELEASE: (&str, &str) = ("/proc/sys/kernel/osrelease", "6.12.1");
 
-    fn found(files: &[(&str, &str)]) -> Result<Partitions, Lack> {
+    fn found(files: &[(&str, &str)]) -> Result<(), Lack> {
         let (_folder, tree) = testing::tree(files);
         let found = look(&tree);
         if let Err(lack) = &found {
@@ -159,17 +133,6 @@ mod tests {
         let off = ("/proc/cmdline", "quiet rdt=!l3cat,!mba");
         assert_eq!(found(&[FLAGS, off]), Err(Lack::SwitchedOff("rdt=!l3cat,!mba".into())));
         assert_eq!(found(&[("/proc/filesystems", "nodev\tresctrl")]), Err(Lack::Mount));
-    }
-
-    #[test]
-    fn a_mounted_one_says_what_it_partitions() {
-        for (schemata, cache, bandwidth) in [
-            ("    L3:0=fff\n    MB:0=100", true, true),
-            ("L2:0=f;1=f", true, false),
-            ("MB:0=100", false, true),
-        ] {
-            let found = found(&[("/sys/fs/resctrl/schemata", schemata)]);
-            assert_eq!(found, Ok(Partitions { cache, bandwidth }), "{schemata}");
-        }
+        assert_eq!(found(&[("/sys/fs/resctrl/schemata", "L3:0=fff")]), Ok(()));
     }
 }
