@@ -5,15 +5,15 @@ use std::sync::OnceLock;
 
 use punctual_federation::entry::{Body, Entry, LoggedTransaction};
 use punctual_federation::ids::{BatchId, Boot, Epoch, Member, NodeId, RequestId, SessionId};
-use punctual_logs::{CommitLog, FORMAT, FederationId, Identity, Local, LocalError, Revision};
+use punctual_logs::{CommitLog, FORMAT, FederationId, HistoryId, Identity, Local, LocalError, LogHistory, Revision};
 use punctual_store::batch::{TemporalRead, WriteSet};
 use punctual_store::temporal::{Creation, ObjectSpec};
 use punctual_units::{Nanos, ObjectName, Seq};
 
 use super::source::{Source, change};
 
-/// The bytes of a file's head, as `logs::local` tells it.
-const HEAD: usize = 36;
+/// The bytes of a file's head, as `logs::local` tells it: of formats 1 and 2.
+const HEADS: [usize; 2] = [36, 60];
 const OURS: FederationId = FederationId(7);
 
 /// Entries as a master writes them: with each kind of change.
@@ -64,7 +64,7 @@ fn samples() -> &'static [Vec<u8>] {
                 set: WriteSet::default(),
             },
         ];
-        [Body::Reign, Body::Batch(logged)]
+        [Body::Reign(HistoryId(7)), Body::Batch(logged)]
             .map(|body| Entry { id, body }.encode(OURS))
             .to_vec()
     })
@@ -77,8 +77,8 @@ struct File {
     entries: Option<Vec<Vec<u8>>>,
 }
 
-/// A case: whether it is a file at all; after which revision it begins; its entries, samples or bytes; which bytes are
-/// changed; how many are left; and what stands behind.
+/// A case: whether it is a file at all; after which revision it begins, in format 1 where that is odd; its entries,
+/// samples or bytes; which bytes are changed; how many are left; and what stands behind.
 fn file(source: &mut Source<'_>) -> File {
     if source.is_so() {
         return File {
@@ -94,13 +94,19 @@ fn file(source: &mut Source<'_>) -> File {
     let changes = source.list(|source| (source.number(), source.byte()));
     let left = source.number();
     let mut bytes = b"PNCTLLOG".to_vec();
-    bytes.extend_from_slice(&1u32.to_le_bytes());
+    let format = 2 - u32::from(after % 2);
+    bytes.extend_from_slice(&format.to_le_bytes());
     bytes.extend_from_slice(&FORMAT.to_le_bytes());
     bytes.extend_from_slice(&OURS.0.to_le_bytes());
     bytes.extend_from_slice(&u64::from(after).to_le_bytes());
+    let head = HEADS[format as usize - 1];
+    if format == 2 {
+        // Number, base and parent of its history.
+        bytes.extend([7, u64::from(after), 0].iter().flat_map(|number| number.to_le_bytes()));
+    }
     let sum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(&sum.to_le_bytes());
-    assert_eq!(bytes.len(), HEAD);
+    assert_eq!(bytes.len(), head);
     for (number, entry) in entries.iter().enumerate() {
         let revision = u64::from(after) + number as u64 + 1;
         let begin = bytes.len();
@@ -112,7 +118,7 @@ fn file(source: &mut Source<'_>) -> File {
     }
     change(&mut bytes, &changes);
     let is_whole = usize::from(left) >= bytes.len() && changes.iter().all(|(_, bits)| *bits == 0);
-    bytes.truncate(usize::from(left).max(HEAD));
+    bytes.truncate(usize::from(left).max(head));
     bytes.extend_from_slice(source.rest());
     File {
         bytes,
@@ -124,8 +130,9 @@ fn entries(log: &mut Local) -> Option<Vec<(Revision, Vec<u8>)>> {
     let identity = Identity {
         format: FORMAT,
         federation: OURS,
+        history: LogHistory::default(),
     };
-    let last = log.open(identity).ok()?;
+    let last = log.open(identity).ok()?.last;
     let records = match log.read_from(Revision(0), usize::MAX) {
         Ok(stretch) => stretch.records,
         // It begins later.

@@ -83,7 +83,7 @@ fn main() -> Answer<()> {
                 number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let asked = Instant::now();
                 let mut transaction = store.write_transaction(Deadline::NONE)?;
-                transaction.put(&(number >> 40).to_be_bytes(), &[7; 100])?;
+                transaction.put((number >> 40).to_be_bytes(), [7; 100])?;
                 transaction.commit()?;
                 spans[what].push(asked.elapsed().as_nanos() as u64);
             }
@@ -120,7 +120,7 @@ fn fill(store: &Store<Lmdb, LinuxOs>, megabytes: u64) -> Answer<()> {
     for batch in 0..megabytes {
         let mut transaction = store.write_transaction(Deadline::NONE)?;
         for number in 0..1_000_u64 {
-            transaction.put(&(batch << 32 | number).to_be_bytes(), &[1; 1_000])?;
+            transaction.put((batch << 32 | number).to_be_bytes(), [1; 1_000])?;
         }
         transaction.commit()?;
     }

@@ -54,7 +54,7 @@ fn main() -> Result<(), AnyError> {
                 }
                 let put = LinuxOs.now();
                 if let Some(store) = store {
-                    store.get_with(&name("other", key), |value| assert_eq!(value, VALUE))?;
+                    store.get_with(name("other", key), |value| assert_eq!(value, VALUE))?;
                 }
                 spans.push(put.since(began));
                 gets.push(LinuxOs.now().since(put));
@@ -87,7 +87,7 @@ fn open(folder: &Path, leases: usize, life: Nanos) -> Result<LinuxStore, AnyErro
     let store = Store::open(options.open(folder)?, LinuxOs, StoreOptions::default())?;
     let mut transaction = store.write_transaction(Deadline::NONE)?;
     for number in 0..leases {
-        transaction.put_for(&name("lease", number), &VALUE, life)?;
+        transaction.put_for(name("lease", number), VALUE, life)?;
     }
     transaction.commit()?;
     Ok(store)
@@ -95,7 +95,7 @@ fn open(folder: &Path, leases: usize, life: Nanos) -> Result<LinuxStore, AnyErro
 
 fn put(store: &LinuxStore, keys: Range<usize>) -> Result<(), AnyError> {
     for key in keys {
-        store.put(&name("other", key), &VALUE)?;
+        store.put(name("other", key), VALUE)?;
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ fn main() -> Result<(), AnyError> {
             for key in keys.clone() {
                 let began = LinuxOs.now();
                 if let Some(store) = store {
-                    store.put(key_of(key).as_bytes(), &[7; VALUE_LEN])?;
+                    store.put(key_of(key).as_bytes(), [7; VALUE_LEN])?;
                 }
                 spans.push(LinuxOs.now().since(began));
             }

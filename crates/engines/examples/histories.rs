@@ -185,7 +185,7 @@ impl<E: Engine> RequestDraw<'_, E> {
 fn history<E: Engine>(engine: E, update_mode: UpdateMode, seed: u64, plant: Plant) -> Result<String, StoreError> {
     let objects = OBJECTS.map(|key| ObjectSpec {
         max_len: 16,
-        ..ObjectSpec::number(key, Nanos::from_millis(10))
+        ..ObjectSpec::number(key).period(Nanos::from_millis(10))
     });
     let options = StoreOptions {
         objects: objects.into(),

@@ -3,7 +3,8 @@
 //! - `Lmdb`, on Linux: the default. Reads make no system call, and no writer blocks them. There is no background work
 //!   and no recovery step. The remaining causes of delay (page faults, sync, the write lock) are bounded here and in
 //!   the store.
-//! - `Redb`, by the feature `redb`: on every system, in Rust alone. docs/store.md lists the guarantees that it lacks.
+//! - `Redb`, by the feature `redb`: on every system, in Rust alone. docs/guide/store.md lists what it does not promise.
+//! - `AnyEngine`, on Linux: LMDB or memory, chosen when the store is opened; the front crate's engine.
 //! - [`Memory`]: a map in memory. The conformance suite compares with it, and the examples run on it.
 //!
 //! All engines pass the conformance suite of `punctual-testing`.
@@ -11,7 +12,8 @@
 // The front crate shows its items to programs of others.
 #![warn(missing_docs)]
 
-mod copied;
+#[cfg(target_os = "linux")]
+mod any;
 #[cfg(any(target_os = "linux", feature = "redb"))]
 mod directory;
 mod held;
@@ -21,6 +23,7 @@ mod memory;
 mod noted;
 #[cfg(feature = "redb")]
 pub mod redb;
+mod seek;
 mod slot;
 
 /// Atomics of `slot.rs`; its model-checked test replaces this module by loom's types (`tests/slot.rs`).
@@ -54,7 +57,8 @@ mod atomics {
     }
 }
 
-pub use copied::Blob;
+#[cfg(target_os = "linux")]
+pub use any::{AnyEngine, Either};
 #[cfg(target_os = "linux")]
 pub use lmdb::Lmdb;
 pub use memory::Memory;

@@ -3,8 +3,7 @@
 //! A commit replaces the maps as a whole, so that a snapshot is a shared pointer to them. A write transaction copies a
 //! map when it first changes it: slow, but simple enough to trust.
 
-use std::collections::{BTreeMap, btree_map};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,11 +11,12 @@ use punctual_store::engine::{
     DirectedRange, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
     SnapshotId, Space, Table, Write, is_empty_range,
 };
+use punctual_store::{OpenEngine, Value};
 use punctual_units::Nanos;
 
-use crate::Blob;
 use crate::held::{PinnedSnapshot, Snapshots};
 use crate::noted::note;
+use crate::seek::{Find, SeekCursor};
 
 type Bytes = Box<[u8]>;
 type Records = BTreeMap<Bytes, Bytes>;
@@ -44,13 +44,12 @@ impl Tables {
         })
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> MemoryScan<'_> {
-        let records = if is_empty_range(range) {
-            btree_map::Range::default()
-        } else {
-            self.of(table).range::<[u8], _>(range)
-        };
-        MemoryScan(DirectedRange::new(records, back))
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Option<(Value, Value)> {
+        if is_empty_range(range) {
+            return None;
+        }
+        let (key, value) = DirectedRange::new(self.of(table).range::<[u8], _>(range), back).next()?;
+        Some((Value::of(key), Value::of(value)))
     }
 }
 
@@ -84,22 +83,6 @@ pub struct MemoryWrite<'e> {
     engine: &'e Memory,
     _turn: MutexGuard<'e, ()>,
 }
-
-/// Records of a snapshot in the order of their keys.
-#[derive(Debug)]
-pub struct MemorySnapshotScan<'t> {
-    snapshot: &'t MemorySnapshot,
-    table: Table,
-    back: bool,
-    /// The range that is left to read; `None` after an error or at the end.
-    rest: Option<OwnedRange>,
-}
-
-type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
-
-/// Records of a write transaction in the order of their keys.
-#[derive(Debug)]
-pub struct MemoryScan<'t>(DirectedRange<btree_map::Range<'t, Bytes, Bytes>>);
 
 impl Memory {
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -164,94 +147,61 @@ impl Engine for Memory {
     }
 }
 
-impl<'t> Iterator for MemoryScan<'t> {
-    type Item = Result<(&'t [u8], &'t [u8]), EngineError>;
+impl OpenEngine for Memory {
+    type Options = ();
 
-    fn next(&mut self) -> Option<Self::Item> {
-        self.0.next().map(|(key, value)| Ok((&**key, &**value)))
+    fn in_folder(folder: &Path, (): (), _: Option<Durability>, _: Option<usize>) -> Result<Memory, EngineError> {
+        Err(EngineError::Setting {
+            path: folder.to_path_buf(),
+            setting: "engine",
+            value: "the one in memory".to_owned(),
+            remedy: "open LMDB there, or a store in memory",
+        })
+    }
+
+    fn in_memory() -> Memory {
+        Memory::default()
+    }
+}
+
+impl Find for MemorySnapshot {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Value, Value)>, EngineError> {
+        Ok(self.0.enter()?.with(|tables| tables.first(table, range, back)))
+    }
+}
+
+impl Find for MemoryWrite<'_> {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Value, Value)>, EngineError> {
+        Ok(self.tables.first(table, range, back))
     }
 }
 
 impl Read for MemorySnapshot {
-    type Bytes<'t> = Blob;
-    type Scan<'t> = MemorySnapshotScan<'t>;
-
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Blob>, EngineError> {
-        self.get_with(table, key, Blob::of)
-    }
+    type Cursor<'t> = SeekCursor<'t, Self>;
 
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         let inside = self.0.enter()?;
         Ok(inside.with(|tables| tables.of(table).get(key).map(|value| look(value))))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<MemorySnapshotScan<'_>, EngineError> {
-        self.begin_scan(table, range, false)
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<MemorySnapshotScan<'_>, EngineError> {
-        self.begin_scan(table, range, true)
-    }
-}
-
-impl MemorySnapshot {
-    fn begin_scan(
-        &self,
-        table: Table,
-        (low, high): KeyRange<'_>,
-        back: bool,
-    ) -> Result<MemorySnapshotScan<'_>, EngineError> {
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<SeekCursor<'_, Self>, EngineError> {
         self.0.enter()?;
-        Ok(MemorySnapshotScan {
-            snapshot: self,
-            table,
-            back,
-            rest: Some((low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec))),
-        })
-    }
-}
-
-impl Iterator for MemorySnapshotScan<'_> {
-    type Item = Result<(Blob, Blob), EngineError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (low, high) = self.rest.take()?;
-        let inside = match self.snapshot.0.enter() {
-            Ok(inside) => inside,
-            Err(ended) => return Some(Err(ended)),
-        };
-        // Seeks anew for each record: between two calls no reference into the maps may exist.
-        let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        let record = inside.with(|tables| {
-            let (key, value) = tables.scan(self.table, range, self.back).0.next()?;
-            Some((Blob::of(key), Blob::of(value)))
-        })?;
-        let passed = Bound::Excluded(record.0.to_vec());
-        self.rest = Some(if self.back { (low, passed) } else { (passed, high) });
-        Some(Ok(record))
+        Ok(SeekCursor::begin(self, table, range, back))
     }
 }
 
 impl Read for MemoryWrite<'_> {
-    type Bytes<'t>
-        = &'t [u8]
-    where
-        Self: 't;
-    type Scan<'t>
-        = MemoryScan<'t>
+    type Cursor<'t>
+        = SeekCursor<'t, Self>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
-        Ok(self.tables.of(table).get(key).map(|value| &**value))
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
+        Ok(self.tables.of(table).get(key).map(|value| look(value)))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<MemoryScan<'_>, EngineError> {
-        Ok(self.tables.scan(table, range, false))
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<MemoryScan<'_>, EngineError> {
-        Ok(self.tables.scan(table, range, true))
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<SeekCursor<'_, Self>, EngineError> {
+        Ok(SeekCursor::begin(self, table, range, back))
     }
 }
 

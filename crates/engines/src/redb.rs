@@ -4,7 +4,7 @@
 //! page. A power cut undoes an unsynced commit as a whole, so that a volatile store is never wrong and may be synced at
 //! any time.
 //!
-//! **Missing guarantees**, compared with LMDB, are a table in docs/store.md, which the test `promises` prints.
+//! **Missing guarantees**, compared with LMDB, are a table in docs/guide/store.md, which the test `promises` prints.
 //!
 //! **How it is used.** A snapshot is a read transaction in a slot and may be ended like any other; results are copies.
 //! A write transaction has both tables open for as long as it lives. redb undoes a commit that failed in the medium and
@@ -12,7 +12,6 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,16 +20,17 @@ use ::redb::{
     CommitError, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
     WriteTransaction,
 };
+use punctual_store::Value;
 use punctual_store::engine::{
     DirectedRange, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
     SnapshotId, Space, Table, VALUE_MAX_LEN, Write, is_empty_range,
 };
 use punctual_units::Nanos;
 
-use crate::Blob;
 use crate::directory;
 use crate::held::{PinnedSnapshot, Snapshots};
 use crate::noted::note;
+use crate::seek::{Find, SeekCursor};
 
 type Bytes = &'static [u8];
 type Records<'t> = ::redb::Table<'t, Bytes, Bytes>;
@@ -111,18 +111,6 @@ pub struct RedbWrite<'e> {
     tables: ManuallyDrop<[Records<'static>; 2]>,
     engine: &'e Redb,
 }
-
-/// Records in the order of their keys. Each is sought anew, because between two calls no reference into a snapshot may
-/// exist.
-pub struct RedbScan<'t, R> {
-    read: &'t R,
-    table: Table,
-    back: bool,
-    /// The range that is left to read; `None` after an error or at the end.
-    rest: Option<OwnedRange>,
-}
-
-type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 impl RedbOptions {
     /// Opens the store in `directory`; creates both if they are not there. A store that was not closed is repaired,
@@ -368,12 +356,6 @@ impl Pin {
     }
 }
 
-/// Finds records in either kind of transaction.
-trait Find {
-    /// The first record in `range`, or the last if `back`.
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Blob, Blob)>, EngineError>;
-}
-
 fn get_with<T>(
     table: &impl ReadableTable<Bytes, Bytes>,
     key: &[u8],
@@ -386,7 +368,7 @@ fn first(
     table: &impl ReadableTable<Bytes, Bytes>,
     range: KeyRange<'_>,
     back: bool,
-) -> Result<Option<(Blob, Blob)>, StorageError> {
+) -> Result<Option<(Value, Value)>, StorageError> {
     if is_empty_range(range) {
         return Ok(None); // redb may refuse an empty range
     }
@@ -394,36 +376,11 @@ fn first(
         return Ok(None);
     };
     let (key, value) = record?;
-    Ok(Some((Blob::of(key.value()), Blob::of(value.value()))))
-}
-
-fn scan<'t, R>(read: &'t R, table: Table, (low, high): KeyRange<'_>, back: bool) -> RedbScan<'t, R> {
-    let rest = Some((low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec)));
-    RedbScan {
-        read,
-        table,
-        back,
-        rest,
-    }
-}
-
-impl<R: Find> Iterator for RedbScan<'_, R> {
-    type Item = Result<(Blob, Blob), EngineError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (low, high) = self.rest.take()?;
-        let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        let found = self.read.first(self.table, range, self.back).transpose()?;
-        if let Ok((key, _)) = &found {
-            let passed = Bound::Excluded(key.to_vec());
-            self.rest = Some(if self.back { (low, passed) } else { (passed, high) });
-        }
-        Some(found)
-    }
+    Ok(Some((Value::of(key.value()), Value::of(value.value()))))
 }
 
 impl Find for RedbSnapshot<'_> {
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Blob, Blob)>, EngineError> {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Value, Value)>, EngineError> {
         self.engine.usable()?;
         let inside = self.held.enter()?;
         inside
@@ -433,18 +390,10 @@ impl Find for RedbSnapshot<'_> {
 }
 
 impl Read for RedbSnapshot<'_> {
-    type Bytes<'t>
-        = Blob
+    type Cursor<'t>
+        = SeekCursor<'t, Self>
     where
         Self: 't;
-    type Scan<'t>
-        = RedbScan<'t, Self>
-    where
-        Self: 't;
-
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Blob>, EngineError> {
-        self.get_with(table, key, Blob::of)
-    }
 
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         self.engine.usable()?;
@@ -454,16 +403,10 @@ impl Read for RedbSnapshot<'_> {
             .map_err(self.engine.fail("read a record"))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<SeekCursor<'_, Self>, EngineError> {
         self.engine.usable()?;
         self.held.enter()?;
-        Ok(scan(self, table, range, false))
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.engine.usable()?;
-        self.held.enter()?;
-        Ok(scan(self, table, range, true))
+        Ok(SeekCursor::begin(self, table, range, back))
     }
 }
 
@@ -478,35 +421,26 @@ impl RedbWrite<'_> {
 }
 
 impl Find for RedbWrite<'_> {
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Blob, Blob)>, EngineError> {
+    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Value, Value)>, EngineError> {
         self.engine.usable()?;
         first(self.of(table), range, back).map_err(self.engine.fail("scan records"))
     }
 }
 
 impl Read for RedbWrite<'_> {
-    type Bytes<'t>
-        = Blob
-    where
-        Self: 't;
-    type Scan<'t>
-        = RedbScan<'t, Self>
+    type Cursor<'t>
+        = SeekCursor<'t, Self>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Blob>, EngineError> {
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         self.engine.usable()?;
-        get_with(self.of(table), key, Blob::of).map_err(self.engine.fail("read a record"))
+        get_with(self.of(table), key, look).map_err(self.engine.fail("read a record"))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<SeekCursor<'_, Self>, EngineError> {
         self.engine.usable()?;
-        Ok(scan(self, table, range, false))
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.engine.usable()?;
-        Ok(scan(self, table, range, true))
+        Ok(SeekCursor::begin(self, table, range, back))
     }
 }
 

@@ -5,8 +5,9 @@
 //! and the reader must never see memory that has been reused since.
 //!
 //! **Method.** A [`SnapshotSlot`] holds the *pin*: the object that keeps the snapshot (a read transaction of LMDB's,
-//! the maps of the engine in memory). The reader touches the pin only inside of a call, and takes copies out of it. So
-//! between two calls no reference into the engine's memory is left, and another thread can drop the pin. One word says
+//! the maps of the engine in memory). The reader touches the pin only inside of a call, and takes copies out of it; a
+//! scan that lends a record stays inside until it lends no more. So between two calls no reference into the engine's
+//! memory is left, and another thread can drop the pin. One word says
 //! which thread may touch the pin:
 //!
 //! ```text
@@ -31,7 +32,9 @@
 //! *generation*), which a claim raises.
 //!
 //! **A nested call** of the same reader, which looks at one value and reads another, finds `INSIDE` or `ASKED`, and
-//! leaves the word to the outer call. Only the owner enters, so the outer call is the owner's as well.
+//! leaves the word to the outer call. Only the owner enters, so the outer call is the owner's as well. Where calls need
+//! not end in reverse order, because a scan lends a record beyond the call that has read it, the owner counts them:
+//! the first one [stays](Inside::stay), and the last one [leaves](SnapshotSlot::leave).
 //!
 //! **Cost.** Two compare-and-swaps of a word in the reader's own cache line for each call.
 //!
@@ -82,7 +85,7 @@ pub(crate) enum EndOutcome {
     Done,
     /// The reader is inside of a call, and drops the pin as it leaves.
     Asked,
-    /// The ticket's snapshot was ended or closed before.
+    /// The ticket's snapshot was ended or closed before, or its reader was asked before.
     Gone,
     /// The reader entered or left during each of `TRIES_MAX` attempts.
     Missed,
@@ -191,6 +194,12 @@ impl<P> SnapshotSlot<P> {
         })
     }
 
+    /// Whether another thread has asked the owner, inside of a call, to give up the snapshot.
+    #[inline]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & STATE == ASKED
+    }
+
     /// Releases the slot; only its owner may call this. Waits for a thread that is just ending the snapshot.
     pub(crate) fn close(&self, ticket: Ticket) {
         // Fails if the snapshot was ended. Not through `INSIDE`: no thread may ask now.
@@ -229,7 +238,6 @@ impl<P> SnapshotSlot<P> {
             let (next, answer) = match word & STATE {
                 OPEN => (ENDING, EndOutcome::Done),
                 INSIDE => (ASKED, EndOutcome::Asked),
-                ASKED => return EndOutcome::Asked,
                 _ => return EndOutcome::Gone,
             };
             for (place, word) in self.why.iter().zip(why) {
@@ -306,21 +314,44 @@ impl<P> Inside<'_, P> {
 impl<P> Drop for Inside<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        if !self.outermost {
-            return;
-        }
-        let (open, inside) = (self.ticket.word(OPEN), self.ticket.word(INSIDE));
-        let left = self
-            .slot
-            .word
-            .compare_exchange(inside, open, Ordering::Release, Ordering::Acquire);
-        if left.is_err() {
-            self.slot.end_asked(self.ticket);
+        if self.outermost {
+            self.slot.leave(self.ticket);
         }
     }
 }
 
+impl<'s, P> Inside<'s, P> {
+    /// The call goes on when this is dropped, until [`leave`](SnapshotSlot::leave).
+    #[inline]
+    pub(crate) fn stay(mut self) -> Self {
+        self.outermost = false;
+        self
+    }
+}
+
 impl<P> SnapshotSlot<P> {
+    /// A call within one that [stays](Inside::stay).
+    #[inline]
+    pub(crate) fn again(&self, ticket: Ticket) -> Inside<'_, P> {
+        Inside {
+            slot: self,
+            ticket,
+            outermost: false,
+        }
+    }
+
+    /// Ends the outermost call of the owner.
+    #[inline]
+    pub(crate) fn leave(&self, ticket: Ticket) {
+        let (open, inside) = (ticket.word(OPEN), ticket.word(INSIDE));
+        let left = self
+            .word
+            .compare_exchange(inside, open, Ordering::Release, Ordering::Acquire);
+        if left.is_err() {
+            self.end_asked(ticket);
+        }
+    }
+
     /// Finishes an end that another thread asked for while the owner was inside.
     #[cold]
     fn end_asked(&self, ticket: Ticket) {

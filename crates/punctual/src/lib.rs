@@ -1,11 +1,11 @@
 //! The front crate: keeps a program's soft real-time work on time, with one dependency and one `use` line:
 //!
 //! ```no_run
-//! use punctual::{ObjectSpec, Runtime, in_folder, ms};
+//! use punctual::{Late, ObjectSpec, Runtime, Store, ms};
 //!
-//! let store = in_folder("robot.store", [ObjectSpec::number("battery", ms(100))])?;
+//! let store = Store::builder("robot.store").object(ObjectSpec::number("battery").period(ms(100))).open()?;
 //! let runtime = Runtime::start(store)?;
-//! let task = runtime.task("steer").every(ms(20)).due_in(ms(10)).late("1 %").run(|job| {
+//! let task = runtime.task("steer").every(ms(20)).due_in(ms(10)).late(Late::percent(1.0)).run(|job| {
 //!     job.write(|store| store.put(b"angle", b"0.1"))
 //! })?;
 //! let battery = runtime.sensor("battery")?;
@@ -16,15 +16,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Besides transactions, the store has iterators, values that belong together, histories and watches (docs/store.md):
+//! Besides transactions, the store has iterators, values that belong together, histories and watches
+//! (docs/guide/store.md):
 //!
 //! ```
 //! use punctual::store::StoreError;
-//! use punctual::{Change, Deadline, ObjectSpec, ReadingBuffer, Together, WatchTarget, in_memory, ms};
+//! use punctual::{Change, Deadline, ObjectSpec, ReadingBuffer, Store, Together, WatchTarget, ms};
 //!
 //! fn main() -> Result<(), StoreError> {
-//!     let pose = ObjectSpec::number("pose", ms(10)).keeping(100); // its last 100 values
-//!     let store = in_memory([pose, ObjectSpec::number("covariance", ms(10))])?;
+//!     let pose = ObjectSpec::number("pose").period(ms(10)).keeping(100); // its last 100 values
+//!     let covariance = ObjectSpec::number("covariance").period(ms(10));
+//!     let store = Store::in_memory().object(pose).object(covariance).open()?;
 //!     let both = ["pose", "covariance"].map(|key| store.object(key.as_bytes()).unwrap());
 //!     let mut rooms = store.watch(WatchTarget::Prefix(b"room/"), 16)?;
 //!
@@ -39,9 +41,9 @@
 //!         store.put(room.as_bytes(), b"warm")?;
 //!     }
 //!     let transaction = store.read_transaction(Deadline::NONE)?;
-//!     let last = transaction.records_with_prefix(b"room/")?.next_back();
+//!     let last = transaction.prefix(b"room/")?.next_back();
 //!     assert_eq!(&*last.unwrap()?.0, b"room/4");
-//!     let mut from_two = transaction.records_with_prefix(b"room/")?;
+//!     let mut from_two = transaction.prefix(b"room/")?;
 //!     from_two.seek(b"room/2");
 //!     assert_eq!(from_two.count(), 2);
 //!     assert_eq!(rooms.take(), Some(Change::Put { key: b"room/1" }));
@@ -56,106 +58,80 @@
 //! - After a standstill the missed jobs are skipped, and counted as late.
 //! - Memory does not grow with the length of a run (example `soak`).
 //!
-//! The top level has everything that most programs need. All else is in the crates below, under their names: [`store`]
-//! (deadlines, freshness, admission of updates), [`engines`] (storage of bytes), [`runtime`] (threads and reports),
-//! [`control`] (identification and control laws), [`decisions`] (the loop), [`machine`] (knobs and meters), [`os`]
-//! (clock and waits), [`workload`] and [`units`]. Streams of frames through several processes are in [`pipelines`]. A
-//! virtual clock for a program's own tests is in `punctual-testing`.
+//! The top level has everything that most programs need. Beside it are [`store`] (the whole store: tables, watches,
+//! admission of updates, copies and checks of its files), [`control`] (identification and control laws), [`os`] (clock
+//! and waits) and [`pipelines`] (streams of frames through several processes). A virtual clock for tests of own code is
+//! in `punctual-testing`.
 
 // Programs of others depend on this crate.
 #![warn(missing_docs)]
 
-pub use punctual_control as control;
-pub use punctual_engines as engines;
-pub use punctual_loop as decisions;
-pub use punctual_os as os;
-pub use punctual_platform as machine;
-pub use punctual_runtime as runtime;
-pub use punctual_store as store;
-pub use punctual_units as units;
-pub use punctual_workload as workload;
+pub mod store;
 
-pub use punctual_engines::lmdb::LmdbOptions;
-pub use punctual_engines::{Lmdb, Memory};
-#[cfg(target_os = "linux")]
-pub use punctual_os::LinuxOs;
-#[cfg(target_os = "linux")]
+/// The program in docs/guide/store.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/store.md")]
+struct StorePage;
+
+pub use os::LinuxOs;
 pub use punctual_platform::linux::events::{Bell, EventSource};
 pub use punctual_platform::{CoreChoice, Neighbours};
-#[cfg(target_os = "linux")]
 pub use punctual_runtime::linux::{
-    Bytes, CorePin, Job, LearningState, RunOptions, Runtime, RuntimeBuilder, RuntimeFigures, RuntimeOptions, Sensor,
-    SensorError, TaskEnd, TaskHandle,
+    Bytes, CorePin, Job, Late, LearningState, RunOptions, Runtime, RuntimeBuilder, RuntimeFigures, RuntimeOptions,
+    Sensor, SensorError, TaskBuilder, TaskEnd, TaskHandle,
 };
 pub use punctual_runtime::report::{Progress, RunReport};
 pub use punctual_runtime::{FinishedRun, Learning, RuntimeError};
-pub use punctual_store::tables::NamedTable;
-pub use punctual_store::temporal::{ObjectSpec, ReadingBuffer};
-pub use punctual_store::watch::{Change, WatchTarget};
-pub use punctual_store::{
-    Deadline, Freshness, ReadTransaction, Records, Split, StoreError, StoreOptions, Together, UpdateMode,
-    WriteTransaction,
-};
-pub use punctual_units::{Clock, Nanos, SensorId, Seq, Share, Time};
+pub use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 pub use punctual_workload::{Arrival, Class, ControllerKind, Goal, TaskGoal};
+pub use store::{
+    Change, Deadline, Durability, Freshness, ObjectSpec, ReadTransaction, ReadingBuffer, Split, Store, StoreError,
+    Together, Watch, WatchTarget, WriteTransaction,
+};
 
-use std::path::Path;
-use std::sync::Arc;
+/// Identification of a system from a recording, and control laws designed from the model.
+pub mod control {
+    pub use punctual_control::*;
+}
 
-use punctual_store::temporal::ClockOrigin;
+/// The operating system of waiting threads: clock, locks, parking places.
+pub mod os {
+    pub use punctual_os::{LinuxOs, Lock, Os, Park, Refusal, Scheduling, Thread, Tid, Wake};
+}
+
+/// Reports of a program's jobs to `punctual attach`, in place of tasks of its own runtime: see docs/guide/attach.md.
+#[cfg(target_os = "linux")]
+pub mod jobs {
+    pub use punctual_jobs::{JobGuard, JobReporter};
+}
 
 /// Pipelines of stages that migrate to other cores, are replaced and restarted while frames flow: the interface of a
-/// stage, and the runtime of a pipeline. See the example `pipeline` and docs/pipelines.md.
-#[cfg(target_os = "linux")]
+/// stage, and the runtime of a pipeline. See the example `pipeline` and docs/guide/pipelines.md.
 pub mod pipelines {
     pub use punctual_pipelines::linux::*;
     pub use punctual_pipelines::*;
 }
-
-/// The store of a program on this machine: on LMDB and Linux, unless the type parameters say otherwise.
-pub type Store<E = Lmdb, O = LinuxOs> = punctual_store::Store<E, O>;
-
-/// Notices of changes in such a store, see [`store::watch`].
-pub type Watch<O = LinuxOs> = punctual_store::watch::Watch<O>;
 
 /// Converts milliseconds to a span, for periods and deadlines.
 pub const fn ms(milliseconds: u64) -> Nanos {
     Nanos::from_millis(milliseconds)
 }
 
-/// Opens the store in `folder` on LMDB; creates the folder if it is missing. Where `options` name no origin of the
-/// clock, it is this boot's: ages and lives of records go on after a restart of the program.
-///
-/// # Errors
-/// [`StoreError`], for example if the folder is in use by another program, damaged or read-only.
-pub fn in_folder(folder: impl AsRef<Path>, options: impl Into<StoreOptions>) -> Result<Arc<Store>, StoreError> {
-    let engine = LmdbOptions::default().open(folder)?;
-    let mut options = options.into();
-    if options.clock_origin == ClockOrigin::UNKNOWN
-        && let Some(name) = os::linux::clock_origin()
-    {
-        options.clock_origin = ClockOrigin::named(name.as_bytes());
-    }
-    Ok(Arc::new(Store::open(engine, LinuxOs, options)?))
-}
-
-/// Opens a store in memory, which is gone with the program: for tests, and for data that need not survive it.
-///
-/// # Errors
-/// [`StoreError`] if two objects of `options` have the same key.
-pub fn in_memory(options: impl Into<StoreOptions>) -> Result<Arc<Store<Memory>>, StoreError> {
-    Ok(Arc::new(Store::open(Memory::default(), LinuxOs, options.into())?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::SensorId;
 
     #[test]
     fn ages_and_lives_go_on_after_a_restart_of_the_program() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
-        let open = || in_folder(folder.path(), [ObjectSpec::number("battery", Nanos::from_secs(3_600))]);
-        if os::linux::clock_origin().is_none() {
+        let hour = Nanos::from_secs(3_600);
+        let open = || {
+            Store::builder(folder.path())
+                .object(ObjectSpec::number("battery").period(hour))
+                .open()
+        };
+        if os::Os::clock_origin(&LinuxOs).is_none() {
             eprintln!("skipped: this kernel names no origin of its clock");
             return Ok(());
         }
@@ -168,9 +144,42 @@ mod tests {
         transaction.commit()?;
         drop(store);
         let store = open()?;
-        let reading = store.get_fresh(b"battery", Nanos::from_secs(3_600))?;
+        let reading = store.get_fresh(b"battery", hour)?;
         assert!(matches!(reading, Freshness::Fresh { .. }), "{reading:?}");
         assert_eq!(store.get(b"lease")?, None);
         Ok(())
     }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused_with_the_remedy() {
+        let refused = |builder: store::StoreBuilder<_, LinuxOs>| builder.open().map(drop).unwrap_err().to_string();
+        let in_memory = || Store::in_memory();
+        let messages = [
+            refused(in_memory().durability(Durability::Durable)),
+            refused(in_memory().quota(1 << 20)),
+            refused(in_memory().object(ObjectSpec::number("pose"))),
+            refused(
+                in_memory()
+                    .set(|options| options.replicated = true)
+                    .update_mode(store::UpdateMode::Transaction),
+            ),
+        ];
+        for (message, remedy) in messages
+            .iter()
+            .zip(["leave it out", "leave it out", "valid_for", "memory-first"])
+        {
+            assert!(message.contains(remedy), "{message}");
+        }
+    }
+}
+
+/// The programs of the README and the guide, compiled as tests.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide/robot.md")]
+    struct Robot;
+    #[doc = include_str!("../../../docs/guide/pipelines.md")]
+    struct Means;
 }

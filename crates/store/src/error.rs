@@ -7,7 +7,7 @@ use punctual_os::Tid;
 use punctual_units::{Nanos, ObjectId, Revision};
 
 use crate::batch::BatchBounds;
-use crate::engine::{EngineError, KEY_MAX_LEN};
+use crate::engine::{EngineError, KEY_MAX_LEN, TransferError};
 use crate::permit::{WAITERS_MAX, WaitedFor};
 use crate::store::{OBJECT_BYTES_MAX, OBJECT_LEN_MAX};
 use crate::tables::NAME_MAX_LEN;
@@ -42,6 +42,14 @@ impl fmt::Display for LockHolder {
     }
 }
 
+impl StoreError {
+    /// An error that is not the store's, to pass through [`update`](crate::Store::update) and
+    /// [`view`](crate::Store::view).
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
+        StoreError::Other(error.into())
+    }
+}
+
 /// Reason for which the store refused or failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,6 +57,9 @@ pub enum StoreError {
     /// The engine failed or refused.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The store was not copied.
+    #[error(transparent)]
+    Transfer(Box<TransferError>),
     /// The update was refused.
     #[error(transparent)]
     Offer(#[from] OfferError),
@@ -249,6 +260,48 @@ pub enum StoreError {
     )]
     PlainRecord {
         /// Key of the record.
+        key: Vec<u8>,
+    },
+    /// The lower bound of a range lies behind its upper bound.
+    #[error("the range begins at {low} and ends before that, at {high}: exchange its bounds", low = low.escape_ascii(), high = high.escape_ascii())]
+    ReversedRange {
+        /// The lower bound, as a key of the table.
+        low: Vec<u8>,
+        /// The upper bound, as a key of the table.
+        high: Vec<u8>,
+    },
+    /// A table was opened with other types than before.
+    #[error("table {table} has the types {found}, not {wanted}: use those, or another table")]
+    TableTypes {
+        /// Name of the table.
+        table: String,
+        /// Names of its key's and value's types.
+        found: String,
+        /// The types that were asked for.
+        wanted: String,
+    },
+    /// Bytes could not be read as the type of a table's keys or values, or a value could not be written as such.
+    #[error("table {table}: a {part} is no {codec} ({why}): use the type that the record was written with")]
+    Codec {
+        /// Name of the table.
+        table: String,
+        /// The part that failed: key or value.
+        part: &'static str,
+        /// Name of the type.
+        codec: &'static str,
+        /// Reason of the failure.
+        why: String,
+    },
+    /// The caller's own error, from within a transaction.
+    #[error("{0}")]
+    Other(Box<dyn std::error::Error + Send + Sync>),
+    /// A temporal object without a validity and without a period.
+    #[error(
+        "temporal object {key}: neither valid_for nor period is set: say for how long a reading is valid",
+        key = key.escape_ascii()
+    )]
+    ObjectTime {
+        /// Key of the object.
         key: Vec<u8>,
     },
     /// A temporal object whose key is empty or too long for a record, so that the engine could never keep it.

@@ -105,8 +105,9 @@ pub(crate) struct Expiry {
 
 /// What a transaction needs to know to tell due records from others.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum TermView {
-    /// The transaction reads all records, due or not: in a batch, or in a named table.
+#[doc(hidden)]
+pub enum TermView {
+    /// The transaction reads all records, due or not: in a batch, a store without lives, or to delete a range.
     All,
     /// A snapshot that was taken after `next` had been raised this many times.
     Snapshot(u64),
@@ -169,6 +170,11 @@ impl Expiry {
             foreign: AtomicBool::new(foreign),
             opened: now,
         })
+    }
+
+    /// Looks for an expiry at each read: another process gives lives, and announces none here.
+    pub fn look_always(&mut self) {
+        (self.any, self.next) = (AtomicBool::new(true), AtomicU64::new(0));
     }
 
     /// Announces the expiries that a transaction is about to commit: a snapshot that has them must find them announced.
@@ -364,7 +370,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
         loop {
             let transaction = WriteTransaction::begin(self, Deadline::NONE, Some(SWEPT_MAX))?;
-            let now = transaction.swept;
+            let now = transaction.state.swept;
             transaction.commit()?;
             swept += now.records;
             // At a full quota, what is left may be entries that cannot be renewed.
@@ -580,7 +586,7 @@ impl<E: Engine, O: Os> Store<E, O> {
 impl<E: Engine, O: Os> WriteTransaction<'_, E, O> {
     /// Number of due records that this transaction has removed so far.
     pub fn swept(&self) -> usize {
-        self.swept.records
+        self.state.swept.records
     }
 }
 

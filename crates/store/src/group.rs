@@ -10,7 +10,8 @@
 //! newer one.
 //!
 //! **Values installed together** ([`Store::install_together`]) are written together, as long as no more than
-//! [`GROUP_OBJECTS_MAX`] objects are to be written: a group holds the values of one cut.
+//! [`GROUP_OBJECTS_MAX`] objects are to be written: a group holds the values of one cut, which orders these installs
+//! only. Values that were installed one by one may be of different instants.
 //!
 //! **Urgent writers** wait for at most [`GROUP_OBJECTS_MAX`] objects: a larger group becomes several transactions.
 
@@ -20,9 +21,10 @@ use punctual_os::Os;
 use punctual_units::{ObjectId, Seq};
 
 use crate::engine::{Durability, Engine};
+use crate::lanes::LaneSet;
 use crate::store::Store;
 use crate::temporal::{Overwritten, ReadingBuffer};
-use crate::{Deadline, StoreError};
+use crate::{Deadline, StoreError, UpdateMode};
 
 /// Most objects that one write transaction of a group commit writes.
 pub const GROUP_OBJECTS_MAX: usize = 256;
@@ -75,12 +77,9 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub fn commit_group(&self) -> Result<FlushResult, StoreError> {
         self.look_at_readers(self.os.now());
         let dirty = self.dirty(self.objects.installs().cut());
-        if (1..=GROUP_OBJECTS_MAX).contains(&dirty.len()) {
-            self.commit_objects(None)?;
-        } else {
-            for group in dirty.chunks(GROUP_OBJECTS_MAX) {
-                self.commit_objects(Some(group))?;
-            }
+        let is_one_group = dirty.len() <= GROUP_OBJECTS_MAX;
+        for group in dirty.chunks(GROUP_OBJECTS_MAX) {
+            self.commit_objects(group, is_one_group)?;
         }
         Ok(FlushResult {
             objects: dirty.len(),
@@ -134,7 +133,11 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// The objects whose value at `cut` was not committed yet. An object that is overwritten right now counts as dirty.
+    /// None in transaction mode, in which slots hold no values, and the engine has them.
     fn dirty(&self, cut: u64) -> Vec<ObjectId> {
+        if self.update_mode == UpdateMode::Transaction {
+            return Vec::new();
+        }
         let is_dirty = |object: &ObjectId| {
             let sample = self.objects.slot(*object).map(|slot| slot.sample_at(cut));
             match sample {
@@ -146,15 +149,20 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.objects.ids().filter(is_dirty).collect()
     }
 
-    /// Writes `objects`, or all that are dirty if `None`, in one transaction, with the values of one cut.
-    fn commit_objects(&self, objects: Option<&[ObjectId]>) -> Result<(), StoreError> {
+    /// Writes the objects of `first`, ascending and at most one group, in one transaction, with the values of one cut;
+    /// with `others`, also objects that have become dirty meanwhile, as far as there is room.
+    fn commit_objects(&self, first: &[ObjectId], others: bool) -> Result<(), StoreError> {
         let now = self.os.now();
         let (permit, _) = self.permit(Deadline::soft(now + self.group_interval), now)?;
         let mut readings = ReadingBuffer::default();
         // The values may be newer than those found dirty, which only helps.
-        let objects = self.at_one_cut(|cut| {
-            let mut objects = objects.map_or_else(|| self.dirty(cut), <[ObjectId]>::to_vec);
-            objects.truncate(GROUP_OBJECTS_MAX);
+        let objects = self.at_one_cut(LaneSet::MAX, |cut| {
+            let mut objects = first.to_vec();
+            if others {
+                let dirty = self.dirty(cut).into_iter();
+                objects.extend(dirty.filter(|object| first.binary_search(object).is_err()));
+                objects.truncate(GROUP_OBJECTS_MAX);
+            }
             self.read_all_at(cut, &objects, &mut readings).map(|()| objects)
         });
         let values = (0..objects.len()).filter_map(|at| {

@@ -19,7 +19,8 @@
 //! - several transactions in one commit that waits for a log; other stores apply their write sets ([`batch`]);
 //! - iterators from both ends and from any key ([`Records`]);
 //! - records that are removed when they are old ([`expiry`]);
-//! - tables with names ([`tables`]);
+//! - tables with names, raw or with types ([`tables`], [`codec`]);
+//! - backup and export while it is open ([`Store::backup`]);
 //! - readers that no writer waits for: a forgotten snapshot is ended ([`readers`]);
 //! - durability that is reported only once it is there ([`Store::flush`], [`Store::durable_seq`]).
 //!
@@ -30,11 +31,16 @@
 #![warn(missing_docs)]
 
 pub mod batch;
+mod builder;
+pub mod codec;
 pub mod deadline;
 pub mod engine;
 mod error;
 pub mod expiry;
+mod files;
 mod group;
+mod lanes;
+mod offers;
 pub mod permit;
 pub mod readers;
 mod records;
@@ -48,12 +54,17 @@ pub mod updates;
 mod value;
 pub mod watch;
 
+pub use builder::{OpenEngine, StoreBuilder};
+pub use codec::{Codec, Encode, Postcard};
 pub use deadline::Deadline;
 pub use error::{LockHolder, StoreError};
 pub use group::{FlushResult, GROUP_OBJECTS_MAX};
 pub use punctual_workload::{Split, UpdateMode};
 pub use records::Records;
 pub use store::{Freshness, OBJECT_BYTES_MAX, OBJECT_LEN_MAX, Store, StoreOptions};
+pub use tables::{Table, TableRecords};
 pub use together::Together;
-pub use transaction::{ReadTransaction, WriteTransaction};
+pub use transaction::{
+    ReadState, ReadTransaction, Transaction, TransactionState, WriteState, WriteTransaction, unless_impossible,
+};
 pub use value::Value;

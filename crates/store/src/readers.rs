@@ -14,7 +14,9 @@
 //! A reader in another process is ended by rules 3 and 4, before a put is refused for want of the pages that it keeps,
 //! and by rule 2 with [`PROCESS_LIFE_MAX`] in place of the reader's bound: a backup of a large store takes its time.
 //!
-//! The reader's next call fails ([`EngineError::SnapshotEnded`](crate::engine::EngineError)); earlier reads stay valid.
+//! The reader's next call fails ([`EngineError::SnapshotEnded`](crate::engine::EngineError)); values that it has copied
+//! stay valid. A reader inside of a call, or whose scan [lends](crate::Records::lend) a record, gives the snapshot up
+//! as it leaves the call or steps on; the end counts once, when it is asked for.
 //! Rule 3 holds where a `reader_life_max` is set.
 //!
 //! **Which thread checks.** A writing one: only writers need the pages that readers keep. It checks before it asks for

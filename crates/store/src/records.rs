@@ -1,8 +1,8 @@
-//! Iterators over the records that a transaction sees: from both ends, and from any key on.
+//! The records that a transaction sees in a range: from both ends, and from any key on.
 //!
-//! Plain records and temporal objects have one keyspace, so they come in the one order of their keys. Between two
-//! records nothing of the engine's memory is held: the transaction may be read meanwhile. If the snapshot is ended
-//! meanwhile (see [`readers`](crate::readers)), the next record is the error, once.
+//! Plain records and temporal objects have one keyspace, so they come in the one order of their keys. [`Records::lend`]
+//! lends one record at a time, without a copy; as an iterator, [`Records`] copies each. The transaction may be read
+//! meanwhile. If the snapshot is ended meanwhile (see [`readers`](crate::readers)), the next record is the error, once.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -11,10 +11,10 @@ use std::ops::{Bound, Deref};
 use punctual_os::Os;
 use punctual_units::ObjectId;
 
-use crate::engine::{Engine, EngineError, KeyRange, Read, Record, Table};
+use crate::engine::{Cursor, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Record, Table};
 use crate::expiry::TermView;
 use crate::store::Store;
-use crate::tables::{BEHIND_REGION, NamedTable, REGION};
+use crate::tables::{BEHIND_REGION, REGION};
 use crate::temporal::Sample;
 use crate::transaction::Meter;
 use crate::{StoreError, Value};
@@ -23,7 +23,7 @@ use crate::{StoreError, Value};
 /// [`next_back`](DoubleEndedIterator::next_back) and [`rev`](Iterator::rev).
 ///
 /// Each record is read when it is asked for, and counts as data time of the transaction. After an error the iterator
-/// ends.
+/// ends. [`lend`](Records::lend) does the same without a copy.
 ///
 /// ```
 /// use std::ops::Bound;
@@ -35,7 +35,7 @@ use crate::{StoreError, Value};
 ///     store.put(room.as_bytes(), b"warm")?;
 /// }
 /// let transaction = store.read_transaction(Deadline::NONE)?;
-/// let mut rooms = transaction.records_with_prefix(b"room/")?;
+/// let mut rooms = transaction.prefix(b"room/")?;
 /// let (last, value) = rooms.next_back().expect("there are rooms")?;
 /// assert_eq!((&*last, &*value), (&b"room/4"[..], &b"warm"[..]));
 /// rooms.seek(b"room/2");
@@ -54,9 +54,6 @@ pub struct Records<'t, E: Engine, O: Os, R: Read + 't> {
     pub(crate) meter: &'t Meter<'t, O>,
 }
 
-/// Bytes of a record: in the engine's memory, or copied.
-type Bytes<'t, R> = Value<<R as Read>::Bytes<'t>>;
-
 impl<E: Engine, O: Os, R: Read> Records<'_, E, O, R> {
     /// Moves the front: the next record is the first one of the range at or behind `key`, even if it was already
     /// returned from the front. Records returned from the end stay excluded.
@@ -69,71 +66,142 @@ impl<E: Engine, O: Os, R: Read> Records<'_, E, O, R> {
     pub fn seek_back(&mut self, key: &[u8]) {
         self.merged.seek_back(key);
     }
-}
 
-impl<'t, E: Engine, O: Os, R: Read> Records<'t, E, O, R> {
-    fn step(&mut self, back: bool) -> Option<<Self as Iterator>::Item> {
-        if self.merged.over {
-            return None;
-        }
-        let merged = &mut self.merged;
-        let stepped = self.meter.step(|| merged.step(back));
-        merged.over |= stepped.is_err();
-        let stepped = stepped.transpose()?;
-        Some(stepped.map(|(key, value, _)| (key, value)))
+    /// Lends the last record no longer: until the next step, the snapshot keeps no page for this scan, and another
+    /// thread can end it. The next step goes on behind the record.
+    pub fn release(&mut self) {
+        self.merged.remember();
+        self.merged.release(false);
+        self.merged.release(true);
     }
 }
 
-impl<'t, E: Engine, O: Os, R: Read> Iterator for Records<'t, E, O, R> {
-    type Item = Result<(Bytes<'t, R>, Bytes<'t, R>), StoreError>;
+impl<E: Engine, O: Os, R: Read> Records<'_, E, O, R> {
+    /// The next record, lent until the next step: the snapshot keeps its page meanwhile. `None` at the end, and after
+    /// an error.
+    ///
+    /// ```
+    /// use punctual_store::{Deadline, Store, StoreOptions};
+    /// # use {punctual_engines::Memory, punctual_testing::VirtualOs};
+    /// let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default())?;
+    /// store.put(b"room/1", b"warm")?;
+    /// let transaction = store.read_transaction(Deadline::NONE)?;
+    /// let mut rooms = transaction.prefix(b"room/")?;
+    /// while let Some((room, state)) = rooms.lend()? {
+    ///     assert_eq!((room, state), (&b"room/1"[..], &b"warm"[..]));
+    /// }
+    /// # Ok::<(), punctual_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`]; [`StoreError::Engine`], for example if the snapshot was ended.
+    #[inline]
+    pub fn lend(&mut self) -> Result<Option<Record<'_>>, StoreError> {
+        self.lend_from(false)
+    }
+
+    /// As [`lend`](Records::lend), from the end.
+    ///
+    /// # Errors
+    /// Those of [`lend`](Records::lend).
+    #[inline]
+    pub fn lend_back(&mut self) -> Result<Option<Record<'_>>, StoreError> {
+        self.lend_from(true)
+    }
+
+    #[inline]
+    fn lend_from(&mut self, back: bool) -> Result<Option<Record<'_>>, StoreError> {
+        let merged = &mut self.merged;
+        if merged.over {
+            return Ok(None);
+        }
+        if merged.ends[usize::from(!back)].is_some() {
+            // Reads from both ends: releases the record of the other one.
+            merged.remember();
+            merged.release(!back);
+        }
+        let stepped = self.meter.step(|| merged.step(back));
+        merged.over = stepped.is_err();
+        if !stepped? {
+            return Ok(None);
+        }
+        let (key, value, _) = self.merged.record();
+        Ok(Some((key, value)))
+    }
+
+    fn copy(&mut self, back: bool) -> Option<Result<(Value, Value), StoreError>> {
+        self.merged.remember();
+        let lent = self.lend_from(back);
+        let copied = lent.map(|record| record.map(|(key, value)| (Value::of(key), Value::of(value))));
+        self.merged.release(back);
+        copied.transpose()
+    }
+}
+
+impl<E: Engine, O: Os, R: Read> Iterator for Records<'_, E, O, R> {
+    type Item = Result<(Value, Value), StoreError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.step(false)
+        self.copy(false)
     }
 }
 
 impl<E: Engine, O: Os, R: Read> DoubleEndedIterator for Records<'_, E, O, R> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.step(true)
+        self.copy(true)
     }
 }
 
 impl<E: Engine, O: Os, R: Read> std::iter::FusedIterator for Records<'_, E, O, R> {}
 
-type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+pub(crate) type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// Plain records and temporal objects in the order of their keys, without accounting of time.
 pub(crate) struct MergedRecords<'t, E: Engine, O: Os, R: Read + 't> {
     store: &'t Store<E, O>,
     read: &'t R,
-    terms: TermView,
+    pub(crate) terms: TermView,
     range: OwnedRange,
-    /// The part of `range` not yet returned from either end.
+    /// The part of `range` not yet returned from either end; kept up to date once it is `remembered`.
     left: OwnedRange,
+    /// Whether `left` counts: from the first seek on, or once both ends are read. Before, one end reads on.
+    remembered: bool,
     /// The temporal objects in `range`, in ascending order of keys; those in `first..behind` lie in `left`.
     temporal: Cow<'t, [ObjectId]>,
     first: usize,
     behind: usize,
-    front: Option<End<'t, R>>,
-    back: Option<End<'t, R>>,
+    /// The scans from the front and from the back.
+    ends: [Option<End<R::Cursor<'t>>>; 2],
+    found: Position,
+    /// Value of the temporal object that was found.
+    value: Vec<u8>,
+    /// Whether a step has failed.
     over: bool,
     /// Prefix of the engine's keys of a named table; empty without a table.
     prefix: Vec<u8>,
 }
 
-/// A scan from one end of the range towards the other, with one record read ahead.
-struct End<'t, R: Read + 't> {
-    scan: R::Scan<'t>,
-    next: Option<Record<R::Bytes<'t>>>,
+/// A scan from one end of the range towards the other.
+struct End<C> {
+    cursor: C,
+    /// Whether the cursor's record was not returned yet.
+    ahead: bool,
 }
 
-/// Key, value, and the sample if the record is a temporal object's.
-type FoundRecord<'t, R> = (Bytes<'t, R>, Bytes<'t, R>, Option<Sample>);
+/// The record that the last step has reached.
+#[derive(Clone, Copy)]
+enum Position {
+    Nothing,
+    /// The record of this end's cursor.
+    Plain(usize),
+    Temporal(ObjectId, Sample),
+}
 
 impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
-    pub fn new(store: &'t Store<E, O>, read: &'t R, terms: TermView, (low, high): KeyRange<'_>) -> Self {
+    /// The records in a range of the engine's keys; those of a named table have its `prefix`.
+    pub fn new(store: &'t Store<E, O>, read: &'t R, terms: TermView, (low, high): KeyRange<'_>, prefix: &[u8]) -> Self {
         let range = (low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec));
         let temporal = store.temporal_in((low, high));
         MergedRecords {
@@ -142,171 +210,210 @@ impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
             terms,
             left: range.clone(),
             range,
+            remembered: false,
             first: 0,
             behind: temporal.len(),
             temporal,
-            front: None,
-            back: None,
+            ends: [None, None],
+            found: Position::Nothing,
+            value: Vec::new(),
             over: false,
-            prefix: Vec::new(),
-        }
-    }
-
-    /// The records of a named table.
-    pub fn in_table(store: &'t Store<E, O>, read: &'t R, table: &NamedTable, range: KeyRange<'_>) -> Self {
-        let range = table.range(range);
-        MergedRecords {
-            store,
-            read,
-            terms: TermView::All,
-            left: range.clone(),
-            range,
-            first: 0,
-            behind: 0,
-            temporal: Cow::Borrowed(&[]),
-            front: None,
-            back: None,
-            over: false,
-            prefix: table.prefix().to_vec(),
+            prefix: prefix.to_vec(),
         }
     }
 
     fn seek(&mut self, key: &[u8]) {
-        let key = &*[&self.prefix, key].concat();
-        let inside = !is_before(key, &self.range.0);
+        self.remember();
+        let key = [&self.prefix, key].concat();
+        let inside = !is_before(&key, &self.range.0);
         self.left.0 = if inside {
-            Bound::Included(key.to_vec())
+            Bound::Included(key)
         } else {
             self.range.0.clone()
         };
-        self.front = None;
+        (self.ends[0], self.found) = (None, Position::Nothing);
         let before = |object: &ObjectId| is_before(self.store.objects.key(*object), &self.left.0);
         self.first = self.temporal.partition_point(before);
     }
 
     fn seek_back(&mut self, key: &[u8]) {
-        let key = &*[&self.prefix, key].concat();
-        let inside = !is_behind(key, &self.range.1);
+        self.remember();
+        let key = [&self.prefix, key].concat();
+        let inside = !is_behind(&key, &self.range.1);
         self.left.1 = if inside {
-            Bound::Included(key.to_vec())
+            Bound::Included(key)
         } else {
             self.range.1.clone()
         };
-        self.back = None;
+        (self.ends[1], self.found) = (None, Position::Nothing);
         let within = |object: &ObjectId| !is_behind(self.store.objects.key(*object), &self.left.1);
         self.behind = self.temporal.partition_point(within);
     }
 
-    /// The next record, from the end if `back`.
-    fn step(&mut self, back: bool) -> Result<Option<FoundRecord<'t, R>>, StoreError> {
+    /// Keeps `left` up to date from here on.
+    fn remember(&mut self) {
+        if !std::mem::replace(&mut self.remembered, true)
+            && let Some(side) = self.ends.iter().position(Option::is_some)
+        {
+            let key = match (self.found, &self.ends[side]) {
+                (Position::Temporal(object, _), _) => self.store.objects.key(object),
+                (Position::Plain(_), Some(end)) => end.cursor.record().0,
+                _ => return,
+            };
+            pass(&mut self.left, key, side == 1);
+        }
+    }
+
+    /// Lends the found record no longer. Its key must be remembered.
+    fn release(&mut self, back: bool) {
+        let side = usize::from(back);
+        self.found = Position::Nothing;
+        match &mut self.ends[side] {
+            // The record that was read ahead is sought anew.
+            Some(end) if end.ahead => self.ends[side] = None,
+            Some(end) => end.cursor.release(),
+            None => {}
+        }
+    }
+
+    fn begin(&self, back: bool) -> Result<End<R::Cursor<'t>>, EngineError> {
+        // Scans to the other end of the range, beyond records returned from there: a seek may return them again.
+        let (low, high) = match back {
+            true => (&self.range.0, &self.left.1),
+            false => (&self.left.0, &self.range.1),
+        };
+        let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+        let cursor = self.read.cursor(Table::Data, range, back)?;
+        Ok(End { cursor, ahead: false })
+    }
+
+    /// Steps to the next record, from the end if `back`; false if there is none.
+    #[inline]
+    pub fn step(&mut self, back: bool) -> Result<bool, StoreError> {
+        let side = usize::from(back);
+        if self.ends[side].is_none() && self.ends[1 - side].is_some() {
+            self.remember();
+        }
+        self.found = Position::Nothing;
         loop {
-            let (read, left) = (self.read, &self.left);
-            let end = if back { &mut self.back } else { &mut self.front };
-            let end = match end {
-                Some(end) => end,
-                None => {
-                    // Scans to the other end of the range, beyond records returned from there: a seek may return them
-                    // again.
-                    let (low, high) = if back {
-                        (&self.range.0, &left.1)
-                    } else {
-                        (&left.0, &self.range.1)
-                    };
-                    let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-                    end.insert(End::begin(read, range, back)?)
-                }
-            };
-            let plain_key = end.next.as_ref().map(|(key, _)| &**key);
+            if self.ends[side].is_none() {
+                self.ends[side] = Some(self.begin(back)?);
+            }
+            look_ahead(&mut self.ends[side])?;
+            let end = self.ends[side].as_ref().filter(|end| end.ahead);
+            let plain = end.map(|end| end.cursor.record().0);
             // Records that the other end has passed are not returned from this one.
-            let plain_key = plain_key.filter(|key| !(is_before(key, &left.0) || is_behind(key, &left.1)));
-            let objects = self.temporal.get(self.first..self.behind).unwrap_or_default();
-            let object = if back { objects.last() } else { objects.first() };
-            let object = object.copied().filter(|object| {
-                let order = plain_key.map(|key| self.store.objects.key(*object).cmp(key));
-                order.is_none_or(|order| order != if back { Ordering::Less } else { Ordering::Greater })
-            });
-            let Some(object) = object else {
-                let Some(key) = plain_key else {
-                    return Ok(None);
-                };
-                if self.prefix.is_empty() && key.starts_with(REGION) {
-                    // Skips the named tables in one step.
-                    if back {
-                        self.left.1 = Bound::Excluded(REGION.to_vec());
-                        self.back = None;
-                    } else {
-                        self.left.0 = Bound::Included(BEHIND_REGION.to_vec());
-                        self.front = None;
-                    }
-                    continue;
+            let is_left = |key: &&[u8]| !(is_before(key, &self.left.0) || is_behind(key, &self.left.1));
+            let plain = plain.filter(|key| !self.remembered || is_left(key));
+            if self.first < self.behind && self.object_is_next(plain, back) {
+                if self.step_object(back)? {
+                    return Ok(true);
                 }
-                let Some((key, value)) = end.take()? else {
-                    return Ok(None);
-                };
-                self.pass(&key, back);
-                if self.store.is_due(self.terms, read, &key)? {
-                    continue;
+                continue;
+            }
+            let Some(key) = plain else {
+                if !self.remembered {
+                    self.exhaust(back);
                 }
-                return Ok(Some((
-                    Value::of_record_after(key, self.prefix.len()),
-                    Value::of_record(value),
-                    None,
-                )));
+                return Ok(false);
             };
-            let key = self.store.objects.key(object);
-            if plain_key == Some(key) {
-                // A plain record under the same key, from before the object was registered, is hidden.
-                end.take()?;
+            if key.first() == Some(&0) && self.prefix.is_empty() && key.starts_with(REGION) {
+                // Skips the named tables in one step.
+                match back {
+                    true => self.left.1 = Bound::Excluded(REGION.to_vec()),
+                    false => self.left.0 = Bound::Included(BEHIND_REGION.to_vec()),
+                }
+                self.ends[side] = None;
+                continue;
             }
-            if back {
-                self.behind -= 1;
-            } else {
-                self.first += 1;
+            if self.remembered {
+                pass(&mut self.left, key, back);
             }
-            self.pass(key, back);
-            if let Some((sample, value)) = self.store.temporal(read, object)? {
-                return Ok(Some((Value::of_memory(key.to_vec()), value, Some(sample))));
+            let is_due = self.store.is_due(self.terms, self.read, key)?;
+            if let Some(end) = &mut self.ends[side] {
+                end.ahead = false;
+            }
+            if !is_due {
+                self.found = Position::Plain(side);
+                return Ok(true);
             }
         }
     }
 
-    /// Excludes `key` and all keys before it, seen from this end, from `left`.
-    fn pass(&mut self, key: &[u8], back: bool) {
-        let bound = if back { &mut self.left.1 } else { &mut self.left.0 };
-        let mut buffer = match std::mem::replace(bound, Bound::Unbounded) {
-            Bound::Included(buffer) | Bound::Excluded(buffer) => buffer,
-            Bound::Unbounded => Vec::new(),
-        };
-        buffer.clear();
-        buffer.extend_from_slice(key);
-        *bound = Bound::Excluded(buffer);
+    /// Whether the next temporal object comes before the plain record, or hides it.
+    fn object_is_next(&self, plain: Option<&[u8]>, back: bool) -> bool {
+        let order = plain.map(|key| self.store.objects.key(self.object(back)).cmp(key));
+        order.is_none_or(|order| order != if back { Ordering::Less } else { Ordering::Greater })
+    }
+
+    fn object(&self, back: bool) -> ObjectId {
+        self.temporal[if back { self.behind - 1 } else { self.first }]
+    }
+
+    /// Steps to the next temporal object; false if it has no value.
+    fn step_object(&mut self, back: bool) -> Result<bool, StoreError> {
+        let object = self.object(back);
+        let key = self.store.objects.key(object);
+        // A plain record under the same key, from before the object was registered, is hidden.
+        if let Some(end) = &mut self.ends[usize::from(back)] {
+            end.ahead &= end.cursor.record().0 != key;
+        }
+        match back {
+            true => self.behind -= 1,
+            false => self.first += 1,
+        }
+        if self.remembered {
+            pass(&mut self.left, key, back);
+        }
+        let sample = self.store.temporal_into(self.read, object, &mut self.value)?;
+        self.found = sample.map_or(Position::Nothing, |sample| Position::Temporal(object, sample));
+        Ok(sample.is_some())
+    }
+
+    /// Nothing is left for either end: this one has returned all.
+    fn exhaust(&mut self, back: bool) {
+        match back {
+            true => self.left.1 = Bound::Excluded(Vec::new()),
+            false => self.left.0 = Bound::Excluded(vec![u8::MAX; KEY_MAX_LEN + 1]),
+        }
+    }
+
+    /// Key and value of the record that the last step has reached, and the sample of a temporal object.
+    #[inline]
+    pub fn record(&self) -> (&[u8], &[u8], Option<Sample>) {
+        match self.found {
+            Position::Plain(side) => {
+                let (key, value) = self.ends[side]
+                    .as_ref()
+                    .map_or((&[][..], &[][..]), |end| end.cursor.record());
+                (key.get(self.prefix.len()..).unwrap_or_default(), value, None)
+            }
+            Position::Temporal(object, sample) => (self.store.objects.key(object), &self.value, Some(sample)),
+            Position::Nothing => (&[], &[], None),
+        }
     }
 }
 
-impl<'t, E: Engine, O: Os, R: Read> Iterator for MergedRecords<'t, E, O, R> {
-    type Item = Result<FoundRecord<'t, R>, StoreError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.step(false).transpose()
+/// Reads the next record of an end, unless one was read ahead.
+#[inline]
+fn look_ahead<C: Cursor>(end: &mut Option<End<C>>) -> Result<(), EngineError> {
+    match end {
+        Some(end) if !end.ahead => end.ahead = end.cursor.step()?,
+        _ => {}
     }
+    Ok(())
 }
 
-impl<'t, R: Read> End<'t, R> {
-    fn begin(read: &'t R, range: KeyRange<'_>, back: bool) -> Result<Self, EngineError> {
-        let mut scan = if back {
-            read.scan_back(Table::Data, range)?
-        } else {
-            read.scan(Table::Data, range)?
-        };
-        let next = scan.next().transpose()?;
-        Ok(End { scan, next })
-    }
-
-    /// The record that was read ahead; reads another one.
-    fn take(&mut self) -> Result<Option<Record<R::Bytes<'t>>>, EngineError> {
-        let next = self.scan.next().transpose()?;
-        Ok(std::mem::replace(&mut self.next, next))
-    }
+/// Excludes `key` and all keys before it, seen from this end, from `left`.
+fn pass(left: &mut OwnedRange, key: &[u8], back: bool) {
+    let bound = if back { &mut left.1 } else { &mut left.0 };
+    let mut buffer = match std::mem::replace(bound, Bound::Unbounded) {
+        Bound::Included(buffer) | Bound::Excluded(buffer) => buffer,
+        Bound::Unbounded => Vec::new(),
+    };
+    buffer.clear();
+    buffer.extend_from_slice(key);
+    *bound = Bound::Excluded(buffer);
 }
 
 /// Whether `key` lies before the lower bound `low`.

@@ -1,6 +1,7 @@
 //! The path of sensor updates into the store.
 //!
-//! [`Store::offer`] decides on an update and queues it; an updater thread calls [`Store::install_pending`].
+//! [`Store::offer`] decides on an update. In memory-first mode the offering thread installs it as well (`lanes.rs`). In
+//! transaction mode it queues the update, and an updater thread calls [`Store::install_pending`].
 //!
 //! **Helping.** With [`helping`](crate::StoreOptions::helping), a transaction first installs, on its own thread, the
 //! updates that are pending when it begins, and then takes its snapshot. This is the on-demand policy of B. Adelberg,
@@ -11,10 +12,6 @@
 //! A transaction sees every update that was admitted before it began. In transaction mode, where each takes a commit,
 //! it leaves out those that have expired, and stops at its deadline: otherwise a backlog on a busy machine keeps it
 //! from ending, and makes nothing fresh. What it then reads is stale, and counts as stale in [`Store::fresh_share`].
-//!
-//! **In memory-first mode** an update is taken from the queue and installed under one mutex with priority
-//! inheritance, which is held for a copy of the value. Writers of a slot are thereby serialized, and the account of
-//! updates is complete at every instant.
 //!
 //! **In transaction mode** each update is a write transaction of its own, whose deadline is the instant at which the
 //! update expires. To know it, the updater *stages* the next update before it asks for the write lock. The holder of
@@ -33,12 +30,15 @@ use punctual_units::{ObjectId, SensorId, Seq, Share, Time};
 
 use crate::batch::is_reserved;
 use crate::engine::{Engine, Read, Table, Write};
+use crate::lanes::{CALM, Lane, Lanes};
+use crate::offers::OfferedReading;
 use crate::permit::Permit;
 use crate::store::{Store, check_spec};
 use crate::temporal::{Installation, ObjectSpec, Sample, Slot, Suspensions, encode};
 use crate::transaction::LockWait;
 use crate::updates::{
-    AdmissionEvent, AdmissionOptions, Pending, Receipt, Reconciliation, SensorSpec, UpdateCounts, Updates,
+    AdmissionEvent, AdmissionOptions, AdmissionStep, Pending, Receipt, Reconciliation, SensorSpec, UpdateCounts,
+    Updates,
 };
 use crate::watch::WakeMask;
 use crate::{Deadline, StoreError, UpdateMode};
@@ -65,6 +65,8 @@ pub struct Offer<'v> {
 /// All sensors, their updates, and the account of them.
 pub(crate) struct Sensors<O: Os> {
     state: O::Lock<State>,
+    /// Accounts of readings that are installed as they are offered; without sensors in transaction mode.
+    pub lanes: Lanes<O>,
     /// Updates that were admitted and are not installed yet: queued, staged, or being written.
     outstanding: AtomicUsize,
 }
@@ -79,13 +81,13 @@ pub(crate) struct Direct {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    updates: Updates,
+    pub updates: Updates,
     /// The latest `now` of an offer: several threads offer, each by its own reading of the clock.
     latest: Time,
     /// Translates instants of sensors to the clock of ages.
-    suspensions: Suspensions,
+    pub suspensions: Suspensions,
     /// The decisions of admission, while a log is kept.
-    log: Option<Vec<AdmissionEvent>>,
+    log: Option<Vec<AdmissionStep>>,
     /// Updates out of the queue that no thread is writing: the one that waits for the write lock, and returned ones.
     staged: VecDeque<Update>,
     /// Number of updates between the queue and the engine.
@@ -96,6 +98,9 @@ pub(crate) struct State {
     batch: Vec<Update>,
     /// Reads of each object at the last ranking of the sensors.
     reads_ranked: Vec<u64>,
+    /// Control periods for which lanes have been closed although the knob admits everything; `None` while they are
+    /// open, or never open.
+    calm: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -109,7 +114,7 @@ struct Update {
 }
 
 impl<O: Os> Sensors<O> {
-    pub fn new(os: &O, specs: &[ObjectSpec], admission: AdmissionOptions) -> Self {
+    pub fn new(os: &O, specs: &[ObjectSpec], admission: AdmissionOptions, update_mode: UpdateMode) -> Self {
         let sensors: Vec<_> = specs.iter().map(sensor_spec).collect();
         let longest = specs.iter().map(|spec| spec.max_len).max().unwrap_or(0);
         let state = State {
@@ -122,9 +127,18 @@ impl<O: Os> Sensors<O> {
             spare: (0..OUT_OF_QUEUE_MAX).map(|_| Vec::with_capacity(longest)).collect(),
             batch: Vec::with_capacity(TOGETHER),
             reads_ranked: vec![0; specs.len()],
+            calm: None,
         };
+        let installed_at_once = match update_mode {
+            UpdateMode::MemoryFirst => specs.len(),
+            UpdateMode::Transaction => 0,
+        };
+        let lanes = Lanes::new(os, installed_at_once);
+        let clock = state.suspensions.last();
+        lanes.each(|_, lane| (lane.clock, lane.open) = (clock, update_mode == UpdateMode::MemoryFirst));
         Sensors {
             state: os.new_lock(state),
+            lanes,
             outstanding: AtomicUsize::new(0),
         }
     }
@@ -142,11 +156,46 @@ impl<O: Os> Sensors<O> {
         self.outstanding.store(outstanding, Ordering::Release);
         answer
     }
+
+    /// Reads both clocks; instants are translated after this call. Called with no lane locked.
+    pub fn notice_suspension(&self, state: &mut State, os: &O) {
+        if state.suspensions.notice(os) {
+            let clock = state.suspensions.last();
+            self.lanes.each(|_, lane| lane.clock = clock);
+        }
+    }
+
+    /// Closes all lanes, unless they are closed, and enters what they have noted. O(N log N) for N sensors.
+    fn close_lanes(&self, state: &mut State) {
+        if state.calm.is_some() {
+            state.calm = Some(0);
+            return;
+        }
+        self.lanes.each(|at, lane| {
+            lane.enter_all(at, &mut state.updates, true);
+            state.latest = lane.latest(state.latest);
+            if std::mem::replace(&mut lane.open, false) {
+                state.calm = Some(0);
+            }
+        });
+    }
+
+    /// Opens the lanes that were closed.
+    fn open_lanes(&self, state: &mut State) {
+        if state.calm.take().is_some() {
+            self.lanes.each(|_, lane| lane.open = true);
+        }
+    }
+
+    /// Enters the sums over the sensors of all lanes.
+    fn enter_sums(&self, state: &mut State) {
+        self.lanes.each(|_, lane| lane.enter_sums(&mut state.updates));
+    }
 }
 
 impl State {
     /// Decides on one update at `now`, or at the latest instant of another thread's offer if that is later.
-    fn offer(
+    pub fn offer(
         &mut self,
         sensor: SensorId,
         seq: Seq,
@@ -157,44 +206,68 @@ impl State {
         let now = now.max(self.latest);
         let verdict = self.updates.offer(sensor, seq, sampled_at, value, now)?;
         self.latest = now;
-        self.note(|| AdmissionEvent::Offered {
+        let offered = || AdmissionEvent::Offered {
             sensor,
             seq,
             sampled_at,
-            now,
-            admitted: verdict == Receipt::Admitted,
-        });
+        };
+        self.note(offered, verdict == Receipt::Admitted);
         Ok(verdict)
+    }
+
+    /// Decides on one reading of a closed lane, which the caller installs at once.
+    pub fn offer_directly(
+        &mut self,
+        reading: &OfferedReading<'_>,
+        seq: Seq,
+        now: Time,
+    ) -> Result<Option<Pending>, StoreError> {
+        let &OfferedReading { sensor, value, .. } = reading;
+        let (now, sampled_at) = (now.max(self.latest), reading.sampled_at.unwrap_or(now));
+        let admitted = self.updates.offer_directly(sensor, seq, sampled_at, value.len(), now)?;
+        self.latest = now;
+        let offered = || AdmissionEvent::Offered {
+            sensor,
+            seq,
+            sampled_at,
+        };
+        self.note(offered, admitted.is_some());
+        Ok(admitted)
     }
 
     fn add_sensor(&mut self, spec: &ObjectSpec) {
         let sensor = sensor_spec(spec);
         self.updates.add_sensor(sensor);
-        self.note(|| AdmissionEvent::Registered(sensor));
+        self.note(|| AdmissionEvent::Registered(sensor), false);
         self.reads_ranked.push(0);
         for buffer in &mut self.spare {
             buffer.reserve(spec.max_len);
         }
     }
 
-    /// Reads both clocks; instants are translated after this call.
-    pub fn notice_suspension(&mut self, os: &impl Os) {
-        self.suspensions.notice(os);
-    }
-
-    /// Numbers the next update of `object`, which is admitted whatever the knob says and installed by the caller.
-    /// `last` is the sample in its slot.
-    pub fn number_directly(&mut self, object: ObjectId, last: Option<Sample>, sampled_at: Time, now: Time) -> Direct {
+    /// Numbers the next update of `object`, which is admitted whatever the knob says and installed by the caller. In
+    /// memory-first mode the caller has locked its lane. `last` is the sample in its slot.
+    pub fn number_directly(
+        &mut self,
+        object: ObjectId,
+        lane: Option<&mut Lane>,
+        last: Option<Sample>,
+        sampled_at: Time,
+        now: Time,
+    ) -> Direct {
         let now = now.max(self.latest);
         let sensor = SensorId(object.0);
+        let mut lane = lane;
+        if let Some(lane) = &mut lane {
+            lane.enter(sensor, &mut self.updates);
+        }
         let pending = self.updates.admit_directly(sensor, sampled_at, now).ok();
-        if pending.is_some() {
+        if let Some(pending) = &pending {
+            if let Some(lane) = lane {
+                lane.set_last(sensor, pending.seq);
+            }
             self.latest = now;
-            self.note(|| AdmissionEvent::Direct {
-                sensor,
-                sampled_at,
-                now,
-            });
+            self.note(|| AdmissionEvent::Direct { sensor, sampled_at }, true);
         }
         let next = last.map_or(1, |last| last.seq.0 + 1);
         Direct {
@@ -216,9 +289,13 @@ impl State {
         }
     }
 
-    fn note(&mut self, event: impl FnOnce() -> AdmissionEvent) {
+    fn note(&mut self, event: impl FnOnce() -> AdmissionEvent, admitted: bool) {
         if let Some(log) = &mut self.log {
-            log.push(event());
+            log.push(AdmissionStep {
+                now: self.latest,
+                event: event(),
+                admitted,
+            });
         }
     }
 
@@ -255,22 +332,24 @@ impl State {
         }
     }
 
-    /// Takes the next updates, at most `limit` and [`TOGETHER`], to be written and then [settled](State::settle). With
-    /// `fresh_at`, those in the queue that have expired by then stay in it, behind the others; returns their number.
-    /// A staged one, of which there are few, is taken anyway.
-    fn take_together(&mut self, limit: usize, fresh_at: Option<Time>) -> (Vec<Update>, usize) {
+    /// Takes the next updates, at most `limit` and [`TOGETHER`], to be written and then [settled](State::settle); for a
+    /// transaction that helps, given its deadline and the time, as [`Updates::helps`] says. Returns how many others it
+    /// leaves out. A staged one, of which there are few, is taken anyway.
+    fn take_together(&mut self, limit: usize, helper: Option<(Time, Time)>) -> (Vec<Update>, usize) {
         let mut batch = std::mem::take(&mut self.batch);
-        let mut deferred = 0;
-        while batch.len() < TOGETHER && batch.len() + deferred < limit {
-            if self.staged.is_empty() && fresh_at.is_some_and(|now| self.updates.defer_expired(now)) {
-                deferred += 1;
-                continue;
+        let mut left = limit;
+        while batch.len() < TOGETHER && left > 0 {
+            let stops = |(due, now)| !self.updates.helps(&mut left, due, now);
+            if self.staged.is_empty() && helper.is_some_and(stops) {
+                break;
             }
             let Some(update) = self.take() else { break };
             batch.push(update);
+            left -= 1;
         }
         self.writing += batch.len();
-        (batch, deferred)
+        let left_out = limit - left - batch.len();
+        (batch, left_out)
     }
 
     /// Enters the outcomes of the written updates. The others are staged again, before all others and in their order.
@@ -290,80 +369,16 @@ impl State {
         self.spare.push(update.value);
     }
 
-    fn account(&mut self, pending: &Pending, installation: Installation, now: Time) {
+    pub fn account(&mut self, pending: &Pending, installation: Installation, now: Time) {
         match installation {
             Installation::Installed => self.updates.installed(pending, now),
             Installation::Overtaken => self.updates.overtaken(pending),
-            Installation::Busy => unreachable!("installs into a slot are serialized by the mutex or by the permit"),
+            Installation::Busy => unreachable!("installs into a slot are serialized by its lane or by the permit"),
         }
     }
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
-    /// Decides on update number `seq` of `sensor`, sampled at `sampled_at`, and queues it if it is admitted. Sensor i
-    /// feeds object i. Allocates no memory and touches no disk.
-    ///
-    /// # Errors
-    /// [`StoreError::Offer`]: nothing has changed, the update does not count.
-    pub fn offer(&self, sensor: SensorId, seq: Seq, sampled_at: Time, value: &[u8]) -> Result<Receipt, StoreError> {
-        // Within the mutex, because instants handed to the updates must not run backwards.
-        self.sensors.with(|state| {
-            state.suspensions.notice(&self.os);
-            state.offer(sensor, seq, sampled_at, value, self.os.now())
-        })
-    }
-
-    /// Decides on the next reading of `sensor`, which gets the next number here, and the present time as its sampling
-    /// instant unless the caller passes `sampled_at`. For live sensors: any thread, at any rate.
-    ///
-    /// # Errors
-    /// [`StoreError::Offer`]: nothing has changed, the reading does not count.
-    pub fn offer_next(&self, sensor: SensorId, sampled_at: Option<Time>, value: &[u8]) -> Result<Receipt, StoreError> {
-        self.sensors.with(|state| {
-            let seq = Seq(state.updates.last(sensor)?.0 + 1);
-            state.suspensions.notice(&self.os);
-            let now = self.os.now();
-            state.offer(sensor, seq, sampled_at.unwrap_or(now), value, now)
-        })
-    }
-
-    /// As [`offer`](Store::offer), decided at `now`; later, if another offer was decided later already.
-    ///
-    /// # Errors
-    /// [`StoreError::Offer`], as for [`offer`](Store::offer).
-    pub fn offer_at(
-        &self,
-        sensor: SensorId,
-        seq: Seq,
-        sampled_at: Time,
-        value: &[u8],
-        now: Time,
-    ) -> Result<Receipt, StoreError> {
-        self.sensors.with(|state| {
-            state.suspensions.notice(&self.os);
-            state.offer(sensor, seq, sampled_at, value, now)
-        })
-    }
-
-    /// Offers many updates under one hold of the mutex, each as [`offer_at`](Store::offer_at) does; returns how many
-    /// were admitted. For a feeder of a hundred thousand updates per second and more, which would otherwise meet the
-    /// updater at the mutex for each of them. Transactions wait meanwhile: offer at most some dozens. No code of the
-    /// caller runs within the mutex, where a call of the store would wait for itself.
-    ///
-    /// # Errors
-    /// [`StoreError::Offer`] for the first update that is refused: those before it count, the others do not.
-    pub fn offer_together(&self, offers: &[Offer<'_>], now: Time) -> Result<usize, StoreError> {
-        self.sensors.with(|state| {
-            state.suspensions.notice(&self.os);
-            let mut admitted = 0;
-            for offer in offers {
-                let receipt = state.offer(offer.sensor, offer.seq, offer.sampled_at, offer.value, now)?;
-                admitted += usize::from(receipt == Receipt::Admitted);
-            }
-            Ok(admitted)
-        })
-    }
-
     /// Registers a temporal object and its sensor while the store is open: from now on they are equal to those that the
     /// store was opened with, and the object's number is its sensor's. Loads the value that the engine has kept of it.
     /// The object takes one of the slots that [`created_max`](crate::StoreOptions::created_max) reserves, for as long
@@ -408,36 +423,39 @@ impl<E: Engine, O: Os> Store<E, O> {
             if let Some((sample, value)) = &kept {
                 self.load_value(object, *sample, value);
             }
+            let was_open = state.calm.is_none();
+            self.sensors.close_lanes(state);
             state.add_sensor(spec);
+            if self.update_mode == UpdateMode::MemoryFirst {
+                self.sensors.lanes.lock(object.0).add_sensor();
+            }
+            if was_open {
+                self.sensors.open_lanes(state);
+            }
             Ok(object)
         })
     }
 
     /// Installs up to `limit` pending updates; returns how many were installed or superseded. For the updater thread.
+    /// In memory-first mode none is ever pending.
     ///
     /// # Errors
     /// In transaction mode those of [`write_transaction`](Store::write_transaction) and of a commit. The failed update
     /// is not lost, the next call tries it again.
     pub fn install_pending(&self, limit: usize) -> Result<usize, StoreError> {
         let mut installed = 0;
-        while installed < limit {
-            let now = match self.update_mode {
-                UpdateMode::MemoryFirst => self.install_in_memory(limit - installed),
-                UpdateMode::Transaction => match self.sensors.with(State::stage) {
-                    Some(expires) => {
-                        let now = self.os.now();
-                        self.look_at_readers(now);
-                        // Soft: even if late, it is the newest update of its object.
-                        let (permit, _) = self.permit(Deadline::soft(expires), now)?;
-                        self.install_in_engine(limit - installed, None, &permit)?
-                    }
-                    None => 0,
-                },
-            };
-            if now == 0 {
-                break;
+        while installed < limit
+            && self.pending() > 0
+            && let Some(expires) = self.sensors.with(State::stage)
+        {
+            let now = self.os.now();
+            self.look_at_readers(now);
+            // Soft: even if late, it is the newest update of its object.
+            let (permit, _) = self.permit(Deadline::soft(expires), now)?;
+            match self.install_in_engine(limit - installed, None, &permit)? {
+                0 => break,
+                now => installed += now,
             }
-            installed += now;
         }
         Ok(installed)
     }
@@ -463,13 +481,14 @@ impl<E: Engine, O: Os> Store<E, O> {
             let key = self.objects.key(object).to_vec();
             return Err(StoreError::ValueTooLong { key, len, max_len });
         }
-        // Within the mutex, which serializes all installs.
+        // Within the mutex, as the object's next name is given.
         let (installation, woken) = self.sensors.with(|state| {
             let seq = Seq(self.objects.first_seq(object).saturating_add(sample.seq.0));
-            state.suspensions.notice(&self.os);
+            self.sensors.notice_suspension(state, &self.os);
             let sampled_at = sample.sampled_at.and_then(|at| state.suspensions.since_boot(at));
             let sample = Sample { seq, sampled_at };
-            let installation = self.objects.installs().install([(slot, sample, value)]);
+            let _lane = self.sensors.lanes.lock(object.0);
+            let installation = self.objects.installs().install_one(slot, sample, value);
             (installation, self.note_installed(object, sample, installation))
         });
         self.watches.wake(woken);
@@ -485,8 +504,11 @@ impl<E: Engine, O: Os> Store<E, O> {
     pub fn set_admitted_share(&self, share: Share) {
         self.sensors.with(|state| {
             if state.updates.admitted_share() != share {
+                if share != Share::ONE {
+                    self.sensors.close_lanes(state);
+                }
                 state.updates.set_admitted_share(share);
-                state.note(|| AdmissionEvent::Share(share));
+                state.note(|| AdmissionEvent::Share(share), false);
             }
         });
     }
@@ -495,13 +517,15 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// grows with every offer: for runs with an end.
     pub fn keep_admission_log(&self) {
         self.sensors.with(|state| {
+            self.sensors.close_lanes(state);
             let share = state.updates.admitted_share();
-            state.log = Some(vec![AdmissionEvent::Share(share)]);
+            state.log = Some(Vec::new());
+            state.note(|| AdmissionEvent::Share(share), false);
         });
     }
 
     /// Ends the log of [`keep_admission_log`](Store::keep_admission_log) and returns it; empty if none was kept.
-    pub fn take_admission_log(&self) -> Vec<AdmissionEvent> {
+    pub fn take_admission_log(&self) -> Vec<AdmissionStep> {
         self.sensors.with(|state| state.log.take()).unwrap_or_default()
     }
 
@@ -526,8 +550,16 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// period.
     pub fn rebalance(&self) {
         let ranked = |state: &mut State| {
+            self.sensors.enter_sums(state);
+            let is_calm = state.log.is_none() && state.updates.admits_all();
+            if let Some(calm) = &mut state.calm {
+                *calm = if is_calm { *calm + 1 } else { 0 };
+                if *calm >= CALM {
+                    self.sensors.open_lanes(state);
+                }
+            }
             if let Some(delay) = state.updates.adapt(self.os.now()) {
-                state.note(|| AdmissionEvent::Delay(delay));
+                state.note(|| AdmissionEvent::Delay(delay), false);
             }
             state.updates.ranks_objects().then_some(state.reads_ranked.len())
         };
@@ -547,18 +579,26 @@ impl<E: Engine, O: Os> Store<E, O> {
                 .map(|(now, before)| now.saturating_sub(*before))
                 .collect();
             state.updates.rebalance(|sensor| since[sensor.index()]);
-            state.note(|| AdmissionEvent::Rebalanced(since));
+            state.note(|| AdmissionEvent::Rebalanced(since), false);
         });
     }
 
     /// Updates by state since the store was opened, over all sensors.
     pub fn counts(&self) -> UpdateCounts {
-        self.sensors.with(|state| state.updates.counts())
+        self.sensors.with(|state| {
+            self.sensors.enter_sums(state);
+            state.updates.counts()
+        })
     }
 
     /// Checks, sensor by sensor, that each offered update is in exactly one state. O(N) in the number of sensors.
     pub fn reconcile(&self) -> Reconciliation {
-        self.sensors.with(|state| state.updates.reconcile())
+        self.sensors.with(|state| {
+            self.sensors
+                .lanes
+                .each(|at, lane| lane.enter_all(at, &mut state.updates, false));
+            state.updates.reconcile()
+        })
     }
 
     /// Installs up to `pending` updates for a transaction that does not hold the write lock; returns its wait for the
@@ -566,87 +606,49 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// obstacle: a transaction that only reads must not fail on a full disk.
     #[cold]
     pub(crate) fn help(&self, pending: usize, deadline: Deadline, now: Time) -> LockWait {
-        match self.update_mode {
-            UpdateMode::MemoryFirst => self.help_in_memory(pending),
-            // A thread that reads while it has a write transaction open would wait for itself; it reads the last commit
-            // anyway.
-            UpdateMode::Transaction if self.permits.is_mine() || now > deadline.at() => {}
-            UpdateMode::Transaction => {
-                return match self.permit_by(deadline, deadline.at(), now) {
-                    Ok((permit, lock)) => {
-                        let longest = permit.waited_for();
-                        self.help_holding(pending, deadline, &permit);
-                        LockWait { lock, longest }
-                    }
-                    Err(StoreError::LockTimeout { waited, holder }) => LockWait {
-                        lock: waited,
-                        longest: Some(holder.longest),
-                    },
-                    Err(_) => LockWait::default(),
-                };
-            }
+        // A thread that reads while it has a write transaction open would wait for itself; it reads the last commit
+        // anyway.
+        if pending == 0 || self.permits.is_mine() || now > deadline.at() {
+            return LockWait::default();
         }
-        LockWait::default()
+        match self.permit_by(deadline, deadline.at(), now) {
+            Ok((permit, lock)) => {
+                let longest = permit.waited_for();
+                self.help_holding(pending, deadline, &permit);
+                LockWait { lock, longest }
+            }
+            Err(StoreError::LockTimeout { waited, holder }) => LockWait {
+                lock: waited,
+                longest: Some(holder.longest),
+            },
+            Err(_) => LockWait::default(),
+        }
     }
 
     /// As `help`, for a transaction that holds the write lock.
     #[cold]
     pub(crate) fn help_holding(&self, pending: usize, deadline: Deadline, permit: &Permit<'_, O>) {
-        match self.update_mode {
-            UpdateMode::MemoryFirst => self.help_in_memory(pending),
-            UpdateMode::Transaction => {
-                let mut helped = 0;
-                while helped < pending && self.os.now() <= deadline.at() {
-                    match self.install_in_engine(pending - helped, Some(deadline.at()), permit) {
-                        Ok(0) | Err(_) => return,
-                        Ok(now) => helped += now,
-                    }
-                }
-            }
-        }
-    }
-
-    fn help_in_memory(&self, pending: usize) {
         let mut helped = 0;
-        while helped < pending {
-            match self.install_in_memory(pending - helped) {
-                0 => return,
-                now => helped += now,
+        // Updates that its deadline has left staged stay so.
+        while helped < pending && self.os.now() <= deadline.at() {
+            match self.install_in_engine(pending - helped, Some(deadline.at()), permit) {
+                Ok(0) | Err(_) => return,
+                Ok(now) => helped += now,
             }
         }
-    }
-
-    /// Installs up to `limit` updates, at most [`TOGETHER`], under one hold of the mutex; returns their number.
-    fn install_in_memory(&self, limit: usize) -> usize {
-        let (installed, woken) = self.sensors.with(|state| {
-            let (mut installed, mut woken) = (0, WakeMask::default());
-            let now = self.os.now();
-            while installed < limit.min(TOGETHER) {
-                let Some(update) = state.take() else { break };
-                let object = ObjectId(update.pending.sensor.0);
-                let installation = match self.objects.slot(object) {
-                    Some(slot) => self.objects.installs().install([(slot, update.sample, &*update.value)]),
-                    None => unreachable!("sensors are numbered like objects, and unknown ones are refused on arrival"),
-                };
-                woken = woken.and(self.note_installed(object, update.sample, installation));
-                state.finished(update, installation, now);
-                installed += 1;
-            }
-            (installed, woken)
-        });
-        self.watches.wake(woken);
-        installed
     }
 
     /// Notes an install in the account of fresh objects and on the watches; called with the mutex held.
     #[inline]
     pub(crate) fn note_installed(&self, object: ObjectId, sample: Sample, installation: Installation) -> WakeMask {
-        self.objects.note(object);
-        if installation == Installation::Installed && self.watches.any() {
-            self.watches.note_temporal(self.objects.key(object), object, sample)
-        } else {
-            WakeMask::default()
+        if installation != Installation::Installed {
+            return WakeMask::default();
         }
+        self.objects.note(object, sample);
+        if !self.watches.any() {
+            return WakeMask::default();
+        }
+        self.watches.note_temporal(self.objects.key(object), object, sample)
     }
 
     /// Writes up to `limit` updates, at most [`TOGETHER`], each in a transaction of its own; returns their number.
@@ -658,9 +660,9 @@ impl<E: Engine, O: Os> Store<E, O> {
         until: Option<Time>,
         permit: &Permit<'_, O>,
     ) -> Result<usize, StoreError> {
-        let fresh_at = until.map(|_| self.os.now());
-        let (mut batch, deferred) = self.sensors.with(|state| state.take_together(limit, fresh_at));
-        let mut written = deferred;
+        let helper = until.map(|until| (until, self.os.now()));
+        let (mut batch, left_out) = self.sensors.with(|state| state.take_together(limit, helper));
+        let mut written = left_out;
         let mut failure = None;
         for update in &mut batch {
             match self.write_update(update, permit) {

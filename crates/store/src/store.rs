@@ -1,6 +1,6 @@
 //! The store: one keyspace, two kinds of records, and a write lock that serves by deadline.
 
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
@@ -111,6 +111,18 @@ pub enum Freshness<V> {
 }
 
 impl<V> Freshness<V> {
+    /// The same answer with another value.
+    pub fn map<T>(self, change: impl FnOnce(V) -> T) -> Freshness<T> {
+        match self {
+            Freshness::Fresh { value, age } => Freshness::Fresh {
+                value: change(value),
+                age,
+            },
+            Freshness::Stale { age, sampled_at } => Freshness::Stale { age, sampled_at },
+            Freshness::NotFound => Freshness::NotFound,
+        }
+    }
+
     /// The value, if it is fresh; `None` otherwise.
     pub fn value(&self) -> Option<&V> {
         match self {
@@ -120,9 +132,9 @@ impl<V> Freshness<V> {
     }
 }
 
-impl<B: Deref<Target = [u8]>> Freshness<Value<B>> {
+impl<V> Freshness<V> {
     /// Compares a reading's age at `now` with `max_age`.
-    pub(crate) fn of(reading: Option<Reading<B>>, max_age: Nanos, now: Time) -> Self {
+    pub(crate) fn of(reading: Option<(Sample, V)>, max_age: Nanos, now: Time) -> Self {
         let Some((sample, value)) = reading else {
             return Freshness::NotFound;
         };
@@ -134,9 +146,6 @@ impl<B: Deref<Target = [u8]>> Freshness<Value<B>> {
         }
     }
 }
-
-/// The sample and the value of a temporal object.
-pub(crate) type Reading<B> = (Sample, Value<B>);
 
 /// A real-time key/value store on an engine.
 ///
@@ -223,7 +232,10 @@ impl<E: Engine, O: Os> Store<E, O> {
             let path = engine.path();
             let (revision, created) = (read_revision(&snapshot, path)?, read_created(&snapshot, path)?);
             let replicated = replicated || revision > Revision::ZERO;
-            let expiry = Expiry::new(&snapshot, clock_origin, replicated, os.since_boot())?;
+            let mut expiry = Expiry::new(&snapshot, clock_origin, replicated, os.since_boot())?;
+            if engine.is_written_elsewhere() {
+                expiry.look_always();
+            }
             (revision, read_upto(&snapshot)?, created, expiry)
         };
         if upto.is_some() && !replicated {
@@ -245,7 +257,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             lock_wait_max,
             clock_origin,
             permits: PermitQueue::new(os.clone()),
-            sensors: Sensors::new(&os, &specs, admission),
+            sensors: Sensors::new(&os, &specs, admission, update_mode),
             group: Group::new(objects.len() + created_max),
             readers: Readers::new(reader_life_max),
             watches: Watches::new(),
@@ -305,7 +317,7 @@ impl<E: Engine, O: Os> Store<E, O> {
                 UpdateMode::Transaction => in_memory(slot, sample, value),
             };
             self.objects.installs().install([value]);
-            self.objects.note(object);
+            self.objects.note(object, sample);
         }
     }
 
@@ -328,82 +340,69 @@ impl<E: Engine, O: Os> Store<E, O> {
         WriteTransaction::begin(self, deadline, None)
     }
 
-    /// The value of `key`, read in a transaction of its own; `None` if there is none.
+    /// Begins a read-only transaction without a deadline.
     ///
     /// # Errors
-    /// [`StoreError::Engine`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.get_with(key, <[u8]>::to_vec)
+    /// Those of [`read_transaction`](Store::read_transaction).
+    #[inline]
+    pub fn begin_read(&self) -> Result<ReadTransaction<'_, E, O>, StoreError> {
+        self.read_transaction(Deadline::NONE)
     }
 
-    /// Calls `look` with the value of `key`, without a copy, in a transaction of its own; returns the answer of `look`,
-    /// or `None` if there is no value. See [`ReadTransaction::get_with`].
+    /// Begins a write transaction without a deadline: served behind all that have one.
+    ///
+    /// # Errors
+    /// Those of [`write_transaction`](Store::write_transaction).
+    pub fn begin_write(&self) -> Result<WriteTransaction<'_, E, O>, StoreError> {
+        self.write_transaction(Deadline::NONE)
+    }
+
+    /// Runs `body` on a snapshot, without a deadline.
+    ///
+    /// # Errors
+    /// The error of the store or of `body`.
+    pub fn view<T>(
+        &self,
+        body: impl FnOnce(&ReadTransaction<'_, E, O>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        body(&self.begin_read()?)
+    }
+
+    /// Runs `body` in a write transaction without a deadline and commits it. An error that is not the store's is passed
+    /// through by [`StoreError::other`].
     ///
     /// ```
     /// # use punctual_engines::Memory;
     /// # use punctual_store::{Store, StoreOptions};
     /// # use punctual_testing::VirtualOs;
     /// # let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default())?;
-    /// store.put(b"door", b"open")?;
-    /// assert_eq!(store.get_with(b"door", |value| value == b"open")?, Some(true));
-    /// assert_eq!(store.get_with(b"gate", |value| value == b"open")?, None);
+    /// store.update(|tx| {
+    ///     tx.put("door", "open")?;
+    ///     tx.table("visits")?.put("today", "1")
+    /// })?;
+    /// assert_eq!(store.view(|tx| tx.get("door"))?.as_deref(), Some(&b"open"[..]));
     /// # Ok::<(), punctual_store::StoreError>(())
     /// ```
     ///
     /// # Errors
-    /// Those of [`get`](Store::get).
-    #[inline]
-    pub fn get_with<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        self.read_transaction(Deadline::NONE)?.get_with(key, look)
+    /// The error of the store or of `body`; nothing has changed then.
+    pub fn update<T>(
+        &self,
+        body: impl FnOnce(&mut WriteTransaction<'_, E, O>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut transaction = self.begin_write()?;
+        let answer = body(&mut transaction)?;
+        transaction.commit()?;
+        Ok(answer)
     }
 
     /// The value of the temporal object `key` if it is not older than `max_age`, in a transaction of its own.
     ///
     /// # Errors
     /// [`StoreError::NotTemporal`], and those of [`get`](Store::get).
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
-        let transaction = self.read_transaction(Deadline::NONE)?;
-        Ok(match transaction.get_fresh(key, max_age)? {
-            Freshness::Fresh { value, age } => Freshness::Fresh {
-                value: value.into_owned(),
-                age,
-            },
-            Freshness::Stale { age, sampled_at } => Freshness::Stale { age, sampled_at },
-            Freshness::NotFound => Freshness::NotFound,
-        })
-    }
-
-    /// Calls `visit` with the records in `range` in ascending order, until it breaks; in a transaction of its own.
-    ///
-    /// # Errors
-    /// Those of [`get`](Store::get).
-    pub fn scan(
-        &self,
-        range: KeyRange<'_>,
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
-        self.read_transaction(Deadline::NONE)?.scan(range, visit)
-    }
-
-    /// Sets `key` to `value`, in a transaction of its own without a deadline.
-    ///
-    /// # Errors
-    /// [`StoreError::Temporal`], [`StoreError::LockTimeout`], [`StoreError::TooManyWaiters`], [`StoreError::Engine`].
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        let mut transaction = self.write_transaction(Deadline::NONE)?;
-        transaction.put(key, value)?;
-        transaction.commit().map(drop)
-    }
-
-    /// Removes `key`, in a transaction of its own without a deadline; true if it was there.
-    ///
-    /// # Errors
-    /// Those of [`put`](Store::put).
-    pub fn delete(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let mut transaction = self.write_transaction(Deadline::NONE)?;
-        let was_there = transaction.delete(key)?;
-        transaction.commit()?;
-        Ok(was_there)
+    pub fn get_fresh(&self, key: impl AsRef<[u8]>, max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
+        let fresh = self.begin_read()?.get_fresh(key, max_age)?;
+        Ok(fresh.map(Value::into_owned))
     }
 
     /// The temporal object with `key`: a handle for [`read`](Store::read).
@@ -438,18 +437,8 @@ impl<E: Engine, O: Os> Store<E, O> {
         let slot = self.slot(object)?;
         match self.update_mode {
             UpdateMode::MemoryFirst => Ok(self.objects.read(slot, value)),
-            UpdateMode::Transaction => self.read_record(object, value),
+            UpdateMode::Transaction => self.temporal_into(&self.snapshot(Deadline::NONE)?, object, value),
         }
-    }
-
-    fn read_record(&self, object: ObjectId, value: &mut Vec<u8>) -> Result<Option<Sample>, StoreError> {
-        value.clear();
-        let snapshot = self.snapshot(Deadline::NONE)?;
-        let found = self.temporal(&snapshot, object)?;
-        Ok(found.map(|(sample, content)| {
-            value.extend_from_slice(&content);
-            sample
-        }))
     }
 
     /// Number and sampling instant of the latest value of `object`; `None` if it has none yet.
@@ -471,6 +460,14 @@ impl<E: Engine, O: Os> Store<E, O> {
     /// The share of all temporal objects that are fresh at `now`; 1 if there are none.
     pub fn fresh_share(&self, now: Time) -> Share {
         self.objects.fresh_share(on_clock_of_ages(now, &self.os))
+    }
+
+    /// Number of admitted updates that wait for their installation; 0 where updates are installed at once.
+    pub fn pending_updates(&self) -> u64 {
+        match self.update_mode {
+            UpdateMode::MemoryFirst => 0,
+            UpdateMode::Transaction => self.sensors.outstanding() as u64,
+        }
     }
 
     /// Interval of group commits to the engine; `None` where each update is a transaction of its own.
@@ -546,22 +543,7 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.objects.slot(object).ok_or(StoreError::UnknownObject(object))
     }
 
-    /// The value of `key`, of a plain record or a temporal object.
-    #[inline]
-    pub(crate) fn value<'t, R: Read>(
-        &self,
-        read: &'t R,
-        terms: TermView,
-        key: &[u8],
-    ) -> Result<Option<Value<R::Bytes<'t>>>, StoreError> {
-        match self.objects.find(key) {
-            None if self.is_due(terms, read, key)? => Ok(None),
-            None => Ok(read.get(Table::Data, key)?.map(Value::of_record)),
-            Some(object) => Ok(self.temporal(read, object)?.map(|(_, value)| value)),
-        }
-    }
-
-    /// As `value`, but calls `look` with the value.
+    /// Calls `look` with the value of `key`, of a plain record or a temporal object.
     #[inline(always)]
     pub(crate) fn value_with<T>(
         &self,
@@ -577,67 +559,44 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    pub(crate) fn fresh_value<'t, R: Read>(
-        &self,
-        read: &'t R,
-        key: &[u8],
-        max_age: Nanos,
-        now: Time,
-    ) -> Result<Freshness<Value<R::Bytes<'t>>>, StoreError> {
-        Ok(Freshness::of(self.reading(read, key)?, max_age, now))
-    }
-
     /// The sample and the value of the temporal object `key`.
-    pub(crate) fn reading<'t, R: Read>(
-        &self,
-        read: &'t R,
-        key: &[u8],
-    ) -> Result<Option<Reading<R::Bytes<'t>>>, StoreError> {
+    pub(crate) fn reading(&self, read: &impl Read, key: &[u8]) -> Result<Option<(Sample, Value)>, StoreError> {
         match self.objects.find(key) {
             Some(object) => self.temporal(read, object),
             None => Err(StoreError::NotTemporal { key: key.to_vec() }),
         }
     }
 
-    pub(crate) fn temporal<'t, R: Read>(
-        &self,
-        read: &'t R,
-        object: ObjectId,
-    ) -> Result<Option<Reading<R::Bytes<'t>>>, StoreError> {
-        let slot = self.slot(object)?;
-        match self.update_mode {
-            UpdateMode::MemoryFirst => {
-                let mut value = Vec::with_capacity(slot.max_len());
-                Ok(self
-                    .objects
-                    .read(slot, &mut value)
-                    .map(|sample| (sample, Value::of_memory(value))))
-            }
-            UpdateMode::Transaction => {
-                slot.count_read();
-                let key = self.objects.key(object);
-                let Some(record) = read.get(Table::Temporal, key)? else {
-                    return Ok(None);
-                };
-                let (sample, value) = self.decoded(key, &record)?;
-                let header = record.len() - value.len();
-                Ok(Some((sample, Value::of_record_after(record, header))))
-            }
-        }
+    pub(crate) fn temporal(&self, read: &impl Read, object: ObjectId) -> Result<Option<(Sample, Value)>, StoreError> {
+        let mut value = Vec::with_capacity(self.slot(object)?.max_len());
+        let sample = self.temporal_into(read, object, &mut value)?;
+        Ok(sample.map(|sample| (sample, Value::from(value))))
     }
 
-    /// Calls `visit` with plain records and temporal objects in the order of their keys, until it breaks.
-    pub(crate) fn scan_values(
+    /// Copies the value of a temporal object into `value`; returns its sample.
+    pub(crate) fn temporal_into(
         &self,
         read: &impl Read,
-        terms: TermView,
-        range: KeyRange<'_>,
-        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
-        self.scan_readings(read, terms, range, |key, value, _| visit(key, value))
+        object: ObjectId,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Sample>, StoreError> {
+        let slot = self.slot(object)?;
+        if self.update_mode == UpdateMode::MemoryFirst {
+            return Ok(self.objects.read(slot, value));
+        }
+        slot.count_read();
+        value.clear();
+        let key = self.objects.key(object);
+        let found = read.get_with(Table::Temporal, key, |record| {
+            let (sample, content) = self.decoded(key, record)?;
+            value.extend_from_slice(content);
+            Ok(sample)
+        });
+        found?.transpose()
     }
 
-    /// As `scan_values`, with the sample of each temporal value.
+    /// Calls `visit` with plain records and temporal objects in the order of their keys, until it breaks; with the
+    /// sample of each temporal value.
     pub(crate) fn scan_readings(
         &self,
         read: &impl Read,
@@ -645,9 +604,10 @@ impl<E: Engine, O: Os> Store<E, O> {
         range: KeyRange<'_>,
         mut visit: impl FnMut(&[u8], &[u8], Option<Sample>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        for found in MergedRecords::new(self, read, terms, range) {
-            let (key, value, sample) = found?;
-            if visit(&key, &value, sample).is_break() {
+        let mut records = MergedRecords::new(self, read, terms, range, &[]);
+        while records.step(false)? {
+            let (key, value, sample) = records.record();
+            if visit(key, value, sample).is_break() {
                 break;
             }
         }
@@ -668,6 +628,9 @@ impl<E: Engine, O: Os> Store<E, O> {
 pub(crate) fn check_spec(spec: &ObjectSpec) -> Result<(), StoreError> {
     if !(1..=KEY_MAX_LEN).contains(&spec.key.len()) {
         return Err(StoreError::ObjectKey { key: spec.key.clone() });
+    }
+    if (spec.avi, spec.period) == (Nanos::ZERO, Nanos::ZERO) {
+        return Err(StoreError::ObjectTime { key: spec.key.clone() });
     }
     let ObjectSpec {
         key, max_len, history, ..

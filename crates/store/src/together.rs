@@ -4,10 +4,10 @@
 //! before an update and the others as they are after it computes with a state that never existed.
 //!
 //! **Method.** In memory-first mode, all reads of one [`Store::read_together`] are of one cut, see
-//! [`temporal`](crate::temporal): all updates that were installed when it began. If writers have overwritten a copy
-//! that it needs, it begins again, at most [`CUT_TRIES_MAX`] times; then it holds the mutex under which updates are
-//! installed, whose holder inherits the priority of its waiters, and reads without a writer beside it. In transaction
-//! mode it reads one snapshot of the engine.
+//! [`temporal`](crate::temporal), and were the latest at one instant: it compares the numbers of all values with those
+//! that it has read, and reads again what has changed, until a pass finds nothing changed. After [`PASSES_MAX`] passes
+//! it holds the locks under which updates of these objects are installed, whose holders inherit the priority of their
+//! waiters, and reads without a writer beside it. In transaction mode it reads one snapshot of the engine.
 //!
 //! ```
 //! use punctual_store::temporal::{ObjectSpec, ReadingBuffer};
@@ -16,7 +16,7 @@
 //! # use {punctual_engines::Memory, punctual_testing::VirtualOs};
 //!
 //! let every = Nanos::from_millis(10);
-//! let specs = [ObjectSpec::number("pose", every).keeping(100), ObjectSpec::number("covariance", every)];
+//! let specs = [ObjectSpec::number("pose").period(every).keeping(100), ObjectSpec::number("covariance").period(every)];
 //! let os = VirtualOs::new(1); // on Linux: `LinuxOs`
 //! let store = Store::open(Memory::default(), os.clone(), specs.into())?;
 //! let both = [store.object(b"pose").unwrap(), store.object(b"covariance").unwrap()];
@@ -41,13 +41,17 @@ use punctual_os::Os;
 use punctual_units::{ObjectId, Time};
 
 use crate::engine::Engine;
+use crate::lanes::{LANES, LaneGuard, LaneSet, lane_of, lanes_of};
 use crate::sensors::{Direct, State, TOGETHER, in_memory};
 use crate::store::Store;
 use crate::temporal::{Overwritten, ReadingBuffer};
 use crate::watch::WakeMask;
 use crate::{Deadline, Freshness, StoreError, UpdateMode};
 
-/// Cuts that a read of several objects tries before it holds the mutex of the installs.
+/// Passes over the numbers of several objects' values before their read holds the locks of their installs.
+pub const PASSES_MAX: usize = 32;
+
+/// Cuts that a read tries before it holds the locks of the installs.
 pub const CUT_TRIES_MAX: usize = 8;
 
 /// Most objects that can be installed together: they hold the mutex for some microseconds.
@@ -67,7 +71,8 @@ pub struct Together<'v> {
 impl<E: Engine, O: Os> Store<E, O> {
     /// Copies the latest values of `objects` into `readings`, in that order, as they were at one instant: values that
     /// were [installed together](Store::install_together) are seen together or not at all. In memory-first mode it
-    /// waits for no writer (see the [module](crate::together)), and allocates no memory if `readings` has room.
+    /// waits for no writer (see the [module](crate::together)), and allocates no memory if `readings` has room for
+    /// all values and one more.
     ///
     /// # Errors
     /// [`StoreError::UnknownObject`]; in transaction mode also those of [`get`](Store::get).
@@ -77,7 +82,10 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
         match self.update_mode {
             UpdateMode::MemoryFirst => {
-                self.at_one_cut(|cut| self.read_all_at(cut, objects, readings));
+                let slots = || objects.iter().filter_map(|object| self.objects.slot(*object));
+                if !self.objects.installs().read_latest(slots, readings, PASSES_MAX) {
+                    self.alone(lanes_of(objects), |cut| self.read_all_at(cut, objects, readings));
+                }
                 Ok(())
             }
             UpdateMode::Transaction => {
@@ -111,7 +119,12 @@ impl<E: Engine, O: Os> Store<E, O> {
             UpdateMode::MemoryFirst => {
                 let mut updates = Vec::with_capacity(values.len());
                 let woken = self.sensors.with(|state| {
-                    self.number(state, values, &mut updates);
+                    self.sensors.notice_suspension(state, &self.os);
+                    let mut lanes = self
+                        .sensors
+                        .lanes
+                        .lock_all(lanes_of(values.iter().map(|value| &value.object)));
+                    self.number(state, values, &mut lanes, &mut updates);
                     let woken = self.install_all(values, &updates);
                     updates.iter().for_each(|update| state.settle_directly(update, true));
                     woken
@@ -123,7 +136,10 @@ impl<E: Engine, O: Os> Store<E, O> {
                 let now = self.os.now();
                 let (permit, _) = self.permit(Deadline::NONE, now)?;
                 let mut updates = Vec::with_capacity(values.len());
-                self.sensors.with(|state| self.number(state, values, &mut updates));
+                self.sensors.with(|state| {
+                    self.sensors.notice_suspension(state, &self.os);
+                    self.number(state, values, &mut self.sensors.lanes.lock_all(0), &mut updates);
+                });
                 let records = values.iter().zip(&updates);
                 let written = self.write_records(
                     records.map(|(value, update)| (value.object, update.sample, value.value)),
@@ -146,14 +162,20 @@ impl<E: Engine, O: Os> Store<E, O> {
         }
     }
 
-    /// Numbers `values` as the next updates of their objects, within the mutex.
-    fn number(&self, state: &mut State, values: &[Together<'_>], updates: &mut Vec<Direct>) {
-        state.notice_suspension(&self.os);
+    /// Numbers `values` as the next updates of their objects, within the mutex and with their lanes locked.
+    fn number(
+        &self,
+        state: &mut State,
+        values: &[Together<'_>],
+        lanes: &mut [Option<LaneGuard<'_, O>>; LANES],
+        updates: &mut Vec<Direct>,
+    ) {
         let now = self.os.now();
         for Together { object, sampled_at, .. } in values {
             let sampled_at = sampled_at.unwrap_or(now).min(now);
             let last = self.objects.slot(*object).and_then(|slot| self.objects.sample(slot));
-            updates.push(state.number_directly(*object, last, sampled_at, now));
+            let lane = lanes[lane_of(object.0)].as_deref_mut();
+            updates.push(state.number_directly(*object, lane, last, sampled_at, now));
         }
     }
 
@@ -184,7 +206,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             return self.read_together(&[object], readings);
         }
         slot.count_read();
-        self.at_one_cut(|cut| {
+        self.at_one_cut(lanes_of([&object]), |cut| {
             readings.clear();
             slot.history_at(cut, readings)
         });
@@ -217,19 +239,27 @@ impl<E: Engine, O: Os> Store<E, O> {
         })
     }
 
-    /// Reads at one cut: tries the latest one several times, and then reads while no thread installs.
-    pub(crate) fn at_one_cut<T>(&self, mut read: impl FnMut(u64) -> Result<T, Overwritten>) -> T {
+    /// Reads at one cut: tries the latest one several times, and then reads while no thread installs into objects of
+    /// `lanes`.
+    pub(crate) fn at_one_cut<T>(&self, lanes: LaneSet, mut read: impl FnMut(u64) -> Result<T, Overwritten>) -> T {
         let installs = self.objects.installs();
         for _ in 0..CUT_TRIES_MAX {
             if let Ok(found) = read(installs.cut()) {
                 return found;
             }
         }
-        let alone = |found: Result<T, Overwritten>| match found {
-            Ok(found) => found,
-            Err(Overwritten) => unreachable!("the mutex keeps installs out"),
-        };
-        self.sensors.with(|_| alone(read(installs.cut())))
+        self.alone(lanes, read)
+    }
+
+    /// Reads at the latest cut while no thread installs into objects of `lanes`.
+    fn alone<T>(&self, lanes: LaneSet, mut read: impl FnMut(u64) -> Result<T, Overwritten>) -> T {
+        self.sensors.with(|_| {
+            let _lanes = self.sensors.lanes.lock_all(lanes);
+            match read(self.objects.installs().cut()) {
+                Ok(found) => found,
+                Err(Overwritten) => unreachable!("mutex and lanes keep installs out"),
+            }
+        })
     }
 
     pub(crate) fn read_all_at(

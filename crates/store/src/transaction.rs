@@ -7,24 +7,19 @@
 //! job before and after is the job's own, not the transaction's.
 
 use std::cell::{Cell, OnceCell};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeBounds};
 
 use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
-use crate::engine::{Engine, EngineError, KeyRange, Read, Table, Write, prefix_range};
+use crate::engine::{Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table, Write, prefix_range};
 use crate::expiry::{SWEPT_FOR_ONE, Sweep, TermView, check_expiring};
 use crate::permit::{Permit, WaitedFor};
-use crate::records::{MergedRecords, Records};
+use crate::records::{MergedRecords, OwnedRange, Records};
 use crate::store::{Freshness, Store};
-use crate::tables::{NamedTable, REGION};
+use crate::tables::{REGION, key_range};
 use crate::watch::ChangeKind;
 use crate::{Deadline, Split, StoreError, Value};
-
-/// The value that a read transaction returns.
-type SnapshotValue<'t, 's, E> = Value<<<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>;
-/// The value that a write transaction returns.
-type WriteValue<'t, 's, E> = Value<<<E as Engine>::Write<'s> as Read>::Bytes<'t>>;
 
 /// The account of a running transaction's time.
 pub(crate) struct Meter<'s, O> {
@@ -145,6 +140,25 @@ pub(crate) struct LockWait {
     pub longest: Option<WaitedFor>,
 }
 
+/// A transaction: what both kinds read, each from its own [state](TransactionState).
+pub struct Transaction<'s, E: Engine + 's, O: Os, S> {
+    store: &'s Store<E, O>,
+    meter: Meter<'s, O>,
+    pub(crate) state: S,
+}
+
+/// Source of a transaction's reads: a snapshot, or its own changes above the last commit.
+pub trait TransactionState<'s, E: Engine + 's, O: Os> {
+    /// The engine's snapshot or write transaction.
+    type Read: Read;
+
+    #[doc(hidden)]
+    fn read(&self, store: &'s Store<E, O>, deadline: Deadline) -> Result<(&Self::Read, TermView), StoreError>;
+
+    #[doc(hidden)]
+    fn has_own_terms(&self) -> bool;
+}
+
 /// A read-only transaction on one snapshot, which the first read takes. Dropping it ends it as well.
 ///
 /// A transaction that stays open for too long loses its snapshot, see [`readers`](crate::readers): its next call fails
@@ -153,12 +167,36 @@ pub(crate) struct LockWait {
 ///
 /// In memory-first mode temporal objects are read from memory, each as it is at that moment; the snapshot covers all
 /// other records. A thread may have several open, each with its own snapshot.
-pub struct ReadTransaction<'s, E: Engine + 's, O: Os> {
-    store: &'s Store<E, O>,
-    meter: Meter<'s, O>,
+pub type ReadTransaction<'s, E, O> = Transaction<'s, E, O, ReadState<'s, E>>;
+
+/// A write transaction; dropping it undoes it.
+pub type WriteTransaction<'s, E, O> = Transaction<'s, E, O, WriteState<'s, E, O>>;
+
+/// The snapshot of a read transaction.
+pub struct ReadState<'s, E: Engine + 's> {
     /// For the view of records that expire, see [`TermView::Snapshot`].
     raised: u64,
     snapshot: OnceCell<E::Snapshot<'s>>,
+}
+
+impl<'s, E: Engine, O: Os> TransactionState<'s, E, O> for ReadState<'s, E> {
+    type Read = E::Snapshot<'s>;
+
+    #[inline(always)]
+    fn read(&self, store: &'s Store<E, O>, deadline: Deadline) -> Result<(&E::Snapshot<'s>, TermView), StoreError> {
+        let snapshot = match self.snapshot.get() {
+            Some(snapshot) => snapshot,
+            None => {
+                let taken = store.snapshot(deadline)?;
+                self.snapshot.get_or_init(|| taken)
+            }
+        };
+        Ok((snapshot, TermView::Snapshot(self.raised)))
+    }
+
+    fn has_own_terms(&self) -> bool {
+        false
+    }
 }
 
 impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
@@ -170,145 +208,18 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
             let waited = meter.read_call(|| Ok(store.help(pending, deadline, store.os.now())))?;
             meter.waited(waited);
         }
-        Ok(ReadTransaction {
-            store,
-            meter,
+        let state = ReadState {
             raised: store.expiry.raised(),
             snapshot: OnceCell::new(),
-        })
-    }
-
-    #[inline(always)]
-    fn snapshot(&self) -> Result<&E::Snapshot<'s>, StoreError> {
-        match self.snapshot.get() {
-            Some(snapshot) => Ok(snapshot),
-            None => {
-                let taken = self.store.snapshot(self.meter.deadline)?;
-                Ok(self.snapshot.get_or_init(|| taken))
-            }
-        }
+        };
+        Ok(Transaction { store, meter, state })
     }
 
     pub(crate) fn with_snapshot<T>(
         &self,
         look: impl FnOnce(&Store<E, O>, &E::Snapshot<'s>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.meter.read_call(|| look(self.store, self.snapshot()?))
-    }
-
-    /// The value of `key`: of the engine's own type, or copied from memory.
-    ///
-    /// # Errors
-    /// [`StoreError::DeadlinePassed`]; [`StoreError::Engine`], for example if the snapshot was ended.
-    #[inline]
-    pub fn get(&self, key: &[u8]) -> Result<Option<SnapshotValue<'_, 's, E>>, StoreError> {
-        self.meter
-            .read_call(|| self.store.value(self.snapshot()?, TermView::Snapshot(self.raised), key))
-    }
-
-    /// Calls `look` with the value of `key`, without a copy; returns the answer of `look`, or `None` if there is no
-    /// value. The bytes stay valid until `look` returns, even if the snapshot is ended meanwhile. The time in `look`
-    /// counts as data time: copy or compare in it, and compute afterwards.
-    ///
-    /// # Errors
-    /// Those of [`get`](ReadTransaction::get).
-    #[inline(always)]
-    pub fn get_with<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        self.meter.read_call(|| {
-            self.store
-                .value_with(self.snapshot()?, TermView::Snapshot(self.raised), key, look)
-        })
-    }
-
-    /// The value of the temporal object `key` if it is not older than `max_age`.
-    ///
-    /// # Errors
-    /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<SnapshotValue<'_, 's, E>>, StoreError> {
-        let now = self.meter.os.since_boot();
-        self.meter
-            .read_call(|| self.store.fresh_value(self.snapshot()?, key, max_age, now))
-    }
-
-    /// Calls `visit` with the records in `range` in ascending order, until it breaks. The time in `visit` counts as
-    /// data time: copy the needed bytes, and compute afterwards. `visit` may read this transaction.
-    ///
-    /// # Errors
-    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn scan(
-        &self,
-        range: KeyRange<'_>,
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
-        self.meter.read_call(|| {
-            self.store
-                .scan_values(self.snapshot()?, TermView::Snapshot(self.raised), range, visit)
-        })
-    }
-
-    /// The records in `range`, one after the other; see [`Records`].
-    ///
-    /// # Errors
-    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
-        self.meter.read_call(|| {
-            Ok(Records {
-                merged: MergedRecords::new(self.store, self.snapshot()?, TermView::Snapshot(self.raised), range),
-                meter: &self.meter,
-            })
-        })
-    }
-
-    /// The records whose keys begin with `prefix`.
-    ///
-    /// # Errors
-    /// Those of [`records`](ReadTransaction::records).
-    pub fn records_with_prefix(&self, prefix: &[u8]) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
-        self.records(prefix_range(prefix, &mut Vec::new()))
-    }
-
-    /// The value of `key` in a named table; `None` if there is none.
-    ///
-    /// # Errors
-    /// Those of [`get`](ReadTransaction::get).
-    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<SnapshotValue<'_, 's, E>>, StoreError> {
-        let Ok(key) = table.key(key) else { return Ok(None) };
-        let read = || Ok(self.snapshot()?.get(Table::Data, &key)?.map(Value::of_record));
-        self.meter.read_call(read)
-    }
-
-    /// The records of a named table, see [`Records`].
-    ///
-    /// # Errors
-    /// Those of [`records`](ReadTransaction::records).
-    pub fn records_in(
-        &self,
-        table: &NamedTable,
-        range: KeyRange<'_>,
-    ) -> Result<Records<'_, E, O, E::Snapshot<'s>>, StoreError> {
-        self.meter.read_call(|| {
-            Ok(Records {
-                merged: MergedRecords::in_table(self.store, self.snapshot()?, table, range),
-                meter: &self.meter,
-            })
-        })
-    }
-
-    /// The thread that it waited for longest, if it had to install updates first and another thread held the write
-    /// lock.
-    pub fn waited_for(&self) -> Option<WaitedFor> {
-        self.meter.waited_for
-    }
-
-    /// Time for which the record `key` will still be kept: `None` if it does not expire, or does not exist; zero if it
-    /// is due and has not been swept yet. See [`expiry`](crate::expiry).
-    ///
-    /// # Errors
-    /// Those of [`get`](ReadTransaction::get).
-    #[inline]
-    pub fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
-        self.meter
-            .read_call(|| Ok(self.store.term_left(self.snapshot()?, key, false)?))
+        self.look(|store, snapshot, _| look(store, snapshot))
     }
 
     /// Ends the transaction; returns the split of its time, from the begin of its first call to the return of the last.
@@ -320,10 +231,197 @@ impl<'s, E: Engine, O: Os> ReadTransaction<'s, E, O> {
     }
 }
 
-/// A write transaction; dropping it undoes it.
-pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
-    store: &'s Store<E, O>,
-    meter: Meter<'s, O>,
+/// Refuses a key that no plain record can have: for reads and writes alike.
+#[inline]
+pub(crate) fn check_key(key: &[u8]) -> Result<(), StoreError> {
+    match key {
+        [0, ..] => refuse_reserved(key)?,
+        [_, ..] => {}
+        [] => return Err(EngineError::KeyLength { len: 0 }.into()),
+    }
+    if key.len() > KEY_MAX_LEN {
+        return Err(EngineError::KeyLength { len: key.len() }.into());
+    }
+    Ok(())
+}
+
+/// The answer of a call by key, for programs whose clients choose the keys: nothing is there under one that no
+/// record can have, for its length or because it is the store's own.
+///
+/// # Errors
+/// All others of `answer`.
+pub fn unless_impossible<T: Default>(answer: Result<T, StoreError>) -> Result<T, StoreError> {
+    match answer {
+        Err(StoreError::Engine(EngineError::KeyLength { .. }) | StoreError::ReservedKey { .. }) => Ok(T::default()),
+        answer => answer,
+    }
+}
+
+impl<'s, E: Engine, O: Os, S: TransactionState<'s, E, O>> Transaction<'s, E, O, S> {
+    /// Reads within the account of time and the deadline.
+    #[inline(always)]
+    fn look<'t, T>(
+        &'t self,
+        call: impl FnOnce(&'t Store<E, O>, &'t S::Read, TermView) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.meter.step(|| {
+            let (read, terms) = self.state.read(self.store, self.meter.deadline)?;
+            call(self.store, read, terms)
+        })
+    }
+
+    /// As [`get_with`](Transaction::get_with), by a key of the engine's.
+    #[inline(always)]
+    pub(crate) fn look_at<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        self.look(|store, read, terms| store.value_with(read, terms, key, look))
+    }
+
+    /// The value of `key`, own changes included: copied.
+    ///
+    /// # Errors
+    /// [`EngineError::KeyLength`] and [`StoreError::ReservedKey`] for a key that no record can have;
+    /// [`StoreError::DeadlinePassed`]; [`StoreError::Engine`], for example if the snapshot was ended.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>, StoreError> {
+        self.get_with(key, Value::of)
+    }
+
+    /// Calls `look` with the value of `key`, without a copy; returns the answer of `look`, or `None` if there is no
+    /// value. The bytes stay valid until `look` returns, even if the snapshot is ended meanwhile. The time in `look`
+    /// counts as data time: copy or compare in it, and compute afterwards.
+    ///
+    /// # Errors
+    /// Those of [`get`](Transaction::get).
+    #[inline(always)]
+    pub fn get_with<T>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        check_key(key.as_ref())?;
+        self.look_at(key.as_ref(), look)
+    }
+
+    /// Whether `key` has a value.
+    ///
+    /// # Errors
+    /// Those of [`get`](Transaction::get).
+    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool, StoreError> {
+        Ok(self.get_with(key, |_| ())?.is_some())
+    }
+
+    /// The value of the temporal object `key` if it is not older than `max_age`.
+    ///
+    /// # Errors
+    /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn get_fresh(&self, key: impl AsRef<[u8]>, max_age: Nanos) -> Result<Freshness<Value>, StoreError> {
+        let now = self.meter.os.since_boot();
+        let reading = self.look(|store, read, _| store.reading(read, key.as_ref()));
+        Ok(Freshness::of(reading?, max_age, now))
+    }
+
+    /// Calls `visit` with the records in `range` in ascending order, own changes included, until it breaks. The time in
+    /// `visit` counts as data time: copy the needed bytes, and compute afterwards. `visit` may read this transaction.
+    ///
+    /// # Errors
+    /// Those of [`records`](Transaction::records).
+    pub fn scan(
+        &self,
+        range: KeyRange<'_>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.look(|store, read, terms| store.scan_readings(read, terms, range, |key, value, _| visit(key, value)))
+    }
+
+    /// The records with keys in `range`, own changes included; see [`Records`].
+    ///
+    /// ```
+    /// # use {punctual_engines::Memory, punctual_store::{Store, StoreOptions}, punctual_testing::VirtualOs};
+    /// # let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default())?;
+    /// for room in ["room/1", "room/2", "room/3"] {
+    ///     store.put(room, "warm")?;
+    /// }
+    /// let transaction = store.begin_read()?;
+    /// assert_eq!(transaction.range("room/1".."room/3")?.count(), 2);
+    /// assert_eq!(transaction.range("room/2"..)?.rev().count(), 2);
+    /// # Ok::<(), punctual_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StoreError::ReversedRange`], and those of [`records`](Transaction::records).
+    pub fn range<Q: AsRef<[u8]>>(&self, range: impl RangeBounds<Q>) -> Result<Records<'_, E, O, S::Read>, StoreError> {
+        let range = key_range(&range, |key| Ok(key.as_ref().to_vec()))?;
+        self.records_at(&range, &[])
+    }
+
+    /// The records with keys in `range`, whose bounds are a tuple; an empty or reversed range has none.
+    ///
+    /// # Errors
+    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, S::Read>, StoreError> {
+        self.records_at(&(range.0.map(<[u8]>::to_vec), range.1.map(<[u8]>::to_vec)), &[])
+    }
+
+    /// The records whose keys begin with `prefix`, own changes included.
+    ///
+    /// # Errors
+    /// Those of [`records`](Transaction::records).
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Records<'_, E, O, S::Read>, StoreError> {
+        self.records(prefix_range(prefix.as_ref(), &mut Vec::new()))
+    }
+
+    /// The records in a range of the engine's keys, which begin with `prefix`.
+    pub(crate) fn records_at(
+        &self,
+        (low, high): &OwnedRange,
+        prefix: &[u8],
+    ) -> Result<Records<'_, E, O, S::Read>, StoreError> {
+        let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+        self.look(|store, read, terms| {
+            Ok(Records {
+                merged: MergedRecords::new(store, read, terms, range, prefix),
+                meter: &self.meter,
+            })
+        })
+    }
+
+    /// As [`records_at`](Transaction::records_at), with the records that are due and were not swept yet.
+    pub(crate) fn records_and_due(
+        &self,
+        range: &OwnedRange,
+        prefix: &[u8],
+    ) -> Result<Records<'_, E, O, S::Read>, StoreError> {
+        let mut records = self.records_at(range, prefix)?;
+        records.merged.terms = TermView::All;
+        Ok(records)
+    }
+
+    /// The thread that it waited for longest: for the write lock, or for one that held it while it had to install
+    /// updates first. `None` if it waited for none.
+    pub fn waited_for(&self) -> Option<WaitedFor> {
+        self.meter.waited_for
+    }
+
+    /// Time for which the record `key` will still be kept: `None` if it does not expire, or does not exist; zero if it
+    /// is due and has not been swept yet. See [`expiry`](crate::expiry).
+    ///
+    /// # Errors
+    /// Those of [`get`](Transaction::get).
+    #[inline]
+    pub fn life_left(&self, key: impl AsRef<[u8]>) -> Result<Option<Nanos>, StoreError> {
+        check_key(key.as_ref())?;
+        self.life_left_at(key.as_ref())
+    }
+
+    #[inline]
+    pub(crate) fn life_left_at(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
+        let own = self.state.has_own_terms();
+        self.look(|store, read, _| Ok(store.term_left(read, key, own)?))
+    }
+
+    pub(crate) fn store(&self) -> &'s Store<E, O> {
+        self.store
+    }
+}
+
+/// The changes of a write transaction.
+pub struct WriteState<'s, E: Engine + 's, O: Os> {
     // Before `permit`: fields are dropped in order, and the engine's lock must be free when the next thread gets the
     // store's.
     engine: E::Write<'s>,
@@ -335,6 +433,18 @@ pub struct WriteTransaction<'s, E: Engine + 's, O: Os> {
     watched: bool,
     /// Changes to the state of expiry.
     pub(crate) swept: Sweep,
+}
+
+impl<'s, E: Engine, O: Os> TransactionState<'s, E, O> for WriteState<'s, E, O> {
+    type Read = E::Write<'s>;
+
+    fn read(&self, store: &'s Store<E, O>, _: Deadline) -> Result<(&E::Write<'s>, TermView), StoreError> {
+        Ok((&self.engine, store.expiry.writing(&self.swept)))
+    }
+
+    fn has_own_terms(&self) -> bool {
+        self.swept.has_own()
+    }
 }
 
 impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
@@ -370,108 +480,55 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         };
         meter.began.set(Some(began));
         meter.book_data(began + lock, store.os.now());
-        Ok(WriteTransaction {
-            store,
-            meter,
+        let state = WriteState {
             engine,
             permit,
             changes,
             label: 0,
             watched,
             swept,
-        })
-    }
-
-    #[inline]
-    fn terms(&self) -> TermView {
-        self.store.expiry.writing(&self.swept)
-    }
-
-    /// The value of `key`; sees own changes.
-    ///
-    /// # Errors
-    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<WriteValue<'_, 's, E>>, StoreError> {
-        self.meter.call(|_| self.store.value(&self.engine, self.terms(), key))
-    }
-
-    /// The value of the temporal object `key` if it is not older than `max_age`.
-    ///
-    /// # Errors
-    /// [`StoreError::NotTemporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<WriteValue<'_, 's, E>>, StoreError> {
-        self.meter.call(|_| {
-            self.store
-                .fresh_value(&self.engine, key, max_age, self.store.os.since_boot())
-        })
-    }
-
-    /// Calls `visit` with the records in `range` in ascending order, own changes included, until it breaks. The time in
-    /// `visit` counts as data time.
-    ///
-    /// # Errors
-    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn scan(
-        &self,
-        range: KeyRange<'_>,
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
-        self.meter
-            .call(|_| self.store.scan_values(&self.engine, self.terms(), range, visit))
-    }
-
-    /// The records in `range`, own changes included, one after the other; see [`Records`].
-    ///
-    /// # Errors
-    /// [`StoreError::DeadlinePassed`].
-    pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
-        self.meter.call(|_| {
-            Ok(Records {
-                merged: MergedRecords::new(self.store, &self.engine, self.terms(), range),
-                meter: &self.meter,
-            })
-        })
-    }
-
-    /// The records whose keys begin with `prefix`, own changes included.
-    ///
-    /// # Errors
-    /// Those of [`records`](WriteTransaction::records).
-    pub fn records_with_prefix(&self, prefix: &[u8]) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
-        self.records(prefix_range(prefix, &mut Vec::new()))
+        };
+        Ok(Transaction { store, meter, state })
     }
 
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// [`StoreError::Temporal`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.set(key, value, None)
+    /// [`StoreError::Temporal`], [`EngineError::KeyLength`] and [`StoreError::ReservedKey`] for a key that no plain
+    /// record can have; [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), StoreError> {
+        self.check_plain(key.as_ref())?;
+        self.set_at(key.as_ref(), value.as_ref(), None)
     }
 
     /// Sets `key` to `value` for the time `life`: afterwards no read finds it, see [`expiry`](crate::expiry).
     ///
     /// # Errors
-    /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put). If the quota is met, the record may
+    /// [`StoreError::ExpiringKey`], and those of [`put`](Transaction::put). If the quota is met, the record may
     /// have its value and no expiry.
-    pub fn put_for(&mut self, key: &[u8], value: &[u8], life: Nanos) -> Result<(), StoreError> {
-        check_expiring(key)?;
-        self.set(key, value, Some(life))
+    pub fn put_for(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, life: Nanos) -> Result<(), StoreError> {
+        self.check_plain(key.as_ref())?;
+        self.set_at(key.as_ref(), value.as_ref(), Some(life))
     }
 
-    fn set(&mut self, key: &[u8], value: &[u8], life: Option<Nanos>) -> Result<(), StoreError> {
+    /// Sets a record by a key of the engine's, of any table.
+    pub(crate) fn set_at(&mut self, key: &[u8], value: &[u8], life: Option<Nanos>) -> Result<(), StoreError> {
+        if life.is_some() {
+            check_expiring(key)?;
+        }
         let Self {
             store,
             meter,
-            engine,
-            swept,
-            changes,
-            watched,
-            ..
+            state:
+                WriteState {
+                    engine,
+                    swept,
+                    changes,
+                    watched,
+                    ..
+                },
         } = self;
         meter.call(|_| {
-            refuse_reserved(key)?;
-            store.refuse_temporal(key)?;
             if life.is_some() {
                 store.sweep(engine, SWEPT_FOR_ONE, swept, |key| {
                     if *watched && store.watches.want(&key) {
@@ -495,81 +552,84 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             });
             term.map_err(|error| store.refused(error))
         })?;
-        self.note(key, ChangeKind::Put(self.label));
+        let label = self.state.label;
+        self.note(key, ChangeKind::Put(label));
         if life.is_some() {
-            self.note(key, ChangeKind::Expiry(true, self.label));
+            self.note(key, ChangeKind::Expiry(true, label));
         }
         Ok(())
     }
 
     /// Labels the changes from here on for watches, see [`Watch::wait_labelled`](crate::watch::Watch::wait_labelled).
     pub fn label(&mut self, label: u8) {
-        self.label = label;
+        self.state.label = label;
+    }
+
+    /// Refuses a key that no plain record of the default table can have.
+    fn check_plain(&self, key: &[u8]) -> Result<(), StoreError> {
+        check_key(key)?;
+        self.store.refuse_temporal(key)
     }
 
     #[inline]
     fn note(&mut self, key: &[u8], kind: ChangeKind) {
-        if self.watched && self.store.watches.want(key) {
-            self.changes.push((key.to_vec(), kind));
+        if self.state.watched && self.store.watches.want(key) {
+            self.state.changes.push((key.to_vec(), kind));
         }
     }
 
     /// Removes `key`; true if it was there.
     ///
     /// # Errors
-    /// Those of [`put`](WriteTransaction::put).
-    pub fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+    /// Those of [`put`](Transaction::put).
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool, StoreError> {
+        self.check_plain(key.as_ref())?;
+        self.delete_at(key.as_ref())
+    }
+
+    /// Removes a record by a key of the engine's, of any table.
+    pub(crate) fn delete_at(&mut self, key: &[u8]) -> Result<bool, StoreError> {
         let Self {
             store,
             meter,
-            engine,
-            swept,
-            ..
+            state: WriteState { engine, swept, .. },
         } = self;
         let (was_there, was_due) = meter.call(|_| {
-            refuse_reserved(key)?;
-            store.refuse_temporal(key)?;
             let was_due = store.is_due(store.expiry.writing(swept), engine, key)?;
             let was_there = engine.delete(Table::Data, key)?;
             store.end_term(engine, key, swept)?;
             Ok((was_there, was_due))
         })?;
         if was_there {
-            let removed = ChangeKind::Deleted(self.label);
+            let removed = ChangeKind::Deleted(self.state.label);
             self.note(key, if was_due { ChangeKind::Expired } else { removed });
         }
         Ok(was_there && !was_due)
-    }
-
-    /// Time for which the record `key` will still be kept, own changes included; see [`ReadTransaction::life_left`].
-    ///
-    /// # Errors
-    /// Those of [`get`](WriteTransaction::get).
-    pub fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
-        let own = self.swept.has_own();
-        self.meter.call(|_| Ok(self.store.term_left(&self.engine, key, own)?))
     }
 
     /// Replaces the expiry of the record `key`: it lives for `life` from now on, or without limit if `None`; false if
     /// there is no such record.
     ///
     /// # Errors
-    /// [`StoreError::ExpiringKey`], and those of [`put`](WriteTransaction::put).
-    pub fn set_life(&mut self, key: &[u8], life: Option<Nanos>) -> Result<bool, StoreError> {
+    /// [`StoreError::ExpiringKey`], and those of [`put`](Transaction::put).
+    pub fn set_life(&mut self, key: impl AsRef<[u8]>, life: Option<Nanos>) -> Result<bool, StoreError> {
+        self.check_plain(key.as_ref())?;
+        self.set_life_at(key.as_ref(), life)
+    }
+
+    pub(crate) fn set_life_at(&mut self, key: &[u8], life: Option<Nanos>) -> Result<bool, StoreError> {
         if life.is_some() {
             check_expiring(key)?;
         }
         let Self {
             store,
             meter,
-            engine,
-            swept,
-            ..
+            state: WriteState { engine, swept, .. },
         } = self;
         let is_there = meter.call(|_| {
-            refuse_reserved(key)?;
-            store.refuse_temporal(key)?;
-            if engine.get(Table::Data, key)?.is_none() || store.is_due(store.expiry.writing(swept), engine, key)? {
+            if engine.get_with(Table::Data, key, |_| ())?.is_none()
+                || store.is_due(store.expiry.writing(swept), engine, key)?
+            {
                 return Ok(false);
             }
             let term = store.end_term(engine, key, swept).and_then(|()| match life {
@@ -580,65 +640,9 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             Ok(true)
         })?;
         if is_there {
-            self.note(key, ChangeKind::Expiry(life.is_some(), self.label));
+            self.note(key, ChangeKind::Expiry(life.is_some(), self.state.label));
         }
         Ok(is_there)
-    }
-
-    /// The value of `key` in a named table; sees own changes.
-    ///
-    /// # Errors
-    /// Those of [`get`](WriteTransaction::get).
-    pub fn get_in(&self, table: &NamedTable, key: &[u8]) -> Result<Option<WriteValue<'_, 's, E>>, StoreError> {
-        let Ok(key) = table.key(key) else { return Ok(None) };
-        let read = |_| Ok(self.engine.get(Table::Data, &key)?.map(Value::of_record));
-        self.meter.call(read)
-    }
-
-    /// The records of a named table, own changes included, see [`Records`].
-    ///
-    /// # Errors
-    /// Those of [`records`](WriteTransaction::records).
-    pub fn records_in(
-        &self,
-        table: &NamedTable,
-        range: KeyRange<'_>,
-    ) -> Result<Records<'_, E, O, E::Write<'s>>, StoreError> {
-        self.meter.call(|_| {
-            Ok(Records {
-                merged: MergedRecords::in_table(self.store, &self.engine, table, range),
-                meter: &self.meter,
-            })
-        })
-    }
-
-    /// Sets `key` to `value` in a named table. Watches get no note.
-    ///
-    /// # Errors
-    /// [`StoreError::TableKey`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn put_in(&mut self, table: &NamedTable, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        let Self {
-            store, meter, engine, ..
-        } = self;
-        meter.call(|_| {
-            let put = engine.put(Table::Data, &table.key(key)?, value);
-            put.map_err(|error| store.refused(error))
-        })
-    }
-
-    /// Removes `key` from a named table; true if it was there. Watches get no note.
-    ///
-    /// # Errors
-    /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
-    pub fn delete_in(&mut self, table: &NamedTable, key: &[u8]) -> Result<bool, StoreError> {
-        let Ok(key) = table.key(key) else { return Ok(false) };
-        let Self { meter, engine, .. } = self;
-        meter.call(|_| Ok(engine.delete(Table::Data, &key)?))
-    }
-
-    /// The thread that it waited for longest; `None` if the write lock was free.
-    pub fn waited_for(&self) -> Option<WaitedFor> {
-        self.meter.waited_for
     }
 
     /// Commits; returns the split of the transaction's time. After the return, the changes are visible, and as durable
@@ -647,15 +651,14 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`]; the transaction is undone.
     pub fn commit(self) -> Result<Split, StoreError> {
-        let Self {
-            store,
-            meter,
+        let Self { store, meter, state } = self;
+        let WriteState {
             engine,
             permit,
             changes,
             swept,
             ..
-        } = self;
+        } = state;
         let entered = meter.os.now();
         meter.deadline.check(entered)?;
         permit.commits(entered);
@@ -671,11 +674,9 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
 
     /// Undoes the transaction; returns the split of its time.
     pub fn abort(self) -> Split {
-        let Self {
-            meter, engine, permit, ..
-        } = self;
+        let Self { meter, state, .. } = self;
         let entered = meter.os.now();
-        drop((engine, permit));
+        drop((state.engine, state.permit));
         let ended = meter.os.now();
         meter.book_data(entered, ended);
         meter.split(Nanos::ZERO, ended)

@@ -10,7 +10,7 @@
 //! LMDB's, see `seats`.
 //!
 //! **A snapshot may be ended** between two calls of its reader, by a thread that needs its pages: see `slot.rs`. The
-//! results of a snapshot are therefore [copies](crate::Blob).
+//! results of a snapshot are therefore copies, but for records that a scan lends.
 //!
 //! **No write map.** With `MDB_WRITEMAP` a full disk would raise SIGBUS; without it, a full disk is an error.
 
@@ -21,6 +21,7 @@ mod crc;
 mod error;
 mod guard;
 mod life;
+mod medium;
 mod memory;
 mod meta;
 mod order;
@@ -35,15 +36,14 @@ mod transactions;
 pub mod transfer;
 mod unsynced;
 mod verify;
+mod visiting;
 mod visitor;
 mod visitors;
 
 use std::cell::Cell;
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,6 +59,7 @@ pub use checked::{CheckNote, last_check};
 use error::ErrorContext;
 use guard::{BaseCommit, Free, Guard, Reach};
 use life::Life;
+use medium::DiskReserve;
 use order::Bytewise;
 use owner::Owner;
 pub use protect::Protection;
@@ -71,6 +72,7 @@ use sum::Sums;
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
 use unsynced::UnsyncedMark;
 pub use verify::{Verify, VerifyProgress};
+pub use visiting::{VisitCursor, VisitSnapshot, Visiting};
 pub use visitor::{Look, Visitor};
 use visitors::{VISITORS_MAX, Visitors};
 
@@ -160,6 +162,7 @@ pub struct Lmdb {
     witness: File,
     options: LmdbOptions,
     room: Room,
+    medium: DiskReserve,
     directory: PathBuf,
     protection: Protection,
     /// Checks pages when they are first met; `None` if the store was checked when it was opened.
@@ -257,6 +260,7 @@ impl LmdbOptions {
             visitors: ManuallyDrop::new(visitors),
             witness,
             room: Room::new(options.quota, page_size),
+            medium: DiskReserve::new(page_size),
             options,
             directory,
             protection,
@@ -317,6 +321,14 @@ impl LmdbOptions {
         let taken = survey.in_use() * survey.page_size;
         if taken <= self.quota as u64 {
             return Ok(());
+        }
+        // Read after the survey: a file that is open elsewhere only grows.
+        let length = file.metadata().map_err(error::io(path, "read the store's file"))?.len();
+        if taken > length {
+            return Err(EngineError::Corrupt {
+                path: path.to_path_buf(),
+                reason: format!("it tells of {taken} bytes in use, and has {length}"),
+            });
         }
         Err(EngineError::Setting {
             path: path.to_path_buf(),
@@ -414,16 +426,6 @@ impl Lmdb {
     /// How much of the map is prefaulted and locked in memory.
     pub fn protection(&self) -> &Protection {
         &self.protection
-    }
-
-    /// Clears the reader slots of processes that have ended; returns their number.
-    ///
-    /// # Errors
-    /// Failures of the engine.
-    pub fn clear_stale_readers(&self) -> Result<usize, EngineError> {
-        self.env
-            .clear_stale_readers()
-            .map_err(error::engine(self.place(), "clear readers that died"))
     }
 
     /// Raises the quota to `bytes`, rounded up to whole pages, at most [`LmdbOptions::quota_max`]. Puts beyond the old
@@ -673,22 +675,11 @@ fn reserve_lock_file(path: &Path, readers_max: u32) -> Result<(), EngineError> {
     /// At least `sizeof(MDB_txninfo)`, the header with its two mutexes, in bytes.
     const HEADER_LEN: i64 = 512;
     let fail = error::io(path, "reserve room for the table of readers");
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(fail)?;
-    let len = HEADER_LEN + READER_LEN * i64::from(readers_max);
-    // SAFETY: the descriptor is open. The file keeps its length, from which LMDB computes the number of slots.
-    let answer = unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, 0, len) };
-    match answer {
-        0 => Ok(()),
-        _ => match io::Error::last_os_error() {
-            // Some file systems cannot allocate; the table stays sparse, as LMDB makes it.
-            unsupported if unsupported.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
-            refused => Err(fail(refused)),
-        },
+    // LMDB computes the number of slots from the file's length, which stays.
+    match medium::allocate(path, HEADER_LEN + READER_LEN * i64::from(readers_max)) {
+        // Some file systems cannot allocate; the table stays sparse, as LMDB makes it.
+        Err(refused) if refused.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(()),
+        answer => answer.map_err(fail),
     }
 }
 

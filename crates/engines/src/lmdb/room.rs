@@ -36,9 +36,9 @@ use super::space::Survey;
 use super::{Lmdb, LmdbWrite, damaged};
 
 /// Upper bound on the pages that one change takes, without large values: the copied path, and its splits.
-const CHANGE_PAGES: i64 = 10;
+pub(super) const CHANGE_PAGES: i64 = 10;
 /// Upper bound on the pages that a commit takes for itself: the table of tables, and the lists of free pages.
-const COMMIT_PAGES: i64 = 16;
+pub(super) const COMMIT_PAGES: i64 = 16;
 /// Leaves beside its own that a delete may copy, to merge it with one.
 const MERGED: i64 = 1;
 /// The reserve is the quota divided by this, at most `RESERVE_MAX` bytes.
@@ -111,12 +111,10 @@ impl Room {
         self.turn_over.load(Ordering::Relaxed) && self.turn_over.swap(false, Ordering::Relaxed)
     }
 
-    /// Pages beyond the reserve, if no snapshot is older than `oldest`.
-    fn spare(&self, survey: &Survey, oldest: u64) -> i64 {
-        let usable = survey.freed.iter().filter(|(freed_by, _)| *freed_by < oldest);
-        let free: u64 = usable.map(|(_, pages)| pages).sum();
+    /// Pages beyond the reserve, with `free` pages that are usable.
+    fn spare(&self, survey: &Survey, free: i64) -> i64 {
         let [quota, reserve] = [&self.quota_pages, &self.reserve].map(|pages| pages.load(Ordering::Relaxed));
-        quota - survey.pages as i64 + free as i64 - reserve
+        quota - survey.pages as i64 + free - reserve
     }
 }
 
@@ -136,6 +134,10 @@ pub(super) struct Allowance {
     most: i64,
     /// Sizes of the trees when the transaction began, once they were looked up.
     before: Option<Before>,
+    /// Free pages that are usable, once `before` is known.
+    free: i64,
+    /// Pages for which the medium has blocks, if each that is taken counts twice; `None` before the first change.
+    covered: Option<i64>,
 }
 
 /// Sizes of the trees when a transaction began, in pages.
@@ -170,6 +172,8 @@ impl Allowance {
             large: 0,
             most: 0,
             before: None,
+            free: 0,
+            covered: None,
         }
     }
 
@@ -191,6 +195,9 @@ impl LmdbWrite<'_> {
             _ => 0,
         };
         let pages = CHANGE_PAGES + large;
+        if self.allowance.covered.is_none() {
+            self.allowance.covered = Some(self.hold_for_one()?);
+        }
         let mut leaves = if put.is_some() { 1 } else { 1 + MERGED };
         if put.is_none() {
             // Only deletes shrink the trees.
@@ -202,6 +209,11 @@ impl LmdbWrite<'_> {
                 self.allowance.before = None; // a reader may be ended before the next attempt
                 return Err(self.engine.quota_full());
             }
+        }
+        let covers = |allowance: &Allowance| 2 * (allowance.taken + pages) <= allowance.covered.unwrap_or(0);
+        if put.is_some() && table == Table::Data && !covers(&self.allowance) {
+            let left = self.hold_for_put(pages)?;
+            self.allowance.covered = Some(left.saturating_add(2 * (self.allowance.taken + pages)));
         }
         if self.allowance.before.is_some() && self.is_copied(table, key)? {
             leaves -= 1;
@@ -241,7 +253,8 @@ impl LmdbWrite<'_> {
             None => {
                 let survey = self.engine.survey()?;
                 let oldest = self.engine.oldest(survey.commit);
-                self.allowance.spare = self.engine.room.spare(&survey, oldest);
+                self.allowance.free = survey.usable(oldest) as i64;
+                self.allowance.spare = self.engine.room.spare(&survey, self.allowance.free);
                 self.allowance.just_freed = survey.just_freed(oldest) as i64;
                 self.engine.room.spare.store(self.allowance.spare, Ordering::Relaxed);
                 *self.allowance.before.insert(Before::of(&survey))
@@ -253,6 +266,13 @@ impl LmdbWrite<'_> {
         let held = copied + grown + allowance.large + before.lists + COMMIT_PAGES;
         self.allowance.taken = self.allowance.taken.min(held);
         Ok(self.allowance.taken + pages <= self.allowance.spare)
+    }
+
+    /// Close upper bound on the pages taken that are not among the free ones; negative if free ones are left.
+    #[cold]
+    pub(super) fn tight_need(&mut self) -> Result<i64, EngineError> {
+        self.tighten(0)?;
+        Ok(self.allowance.taken - self.allowance.free)
     }
 
     /// Whether this transaction has surely copied the leaf of `key`: the records on both sides of the key lie in that
@@ -274,7 +294,7 @@ impl LmdbWrite<'_> {
     }
 
     /// Branches and leaves of both tables in this transaction's present state.
-    fn nodes(&self) -> Result<i64, EngineError> {
+    pub(super) fn nodes(&self) -> Result<i64, EngineError> {
         let (mut pages, transaction) = (0, self.open()?);
         for table in [Table::Data, Table::Temporal] {
             let stat = self.engine.table(table).stat(transaction);

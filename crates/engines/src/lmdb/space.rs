@@ -50,6 +50,12 @@ impl Survey {
         self.pages - self.freed.iter().map(|(_, pages)| pages).sum::<u64>()
     }
 
+    /// Pages that a transaction may use again, if no snapshot is older than `oldest`.
+    pub(super) fn usable(&self, oldest: u64) -> u64 {
+        let usable = self.freed.iter().filter(|(freed_by, _)| *freed_by < oldest);
+        usable.map(|(_, pages)| pages).sum()
+    }
+
     /// Pages that the newest commit has freed, if no snapshot is older than it; `oldest` is the oldest one.
     pub(super) fn just_freed(&self, oldest: u64) -> u64 {
         let newest = self.freed.iter().filter(|(by, _)| *by == self.commit && *by == oldest);

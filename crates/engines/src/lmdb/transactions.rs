@@ -8,7 +8,9 @@ use std::ops::Bound;
 
 use heed::types::Bytes;
 use heed::{MdbError, PutFlags, RoRange, RoRevRange, RoTxn, RwTxn, WithTls};
-use punctual_store::engine::{EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, VALUE_MAX_LEN, Write};
+use punctual_store::engine::{
+    Cursor, EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Record, Table, VALUE_MAX_LEN, Write,
+};
 
 use super::error;
 use super::guard::{BaseCommit, JoinedRanges, Reach};
@@ -17,7 +19,6 @@ use super::order::Bytewise;
 use super::room::{Allowance, INLINE_MAX};
 use super::seats::Seat;
 use super::{Lmdb, sum};
-use crate::Blob;
 use crate::noted::{note, refused};
 use crate::slot::{Inside, SnapshotSlot, Ticket};
 
@@ -51,8 +52,29 @@ pub struct LmdbSnapshot<'e> {
     engine: &'e Lmdb,
     /// The commit that the snapshot follows, once it was looked up.
     base: Cell<Option<BaseCommit>>,
-    /// Makes the type `!Sync`: one thread at a time makes calls.
-    _one_thread: PhantomData<Cell<()>>,
+    /// Number of calls and of scans that lend a record: while it is above 0, the reader is inside of the slot. A scan
+    /// may begin within a call and outlast it. The cells make the type `!Sync`: one thread at a time makes calls.
+    depth: Cell<usize>,
+}
+
+/// A call of a snapshot's reader.
+struct Call<'c, 'e> {
+    snapshot: &'c LmdbSnapshot<'e>,
+    inside: Inside<'c, Pin>,
+}
+
+impl Call<'_, '_> {
+    #[inline]
+    fn with<T>(&self, look: impl FnOnce(&Pin) -> T) -> T {
+        self.inside.with(look)
+    }
+}
+
+impl Drop for Call<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.snapshot.leave();
+    }
 }
 
 /// A write transaction, bound to its thread: LMDB's write lock must be released by the thread that took it.
@@ -78,6 +100,7 @@ pub struct LmdbScan<'t> {
     transaction: &'t RoTxn<'t>,
     base: &'t Cell<Option<BaseCommit>>,
     near: Near,
+    found: Record<'t>,
 }
 
 /// Key near which a scan is, in a store that was opened without a check; empty in others.
@@ -131,7 +154,7 @@ impl<'t> Iterator for OrderedRange<'t> {
     }
 }
 
-/// Records of a snapshot in the order of their keys, each copied.
+/// Records of a snapshot in the order of their keys.
 pub struct LmdbSnapshotScan<'t> {
     /// Used inside of a call only, except for the drop: LMDB closes a cursor without a look at its transaction, which
     /// may have ended (`mdb_cursor_close`).
@@ -139,6 +162,10 @@ pub struct LmdbSnapshotScan<'t> {
     table: Table,
     snapshot: &'t LmdbSnapshot<'t>,
     near: Near,
+    /// The record that it lends, in pages that stay while `lends`; nothing otherwise.
+    found: Record<'static>,
+    /// Whether it counts among the lenders of its snapshot.
+    lends: bool,
 }
 
 impl<'e> LmdbSnapshot<'e> {
@@ -184,17 +211,31 @@ impl<'e> LmdbSnapshot<'e> {
             ticket,
             engine,
             base: Cell::new(None),
-            _one_thread: PhantomData,
+            depth: Cell::new(0),
         })
     }
 
     /// Begins a call of the snapshot's reader.
     #[inline(always)]
-    fn enter(&self) -> Result<Inside<'_, Pin>, EngineError> {
+    fn enter(&self) -> Result<Call<'_, 'e>, EngineError> {
         if !self.engine.life.is_sound() {
             self.engine.readable()?;
         }
-        self.slot.enter(self.ticket).map_err(refused)
+        let inside = match self.depth.get() {
+            0 => self.slot.enter(self.ticket).map_err(refused)?.stay(),
+            _ => self.slot.again(self.ticket),
+        };
+        self.depth.set(self.depth.get() + 1);
+        Ok(Call { snapshot: self, inside })
+    }
+
+    /// Ends a call, or the lending of a record.
+    #[inline(always)]
+    fn leave(&self) {
+        self.depth.set(self.depth.get() - 1);
+        if self.depth.get() == 0 {
+            self.slot.leave(self.ticket);
+        }
     }
 }
 
@@ -217,6 +258,8 @@ impl LmdbSnapshot<'_> {
             table,
             snapshot: self,
             near: Near::begin(self.engine, range, back),
+            found: NOTHING,
+            lends: false,
         })
     }
 }
@@ -224,6 +267,9 @@ impl LmdbSnapshot<'_> {
 impl Drop for LmdbSnapshot<'_> {
     #[inline]
     fn drop(&mut self) {
+        if self.depth.get() > 0 {
+            self.slot.leave(self.ticket); // a scan was forgotten, and cannot be used any more
+        }
         self.slot.close(self.ticket);
     }
 }
@@ -441,6 +487,7 @@ impl LmdbWrite<'_> {
             transaction,
             base: &self.base,
             near: Near::begin(self.engine, range, back),
+            found: NOTHING,
         })
     }
 }
@@ -458,19 +505,10 @@ fn searchable((low, high): KeyRange<'_>) -> Option<KeyRange<'_>> {
 }
 
 impl Read for LmdbSnapshot<'_> {
-    type Bytes<'t>
-        = Blob
-    where
-        Self: 't;
-    type Scan<'t>
+    type Cursor<'t>
         = LmdbSnapshotScan<'t>
     where
         Self: 't;
-
-    #[inline]
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Blob>, EngineError> {
-        self.get_with(table, key, Blob::of)
-    }
 
     #[inline(always)]
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
@@ -482,38 +520,26 @@ impl Read for LmdbSnapshot<'_> {
         })
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbSnapshotScan<'_>, EngineError> {
-        self.begin_scan(table, range, false)
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbSnapshotScan<'_>, EngineError> {
-        self.begin_scan(table, range, true)
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<LmdbSnapshotScan<'_>, EngineError> {
+        self.begin_scan(table, range, back)
     }
 }
 
 impl Read for LmdbWrite<'_> {
-    type Bytes<'t>
-        = &'t [u8]
-    where
-        Self: 't;
-    type Scan<'t>
+    type Cursor<'t>
         = LmdbScan<'t>
     where
         Self: 't;
 
     #[inline]
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         let transaction = self.open()?;
         self.engine.guard(transaction, &self.base, table, key, Reach::Leaf)?;
-        get(self.engine, transaction, table, key)
+        Ok(get(self.engine, transaction, table, key)?.map(look))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbScan<'_>, EngineError> {
-        self.begin_scan(table, range, false)
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<LmdbScan<'_>, EngineError> {
-        self.begin_scan(table, range, true)
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<LmdbScan<'_>, EngineError> {
+        self.begin_scan(table, range, back)
     }
 }
 
@@ -572,64 +598,120 @@ impl Write for LmdbWrite<'_> {
     }
 }
 
-/// The key and the value of a record, without its checksum.
-#[inline]
-fn record<'r>(
-    engine: &Lmdb,
-    table: Table,
-    read: heed::Result<(&'r [u8], &'r [u8])>,
-) -> Result<(&'r [u8], &'r [u8]), EngineError> {
-    let (key, stored) = read.map_err(error::engine(engine.place(), "scan records"))?;
-    Ok((key, value(engine, table, key, stored)?))
-}
+/// The record of a scan that has none.
+const NOTHING: Record<'static> = (&[], &[]);
 
-impl<'t> Iterator for LmdbScan<'t> {
-    type Item = Result<(&'t [u8], &'t [u8]), EngineError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let near = &self.near.0;
-        if let Err(damaged) = self
-            .engine
-            .guard(self.transaction, self.base, self.table, near, Reach::Beside)
-        {
-            self.records = OrderedRange::Over;
-            return Some(Err(damaged));
+impl<'t> OrderedRange<'t> {
+    /// The next key and its value without the checksum; the scan is over after the last record and after an error.
+    #[inline]
+    fn read(&mut self, engine: &Lmdb, table: Table) -> Result<Option<Record<'t>>, EngineError> {
+        let read = match self.next() {
+            Some(Ok((key, stored))) => value(engine, table, key, stored).map(|value| Some((key, value))),
+            Some(Err(refused)) => Err(error::engine(engine.place(), "scan records")(refused)),
+            None => Ok(None),
+        };
+        if !matches!(read, Ok(Some(_))) {
+            *self = OrderedRange::Over;
         }
-        let read = self.records.next()?;
-        if let Ok((key, _)) = &read {
-            self.near.at(self.engine, key);
-        }
-        Some(record(self.engine, self.table, read))
+        read
     }
 }
 
-impl Iterator for LmdbSnapshotScan<'_> {
-    type Item = Result<(Blob, Blob), EngineError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if matches!(self.records, OrderedRange::Over) {
-            return None;
-        }
-        let engine = self.snapshot.engine;
-        let read = self.snapshot.enter().map(|inside| {
-            let near = &self.near.0;
-            let base = &self.snapshot.base;
-            let guarded = inside.with(|pin| engine.guard(&pin.transaction, base, self.table, near, Reach::Beside));
-            if let Err(damaged) = guarded {
-                return Some(Err(damaged));
-            }
-            let read = self.records.next()?;
-            if let Ok((key, _)) = &read {
-                self.near.at(engine, key);
-            }
-            let copied = |(key, value)| (Blob::of(key), Blob::of(value));
-            Some(record(self.snapshot.engine, self.table, read).map(copied))
-        });
-        // After an error, the scan ends.
-        let read = read.unwrap_or_else(|ended| Some(Err(ended)));
-        if !matches!(read, Some(Ok(_))) {
+impl Cursor for LmdbScan<'_> {
+    #[inline]
+    fn step(&mut self) -> Result<bool, EngineError> {
+        self.found = NOTHING;
+        let near = &self.near.0;
+        let guarded = self
+            .engine
+            .guard(self.transaction, self.base, self.table, near, Reach::Beside);
+        if let Err(damaged) = guarded {
             self.records = OrderedRange::Over;
+            return Err(damaged);
         }
-        read
+        let Some(found) = self.records.read(self.engine, self.table)? else {
+            return Ok(false);
+        };
+        self.near.at(self.engine, found.0);
+        self.found = found;
+        Ok(true)
+    }
+
+    #[inline]
+    fn record(&self) -> Record<'_> {
+        self.found
+    }
+}
+
+impl LmdbSnapshotScan<'_> {
+    /// Reads the next record, inside of a call.
+    #[inline]
+    fn read(&mut self) -> Result<Option<Record<'static>>, EngineError> {
+        let (engine, snapshot) = (self.snapshot.engine, self.snapshot);
+        if engine.guard.is_some() {
+            let near = &self.near.0;
+            let inside = snapshot.enter()?;
+            inside.with(|pin| engine.guard(&pin.transaction, &snapshot.base, self.table, near, Reach::Beside))?;
+        }
+        let found = self.records.read(engine, self.table)?;
+        if let Some((key, _)) = found {
+            self.near.at(engine, key);
+        }
+        Ok(found)
+    }
+}
+
+impl Cursor for LmdbSnapshotScan<'_> {
+    #[inline]
+    fn step(&mut self) -> Result<bool, EngineError> {
+        if matches!(self.records, OrderedRange::Over) {
+            self.release();
+            return Ok(false);
+        }
+        // The call goes on with the next record, unless another thread wants the snapshot's pages.
+        if self.lends && (self.snapshot.slot.is_asked() || !self.snapshot.engine.life.is_sound()) {
+            self.release();
+        }
+        if !self.lends {
+            match self.snapshot.enter() {
+                // The call ends with `release`.
+                Ok(call) => std::mem::forget(call),
+                Err(ended) => {
+                    self.records = OrderedRange::Over;
+                    return Err(ended);
+                }
+            }
+            self.lends = true;
+        }
+        match self.read() {
+            Ok(Some(found)) => {
+                self.found = found;
+                Ok(true)
+            }
+            ended => {
+                self.records = OrderedRange::Over;
+                self.release();
+                ended.map(|_| false)
+            }
+        }
+    }
+
+    #[inline]
+    fn record(&self) -> Record<'_> {
+        self.found
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        self.found = NOTHING;
+        if std::mem::take(&mut self.lends) {
+            self.snapshot.leave();
+        }
+    }
+}
+
+impl Drop for LmdbSnapshotScan<'_> {
+    fn drop(&mut self) {
+        self.release();
     }
 }

@@ -33,7 +33,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use punctual_store::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, Table, VALUE_MAX_LEN, Write as _};
+pub use punctual_store::engine::{CopyCount, TransferError};
+use punctual_store::engine::{
+    Durability, Engine, EngineError, FileEngine, KEY_MAX_LEN, Table, VALUE_MAX_LEN, Write as _,
+};
 use punctual_units::Share;
 
 use super::owner::Owner;
@@ -57,59 +60,6 @@ const TRIES_MAX: usize = 5;
 const FIRST_LINE: &str = "punctual store export 1";
 /// Longest word of an export's line, outside of a record: a table's name, a number.
 const WORD_MAX: usize = 32;
-
-/// Why a store was not copied.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TransferError {
-    /// The store that is read, or the new one, failed.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The target folder is not empty: its content would be lost.
-    #[error("{}: is there already: name a folder that is not, or an empty one", path.display())]
-    Taken {
-        /// The new store's folder.
-        path: PathBuf,
-    },
-    /// The text of an export could not be written.
-    #[error("the export cannot be written: {0}")]
-    Write(io::Error),
-    /// The text of an export could not be read.
-    #[error("the export cannot be read: {0}")]
-    Read(io::Error),
-    /// The owner took the snapshot away during each attempt.
-    #[error(
-        "{}: it is written over faster than it can be copied: the copy was begun {tries} times, and lost its snapshot \
-         each time (at last: {last}). Copy it while less is written, or let its owner keep snapshots: reader_life_max none \
-         keeps them until the quota is met, and a larger quota longer",
-        path.display()
-    )]
-    Outrun {
-        /// Directory of the store that is read.
-        path: PathBuf,
-        /// Number of attempts made.
-        tries: usize,
-        /// Error of the last attempt.
-        last: Box<EngineError>,
-    },
-    /// The text is not a whole export.
-    #[error("line {line}: {what}; export the store once more, nothing was imported")]
-    Damaged {
-        /// Number of the damaged line, from 1 on.
-        line: u64,
-        /// The damage found in that line.
-        what: String,
-    },
-}
-
-/// Amount of records copied so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CopyCount {
-    /// Number of records copied, of both tables.
-    pub records: u64,
-    /// Bytes of their keys and values.
-    pub bytes: u64,
-}
 
 /// Table, key and value.
 type Record = (Table, Vec<u8>, Vec<u8>);
@@ -136,14 +86,15 @@ pub fn backup(from: &Path, to: &Path, share: Share, progress: Progress<'_>) -> R
     persistently(from, |again| backup_once(&visit, from, to, share, again, progress))
 }
 
-/// As [`backup`], for the process that has the store open. Values of temporal objects that are in memory only are not
-/// part of it: flush the store first.
-///
-/// # Errors
-/// Those of [`backup`], with [`Visitor::of`] in place of [`Visitor::open`].
-pub fn backup_own(engine: &Lmdb, to: &Path, share: Share, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
-    let (visit, from) = (|| Visitor::of(engine), engine.path());
-    persistently(from, |again| backup_once(&visit, from, to, share, again, progress))
+impl FileEngine for Lmdb {
+    fn backup(&self, to: &Path, share: Share) -> Result<CopyCount, TransferError> {
+        let (visit, from) = (|| Visitor::of(self), self.path());
+        persistently(from, |again| backup_once(&visit, from, to, share, again, &mut |_| ()))
+    }
+
+    fn export(&self, to: &mut dyn Write) -> Result<CopyCount, TransferError> {
+        export_from(&|| Visitor::of(self), self.path(), to, &mut |_| ())
+    }
 }
 
 /// Repeats `attempt` until it keeps its snapshot; its argument is true from the second attempt on.
@@ -259,14 +210,6 @@ pub fn compact(directory: &Path, progress: Progress<'_>) -> Result<CopyCount, Tr
 /// error the text lacks its end line.
 pub fn export(directory: &Path, to: &mut dyn Write, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
     export_from(&|| Visitor::open(directory), directory, to, progress)
-}
-
-/// As [`export`], for the process that has the store open; see [`backup_own`].
-///
-/// # Errors
-/// Those of [`export`], with [`Visitor::of`] in place of [`Visitor::open`].
-pub fn export_own(engine: &Lmdb, to: &mut dyn Write, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
-    export_from(&|| Visitor::of(engine), engine.path(), to, progress)
 }
 
 fn export_from<'e>(

@@ -375,10 +375,10 @@ impl<'e> Visitor<'e> {
     /// The error of `look`; [`EngineError::Corrupt`], [`EngineError::Io`], and those of a snapshot that was lost:
     /// [`EngineError::SnapshotEnded`], [`EngineError::Overtaken`].
     pub fn visit<E: From<EngineError>>(&self, table: Table, look: Look<'_, E>) -> Result<(), E> {
-        self.walk(table, look, None)
+        self.walk(table, look, None, false)
     }
 
-    /// Calls `look` with each record of `table` whose key lies in `range`, as [`visit`](Visitor::visit) does; reads
+    /// Calls `look` with each record of `table` whose key lies in `range`, in descending order of keys if `back`; reads
     /// only the pages that lead there.
     ///
     /// # Errors
@@ -387,12 +387,13 @@ impl<'e> Visitor<'e> {
         &self,
         table: Table,
         range: KeyRange<'_>,
+        back: bool,
         look: Look<'_, E>,
     ) -> Result<(), E> {
         if is_empty_range(range) {
             return Ok(());
         }
-        self.walk(table, look, Some(range))
+        self.walk(table, look, Some(range), back)
     }
 
     /// The value of `key` in `table`; `None` if there is no such record.
@@ -402,7 +403,7 @@ impl<'e> Visitor<'e> {
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
         let mut found = None;
         let range = (Bound::Included(key), Bound::Included(key));
-        self.visit_range::<EngineError>(table, range, &mut |_, value| {
+        self.visit_range::<EngineError>(table, range, false, &mut |_, value| {
             found = Some(value.to_vec());
             Ok(())
         })?;
@@ -414,6 +415,7 @@ impl<'e> Visitor<'e> {
         table: Table,
         look: Look<'_, E>,
         range: Option<KeyRange<'_>>,
+        back: bool,
     ) -> Result<(), E> {
         let Some(tree) = self.tree(table) else { return Ok(()) };
         let sums = match table {
@@ -425,6 +427,7 @@ impl<'e> Visitor<'e> {
             tree,
             sums,
             range: range.unwrap_or((Bound::Unbounded, Bound::Unbounded)),
+            back,
             pages: 0,
             records: 0,
             before: Vec::new(),
@@ -583,6 +586,8 @@ struct Walk<'v> {
     tree: Tree,
     sums: bool,
     range: KeyRange<'v>,
+    /// Whether the greatest key comes first.
+    back: bool,
     pages: u64,
     records: u64,
     before: Vec<u8>,
@@ -606,7 +611,9 @@ impl Walk<'_> {
             let end = self.visitor.sound(node_fits(number, &page, *offset, 0))?;
             keys.push(&page[offset + NODE_HEADER..end]);
         }
-        for (at, offset) in offsets.iter().enumerate() {
+        for step in 0..offsets.len() {
+            let at = if self.back { offsets.len() - 1 - step } else { step };
+            let offset = &offsets[at];
             if is_leaf {
                 if !is_below(keys[at], self.range.0) && !is_above(keys[at], self.range.1) {
                     self.record(number, &page, *offset, look)?;
@@ -662,7 +669,11 @@ impl Walk<'_> {
             true => sum::checked(key, stored),
             false => Some(stored),
         };
-        let in_order = self.records == 0 || self.before.as_slice() < key;
+        let in_order = match self.back {
+            _ if self.records == 0 => true,
+            false => self.before.as_slice() < key,
+            true => self.before.as_slice() > key,
+        };
         let Some(value) = value.filter(|_| in_order && !key.is_empty() && flags & !F_BIGDATA == 0) else {
             let reason = format!("the record {} is not what was written", key.escape_ascii());
             return Err(visitor.sound::<()>(Err(Damage::Corrupt(reason))).unwrap_err().into());
@@ -811,7 +822,7 @@ mod tests {
                 (Bound::Included(&low[..]), Bound::Unbounded),
             ] {
                 let mut found = Vec::new();
-                let visited = visitor.visit_range::<EngineError>(Table::Data, range, &mut |key, _| {
+                let visited = visitor.visit_range::<EngineError>(Table::Data, range, false, &mut |key, _| {
                     found.push(u32::from_be_bytes(key.try_into().unwrap()));
                     Ok(())
                 });

@@ -418,7 +418,7 @@ fn more_readers_than_slots_are_refused() {
 }
 
 /// Runs `test` in a mount namespace of its own on a small file system in memory; false where that is not permitted.
-fn on_small_disk(bytes: usize, test: impl FnOnce(&Path) + Send) -> bool {
+pub fn on_small_disk(bytes: usize, test: impl FnOnce(&Path) + Send) -> bool {
     let directory = punctual_testing::shared_folder();
     let path = directory.path();
     std::thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! Random transactions of all sizes on a store that is kept full: a delete never fails, and an empty store takes a put.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,6 +9,7 @@ use punctual_engines::lmdb::LmdbOptions;
 use punctual_store::engine::{Durability, Engine, EngineError, Read, Table, Write};
 use punctual_testing::SetOnDrop;
 
+use crate::bad_input::on_small_disk;
 use crate::common;
 
 use common::Choices;
@@ -47,7 +49,10 @@ fn value_len(random: &mut Choices) -> usize {
 }
 
 fn is_full<T>(answer: &Result<T, EngineError>) -> bool {
-    matches!(answer, Err(EngineError::QuotaFull { .. }))
+    matches!(
+        answer,
+        Err(EngineError::QuotaFull { .. } | EngineError::DiskFull { .. })
+    )
 }
 
 /// Makes `operations` puts and deletes. `bytes_max` bounds the values where the engine has no quota.
@@ -106,8 +111,14 @@ fn run<E: Engine>(engine: &E, file: &Path, operations: u64, bytes_max: usize, se
         if random.below(10) == 0 {
             drop(transaction);
         } else {
-            transaction.commit().unwrap();
-            model = changed;
+            match transaction.commit() {
+                Err(EngineError::DiskFull { .. }) if !deletes => refused += 1,
+                committed => {
+                    committed
+                        .unwrap_or_else(|error| panic!("TEST_SEED={seed}, operation {}: {error}", counted.operations));
+                    model = changed;
+                }
+            }
         }
         counted.refused += refused;
         counted.file_len = counted.file_len.max(std::fs::metadata(file).unwrap().len());
@@ -222,6 +233,49 @@ fn a_store_that_one_transaction_has_emptied_takes_puts() {
             put(&engine, b"large", large).unwrap();
             put(&engine, b"small", 10).unwrap();
         }
+    }
+}
+
+/// The disk is full below the quota, of the store's records and of other files.
+#[test]
+fn deletes_of_any_size_succeed_on_a_full_disk_and_an_empty_store_takes_a_put() {
+    let (seed, mut ran) = (common::seed(), true);
+    for (disk, ballast) in [(1 << 20, 0), (4 << 20, 0), (4 << 20, 1 << 20)] {
+        ran &= on_small_disk(disk, |folder| {
+            std::fs::write(folder.join("ballast"), vec![1; ballast]).unwrap();
+            let options = LmdbOptions {
+                durability: Durability::NoMetaSync,
+                quota: 64 << 20,
+                ..LmdbOptions::default()
+            };
+            let engine = options.open(folder).unwrap();
+            let counted = run(&engine, &folder.join("data.mdb"), operations(20_000), usize::MAX, seed);
+            println!("disk {disk}: {counted:?}");
+            assert!(counted.refused > 0, "{counted:?}");
+            // Another program takes what is left.
+            let _ = std::fs::write(folder.join("more"), vec![1; disk]);
+            let snapshot = engine.snapshot().unwrap();
+            let records = snapshot
+                .scan(Table::Data, (Bound::Unbounded, Bound::Unbounded))
+                .unwrap();
+            let mut keys: Vec<_> = records.map(|record| record.unwrap().0).collect();
+            drop(snapshot);
+            let mut random = Choices::new(seed);
+            for part in [2, 1] {
+                let mut transaction = engine.write().unwrap();
+                for _ in 0..keys.len() / part {
+                    let key = keys.swap_remove(random.below(keys.len() as u64) as usize);
+                    assert!(transaction.delete(Table::Data, &key).unwrap());
+                }
+                transaction.commit().unwrap();
+            }
+            let mut transaction = engine.write().unwrap();
+            transaction.put(Table::Data, b"first", &[1; 100]).unwrap();
+            transaction.commit().unwrap();
+        });
+    }
+    if !ran {
+        eprintln!("skipped: mounting a file system needs CAP_SYS_ADMIN");
     }
 }
 

@@ -6,12 +6,13 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use punctual_engines::Memory;
 use punctual_engines::lmdb::LmdbOptions;
+use punctual_engines::{AnyEngine, Memory};
 use punctual_store::engine::{
-    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
-    Write,
+    Cursor, Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, Record, SnapshotId,
+    Space, Table, Write,
 };
+use punctual_store::{OpenEngine, Value};
 use punctual_testing::conformance::engine::{Step, check, check_limits};
 use punctual_units::Nanos;
 
@@ -179,13 +180,23 @@ struct FaultyWrite<'e> {
     engine: &'e Faulty,
 }
 
-type Records = std::vec::IntoIter<Result<(Vec<u8>, Vec<u8>), EngineError>>;
+/// Records that were read before.
+struct Listed(std::vec::IntoIter<(Value, Value)>, Option<(Value, Value)>);
 
-fn owned_records<B: std::ops::Deref<Target = [u8]>>(
-    records: impl Iterator<Item = Result<(B, B), EngineError>>,
-) -> Records {
-    let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
-    owned.collect::<Vec<_>>().into_iter()
+impl Cursor for Listed {
+    fn step(&mut self) -> Result<bool, EngineError> {
+        self.1 = self.0.next();
+        Ok(self.1.is_some())
+    }
+
+    fn record(&self) -> Record<'_> {
+        self.1.as_ref().map_or((&[], &[]), |(key, value)| (key, value))
+    }
+}
+
+fn listed(records: impl Iterator<Item = Result<(Value, Value), EngineError>>) -> Result<Listed, EngineError> {
+    let records: Vec<_> = records.collect::<Result<_, _>>()?;
+    Ok(Listed(records.into_iter(), None))
 }
 
 impl Faulty {
@@ -203,7 +214,7 @@ impl Faulty {
         table: Table,
         (low, high): KeyRange<'_>,
         back: bool,
-    ) -> Result<Records, EngineError> {
+    ) -> Result<Listed, EngineError> {
         let high = if self.fault == Fault::ScanIgnoresItsEnd {
             Bound::Unbounded
         } else {
@@ -212,9 +223,9 @@ impl Faulty {
         let skip = usize::from(self.fault == Fault::ScanSkipsTheFirst);
         let table = self.table(table);
         if back && self.fault != Fault::BackIsForth {
-            return Ok(owned_records(read.scan_back(table, (low, high))?));
+            return listed(read.scan_back(table, (low, high))?);
         }
-        Ok(owned_records(read.scan(table, (low, high))?.skip(skip)))
+        listed(read.scan(table, (low, high))?.skip(skip))
     }
 }
 
@@ -290,30 +301,20 @@ impl FaultySnapshot<'_> {
     }
 }
 
-fn owned<B: std::ops::Deref<Target = [u8]>>(value: Option<B>) -> Option<Vec<u8>> {
-    value.map(|value| value.to_vec())
-}
-
 impl Read for FaultySnapshot<'_> {
-    type Bytes<'t>
-        = Vec<u8>
-    where
-        Self: 't;
-    type Scan<'t>
-        = Records
+    type Cursor<'t>
+        = Listed
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        self.view(|snapshot| Ok(owned(snapshot.get(self.engine.table(table), key)?)))
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
+        let found = self.view(|snapshot| snapshot.get(self.engine.table(table), key))?;
+        // The faults are those of snapshots, not of bytes.
+        Ok(found.map(|value| look(&value)))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
-        self.view(|snapshot| self.engine.scan(snapshot, table, range, false))
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
-        self.view(|snapshot| self.engine.scan(snapshot, table, range, true))
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Listed, EngineError> {
+        self.view(|snapshot| self.engine.scan(snapshot, table, range, back))
     }
 }
 
@@ -328,25 +329,17 @@ impl<'e> FaultyWrite<'e> {
 }
 
 impl Read for FaultyWrite<'_> {
-    type Bytes<'t>
-        = Vec<u8>
-    where
-        Self: 't;
-    type Scan<'t>
-        = Records
+    type Cursor<'t>
+        = Listed
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        Ok(owned(self.inner().get(self.engine.table(table), key)?))
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
+        self.inner().get_with(self.engine.table(table), key, look)
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
-        self.engine.scan(self.inner(), table, range, false)
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Records, EngineError> {
-        self.engine.scan(self.inner(), table, range, true)
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Listed, EngineError> {
+        self.engine.scan(self.inner(), table, range, back)
     }
 }
 
@@ -392,6 +385,7 @@ fn a_decorated_engine_conforms_and_every_planted_fault_is_caught() {
         }
     };
     conforms(64, engine(Fault::None)).unwrap();
+    conforms(64, AnyEngine::in_memory).unwrap();
     for fault in [
         Fault::DeleteKeepsTheRecord,
         Fault::DroppedTransactionIsCommitted,

@@ -630,8 +630,8 @@ impl CallResults {
 
 #[test]
 fn a_store_that_is_opened_without_a_check_tells_of_damage_and_ends_no_program() {
-    // One in many thousands of damaged stores is beyond what can be told (docs/store.md): always the same ones, unless
-    // others are asked for.
+    // One in many thousands of damaged stores is beyond what can be told (docs/guide/store.md): always the same ones,
+    // unless others are asked for.
     let asked = ["TEST_SEED", "CORRUPTIONS"]
         .iter()
         .any(|name| std::env::var_os(name).is_some());

@@ -157,7 +157,7 @@ fn write(store: &Store<Lmdb, LinuxOs>, setup: Setup, writer: u64) {
         let deadline = Deadline::soft(LinuxOs.now() + Nanos::from_millis(number % 7));
         let mut transaction = store.write_transaction(deadline).unwrap();
         for key in &keys {
-            transaction.put(key.as_bytes(), &value_of(number, VALUE_MAX)).unwrap();
+            transaction.put(key.as_bytes(), value_of(number, VALUE_MAX)).unwrap();
         }
         if setup.acknowledges_early {
             acknowledge(&format!("writer/{writer}"), number);

@@ -1,4 +1,4 @@
-//! Which engine keeps which promise: each cell of the table in docs/store.md is what a probe found just now.
+//! Which engine keeps which promise: each cell of the table in docs/guide/store.md is what a probe found just now.
 //!
 //! `cargo test -p punctual-engines --features redb --test it promises:: -- --nocapture` prints the table.
 
@@ -330,7 +330,7 @@ fn the_table_in_the_docs_is_what_the_probes_find() {
         column(&OnRedb),
         column(&InMemory),
     ];
-    let docs = include_str!("../../../../docs/store.md");
+    let docs = include_str!("../../../../docs/guide/store.md");
     for at in 0..columns[0].len() {
         let cells: Vec<&str> = columns.iter().map(|column| column[at].as_str()).collect();
         let line = format!("| {} |", cells.join(" | "));
@@ -338,16 +338,16 @@ fn the_table_in_the_docs_is_what_the_probes_find() {
         let known = docs
             .lines()
             .find(|known| known.starts_with(&format!("| {} |", cells[0])));
-        let known = known.unwrap_or_else(|| panic!("docs/store.md lacks the row: {line}"));
+        let known = known.unwrap_or_else(|| panic!("docs/guide/store.md lacks the row: {line}"));
         if cfg!(feature = "redb") {
-            assert_eq!(known, line, "docs/store.md says otherwise");
+            assert_eq!(known, line, "docs/guide/store.md says otherwise");
         } else {
             // Without redb's column.
             let known: Vec<&str> = known.trim_matches('|').split('|').map(str::trim).collect();
             assert_eq!(
                 [known[0], known[1], known[3]],
                 cells[..],
-                "docs/store.md says otherwise"
+                "docs/guide/store.md says otherwise"
             );
         }
     }

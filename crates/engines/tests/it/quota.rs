@@ -46,7 +46,7 @@ fn is_full<T>(answer: &Result<T, StoreError>) -> bool {
 /// Puts records of `len` bytes until one is refused; how many there are.
 fn fill(store: &Store<Lmdb, VirtualOs>, len: usize) -> u32 {
     for number in 0..1_000_000u32 {
-        let put = store.put(&number.to_be_bytes(), &vec![number as u8; len]);
+        let put = store.put(number.to_be_bytes(), vec![number as u8; len]);
         if is_full(&put) {
             return number;
         }
@@ -75,11 +75,11 @@ fn at_a_full_quota_every_delete_and_flush_succeeds_and_then_puts_do() {
                 .unwrap();
             store.install_pending(1).unwrap();
             assert!(store.flush().unwrap().durable);
-            assert!(store.delete(&number.to_be_bytes()).unwrap());
+            assert!(store.delete(number.to_be_bytes()).unwrap());
             assert!(file_len(directory.path()) <= quota as u64);
         }
         for number in 0..records / 2 {
-            store.put(&number.to_be_bytes(), &vec![number as u8; len]).unwrap();
+            store.put(number.to_be_bytes(), vec![number as u8; len]).unwrap();
         }
     }
 }
@@ -91,9 +91,9 @@ fn at_a_full_quota_a_reader_that_keeps_what_deletes_need_is_ended() {
     let (store, _os) = store(directory.path(), 2 << 20);
     let records = fill(&store, 200);
     let forgotten = store.read_transaction(Deadline::NONE).unwrap();
-    assert!(forgotten.get(&0u32.to_be_bytes()).unwrap().is_some());
+    assert!(forgotten.get(0u32.to_be_bytes()).unwrap().is_some());
     for number in 0..records {
-        assert!(store.delete(&number.to_be_bytes()).unwrap(), "{number} of {records}");
+        assert!(store.delete(number.to_be_bytes()).unwrap(), "{number} of {records}");
     }
     let told = forgotten.get(b"any").map(drop).unwrap_err();
     let why = EndedBecause::Quota;
@@ -112,7 +112,7 @@ fn a_refused_put_leaves_its_transaction_and_names_the_reader_that_stands_in_the_
     forgotten.get(b"any").unwrap();
     os.sleep(Nanos::from_secs(3));
     // Always the same record: what is full is what the reader keeps.
-    let refused = (0..100_000u32).find_map(|round| store.put(b"key", &round.to_be_bytes()).err());
+    let refused = (0..100_000u32).find_map(|round| store.put(b"key", round.to_be_bytes()).err());
     let told = refused
         .expect("a reader that is within its life keeps all of it")
         .to_string();
@@ -209,7 +209,7 @@ fn random_changes_at_a_small_quota_match_a_model() {
         for _ in 0..1 + random.below(5) {
             let key = (random.below(400) as u16).to_be_bytes();
             let value = vec![round as u8; random.below(6_000) as usize];
-            match transaction.put(&key, &value) {
+            match transaction.put(key, &value) {
                 Ok(()) => drop(changed.insert(key, value)),
                 full if is_full(&full) => refused += 1,
                 other => panic!("seed {seed}: {other:?}"),
@@ -223,7 +223,7 @@ fn random_changes_at_a_small_quota_match_a_model() {
         if round % 3 == 0 {
             let key = (random.below(400) as u16).to_be_bytes();
             let deleted = store
-                .delete(&key)
+                .delete(key)
                 .unwrap_or_else(|error| panic!("seed {seed}: round {round}: {error}"));
             assert_eq!(deleted, model.remove(&key).is_some(), "seed {seed}");
         }
@@ -310,7 +310,7 @@ fn a_quota_grows_while_the_store_is_open_up_to_what_was_set_aside() {
         store.engine().grow_quota(quota).unwrap();
         assert!(snapshot(quota));
         // Within one transaction, too, once it was refused.
-        while !is_full(&store.put(&number.to_be_bytes(), &[7; 1_000])) {
+        while !is_full(&store.put(number.to_be_bytes(), [7; 1_000])) {
             number += 1;
         }
         let taken = store.engine().space().unwrap().taken as usize;
@@ -327,7 +327,7 @@ fn a_quota_grows_while_the_store_is_open_up_to_what_was_set_aside() {
     [7 * MIB, 9 * MIB, usize::MAX].into_iter().for_each(refused);
     // At the end of what was set aside it is as at any quota: deletes go on.
     for deleted in 0..number {
-        assert!(store.delete(&deleted.to_be_bytes()).unwrap());
+        assert!(store.delete(deleted.to_be_bytes()).unwrap());
     }
     let below = LmdbOptions {
         quota_max: Some(MIB),

@@ -10,7 +10,7 @@ use std::thread;
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_engines::{Lmdb, Memory};
 use punctual_os::Os;
-use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError, Read, Reader, Table, Write};
+use punctual_store::engine::{Cursor, Durability, EndedBecause, Engine, EngineError, Read, Reader, Table, Write};
 use punctual_store::readers::{EndedReader, HELD_AFTER, HELD_MIN, LOOK_INTERVAL};
 use punctual_store::{Deadline, Store, StoreError, StoreOptions};
 use punctual_testing::{SetOnDrop, VirtualOs, wait_until};
@@ -87,6 +87,71 @@ fn what_was_read_stays_and_what_comes_next_is_refused() {
     );
     drop(next);
     assert_eq!(engine.snapshots(), []);
+}
+
+/// Ends all snapshots from another thread, and writes until their pages are used again.
+fn end_and_write(engine: &Lmdb) {
+    thread::scope(|scope| scope.spawn(|| end_all(engine)).join().unwrap());
+    for content in 2..20 {
+        write_all(engine, content);
+    }
+}
+
+#[test]
+fn a_record_that_is_lent_stays_until_the_next_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    write_all(&engine, 1);
+    let snapshot = engine.snapshot().unwrap();
+    let mut cursor = snapshot.cursor(Table::Data, ALL, false).unwrap();
+    let mut beside = snapshot.cursor(Table::Data, ALL, true).unwrap();
+    assert!(cursor.step().unwrap() && beside.step().unwrap());
+    end_and_write(&engine);
+    assert_eq!(cursor.record().1, &[1; 9_000][..]);
+    assert_eq!(beside.record().1, &[1; 300][..]);
+    let got = snapshot.get(Table::Data, cursor.record().0).unwrap();
+    assert_eq!(got.as_deref(), Some(&[1; 9_000][..]), "inside of the same call");
+    assert!(cursor.step().unwrap(), "the other one still lends");
+    drop(beside);
+    assert!(is_ended(cursor.step()));
+    assert!(!cursor.step().unwrap());
+    assert_eq!(cursor.record(), (&[][..], &[][..]));
+    assert!(is_ended(snapshot.get(Table::Data, b"any")));
+}
+
+#[test]
+fn a_scan_that_begins_within_a_look_may_outlast_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    write_all(&engine, 1);
+    let snapshot = engine.snapshot().unwrap();
+    let begun = snapshot.get_with(Table::Data, &0u32.to_be_bytes(), |_| {
+        let mut cursor = snapshot.cursor(Table::Data, ALL, false).unwrap();
+        assert!(cursor.step().unwrap());
+        cursor
+    });
+    let mut cursor = begun.unwrap().unwrap();
+    end_and_write(&engine);
+    assert_eq!(cursor.record().1, &[1; 9_000][..]);
+    assert!(is_ended(cursor.step()));
+}
+
+#[test]
+fn a_forgotten_scan_keeps_nothing_longer_than_its_snapshot() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    write_all(&engine, 1);
+    let snapshot = engine.snapshot().unwrap();
+    let mut cursor = snapshot.cursor(Table::Data, ALL, false).unwrap();
+    assert!(cursor.step().unwrap());
+    std::mem::forget(cursor);
+    drop(snapshot);
+    assert_eq!(engine.snapshots(), []);
+    write_all(&engine, 2);
+    assert_eq!(
+        engine.snapshot().unwrap().scan(Table::Data, ALL).unwrap().count(),
+        RECORDS as usize
+    );
 }
 
 #[test]
@@ -359,6 +424,44 @@ fn a_writer_ends_old_readers_of_either_engine() {
     a_writer_ends_old_readers(Memory::default());
 }
 
+/// The snapshot is asked for while a scan lends a record of it, and given up with the next step; the end counts once.
+#[test]
+fn a_scan_that_lends_gives_its_snapshot_up_at_the_next_step_from_either_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let life = Nanos::from_millis(500);
+    let options = StoreOptions {
+        reader_life_max: Some(life),
+        ..StoreOptions::default()
+    };
+    let (store, os, told) = watched(open(directory.path()), options);
+    ["a", "b", "c", "d"].iter().for_each(|key| store.put(key, "1").unwrap());
+    let reader = store.read_transaction(Deadline::NONE).unwrap();
+    let mut records = reader.records(ALL).unwrap();
+    assert_eq!(records.lend().unwrap().unwrap().0, b"a");
+    let lent = records.lend_back().unwrap().unwrap();
+    os.sleep(life + LOOK_INTERVAL);
+    for rewritten in ["2", "3", "4"] {
+        store.put("d", rewritten).unwrap();
+        os.sleep(LOOK_INTERVAL);
+        assert_eq!(lent, (&b"d"[..], &b"1"[..]));
+        assert_eq!((store.engine().snapshots().len(), told.lock().unwrap().len()), (1, 1));
+    }
+    assert_eq!(ended_because(records.lend_back()), Some(EndedBecause::Life));
+    assert_eq!(store.engine().snapshots(), []);
+    drop(records);
+    drop(reader);
+
+    let reader = store.read_transaction(Deadline::NONE).unwrap();
+    let mut records = reader.records(ALL).unwrap();
+    assert_eq!(records.lend().unwrap().unwrap().0, b"a");
+    records.release();
+    assert_eq!(records.lend().unwrap().unwrap().0, b"b");
+    records.release();
+    os.sleep(life + LOOK_INTERVAL);
+    store.put("d", "5").unwrap();
+    assert_eq!(store.engine().snapshots(), [], "no record was lent");
+}
+
 #[test]
 fn a_reader_past_its_firm_deadline_keeps_nothing() {
     let directory = tempfile::tempdir().unwrap();
@@ -435,7 +538,7 @@ fn an_alarm_that_panics_stops_no_writer_and_is_reported_once() {
         let reader = store.read_transaction(Deadline::NONE).unwrap();
         reader.get(b"key").unwrap();
         os.sleep(Nanos::from_secs(11));
-        store.put(b"key", &[round]).unwrap();
+        store.put(b"key", [round]).unwrap();
         assert_eq!(ended_because(reader.get(b"key")), Some(EndedBecause::Life));
     }
     assert_eq!(store.readers_ended().count, 3);

@@ -90,7 +90,7 @@ fn run_transaction<E: Engine>(
         for number in [first, second] {
             footprint
                 .reads
-                .push((number, list(transaction.get(&key(number))?.as_deref())));
+                .push((number, list(transaction.get(key(number))?.as_deref())));
         }
         footprint.sensor = Some(sensor_seq(transaction.get(SENSOR_KEY)?.as_deref()));
         return Ok(footprint);
@@ -99,7 +99,7 @@ fn run_transaction<E: Engine>(
         Program::Sound => None,
         Program::ReadsBefore | Program::DecidesBefore => {
             let transaction = store.read_transaction(Deadline::NONE)?;
-            let lists = [first, second].map(|number| Ok(list(transaction.get(&key(number))?.as_deref())));
+            let lists = [first, second].map(|number| Ok(list(transaction.get(key(number))?.as_deref())));
             drop(transaction);
             std::thread::yield_now();
             Some(lists.into_iter().collect::<Result<Vec<_>, StoreError>>()?)
@@ -107,7 +107,7 @@ fn run_transaction<E: Engine>(
     };
     let deadline = Deadline::soft(LinuxOs.now() + Nanos(choices.below(1_000_000)));
     let mut transaction = store.write_transaction(deadline)?;
-    let now = [first, second].map(|number| Ok(list(transaction.get(&key(number))?.as_deref())));
+    let now = [first, second].map(|number| Ok(list(transaction.get(key(number))?.as_deref())));
     let now = now.into_iter().collect::<Result<Vec<_>, StoreError>>()?;
     footprint.sensor = (program == Program::Sound).then_some(sensor_seq(transaction.get(SENSOR_KEY)?.as_deref()));
     // The list to append to: what is there, or what the program believes to be there.
@@ -122,7 +122,7 @@ fn run_transaction<E: Engine>(
         return Ok(footprint);
     }
     target.push(write);
-    transaction.put(&key(second), &bytes(&target))?;
+    transaction.put(key(second), bytes(&target))?;
     footprint.appends.push((second, write));
     transaction.commit()?;
     Ok(footprint)
@@ -179,7 +179,7 @@ fn record<E: Engine>(engine: E, program: Program, seed: u64) -> (Vec<Footprint>,
         updates.join().unwrap();
     });
     let finals = (0..KEYS)
-        .map(|number| (number, list(store.get(&key(number)).unwrap().as_deref())))
+        .map(|number| (number, list(store.get(key(number)).unwrap().as_deref())))
         .collect();
     (history.into_inner().unwrap(), finals)
 }

@@ -16,14 +16,16 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use common::{Choices, seed};
+use punctual_engines::AnyEngine;
 use punctual_engines::lmdb::transfer::{self, TransferError};
-use punctual_engines::lmdb::{LmdbOptions, Verify, Visitor, last_check};
-use punctual_os::LinuxOs;
+use punctual_engines::lmdb::{LmdbOptions, Verify, Visiting, Visitor, last_check};
+use punctual_os::{LinuxOs, Os};
 use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError, Table, Write};
 use punctual_store::readers::HELD_AFTER;
-use punctual_store::{Deadline, Store, StoreOptions};
+use punctual_store::temporal::{ClockOrigin, ObjectSpec};
+use punctual_store::{Deadline, Freshness, Store, StoreError, StoreOptions, Value};
 use punctual_testing::{CHILD_MAX, TestChild, shared_folder, start, wait_for, wait_until};
-use punctual_units::Share;
+use punctual_units::{Clock, Nanos, SensorId, Seq, Share};
 
 const CHILD: &str = "VISITORS_TEST_CHILD";
 const EXPORTER: &str = "VISITORS_TEST_EXPORTER";
@@ -52,9 +54,9 @@ fn write_round(store: &Store<punctual_engines::Lmdb, LinuxOs>, round: u64) {
     for number in 0..RECORDS {
         // Some are there in every other round only.
         if number % 11 == 3 && round % 2 == 1 {
-            transaction.delete(&key(number)).unwrap();
+            transaction.delete(key(number)).unwrap();
         } else {
-            transaction.put(&key(number), &value(number, round)).unwrap();
+            transaction.put(key(number), value(number, round)).unwrap();
         }
     }
     transaction.commit().unwrap();
@@ -325,12 +327,12 @@ fn the_owner_copies_and_exports_its_own_store_while_it_writes() {
         });
         for number in 0..5 {
             let copy = copies.path().join(format!("copy {number}"));
-            let transferred = transfer::backup_own(store.engine(), &copy, Share::ONE, &mut |_| ()).unwrap();
+            let transferred = store.backup(&copy, Share::ONE).unwrap();
             let records = all(&Visitor::open(&copy).unwrap()).unwrap();
             assert_eq!(transferred.records, records.len() as u64);
             round_of(&records);
             let mut text = Vec::new();
-            transfer::export_own(store.engine(), &mut text, &mut |_| ()).unwrap();
+            store.export(&mut text).unwrap();
             round_of_export(&text);
         }
         over.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -339,11 +341,69 @@ fn the_owner_copies_and_exports_its_own_store_while_it_writes() {
 }
 
 #[test]
+fn a_copy_has_the_values_of_temporal_objects_that_were_in_memory() {
+    let (folder, copies) = (shared_folder(), shared_folder());
+    let open = |folder: &Path| {
+        let pose = ObjectSpec::number("pose").period(Nanos::from_secs(1));
+        Store::open(
+            options(8 << 20).open(folder).unwrap(),
+            LinuxOs,
+            StoreOptions::from([pose]),
+        )
+        .unwrap()
+    };
+    let store = open(folder.path());
+    store.put("door", "open").unwrap();
+    store.offer(SensorId(0), Seq(1), LinuxOs.now(), b"north").unwrap();
+    let copy = copies.path().join("copy");
+    assert_eq!(store.backup(&copy, Share::clamped(0.5)).unwrap().records, 2);
+    let copied = open(&copy);
+    assert_eq!(copied.get("pose").unwrap().as_deref(), Some(&b"north"[..]));
+    let mut text = Vec::new();
+    store.offer(SensorId(0), Seq(2), LinuxOs.now(), b"south").unwrap();
+    assert_eq!(store.export(&mut text).unwrap().records, 2);
+    assert!(text.windows(5).any(|word| word == b"south"));
+    let taken = store.backup(&copy, Share::ONE).unwrap_err();
+    assert!(
+        matches!(&taken, StoreError::Transfer(why) if matches!(**why, TransferError::Taken { .. })),
+        "{taken}"
+    );
+}
+
+#[test]
+fn a_store_in_memory_has_no_file_to_copy() {
+    let copies = shared_folder();
+    let store = Store::open(AnyEngine::Memory(Default::default()), LinuxOs, StoreOptions::default()).unwrap();
+    for refused in [
+        store.backup(copies.path().join("copy"), Share::ONE).unwrap_err(),
+        store.export(&mut Vec::new()).unwrap_err(),
+    ] {
+        assert!(
+            matches!(refused, StoreError::Engine(EngineError::Io { .. })),
+            "{refused}"
+        );
+        let told = refused.to_string();
+        assert!(told.ends_with("it is in memory; open one in a folder"), "{told}");
+    }
+}
+
+#[test]
 fn planted_fault_a_plain_copy_of_a_file_that_is_written_is_caught() {
     let (folder, copies) = (shared_folder(), shared_folder());
     let owner = Owner::of(folder.path(), 64 << 20);
+    let file = folder.path().join("data.mdb");
+    // Both pages that name the newest commits.
+    let metas = || fs::read(&file).unwrap()[..2 * 4096].to_vec();
     wait_until("a copy of more than one commit", || {
-        fs::copy(folder.path().join("data.mdb"), copies.path().join("data.mdb")).unwrap();
+        // As a copy that is put off behind its first pages.
+        let begun = metas();
+        for _ in 0..4 {
+            let before = metas();
+            wait_until("a commit", || metas() != before);
+        }
+        let mut copy = fs::read(&file).unwrap();
+        copy[..begun.len()].copy_from_slice(&begun);
+        fs::write(copies.path().join("data.mdb"), copy).unwrap();
         let visitor = Visitor::open(copies.path());
         visitor
             .and_then(|visitor| visitor.verify(Verify::Full, |_| ()))
@@ -570,4 +630,133 @@ fn an_export_is_imported_whole_and_none_that_was_cut_off_or_changed() {
     // Whole lines that are gone.
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     refused(&[&lines[..4].concat(), &lines[5..].concat()[..]].concat());
+}
+
+/// The records of a store that another process writes, both ways, from which the round is told.
+fn records_of(store: &Store<Visiting, LinuxOs>) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, StoreError> {
+    let transaction = store.begin_read()?;
+    let read = |record: Result<(Value, Value), StoreError>| record.map(|(key, value)| (key.to_vec(), value.to_vec()));
+    let forth: Vec<_> = transaction.range::<&[u8]>(..)?.map(read).collect::<Result<_, _>>()?;
+    let mut back: Vec<_> = transaction
+        .range::<&[u8]>(..)?
+        .rev()
+        .map(read)
+        .collect::<Result<_, _>>()?;
+    back.reverse();
+    assert!(forth == back, "records of two commits");
+    Ok(forth.into_iter().collect())
+}
+
+#[test]
+fn a_store_of_another_process_is_read_as_ones_own_while_the_owner_writes() {
+    let folder = shared_folder();
+    let owner = Owner::of(folder.path(), 64 << 20);
+    let store = Visiting::store(folder.path(), []).unwrap();
+    let (mut last, mut seen) = (0, store.engine().commit().unwrap());
+    for _ in 0..20 {
+        wait_until("another commit", || store.engine().commit().unwrap() != seen);
+        seen = store.engine().commit().unwrap();
+        let records = wait_for(
+            || "a snapshot that the owner does not end".into(),
+            || {
+                let found = records_of(&store).map_err(|error| match error {
+                    StoreError::Engine(error) => error,
+                    error => panic!("{error}"),
+                });
+                (!was_put_off(&found)).then(|| found.unwrap())
+            },
+        );
+        let round = round_of(&records);
+        assert!(round >= last, "{round} after {last}");
+        last = round;
+    }
+    assert!(matches!(
+        store.put(b"key", b"1"),
+        Err(StoreError::Engine(EngineError::ReadOnly { .. }))
+    ));
+    owner.end();
+}
+
+/// Keys, tables with types, lives and ages, as the owner has them.
+#[test]
+fn tables_lives_and_temporal_objects_are_read_as_the_owner_reads_them() {
+    let folder = shared_folder();
+    let hour = Nanos::from_secs(3_600);
+    let battery = || ObjectSpec::number("battery").period(hour);
+    let owner = || {
+        let origin = LinuxOs.clock_origin().map(|name| ClockOrigin::named(name.as_bytes()));
+        let options = StoreOptions {
+            clock_origin: origin.unwrap_or(ClockOrigin::UNKNOWN),
+            ..[battery()].into()
+        };
+        Store::open(self::options(64 << 20).open(folder.path()).unwrap(), LinuxOs, options).unwrap()
+    };
+    drop(owner());
+    // Opened before there is any life, and while no process owns the store.
+    let store = Visiting::store(folder.path(), [battery()]).unwrap();
+    let first = owner();
+    first
+        .update(|tx| {
+            for number in 0..3_000u32 {
+                tx.table("numbers")?
+                    .typed::<u32, str>()?
+                    .put(number, "x".repeat(number as usize % 90))?;
+            }
+            tx.table("numbersnear")?.put("a", "b")?;
+            tx.put("plain", vec![7; 20_000])?;
+            tx.put_for("due", "1", Nanos(1))?;
+            tx.put_for("alive", "2", hour)
+        })
+        .unwrap();
+    first.offer_next(SensorId(0), None, b"12.6").unwrap();
+    first.flush().unwrap();
+    drop(first);
+    let seen = store.engine().commit().unwrap();
+    store
+        .view(|tx| {
+            assert_eq!((tx.get("due")?, tx.get("alive")?.as_deref()), (None, Some(&b"2"[..])));
+            assert_eq!(tx.get("plain")?.as_deref(), Some(&[7; 20_000][..]));
+            let numbers = tx.table("numbers")?.typed::<u32, str>()?;
+            assert_eq!(
+                (numbers.len()?, numbers.first()?.unwrap().0, numbers.last()?.unwrap().0),
+                (3_000, 0, 2_999)
+            );
+            let some = numbers.range(100..=102)?.rev().collect::<Result<Vec<_>, _>>()?;
+            assert_eq!(
+                some.iter()
+                    .map(|(number, value)| (*number, value.len()))
+                    .collect::<Vec<_>>(),
+                [(102, 12), (101, 11), (100, 10)]
+            );
+            assert!(matches!(
+                tx.table("numbers")?.typed::<u64, str>(),
+                Err(StoreError::TableTypes { .. })
+            ));
+            let keys = tx.range::<&[u8]>(..)?.map(|record| record.map(|(key, _)| key.to_vec()));
+            assert_eq!(
+                keys.collect::<Result<Vec<_>, _>>()?,
+                [&b"alive"[..], b"battery", b"plain"]
+            );
+            Ok(())
+        })
+        .unwrap();
+    let reading = store.get_fresh(b"battery", hour).unwrap();
+    match LinuxOs.clock_origin() {
+        Some(_) => assert!(matches!(reading, Freshness::Fresh { .. }), "{reading:?}"),
+        None => assert!(matches!(reading, Freshness::Stale { .. }), "{reading:?}"),
+    }
+    let second = owner();
+    second.put(b"plain", b"new").unwrap();
+    drop(second);
+    assert_ne!(store.engine().commit().unwrap(), seen);
+    assert_eq!(store.get(b"plain").unwrap().as_deref(), Some(&b"new"[..]));
+    // This process may not visit the store that it has open.
+    let own = owner();
+    assert!(matches!(
+        store.get(b"plain"),
+        Err(StoreError::Engine(EngineError::InUse { .. }))
+    ));
+    drop(own);
+    fs::remove_file(folder.path().join("data.mdb")).unwrap();
+    assert!(matches!(store.engine().commit(), Err(EngineError::NoStore { .. })));
 }

@@ -75,23 +75,19 @@ use std::ops::ControlFlow;
 use punctual_os::Os;
 use punctual_units::{Nanos, Revision, Seq, Time};
 
-use crate::engine::{Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
+use crate::engine::{Engine, KeyRange, Read, Table};
 use crate::expiry::TermView;
-use crate::store::{Reading, Store};
+use crate::store::Store;
 use crate::temporal::Sample;
-use crate::transaction::refuse_reserved;
+use crate::transaction::check_key;
 use crate::{Deadline, Freshness, StoreError, Value};
 
 pub use apply::{Image, is_reserved, revision_of, tells_of_a_part};
 pub(crate) use apply::{read_revision, read_upto};
 pub(crate) use create::read_created;
-pub use overlay::Layer;
 use overlay::{BatchOverlay, Overlay};
 use writes::change_bytes;
 pub use writes::{BatchBounds, TemporalRead, WriteSet};
-
-/// The value that a read in a batch returns.
-type BatchValue<'t, 's, E> = Value<Layer<'t, <<E as Engine>::Snapshot<'s> as Read>::Bytes<'t>>>;
 
 /// Transactions to be committed together. Bound to its thread as a snapshot of the engine is, and holds no lock.
 /// Dropping it undoes all of them.
@@ -197,11 +193,13 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
     /// The value of `key`; sees own changes and those of kept transactions.
     ///
     /// # Errors
-    /// [`StoreError::DeadlinePassed`], [`StoreError::BatchFull`], [`StoreError::Engine`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<BatchValue<'_, 's, E>>, StoreError> {
+    /// [`KeyLength`](crate::engine::EngineError::KeyLength) and [`StoreError::ReservedKey`] for a key that no record
+    /// can have; [`StoreError::DeadlinePassed`], [`StoreError::BatchFull`], [`StoreError::Engine`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        check_key(key)?;
         let now = self.aged()?;
         let Some(object) = self.store.objects.find(key) else {
-            return Ok(self.view.get(Table::Data, key)?.map(Value::of_record));
+            return Ok(self.view.get(Table::Data, key)?);
         };
         let reading = self.store.temporal(&self.view, object)?;
         self.account(&reading, key, now)?;
@@ -212,7 +210,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
     ///
     /// # Errors
     /// [`StoreError::NotTemporal`], and those of [`get`](BatchTransaction::get).
-    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<BatchValue<'_, 's, E>>, StoreError> {
+    pub fn get_fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Value>, StoreError> {
         let now = self.aged()?;
         let reading = self.store.reading(&self.view, key)?;
         self.account(&reading, key, now)?;
@@ -247,14 +245,10 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
     /// Sets `key` to `value`.
     ///
     /// # Errors
-    /// [`StoreError::Temporal`], [`StoreError::DeadlinePassed`], [`StoreError::BatchFull`], and
-    /// [`EngineError::KeyLength`]; the record stays as it was.
+    /// [`StoreError::Temporal`], and those of [`get`](BatchTransaction::get); the record stays as it was.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         self.now()?;
         self.refuse_temporal(key)?;
-        if key.is_empty() || key.len() > KEY_MAX_LEN {
-            return Err(EngineError::KeyLength { len: key.len() }.into());
-        }
         self.change(key, Some(value))
     }
 
@@ -292,7 +286,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
     }
 
     fn refuse_temporal(&self, key: &[u8]) -> Result<(), StoreError> {
-        refuse_reserved(key)?;
+        check_key(key)?;
         if self.view.creations().any(|creation| creation.spec.key == key) {
             return Err(StoreError::Temporal { key: key.to_vec() });
         }
@@ -325,12 +319,7 @@ impl<'s, E: Engine, O: Os> BatchTransaction<'_, 's, E, O> {
         Ok(())
     }
 
-    fn account<B: std::ops::Deref<Target = [u8]>>(
-        &self,
-        reading: &Option<Reading<B>>,
-        key: &[u8],
-        now: Time,
-    ) -> Result<(), StoreError> {
+    fn account(&self, reading: &Option<(Sample, Value)>, key: &[u8], now: Time) -> Result<(), StoreError> {
         let seen = reading.as_ref().map(|(sample, value)| (*sample, &**value));
         self.note(key, seen, now)
     }

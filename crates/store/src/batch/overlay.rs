@@ -2,10 +2,9 @@
 
 use std::collections::btree_map;
 use std::iter::Peekable;
-use std::ops::Deref;
 
 use super::writes::{Changes, WriteSet};
-use crate::engine::{DirectedRange, EngineError, KeyRange, Read, Record, Table, is_empty_range};
+use crate::engine::{Cursor, DirectedRange, EngineError, KeyRange, Read, Record, Table, is_empty_range};
 use crate::temporal::Creation;
 
 /// A batch on top of a snapshot.
@@ -26,25 +25,6 @@ pub(super) struct Overlay<'b, R> {
     pub created: Vec<Creation>,
 }
 
-/// Bytes of a record: the snapshot's, or those of a change.
-pub enum Layer<'t, B> {
-    /// Bytes in the snapshot of the engine.
-    Below(B),
-    /// Bytes in a change of the batch.
-    Above(&'t [u8]),
-}
-
-impl<B: Deref<Target = [u8]>> Deref for Layer<'_, B> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Layer::Below(bytes) => bytes,
-            Layer::Above(bytes) => bytes,
-        }
-    }
-}
-
 impl<R> Overlay<'_, R> {
     /// The temporal objects that the batch creates, this transaction's included.
     pub fn creations(&self) -> impl Iterator<Item = &Creation> {
@@ -59,39 +39,19 @@ impl<R> Overlay<'_, R> {
 }
 
 impl<R: Read> Read for Overlay<'_, R> {
-    type Bytes<'t>
-        = Layer<'t, R::Bytes<'t>>
-    where
-        Self: 't;
-    type Scan<'t>
-        = OverlayScan<'t, R::Scan<'t>>
+    type Cursor<'t>
+        = OverlayCursor<'t, R::Cursor<'t>>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError> {
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         match self.change(key) {
-            Some(change) if table == Table::Data => Ok(change.as_deref().map(Layer::Above)),
-            _ => Ok(self.base.snapshot.get(table, key)?.map(Layer::Below)),
+            Some(change) if table == Table::Data => Ok(change.as_deref().map(look)),
+            _ => self.base.snapshot.get_with(table, key, look),
         }
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        Ok(self.merged(table, range, self.base.snapshot.scan(table, range)?, false))
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        Ok(self.merged(table, range, self.base.snapshot.scan_back(table, range)?, true))
-    }
-}
-
-impl<R: Read> Overlay<'_, R> {
-    fn merged<'t, S: Iterator>(
-        &'t self,
-        table: Table,
-        range: KeyRange<'_>,
-        below: S,
-        back: bool,
-    ) -> OverlayScan<'t, S> {
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Self::Cursor<'_>, EngineError> {
         let of_table = |changes| match table {
             Table::Data => within(changes, range, back).peekable(),
             Table::Temporal => DirectedRange::Ascending(btree_map::Range::default()).peekable(),
@@ -101,11 +61,13 @@ impl<R: Read> Overlay<'_, R> {
             batch: of_table(&self.base.changes),
             back,
         };
-        OverlayScan {
-            below: below.peekable(),
+        Ok(OverlayCursor {
+            below: self.base.snapshot.cursor(table, range, back)?,
+            ahead: false,
             changes: changes.peekable(),
+            change: None,
             back,
-        }
+        })
     }
 }
 
@@ -153,37 +115,39 @@ impl<'t> Iterator for ChangeScan<'t> {
 }
 
 /// The records of a snapshot with the changes applied, in the order of keys.
-pub struct OverlayScan<'t, S: Iterator> {
-    below: Peekable<S>,
+pub struct OverlayCursor<'t, C> {
+    below: C,
+    /// Whether the snapshot's record was not reached yet.
+    ahead: bool,
     changes: Peekable<ChangeScan<'t>>,
+    /// The record that the last step has reached, if it is a change's.
+    change: Option<Record<'t>>,
     back: bool,
 }
 
-impl<'t, B, S> Iterator for OverlayScan<'t, S>
-where
-    B: Deref<Target = [u8]>,
-    S: Iterator<Item = Result<Record<B>, EngineError>>,
-{
-    type Item = Result<Record<Layer<'t, B>>, EngineError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl<C: Cursor> Cursor for OverlayCursor<'_, C> {
+    fn step(&mut self) -> Result<bool, EngineError> {
+        self.change = None;
         loop {
-            let below_key = match self.below.peek() {
-                Some(Ok((key, _))) => Some(&**key),
-                Some(Err(_)) | None => None,
-            };
+            self.ahead = self.ahead || self.below.step()?;
+            let below = self.ahead.then(|| self.below.record().0);
             let change = self
                 .changes
-                .next_if(|(key, _)| below_key.is_none_or(|below| is_first(key, below, self.back)));
+                .next_if(|(key, _)| below.is_none_or(|below| is_first(key, below, self.back)));
             let Some((key, value)) = change else {
-                let record = self.below.next()?;
-                return Some(record.map(|(key, value)| (Layer::Below(key), Layer::Below(value))));
+                return Ok(std::mem::take(&mut self.ahead));
             };
-            self.below
-                .next_if(|record| record.as_ref().is_ok_and(|(hidden, _)| **hidden == *key));
+            if below == Some(key) {
+                self.ahead = false;
+            }
             if let Some(value) = value {
-                return Some(Ok((Layer::Above(key), Layer::Above(value))));
+                self.change = Some((key, value));
+                return Ok(true);
             }
         }
+    }
+
+    fn record(&self) -> Record<'_> {
+        self.change.unwrap_or_else(|| self.below.record())
     }
 }

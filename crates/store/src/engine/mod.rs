@@ -1,16 +1,16 @@
 //! The interface between the store and a storage engine: ordered tables, snapshots, one write transaction at a time.
 //!
-//! The engine keeps bytes; deadlines, freshness and admission live above it. Three small traits: an [`Engine`] hands
-//! out snapshots ([`Read`]) and write transactions ([`Write`]). They are generic over the lifetime of a borrow, so that
-//! a read returns bytes in the engine's own memory and an engine can be wrapped by another one. The emulated CPU clock
-//! is such a decorator: it stretches each call by real work.
+//! The engine keeps bytes; deadlines, freshness and admission live above it. Four small traits: an [`Engine`] hands
+//! out snapshots ([`Read`]) and write transactions ([`Write`]), and both begin scans ([`Cursor`]). They are generic
+//! over the lifetime of a borrow, so that an engine can be wrapped by another one. The emulated CPU clock is such a
+//! decorator: it stretches each call by real work.
 //!
-//! **Guards.** A read returns a type of the engine's: a slice where the engine's memory stays as it is while the
-//! transaction lives (a write transaction of LMDB or memory), or a guard that keeps a page in memory, or a copy.
+//! **Bytes are lent, not handed out.** A read calls a closure with the value; a scan lends one record at a time.
+//! Callers that keep them get copies in reused buffers ([`Value`]).
 //!
 //! **A snapshot may be ended by another thread** ([`Engine::end`]): from then on it keeps nothing from reuse, and each
-//! call on it is refused ([`EngineError::SnapshotEnded`]). Bytes that it returned before stay valid: hence a snapshot
-//! must return copies or guards, never references into memory that is used again.
+//! call on it is refused ([`EngineError::SnapshotEnded`]). While a cursor of it lends a record, its thread is inside of
+//! a call: the end takes effect at the cursor's next step.
 //!
 //! **Isolation.** A snapshot sees the commits before the instant at which it was taken, and nothing else, until it is
 //! dropped. A write transaction sees the latest commit and its own changes. Write transactions run one at a time, hence
@@ -21,15 +21,19 @@
 //! or deleting it finds nothing, writing it is an error. Values have 0 to [`VALUE_MAX_LEN`] bytes.
 
 mod error;
+mod files;
 mod reader;
 
-use std::ops::{Bound, Deref};
+use std::ops::Bound;
 use std::path::Path;
 
 pub use error::EngineError;
+pub use files::{CopyCount, FileEngine, TransferError};
 use punctual_units::Nanos;
-pub use punctual_workload::Durability;
+pub use punctual_workload::{Durability, StoreCheck};
 pub use reader::{EndedBecause, Holder, OpenSnapshot, Reader, SnapshotId, Space};
+
+use crate::Value;
 
 /// The longest key that every engine takes, in bytes (LMDB's compiled-in limit).
 pub const KEY_MAX_LEN: usize = 511;
@@ -41,7 +45,7 @@ pub const VALUE_MAX_LEN: usize = u32::MAX as usize - size_of::<u32>();
 pub type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
 /// A key and its value.
-pub type Record<B> = (B, B);
+pub type Record<'r> = (&'r [u8], &'r [u8]);
 
 /// The two keyspaces of a store. Engines keep metadata of their own (a format version) beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +86,7 @@ pub trait Engine: Send + Sync {
 
     /// Ends a snapshot of age `age`: from now on it keeps nothing from reuse, or, if its thread is inside of a call
     /// right now, from the end of that call on. The reader's next call fails with the reason `why`. Returns false if
-    /// the snapshot is no longer open.
+    /// the snapshot is no longer open, or an earlier call has ended it so.
     fn end(&self, snapshot: SnapshotId, age: Nanos, why: EndedBecause) -> bool;
 
     /// Whether even deletes may soon find no room unless snapshots are ended. O(1): called often.
@@ -115,48 +119,91 @@ pub trait Engine: Send + Sync {
 
     /// Path of the records, for messages.
     fn path(&self) -> &Path;
+
+    /// Whether another process writes the records, and this one never does.
+    fn is_written_elsewhere(&self) -> bool {
+        false
+    }
 }
 
 /// Reads, from a snapshot or within a write transaction.
 pub trait Read {
-    /// A key or a value, readable for as long as this lives: a slice, or a guard.
-    type Bytes<'t>: Deref<Target = [u8]>
-    where
-        Self: 't;
     /// Records in the order of their keys, ascending or descending. Other reads may come in between.
-    type Scan<'t>: Iterator<Item = Result<Record<Self::Bytes<'t>>, EngineError>>
+    type Cursor<'t>: Cursor
     where
         Self: 't;
-
-    /// The value of `key`; `None` if there is no such record.
-    ///
-    /// # Errors
-    /// [`EngineError::SnapshotEnded`]; failures of the engine.
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError>;
 
     /// Calls `look` with the value of `key`, without a copy where the engine allows that, and returns the answer of
     /// `look`; `None` if there is no such record. The bytes stay valid until `look` returns, even if the snapshot is
     /// ended meanwhile. `look` may read from the same snapshot.
     ///
     /// # Errors
-    /// Those of [`get`](Read::get).
-    #[inline]
-    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
-        Ok(self.get(table, key)?.map(|value| look(&value)))
-    }
+    /// [`EngineError::SnapshotEnded`]; failures of the engine.
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError>;
 
-    /// The records whose keys lie in `range`, in ascending order. Each step may fail with
-    /// `SnapshotEnded`.
+    /// Begins a scan of the records whose keys lie in `range`, in descending order if `back`.
     ///
     /// # Errors
     /// [`EngineError::SnapshotEnded`]; failures of the engine.
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError>;
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Self::Cursor<'_>, EngineError>;
 
-    /// The records whose keys lie in `range`, in descending order.
+    /// The value of `key`; `None` if there is no such record.
     ///
     /// # Errors
-    /// Those of [`scan`](Read::scan).
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError>;
+    /// Those of [`get_with`](Read::get_with).
+    #[inline]
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Value>, EngineError> {
+        self.get_with(table, key, Value::of)
+    }
+
+    /// The records whose keys lie in `range`, in ascending order, each copied.
+    ///
+    /// # Errors
+    /// Those of [`cursor`](Read::cursor).
+    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Scan<Self::Cursor<'_>>, EngineError> {
+        self.cursor(table, range, false).map(Scan)
+    }
+
+    /// The records whose keys lie in `range`, in descending order, each copied.
+    ///
+    /// # Errors
+    /// Those of [`cursor`](Read::cursor).
+    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Scan<Self::Cursor<'_>>, EngineError> {
+        self.cursor(table, range, true).map(Scan)
+    }
+}
+
+/// A scan that lends one record at a time.
+pub trait Cursor {
+    /// Steps to the next record; false at the end, and once a step has failed.
+    ///
+    /// # Errors
+    /// [`EngineError::SnapshotEnded`]; failures of the engine.
+    fn step(&mut self) -> Result<bool, EngineError>;
+
+    /// Key and value of the record that the last step has reached; nothing if there is none. A cursor of a snapshot
+    /// keeps the snapshot's pages while it lends a record: until the next step, or [`release`](Cursor::release).
+    fn record(&self) -> Record<'_>;
+
+    /// Lends the record no longer, so that the snapshot may be ended before the next step.
+    fn release(&mut self) {}
+}
+
+/// The records of a cursor, each copied; the cursor lends none between two of them.
+#[derive(Debug)]
+pub struct Scan<C>(C);
+
+impl<C: Cursor> Iterator for Scan<C> {
+    type Item = Result<(Value, Value), EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let stepped = self.0.step().map(|is_there| {
+            let (key, value) = self.0.record();
+            is_there.then(|| (Value::of(key), Value::of(value)))
+        });
+        self.0.release();
+        stepped.transpose()
+    }
 }
 
 /// Iterator over a range of a map, forwards or backwards: for engines and views that keep records in maps.

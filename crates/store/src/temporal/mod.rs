@@ -13,6 +13,8 @@ mod index;
 mod objects;
 mod record;
 mod slot;
+#[cfg(test)]
+mod slot_tests;
 mod suspension;
 
 /// The types that `slot.rs` needs: the model checker substitutes its own (`tests/slot.rs`).
@@ -25,4 +27,4 @@ pub use objects::{Creation, ObjectSpec};
 pub(crate) use record::encode;
 pub use record::{ClockOrigin, decode};
 pub use slot::{Installation, Installs, Overwritten, ReadingBuffer, Sample, Slot};
-pub(crate) use suspension::{Suspensions, on_clock_of_ages};
+pub(crate) use suspension::{Suspensions, Translation, ahead, on_clock_of_ages};

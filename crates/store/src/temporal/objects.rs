@@ -34,23 +34,50 @@ fn the_latest_only() -> usize {
 }
 
 impl ObjectSpec {
-    /// A number (`f64`) that its sensor reports every `period`; it is fresh for two periods, so that one reading may be
-    /// missed.
+    /// A number (`f64`). Say how long a reading is valid, how often its sensor reports, or both. Without the former, it
+    /// is valid for two periods, so that one reading may be missed; without the latter, the sensor reports twice in
+    /// that time.
     ///
     /// ```
     /// use punctual_store::temporal::ObjectSpec;
     /// use punctual_units::Nanos;
-    /// let battery = ObjectSpec::number("battery", Nanos::from_millis(100));
-    /// assert_eq!((battery.avi, battery.max_len), (Nanos::from_millis(200), 8));
+    /// let ms = Nanos::from_millis;
+    /// let battery = ObjectSpec::number("battery").period(ms(100));
+    /// assert_eq!((battery.avi, battery.max_len), (ms(200), 8));
+    /// let lidar = ObjectSpec::number("lidar").valid_for(ms(200)).period(ms(50));
+    /// assert_eq!((lidar.avi, lidar.period), (ms(200), ms(50)));
     /// ```
-    pub fn number(key: impl AsRef<[u8]>, period: Nanos) -> ObjectSpec {
+    pub fn number(key: impl AsRef<[u8]>) -> ObjectSpec {
+        ObjectSpec::bytes(key, size_of::<f64>())
+    }
+
+    /// As [`number`](ObjectSpec::number), for values of at most `max_len` bytes.
+    pub fn bytes(key: impl AsRef<[u8]>, max_len: usize) -> ObjectSpec {
         ObjectSpec {
             key: key.as_ref().to_vec(),
-            avi: period * 2,
-            period,
-            max_len: size_of::<f64>(),
+            avi: Nanos::ZERO,
+            period: Nanos::ZERO,
+            max_len,
             history: 1,
         }
+    }
+
+    /// Sets for how long a reading is fresh.
+    pub fn valid_for(mut self, avi: Nanos) -> ObjectSpec {
+        self.avi = avi;
+        if self.period == Nanos::ZERO {
+            self.period = Nanos(avi.0 / 2);
+        }
+        self
+    }
+
+    /// Sets the time between two readings of the sensor.
+    pub fn period(mut self, period: Nanos) -> ObjectSpec {
+        self.period = period;
+        if self.avi == Nanos::ZERO {
+            self.avi = period * 2;
+        }
+        self
     }
 
     /// This object with the last `values` values kept.
@@ -187,7 +214,7 @@ impl Objects {
         Some(self.get(object)?.value_max)
     }
 
-    /// The counter of installs. One install at a time: within the sensors' mutex.
+    /// The counter of installs of several objects, which are made one at a time: within the sensors' mutex.
     #[inline]
     pub fn installs(&self) -> &Installs {
         &self.installs
@@ -216,19 +243,14 @@ impl Objects {
         }
     }
 
-    /// Takes note of an object's latest value, after an install. One caller at a time.
+    /// Takes note of the sample that was installed in an object. One caller at a time for each object.
     #[inline]
-    pub fn note(&self, object: ObjectId) {
-        let known = self
-            .objects
-            .get(object.index())
-            .zip(self.stale_from.get(object.index()));
-        let Some((Object { slot, avi, .. }, stale_from)) = known else {
-            return;
-        };
-        let sampled_at = slot.sample().and_then(|sample| sample.sampled_at);
-        let end = sampled_at.map_or(0, |at| at.0.saturating_add(avi.0).saturating_add(1));
-        stale_from.store(end, Ordering::Relaxed);
+    pub fn note(&self, object: ObjectId, sample: Sample) {
+        let registered = self.objects.get(object.index());
+        if let Some((Object { avi, .. }, stale_from)) = registered.zip(self.stale_from.get(object.index())) {
+            let end = |at: Time| at.0.saturating_add(avi.0).saturating_add(1);
+            stale_from.store(sample.sampled_at.map_or(0, end), Ordering::Relaxed);
+        }
     }
 
     /// The share of all objects that are fresh at `now`; 1 if there are none.

@@ -5,18 +5,25 @@
 //! core, it spins without end, because the writer never runs again. And a reader of several objects, a pose and its
 //! covariance, must not see one as it was before an install of both and the other as it is after.
 //!
-//! **Method.** A ring of copies: one more than values that are kept, hence at least two. Each install has a number, and
-//! writes the oldest copy, which is marked as being written meanwhile. The store counts the complete installs
-//! ([`Installs`]): a reader takes that count, its *cut*, and then from each slot the newest copy with a number up to
-//! the cut. An install of several objects has one number and is counted when all of them are written, so each cut has
-//! all of it or nothing. The copies that a cut needs stay as they are until a later install is complete, and another
-//! one has begun: a reader repeats only if writers have made progress meanwhile, so the read is lock-free.
+//! **Method.** A ring of copies: one more than values that are kept, hence at least two. An install writes the oldest
+//! copy, which is marked as being written meanwhile. The store counts the installs of several objects ([`Installs`]): a
+//! reader takes that count, its *cut*, and then from each slot the newest copy with a number up to the cut. Such an
+//! install has the next number in all of its copies and is counted when all are written, so each cut has all of it or
+//! nothing. An install of one object has the number of the present cut, and appears at once: threads that install into
+//! different slots share nothing that they write. A reader of several objects looks at each a second time: where none
+//! has a newer value, and the cut is still the same, all of its values were the latest ones at one instant. The copies
+//! that a reader needs stay as they are until a later install is complete, and another one has begun: a reader repeats
+//! only if writers have made progress meanwhile, so the read is lock-free.
 //!
 //! The words are atomics, and the fences are those of H.-J. Boehm, "Can seqlocks get along with programming language
 //! memory models?" (MSPC 2012), section 4: there is no data race to be undefined. The model checker `loom` tries every
 //! order of them (`tests/slot.rs`), with planted faults.
 //!
-//! Reads and installs are linearizable: an install takes effect when it is counted, a read when it takes its cut.
+//! Reads and installs are linearizable: an install takes effect when it is counted, that of one object when its copy
+//! has its number; a read of several objects does before its second look. Between the two looks, two readers that see
+//! two writers' values are ordered by a sequentially consistent fence.
+
+use std::ops::Range;
 
 use punctual_units::{Seq, Time};
 
@@ -59,7 +66,7 @@ pub enum Installation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overwritten;
 
-/// The number of complete installs, over all slots of a store.
+/// The number of complete installs of several objects, over all slots of a store.
 ///
 /// ```
 /// use punctual_store::temporal::{Installs, Sample, Slot};
@@ -81,14 +88,15 @@ pub struct Installs {
 }
 
 impl Installs {
-    /// The number of complete installs: reads at this cut see these and no others.
+    /// The number of complete installs of several objects: reads at this cut see these and no others.
     #[inline]
     pub fn cut(&self) -> u64 {
         self.complete.load(Ordering::Acquire)
     }
 
     /// Installs each value in its slot, unless the slot holds an equally new or newer one. All values appear at once:
-    /// no cut has some of them without the others. The caller makes one call at a time.
+    /// no cut has some of them without the others. The caller makes one call at a time, and keeps other installs out of
+    /// these slots until it returns.
     ///
     /// # Panics
     /// If a value is longer than its slot's [`max_len`](Slot::max_len): the caller must check it.
@@ -105,6 +113,53 @@ impl Installs {
             self.complete.store(number, Ordering::Release);
         }
         all
+    }
+
+    /// Installs one value, unless the slot holds an equally new or newer one: it appears at once, at the present cut.
+    /// Any number of threads, each in another slot.
+    ///
+    /// # Panics
+    /// If the value is longer than the slot's [`max_len`](Slot::max_len): the caller must check it.
+    #[inline]
+    pub fn install_one(&self, slot: &Slot, sample: Sample, value: &[u8]) -> Installation {
+        slot.install_numbered(Some(self.cut()), sample, value)
+    }
+
+    /// Reads the values of one cut that were the latest of all these slots at one instant: in passes, each of which
+    /// reads again what has changed since the one before. A pass that finds nothing changed began at that instant.
+    /// False after `passes`.
+    pub fn read_latest<'s, S: Iterator<Item = &'s Slot>>(
+        &self,
+        slots: impl Fn() -> S,
+        readings: &mut ReadingBuffer,
+        passes: usize,
+    ) -> bool {
+        readings.clear();
+        readings.spans.extend(slots().map(|_| (None, 0..0)));
+        for _ in 0..passes {
+            let (cut, mut changed) = (self.cut(), false);
+            fence(Ordering::SeqCst);
+            for (at, slot) in slots().enumerate() {
+                if slot.sample_at(cut) != Ok(readings.spans[at].0) {
+                    changed = true;
+                    // A slot that is overwritten right now is read in the next pass.
+                    let _ = readings.take_again(at, |bytes| slot.append_at(cut, bytes));
+                }
+            }
+            if !changed && self.cut() == cut {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Lets the next writer of a slot in when it is dropped.
+struct Alone<'s>(&'s AtomicBool);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -190,15 +245,23 @@ impl Slot {
             value.len(),
             self.max_len
         );
+        self.install_words(number, sample, value.len(), words_of(value))
+    }
+
+    /// Installs a value of `len` bytes, whose words are taken one by one.
+    #[inline]
+    pub(super) fn install_words(
+        &self,
+        number: Option<u64>,
+        sample: Sample,
+        len: usize,
+        words: impl Iterator<Item = u64>,
+    ) -> Installation {
         if self.installing.swap(true, Ordering::Acquire) {
             return Installation::Busy;
         }
-        let installation = self.install_alone(number, sample, value);
-        self.installing.store(false, Ordering::Release);
-        installation
-    }
-
-    fn install_alone(&self, number: Option<u64>, sample: Sample, value: &[u8]) -> Installation {
+        // Released by a panic, too: the copy is not published then, and the next install writes it anew.
+        let _alone = Alone(&self.installing);
         let version = self.version.load(Ordering::Relaxed); // only this thread changes it
         if version > 0 && sample.seq.0 <= self.copy(version)[1].load(Ordering::Relaxed) {
             return Installation::Overtaken;
@@ -209,16 +272,13 @@ impl Slot {
         // them.
         copy[0].store(WRITING, Ordering::Release);
         fence(Ordering::Release);
-        let header = [
-            sample.seq.0,
-            sample.sampled_at.map_or(UNKNOWN, |at| at.0),
-            value.len() as u64,
-        ];
-        for (word, content) in copy[1..].iter().zip(header.into_iter().chain(words_of(value))) {
+        let header = [sample.seq.0, sample.sampled_at.map_or(UNKNOWN, |at| at.0), len as u64];
+        for (word, content) in copy[1..].iter().zip(header.into_iter().chain(words)) {
             word.store(content, Ordering::Relaxed);
         }
-        copy[0].store(number.unwrap_or(version + 1), Ordering::Release);
+        // The number publishes the value, so it comes last: a reader that finds a value finds no older one later.
         self.version.store(version + 1, Ordering::Release);
+        copy[0].store(number.unwrap_or(version + 1), Ordering::Release);
         Installation::Installed
     }
 
@@ -256,16 +316,11 @@ impl Slot {
         self.latest(|| self.sample_at(LATEST))
     }
 
-    /// The result of `read`, repeated until no value is published meanwhile. A value has its number before it is
-    /// published: a read that found one so early would be followed by reads that find the one before.
+    /// The result of `read`, repeated while newer values are published meanwhile.
     #[inline]
     fn latest<T>(&self, mut read: impl FnMut() -> Result<T, Overwritten>) -> T {
         loop {
-            let before = self.version.load(Ordering::Acquire);
-            let found = read();
-            if let Ok(found) = found
-                && self.version.load(Ordering::Acquire) == before
-            {
+            if let Ok(found) = read() {
                 return found;
             }
         }
@@ -290,7 +345,13 @@ impl Slot {
             return Ok(());
         };
         let oldest = newest.saturating_sub(self.copies - 2).max(1);
-        (oldest..=newest).try_for_each(|version| readings.append(|bytes| self.append(version, cut, bytes).map(Some)))
+        (oldest..=newest)
+            .try_for_each(|version| readings.append(|bytes| self.append(version, cut, bytes).map(Some)))?;
+        // Values of one cut have one number: whole ones that came into the copies of the oldest show by the version.
+        match self.version.load(Ordering::Acquire) <= newest + 1 {
+            true => Ok(()),
+            false => Err(Overwritten),
+        }
     }
 
     /// Version of the newest value whose number is at most `cut`; `None` if there was none yet.
@@ -333,14 +394,16 @@ impl Slot {
     #[inline]
     fn consistent(&self, version: u64, cut: u64, look: impl FnOnce(&[AtomicU64])) -> Result<Sample, Overwritten> {
         let copy = self.copy(version);
-        let number = copy[0].load(Ordering::Acquire);
+        // In this order: a number that was there before a newer sequence number is not found after it.
+        let (seq, number) = (copy[1].load(Ordering::Acquire), copy[0].load(Ordering::Acquire));
         if number > cut {
             return Err(Overwritten);
         }
-        let (seq, sampled_at) = (copy[1].load(Ordering::Relaxed), copy[2].load(Ordering::Relaxed));
+        let sampled_at = copy[2].load(Ordering::Relaxed);
         look(copy);
         fence(Ordering::Acquire);
-        if copy[0].load(Ordering::Relaxed) != number {
+        // Values between two installs of several objects have one number, but each has a sequence number of its own.
+        if copy[0].load(Ordering::Acquire) != number || copy[1].load(Ordering::Relaxed) != seq {
             return Err(Overwritten);
         }
         Ok(Sample {
@@ -371,30 +434,33 @@ fn words_of(value: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
+/// Sample of a value, and where its bytes are.
+type Reading = (Option<Sample>, Range<usize>);
+
 /// Several values with their numbers and sampling instants, in memory that is used again.
 #[derive(Clone, Debug, Default)]
 pub struct ReadingBuffer {
-    /// Sample of each value, and where its bytes end; `None` for an object without a value.
-    ends: Vec<(Option<Sample>, usize)>,
-    bytes: Vec<u8>,
+    /// Sample of each value, and where its bytes are; `None` for an object without a value.
+    spans: Vec<Reading>,
+    /// Bytes of all values, and of those that were read again.
+    pub(super) bytes: Vec<u8>,
 }
 
 impl ReadingBuffer {
     /// Number of readings, those without a value included.
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.spans.len()
     }
 
     /// Whether there are no readings at all.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.spans.is_empty()
     }
 
     /// Reading number `at`, from 0; `None` where there is no such reading, or no value.
     pub fn get(&self, at: usize) -> Option<(Sample, &[u8])> {
-        let (sample, end) = *self.ends.get(at)?;
-        let begin = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
-        Some((sample?, &self.bytes[begin..end]))
+        let (sample, span) = self.spans.get(at)?;
+        Some(((*sample)?, &self.bytes[span.clone()]))
     }
 
     /// All readings that have a value, in order.
@@ -413,14 +479,44 @@ impl ReadingBuffer {
 
     /// Removes all readings, and keeps the memory.
     pub fn clear(&mut self) {
-        self.ends.clear();
+        self.spans.clear();
         self.bytes.clear();
     }
 
     /// Adds a reading, whose bytes `read` appends.
     pub(crate) fn append<F>(&mut self, read: impl FnOnce(&mut Vec<u8>) -> Result<Option<Sample>, F>) -> Result<(), F> {
-        let sample = read(&mut self.bytes)?;
-        self.ends.push((sample, self.bytes.len()));
+        let reading = self.take(read)?;
+        self.spans.push(reading);
+        Ok(())
+    }
+
+    /// Reads the bytes of one value behind all others.
+    fn take<F>(&mut self, read: impl FnOnce(&mut Vec<u8>) -> Result<Option<Sample>, F>) -> Result<Reading, F> {
+        let begin = self.bytes.len();
+        match read(&mut self.bytes) {
+            Ok(sample) => Ok((sample, begin..self.bytes.len())),
+            Err(why) => {
+                self.bytes.truncate(begin);
+                Err(why)
+            }
+        }
+    }
+
+    /// Reads one value again, in the place of the one before if it is not longer.
+    fn take_again<F>(
+        &mut self,
+        at: usize,
+        read: impl FnOnce(&mut Vec<u8>) -> Result<Option<Sample>, F>,
+    ) -> Result<(), F> {
+        let (sample, mut span) = self.take(read)?;
+        let before = self.spans[at].1.clone();
+        if span.len() <= before.len() {
+            let (behind, end) = (span.start, before.start + span.len());
+            self.bytes.copy_within(span, before.start);
+            self.bytes.truncate(behind);
+            span = before.start..end;
+        }
+        self.spans[at] = (sample, span);
         Ok(())
     }
 }

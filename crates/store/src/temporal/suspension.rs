@@ -28,10 +28,28 @@ pub(crate) struct Suspensions {
 
 /// Now, and the lead of the clock of ages in nanoseconds, never more than the true one: the clock of ages is read
 /// first. Negative in some time namespaces.
-fn ahead(clock: &impl Clock) -> (Time, i64) {
+pub(crate) fn ahead(clock: &impl Clock) -> (Time, i64) {
     let aged = clock.since_boot();
     let now = clock.now();
     (now, (aged.0 as i64).wrapping_sub(now.0 as i64))
+}
+
+/// The translation since the last suspension that was noticed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Translation {
+    since: Time,
+    difference: i64,
+}
+
+impl Translation {
+    /// Translates `at` while the clocks differ by `difference`; `None` where the machine has slept since, which must be
+    /// [noticed](Suspensions::notice), or where `at` may lie before it.
+    #[inline]
+    pub fn since_boot(&self, at: Time, difference: i64) -> Option<Time> {
+        let slept = difference.saturating_sub(self.difference) > LEAST;
+        let later = at > self.since || self.since == Time::ZERO;
+        (later && !slept).then(|| Time(at.0.saturating_add_signed(self.difference)))
+    }
 }
 
 impl Suspensions {
@@ -45,16 +63,27 @@ impl Suspensions {
         }
     }
 
-    /// Reads both clocks, and records a suspension if their difference has grown.
-    pub fn notice(&mut self, clock: &impl Clock) {
+    /// The translation since the last suspension.
+    pub fn last(&self) -> Translation {
+        let last = self.noticed.back();
+        last.map_or_else(Translation::default, |&(since, difference)| Translation {
+            since,
+            difference,
+        })
+    }
+
+    /// Reads both clocks, and records a suspension if their difference has grown; returns whether it has.
+    pub fn notice(&mut self, clock: &impl Clock) -> bool {
         let (now, difference) = ahead(clock);
         let last = self.noticed.back().map_or(i64::MIN, |(_, difference)| *difference);
-        if difference.saturating_sub(last) > LEAST {
+        let slept = difference.saturating_sub(last) > LEAST;
+        if slept {
             if self.noticed.len() == KEPT_MAX {
                 self.noticed.pop_front();
             }
             self.noticed.push_back((now, difference));
         }
+        slept
     }
 
     /// Translates `at` to the clock of ages; `None` if it lies before the first entry.

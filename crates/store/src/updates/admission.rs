@@ -181,6 +181,12 @@ impl Admission {
         self.staleness.admit(reading, self.margin, now);
     }
 
+    /// As [`admit`](Self::admit), of a reading that may be older than others that are known: the next decision looks at
+    /// silence.
+    pub fn enter(&mut self, reading: &Prospect, then: Time) {
+        self.staleness.admit(reading, self.margin, then);
+    }
+
     /// Books an update that was admitted in its sensor's turn as the knob's or the minimum's, in the proportion in
     /// which they asked for it.
     fn in_turn(&mut self, lot: Lot) -> AdmissionDecision {

@@ -1,10 +1,10 @@
-//! The log of admission, in order of its decisions: from it [`Updates`](super::Updates) replay to the same verdicts.
+//! The log of admission, in order of its decisions: from it [`Updates`] replay to the same verdicts.
 
 use punctual_units::{SensorId, Seq, Share, Time};
 use serde::{Deserialize, Serialize};
 
-use super::SensorSpec;
 use super::least::InstallDelays;
+use super::{Receipt, SensorSpec, Updates};
 
 /// A call that changed admission's state, with its arguments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,10 +24,8 @@ pub enum AdmissionEvent {
         sensor: SensorId,
         /// Instant at which the value was sampled.
         sampled_at: Time,
-        /// Instant at which the update was admitted.
-        now: Time,
     },
-    /// An update arrived, and was admitted or shed.
+    /// An update arrived, which the knob and the minimum decide on.
     Offered {
         /// Number of the update's sensor.
         sensor: SensorId,
@@ -35,9 +33,42 @@ pub enum AdmissionEvent {
         seq: Seq,
         /// Instant at which the value was sampled.
         sampled_at: Time,
-        /// Instant of the decision.
-        now: Time,
-        /// Whether the update was admitted.
-        admitted: bool,
     },
+}
+
+/// A logged event of admission.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdmissionStep {
+    /// Instant of the event, of a decision the one that was decided for; instants ascend.
+    pub now: Time,
+    /// The call that was logged.
+    pub event: AdmissionEvent,
+    /// Whether the event admitted an update.
+    pub admitted: bool,
+}
+
+impl Updates {
+    /// Takes a logged event, without the values of updates; returns whether it admitted an update.
+    pub fn step(&mut self, event: &AdmissionEvent, now: Time) -> bool {
+        match event {
+            AdmissionEvent::Share(share) => self.set_admitted_share(*share),
+            AdmissionEvent::Delay(delay) => self.set_delay(*delay),
+            // A log that was tampered with may hold too few reads.
+            AdmissionEvent::Rebalanced(reads) => {
+                self.rebalance(|sensor| reads.get(sensor.index()).copied().unwrap_or(0));
+            }
+            AdmissionEvent::Registered(spec) => self.add_sensor(*spec),
+            AdmissionEvent::Direct { sensor, sampled_at } => {
+                // A sensor that such a log names may not exist.
+                let update = self.admit_directly(*sensor, *sampled_at, now);
+                return update.map(|update| self.installed(&update, now)).is_ok();
+            }
+            AdmissionEvent::Offered {
+                sensor,
+                seq,
+                sampled_at,
+            } => return self.offer(*sensor, *seq, *sampled_at, &[], now) == Ok(Receipt::Admitted),
+        }
+        false
+    }
 }

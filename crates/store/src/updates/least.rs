@@ -98,13 +98,26 @@ impl LeastShare {
 }
 
 /// Time from the sampling of an update to its installation: the longest and the shortest of intervals, averaged over
-/// these.
+/// these. In memory-first mode it ends at the decision, which the install follows in the same call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstallDelays {
     /// Mean of the longest delays.
     pub longest: Nanos,
     /// Mean of the shortest delays.
     pub shortest: Nanos,
+}
+
+impl InstallDelays {
+    /// Widens the span of delays in `since` to one more.
+    #[inline]
+    pub(crate) fn observe(since: &mut Option<InstallDelays>, delay: Nanos) {
+        let since = since.get_or_insert(InstallDelays {
+            longest: delay,
+            shortest: delay,
+        });
+        since.longest = since.longest.max(delay);
+        since.shortest = since.shortest.min(delay);
+    }
 }
 
 /// Measures the delays of installations.
@@ -121,12 +134,7 @@ pub(super) struct InstallDelay {
 
 impl InstallDelay {
     pub fn observe(&mut self, delay: Nanos) {
-        let since = self.since.get_or_insert(InstallDelays {
-            longest: delay,
-            shortest: delay,
-        });
-        since.longest = since.longest.max(delay);
-        since.shortest = since.shortest.min(delay);
+        InstallDelays::observe(&mut self.since, delay);
     }
 
     /// The delays, where one has changed since they were last reported; `margin` is the one that was agreed. Where

@@ -41,6 +41,19 @@ pub struct UpdateCounts {
 }
 
 impl UpdateCounts {
+    /// Adds the counts of other sensors or of another time.
+    pub(crate) fn add(&mut self, other: &UpdateCounts) {
+        self.offered += other.offered;
+        self.admitted += other.admitted;
+        self.for_minimum += other.for_minimum;
+        self.installed += other.installed;
+        self.shed += other.shed;
+        self.superseded += other.superseded;
+        self.pending += other.pending;
+        self.in_flight += other.in_flight;
+        self.missing_at_source = self.missing_at_source.saturating_add(other.missing_at_source);
+    }
+
     /// The share of updates really admitted since `earlier`: the knob's setting plus the additions of the minimum. 1 if
     /// none was offered.
     pub fn admitted_share_since(&self, earlier: &UpdateCounts) -> Share {
@@ -149,8 +162,8 @@ fn hash(Seq(number): Seq) -> u64 {
 
 /// The account of one sensor.
 #[derive(Clone, Copy, Debug, Default)]
-struct SensorAccount {
-    last: Seq,
+pub(crate) struct SensorAccount {
+    pub last: Seq,
     missing_at_source: u64,
     /// Sum of the hashes of the numbers offered, modulo 2^64.
     offered_numbers: u64,
@@ -188,15 +201,28 @@ impl Ledger {
 
     /// Enters the arrival of an update, whose number must be above the sensor's last.
     pub fn offered(&mut self, sensor: SensorId, seq: Seq) {
+        self.accounts[sensor.index()].offered(seq, &mut self.counts);
+    }
+
+    /// Enters what a sensor has offered and installed since `since` was last entered, in an account and counts of its
+    /// own; empties that account, but for the last number.
+    pub fn enter(&mut self, sensor: SensorId, since: &mut SensorAccount) {
+        let SensorAccount { last, .. } = *since;
         let account = &mut self.accounts[sensor.index()];
-        let gap = seq.0 - account.last.0 - 1;
-        account.last = seq;
-        account.missing_at_source += gap;
-        account.offered_numbers = account.offered_numbers.wrapping_add(hash(seq));
-        // The gaps of one sensor sum to less than its last number; those of all sensors could overflow if numbers are
-        // senseless.
-        self.counts.missing_at_source = self.counts.missing_at_source.saturating_add(gap);
-        self.counts.offered += 1;
+        account.last = last;
+        account.missing_at_source += since.missing_at_source;
+        account.offered_numbers = account.offered_numbers.wrapping_add(since.offered_numbers);
+        account.superseded = account.superseded.plus(since.superseded);
+        account.installed = account.installed.plus(since.installed);
+        *since = SensorAccount {
+            last,
+            ..SensorAccount::default()
+        };
+    }
+
+    /// Adds to the sums over all sensors.
+    pub fn add(&mut self, counts: &UpdateCounts) {
+        self.counts.add(counts);
     }
 
     /// Enters that an update was admitted, out of turn if `for_minimum`.
@@ -265,6 +291,31 @@ impl Ledger {
 }
 
 impl SensorAccount {
+    /// Enters the arrival of an update, here and in `counts`.
+    pub fn offered(&mut self, seq: Seq, counts: &mut UpdateCounts) {
+        let gap = seq.0 - self.last.0 - 1;
+        self.last = seq;
+        self.missing_at_source += gap;
+        self.offered_numbers = self.offered_numbers.wrapping_add(hash(seq));
+        // The gaps of one sensor sum to less than its last number; those of all sensors could overflow if numbers are
+        // senseless.
+        counts.missing_at_source = counts.missing_at_source.saturating_add(gap);
+        counts.offered += 1;
+    }
+
+    /// Enters that an update was admitted, and whether it is in the store or a newer one was there first; here and in
+    /// `counts`.
+    pub fn landed(&mut self, seq: Seq, installed: bool, counts: &mut UpdateCounts) {
+        counts.admitted += 1;
+        if installed {
+            self.installed.add(seq);
+            counts.installed += 1;
+        } else {
+            self.superseded.add(seq);
+            counts.superseded += 1;
+        }
+    }
+
     fn balance(&self, sensor: SensorId, waiting: Option<Seq>) -> SensorBalance {
         let mut pending = Tally::default();
         waiting.into_iter().for_each(|seq| pending.add(seq));

@@ -43,7 +43,7 @@ mod shedding;
 mod tests;
 
 pub use admission::{AdmissionOptions, MARGIN_DEFAULT};
-pub use event::AdmissionEvent;
+pub use event::{AdmissionEvent, AdmissionStep};
 pub use least::InstallDelays;
 pub use ledger::{Reconciliation, SensorBalance, UpdateCounts};
 pub use shedding::Shedding;
@@ -54,6 +54,7 @@ use admission::{Admission, AdmissionDecision};
 use freshness::Prospect;
 use least::InstallDelay;
 use ledger::Ledger;
+pub(crate) use ledger::SensorAccount;
 use queue::UpdateQueue;
 
 /// The properties of a sensor that are fixed at its registration.
@@ -70,7 +71,7 @@ pub struct SensorSpec {
 /// The answer to an offered update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receipt {
-    /// The update waits in the queue to be installed.
+    /// The update is installed, or waits in the queue for it.
     Admitted,
     /// The update was dropped by admission.
     Shed,
@@ -205,7 +206,45 @@ impl Updates {
         value: &[u8],
         now: Time,
     ) -> Result<Receipt, OfferError> {
-        let spec = *self.check(sensor, seq, value)?;
+        let Some(update) = self.decide(sensor, seq, sampled_at, value.len(), now)? else {
+            return Ok(Receipt::Shed);
+        };
+        if let Some(older) = self.queue.put(update, value) {
+            self.ledger.superseded(sensor, older);
+        }
+        Ok(Receipt::Admitted)
+    }
+
+    /// As [`offer`](Self::offer), for a value of `len` bytes that the caller installs itself, without the queue:
+    /// returns the update as [`next`](Self::next) does, `None` if it is shed.
+    ///
+    /// # Errors
+    /// [`OfferError`]; nothing has changed then.
+    pub fn offer_directly(
+        &mut self,
+        sensor: SensorId,
+        seq: Seq,
+        sampled_at: Time,
+        len: usize,
+        now: Time,
+    ) -> Result<Option<Pending>, OfferError> {
+        let update = self.decide(sensor, seq, sampled_at, len, now)?;
+        if update.is_some() {
+            self.ledger.taken(sensor, seq);
+        }
+        Ok(update)
+    }
+
+    /// The update, if it is admitted.
+    fn decide(
+        &mut self,
+        sensor: SensorId,
+        seq: Seq,
+        sampled_at: Time,
+        len: usize,
+        now: Time,
+    ) -> Result<Option<Pending>, OfferError> {
+        let spec = *self.check(sensor, seq, len)?;
         let sampled_at = sampled_at.min(now);
         let reading = Prospect::of(sensor, &spec, self.options.margin, sampled_at, now);
         self.ledger.offered(sensor, seq);
@@ -213,20 +252,45 @@ impl Updates {
         let decision = self.admission.decide(&reading, now);
         if decision == AdmissionDecision::Shed {
             self.ledger.shed(sensor, seq);
-            return Ok(Receipt::Shed);
+            return Ok(None);
         }
         self.ledger.admitted(decision == AdmissionDecision::ForMinimum);
         let expires = reading.expires;
-        let update = Pending {
+        Ok(Some(Pending {
             sensor,
             seq,
             sampled_at,
             expires,
-        };
-        if let Some(older) = self.queue.put(update, value) {
-            self.ledger.superseded(sensor, older);
+        }))
+    }
+
+    /// Whether the knob admits every update: then an offer changes nothing but the accounts, and what is known of the
+    /// last reading of its sensor. Both may be entered later, for many offers at once.
+    pub fn admits_all(&self) -> bool {
+        self.admitted_share() == Share::ONE
+    }
+
+    /// Enters the account of what `sensor` has offered while the knob [admitted everything](Self::admits_all), all of
+    /// it installed by the offering threads, and empties it.
+    pub(crate) fn enter(&mut self, sensor: SensorId, since: &mut SensorAccount) {
+        self.ledger.enter(sensor, since);
+    }
+
+    /// Adds the sums over all sensors of such accounts, and the delays of their installations.
+    pub(crate) fn enter_sums(&mut self, counts: &UpdateCounts, delays: Option<InstallDelays>) {
+        self.ledger.add(counts);
+        if let Some(InstallDelays { longest, shortest }) = delays {
+            self.delay.observe(longest);
+            self.delay.observe(shortest);
         }
-        Ok(Receipt::Admitted)
+    }
+
+    /// Makes the last reading of such an account known to admission: sampled at `sampled_at`, offered at `now`. Of
+    /// earlier readings admission need not know: each left at most a gap that the last one ends within the margin.
+    pub(crate) fn enter_reading(&mut self, sensor: SensorId, sampled_at: Time, now: Time) {
+        let spec = &self.sensors[sensor.index()];
+        let reading = Prospect::of(sensor, spec, self.options.margin, sampled_at, now);
+        self.admission.enter(&reading, now);
     }
 
     /// Admits the next update of a sensor, whatever the knob says, and returns it as [`next`](Self::next) does. It
@@ -256,7 +320,7 @@ impl Updates {
         })
     }
 
-    fn check(&self, sensor: SensorId, seq: Seq, value: &[u8]) -> Result<&SensorSpec, OfferError> {
+    fn check(&self, sensor: SensorId, seq: Seq, len: usize) -> Result<&SensorSpec, OfferError> {
         let sensors = self.sensors.len();
         let spec = self
             .sensors
@@ -266,7 +330,7 @@ impl Updates {
         if seq <= last {
             return Err(OfferError::SeqNotIncreasing { sensor, seq, last });
         }
-        let (len, max) = (value.len(), spec.value_bytes_max);
+        let max = spec.value_bytes_max;
         if len > max as usize {
             return Err(OfferError::ValueTooLong { sensor, seq, len, max });
         }
@@ -283,10 +347,17 @@ impl Updates {
         Some(update)
     }
 
-    /// Puts the update that [`next`](Self::next) would take behind the others if it has expired by `now`: for a thread
-    /// that installs only what can still be fresh. Returns whether it did. O(1).
-    pub fn defer_expired(&mut self, now: Time) -> bool {
-        self.queue.defer_expired(now)
+    /// Whether a transaction that is due at `due` takes the [`next`](Self::next) update at `now` and installs it: none
+    /// after its deadline, and none that has expired. `left` counts those that it has not seen yet; expired ones go
+    /// behind the others, and `left` falls by their number. O(`left`).
+    pub fn helps(&mut self, left: &mut usize, due: Time, now: Time) -> bool {
+        while *left > 0 && self.pending() > 0 && now <= due {
+            if !self.queue.defer_expired(now) {
+                return true;
+            }
+            *left -= 1;
+        }
+        false
     }
 
     /// Reports that the update from [`next`](Self::next) is in the store, `now`.

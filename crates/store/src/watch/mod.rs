@@ -44,6 +44,7 @@ use punctual_units::{ObjectId, Time};
 
 use crate::engine::{Engine, KEY_MAX_LEN};
 use crate::store::Store;
+use crate::tables::REGION;
 use crate::temporal::Sample;
 use crate::{Deadline, StoreError};
 pub(crate) use ring::ChangeKind;
@@ -122,6 +123,8 @@ pub struct Watch<O: Os> {
     /// The ring that the next `take` looks at first.
     turn: usize,
     key: Vec<u8>,
+    /// Bytes of the engine's keys that name the watched table.
+    table_len: usize,
 }
 
 impl<O: Os> std::fmt::Debug for Watch<O> {
@@ -156,7 +159,8 @@ impl Filter {
     fn wants(&self, key: &[u8], object: Option<ObjectId>) -> bool {
         match self {
             Filter::Key(watched) => key == watched,
-            Filter::Prefix(prefix) => key.starts_with(prefix),
+            // A prefix within the store's own region is a table's.
+            Filter::Prefix(prefix) => key.starts_with(prefix) && key.starts_with(REGION) == prefix.starts_with(REGION),
             Filter::Object(watched, _) => object == Some(*watched),
         }
     }
@@ -298,6 +302,7 @@ impl<O: Os> Watches<O> {
             told: [0; 2],
             turn: 0,
             key: Vec::new(),
+            table_len: 0,
         })
     }
 }
@@ -348,8 +353,8 @@ impl<O: Os> Watch<O> {
 
     fn change(&self, kind: ChangeKind) -> (Change<'_>, u8) {
         let key = match &self.watcher.filter {
-            Filter::Key(key) | Filter::Object(_, key) => key,
-            Filter::Prefix(_) => &self.key,
+            Filter::Key(key) | Filter::Object(_, key) => &**key,
+            Filter::Prefix(_) => self.key.get(self.table_len..).unwrap_or_default(),
         };
         match kind {
             ChangeKind::Put(label) => (Change::Put { key }, label),
@@ -379,13 +384,24 @@ impl<E: Engine, O: Os> Store<E, O> {
                 Filter::Object(object, self.objects.key(object).to_vec())
             }
         };
-        let only_temporal = matches!(watched, WatchTarget::Object(_));
+        self.begin_watch(filter, capacity)
+    }
+
+    /// As [`watch`](Store::watch), of all keys of the table that begin with `prefix` in the engine.
+    pub(crate) fn watch_prefix(&self, prefix: &[u8], capacity: usize) -> Result<Watch<O>, StoreError> {
+        let mut watch = self.begin_watch(Filter::Prefix(prefix.to_vec()), capacity)?;
+        watch.table_len = prefix.len();
+        Ok(watch)
+    }
+
+    fn begin_watch(&self, filter: Filter, capacity: usize) -> Result<Watch<O>, StoreError> {
+        let only_temporal = matches!(filter, Filter::Object(..));
         let watch = self.watches.begin(&self.os, filter, capacity)?;
         // Transactions and installs from here on see the watch; those before are over.
         if !only_temporal && !self.permits.is_mine() {
             drop(self.permit(Deadline::NONE, self.os.now())?);
         }
-        self.sensors.with(|_| ());
+        self.sensors.with(|_| self.sensors.lanes.each(|_, _| ()));
         Ok(watch)
     }
 }

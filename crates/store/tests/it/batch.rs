@@ -15,7 +15,7 @@ use crate::witnessed::{Step, Witness, WitnessedEngine};
 
 fn options() -> StoreOptions {
     StoreOptions {
-        objects: vec![ObjectSpec::number("speed", Nanos::from_millis(100))],
+        objects: vec![ObjectSpec::number("speed").period(Nanos::from_millis(100))],
         replicated: true,
         ..StoreOptions::default()
     }
@@ -148,6 +148,15 @@ fn what_is_no_batch_is_refused_on_a_replica_and_the_reverse() {
     ));
     let no_key = transaction.put(b"", b"1").unwrap_err();
     assert!(matches!(no_key, StoreError::Engine(EngineError::KeyLength { len: 0 })));
+
+    for key in [&b""[..], &[1; 512], b"\0punctual/revision"] {
+        let mut batch = store.batch(BatchBounds::default()).unwrap();
+        let mut transaction = batch.transaction(Deadline::NONE).unwrap();
+        let of = |answer: Result<(), StoreError>| answer.unwrap_err().to_string();
+        let put = of(transaction.put(key, b"1"));
+        assert_eq!(of(transaction.get(key).map(drop)), put);
+        assert_eq!(of(transaction.delete(key).map(drop)), put);
+    }
 
     let plain = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default()).unwrap();
     assert!(matches!(

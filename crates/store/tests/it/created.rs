@@ -15,7 +15,7 @@ const PERIOD: Nanos = Nanos::from_millis(100);
 
 fn open<E: Engine>(engine: E) -> Store<E, VirtualOs> {
     let options = StoreOptions {
-        objects: ["m", "c"].map(|key| ObjectSpec::number(key, PERIOD)).into(),
+        objects: ["m", "c"].map(|key| ObjectSpec::number(key).period(PERIOD)).into(),
         replicated: true,
         created_max: 3,
         ..StoreOptions::default()
@@ -30,7 +30,7 @@ fn made(source: u32, boot: u64, sequence: u64) -> ObjectName {
 fn creation(made: ObjectName, key: &str) -> Creation {
     Creation {
         made,
-        spec: ObjectSpec::number(key, PERIOD),
+        spec: ObjectSpec::number(key).period(PERIOD),
     }
 }
 

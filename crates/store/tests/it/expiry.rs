@@ -212,7 +212,7 @@ fn with_due(records: usize) -> (Store<Counting, VirtualOs>, VirtualOs) {
     let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
     for number in 1..=records as u32 {
         let life = Nanos::from_millis(5);
-        transaction.put_for(&number.to_be_bytes(), b"1", life).unwrap();
+        transaction.put_for(number.to_be_bytes(), b"1", life).unwrap();
     }
     transaction.commit().unwrap();
     os.sleep(Nanos::from_millis(5));
@@ -303,7 +303,7 @@ fn a_put_pays_a_bounded_number_of_steps_for_due_records() {
         for number in 0..100u32 {
             let before = store.engine().witness.0.load(Ordering::Relaxed);
             store
-                .put(&[&b"other"[..], &number.to_be_bytes()].concat(), b"1")
+                .put([&b"other"[..], &number.to_be_bytes()].concat(), b"1")
                 .unwrap();
             steps.push(store.engine().witness.0.load(Ordering::Relaxed) - before);
         }
@@ -368,7 +368,7 @@ fn a_store_that_is_full_of_due_records_takes_puts() {
     let mut watch = store.watch(WatchTarget::Prefix(b""), 4_096).unwrap();
     os.sleep(Nanos::from_secs(2));
     let refused = (0..20)
-        .take_while(|_| store.put(b"other", &[1; 100_000]).is_err())
+        .take_while(|_| store.put(b"other", [1; 100_000]).is_err())
         .count();
     assert!(refused < 20);
     let deleted = std::iter::from_fn(|| watch.take().map(|change| matches!(change, Change::Expired { .. })));
@@ -392,7 +392,7 @@ fn small(directory: &Path, os: &VirtualOs, origin: &[u8]) -> Store<Lmdb, Virtual
 
 fn lease(store: &Store<Lmdb, VirtualOs>, key: &[u8], len: usize, life: Nanos) -> Result<(), StoreError> {
     let mut transaction = store.write_transaction(Deadline::NONE)?;
-    transaction.put_for(key, &vec![1; len], life)?;
+    transaction.put_for(key, vec![1; len], life)?;
     transaction.commit().map(drop)
 }
 
@@ -415,11 +415,7 @@ fn a_store_full_of_another_clocks_leases_takes_puts_once_their_lives_are_over() 
         let full = (0u32..).find(|number| lease(&store, &number.to_be_bytes(), 500, life).is_err());
         drop(store);
         let store = small(directory.path(), &os, b"2");
-        let plain = |number: &u32| {
-            store
-                .put(&[&b"plain"[..], &number.to_be_bytes()].concat(), b"1")
-                .is_ok()
-        };
+        let plain = |number: &u32| store.put([&b"plain"[..], &number.to_be_bytes()].concat(), b"1").is_ok();
         let plain = (0u32..).take_while(plain).count();
         if swept_before {
             assert_eq!(store.sweep_expired().unwrap(), 0);
@@ -432,9 +428,9 @@ fn a_store_full_of_another_clocks_leases_takes_puts_once_their_lives_are_over() 
             assert_eq!(found, full.unwrap() as usize + plain);
         }
         os.sleep(Nanos::from_secs(2));
-        assert_eq!(store.get(&0u32.to_be_bytes()).unwrap(), None);
+        assert_eq!(store.get(0u32.to_be_bytes()).unwrap(), None);
         let refused = (0..20)
-            .take_while(|_| store.put(b"other", &[1; 100_000]).is_err())
+            .take_while(|_| store.put(b"other", [1; 100_000]).is_err())
             .count();
         assert!(refused < 20);
         store.sweep_expired().unwrap();
@@ -474,14 +470,12 @@ fn keys_that_cannot_expire_are_refused() {
     let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default()).unwrap();
     let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
     let life = Nanos::from_millis(1);
-    for key in [vec![], vec![1; EXPIRING_KEY_MAX_LEN + 1]] {
-        assert!(matches!(
-            transaction.put_for(&key, b"1", life),
-            Err(StoreError::ExpiringKey { .. })
-        ));
-    }
+    assert!(matches!(
+        transaction.put_for([1; EXPIRING_KEY_MAX_LEN + 1], b"1", life),
+        Err(StoreError::ExpiringKey { .. })
+    ));
     transaction
-        .put_for(&[1; EXPIRING_KEY_MAX_LEN], b"1", Nanos::MAX)
+        .put_for([1; EXPIRING_KEY_MAX_LEN], b"1", Nanos::MAX)
         .unwrap();
     assert!(matches!(
         transaction.put_for(b"\0punctual/due/", b"1", life),

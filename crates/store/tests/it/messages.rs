@@ -187,3 +187,14 @@ fn every_error_has_its_text() {
     let lines = lines.chain(offer_errors().into_iter().map(|error| line(&error)));
     insta::assert_snapshot!("errors", lines.collect::<String>());
 }
+
+#[test]
+fn settings_of_the_engine_are_refused_in_memory() {
+    type Store = punctual_store::Store<punctual_engines::AnyEngine, punctual_os::LinuxOs>;
+    let settings = punctual_engines::lmdb::LmdbOptions::default();
+    let refused = Store::in_memory().engine(settings).open().map(drop).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "(memory): engine cannot be set in memory: leave it out, or open the store in a folder"
+    );
+}

@@ -9,7 +9,6 @@ use punctual_engines::lmdb::LmdbOptions;
 use punctual_engines::{Lmdb, Memory};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, EndedBecause, Engine, EngineError, Read, Table, Write};
-use punctual_store::tables::NamedTable;
 use punctual_store::temporal::ObjectSpec;
 use punctual_store::watch::{Change, WatchTarget};
 use punctual_store::{Deadline, Records, Split, Store, StoreError, StoreOptions, UpdateMode};
@@ -98,8 +97,37 @@ fn follow<E: Engine, O: Os, R: Read>(
     }
 }
 
+/// As [`follow`], with records that are lent.
+fn follow_lent<E: Engine, O: Os, R: Read>(mut records: Records<'_, E, O, R>, map: &Map, range: &Range, moves: &[Move]) {
+    let (mut low, mut high) = range.clone();
+    for step in moves {
+        let left = |key: &&Vec<u8>| (low.clone(), high.clone()).contains(*key) && range.contains(*key);
+        let (expected, found) = match step {
+            Move::Seek(key) => {
+                records.seek(key);
+                low = Bound::Included(key.clone());
+                continue;
+            }
+            Move::SeekBack(key) => {
+                records.seek_back(key);
+                high = Bound::Included(key.clone());
+                continue;
+            }
+            Move::Next => (map.keys().find(left), records.lend()),
+            Move::Back => (map.keys().rfind(left), records.lend_back()),
+        };
+        let found = found.unwrap();
+        assert_eq!(found, expected.map(|key| (&**key, &*map[key])));
+        let Some((key, _)) = found else { continue };
+        match step {
+            Move::Next => low = Bound::Excluded(key.to_vec()),
+            _ => high = Bound::Excluded(key.to_vec()),
+        }
+    }
+}
+
 fn check<E: Engine>(engine: E, plain: &Map, temporal: &Map, range: &Range, moves: &[Move], update_mode: UpdateMode) {
-    let spec = |key: &Vec<u8>| ObjectSpec::number(key, Nanos::from_millis(10));
+    let spec = |key: &Vec<u8>| ObjectSpec::number(key).period(Nanos::from_millis(10));
     let mut objects: Vec<ObjectSpec> = temporal.keys().map(spec).collect();
     objects.reverse();
     let values = objects.len();
@@ -138,6 +166,19 @@ fn check<E: Engine>(engine: E, plain: &Map, temporal: &Map, range: &Range, moves
         std::ops::ControlFlow::Continue(())
     };
     reading.scan(borrowed, visit).unwrap();
+    let mut lent = reading.records(borrowed).unwrap();
+    let mut seen = Vec::new();
+    while let Some((key, value)) = lent.lend().unwrap() {
+        assert_eq!(
+            reading.get(key).unwrap().as_deref(),
+            Some(value),
+            "in the middle of a scan"
+        );
+        seen.push((key.to_vec(), value.to_vec()));
+    }
+    assert!(lent.lend().unwrap().is_none() && lent.lend_back().unwrap().is_none());
+    assert_eq!(seen, scanned);
+    follow_lent(reading.records(borrowed).unwrap(), &map, range, moves);
     let inside = map.iter().filter(|(key, _)| range.contains(*key));
     assert_eq!(
         scanned,
@@ -185,7 +226,7 @@ fn borrowed(range: &Range) -> (Bound<&[u8]>, Bound<&[u8]>) {
 
 /// Tables whose names and keys lie close together, and plain keys around the region that tables lie in.
 fn check_tables(engine: impl Engine, tables: &[Map; 3], range: &Range, moves: &[Move]) {
-    let names = ["a", "a\u{1}", "aa"].map(|name| NamedTable::new(name).unwrap());
+    let names = ["a", "a\u{1}", "aa"];
     let store = Store::open(engine, VirtualOs::new(1), StoreOptions::default()).unwrap();
     let mut plain = tables[0].clone();
     plain.extend([&b"\0punctual"[..], b"\0punctual0", b"\0"].map(|key| (key.to_vec(), b"plain".to_vec())));
@@ -194,38 +235,35 @@ fn check_tables(engine: impl Engine, tables: &[Map; 3], range: &Range, moves: &[
         transaction.put(key, value).unwrap();
     }
     for (name, records) in names.iter().zip(tables) {
+        let mut table = transaction.table(name).unwrap();
         for (key, value) in records {
-            transaction.put_in(name, key, b"before").unwrap();
-            assert!(transaction.delete_in(name, key).unwrap());
-            transaction.put_in(name, key, value).unwrap();
+            table.put(key, b"before").unwrap();
+            assert!(table.delete(key).unwrap());
+            table.put(key, value).unwrap();
         }
     }
+    macro_rules! look_at {
+        ($transaction:expr, $name:expr, $records:expr) => {
+            let table = $transaction.table($name).unwrap();
+            match table.range::<&[u8]>(borrowed(range)) {
+                Ok(found) => follow(found.raw(), |key| table.get(key).unwrap(), $records, range, moves),
+                Err(StoreError::ReversedRange { low, high }) => assert!(low > high),
+                Err(other) => panic!("{other}"),
+            }
+        };
+    }
     for (name, records) in names.iter().zip(tables) {
-        let get = |key: &[u8]| transaction.get_in(name, key).unwrap().map(|value| value.into_owned());
-        follow(
-            transaction.records_in(name, borrowed(range)).unwrap(),
-            get,
-            records,
-            range,
-            moves,
-        );
+        look_at!(transaction, name, records);
     }
     transaction.commit().unwrap();
     let transaction = store.read_transaction(Deadline::NONE).unwrap();
     let get = |key: &[u8]| transaction.get(key).unwrap().map(|value| value.into_owned());
     follow(transaction.records(borrowed(range)).unwrap(), get, &plain, range, moves);
     for (name, records) in names.iter().zip(tables) {
-        let get = |key: &[u8]| transaction.get_in(name, key).unwrap().map(|value| value.into_owned());
-        follow(
-            transaction.records_in(name, borrowed(range)).unwrap(),
-            get,
-            records,
-            range,
-            moves,
-        );
-        let all = transaction.records_in(name, ALL).unwrap();
-        let all = all.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap());
-        assert_eq!(all.collect::<Vec<_>>(), records.clone().into_iter().collect::<Vec<_>>());
+        look_at!(transaction, name, records);
+        let table = transaction.table(name).unwrap();
+        let all: Result<Vec<_>, _> = table.iter().unwrap().collect();
+        assert_eq!(all.unwrap(), records.clone().into_iter().collect::<Vec<_>>());
     }
 }
 
@@ -245,34 +283,15 @@ proptest! {
 }
 
 #[test]
-fn names_and_keys_that_no_table_has_are_refused() {
-    for name in ["", "zero\0byte", &"n".repeat(65)] {
-        assert!(matches!(NamedTable::new(name), Err(StoreError::TableName { .. })));
-    }
+fn names_that_no_table_has_are_refused() {
     let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default()).unwrap();
-    let table = NamedTable::new(&"n".repeat(64)).unwrap();
-    let (longest, longer) = (vec![1; table.key_max()], vec![1; table.key_max() + 1]);
-    let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
-    transaction.put_in(&table, &longest, b"1").unwrap();
-    for impossible in [&longer[..], b""] {
-        assert!(matches!(
-            transaction.put_in(&table, impossible, b"1"),
-            Err(StoreError::TableKey { .. })
-        ));
-        assert_eq!(transaction.get_in(&table, impossible).unwrap(), None);
-        assert!(!transaction.delete_in(&table, impossible).unwrap());
+    for name in ["", "zero\0byte", &"n".repeat(65)] {
+        assert!(matches!(store.table(name), Err(StoreError::TableName { .. })));
     }
+    assert_eq!(store.table(&"n".repeat(64)).unwrap().name(), "n".repeat(64));
     // Into the tables by their back door.
     let hidden = [&b"\0punctual/table/"[..], b"n\0key"].concat();
-    assert!(matches!(
-        transaction.put(&hidden, b"1"),
-        Err(StoreError::ReservedKey { .. })
-    ));
-    assert!(matches!(
-        transaction.delete(&hidden),
-        Err(StoreError::ReservedKey { .. })
-    ));
-    transaction.commit().unwrap();
+    assert!(matches!(store.put(&hidden, b"1"), Err(StoreError::ReservedKey { .. })));
 }
 
 /// A watch of everything is told of plain keys only.
@@ -281,8 +300,7 @@ fn no_watch_is_told_of_tables() {
     let store = Store::open(Memory::default(), VirtualOs::new(1), StoreOptions::default()).unwrap();
     let mut watch = store.watch(WatchTarget::Prefix(b""), 4).unwrap();
     let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
-    let table = NamedTable::new("a").unwrap();
-    transaction.put_in(&table, b"key", b"1").unwrap();
+    transaction.table("a").unwrap().put(b"key", b"1").unwrap();
     transaction.put(b"key", b"1").unwrap();
     transaction.commit().unwrap();
     assert_eq!(watch.take(), Some(Change::Put { key: b"key" }));

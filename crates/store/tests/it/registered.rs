@@ -21,7 +21,7 @@ fn options(created_max: usize, update_mode: UpdateMode) -> StoreOptions {
         created_max,
         update_mode,
         clock_origin: ClockOrigin::named(b"this boot"),
-        ..StoreOptions::from([ObjectSpec::number("first", PERIOD)])
+        ..StoreOptions::from([ObjectSpec::number("first").period(PERIOD)])
     }
 }
 
@@ -33,7 +33,7 @@ fn a_record_whose_life_has_ended_is_not_in_the_way_of_an_object() {
     let mut transaction = store.write_transaction(Deadline::NONE).unwrap();
     transaction.put_for(b"late", b"lease", PERIOD).unwrap();
     transaction.commit().unwrap();
-    let spec = ObjectSpec::number("late", PERIOD);
+    let spec = ObjectSpec::number("late").period(PERIOD);
     let hides = store.register(&spec);
     assert!(matches!(hides, Err(StoreError::PlainRecord { .. })), "{hides:?}");
     os.sleep(PERIOD);
@@ -58,7 +58,7 @@ fn a_registered_object_is_as_the_others(update_mode: UpdateMode) {
         let engine = engine.open(directory.path()).unwrap();
         Store::open(engine, VirtualOs::new(1), options(2, update_mode)).unwrap()
     };
-    let spec = ObjectSpec::number("late", PERIOD).keeping(2);
+    let spec = ObjectSpec::number("late").period(PERIOD).keeping(2);
     let store = open();
     store.put(b"late", b"plain").unwrap();
     let hides = store.register(&spec);
@@ -101,7 +101,7 @@ fn a_registered_object_is_as_the_others(update_mode: UpdateMode) {
         [b"2", b"3"]
     );
     let transaction = store.read_transaction(Deadline::NONE).unwrap();
-    let keys = transaction.records_with_prefix(b"").unwrap();
+    let keys = transaction.prefix(b"").unwrap();
     assert_eq!(
         keys.map(|record| record.unwrap().0.to_vec()).collect::<Vec<_>>(),
         [b"late"]
@@ -138,7 +138,7 @@ fn what_cannot_be_registered_changes_nothing() {
     transaction.put(Table::Temporal, b"long", &[1; 24 + 9]).unwrap();
     transaction.commit().unwrap();
     let store = Store::open(engine, VirtualOs::new(1), options(1, UpdateMode::MemoryFirst)).unwrap();
-    let refused = |key: &[u8]| store.register(&ObjectSpec::number(key, PERIOD)).unwrap_err();
+    let refused = |key: &[u8]| store.register(&ObjectSpec::number(key).period(PERIOD)).unwrap_err();
     assert!(matches!(refused(b"first"), StoreError::DuplicateObject { .. }));
     assert!(matches!(refused(b""), StoreError::ObjectKey { .. }));
     assert!(matches!(refused(b"\0punctual/x"), StoreError::ReservedKey { .. }));
@@ -146,7 +146,7 @@ fn what_cannot_be_registered_changes_nothing() {
         refused(b"long"),
         StoreError::ValueTooLong { len: 9, max_len: 8, .. }
     ));
-    store.register(&ObjectSpec::number("second", PERIOD)).unwrap();
+    store.register(&ObjectSpec::number("second").period(PERIOD)).unwrap();
     assert!(matches!(refused(b"third"), StoreError::TooManyObjects { max: 1 }));
     assert_eq!(store.objects(), 2);
     assert!(store.offer_next(SensorId(2), None, b"1").is_err());
@@ -155,7 +155,9 @@ fn what_cannot_be_registered_changes_nothing() {
         ..options(1, UpdateMode::MemoryFirst)
     };
     let replica = Store::open(Memory::default(), VirtualOs::new(1), replica).unwrap();
-    let refused = replica.register(&ObjectSpec::number("late", PERIOD)).unwrap_err();
+    let refused = replica
+        .register(&ObjectSpec::number("late").period(PERIOD))
+        .unwrap_err();
     assert!(matches!(refused, StoreError::Replicated));
 }
 
@@ -202,7 +204,7 @@ fn objects_are_registered_beside_all_other_calls() {
         });
         for number in 1..=OBJECTS {
             let object = store
-                .register(&ObjectSpec::number(format!("object {number}"), PERIOD))
+                .register(&ObjectSpec::number(format!("object {number}")).period(PERIOD))
                 .unwrap();
             assert_eq!(object, ObjectId(number));
         }

@@ -77,28 +77,19 @@ impl Engine for Slow {
 }
 
 impl<R: Read> Read for SlowRead<'_, R> {
-    type Bytes<'t>
-        = R::Bytes<'t>
-    where
-        Self: 't;
-    type Scan<'t>
-        = R::Scan<'t>
+    type Cursor<'t>
+        = R::Cursor<'t>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError> {
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         self.engine.clock.advance(CALL);
-        self.inner.get(table, key)
+        self.inner.get_with(table, key, look)
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Self::Cursor<'_>, EngineError> {
         self.engine.clock.advance(CALL);
-        self.inner.scan(table, range)
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.engine.clock.advance(CALL);
-        self.inner.scan_back(table, range)
+        self.inner.cursor(table, range, back)
     }
 }
 

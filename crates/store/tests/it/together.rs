@@ -20,7 +20,9 @@ const PERIOD: Nanos = Nanos::from_millis(10);
 fn options(objects: usize, kept: usize, update_mode: UpdateMode) -> StoreOptions {
     let spec = |number| ObjectSpec {
         max_len: 64,
-        ..ObjectSpec::number(format!("object {number}"), PERIOD).keeping(kept)
+        ..ObjectSpec::number(format!("object {number}"))
+            .period(PERIOD)
+            .keeping(kept)
     };
     StoreOptions {
         objects: (0..objects).map(spec).collect(),
@@ -213,7 +215,7 @@ fn an_update_that_waits_is_superseded_and_the_next_one_follows() {
     let store = Store::open(
         Memory::default(),
         VirtualOs::new(1),
-        options(1, 1, UpdateMode::MemoryFirst),
+        options(1, 1, UpdateMode::Transaction),
     )
     .unwrap();
     store.offer(SensorId(0), Seq(5), Time(0), b"waits").unwrap();

@@ -117,41 +117,23 @@ impl<E: Engine> Engine for TimedEngine<E> {
     }
 }
 
-type Records = std::vec::IntoIter<Result<(Vec<u8>, Vec<u8>), EngineError>>;
-
-fn owned<B: std::ops::Deref<Target = [u8]>>(records: impl Iterator<Item = Result<(B, B), EngineError>>) -> Records {
-    let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
-    owned.collect::<Vec<_>>().into_iter()
-}
-
 impl<E: Engine, R: Read> Read for TimedCalls<'_, E, R> {
-    type Bytes<'t>
-        = Vec<u8>
-    where
-        Self: 't;
-    type Scan<'t>
-        = Records
+    type Cursor<'t>
+        = R::Cursor<'t>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         self.engine.takes(READ_US);
         if self.engine.fault == Fault::SnapshotMovesOn && key == RIGHT {
-            let later = self.engine.engine.snapshot()?;
-            let value = later.get(table, key)?.map(|value| value.to_vec());
-            return Ok(value);
+            return self.engine.engine.snapshot()?.get_with(table, key, look);
         }
-        Ok(self.calls.get(table, key)?.map(|value| value.to_vec()))
+        self.calls.get_with(table, key, look)
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Self::Cursor<'_>, EngineError> {
         self.engine.takes(READ_US);
-        Ok(owned(self.calls.scan(table, range)?))
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.engine.takes(READ_US);
-        Ok(owned(self.calls.scan_back(table, range)?))
+        self.calls.cursor(table, range, back)
     }
 }
 
@@ -303,7 +285,7 @@ impl<'w, E: Engine> Subject<'w, E> {
         let mut transaction = self.store.write_transaction(deadline)?;
         let value = number_in(transaction.get(LEFT)?.as_deref()) + 1;
         for key in [LEFT, RIGHT] {
-            transaction.put(key, &value.to_le_bytes())?;
+            transaction.put(key, value.to_le_bytes())?;
         }
         let before = self.os.now();
         let split = transaction.commit()?;
@@ -346,7 +328,7 @@ impl<'w, E: Engine> Subject<'w, E> {
         let left = number_in(transaction.get(LEFT)?.as_deref());
         let mut found = Vec::new();
         for sensor in 0..SENSORS {
-            found.push(number_in(transaction.get(&sensor_key(sensor))?.as_deref()));
+            found.push(number_in(transaction.get(sensor_key(sensor))?.as_deref()));
         }
         let right = number_in(transaction.get(RIGHT)?.as_deref());
         let offered: Vec<u64> = load(&self.offered);
@@ -501,7 +483,7 @@ fn a_transaction_installs_what_can_be_fresh_until_its_deadline_and_stale_data_co
     let os = VirtualOs::new(7);
     let options = StoreOptions {
         objects: (0..OBJECTS)
-            .map(|sensor| ObjectSpec::number(sensor_key(sensor), ms(20)))
+            .map(|sensor| ObjectSpec::number(sensor_key(sensor)).period(ms(20)))
             .collect(),
         update_mode: UpdateMode::Transaction,
         ..StoreOptions::default()

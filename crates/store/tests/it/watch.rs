@@ -14,7 +14,7 @@ use punctual_testing::VirtualOs;
 use punctual_units::{Clock, Nanos, ObjectId, Revision, SensorId, Seq, Time};
 
 fn options(update_mode: UpdateMode) -> StoreOptions {
-    let spec = |key: &str| ObjectSpec::number(key, Nanos::from_millis(10));
+    let spec = |key: &str| ObjectSpec::number(key).period(Nanos::from_millis(10));
     StoreOptions {
         objects: vec![spec("b/object"), spec("c")],
         update_mode,

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use punctual_engines::Memory;
 use punctual_store::engine::{
-    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
-    Write,
+    Cursor, Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, Record, SnapshotId,
+    Space, Table, Write,
 };
 use punctual_units::Nanos;
 
@@ -56,12 +56,14 @@ pub struct WitnessedScan<'t, S, W> {
     witness: &'t W,
 }
 
-impl<S: Iterator, W: Witness> Iterator for WitnessedScan<'_, S, W> {
-    type Item = S::Item;
-
-    fn next(&mut self) -> Option<S::Item> {
+impl<S: Cursor, W: Witness> Cursor for WitnessedScan<'_, S, W> {
+    fn step(&mut self) -> Result<bool, EngineError> {
         let _ = self.witness.before(Step::Next);
-        self.scan.next()
+        self.scan.step()
+    }
+
+    fn record(&self) -> Record<'_> {
+        self.scan.record()
     }
 }
 
@@ -106,27 +108,18 @@ impl<W: Witness> Engine for WitnessedEngine<W> {
 }
 
 impl<W: Witness> Read for WitnessedWrite<'_, W> {
-    type Bytes<'t>
-        = &'t [u8]
-    where
-        Self: 't;
-    type Scan<'t>
-        = WitnessedScan<'t, <MemoryWrite<'t> as Read>::Scan<'t>, W>
+    type Cursor<'t>
+        = WitnessedScan<'t, <MemoryWrite<'t> as Read>::Cursor<'t>, W>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, EngineError> {
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         self.witness.before(Step::Get)?;
-        self.write.get(table, key)
+        self.write.get_with(table, key, look)
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        let (scan, witness) = (self.write.scan(table, range)?, self.witness);
-        Ok(WitnessedScan { scan, witness })
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        let (scan, witness) = (self.write.scan_back(table, range)?, self.witness);
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Self::Cursor<'_>, EngineError> {
+        let (scan, witness) = (self.write.cursor(table, range, back)?, self.witness);
         Ok(WitnessedScan { scan, witness })
     }
 }

@@ -21,18 +21,11 @@ impl Choices {
     }
 }
 
-/// The seed of this run: from the environment to repeat one, otherwise from the time. Printed, and shown when the
-/// test fails.
+/// The seed of this run: 1, or the environment's `TEST_SEED`. A change is not refused for a case that it has nothing to
+/// do with; `.ci/nightly` draws new seeds. Printed, and shown when the test fails.
 pub fn seed() -> u64 {
-    let drawn = || {
-        std::time::UNIX_EPOCH
-            .elapsed()
-            .map_or(0, |since| since.as_nanos() as u64)
-    };
-    let seed = std::env::var("TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(drawn);
+    let given = std::env::var("TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or(1);
     println!("TEST_SEED={seed}");
     seed
 }

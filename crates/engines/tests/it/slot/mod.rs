@@ -145,6 +145,71 @@ macro_rules! model {
     }};
 }
 
+/// A scan that lends a record: it stays inside beyond the call that began it, looks again, and leaves. With the planted
+/// fault it leaves before it looks again.
+fn lends(leaves_early: bool) {
+    use sound::slot::{EndOutcome, SnapshotSlot};
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(PREEMPTIONS);
+    model.check(move || {
+        let slot = Arc::new(SnapshotSlot::<Pin>::default());
+        let page = Arc::new(Page(UnsafeCell::new(0)));
+        // SAFETY: loom tells of an access that is not ordered.
+        let content = |pin: &Pin| pin.0.0.with(|content| unsafe { *content });
+        let reader = {
+            let (slot, page) = (Arc::clone(&slot), Arc::clone(&page));
+            thread::spawn(move || {
+                let ticket = slot.claim().unwrap();
+                slot.open(ticket, Pin(Arc::clone(&page)), [0; 4]);
+                let lent = slot.enter(ticket).map(|inside| inside.stay().with(content));
+                if lent.is_ok() {
+                    if leaves_early {
+                        slot.leave(ticket);
+                    }
+                    // The record that was lent, and another call meanwhile.
+                    // SAFETY: as above.
+                    let read = page.0.with(|content| unsafe { *content });
+                    assert_eq!(read, 0, "a lent page was used again");
+                    if !leaves_early {
+                        assert_eq!(slot.again(ticket).with(content), 0);
+                        let asked = slot.is_asked();
+                        slot.leave(ticket);
+                        assert!(!asked || slot.enter(ticket).is_err(), "an ended snapshot reads on");
+                    }
+                }
+                slot.close(ticket);
+            })
+        };
+        let ender = {
+            let slot = Arc::clone(&slot);
+            thread::spawn(move || {
+                let open = slot.look().filter(|(ticket, _)| ticket.generation() == 1);
+                let Some((ticket, _)) = open else { return };
+                let (first, second) = (slot.end(ticket, [7, 0]), slot.end(ticket, [7, 0]));
+                assert!(
+                    first == EndOutcome::Missed || second == EndOutcome::Gone,
+                    "an end counts once"
+                );
+            })
+        };
+        reader.join().unwrap();
+        ender.join().unwrap();
+        // SAFETY: both threads have ended.
+        assert_eq!(page.0.with(|content| unsafe { *content }), 1, "freed once");
+    });
+}
+
+#[test]
+fn a_record_is_lent_until_its_scan_leaves() {
+    lends(false);
+}
+
+#[test]
+#[should_panic]
+fn planted_fault_a_scan_that_leaves_before_its_record_is_read_is_found() {
+    lends(true);
+}
+
 /// Two threads want the slot for a snapshot of their own, one after the other or not at all.
 macro_rules! claims {
     ($set:ident) => {{

@@ -2,6 +2,7 @@
 
 mod against_reference;
 mod delay;
+mod entered;
 mod fairness;
 mod minimum;
 mod misuse;

@@ -35,6 +35,7 @@ mod relaxed {
             pub const Relaxed: loom::sync::atomic::Ordering = loom::sync::atomic::Ordering::Relaxed;
             pub const Acquire: loom::sync::atomic::Ordering = loom::sync::atomic::Ordering::Acquire;
             pub const Release: loom::sync::atomic::Ordering = loom::sync::atomic::Ordering::Relaxed;
+            pub const SeqCst: loom::sync::atomic::Ordering = loom::sync::atomic::Ordering::SeqCst;
         }
     }
 }
@@ -81,19 +82,16 @@ macro_rules! model {
             let reader = Arc::clone(&slots);
             let reads = move || {
                 let (left, right, installs) = &*reader;
-                let (mut one, mut other) = (Vec::new(), Vec::new());
                 match $reads {
                     Reads::Together => {
                         let cut = installs.cut();
-                        let both = (left.read_at(cut, &mut one), right.read_at(cut, &mut other));
-                        if let (Ok(first), Ok(second)) = both {
-                            assert_eq!((first, &one), (second, &other), "one new, one old");
+                        if let (Ok(first), Ok(second)) = (left.sample_at(cut), right.sample_at(cut)) {
+                            assert_eq!(first, second, "one new, one old");
                             assert_eq!(first.map_or(0, |sample| sample.seq.0), cut, "not the newest of the cut");
                         }
                     }
                     Reads::OneByOne => {
-                        let both = (left.read(&mut one), right.read(&mut other));
-                        assert_eq!((both.0, &one), (both.1, &other), "one new, one old");
+                        assert_eq!(left.sample(), right.sample(), "one new, one old");
                     }
                     Reads::Histories => {
                         let (cut, mut readings) = (installs.cut(), ReadingBuffer::default());
@@ -109,8 +107,7 @@ macro_rules! model {
             writer.join().unwrap();
             reader.join().unwrap();
             let (_, right, installs) = &*slots;
-            let mut last = Vec::new();
-            let read = right.read_at(installs.cut(), &mut last);
+            let read = right.sample_at(installs.cut());
             assert_eq!(
                 read.unwrap().map(|sample| sample.seq.0),
                 Some($installs),
@@ -168,4 +165,126 @@ fn planted_fault_reads_one_by_one_are_found() {
 #[should_panic]
 fn planted_fault_a_write_that_releases_nothing_is_found() {
     model!(relaxed::slot, Reads::Together, 3);
+}
+
+/// Installs of one object each, and one of both, beside a reader of both that keeps what it finds at a second look.
+fn singles(looks_twice: bool) {
+    use sound::slot::{Installs, ReadingBuffer, Sample, Slot};
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(PREEMPTIONS);
+    model.check(move || {
+        let sample = |number| Sample {
+            seq: punctual_units::Seq(number),
+            sampled_at: None,
+        };
+        let slots = Arc::new((Slot::new(0), Slot::new(0), Installs::default()));
+        let writer = {
+            let slots = Arc::clone(&slots);
+            thread::spawn(move || {
+                let (left, right, installs) = &*slots;
+                installs.install_one(left, sample(1), &[]);
+                installs.install_one(right, sample(1), &[]);
+                // Both once more, at the next cut.
+                installs.install([(left, sample(2), &[][..]), (right, sample(2), &[])]);
+            })
+        };
+        let reader = thread::spawn(move || {
+            let (left, right, installs) = &*slots;
+            let (cut, mut readings) = (installs.cut(), ReadingBuffer::default());
+            let both = || [left, right].into_iter();
+            let is_kept = match looks_twice {
+                true => installs.read_latest(both, &mut readings, 2),
+                false => both()
+                    .try_for_each(|slot| readings.append(|bytes| slot.append_at(cut, bytes)))
+                    .is_ok(),
+            };
+            if is_kept {
+                let found = [0, 1].map(|at| readings.get(at).map_or(0, |(sample, _)| sample.seq.0));
+                let instants = [[0, 0], [1, 0], [1, 1], [2, 2]];
+                assert!(instants.contains(&found), "never were: {found:?}");
+            }
+        });
+        writer.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn values_that_stay_for_a_second_look_were_there_at_one_instant() {
+    singles(true);
+}
+
+#[test]
+#[should_panic(expected = "never were")]
+fn planted_fault_one_look_is_not_enough() {
+    singles(false);
+}
+
+/// As below, beside a reader of the history, which has no gap.
+#[test]
+fn a_history_of_the_present_cut_has_no_gap() {
+    use sound::slot::{Installs, ReadingBuffer, Sample, Slot};
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(PREEMPTIONS);
+    model.check(|| {
+        let shared = Arc::new((Slot::keeping(2, 0), Installs::default()));
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                for number in 1..=4 {
+                    let sample = Sample {
+                        seq: punctual_units::Seq(number),
+                        sampled_at: None,
+                    };
+                    shared.1.install_one(&shared.0, sample, &[]);
+                }
+            })
+        };
+        let reader = thread::spawn(move || {
+            let mut readings = ReadingBuffer::default();
+            if shared.0.history_at(shared.1.cut(), &mut readings).is_ok() {
+                let found: Vec<u64> = readings.iter().map(|(sample, _)| sample.seq.0).collect();
+                assert!(found.windows(2).all(|pair| pair[1] == pair[0] + 1), "a gap: {found:?}");
+            }
+        });
+        writer.join().unwrap();
+        reader.join().unwrap();
+    });
+}
+
+/// Values of one cut, one after the other into the same copies, beside a reader.
+#[test]
+fn a_value_of_the_present_cut_is_read_whole() {
+    use sound::slot::{Installs, Sample, Slot};
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(PREEMPTIONS);
+    model.check(|| {
+        let shared = Arc::new((Slot::new(1), Installs::default()));
+        let writer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                for number in 1..=3 {
+                    let sample = Sample {
+                        seq: punctual_units::Seq(number),
+                        sampled_at: None,
+                    };
+                    shared.1.install_one(&shared.0, sample, &[number as u8]);
+                }
+            })
+        };
+        let reader = thread::spawn(move || {
+            let (slot, installs) = &*shared;
+            let mut last = 0;
+            for _ in 0..2 {
+                let mut value = Vec::new();
+                if let Ok(Some(sample)) = slot.read_at(installs.cut(), &mut value) {
+                    assert_eq!(value, [sample.seq.0 as u8], "two values in one");
+                    assert!(last <= sample.seq.0, "{} after {last}", sample.seq.0);
+                    last = sample.seq.0;
+                }
+            }
+        });
+        writer.join().unwrap();
+        reader.join().unwrap();
+    });
 }
