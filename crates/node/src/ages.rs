@@ -6,17 +6,10 @@ use punctual_units::Nanos;
 const PLACES: usize = 124;
 
 /// A histogram of spans.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ages {
-    counts: Box<[u64; PLACES]>,
-}
-
-impl Default for Ages {
-    fn default() -> Ages {
-        Ages {
-            counts: Box::new([0; PLACES]),
-        }
-    }
+    /// Counters up to the last one that has counted.
+    counts: Vec<u64>,
 }
 
 impl Ages {
@@ -24,7 +17,9 @@ impl Ages {
     pub fn add(&mut self, span: Nanos) {
         let us = span.0 as f64 / 1e3;
         let place = (4.0 * (us + 1.0).log2()) as usize;
-        self.counts[place.min(PLACES - 1)] += 1;
+        let place = place.min(PLACES - 1);
+        self.counts.resize(self.counts.len().max(place + 1), 0);
+        self.counts[place] += 1;
     }
 
     /// Number of spans counted.

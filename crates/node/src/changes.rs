@@ -86,7 +86,13 @@ mod tests {
             changes,
             [(b"a".to_vec(), false), (b"b".to_vec(), true), (b"c".to_vec(), false)]
         );
-        assert!(of(&Entry { id, body: Body::Reign }).is_empty());
+        assert!(
+            of(&Entry {
+                id,
+                body: Body::Reign(Default::default())
+            })
+            .is_empty()
+        );
     }
 
     #[test]

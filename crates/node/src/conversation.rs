@@ -146,11 +146,6 @@ impl Conversation {
         self.session = ClientSession::default();
     }
 
-    /// Whether a request waits for the node's answer; the next request begins after it.
-    pub fn is_waiting(&self) -> bool {
-        !matches!(self.stage, Stage::Idle)
-    }
-
     /// Whether the present request leaves no trace at the node; then its answer may be left out, and the request called
     /// late.
     pub fn leaves_nothing(&self) -> bool {

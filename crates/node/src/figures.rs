@@ -463,6 +463,15 @@ pub(crate) mod tests {
         }
     }
 
+    /// The guide lists the figures of a node, by name, labels and help.
+    #[test]
+    fn the_guide_has_every_figure_of_a_node() {
+        let mut figures = figures();
+        figures.objects.arrival_ages = [Some(Nanos(1)); 2];
+        let table = punctual_testing::guide::figures(&figures.metrics());
+        punctual_testing::guide::holds("reference/figures.md", "figures of a node", &table);
+    }
+
     #[test]
     fn the_page_is_as_prometheus_reads_it() {
         let page = figures().metrics();

@@ -13,9 +13,7 @@
 //! **Bounds.** Connections, requests that wait, bytes of a message, messages that wait for a peer: each has a name.
 
 pub mod ages;
-pub mod bound;
 pub mod changes;
-pub mod commands;
 pub mod conversation;
 pub mod figures;
 pub mod making;
@@ -30,3 +28,5 @@ pub mod spans;
 pub mod stores;
 pub mod whereabouts;
 pub mod wire;
+
+pub use punctual_federation::admission::bound;

@@ -11,16 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::{io, thread};
 
-use punctual_federation::action::{Event, Ticket};
+use punctual_federation::action::{Action, Event};
 use punctual_federation::copying::IMAGE_BYTES_MAX;
-use punctual_federation::entry::Entry;
-use punctual_federation::ids::{BatchId, NodeId, Revision};
-use punctual_federation::message::{ClientCommand, Key, Request};
 use punctual_federation::replica::Replica;
 use punctual_os::linux::thread::thread_cpu_time;
 use punctual_os::{Os, Scheduling};
 use punctual_store::StoreError;
-use punctual_store::batch::Image;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, Time};
 
@@ -30,25 +26,6 @@ const QUERIES: Scheduling = Scheduling::Batch { nice: 5 };
 
 /// Scheduling of the writer, for which all transactions wait: a larger share than ordinary threads.
 const WRITES: Scheduling = Scheduling::Other { nice: -10 };
-
-/// A task of the state machine for the store.
-#[derive(Debug)]
-pub enum Task {
-    /// For `federation::action::Action::Execute`: a batch of transactions.
-    Execute(BatchId, Revision, Vec<Request>),
-    /// For `federation::action::Action::Apply`: an entry of the log.
-    Apply(Revision, Arc<Entry>),
-    /// For `federation::action::Action::Query`: the values of keys.
-    Query(Ticket, Vec<Key>, Nanos),
-    /// For `federation::action::Action::Look`: a command that reads.
-    Look(Ticket, ClientCommand),
-    /// For `federation::action::Action::Sync`: flush the store to disk.
-    Sync,
-    /// For `federation::action::Action::Copy`: records for a peer.
-    Copy(NodeId, Option<Key>),
-    /// For `federation::action::Action::Install`: records of a copy.
-    Install(Arc<Image>),
-}
 
 /// Reason for which a task failed; the node ends then.
 #[derive(Debug, thiserror::Error)]
@@ -73,35 +50,37 @@ pub struct TaskResult {
     pub ended: Time,
 }
 
-fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, extra: ExtraCost, task: Task) -> Result<Event, StoreError> {
+/// Carries out an action of the store; no other one gets here.
+fn carry_out<E: Engine, O: Os>(replica: &Replica<E, O>, extra: ExtraCost, task: Action) -> Result<Event, StoreError> {
     Ok(match task {
-        Task::Execute(batch, revision, requests) => {
+        Action::Execute(batch, revision, requests) => {
             spend(Nanos(extra.each.0.saturating_mul(requests.len() as u64)));
             Event::Executed(batch, replica.execute(revision, &requests)?)
         }
-        Task::Apply(revision, entry) => {
+        Action::Apply(revision, entry) => {
             replica.apply(revision, &entry)?;
             Event::Applied(revision)
         }
-        Task::Query(ticket, keys, max_age) => {
+        Action::Query(ticket, keys, max_age) => {
             extra.of_query(keys.len());
             let (revision, values) = replica.query(&keys, max_age)?;
             Event::Queried(ticket, revision, values)
         }
-        Task::Look(ticket, command) => {
+        Action::Look(ticket, command) => {
             extra.of_query(command.items as usize);
             let (revision, values) = replica.look(&command)?;
             Event::Queried(ticket, revision, values)
         }
-        Task::Sync => Event::Synced(replica.sync()?),
-        Task::Copy(peer, after) => {
+        Action::Sync => Event::Synced(replica.sync()?),
+        Action::Copy(peer, after) => {
             let image = replica.image_from(after.as_deref(), IMAGE_BYTES_MAX)?;
             Event::Copied(peer, Arc::new(image))
         }
-        Task::Install(image) => {
+        Action::Install(image) => {
             replica.install(&image)?;
             Event::Installed(image.revision, replica.reign()?)
         }
+        _ => Event::Wake,
     })
 }
 
@@ -137,9 +116,9 @@ fn spend(work: Nanos) {
 /// The threads; dropping this ends them, each after its present task.
 #[derive(Debug)]
 pub struct Stores {
-    writes: Option<Sender<Task>>,
-    reads: Option<Sender<Task>>,
-    slow: Option<Sender<Task>>,
+    writes: Option<Sender<Action>>,
+    reads: Option<Sender<Action>>,
+    slow: Option<Sender<Action>>,
     done: Receiver<TaskResult>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -192,15 +171,18 @@ impl Stores {
         })
     }
 
-    /// Queues a task for the thread of its kind.
-    pub fn take(&self, task: Task) {
+    /// Queues an action of the store for the thread of its kind; ignores others.
+    pub fn take(&self, task: Action) {
         let lane = match task {
-            Task::Execute(..) | Task::Apply(..) | Task::Install(_) => &self.writes,
-            Task::Query(..) | Task::Look(..) => &self.reads,
-            Task::Sync | Task::Copy(..) => &self.slow,
+            Action::Execute(..) | Action::Apply(..) | Action::Install(_) => &self.writes,
+            Action::Query(..) | Action::Look(..) => &self.reads,
+            Action::Sync | Action::Copy(..) => &self.slow,
+            _ => return,
         };
         // The send fails only if the thread has ended because the loop takes no more results.
-        drop(lane.as_ref().map(|lane| lane.send(task)));
+        if let Some(lane) = lane {
+            drop(lane.send(task));
+        }
     }
 
     /// Returns the next result, if a task has ended.
@@ -217,8 +199,8 @@ impl Drop for Stores {
 }
 
 fn work(
-    carry_out: impl Fn(Task) -> Result<Event, StoreError>,
-    tasks: &Mutex<Receiver<Task>>,
+    carry_out: impl Fn(Action) -> Result<Event, StoreError>,
+    tasks: &Mutex<Receiver<Action>>,
     told: &Sender<TaskResult>,
     clock: &impl Clock,
     wake: &impl Fn(),
@@ -241,17 +223,19 @@ fn work(
 
 #[cfg(test)]
 mod tests {
+    use punctual_federation::ids::{NodeId, Revision};
+
     use super::*;
 
     #[test]
     fn a_panic_is_told_and_the_thread_goes_on() {
         let (send, tasks) = channel();
         let (told, done) = channel();
-        send.send(Task::Sync).unwrap();
-        send.send(Task::Copy(NodeId(1), None)).unwrap();
+        send.send(Action::Sync).unwrap();
+        send.send(Action::Copy(NodeId(1), None)).unwrap();
         drop(send);
         let carry_out = |task| match task {
-            Task::Sync => panic!("planted"),
+            Action::Sync => panic!("planted"),
             _ => Ok(Event::Synced(Revision(7))),
         };
         work(carry_out, &Mutex::new(tasks), &told, &punctual_os::LinuxOs, &|| {});

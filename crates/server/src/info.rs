@@ -111,8 +111,7 @@ fn human(bytes: u64) -> String {
 }
 
 /// Processor time of this process and of its children, by Redis' keys.
-#[cfg(unix)]
-fn processor_times() -> Vec<(&'static str, Nanos)> {
+fn processor_times() -> [(&'static str, Nanos); 4] {
     let of = |processes| {
         // SAFETY: zeros are a value of this plain structure, which the call fills.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -122,17 +121,12 @@ fn processor_times() -> Vec<(&'static str, Nanos)> {
         [time(usage.ru_stime), time(usage.ru_utime)]
     };
     let ([system, user], [of_children, by_children]) = (of(libc::RUSAGE_SELF), of(libc::RUSAGE_CHILDREN));
-    vec![
+    [
         ("used_cpu_sys", system),
         ("used_cpu_user", user),
         ("used_cpu_sys_children", of_children),
         ("used_cpu_user_children", by_children),
     ]
-}
-
-#[cfg(not(unix))]
-fn processor_times() -> Vec<(&'static str, Nanos)> {
-    Vec::new()
 }
 
 /// Requests by their outcome: carried out, in time, expired, refused for the backlog.

@@ -11,15 +11,12 @@
 //! **Bounds.** Connections, bytes of a request, requests that wait, bytes of unread replies, time for half a request:
 //! each bound has a name, and the client gets an error that names it.
 
-pub mod commands;
-pub mod cursors;
 pub mod door;
 pub mod figures;
 pub mod forecast;
-pub mod glob;
 mod info;
 pub mod link;
-#[cfg(unix)]
+pub mod listening;
 pub mod local;
 pub mod login;
 pub mod logins;
@@ -28,7 +25,6 @@ pub mod node;
 mod pool;
 pub mod prover;
 pub mod queue;
-pub mod resp;
 pub mod session;
 pub mod slots;
 pub mod stream;
@@ -42,4 +38,7 @@ mod usage;
 pub mod users;
 pub mod work;
 
-pub use node::{Listening, Options, RunningServer, ServeError};
+pub use punctual_redis::{commands, cursors, glob, resp};
+
+pub use listening::{Listening, ServeError};
+pub use node::{Options, RunningServer};

@@ -2,9 +2,6 @@
 
 use std::io::{self, Read, Write};
 
-#[cfg(unix)]
-use mio::net::UnixStream;
-
 use crate::stream::{Ready, Stream};
 
 /// The most bytes of one read.
@@ -23,48 +20,9 @@ pub struct Bytes {
     pub written: u64,
 }
 
-/// Sockets that a link works with.
-pub trait Socket: Read + Write {
-    /// Whether the socket has taken bytes but not sent them, as TLS does.
-    fn is_pending(&self) -> bool;
-    /// Whether a read may need the socket to be writable, and a write may need it readable.
-    fn is_both_ways(&self) -> bool;
-    /// Whether a read of `count` bytes into `room` has emptied the socket: [`Stream::is_drained`].
-    fn is_drained(&self, count: usize, room: usize) -> bool;
-}
-
-#[cfg(unix)]
-impl Socket for UnixStream {
-    fn is_pending(&self) -> bool {
-        false
-    }
-
-    fn is_both_ways(&self) -> bool {
-        false
-    }
-
-    fn is_drained(&self, count: usize, room: usize) -> bool {
-        count < room
-    }
-}
-
-impl Socket for Stream {
-    fn is_pending(&self) -> bool {
-        Stream::is_pending(self)
-    }
-
-    fn is_both_ways(&self) -> bool {
-        Stream::is_both_ways(self)
-    }
-
-    fn is_drained(&self, count: usize, room: usize) -> bool {
-        Stream::is_drained(self, count, room)
-    }
-}
-
 /// A socket with its unsent bytes and its readiness.
-pub struct Link<S> {
-    pub stream: S,
+pub struct Link {
+    pub stream: Stream,
     pub out: Vec<u8>,
     sent: usize,
     pub is_readable: bool,
@@ -86,9 +44,9 @@ pub enum Turn {
     Ended,
 }
 
-impl<S: Socket> Link<S> {
+impl Link {
     /// Makes a link of a socket that is connected or still connecting.
-    pub fn new(stream: S) -> Link<S> {
+    pub fn new(stream: Stream) -> Link {
         Link {
             stream,
             out: Vec::new(),
@@ -233,8 +191,8 @@ mod tests {
     /// What has filled its room may be followed by more; what has not is all.
     #[test]
     fn a_socket_that_is_drained_is_not_read_again() {
-        let (stream, mut other) = UnixStream::pair().unwrap();
-        let mut link = Link::new(stream);
+        let (stream, mut other) = mio::net::UnixStream::pair().unwrap();
+        let mut link = Link::new(Stream::Plain(crate::local::as_tcp(stream)));
         let ready = Ready {
             reads: true,
             ..Ready::default()

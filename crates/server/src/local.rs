@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use mio::net::{TcpStream, UnixListener};
 
-use crate::node::{ServeError, make_room};
+use crate::listening::{ServeError, make_room};
 
 /// Mode of the file unless the node's file says otherwise: the server's own user connects, and no other.
 pub const MODE: u32 = 0o600;
@@ -79,14 +79,19 @@ impl LocalListener {
         registry.register(&mut self.listener, token, mio::Interest::READABLE)
     }
 
-    /// Accepts a client. Its stream reads and writes as one of TCP does; it has no addresses.
+    /// Accepts a client.
     ///
     /// # Errors
     /// The error of the system; `WouldBlock` if none waits.
     pub(crate) fn accept(&self) -> io::Result<TcpStream> {
         let (stream, _) = self.listener.accept()?;
-        Ok(TcpStream::from_std(OwnedFd::from(UnixStream::from(stream)).into()))
+        Ok(as_tcp(stream))
     }
+}
+
+/// A socket that reads and writes as one of TCP does; it has no addresses.
+pub fn as_tcp(stream: mio::net::UnixStream) -> TcpStream {
+    TcpStream::from_std(OwnedFd::from(UnixStream::from(stream)).into())
 }
 
 impl Drop for LocalListener {
@@ -101,7 +106,7 @@ impl Drop for LocalListener {
 /// A file beside the socket, locked while a server starts there, and removed afterwards.
 struct StartLock {
     path: PathBuf,
-    _file: File,
+    file: File,
 }
 
 impl StartLock {
@@ -122,13 +127,15 @@ impl StartLock {
         if !fs::symlink_metadata(&path).is_ok_and(|there| there.ino() == own) {
             return Err(busy());
         }
-        Ok(StartLock { path, _file: file })
+        Ok(StartLock { path, file })
     }
 }
 
 impl Drop for StartLock {
     fn drop(&mut self) {
         drop(fs::remove_file(&self.path));
+        // A program that another thread starts has a copy of the lock until execve(2), unless it is released.
+        drop(self.file.unlock());
     }
 }
 

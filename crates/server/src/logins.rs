@@ -6,9 +6,11 @@
 //! **Method.** A right password is answered at once; so the order of checks may depend on the names that exist. First
 //! come the first claims that an address makes for a user: of addresses that have logged in, of new addresses, then of
 //! others. Among equal ones the newest, which is no part of an older burst, and a random one come in turn. Then come
-//! second claims, third ones and so on, the oldest first. Wrong passwords are answered in the order of claims, one a
-//! [`pace`](Logins::pace), whenever they were checked: a pace is longer than any check, so its end shows neither
-//! whether there was one nor which. A client that has closed its connection comes last in both orders.
+//! second claims, third ones and so on, the oldest first. Wrong passwords are answered one a [`pace`](Logins::pace),
+//! whenever they were checked: a pace is longer than any check, so its end shows neither whether there was one nor
+//! which. First comes the first claim of each address, then second ones and so on, the oldest first: a user that
+//! mistypes does not wait behind those that guess all the time. A client that has closed its connection comes last in
+//! both orders.
 //!
 //! **Bounds.** After a wrong password, checks rest for the time that it took, and for `REST` times that before a
 //! claim that is no first one. So first guesses take half of a core, others a fifth; those whose answers are due take a
@@ -48,19 +50,10 @@ pub fn source(address: IpAddr) -> Source {
 }
 
 /// Counts by key, of the latest [`HISTORY_MAX`] keys.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct History<K> {
     counts: BTreeMap<K, u32>,
     order: VecDeque<K>,
-}
-
-impl<K> Default for History<K> {
-    fn default() -> History<K> {
-        History {
-            counts: BTreeMap::new(),
-            order: VecDeque::new(),
-        }
-    }
 }
 
 impl<K: Ord + Copy> History<K> {
@@ -110,8 +103,9 @@ pub struct Waiting {
     pub claim: LoginClaim,
     /// Whether the password is known to be wrong.
     pub is_wrong: bool,
-    /// Number of the claim among those of its source and user, from 1; set by [`Logins::push`].
-    pub number: u32,
+    /// Number of the claim among those of its source and user, and among those of its source, from 1; set by
+    /// [`Logins::push`].
+    pub numbers: [u32; 2],
     /// When the claim came.
     pub since: Time,
     /// Whether the client sends no more; it may still read.
@@ -146,6 +140,8 @@ pub struct Logins {
     failed: History<Source>,
     /// Claims by source and user.
     claims: History<(Source, Option<usize>)>,
+    /// Claims of users, by the address that they come from.
+    sources: History<Source>,
     /// End of the last wrong check, and the time that it took.
     wrong: (Time, Nanos),
     /// Time of the longest check of late; one that was delayed for once hardly counts.
@@ -191,7 +187,8 @@ impl Logins {
     /// claims, of those a later claim for the same user, of equals a random one. It does not matter whether a password
     /// is known to be wrong, because that would show which users there are.
     pub fn push(&mut self, mut claim: Waiting) -> Option<Handle> {
-        claim.number = self.claims.count((claim.source, claim.claim.user));
+        let of_user = self.claims.count((claim.source, claim.claim.user));
+        claim.numbers = [of_user, self.sources.count(claim.source)];
         if claim.is_wrong {
             self.failed.count(claim.source);
         }
@@ -209,7 +206,7 @@ impl Logins {
             (
                 waiting.is_closed,
                 of[&waiting.source],
-                waiting.number,
+                waiting.numbers[0],
                 mixed(self.seed, *at),
             )
         };
@@ -218,6 +215,7 @@ impl Logins {
         let gone = self.waiting.remove(at);
         if !gone.is_closed {
             self.claims.uncount((gone.source, gone.claim.user)); // its next one is no later claim
+            self.sources.uncount(gone.source);
         }
         Some(gone.connection)
     }
@@ -243,23 +241,27 @@ impl Logins {
         let rank = |(at, waiting): &(usize, &Waiting)| {
             let is_known = self.known.of(waiting.source) > 0;
             let has_failed = !is_known && self.failed.of(waiting.source) >= WRONG_PASSWORDS_MAX;
-            let place = match (waiting.number, self.turn % RANDOM_EVERY) {
+            let place = match (waiting.numbers[0], self.turn % RANDOM_EVERY) {
                 (1, 0) if self.turn > 0 => mixed(self.seed, *at),
                 (1, _) => (self.waiting.len() - at) as u64,
                 _ => *at as u64,
             };
-            (waiting.is_closed, waiting.number, !is_known, has_failed, place)
+            (waiting.is_closed, waiting.numbers[0], !is_known, has_failed, place)
         };
         let unchecked = self.waiting.iter().enumerate().filter(|(_, waiting)| !waiting.is_wrong);
         let (at, waiting) = unchecked.min_by_key(rank)?;
         let (ended, took) = self.wrong;
-        let rest = Nanos(took.0 * if waiting.number == 1 { 1 } else { REST });
+        let rest = Nanos(took.0 * if waiting.numbers[0] == 1 { 1 } else { REST });
         Some((at, ended + rest.min(PACE[1])))
     }
 
     /// Returns what to do now.
     pub fn step(&mut self, now: Time) -> LoginStep {
-        let head = (0..self.waiting.len()).min_by_key(|at| (self.waiting[*at].is_closed, *at));
+        let rank = |at: &usize| {
+            let Waiting { is_closed, numbers, .. } = &self.waiting[*at];
+            (*is_closed, numbers[1], *at)
+        };
+        let head = (0..self.waiting.len()).min_by_key(rank);
         let Some(head) = head else {
             return LoginStep::Rest(Time::MAX);
         };
@@ -319,6 +321,7 @@ impl Logins {
                 self.failed.count(waiting.source);
             }
             if known == Some(true) {
+                self.sources.uncount(waiting.source); // one that mistypes later does not wait behind guessers for it
                 right.push((waiting.connection, waiting.claim.user));
             }
             known != Some(true)

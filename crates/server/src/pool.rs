@@ -10,28 +10,19 @@ use punctual_store::watch::WatchTarget as WatchedKeys;
 use punctual_store::{Store, StoreError};
 use punctual_units::{Nanos, ObjectId, Time};
 
-use crate::commands::events;
+use crate::commands::events::{self, KeyNotice};
 use crate::cursors::Cursors;
 use crate::door::Asker;
 use crate::forecast::{Ahead, TOGETHER, reserve};
 use crate::queue::{Lane, Open, Queue};
 use crate::session::Call;
 use crate::usage::{KeyCount, StoreFigures};
-use crate::work::{BatchTimes, Counts, Job, JobReply, TAKEN_MAX, Temporal, Worker};
+use crate::work::{Counts, Job, JobReply, TAKEN_MAX, Temporal, Worker};
 
 /// The most changes that wait for the event loop; the store's watch counts those beyond as missed.
 const CHANGES_MAX: usize = 4096;
 /// How often an idle thread looks whether the server ends.
 const LOOK_EVERY: Nanos = Nanos::from_millis(100);
-
-/// A change of a key, to be reported to subscribers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyNotice {
-    /// An event by Redis' name, such as `set` or `expired`, and the key.
-    Event(&'static str, Vec<u8>),
-    /// This many changes were missed, because the event loop was behind.
-    Missed(u64),
-}
 
 /// State that the pool and the event loop share.
 pub struct PoolState<E: Engine, O: Os> {
@@ -39,7 +30,7 @@ pub struct PoolState<E: Engine, O: Os> {
     pub os: O,
     pub counts: Counts,
     pub cursors: Cursors,
-    temporal: Temporal,
+    pub(crate) temporal: Temporal,
     state: O::Lock<State>,
     /// The parker of each thread of the pool, and last the keeper's.
     parkers: Vec<O::Parker>,
@@ -49,7 +40,7 @@ pub struct PoolState<E: Engine, O: Os> {
     /// Whether a thread of the pool has panicked; then the server ends.
     failed: AtomicBool,
     /// Lock around "is this value the newest?" and its installation, for TSET.
-    newest: O::Lock<()>,
+    pub(crate) newest: O::Lock<()>,
     /// The thread that reports changes of keys, once a connection subscribes to them.
     listener: Mutex<Option<JoinHandle<()>>>,
     /// Temporal objects by key, for figures.
@@ -107,17 +98,10 @@ impl<E: Engine, O: Os> Drop for Watchman<'_, E, O> {
 }
 
 impl<E: Engine + 'static, O: Os> PoolState<E, O> {
-    /// Starts the threads of the pool and the keeper.
-    ///
-    /// # Errors
-    /// The system refuses to start a thread.
-    pub fn start(
-        store: Arc<Store<E, O>>,
-        options: &PoolOptions,
-        wake: Box<dyn Fn() + Send + Sync>,
-    ) -> std::io::Result<(Arc<PoolState<E, O>>, Pool)> {
+    /// Makes a pool without threads.
+    pub fn new(store: Arc<Store<E, O>>, options: &PoolOptions, wake: Box<dyn Fn() + Send + Sync>) -> PoolState<E, O> {
         let os = store.os().clone();
-        let shared = Arc::new(PoolState {
+        PoolState {
             state: os.new_lock(State {
                 queue: Queue::new(options.queue_max),
                 ahead: Default::default(),
@@ -146,7 +130,19 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
             store,
             os,
             wake,
-        });
+        }
+    }
+
+    /// Starts the threads of the pool and the keeper.
+    ///
+    /// # Errors
+    /// The system refuses to start a thread.
+    pub fn start(
+        store: Arc<Store<E, O>>,
+        options: &PoolOptions,
+        wake: Box<dyn Fn() + Send + Sync>,
+    ) -> std::io::Result<(Arc<PoolState<E, O>>, Pool)> {
+        let shared = Arc::new(PoolState::new(store, options, wake));
         let mut threads = Vec::new();
         for me in 0..options.threads {
             let shared = Arc::clone(&shared);
@@ -229,8 +225,9 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         self.parkers.iter().for_each(Park::unpark);
     }
 
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+    /// Whether the server ends; no further command begins then.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 
     /// Whether a thread of the pool has panicked. Its commands are undone and never answered, and it may still hold the
@@ -239,38 +236,22 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
         self.failed.load(Ordering::SeqCst)
     }
 
-    /// Has a worker of this pool do something on the present thread.
-    fn with_worker<T>(self: &Arc<Self>, act: impl FnOnce(&Worker<'_, E, O>) -> T) -> T {
-        act(&Worker {
-            store: &*self.store,
-            cursors: &self.cursors,
-            counts: &self.counts,
-            temporal: self.temporal,
-            newest: &self.newest,
-            ending: &self.stopping,
-            listen: &|| self.listen(),
-            made: &|key, object| {
-                let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
-                objects.push((key.to_vec(), object));
-            },
-            spent: BatchTimes::default(),
-        })
+    /// Takes note of a temporal object that TSET has made.
+    pub(crate) fn note_object(&self, key: &[u8], object: ObjectId) {
+        let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        objects.push((key.to_vec(), object));
     }
 
     /// Carries out commands that read on the present thread, and writes their replies. Returns those left over because
     /// replies are long.
     pub fn read_at_once(self: &Arc<Self>, asked: Vec<Call>, asker: &mut Asker<'_>) -> Vec<Call> {
         let client = (asker.handle(), asker.session.version);
-        self.with_worker(|worker| worker.read_at_once(asked, client, &mut asker.link.out))
+        Worker::new(self).read_at_once(asked, client, &mut asker.link.out)
     }
 
     fn work(self: &Arc<Self>, me: usize) {
         let _watch = Watchman(self);
-        self.with_worker(|worker| self.work_as(me, worker));
-    }
-
-    fn work_as(&self, me: usize, worker: &Worker<'_, E, O>) {
-        let mut done = Vec::new();
+        let (worker, mut done) = (Worker::new(self), Vec::new());
         loop {
             let Some((jobs, lane, is_alone)) = self.take(me) else {
                 if self.is_stopping() {
@@ -359,7 +340,7 @@ impl<E: Engine + 'static, O: Os> PoolState<E, O> {
     }
 
     /// Starts the thread that reports changes of keys, if it does not run yet.
-    fn listen(self: &Arc<Self>) -> Result<(), StoreError> {
+    pub(crate) fn listen(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         if listener.is_some() {
             return Ok(());

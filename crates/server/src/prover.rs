@@ -116,7 +116,7 @@ impl Prover {
             source,
             claim,
             is_wrong,
-            number: 0,
+            numbers: [0; 2],
             since: self.0.now(),
             is_closed: false,
         };

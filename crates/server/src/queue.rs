@@ -4,8 +4,7 @@
 //! store do. Jobs that write have a lane of their own, because one thread at a time can write: meanwhile other threads
 //! take jobs that read, in place of waiting.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 pub use punctual_store::permit::ORDINARY_EVERY;
 use punctual_units::Time;
@@ -53,39 +52,16 @@ pub struct Queue<T> {
 
 #[derive(Debug)]
 struct Waiting<T> {
-    urgent: BinaryHeap<Reverse<Urgent<T>>>,
+    /// Jobs with a deadline, by deadline and arrival.
+    urgent: BTreeMap<(Time, u64), T>,
     ordinary: VecDeque<(u64, T)>,
-}
-
-/// A job with a deadline, ordered by deadline and arrival.
-#[derive(Debug)]
-struct Urgent<T> {
-    order: (Time, u64),
-    work: T,
-}
-
-impl<T> PartialEq for Urgent<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-impl<T> Eq for Urgent<T> {}
-impl<T> PartialOrd for Urgent<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl<T> Ord for Urgent<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.order.cmp(&other.order)
-    }
 }
 
 impl<T> Queue<T> {
     /// Makes a queue with room for `capacity` jobs.
     pub fn new(capacity: usize) -> Queue<T> {
         let lane = || Waiting {
-            urgent: BinaryHeap::new(),
+            urgent: BTreeMap::new(),
             ordinary: VecDeque::new(),
         };
         Queue {
@@ -128,8 +104,7 @@ impl<T> Queue<T> {
         if deadline == Time::MAX {
             waiting.ordinary.push_back((self.arrived, work));
         } else {
-            let order = (deadline, self.arrived);
-            waiting.urgent.push(Reverse(Urgent { order, work }));
+            waiting.urgent.insert((deadline, self.arrived), work);
         }
     }
 
@@ -145,7 +120,11 @@ impl<T> Queue<T> {
                 .filter_map(|lane| Some((lanes[lane]?, lane)));
             found.min().map(|(_, lane)| lane)
         };
-        let urgent = least(self.lanes.each_ref().map(|lane| Some(lane.urgent.peek()?.0.order)));
+        let urgent = least(
+            self.lanes
+                .each_ref()
+                .map(|lane| Some(*lane.urgent.first_key_value()?.0)),
+        );
         let ordinary = least(
             self.lanes
                 .each_ref()
@@ -162,7 +141,7 @@ impl<T> Queue<T> {
         self.length -= 1;
         let waiting = &mut self.lanes[lane];
         if is_urgent {
-            waiting.urgent.pop().map(|Reverse(urgent)| urgent.work)
+            waiting.urgent.pop_first().map(|(_, work)| work)
         } else {
             waiting.ordinary.pop_front().map(|(_, work)| work)
         }

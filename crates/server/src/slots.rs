@@ -6,7 +6,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 
 use crate::link::Link;
-use crate::stream::{Ready, Stream};
+use crate::stream::Ready;
 
 /// The most connections accepted in one turn.
 const ACCEPTED_TURN: usize = 64;
@@ -26,7 +26,7 @@ pub struct Slots<T> {
     first: usize,
 }
 
-impl<T: AsMut<Link<Stream>>> Slots<T> {
+impl<T: AsMut<Link>> Slots<T> {
     /// Makes `max` slots, the first one for the token `first`.
     pub fn new(max: usize, first: usize) -> Slots<T> {
         Slots {
@@ -159,13 +159,14 @@ mod tests {
     use mio::Poll;
 
     use super::*;
+    use crate::stream::Stream;
 
     const MAX: usize = 128;
 
-    struct Other(Link<Stream>);
+    struct Other(Link);
 
-    impl AsMut<Link<Stream>> for Other {
-        fn as_mut(&mut self) -> &mut Link<Stream> {
+    impl AsMut<Link> for Other {
+        fn as_mut(&mut self) -> &mut Link {
             &mut self.0
         }
     }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+pub use crate::commands::events::KeyNotice;
 use crate::commands::{KEYS_MAX, events, unknown_part, wrong_number_of_arguments};
 use crate::door::STEPS_TURN;
 use crate::glob::{PATTERN_MAX, matches, steps};
 use crate::login::Login;
-pub use crate::pool::KeyNotice;
 use crate::resp::request::Request;
 use crate::resp::{Reply, Writer};
 use crate::session::Session;

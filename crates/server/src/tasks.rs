@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use punctual_units::Nanos;
 
-use crate::figures::{Figure, figure, or_none, row, section, word};
+use crate::figures::{Figure, FigureValue, figure, or_none, row, section, word};
 
 /// Figures of one task with a deadline, from the end of its start-up.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -33,8 +33,10 @@ pub struct TaskFigures {
 pub struct TasksNow {
     /// Mode of the loop: `warm-up`, `running`, `fallback`.
     pub mode: String,
-    /// Share of updates that the loop admits, 0 to 1.
-    pub admitted: f64,
+    /// Share of updates that the loop admits, 0 to 1; `None`: there are no sensors.
+    pub admitted: Option<f64>,
+    /// Share of the temporal objects that are fresh, 0 to 1; `None`: not known here, or there are none.
+    pub fresh: Option<f64>,
     /// The clock that the loop has set, in hertz; `None`: it sets none.
     pub clock_hz: Option<u64>,
     /// Figures of each task, in the order of INFO.
@@ -60,12 +62,33 @@ impl Tasks {
 impl TasksNow {
     /// The figures: INFO's section `Tasks`, and `task_..` on the page.
     pub fn figures(&self) -> Vec<Figure> {
+        let none = || FigureValue::from("none");
+        let admitted = |share| FigureValue::Number(share, format!("{share:.3}"));
+        let admitted = self.admitted.map_or_else(none, admitted);
+        let clock = self.clock_hz.map_or_else(none, FigureValue::from);
+        let fresh = self.fresh.map(|fresh| {
+            figure(
+                "fresh_share",
+                fresh,
+                "Share of the temporal objects of a run that are fresh",
+            )
+        });
         let of_all = [
             word("tasks", self.tasks.len()),
             word("loop_mode", self.mode.as_str()),
-            word("admitted_share", format!("{:.3}", self.admitted)),
-            word("clock_hz", or_none(self.clock_hz)),
+            figure(
+                "admitted_share",
+                admitted,
+                "Share of the sensor updates that the control loop admits",
+            ),
+            figure(
+                "clock_hz",
+                clock,
+                "Processor clock: of the last window in a run, as the loop set it in a server",
+            )
+            .named("clock_hertz"),
         ];
+        let of_all = of_all.into_iter().chain(fresh);
         let tasks = self.tasks.iter().enumerate();
         let of_each = tasks.flat_map(|(number, task)| row("Tasks", format!("task{number}"), task.figures()));
         section("Tasks", of_all).chain(of_each).collect()
@@ -108,7 +131,8 @@ mod tests {
     fn a_name_stays_within_its_part_and_each_figure_has_its_unit() {
         let now = TasksNow {
             mode: "running".into(),
-            admitted: 0.5,
+            admitted: Some(0.5),
+            fresh: Some(0.75),
             clock_hz: None,
             tasks: vec![TaskFigures {
                 name: "a,b=c\r\n\"d\"".into(),
@@ -134,6 +158,8 @@ mod tests {
         for line in [
             "punctual_task_late_total{task=\"a,b=c\r\\n\\\"d\\\"\"} 2\n",
             "quantile=\"1\"} 0.016\n",
+            "punctual_admitted_share 0.5\n",
+            "punctual_fresh_share 0.75\n",
         ] {
             assert!(page.contains(line), "no {line} in {page}");
         }

@@ -1,5 +1,6 @@
 //! Commands on a store in memory, under a clock that moves with each look at it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,14 +10,13 @@ use punctual_store::{Store, StoreOptions};
 use punctual_units::{Clock, Nanos, Time};
 
 use crate::commands::{self, Verb};
-use crate::cursors::Cursors;
 use crate::figures::prometheus;
 use crate::info::{late_requests, outcomes};
 use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::resp::Resp;
 use crate::resp::request::Request;
 use crate::session::Call;
-use crate::work::{BatchTimes, Counts, Handle, Job, JobReply, LateStage, REPLIES_PAUSE, Temporal, Work, Worker};
+use crate::work::{Handle, Job, JobReply, LateStage, REPLIES_PAUSE, Temporal, Work, Worker};
 
 /// Linux, but for its clock, which can tick at each look, and for threads that can be made to panic.
 #[derive(Clone, Debug, Default)]
@@ -114,45 +114,32 @@ pub(crate) fn job(place: usize, asked: Vec<Call>) -> Job {
     }
 }
 
-/// What carries out work, with its counts.
-#[derive(Default)]
-struct Bench {
-    cursors: Cursors,
-    counts: Counts,
-    ending: AtomicBool,
+/// A pool without threads, with room for one piece of work.
+struct Bench<O: Os>(Arc<PoolState<Memory, O>>);
+
+impl<O: Os> Deref for Bench<O> {
+    type Target = PoolState<Memory, O>;
+
+    fn deref(&self) -> &PoolState<Memory, O> {
+        &self.0
+    }
 }
 
-impl Bench {
-    fn carry_out<O: Os>(&self, store: &Store<Memory, O>, jobs: Vec<Job>) -> Vec<JobReply> {
-        self.carry_out_beside(store, jobs, &store.os().new_lock(()))
+impl<O: Os> Bench<O> {
+    fn of(store: Store<Memory, O>) -> Bench<O> {
+        let pool = PoolState::new(Arc::new(store), &pool_options(0, 1), Box::new(|| ()));
+        Bench(Arc::new(pool))
     }
 
-    fn carry_out_beside<O: Os>(&self, store: &Store<Memory, O>, jobs: Vec<Job>, newest: &O::Lock<()>) -> Vec<JobReply> {
+    fn carry_out(&self, jobs: Vec<Job>) -> Vec<JobReply> {
         let mut done = Vec::new();
-        self.worker(store, newest).carry_out(jobs, &mut done);
+        Worker::new(&self.0).carry_out(jobs, &mut done);
         done
     }
 
-    fn worker<'s, O: Os>(&'s self, store: &'s Store<Memory, O>, newest: &'s O::Lock<()>) -> Worker<'s, Memory, O> {
-        Worker {
-            store,
-            cursors: &self.cursors,
-            counts: &self.counts,
-            temporal: Temporal {
-                validity: Nanos::from_secs(1),
-                max_len: 64,
-            },
-            newest,
-            ending: &self.ending,
-            listen: &|| Ok(()),
-            made: &|_, _| (),
-            spent: BatchTimes::default(),
-        }
-    }
-
     /// The reply to one command.
-    fn answer<O: Os>(&self, store: &Store<Memory, O>, words: &str) -> String {
-        let done = self.carry_out(store, vec![job(0, vec![asked(words)])]);
+    fn answer(&self, words: &str) -> String {
+        let done = self.carry_out(vec![job(0, vec![asked(words)])]);
         String::from_utf8(done.into_iter().next().expect("done").reply).expect("text")
     }
 }
@@ -160,18 +147,15 @@ impl Bench {
 /// The event loop answers reads as the pool does; what long replies leave over comes back, in order.
 #[test]
 fn reads_at_once_are_answered_as_jobs_are() {
-    let (bench, store) = (Bench::default(), store(TestOs::default()));
-    bench.answer(&store, &format!("SET long {}", "x".repeat(REPLIES_PAUSE)));
-    bench.answer(&store, "SET short 1");
+    let bench = Bench::of(store(TestOs::default()));
+    bench.answer(&format!("SET long {}", "x".repeat(REPLIES_PAUSE)));
+    bench.answer("SET short 1");
     let words = ["GET short", "GET none", "HGET short f", "GET long", "GET short"];
     let asked_all = || words.iter().map(|words| asked(words)).collect::<Vec<_>>();
-    let newest = store.os().new_lock(());
     let (mut reply, place) = (Vec::new(), 0);
     let handle = job(place, Vec::new()).connection;
-    let rest = bench
-        .worker(&store, &newest)
-        .read_at_once(asked_all(), (handle, Resp::Two), &mut reply);
-    let as_job = bench.carry_out(&store, vec![job(place, asked_all())]).remove(0);
+    let rest = Worker::new(&bench.0).read_at_once(asked_all(), (handle, Resp::Two), &mut reply);
+    let as_job = bench.carry_out(vec![job(place, asked_all())]).remove(0);
     assert_eq!(reply, as_job.reply);
     assert_eq!(
         (rest.len(), as_job.rest.len()),
@@ -183,12 +167,12 @@ fn reads_at_once_are_answered_as_jobs_are() {
 /// Values are counted one by one, within a transaction as well.
 #[test]
 fn values_that_are_found_are_counted() {
-    let (bench, store) = (Bench::default(), store(TestOs::default()));
-    bench.answer(&store, "MSET a 12 b $-1");
-    bench.answer(&store, "MGET a none b nor");
-    bench.answer(&store, "GET a");
-    bench.answer(&store, "HGET none f");
-    bench.answer(&store, "EXISTS a none");
+    let bench = Bench::of(store(TestOs::default()));
+    bench.answer("MSET a 12 b $-1");
+    bench.answer("MGET a none b nor");
+    bench.answer("GET a");
+    bench.answer("HGET none f");
+    bench.answer("EXISTS a none");
     let counted = || [&bench.counts.found, &bench.counts.missed].map(|count| count.load(Ordering::Relaxed));
     assert_eq!(counted(), [3, 3]);
     for words in [["GET a", "MGET b none"], ["GET none", "SET b 1"]] {
@@ -197,7 +181,7 @@ fn values_that_are_found_are_counted() {
             work: Work::Exec(queued, Vec::new(), Time::MAX),
             ..job(0, Vec::new())
         };
-        bench.carry_out(&store, vec![exec]);
+        bench.carry_out(vec![exec]);
     }
     assert_eq!(counted(), [5, 5]);
 }
@@ -216,17 +200,17 @@ fn no_record_loses_its_term_as_that_ends() {
     for (set, change, look, kept) in cases {
         let (mut kept_some, mut lost_some) = (false, false);
         for life in 1..200 {
-            let bench = Bench::default();
-            let store = store(TestOs::ticking());
-            bench.answer(&store, set);
-            let mut transaction = store
+            let bench = Bench::of(store(TestOs::ticking()));
+            bench.answer(set);
+            let mut transaction = bench
+                .store
                 .write_transaction(punctual_store::Deadline::NONE)
                 .expect("one writer");
             transaction.set_life(b"a", Some(Nanos(life))).expect("a term");
             transaction.commit().expect("a commit");
-            bench.answer(&store, change);
-            let found = bench.answer(&store, look);
-            let term = bench.answer(&store, "PTTL a");
+            bench.answer(change);
+            let found = bench.answer(look);
+            let term = bench.answer("PTTL a");
             assert!(
                 term != ":-1\r\n" || found != kept,
                 "{change}, {life} ticks before the end: {found:?} for ever"
@@ -241,17 +225,35 @@ fn no_record_loses_its_term_as_that_ends() {
     }
 }
 
+#[test]
+fn nothing_is_there_under_a_key_that_no_record_can_have() {
+    let bench = Bench::of(store(TestOs::default()));
+    for key in ["\0punctual/due/a".to_owned(), "a".repeat(512)] {
+        let answers = [
+            ("GET", "$-1\r\n"),
+            ("TYPE", "+none\r\n"),
+            ("EXISTS", ":0\r\n"),
+            ("PTTL", ":-2\r\n"),
+            ("DEL", ":0\r\n"),
+        ];
+        for (command, answer) in answers {
+            assert_eq!(bench.answer(&format!("{command} {key}")), answer, "{command}");
+        }
+        assert_eq!(bench.answer(&format!("HGET {key} f")), "$-1\r\n");
+        assert!(bench.answer(&format!("SET {key} 1")).starts_with('-'));
+    }
+}
+
 /// As many fields as a hash can have, each named twice, and taken away again: a list that is searched for each of them
 /// would take minutes. The reply and what is left are as a map has it.
 #[test]
 fn a_hash_takes_as_many_fields_as_fit() {
     const FIELDS: usize = 60_000;
-    let bench = Bench::default();
-    let store = store(TestOs::default());
+    let bench = Bench::of(store(TestOs::default()));
     let name = |field: usize| format!("{field:x}");
     let with = |command: &str, fields: Vec<String>| {
         let words = [command.to_owned(), "h".into()].into_iter().chain(fields);
-        let done = bench.carry_out(&store, vec![job(0, vec![asked_with(words)])]);
+        let done = bench.carry_out(vec![job(0, vec![asked_with(words)])]);
         String::from_utf8(done.into_iter().next().expect("done").reply).expect("text")
     };
     let twice = (0..FIELDS).chain(0..FIELDS).flat_map(|field| [name(field), "v".into()]);
@@ -266,11 +268,11 @@ fn a_hash_takes_as_many_fields_as_fit() {
     assert!(read.contains("$1\r\nw\r\n"));
     let even = (0..FIELDS).step_by(2).flat_map(|field| [name(field), name(field)]);
     assert_eq!(with("HDEL", even.collect()), format!(":{}\r\n", FIELDS / 2));
-    assert_eq!(bench.answer(&store, "HLEN h"), format!(":{}\r\n", FIELDS / 2 + 1));
+    assert_eq!(bench.answer("HLEN h"), format!(":{}\r\n", FIELDS / 2 + 1));
     // In the order in which they were set first.
     assert!(
         bench
-            .answer(&store, "HGETALL h")
+            .answer("HGETALL h")
             .starts_with(&format!("*{}\r\n$1\r\n1\r\n$1\r\nv\r\n$1\r\n3\r\n", FIELDS + 2))
     );
 }
@@ -284,28 +286,27 @@ fn texts(done: Vec<JobReply>) -> Vec<String> {
 /// A command that the store refuses costs its neighbours one commit more, not one each.
 #[test]
 fn a_refused_write_leaves_the_others_together() {
-    let bench = Bench::default();
-    let store = store(TestOs::default());
+    let bench = Bench::of(store(TestOs::default()));
     let long = "k".repeat(600);
     let words = |at: usize| match at {
         3 | 20 => format!("SET {long} 1"),
         at => format!("SET key{at} 1"),
     };
     let jobs = (0..32).map(|at| job(at, vec![asked(&words(at))])).collect();
-    for (at, reply) in texts(bench.carry_out(&store, jobs)).into_iter().enumerate() {
+    for (at, reply) in texts(bench.carry_out(jobs)).into_iter().enumerate() {
         match at {
             3 | 20 => assert!(reply.starts_with("-ERR a key has 1 to 511 bytes"), "{reply}"),
             _ => assert_eq!(reply, "+OK\r\n", "{at}"),
         }
     }
-    assert_eq!(bench.answer(&store, "DBSIZE"), ":30\r\n");
+    assert_eq!(bench.answer("DBSIZE"), ":30\r\n");
     assert_eq!(bench.counts.commits.load(Ordering::SeqCst), 3);
     assert_eq!(bench.counts.carried_out.load(Ordering::SeqCst), 33);
     // All of them: each is told, and it ends.
     let jobs = (0..8)
         .map(|at| job(at, vec![asked(&words(3)), asked(&words(20))]))
         .collect();
-    let refused = texts(bench.carry_out(&store, jobs));
+    let refused = texts(bench.carry_out(jobs));
     assert!(
         refused.iter().all(|reply| reply.matches("-ERR a key has").count() == 2),
         "{refused:?}"
@@ -315,23 +316,22 @@ fn a_refused_write_leaves_the_others_together() {
 /// One step for each turn in the queue, in place of the whole with the lane of writes.
 #[test]
 fn flushdb_lets_others_have_their_turn_and_removes_all_that_was_there() {
-    let bench = Bench::default();
-    let store = store(TestOs::default());
-    assert_eq!(bench.answer(&store, "TSET pose 1"), "+OK\r\n");
+    let bench = Bench::of(store(TestOs::default()));
+    assert_eq!(bench.answer("TSET pose 1"), "+OK\r\n");
     for from in 0..20 {
         let pairs = (0..100).flat_map(|key| [format!("key/{from}/{key}"), "x".into()]);
-        bench.carry_out(
-            &store,
-            vec![job(0, vec![asked_with(["MSET".to_owned()].into_iter().chain(pairs))])],
-        );
+        bench.carry_out(vec![job(
+            0,
+            vec![asked_with(["MSET".to_owned()].into_iter().chain(pairs))],
+        )]);
     }
     let mut rest = vec![asked("FLUSHDB"), asked("DBSIZE")];
-    rest[0].arrived = store.os().now();
+    rest[0].arrived = bench.os.now();
     rest[0].deadline = rest[0].arrived + Nanos::from_secs(1000);
     let (mut steps, mut reply) = (0, Vec::new());
     while !rest.is_empty() {
         let before = bench.counts.commits.load(Ordering::SeqCst);
-        let done = bench.carry_out(&store, vec![job(0, rest)]).remove(0);
+        let done = bench.carry_out(vec![job(0, rest)]).remove(0);
         assert!(
             bench.counts.commits.load(Ordering::SeqCst) <= before + 1,
             "more than one transaction in a turn"
@@ -343,45 +343,40 @@ fn flushdb_lets_others_have_their_turn_and_removes_all_that_was_there() {
             assert_eq!((first.command.name, first.deadline), ("flushdb", Time::MAX));
         }
         // Others write meanwhile, behind what was there and before it.
-        bench.answer(&store, &format!("SET zzz{steps} 1"));
-        bench.answer(&store, &format!("SET aaa{steps} 1"));
+        bench.answer(&format!("SET zzz{steps} 1"));
+        bench.answer(&format!("SET aaa{steps} 1"));
     }
     assert!((4..=6).contains(&steps), "{steps}");
     let reply = String::from_utf8(reply).expect("text");
     assert!(reply.starts_with("+OK\r\n:"), "{reply}");
-    let left = bench.answer(&store, "KEYS *");
+    let left = bench.answer("KEYS *");
     assert!(
         !left.contains("key/") && left.contains("pose") && left.contains("zzz1"),
         "{left}"
     );
-    assert!(bench.answer(&store, "FLUSHDB now").starts_with("-ERR syntax"));
+    assert!(bench.answer("FLUSHDB now").starts_with("-ERR syntax"));
 }
 
 /// A step that is to go on has its place, though the queue be full: it could not be told that nothing was done.
 #[test]
 fn what_has_begun_is_not_refused() {
-    let bench = Bench::default();
-    let store = store(TestOs::default());
+    let bench = Bench::of(store(TestOs::default()));
     let pairs = (0..600).flat_map(|key| [format!("key/{key}"), "x".into()]);
-    bench.carry_out(
-        &store,
-        vec![job(0, vec![asked_with(["MSET".to_owned()].into_iter().chain(pairs))])],
-    );
-    let rest = bench
-        .carry_out(&store, vec![job(0, vec![asked("FLUSHDB")])])
-        .remove(0)
-        .rest;
-    let (shared, _pool) = pool(store, 0);
-    let refused = shared.submit(&mut vec![
+    bench.carry_out(vec![job(
+        0,
+        vec![asked_with(["MSET".to_owned()].into_iter().chain(pairs))],
+    )]);
+    let rest = bench.carry_out(vec![job(0, vec![asked("FLUSHDB")])]).remove(0).rest;
+    let refused = bench.submit(&mut vec![
         job(1, vec![asked("GET a")]),
         job(2, vec![asked("GET a")]),
         job(0, rest),
     ]);
     let refused: Vec<_> = refused.iter().map(|(job, _)| job.connection.place).collect();
-    assert_eq!((refused, shared.waiting()), (vec![2], 2));
+    assert_eq!((refused, bench.waiting()), (vec![2], 2));
     // What waits as the server ends is not begun.
-    shared.stop();
-    assert_eq!(shared.waiting(), 0);
+    bench.stop();
+    assert_eq!(bench.waiting(), 0);
 }
 
 /// Reads of which each takes 100 ms, and a second for each: those behind the tenth are told at once.
@@ -424,7 +419,12 @@ fn pool(store: Store<Memory, TestOs>, threads: usize) -> (Arc<PoolState<Memory, 
 }
 
 fn pool_for(store: Store<Memory, TestOs>, threads: usize, queue_max: usize) -> (Arc<PoolState<Memory, TestOs>>, Pool) {
-    let options = PoolOptions {
+    let options = pool_options(threads, queue_max);
+    PoolState::start(Arc::new(store), &options, Box::new(|| ())).expect("threads")
+}
+
+fn pool_options(threads: usize, queue_max: usize) -> PoolOptions {
+    PoolOptions {
         threads,
         queue_max,
         temporal: Temporal {
@@ -432,18 +432,16 @@ fn pool_for(store: Store<Memory, TestOs>, threads: usize, queue_max: usize) -> (
             max_len: 64,
         },
         objects: Vec::new(),
-    };
-    PoolState::start(Arc::new(store), &options, Box::new(|| ())).expect("threads")
+    }
 }
 
 #[test]
 fn nothing_is_begun_once_the_server_ends() {
-    let bench = Bench::default();
-    let store = store(TestOs::default());
-    bench.ending.store(true, Ordering::SeqCst);
+    let bench = Bench::of(store(TestOs::default()));
+    bench.stop();
     for words in ["GET a", "SET a 1", "TSET a 1"] {
         let done = bench
-            .carry_out(&store, vec![job(0, vec![asked(words), asked("GET a")])])
+            .carry_out(vec![job(0, vec![asked(words), asked("GET a")])])
             .remove(0);
         assert_eq!((done.reply.len(), done.rest.len()), (0, 2), "{words}");
     }
@@ -466,21 +464,19 @@ fn a_panic_of_the_pool_is_told() {
 #[test]
 fn the_newest_value_stays_whatever_the_order_of_threads() {
     punctual_testing::explore(0..200, |os| {
-        let store = store(os.clone());
-        let bench = Bench::default();
+        let bench = Bench::of(store(os.clone()));
         os.advance(Nanos::from_secs(10));
-        bench.answer(&store, "TSET pose 0 AGE 9000");
-        let newest = os.new_lock(());
+        bench.answer("TSET pose 0 AGE 9000");
         let set = |name: &'static str, at: u64| {
-            let (store, bench, newest) = (&store, &bench, &newest);
+            let bench = &bench;
             punctual_os::Thread::new(name, move || {
                 let mut asked = asked(&format!("TSET pose {at}"));
                 asked.arrived = Time(at);
-                bench.carry_out_beside(store, vec![job(0, vec![asked])], newest);
+                bench.carry_out(vec![job(0, vec![asked])]);
             })
         };
         os.together(vec![set("older", 5_000_000_000), set("newer", 6_000_000_000)]);
-        let found = bench.answer(&store, "GET pose");
+        let found = bench.answer("GET pose");
         assert_eq!(found, "$10\r\n6000000000\r\n");
     });
 }
@@ -488,14 +484,13 @@ fn the_newest_value_stays_whatever_the_order_of_threads() {
 /// What many ask for at once does not all become replies at once.
 #[test]
 fn long_replies_wait_for_another_turn() {
-    let bench = Bench::default();
-    let store = store(TestOs::default());
+    let bench = Bench::of(store(TestOs::default()));
     let value = "v".repeat(1 << 20);
-    bench.answer(&store, &format!("SET a {value}"));
+    bench.answer(&format!("SET a {value}"));
     let mut left: Vec<_> = (0..64).map(|place| job(place, vec![asked("GET a")])).collect();
     let (mut turns, mut answered) = (0, 0);
     while !left.is_empty() {
-        let done = bench.carry_out(&store, left);
+        let done = bench.carry_out(left);
         let bytes: usize = done.iter().map(|done| done.reply.len()).sum();
         assert!(bytes <= crate::work::REPLIES_TOGETHER + value.len() + 100, "{bytes}");
         answered += done.iter().filter(|done| !done.reply.is_empty()).count();
@@ -509,9 +504,8 @@ fn long_replies_wait_for_another_turn() {
 /// Each at the stage at which its deadline passed, and its time adds up to what passed since it was read.
 #[test]
 fn a_late_request_says_where_its_time_went() {
-    let bench = Bench::default();
-    let store = store(TestOs::default());
-    let now = store.os().now();
+    let bench = Bench::of(store(TestOs::default()));
+    let now = bench.os.now();
     let ago = |ms: u64| Time(now.0 - ms * 1_000_000);
     let late = |words: &str, arrived: Time, queued: Time, deadline: Time| {
         let mut asked = asked(words);
@@ -520,7 +514,7 @@ fn a_late_request_says_where_its_time_went() {
             queued,
             ..job(0, vec![asked])
         };
-        let reply = texts(bench.carry_out(&store, vec![job])).remove(0);
+        let reply = texts(bench.carry_out(vec![job])).remove(0);
         assert!(reply.starts_with("-LATE reason=expired"), "{reply}");
     };
     late("GET a", ago(50), ago(30), ago(1));
@@ -533,11 +527,12 @@ fn a_late_request_says_where_its_time_went() {
     assert!(spent(LateStage::Queue) >= 90_000_000);
     // Behind a writer that has the permit for longer than there is time.
     std::thread::scope(|threads| {
-        let writer = store
+        let writer = bench
+            .store
             .write_transaction(punctual_store::Deadline::NONE)
             .expect("the writer");
         let (tell, deadline) = std::sync::mpsc::channel();
-        let (late, os) = (&late, store.os());
+        let (late, os) = (&late, &bench.os);
         let waits = threads.spawn(move || {
             let begin = os.now();
             let deadline = begin + Nanos::from_millis(20);
@@ -564,4 +559,33 @@ fn a_late_request_says_where_its_time_went() {
         page.contains("punctual_late_requests_total{stage=\"queue\"} "),
         "{page}"
     );
+}
+
+/// The guide lists the figures of a server on the page for Prometheus, by name, labels and help.
+#[test]
+fn the_guide_has_every_figure_of_a_server() {
+    let (shared, pool) = pool(store(TestOs::default()), 1);
+    assert!(shared.submit(&mut vec![job(0, vec![asked("TSET pose 1")])]).is_empty());
+    punctual_testing::wait_until("the object is there", || crate::info::ages(&shared).len() == 3);
+    shared.usage.lock().expect("no panic").keys = 1;
+    let task = crate::tasks::TaskFigures {
+        response_us: Some([1.0; 3]),
+        ..Default::default()
+    };
+    let tasks = crate::tasks::TasksNow {
+        tasks: vec![task],
+        admitted: Some(1.0),
+        fresh: Some(1.0),
+        clock_hz: Some(1),
+        ..Default::default()
+    };
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let options = crate::node::Options::default();
+    let mut figures = crate::info::figures(&shared, &options, address, &crate::door::DoorState::default());
+    figures.extend(crate::info::ages(&shared));
+    figures.extend(tasks.figures());
+    shared.stop();
+    shared.join(pool);
+    let table = punctual_testing::guide::figures(&prometheus("", &figures));
+    punctual_testing::guide::holds("reference/figures.md", "figures of a server", &table);
 }

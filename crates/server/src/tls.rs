@@ -5,6 +5,7 @@
 //! with; new ones get the newest.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -264,12 +265,8 @@ fn shown(path: &Path, now: SystemTime) -> Result<Vec<CertificateDer<'static>>, T
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        if fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o007 != 0) {
-            return Err(TlsError::Exposed { path: path.into() });
-        }
+    if fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o007 != 0) {
+        return Err(TlsError::Exposed { path: path.into() });
     }
     PrivateKeyDer::from_pem_slice(&bytes(path)?).map_err(|_| TlsError::Missing {
         path: path.into(),
@@ -459,13 +456,11 @@ pub(crate) mod tests {
 
     /// Keeps a file from other users.
     fn for_group(path: &Path) {
-        use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(path, fs::Permissions::from_mode(0o640)).expect("a file of this user");
     }
 
     #[test]
     fn a_key_that_others_may_read_is_refused() {
-        use std::os::unix::fs::PermissionsExt;
         let shown = TestCertificate::new();
         let files = shown.tls.files.clone();
         for (mode, is_refused) in [(0o644, true), (0o604, true), (0o600, false), (0o440, false)] {

@@ -1,6 +1,6 @@
 //! Which client may do what? Users with passwords, classes of commands and prefixes of keys. Pure.
 //!
-//! **Passwords** are kept as salted hashes only (PBKDF2 with SHA-256), as `punctual serve hash` makes them. A check
+//! **Passwords** are kept as salted hashes only (PBKDF2 with SHA-256), as `punctual serve --hash` makes them. A check
 //! takes a tenth of a second by intention, so a thread of its own does it (`prover`), in the order of `logins`. Once a
 //! password was right, a second, quick hash recognizes it, under a salt drawn by this process: so clients that come
 //! back do not wait, any other password of that user is known to be wrong, and only first ones cost time.
@@ -62,7 +62,7 @@ impl fmt::Display for PasswordHash {
 
 /// The text is no hash of a password. The error does not repeat the text, which may be a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected the hash of a password as `punctual serve hash` prints it, never the password itself")]
+#[error("expected the hash of a password as `punctual serve --hash` prints it, never the password itself")]
 pub struct NoHash;
 
 impl FromStr for PasswordHash {

@@ -73,7 +73,7 @@ impl Table {
     }
 
     fn is_waiting(&self) -> bool {
-        self.conversation.is_waiting() || self.client.is_claiming()
+        !matches!(self.conversation.stage, Stage::Idle) || self.client.is_claiming()
     }
 
     /// What is asked of the node.
@@ -593,7 +593,7 @@ fn a_cursor_is_a_number_to_the_client_and_a_key_to_the_node() {
 /// The table in the docs says of each command whether it is taken here, and on a store that is served alone.
 #[test]
 fn the_docs_say_where_each_command_is_taken() {
-    let docs = include_str!("../../../../docs/commands.md");
+    let docs = include_str!("../../../../docs/guide/redis.md");
     let (_, table) = docs
         .split_once("\n## Where each command is taken\n")
         .expect("the table");
@@ -619,7 +619,10 @@ fn the_docs_say_where_each_command_is_taken() {
     }
     for command in commands::TABLE {
         let name = command.name.to_uppercase();
-        assert!(named.contains_key(name.as_str()), "{name} is not in docs/commands.md");
+        assert!(
+            named.contains_key(name.as_str()),
+            "{name} is not in docs/guide/redis.md"
+        );
     }
     for (name, (alone, here)) in named {
         let known = commands::find(name.as_bytes());

@@ -85,9 +85,8 @@ mod tests {
     use super::*;
     use crate::spans::SpanStage;
 
-    #[test]
-    fn where_the_time_of_late_requests_went_is_told() {
-        let figures = BalancerFigures {
+    fn figures() -> BalancerFigures {
+        BalancerFigures {
             federation: None,
             page: None,
             at: Time(12_000_000),
@@ -97,7 +96,19 @@ mod tests {
             under_way: 2,
             account: unknown(SpanStage::Balancer, SpanStage::Network, [0, 3_000_000, 7_000_000]),
             door: door(3, 4, 0),
-        };
+        }
+    }
+
+    /// The guide lists the figures of a balancer, by name, labels and help.
+    #[test]
+    fn the_guide_has_every_figure_of_a_balancer() {
+        let table = punctual_testing::guide::figures(&figures().metrics());
+        punctual_testing::guide::holds("reference/figures.md", "figures of a balancer", &table);
+    }
+
+    #[test]
+    fn where_the_time_of_late_requests_went_is_told() {
+        let figures = figures();
         let all = figures.info(&[]);
         for line in [
             "# Federation\r\nrole:balancer\r\nfederation:none\r\nmaster_node:1\r\nunder_way:2\r\n",

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mio::net::TcpStream;
+use punctual_server::listening::{Listening, ServeError};
 use punctual_server::stream::Stream;
 #[cfg(feature = "tls")]
 use punctual_server::tls::Tls;
@@ -64,21 +65,20 @@ impl PeerAddress {
 }
 
 impl Access {
-    /// Checks that clients may connect to this address.
-    pub(super) fn check_clients(&self, clients: SocketAddr) -> Result<(), NodeError> {
-        match clients.ip().is_loopback() || self.is_private || !self.users.is_empty() {
-            true => Ok(()),
-            false => Err(NodeError::OpenToClients(clients)),
+    /// Binds an address for clients.
+    pub(super) fn listen(&self, clients: SocketAddr) -> Result<Listening, ServeError> {
+        match self.is_private {
+            true => Listening::bind_any(clients),
+            false => Listening::bind(clients, &self.users),
         }
     }
 
-    /// Checks that a node may listen at these addresses.
-    pub(super) fn check(&self, clients: SocketAddr, peers: SocketAddr) -> Result<(), NodeError> {
-        self.check_clients(clients)?;
-        if !peers.ip().is_loopback() && !self.is_private && !self.has_tls_of_nodes() {
-            return Err(NodeError::OpenToPeers(peers));
+    /// Checks that a node may listen at this address for others.
+    pub(super) fn check_peers(&self, peers: SocketAddr) -> Result<(), NodeError> {
+        match peers.ip().is_loopback() || self.is_private || self.has_tls_of_nodes() {
+            true => Ok(()),
+            false => Err(NodeError::OpenToPeers(peers)),
         }
-        Ok(())
     }
 
     /// Whether nodes speak TLS with each other.

@@ -10,18 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-use mio::net::TcpListener;
 use mio::{Events, Poll, Token, Waker};
 use punctual_federation::balancer::Balancer;
 use punctual_federation::front::{Front, FrontAction, FrontEvent};
 use punctual_federation::ids::{FederationId, NodeId};
-use punctual_federation::message::{self, Answer, Message, Reason, Reply, Report, Request};
+use punctual_federation::message::{self, Answer, Message, Reason, Reply, Report};
 use punctual_federation::records::RETRY_AFTER;
-use punctual_logs::frame::{self, FrameError, Frames};
 use punctual_os::Os;
 use punctual_server::commands::Verb;
 use punctual_server::door::{Asker, Backend, Door, DoorState};
-use punctual_server::link::Turn;
+use punctual_server::listening::{Listening, ServeError};
 use punctual_server::metrics::{Page, PublishedFigures};
 use punctual_server::resp::{Resp, Writer};
 use punctual_server::session::late;
@@ -32,12 +30,12 @@ use punctual_units::{Nanos, Time};
 
 use super::clients::{self, Clients, READINGS_MAX, is_run};
 use super::lane::{RequestLane, TURN_MAX};
-use super::way::Way;
-use super::{Access, CLIENTS, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER, io as failed, listen};
+use super::way::{LinkEnd, Way};
+use super::{Access, CLIENTS, LOCAL, LOOK_EVERY, NodeError, OUT, PeerAddress, WAKER};
 use crate::changes::{self, StreamPosition};
 use crate::figures::BalancerFigures;
 use crate::spans::{SpanStage, Spans};
-use crate::wire::{FRAME_BYTES_MAX, OLDEST, Packet, VERSION};
+use crate::wire::{FRAME_BYTES_MAX, Packet};
 
 /// A node is sent no further request while this many bytes wait for its socket.
 const UNSENT_MAX: usize = 4 << 20;
@@ -49,7 +47,7 @@ const HEARING_MAX: Nanos = Nanos::from_secs(1);
 pub struct Balancing {
     poll: Poll,
     waker: Arc<Waker>,
-    clients: TcpListener,
+    clients: Listening,
     access: Access,
     page: Option<Page>,
 }
@@ -60,10 +58,9 @@ impl Balancing {
     /// # Errors
     /// Any [`NodeError`], as for a port in use.
     pub fn bind(clients: SocketAddr, access: Access) -> Result<Balancing, NodeError> {
-        access.check_clients(clients)?;
-        let poll = Poll::new().map_err(failed("the event loop"))?;
-        let waker = Waker::new(poll.registry(), WAKER).map_err(failed("the event loop"))?;
-        let clients = listen(poll.registry(), clients, CLIENTS)?;
+        let poll = Poll::new().map_err(ServeError::of("the event loop"))?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(ServeError::of("the event loop"))?;
+        let clients = access.listen(clients)?;
         Ok(Balancing {
             poll,
             waker: Arc::new(waker),
@@ -82,11 +79,8 @@ impl Balancing {
     }
 
     /// The address for clients, with the port that was taken.
-    ///
-    /// # Errors
-    /// [`NodeError::Io`].
-    pub fn address(&self) -> Result<SocketAddr, NodeError> {
-        self.clients.local_addr().map_err(failed("the address"))
+    pub fn address(&self) -> SocketAddr {
+        self.clients.address()
     }
 
     /// The waker that has the loop look whether it is to end.
@@ -113,7 +107,7 @@ impl Balancing {
         // If the waker fails, the loop notices the results at its next look.
         let wake = move || drop(waker.wake());
         let started = os.now();
-        let door = clients::open(self.clients, &self.access, wake, started)?;
+        let door = clients::open(self.clients, self.poll.registry(), &self.access, wake, started)?;
         let page = PublishedFigures::serve(self.page, BalancerFigures::metrics);
         let process = Process {
             poll: self.poll,
@@ -132,7 +126,7 @@ impl Balancing {
             parked: Vec::new(),
             spans: Spans::default(),
             started,
-            page: page.map_err(failed("the thread for figures"))?,
+            page: page.map_err(ServeError::of("the thread for figures"))?,
             os,
             scratch: Vec::new(),
             note,
@@ -144,75 +138,25 @@ impl Balancing {
 /// The connection to a node: requests go out on it, answers come back.
 struct NodeWay {
     way: Way,
-    frames: Frames,
     /// The node at its other end, once it has sent its name.
     node: Option<NodeId>,
     /// The node's state and load, as last received.
     said: Report,
-    /// The last end that was reported, so that it is reported once.
-    told: Option<String>,
-}
-
-/// The reason for which a connection is down.
-#[derive(Debug, thiserror::Error)]
-enum WayGone {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    #[error("it belongs to federation {theirs}, and others here to {ours}: correct the addresses")]
-    OtherFederation { ours: FederationId, theirs: FederationId },
-    #[error("it has ended")]
-    Ended,
 }
 
 impl NodeWay {
     fn new(address: PeerAddress, token: Token) -> NodeWay {
         NodeWay {
-            way: Way::new(address, token),
-            frames: Frames::between([OLDEST, VERSION], FRAME_BYTES_MAX),
+            way: Way::new(address, token, FRAME_BYTES_MAX),
             node: None,
             said: Report::default(),
-            told: None,
         }
     }
 
-    /// Reads the packets that have arrived.
-    fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, mut take: impl FnMut(Packet)) -> Result<(), WayGone> {
-        loop {
-            let frames = &mut self.frames;
-            let turn = self.way.read(scratch, now, |bytes| frames.feed(bytes));
-            while let Some(packet) = self.frames.take()? {
-                take(packet);
-            }
-            match turn? {
-                Turn::Ended => return Err(WayGone::Ended),
-                Turn::Empty => return Ok(()),
-                Turn::More => {}
-            }
-        }
-    }
-
-    fn flush(&mut self) -> Result<(), WayGone> {
-        if let Some(link) = &mut self.way.link {
-            link.flush()?;
-        }
+    /// Reads all packets that have arrived.
+    fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, mut take: impl FnMut(Packet)) -> Result<(), LinkEnd> {
+        while self.way.turn(scratch, now, &mut take)? {}
         Ok(())
-    }
-
-    /// Sends a request, unless too many bytes are unsent; returns whether it was sent.
-    fn send(&mut self, ticket: u64, request: &Request) -> bool {
-        match &mut self.way.link {
-            Some(link) if link.unsent() < UNSENT_MAX => {
-                frame::write(
-                    &mut link.out,
-                    self.way.version,
-                    &Packet::Request(ticket, request.clone()),
-                );
-                true
-            }
-            _ => false,
-        }
     }
 }
 
@@ -309,14 +253,14 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
                 && error.kind() != io::ErrorKind::Interrupted
             {
-                return Err(failed("the event loop")(error));
+                return Err(ServeError::of("the event loop")(error).into());
             }
             let now = self.os.now();
             for event in &events {
                 let ready = Ready::from(event);
                 match event.token() {
                     WAKER => {} // the loop looks in any case whether it is to end, and where nodes are
-                    CLIENTS => door.listener_ready(),
+                    CLIENTS | LOCAL => door.listener_ready(),
                     Token(out) if out >= OUT => {
                         if let Some(node) = self.ways.get_mut(&((out - OUT) as u32)) {
                             node.way.ready(ready);
@@ -361,7 +305,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 if self.ways.get(&number).is_some_and(|node| node.way.address == address) {
                     continue;
                 }
-                self.lose(number, &WayGone::Ended);
+                self.lose(number, &LinkEnd::Ended);
                 let token = Token(OUT + number as usize);
                 self.ways.insert(number, NodeWay::new(address, token));
             }
@@ -395,10 +339,12 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
             };
             self.step(FrontEvent::Request(ticket, request));
         }
-        let gone = self.ways.iter_mut();
-        let gone = gone.filter_map(|(number, node)| Some((*number, node.flush().err()?)));
-        for (number, gone) in gone.collect::<Vec<_>>() {
-            self.lose(number, &gone);
+        let flushed = self.ways.iter_mut().filter_map(|(number, node)| {
+            let error = node.way.link.as_mut()?.flush().err()?;
+            Some((*number, error))
+        });
+        for (number, error) in flushed.collect::<Vec<_>>() {
+            self.lose(number, &error.into());
         }
     }
 
@@ -425,7 +371,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         }
     }
 
-    fn heard(&mut self, number: u32, packet: Packet) -> Result<(), WayGone> {
+    fn heard(&mut self, number: u32, packet: Packet) -> Result<(), LinkEnd> {
         let Some(node) = self.ways.get_mut(&number) else {
             return Ok(());
         };
@@ -434,9 +380,9 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 let ours = *self.federation.get_or_insert(federation);
                 if federation != ours {
                     let theirs = federation;
-                    return Err(WayGone::OtherFederation { ours, theirs });
+                    return Err(LinkEnd::OtherFederation { ours, theirs });
                 }
-                (node.node, node.told) = (Some(from.node), None);
+                node.node = Some(from.node);
                 self.named.insert(from.node, number);
             }
             (Packet::Message(Message::Heartbeat(heartbeat)), Some(_)) => {
@@ -466,7 +412,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
     }
 
     /// Forgets a connection that has ended, and reports the reason once.
-    fn lose(&mut self, number: u32, gone: &WayGone) {
+    fn lose(&mut self, number: u32, gone: &LinkEnd) {
         let now = self.os.now();
         let Some(node) = self.ways.get_mut(&number) else {
             return;
@@ -474,18 +420,9 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         if self.told_by == Some(number) {
             (self.told_by, self.is_told) = (None, false);
         }
-        node.way.ended(now);
-        node.frames = Frames::between([OLDEST, VERSION], FRAME_BYTES_MAX);
-        let name = node.node.take();
-        let said = gone.to_string();
-        // Refusals by TLS are reported; after other errors of the system, the node is gone.
-        let is_plain = match gone {
-            WayGone::Io(error) => error.kind() != io::ErrorKind::InvalidData,
-            gone => matches!(gone, WayGone::Ended),
-        };
-        if !is_plain && node.told.as_ref() != Some(&said) {
-            (self.note)(format!("the node at {}: {said}", node.way.address.socket));
-            node.told = Some(said);
+        let (reported, name) = (node.way.ended(gone, now), node.node.take());
+        if let Some(why) = reported {
+            (self.note)(format!("the node at {}: {why}", node.way.address.socket));
         }
         // Of two connections to one node the later one counts.
         if let Some(name) = name.filter(|name| self.named.get(name) == Some(&number)) {
@@ -497,12 +434,14 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
     fn act(&mut self, action: FrontAction, now: Time) {
         match action {
             FrontAction::Send(to, ticket, request) => {
-                if let Some(asked) = self.spans.ticket(request.id) {
+                let id = request.id;
+                if let Some(asked) = self.spans.ticket(id) {
                     self.spans.moves(asked, SpanStage::Network, now);
                 }
                 let node = self.named.get(&to).and_then(|number| self.ways.get_mut(number));
                 let (sent, said) = node.map_or((false, Report::default()), |node| {
-                    (node.send(ticket, &request), node.said)
+                    let sent = node.way.push(UNSENT_MAX, || Packet::Request(ticket, request));
+                    (sent, node.said)
                 });
                 if !sent {
                     // The request was not sent, so it was not executed.
@@ -511,7 +450,6 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                         retry_after: RETRY_AFTER,
                         node: None,
                     };
-                    let id = request.id;
                     self.events
                         .push_back(FrontEvent::Reply(to, ticket, Reply { id, answer, said }));
                 }
@@ -529,11 +467,7 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
         if wants && self.told_by.is_none() {
             self.told_by = self.named.values().next().copied();
             let node = self.told_by.and_then(|number| self.ways.get_mut(&number));
-            if let Some(NodeWay { way, .. }) = node
-                && let Some(link) = &mut way.link
-            {
-                frame::write(&mut link.out, way.version, &Packet::Hear);
-            }
+            node.map(|node| node.way.push(usize::MAX, || Packet::Hear));
         }
         let is_told = self.is_told;
         let ended = self.parked.extract_if(.., |(.., until)| is_told || *until <= now);

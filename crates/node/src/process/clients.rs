@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use mio::net::TcpListener;
+use mio::Registry;
 use punctual_federation::message::{Answer, Output, Reason, Request};
 use punctual_server::commands::Verb;
 use punctual_server::cursors::Cursors;
 use punctual_server::door::{Asker, Door, DoorOptions, MemoryLimits};
+use punctual_server::listening::Listening;
 use punctual_server::subscribers::KeyNotice;
 use punctual_server::work::{Handle, JobReply, Work};
 use punctual_units::{Nanos, Time};
 
-use super::{Access, CLIENTS_MAX, FIRST_CLIENT, NodeError, io};
+use super::{Access, CLIENTS, CLIENTS_MAX, FIRST_CLIENT, LOCAL, NodeError};
 use crate::conversation::{self, Conversation, Next};
 use crate::whereabouts::Inquiry;
 
@@ -36,7 +37,8 @@ const MEMORY: MemoryLimits = MemoryLimits {
 
 /// Opens the door of a node or a balancer. `wake` has the event loop look for results of password checks.
 pub(super) fn open(
-    listener: TcpListener,
+    listening: Listening,
+    registry: &Registry,
     access: &Access,
     wake: impl Fn() + Send + 'static,
     now: Time,
@@ -51,7 +53,7 @@ pub(super) fn open(
         users: Arc::clone(&access.users),
         stream: Box::new(move |socket| streams.accept(socket, true)),
     };
-    Door::new(listener, options, wake, now).map_err(io("the thread that checks passwords"))
+    Ok(listening.open(registry, [CLIENTS, LOCAL], options, wake, now)?)
 }
 
 /// Whether a command of a federation goes together with those before it: readings do, and any other is a request of its

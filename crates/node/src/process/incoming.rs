@@ -1,7 +1,5 @@
 //! Connections that peers and balancers have dialled: packets that come in on them, and news for balancers.
 
-use std::io;
-
 use punctual_federation::action::Event;
 use punctual_federation::ids::Member;
 use punctual_federation::message::{Heartbeat, Message};
@@ -10,7 +8,7 @@ use punctual_server::slots::accepted;
 use punctual_server::subscribers::KeyNotice;
 use punctual_store::engine::Engine;
 
-use super::peers::{PeerGone, PeerIn, PeerPacket, Sender};
+use super::peers::{PeerIn, PeerPacket, Sender};
 use super::requests::ForwardedRequest;
 use super::{BEATS_MAX, Process};
 use crate::changes;
@@ -103,11 +101,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             Ok(false) => {}
             Err(gone) => {
                 self.peers.incoming.remove(place);
-                let is_plain = match &gone {
-                    PeerGone::Io(error) => error.kind() != io::ErrorKind::InvalidData,
-                    gone => matches!(gone, PeerGone::Ended),
-                };
-                if !is_plain {
+                if !gone.is_plain() {
                     self.note(format!("a connection of a peer was ended: {gone}"));
                 }
                 if let Some(node) = node.filter(|node| self.peers.latest.get(node) == Some(&number)) {

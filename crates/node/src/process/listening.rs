@@ -1,20 +1,20 @@
 //! A node before and after its loop: binds its sockets, starts its threads, runs the loop, and ends.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
 use mio::net::TcpListener;
-use mio::{Interest, Poll, Registry, Token, Waker};
+use mio::{Poll, Waker};
 use punctual_federation::action::Event;
 use punctual_federation::message::Stop;
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::replica::Replica;
 use punctual_os::Os;
 use punctual_platform::Machine;
+use punctual_server::listening::{Listening as ClientListening, ServeError};
 use punctual_server::metrics::{Page, PublishedFigures};
 use punctual_server::tasks::Tasks;
 use punctual_store::StoreError;
@@ -29,7 +29,7 @@ use super::peers::Peers;
 use super::reports::LastReport;
 use super::requests::Requests;
 use super::temporal::TemporalObjects;
-use super::{Access, BoundControl, CLIENTS, NodeControl, PEERS, Process, WAKER};
+use super::{Access, BoundControl, NodeControl, PEERS, Process, WAKER};
 use crate::bound::{Bound, DelayTarget, Outcome};
 use crate::figures::Figures;
 use crate::own::OwnReading;
@@ -42,29 +42,15 @@ use crate::wire::Packet;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// Without users, no other machine may reach the clients' address.
-    #[error(
-        "{0}: without users, any machine that reaches this address could read and change all records: add a [[user]] \
-         to the node's file, or have clients come to 127.0.0.1 or [::1]"
-    )]
-    OpenToClients(SocketAddr),
+    /// An address cannot be bound, or the system refused another call.
+    #[error(transparent)]
+    System(#[from] ServeError),
     /// Without TLS between nodes, other machines could take part as nodes.
     #[error(
         "{0}: without TLS between nodes, any machine that reaches this address could take part as a node: add \
          [federation.tls] to the node's file, or have nodes listen on 127.0.0.1 or [::1]"
     )]
     OpenToPeers(SocketAddr),
-    /// Another program listens on the port.
-    #[error("{0}: another program listens there: end it, or choose another port (0 takes a free one)")]
-    InUse(SocketAddr),
-    /// The system refused a call.
-    #[error("{action}: {source}")]
-    Io {
-        /// The action that failed, for the message.
-        action: &'static str,
-        /// The error of the system.
-        source: io::Error,
-    },
     /// The store returned an error at the start.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -76,27 +62,12 @@ pub enum NodeError {
     Stopped(#[from] Stop),
 }
 
-/// Binds an address; port 0 takes a free one.
-pub(super) fn listen(registry: &Registry, address: SocketAddr, token: Token) -> Result<TcpListener, NodeError> {
-    let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
-        io::ErrorKind::AddrInUse => NodeError::InUse(address),
-        _ => io("cannot listen")(source),
-    })?;
-    let registered = registry.register(&mut listener, token, Interest::READABLE);
-    registered.map_err(io("the event loop"))?;
-    Ok(listener)
-}
-
-pub(super) fn io(action: &'static str) -> impl Fn(io::Error) -> NodeError {
-    move |source| NodeError::Io { action, source }
-}
-
 /// The bound sockets and the settings of a node that does not run yet.
 #[derive(Debug)]
 pub struct Listening {
     poll: Poll,
     waker: Arc<Waker>,
-    clients: TcpListener,
+    clients: ClientListening,
     peers: TcpListener,
     access: Access,
     /// Cost of requests beside what they need: none, except for a load of a given size.
@@ -120,11 +91,11 @@ impl Listening {
     /// # Errors
     /// Any [`NodeError`], as for a port in use.
     pub fn bind(clients: SocketAddr, peers: SocketAddr, access: Access) -> Result<Listening, NodeError> {
-        access.check(clients, peers)?;
-        let poll = Poll::new().map_err(io("the event loop"))?;
-        let waker = Waker::new(poll.registry(), WAKER).map_err(io("the event loop"))?;
-        let clients = listen(poll.registry(), clients, CLIENTS)?;
-        let peers = listen(poll.registry(), peers, PEERS)?;
+        let clients = access.listen(clients)?;
+        access.check_peers(peers)?;
+        let poll = Poll::new().map_err(ServeError::of("the event loop"))?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(ServeError::of("the event loop"))?;
+        let peers = ClientListening::bind_any(peers)?.registered(poll.registry(), PEERS)?;
         Ok(Listening {
             poll,
             waker: Arc::new(waker),
@@ -143,10 +114,12 @@ impl Listening {
     /// The addresses for clients and for peers, with the ports that were taken.
     ///
     /// # Errors
-    /// [`NodeError::Io`].
+    /// The error of the system.
     pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr), NodeError> {
-        let [clients, peers] = [&self.clients, &self.peers].map(|listener| listener.local_addr());
-        Ok((clients.map_err(io("the address"))?, peers.map_err(io("the address"))?))
+        Ok((
+            self.clients.address(),
+            self.peers.local_addr().map_err(ServeError::of("the address"))?,
+        ))
     }
 
     /// The waker that has the loop look at its [`NodeControl`].
@@ -175,10 +148,10 @@ impl Listening {
         let waker = self.waker();
         // If the waker fails, the loop notices the results at its next heartbeat.
         let wake = move || drop(waker.wake());
-        let stores =
-            Stores::start(&replica, &os, setup.executors, self.extra, &wake).map_err(io("the store's threads"))?;
+        let stores = Stores::start(&replica, &os, setup.executors, self.extra, &wake)
+            .map_err(ServeError::of("the store's threads"))?;
         let now = os.now();
-        let door = clients::open(self.clients, &self.access, wake, now)?;
+        let door = clients::open(self.clients, self.poll.registry(), &self.access, wake, now)?;
         let mut node = Node::new(setup, replica.revision(), replica.upto(), replica.reign()?, now);
         let turned = self.bound.map(|(asked, outcome)| BoundControl {
             bound: Bound::new(asked, node.machine(now).offers(), now),
@@ -189,15 +162,16 @@ impl Listening {
         let hello = Packet::Hello {
             federation: setup.federation,
             from: me,
-            clients: door.address().map_err(io("the address"))?,
+            clients: door.address().map_err(ServeError::of("the address"))?,
         };
-        let page = PublishedFigures::serve(self.page, Figures::metrics).map_err(io("the thread for figures"))?;
+        let page =
+            PublishedFigures::serve(self.page, Figures::metrics).map_err(ServeError::of("the thread for figures"))?;
         let mut process = Process {
             poll: self.poll,
             access: self.access,
             clients: Clients::new(setup.me.boot.0),
             peers: Peers::new(self.peers, hello),
-            log: LogLinks::new(log, setup.federation, replica.revision()),
+            log: LogLinks::new(log, setup, replica.revision()),
             setup: setup.clone(),
             node,
             os,

@@ -12,12 +12,14 @@ use punctual_federation::entry::Entry;
 use punctual_federation::follower::{BUFFER_MAX, NumberedEntry};
 use punctual_federation::ids::{FederationId, Revision};
 use punctual_federation::message::Stop;
+use punctual_federation::node::Setup;
 use punctual_logs::frame::{self, Frames};
 use punctual_logs::socket::{FRAME_BYTES_MAX, NumberedAnswer, NumberedQuestion, OLDEST, Question};
 use punctual_logs::socket::{Response, VERSION, WAIT_MAX};
-use punctual_logs::{ENTRY_BYTES_MAX, FORMAT, Identity, LogError};
+use punctual_logs::{ENTRY_BYTES_MAX, FORMAT, HistoryId, Identity, LogError, LogHistory};
 use punctual_server::link::{Link, Turn};
-use punctual_server::stream::Ready;
+use punctual_server::local::as_tcp;
+use punctual_server::stream::{Ready, Stream};
 use punctual_units::{Nanos, Time};
 
 use super::{ASK, RETRY_FIRST, RETRY_MAX, WATCH, WATCHES};
@@ -45,10 +47,10 @@ pub(super) struct LogLinks {
 
 impl LogLinks {
     /// Connections to the log at `path`, which is watched behind `watched`.
-    pub fn new(path: PathBuf, federation: FederationId, watched: Revision) -> LogLinks {
+    pub fn new(path: PathBuf, setup: &Setup, watched: Revision) -> LogLinks {
         LogLinks {
-            ask: LogLink::new(path.clone(), federation, ASK),
-            watch: LogLink::new(path, federation, WATCH),
+            ask: LogLink::new(path.clone(), setup, ASK),
+            watch: LogLink::new(path, setup, WATCH),
             watched,
             watches: WATCHES,
             watch_at: Time::ZERO,
@@ -59,9 +61,9 @@ impl LogLinks {
 /// A connection to the log.
 pub(super) struct LogLink {
     path: PathBuf,
-    federation: FederationId,
+    identity: Identity,
     token: Token,
-    link: Option<(Link<UnixStream>, Frames)>,
+    link: Option<(Link, Frames)>,
     /// Version of the next connection: the other one after each that ends without an answer, as an older log ends it.
     version: u8,
     retry_at: Time,
@@ -71,10 +73,18 @@ pub(super) struct LogLink {
 }
 
 impl LogLink {
-    pub fn new(path: PathBuf, federation: FederationId, token: Token) -> LogLink {
+    pub fn new(path: PathBuf, setup: &Setup, token: Token) -> LogLink {
         LogLink {
             path,
-            federation,
+            identity: Identity {
+                federation: setup.federation,
+                format: FORMAT,
+                // A boot differs from all others.
+                history: LogHistory {
+                    id: HistoryId(setup.me.boot.0),
+                    ..LogHistory::default()
+                },
+            },
             token,
             link: None,
             version: VERSION,
@@ -112,20 +122,18 @@ impl LogLink {
         if registry.register(&mut stream, self.token, both).is_err() {
             return;
         }
-        self.link = Some((Link::new(stream), Frames::new(self.version, FRAME_BYTES_MAX)));
-        let identity = Identity {
-            federation: self.federation,
-            format: FORMAT,
-        };
-        self.send(OPENING, Revision::ZERO, Question::Open(identity));
+        let frames = Frames::between([self.version, VERSION], FRAME_BYTES_MAX);
+        self.link = Some((Link::new(Stream::Plain(as_tcp(stream))), frames));
+        self.send(OPENING, Revision::ZERO, Question::Open(self.identity));
     }
 
-    /// Sends a question; returns false if it cannot be sent now.
+    /// Sends a question; returns false if it cannot be sent now. Until the log is open, no other question is sent:
+    /// another log may have replaced the one that the question is for.
     fn send(&mut self, ticket: Ticket, after: Revision, question: Question) -> bool {
         let Some((link, _)) = &mut self.link else {
             return false;
         };
-        if link.unsent() > UNSENT_MAX || self.asked.len() >= ASKED_MAX {
+        if link.unsent() > UNSENT_MAX || self.asked.len() >= ASKED_MAX || self.asked.contains_key(&OPENING) {
             return false;
         }
         frame::write(&mut link.out, self.version, &NumberedQuestion { ticket, question });
@@ -137,7 +145,7 @@ impl LogLink {
     pub fn ask(&mut self, ticket: Ticket, ask: &Ask, events: &mut impl Extend<Event>) {
         let (after, question) = match ask {
             Ask::Append { last, entry } => {
-                let entry = entry.encode(self.federation);
+                let entry = entry.encode(self.identity.federation);
                 let len = entry.len();
                 if len > ENTRY_BYTES_MAX {
                     events.extend([Event::Log(ticket, Err(LogError::EntryTooLong { len }))]);
@@ -200,8 +208,11 @@ impl LogLink {
             let Some(after) = self.asked.remove(&ticket) else {
                 continue;
             };
+            if ticket == OPENING && said == Err(LogError::NoAnswer) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             self.backoff = RETRY_FIRST;
-            events.extend(event(ticket, after, said, self.federation));
+            events.extend(event(ticket, after, said, self.identity.federation));
         }
         link.flush()?;
         match turn {
@@ -218,6 +229,7 @@ fn event(ticket: Ticket, after: Revision, said: Result<Response, LogError>, fede
         Err(error @ (LogError::OtherFederation { .. } | LogError::NewerFormat { .. } | LogError::Gone)) => {
             return Some(Event::Unreadable(Stop::Log(error)));
         }
+        Ok(Response::Opened(opened)) => return Some(Event::Opened(opened)),
         _ if ticket == OPENING => return None,
         Err(error) => Err(error),
         Ok(Response::Appended(appended)) => Ok(LogAnswer::Appended(appended)),
@@ -234,7 +246,6 @@ fn event(ticket: Ticket, after: Revision, said: Result<Response, LogError>, fede
                 Err(stop) => Event::Unreadable(stop),
             });
         }
-        Ok(Response::Opened(_)) => Err(LogError::NoAnswer),
     };
     Some(Event::Log(ticket, answer))
 }
@@ -245,4 +256,78 @@ fn placed(after: Revision, entries: &[Vec<u8>], federation: FederationId) -> Res
     let entry =
         |(revision, bytes): (Revision, &Vec<u8>)| Ok((revision, Arc::new(Entry::decode(bytes, revision, federation)?)));
     placed.map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    use punctual_federation::admission::Gate;
+    use punctual_federation::ids::{Boot, Member, NodeId};
+    use punctual_logs::LogState;
+
+    use super::*;
+
+    #[test]
+    fn a_log_of_the_version_before_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let listener = UnixListener::bind(&path).unwrap();
+        let setup = Setup {
+            me: Member {
+                node: NodeId(0),
+                boot: Boot(1),
+            },
+            federation: FederationId(3),
+            peers: Vec::new(),
+            log_entries_max: 1,
+            executors: 1,
+            gate: Gate::Open,
+        };
+        let poll = mio::Poll::new().unwrap();
+        let (mut link, mut events, mut now) = (LogLink::new(path, &setup, ASK), Vec::new(), Time::ZERO);
+        let mut turn = |link: &mut LogLink| {
+            link.ready(Ready {
+                reads: true,
+                writes: true,
+                ends: false,
+            });
+            link.turn(&mut vec![0; 1 << 10], &mut events);
+        };
+        for version in [VERSION, OLDEST] {
+            now = now + RETRY_MAX;
+            link.connect(poll.registry(), now);
+            turn(&mut link);
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 256];
+            let count = stream.read(&mut bytes).unwrap();
+            let mut frames = Frames::new(OLDEST, FRAME_BYTES_MAX);
+            frames.feed(&bytes[..count]);
+            let asked = frames.take::<NumberedQuestion>();
+            assert_eq!(asked.is_ok(), version == OLDEST, "{asked:?}");
+            assert!(
+                !link.send(OPENING + 1, Revision::ZERO, Question::Trim { upto: Revision(1) }),
+                "not yet"
+            );
+            if asked.is_ok() {
+                // As that version wrote it: ticket, success, the index of the answer, revision.
+                let mut bytes = Vec::new();
+                frame::write(&mut bytes, OLDEST, &(OPENING, 0_u32, 0_u32, Revision(5)));
+                stream.write_all(&bytes).unwrap();
+                turn(&mut link);
+                assert!(link.send(OPENING + 1, Revision::ZERO, Question::Trim { upto: Revision(1) }));
+            }
+            drop(stream);
+            turn(&mut link);
+        }
+        let opened = LogState {
+            last: Revision(5),
+            ..LogState::default()
+        };
+        let [Event::Opened(state), Event::Log(1, Err(LogError::NoAnswer))] = &events[..] else {
+            panic!("{events:?}")
+        };
+        assert_eq!(*state, opened);
+    }
 }

@@ -32,6 +32,7 @@ use punctual_federation::replica::Replica;
 use punctual_logs::frame;
 use punctual_os::Os;
 use punctual_server::door::Door;
+use punctual_server::listening::ServeError;
 use punctual_server::metrics::PublishedFigures;
 use punctual_server::stream::Ready;
 use punctual_server::tasks::Tasks;
@@ -43,7 +44,6 @@ use self::claim::ProcessorClaim;
 use self::clients::Clients;
 use self::lane::{RequestLane, TURN_MAX};
 pub use self::listening::{Listening, NodeError};
-use self::listening::{io, listen};
 use self::log::LogLinks;
 use self::peers::{PeerOut, Peers, Trouble};
 use self::reports::LastReport;
@@ -52,7 +52,7 @@ use self::temporal::TemporalObjects;
 use crate::bound::{Bound, Outcome};
 use crate::figures::Figures;
 use crate::seen::{TimedNotice, What};
-use crate::stores::{Stores, Task};
+use crate::stores::Stores;
 use crate::wire::{Packet, Readings};
 
 /// The first wait before a connection that failed is tried again; each next one is twice as long, up to [`RETRY_MAX`].
@@ -91,6 +91,7 @@ const CLIENTS: Token = Token(1);
 const PEERS: Token = Token(2);
 const ASK: Token = Token(3);
 const WATCH: Token = Token(4);
+const LOCAL: Token = Token(5);
 /// First token of connections that clients have dialled.
 const FIRST_CLIENT: usize = 1 << 16;
 /// First token of connections that peers and balancers have dialled.
@@ -176,13 +177,13 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             if let Err(error) = self.poll.poll(&mut events, Some(wait.into()))
                 && error.kind() != io::ErrorKind::Interrupted
             {
-                return Err(io("the event loop")(error));
+                return Err(ServeError::of("the event loop")(error).into());
             }
             for event in &events {
                 let ready = Ready::from(event);
                 match event.token() {
                     WAKER => self.obey(),
-                    CLIENTS => door.listener_ready(),
+                    CLIENTS | LOCAL => door.listener_ready(),
                     PEERS => self.accept(),
                     ASK => self.log.ask.ready(ready),
                     WATCH => self.log.watch.ready(ready),
@@ -326,6 +327,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                 let last = entries.last().map(|(revision, _)| *revision);
                 self.log.watched = self.log.watched.max(last.unwrap_or_default());
             }
+            Event::Opened(log) => self.log.watched = self.log.watched.min(log.last),
             Event::Log(ticket, _) if *ticket >= WATCHES => {
                 self.log.watch_at = self.os.now() + WATCH_AGAIN;
                 return;
@@ -378,24 +380,19 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
                 }
                 self.log.ask.ask(ticket, &ask, &mut self.events);
             }
-            Action::Execute(batch, revision, requests) => self.stores.take(Task::Execute(batch, revision, requests)),
-            Action::Apply(revision, entry) => {
-                self.applying = Some(Arc::clone(&entry));
-                self.stores.take(Task::Apply(revision, entry));
-            }
-            Action::Query(ticket, keys, max_age) => self.stores.take(Task::Query(ticket, keys, max_age)),
-            Action::Look(ticket, command) => self.stores.take(Task::Look(ticket, command)),
-            Action::Sync => self.stores.take(Task::Sync),
-            Action::Copy(peer, after) => self.stores.take(Task::Copy(peer, after)),
-            Action::Install(image) => {
-                self.tell_of_copy(&image, now);
-                self.stores.take(Task::Install(image));
-            }
             Action::Left => {
                 self.seen(What::Left);
                 self.left.get_or_insert(now + LEAVES_AFTER);
             }
             Action::Stop(stop) => _ = self.ends.get_or_insert(Err(stop.into())),
+            of_store => {
+                match &of_store {
+                    Action::Apply(_, entry) => self.applying = Some(Arc::clone(entry)),
+                    Action::Install(image) => self.tell_of_copy(image, now),
+                    _ => {}
+                }
+                self.stores.take(of_store);
+            }
         }
     }
 

@@ -9,17 +9,17 @@ use mio::{Registry, Token};
 use punctual_federation::ids::{FederationId, Member, NodeId};
 use punctual_federation::message::{Message, Request};
 use punctual_federation::temporal::{ReadingReport, Stamp};
-use punctual_logs::frame::{self, FrameError, Frames};
+use punctual_logs::frame::{self, Frames};
 use punctual_server::link::{Bytes, Link, Turn};
 use punctual_server::slots::Slots;
 use punctual_server::stream::Stream;
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use super::clients::STALLED_MAX;
-use super::way::Way;
+use super::way::{LinkEnd, Way};
 use super::{Access, FIRST_PEER, PEERS_MAX, PeerAddress};
 use crate::outgoing::Outgoing;
-use crate::wire::{FRAME_BYTES_MAX, OLDEST, Packet, STRANGER_BYTES_MAX, VERSION};
+use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX};
 
 /// Messages are encoded for a peer only while fewer bytes than this are unsent; further ones stay in their queue.
 const UNSENT_MAX: usize = 256 << 10;
@@ -69,7 +69,6 @@ pub(super) struct PeerOut {
     pub outgoing: Outgoing,
     /// Bytes written to the peer so far.
     pub written: u64,
-    frames: Frames,
     /// The member to which this node's name belongs already, if the peer says so.
     pub taken: Option<Member>,
 }
@@ -85,10 +84,9 @@ pub(super) enum Trouble {
 impl PeerOut {
     pub fn new(address: PeerAddress, token: Token) -> PeerOut {
         PeerOut {
-            way: Way::new(address, token),
+            way: Way::new(address, token, STRANGER_BYTES_MAX),
             outgoing: Outgoing::default(),
             written: 0,
-            frames: Frames::between([OLDEST, VERSION], STRANGER_BYTES_MAX),
             taken: None,
         }
     }
@@ -121,41 +119,29 @@ impl PeerOut {
         let link = self.way.link.as_mut();
         let written = link.map_or(0, |link| std::mem::take(&mut link.bytes).written);
         self.written += written;
-        let ended = match turned {
-            Ok(true) => return (too_long.map(Trouble::TooLong), written),
-            Ok(false) => None,
-            Err(error) => Some(error),
+        let Err(gone) = turned else {
+            return (too_long.map(Trouble::TooLong), written);
         };
-        self.way.ended(now);
-        self.frames = Frames::between([OLDEST, VERSION], STRANGER_BYTES_MAX);
         self.outgoing.clear();
-        // Refusals by TLS; after any other error the peer counts as gone.
-        let refused = ended.filter(|error| error.kind() == io::ErrorKind::InvalidData);
-        let refused = refused.and_then(|error| self.way.refused(error.to_string()));
-        (refused.map(Trouble::Refused), written)
+        (self.way.ended(&gone, now).map(Trouble::Refused), written)
     }
 
-    /// Returns whether the connection goes on.
     fn try_turn(
         &mut self,
         scratch: &mut Vec<u8>,
         now: Time,
         too_long: &mut Option<usize>,
         more: &mut dyn FnMut(&mut Vec<u8>) -> bool,
-    ) -> io::Result<bool> {
-        let frames = &mut self.frames;
-        let turn = self.way.read(scratch, now, |bytes| frames.feed(bytes));
-        // Peers send no other packet on this connection.
-        while let Some(packet) = frames.take().map_err(|error| io::Error::other(error.to_string()))? {
+    ) -> Result<(), LinkEnd> {
+        let taken = &mut self.taken;
+        self.way.turn(scratch, now, |packet| {
+            // Peers send no other packet on this connection.
             if let Packet::Message(Message::NameTaken(member)) = packet {
-                self.taken = Some(member);
+                *taken = Some(member);
             }
-        }
-        if turn? == Turn::Ended {
-            return Ok(false);
-        }
+        })?;
         let Some(link) = &mut self.way.link else {
-            return Ok(true);
+            return Ok(());
         };
         while link.unsent() < UNSENT_MAX
             && let Some(message) = self.outgoing.pop(now)
@@ -176,7 +162,7 @@ impl PeerOut {
             }
         }
         link.flush()?;
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -206,7 +192,7 @@ pub(super) enum PeerPacket {
 
 /// A connection that a peer or a balancer has dialled.
 pub(super) struct PeerIn {
-    pub link: Link<Stream>,
+    pub link: Link,
     frames: Frames,
     /// Process at the other end, once it has sent its name.
     pub from: Option<Sender>,
@@ -222,27 +208,8 @@ pub(super) struct PeerIn {
     pub number: u32,
 }
 
-/// The reason for which a peer's connection is over.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PeerGone {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    #[error("a node of federation {0} has called: correct its addresses, or this node's")]
-    OtherFederation(FederationId),
-    #[error("a message without a name before it")]
-    NoName,
-    #[error("a second name")]
-    SecondName,
-    #[error("a front's message of a node, or a node's of a front")]
-    OutOfPlace,
-    #[error("it has ended")]
-    Ended,
-}
-
-impl AsMut<Link<Stream>> for PeerIn {
-    fn as_mut(&mut self) -> &mut Link<Stream> {
+impl AsMut<Link> for PeerIn {
+    fn as_mut(&mut self) -> &mut Link {
         &mut self.link
     }
 }
@@ -266,9 +233,9 @@ impl PeerIn {
     pub fn turn(
         &mut self,
         scratch: &mut Vec<u8>,
-        federation: FederationId,
+        ours: FederationId,
         mut take: impl FnMut(PeerPacket),
-    ) -> Result<bool, PeerGone> {
+    ) -> Result<bool, LinkEnd> {
         if self.link.unsent() > UNSENT_PAUSE {
             return Ok(false); // too many answers are unsent: see `has_more`
         }
@@ -276,8 +243,8 @@ impl PeerIn {
         let turn = self.link.read(scratch, |bytes| frames.feed(bytes));
         while let Some(packet) = self.frames.take()? {
             match (packet, self.from) {
-                (Packet::Hello { federation: theirs, .. }, _) if theirs != federation => {
-                    return Err(PeerGone::OtherFederation(theirs));
+                (Packet::Hello { federation: theirs, .. }, _) if theirs != ours => {
+                    return Err(LinkEnd::OtherFederation { ours, theirs });
                 }
                 (Packet::Hello { from, clients, .. }, None) => {
                     self.is(Sender::Node(from));
@@ -288,7 +255,7 @@ impl PeerIn {
                     take(PeerPacket::Front);
                 }
                 // With two names, the end of the connection would be reported for neither node.
-                (Packet::Hello { .. } | Packet::Front, Some(_)) => return Err(PeerGone::SecondName),
+                (Packet::Hello { .. } | Packet::Front, Some(_)) => return Err(LinkEnd::SecondName),
                 (Packet::Message(message), Some(Sender::Node(from))) => take(PeerPacket::Message(from.node, message)),
                 (Packet::Readings(reports), Some(Sender::Node(from))) => take(PeerPacket::Readings(from.node, reports)),
                 (Packet::Taken(stamp, taken), Some(Sender::Node(from))) => {
@@ -299,14 +266,14 @@ impl PeerIn {
                     self.hears = true;
                     take(PeerPacket::Hear);
                 }
-                (_, None) => return Err(PeerGone::NoName),
-                (_, Some(_)) => return Err(PeerGone::OutOfPlace),
+                (_, None) => return Err(LinkEnd::NoName),
+                (_, Some(_)) => return Err(LinkEnd::OutOfPlace),
             }
         }
         // A handshake may have bytes to send.
         self.link.flush()?;
         match turn? {
-            Turn::Ended => Err(PeerGone::Ended),
+            Turn::Ended => Err(LinkEnd::Ended),
             Turn::More => Ok(true),
             Turn::Empty => Ok(false),
         }
@@ -359,6 +326,7 @@ mod tests {
     use mio::net::TcpStream;
 
     use super::*;
+    use crate::wire::{OLDEST, VERSION};
 
     const OURS: FederationId = FederationId(1);
 
@@ -410,6 +378,6 @@ mod tests {
                 break gone;
             }
         };
-        assert!(matches!(gone, PeerGone::SecondName), "{gone}");
+        assert!(matches!(gone, LinkEnd::SecondName), "{gone}");
     }
 }

@@ -19,7 +19,6 @@ use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_logs::Memory as Log;
 use punctual_logs::socket::{LogServer, SharedLog};
-use punctual_node::commands::INTERPRETER;
 use punctual_node::process::balance::Balancing;
 use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
 use punctual_os::LinuxOs;
@@ -170,7 +169,7 @@ impl OneNode {
         let replica = Replica::new(Store::open(Memory::default(), LinuxOs, options).unwrap(), VALIDITY);
         // A wall clock that stands still: no record expires while replies are compared.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        let replica = replica.speaking(INTERPRETER, move || since.as_millis() as u64).unwrap();
+        let replica = replica.with_clock(move || since.as_millis() as u64).unwrap();
         let setup = Setup {
             me: Member {
                 node: NodeId(0),
@@ -223,7 +222,7 @@ impl OneBalancer {
             ..Access::default()
         };
         let balancing = Balancing::bind("127.0.0.1:0".parse().unwrap(), access).unwrap();
-        let (clients, waker) = (balancing.address().unwrap(), balancing.waker());
+        let (clients, waker) = (balancing.address(), balancing.waker());
         let ends = Arc::new(AtomicBool::new(false));
         let (addresses, found) = channel();
         addresses

@@ -2,5 +2,6 @@
 
 #![cfg(target_os = "linux")]
 
+mod commands;
 mod door;
 mod versions;

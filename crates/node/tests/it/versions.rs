@@ -20,7 +20,6 @@ use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
 use punctual_logs::Memory as Log;
 use punctual_logs::socket::{LogServer, SharedLog};
-use punctual_node::commands::INTERPRETER;
 use punctual_node::process::balance::Balancing;
 use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
 use punctual_node::seen::What;
@@ -56,7 +55,7 @@ impl RunningNode {
             ..StoreOptions::default()
         };
         let replica = Replica::new(Store::open(Memory::default(), LinuxOs, options).unwrap(), VALIDITY);
-        let replica = replica.speaking(INTERPRETER, || 0).unwrap();
+        let replica = replica.with_clock(|| 0).unwrap();
         let setup = Setup {
             me: Member {
                 node: NodeId(number),
@@ -132,7 +131,7 @@ struct Federation {
 impl Federation {
     fn new(socket: &Path) -> Federation {
         let balancing = Balancing::bind("127.0.0.1:0".parse().unwrap(), Access::default()).unwrap();
-        let (balancer, waker) = (balancing.address().unwrap(), balancing.waker());
+        let (balancer, waker) = (balancing.address(), balancing.waker());
         let (addresses, found): (_, Receiver<_>) = channel();
         let ends = Arc::new(AtomicBool::new(false));
         let is_to_end = Arc::clone(&ends);

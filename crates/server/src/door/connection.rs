@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 
 use punctual_units::{Nanos, Time};
 
@@ -27,7 +28,7 @@ const STRANGER_KEPT: usize = 2 * Bounds::STRANGER.request;
 /// A client's connection.
 pub(super) struct Connection {
     /// The socket with its unsent replies.
-    pub link: Link<Stream>,
+    pub link: Link,
     /// State of the client's conversation.
     pub session: Session,
     parser: RequestParser,
@@ -72,8 +73,8 @@ pub(super) struct Times {
     pub taken: Time,
 }
 
-impl AsMut<Link<Stream>> for Connection {
-    fn as_mut(&mut self) -> &mut Link<Stream> {
+impl AsMut<Link> for Connection {
+    fn as_mut(&mut self) -> &mut Link {
         &mut self.link
     }
 }
@@ -302,10 +303,7 @@ impl Connection {
         let socket = self.link.stream.socket();
         ClientState {
             addresses: [shown(socket.peer_addr()), shown(socket.local_addr())],
-            #[cfg(unix)]
-            descriptor: std::os::fd::AsRawFd::as_raw_fd(socket),
-            #[cfg(not(unix))]
-            descriptor: -1,
+            descriptor: socket.as_raw_fd(),
             age_s: seconds(self.times.began),
             idle_s: seconds(self.times.came),
             unread: counts.requests,

@@ -31,7 +31,6 @@ use self::memory::{ByteCounts, MemoryUse};
 pub use self::memory::{HEARD_MAX, MemoryLimits};
 use crate::commands::Verb;
 use crate::link::{Bytes, Link};
-#[cfg(unix)]
 use crate::local::LocalListener;
 use crate::prover::Prover;
 use crate::resp::{ProtocolError, Writer};
@@ -102,7 +101,7 @@ pub struct Asker<'c> {
     /// State of the client's conversation.
     pub session: &'c Session,
     /// The socket with its unsent replies.
-    pub link: &'c mut Link<Stream>,
+    pub link: &'c mut Link,
     /// When the request was read.
     pub arrived: Time,
     /// When the request begins.
@@ -184,7 +183,6 @@ pub struct Door {
     /// `None` once no further request begins.
     listener: Option<TcpListener>,
     /// A Unix socket beside it.
-    #[cfg(unix)]
     local: Option<LocalListener>,
     /// Whether clients may be waiting to be accepted.
     accepts: bool,
@@ -207,13 +205,14 @@ pub struct Door {
 }
 
 impl Door {
-    /// Makes the door of a listener whose events the host reports by [`listener_ready`](Door::listener_ready). `wake`
-    /// has the host's loop look for results of password checks.
+    /// Makes the door of a listener, and of a Unix socket beside it, whose events the host reports by
+    /// [`listener_ready`](Door::listener_ready). `wake` has the host's loop look for results of password checks.
     ///
     /// # Errors
     /// The system refuses the thread that checks passwords.
     pub fn new(
         listener: TcpListener,
+        local: Option<LocalListener>,
         options: DoorOptions,
         wake: impl Fn() + Send + 'static,
         now: Time,
@@ -222,8 +221,7 @@ impl Door {
         let prover = (!users.is_empty()).then(|| Prover::start(Arc::clone(users), wake));
         Ok(Door {
             listener: Some(listener),
-            #[cfg(unix)]
-            local: None,
+            local,
             accepts: false,
             slots: Slots::new(options.connections_max, options.first_token),
             short_of_room: BTreeSet::new(),
@@ -329,12 +327,6 @@ impl Door {
         }
     }
 
-    /// Serves the clients of a Unix socket, too; the host reports its events as those of the listener.
-    #[cfg(unix)]
-    pub fn also(&mut self, local: LocalListener) {
-        self.local = Some(local);
-    }
-
     /// Accepts waiting clients, as many as one turn of the loop takes.
     pub fn accept(&mut self, registry: &Registry, now: Time) {
         let Some(listener) = self.listener.as_ref().filter(|_| self.accepts) else {
@@ -343,10 +335,9 @@ impl Door {
         let (options, totals) = (&mut self.options, &mut self.totals);
         let mut begin = |socket, place: Option<usize>, is_local: bool| {
             totals.begun += 1;
-            let stream = if is_local {
-                Some(Stream::Plain(socket))
-            } else {
-                (options.stream)(socket)
+            let stream = match is_local {
+                true => Some(Stream::Plain(socket)),
+                false => (options.stream)(socket),
             };
             let stream = match (stream, place) {
                 (Some(stream), Some(_)) => stream,
@@ -364,12 +355,10 @@ impl Door {
             connection.is_local = is_local;
             Some(connection)
         };
-        let all = |socket, place| begin(socket, place, false);
-        self.accepts = self.slots.accept(|| accepted(listener), registry, all);
-        #[cfg(unix)]
+        let slots = &mut self.slots;
+        self.accepts = slots.accept(|| accepted(listener), registry, |socket, at| begin(socket, at, false));
         if let Some(local) = &self.local {
-            let all = |socket, place| begin(socket, place, true);
-            self.accepts |= self.slots.accept(|| local.accept(), registry, all);
+            self.accepts |= slots.accept(|| local.accept(), registry, |socket, at| begin(socket, at, true));
         }
     }
 
@@ -473,10 +462,7 @@ impl Door {
     /// Accepts no further client and begins no further request.
     pub fn close(&mut self) {
         self.listener = None;
-        #[cfg(unix)]
-        {
-            self.local = None;
-        }
+        self.local = None;
         self.accepts = false;
     }
 

@@ -114,7 +114,7 @@ impl TestDoor {
             ..TestBackend::default()
         };
         TestDoor {
-            inner: Door::new(listener, options, || {}, backend.now).expect("threads"),
+            inner: Door::new(listener, None, options, || {}, backend.now).expect("threads"),
             backend,
             poll,
             events: Events::with_capacity(64),

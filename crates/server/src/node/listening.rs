@@ -1,25 +1,20 @@
 //! Start and end of a server: its options, its listening socket, and the handle of a running one.
 
-use std::io;
 use std::net::SocketAddr;
-#[cfg(unix)]
-use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use mio::net::{TcpListener, TcpStream};
-use mio::{Interest, Poll, Waker};
+use mio::net::TcpStream;
+use mio::{Poll, Waker};
 use punctual_os::Os;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::{Store, StoreError};
 use punctual_units::{Nanos, Time};
 
 use super::{BYTES_MAX, EventLoop, FIRST, LISTENER, LOCAL, PoolBackend, WAKER};
-use crate::door::{Door, DoorOptions, MemoryLimits};
-#[cfg(unix)]
-use crate::local::LocalListener;
+use crate::door::{DoorOptions, MemoryLimits};
+use crate::listening::{Listening, ServeError};
 use crate::metrics::{Page, PublishedFigures};
 use crate::pool::{Pool, PoolOptions, PoolState};
 use crate::session::{Limits, ServerSettings};
@@ -30,10 +25,6 @@ use crate::tls::Tls;
 use crate::users::Users;
 use crate::work::Temporal;
 use crate::{figures, info};
-
-/// The most clients that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
-#[cfg(unix)]
-const CONNECTING_MAX: i32 = 4096;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -106,101 +97,7 @@ impl Options {
     }
 }
 
-/// Reason for which a server did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// Without users, only addresses that no other machine reaches are allowed.
-    #[error(
-        "{address}: without users, any machine that reaches this address could read and change the store: add a \
-         [[user]] to the node's file, or listen on 127.0.0.1 or [::1]"
-    )]
-    NotLoopback {
-        /// The address that was asked for.
-        address: SocketAddr,
-    },
-    /// Another program listens on the port.
-    #[error(
-        "{address}: another program listens there: end it, or listen on another port (`--listen 127.0.0.1:0` takes \
-             a free one)"
-    )]
-    InUse {
-        /// The address that was asked for.
-        address: SocketAddr,
-    },
-    /// There can be no Unix socket at this path.
-    #[error("{}: {why}", path.display())]
-    Local {
-        /// The path that was asked for.
-        path: PathBuf,
-        /// The reason, and what to do.
-        why: String,
-    },
-    /// The system refused a call.
-    #[error("{action}: {source}")]
-    Io {
-        /// The action that failed, for the message.
-        action: String,
-        /// The error of the system.
-        source: io::Error,
-    },
-}
-
-/// A listening socket; clients wait there until the store is served.
-#[derive(Debug)]
-pub struct Listening {
-    listener: TcpListener,
-    address: SocketAddr,
-    #[cfg(unix)]
-    local: Option<LocalListener>,
-}
-
 impl Listening {
-    /// Binds an address of this machine, port 0 a free one; if there are users, also one that other machines reach. The
-    /// [`Options`] must have the same users.
-    ///
-    /// # Errors
-    /// Any [`ServeError`], as for a port in use.
-    pub fn bind(address: SocketAddr, users: &Users) -> Result<Listening, ServeError> {
-        if !address.ip().is_loopback() && users.is_empty() {
-            return Err(ServeError::NotLoopback { address });
-        }
-        let io = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => ServeError::InUse { address },
-            _ => ServeError::Io {
-                action: format!("{address}: cannot listen"),
-                source,
-            },
-        };
-        let listener = TcpListener::bind(address).map_err(io)?;
-        #[cfg(unix)]
-        make_room(&listener).map_err(io)?;
-        let address = listener.local_addr().map_err(io)?;
-        Ok(Listening {
-            listener,
-            address,
-            #[cfg(unix)]
-            local: None,
-        })
-    }
-
-    /// Listens at a Unix socket as well, whose file gets these mode bits.
-    ///
-    /// # Errors
-    /// Those of [`LocalListener::bind`].
-    #[cfg(unix)]
-    pub fn also(self, path: &Path, mode: u32) -> Result<Listening, ServeError> {
-        Ok(Listening {
-            local: Some(LocalListener::bind(path, mode)?),
-            ..self
-        })
-    }
-
-    /// The address, with the port that was taken.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Serves `store` on threads of its own, until [`RunningServer::stop`]. The page, if any, shows its figures to
     /// Prometheus.
     ///
@@ -212,16 +109,13 @@ impl Listening {
         options: &Options,
         page: Option<Page>,
     ) -> Result<RunningServer<E, O>, ServeError> {
-        let address = self.address;
+        let address = self.address();
         let (event_loop, pool) = self.event_loop(Arc::clone(&store), options, page)?;
         let (stop, waker) = (Arc::clone(&event_loop.stop), Arc::clone(&event_loop.waker));
         let thread = std::thread::Builder::new().name("serve-loop".into());
         let thread = thread
             .spawn(move || event_loop.run(pool))
-            .map_err(|source| ServeError::Io {
-                action: "the event loop".into(),
-                source,
-            })?;
+            .map_err(ServeError::of("the event loop"))?;
         Ok(RunningServer {
             address,
             store,
@@ -238,21 +132,13 @@ impl Listening {
         options: &Options,
         page: Option<Page>,
     ) -> Result<(EventLoop<E, O>, Pool), ServeError> {
-        let io = |action: &str| {
-            let action = action.to_owned();
-            move |source| ServeError::Io { action, source }
-        };
-        if !self.address.ip().is_loopback() && options.users.is_empty() {
-            let address = self.address;
+        let address = self.address();
+        if !address.ip().is_loopback() && options.users.is_empty() {
             return Err(ServeError::NotLoopback { address });
         }
-        let poll = Poll::new().map_err(io("the event loop"))?;
-        let mut listener = self.listener;
+        let poll = Poll::new().map_err(ServeError::of("the event loop"))?;
         let registry = poll.registry();
-        registry
-            .register(&mut listener, LISTENER, Interest::READABLE)
-            .map_err(io("the event loop"))?;
-        let waker = Arc::new(Waker::new(registry, WAKER).map_err(io("the event loop"))?);
+        let waker = Arc::new(Waker::new(registry, WAKER).map_err(ServeError::of("the event loop"))?);
         let pool_options = PoolOptions {
             threads: options.threads.max(1),
             queue_max: options.queue_max.max(1),
@@ -266,7 +152,7 @@ impl Listening {
         // If the waker fails, the loop notices the results at its next look.
         let wake = Box::new(move || drop(wakes.wake()));
         let (shared, pool) =
-            PoolState::start(Arc::clone(&store), &pool_options, wake).map_err(io("the pool of threads"))?;
+            PoolState::start(Arc::clone(&store), &pool_options, wake).map_err(ServeError::of("the pool of threads"))?;
         let space = store.engine().space().ok();
         let bytes_max = space.and_then(|space| space.quota).unwrap_or(0);
         let wakes = Arc::clone(&waker);
@@ -280,36 +166,31 @@ impl Listening {
                 all: options.bytes_max,
                 ..MemoryLimits::NONE
             },
-            settings: settings(options, store.durability(), self.address, bytes_max),
+            settings: settings(options, store.durability(), address, bytes_max),
             users: Arc::clone(&options.users),
             stream: Box::new(move |socket| streams.stream(socket)),
         };
-        let (served, of, address) = (Arc::clone(&shared), options.clone(), self.address);
+        let (served, of) = (Arc::clone(&shared), options.clone());
         let page = PublishedFigures::serve(page, move |state| {
             let mut figures = info::figures(&served, &of, address, state);
             figures.extend(info::ages(&served));
             figures::prometheus("", &figures)
         });
         let now = shared.os.now();
-        let mut door = Door::new(listener, door, wake, now).map_err(io("the thread that checks passwords"))?;
-        #[cfg(unix)]
-        if let Some(mut local) = self.local {
-            local.register(poll.registry(), LOCAL).map_err(io("the event loop"))?;
-            door.also(local);
-        }
+        let door = self.open(registry, [LISTENER, LOCAL], door, wake, now)?;
         let event_loop = EventLoop {
             poll,
             door,
             backend: PoolBackend {
                 shared,
                 options: options.clone(),
-                address: self.address,
+                address,
                 jobs: Vec::new(),
                 done: Vec::new(),
                 reads_until: Time::ZERO,
             },
             looked: now,
-            page: page.map_err(io("the thread for figures"))?,
+            page: page.map_err(ServeError::of("the thread for figures"))?,
             stop: Arc::new(AtomicBool::new(false)),
             waker,
         };
@@ -350,17 +231,6 @@ impl<E: Engine, O: Os> RunningServer<E, O> {
             Durability::Volatile => self.store.commit_group().map(drop),
             _ => self.store.flush().map(drop),
         }
-    }
-}
-
-/// Has the kernel keep up to [`CONNECTING_MAX`] clients that wait to be accepted. mio asks for 128 only, and a client
-/// beyond waits a second before it tries again.
-#[cfg(unix)]
-pub(crate) fn make_room(listener: &impl std::os::fd::AsRawFd) -> io::Result<()> {
-    // SAFETY: a plain number, of a socket that is open; listening once more changes the bound only.
-    match unsafe { libc::listen(listener.as_raw_fd(), CONNECTING_MAX) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -23,9 +23,7 @@ use crate::session::late;
 use crate::stream::Ready;
 use crate::work::{Job, JobReply, LateStage, Work};
 use crate::{figures, info};
-#[cfg(unix)]
-pub(crate) use listening::make_room;
-pub use listening::{Listening, Options, RunningServer, ServeError};
+pub use listening::{Options, RunningServer};
 
 /// Limit of the memory of all connections together, in bytes, unless options say otherwise.
 pub const BYTES_MAX: usize = 1 << 30;

@@ -11,7 +11,8 @@ use punctual_engines::Memory;
 use punctual_testing::WAIT_MAX;
 use punctual_units::{Nanos, Time};
 
-use super::{Backend, EventLoop, Listening, Options};
+use super::{Backend, EventLoop, Options};
+use crate::Listening;
 use crate::commands::Verb;
 use crate::pool::Pool;
 use crate::tests::{TestOs, store};

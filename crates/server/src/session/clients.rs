@@ -52,7 +52,7 @@ pub struct ClientFilter {
 pub struct ClientState {
     /// Addresses of the client and of this process.
     pub addresses: [String; 2],
-    /// Descriptor of the socket; -1 where there is none.
+    /// Descriptor of the socket.
     pub descriptor: i32,
     /// Seconds since the connection began.
     pub age_s: u64,

@@ -9,8 +9,8 @@ use punctual_store::temporal::ObjectSpec;
 use punctual_store::{StoreError, Together};
 use punctual_units::{Nanos, ObjectId, Time};
 
-use super::{REPLY_MAX, RunningJob, Temporal, Worker, bounded, firm};
-use crate::commands::{self, Failure, Verb};
+use super::{REPLY_MAX, RunningJob, Temporal, Worker, firm};
+use crate::commands::{self, Failure, Verb, bounded};
 use crate::resp::Writer;
 use crate::session::Call;
 
@@ -26,28 +26,22 @@ pub struct Flushing {
     last: Vec<u8>,
 }
 
-impl<E: Engine, O: Os> Worker<'_, E, O> {
+impl<E: Engine + 'static, O: Os> Worker<'_, E, O> {
     /// Carries out TSET, or a step of FLUSHDB, outside of a common transaction; returns whether the command is done.
     pub(super) fn whole(&self, running: &mut RunningJob) -> bool {
-        let RunningJob {
-            queued,
-            version,
-            asked,
-            answered,
-            reply,
-            ..
-        } = running;
+        let (queued, version, answered) = (running.queued, running.version, &mut running.answered);
+        let (asked, reply) = (&mut running.asked, &mut running.reply);
         let Some(asked) = asked.get_mut(*answered) else {
             return true;
         };
-        let begun = asked.begun(*queued);
-        if self.is_late(begun, &mut Writer::new(reply, *version)) {
+        let begun = asked.begun(queued);
+        if self.is_late(begun, &mut Writer::new(reply, version)) {
             *answered += 1;
             self.count(1);
             return true;
         }
         let mut is_done = true;
-        let failed = bounded(reply, *version, REPLY_MAX, |out| match asked.command.verb {
+        let failed = bounded(reply, version, REPLY_MAX, |out| match asked.command.verb {
             Verb::TSet => self.tset(asked, out),
             _ => {
                 is_done = self.flush(asked)?;
@@ -61,7 +55,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             return false;
         }
         match failed {
-            Some(error) => self.say(error, begun, &mut Writer::new(reply, *version)),
+            Some(error) => self.say(error, begun, &mut Writer::new(reply, version)),
             None => self.note_timely(begun.deadline),
         }
         *answered += 1;
@@ -119,7 +113,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             }
             answer => {
                 let object = answer?;
-                (self.made)(key, object);
+                self.note_object(key, object);
                 Ok(object)
             }
         }

@@ -120,7 +120,7 @@ impl Call {
     }
 }
 
-impl<E: Engine, O: Os> Worker<'_, E, O> {
+impl<E: Engine + 'static, O: Os> Worker<'_, E, O> {
     /// Returns whether a command is late; if so, writes and counts the `LATE` reply.
     pub(super) fn is_late(&self, begun: CommandTimes, out: &mut Writer<'_>) -> bool {
         let is_late = begun.deadline < Time::MAX && self.is_late_at(begun, self.store.os().now());
@@ -132,14 +132,9 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
 
     /// Whether a command can no longer end in time if it begins at `now`.
     pub(super) fn is_late_at(&self, begun: CommandTimes, now: Time) -> bool {
-        let CommandTimes {
-            verb,
-            arrived,
-            deadline,
-            ..
-        } = begun;
         let is_alone = self.spent.is_alone.get();
-        now > self.counts.costs.begin_by(verb, arrived, deadline, is_alone)
+        let costs = &self.counts.costs;
+        now > costs.begin_by(begun.verb, begun.arrived, begun.deadline, is_alone)
     }
 
     pub(super) fn say_late(&self, begun: CommandTimes, out: &mut Writer<'_>) {

@@ -8,13 +8,13 @@ use punctual_store::{Deadline, StoreError};
 use punctual_units::Time;
 
 use super::counts::CommandTimes;
-use super::{REPLY_MAX, Worker, bounded, firm};
-use crate::commands::{self, Class, Look};
+use super::{REPLY_MAX, Worker, firm};
+use crate::commands::{self, Class, Look, bounded};
 use crate::resp::request::Request;
 use crate::resp::{Resp, Writer};
 use crate::session::{Call, TOO_MUCH_WATCHED, WatchedKey};
 
-impl<E: Engine, O: Os> Worker<'_, E, O> {
+impl<E: Engine + 'static, O: Os> Worker<'_, E, O> {
     /// Carries out MULTI's commands in one transaction.
     pub(super) fn exec(
         &self,
@@ -50,20 +50,18 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         reply: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         let transaction = self.store.read_transaction(Deadline::NONE)?;
-        if !unchanged(&transaction, watched)? {
-            Writer::new(reply, version).null_array();
+        if !begins(&transaction, asked, watched, version, reply)? {
             return Ok(());
         }
-        Writer::new(reply, version).array(asked.len());
         for Call { command, request, .. } in asked {
             let start = reply.len();
             let failed = bounded(reply, version, REPLY_MAX, |out| {
-                commands::read(&transaction, command, request, self.cursors, out)
+                commands::read(&transaction, command, request, &self.cursors, out)
             });
             failed.map_or(Ok(()), Err)?;
             self.note_found(command.verb, &reply[start..]);
             if too_long(reply, version) {
-                return Ok(());
+                break;
             }
         }
         Ok(())
@@ -78,11 +76,9 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         reply: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
         let mut transaction = self.writing(firm(deadline))?;
-        if !unchanged(&transaction, watched)? {
-            Writer::new(reply, version).null_array();
+        if !begins(&transaction, asked, watched, version, reply)? {
             return Ok(());
         }
-        Writer::new(reply, version).array(asked.len());
         for asked in asked {
             self.change(&mut transaction, asked, version, reply)?;
             if too_long(reply, version) {
@@ -155,11 +151,21 @@ fn record(look: &impl Look, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-fn unchanged(look: &impl Look, watched: &[WatchedKey]) -> Result<bool, StoreError> {
+/// Begins the reply to EXEC; returns whether the watched records are unchanged, so that its commands are carried out.
+fn begins(
+    look: &impl Look,
+    asked: &[Call],
+    watched: &[WatchedKey],
+    version: Resp,
+    reply: &mut Vec<u8>,
+) -> Result<bool, StoreError> {
+    let mut out = Writer::new(reply, version);
     for WatchedKey { key, value } in watched {
         if record(look, key)? != *value {
+            out.null_array();
             return Ok(false);
         }
     }
+    out.array(asked.len());
     Ok(true)
 }

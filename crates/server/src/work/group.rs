@@ -7,8 +7,8 @@ use punctual_store::engine::Engine;
 use punctual_store::{Deadline, StoreError};
 use punctual_units::{Nanos, Time};
 
-use super::{REPLY_MAX, RunningJob, Worker, Writing, bounded, firm};
-use crate::commands::{self, Verb};
+use super::{REPLY_MAX, RunningJob, Worker, Writing, firm};
+use crate::commands::{self, Verb, bounded};
 use crate::resp::{Resp, Writer};
 use crate::session::{Call, late};
 
@@ -19,22 +19,16 @@ struct FailedCommit {
     before: Option<usize>,
 }
 
-impl<E: Engine, O: Os> Worker<'_, E, O> {
+impl<E: Engine + 'static, O: Os> Worker<'_, E, O> {
     /// Carries out reading commands in one snapshot, up to number `until` of each job.
     pub(super) fn reads(&self, group: &mut [RunningJob], until: usize) {
         let begin = || self.store.read_transaction(Deadline::NONE);
         let mut transaction = begin();
         let mut replies = 0;
         let mut since = self.store.os().now();
-        for RunningJob {
-            queued,
-            version,
-            asked,
-            answered,
-            reply,
-            ..
-        } in group
-        {
+        for running in group {
+            let (queued, version, asked) = (running.queued, running.version, &running.asked);
+            let (answered, reply) = (&mut running.answered, &mut running.reply);
             let (from, length) = (*answered, reply.len());
             for one in &asked[from..until.min(asked.len())] {
                 let Call { command, request, .. } = one;
@@ -42,14 +36,14 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                     break;
                 }
                 *answered += 1;
-                if self.is_late(one.begun(*queued), &mut Writer::new(reply, *version)) {
+                if self.is_late(one.begun(queued), &mut Writer::new(reply, version)) {
                     continue;
                 }
                 self.note_timely(one.deadline);
                 let start = reply.len();
                 let failed = match &transaction {
-                    Ok(transaction) => bounded(reply, *version, REPLY_MAX, |out| {
-                        commands::read(transaction, command, request, self.cursors, out)
+                    Ok(transaction) => bounded(reply, version, REPLY_MAX, |out| {
+                        commands::read(transaction, command, request, &self.cursors, out)
                     }),
                     Err(_) => None,
                 };
@@ -64,7 +58,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                         (None, Ok(_)) => continue,
                     },
                 };
-                self.say(failed, one.begun(*queued), &mut Writer::new(reply, *version));
+                self.say(failed, one.begun(queued), &mut Writer::new(reply, version));
             }
             replies += reply.len() - length;
             self.count(*answered - from);
@@ -234,7 +228,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         let Call { command, request, .. } = asked;
         let start = reply.len();
         let failed = bounded(reply, version, REPLY_MAX, |out| {
-            commands::change(transaction, command, request, self.cursors, out)
+            commands::change(transaction, command, request, &self.cursors, out)
         });
         self.note_found(command.verb, &reply[start..]);
         failed.map_or(Ok(()), Err)

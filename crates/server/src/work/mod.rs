@@ -11,20 +11,22 @@ mod exec;
 mod group;
 mod job;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use punctual_os::Os;
 use punctual_store::engine::Engine;
-use punctual_store::{Deadline, Store, StoreError, WriteTransaction};
-use punctual_units::{Nanos, ObjectId, Time};
+use punctual_store::{Deadline, StoreError, WriteTransaction};
+use punctual_units::{Nanos, Time};
 
 pub use self::alone::Flushing;
 use self::counts::CommandTimes;
 pub use self::counts::{BatchTimes, Counts, LateStage};
 pub use self::job::{Handle, Job, JobReply, Work};
 use self::job::{JobKind, kind_of};
-use crate::commands::{Failure, Verb};
-use crate::cursors::Cursors;
+use crate::commands::Verb;
+use crate::pool::PoolState;
 use crate::resp::{Resp, Writer};
 use crate::session::Call;
 
@@ -46,26 +48,27 @@ pub struct Temporal {
     pub max_len: usize,
 }
 
-/// Carries out jobs on a store, on one thread of the pool.
-pub struct Worker<'s, E: Engine, O: Os> {
-    /// The store that the commands read and change.
-    pub store: &'s Store<E, O>,
-    /// Cursors of all scans, shared by all workers.
-    pub cursors: &'s Cursors,
-    /// Counters of the server, shared by all workers.
-    pub counts: &'s Counts,
-    /// Settings of objects that TSET makes.
-    pub temporal: Temporal,
-    /// Lock around "is this value the newest?" and its installation, so that TSET never replaces a newer value.
-    pub newest: &'s O::Lock<()>,
-    /// Whether the server ends; no further command begins then.
-    pub ending: &'s AtomicBool,
-    /// Starts the thread that reports changes of keys, if it does not run yet.
-    pub listen: &'s dyn Fn() -> Result<(), StoreError>,
-    /// Called with the key of each temporal object that TSET has made.
-    pub made: &'s dyn Fn(&[u8], ObjectId),
+/// Carries out jobs of a pool, on one of its threads or on the event loop.
+pub(crate) struct Worker<'p, E: Engine, O: Os> {
+    pool: &'p Arc<PoolState<E, O>>,
     /// Where the time of the present batch went.
     pub spent: BatchTimes,
+}
+
+impl<'p, E: Engine, O: Os> Worker<'p, E, O> {
+    /// Makes a worker that has no batch yet.
+    pub fn new(pool: &'p Arc<PoolState<E, O>>) -> Worker<'p, E, O> {
+        let spent = BatchTimes::default();
+        Worker { pool, spent }
+    }
+}
+
+impl<E: Engine, O: Os> Deref for Worker<'_, E, O> {
+    type Target = PoolState<E, O>;
+
+    fn deref(&self) -> &PoolState<E, O> {
+        self.pool
+    }
 }
 
 /// A job being carried out.
@@ -80,6 +83,18 @@ struct RunningJob {
 }
 
 impl RunningJob {
+    /// Begins a job whose replies go behind `reply`.
+    fn new((connection, version): (Handle, Resp), queued: Time, asked: Vec<Call>, reply: Vec<u8>) -> RunningJob {
+        RunningJob {
+            queued,
+            connection,
+            version,
+            asked,
+            answered: 0,
+            reply,
+        }
+    }
+
     fn end(mut self) -> JobReply {
         JobReply {
             rest: self.asked.split_off(self.answered),
@@ -90,7 +105,7 @@ impl RunningJob {
 
 type Writing<'s, E, O> = WriteTransaction<'s, E, O>;
 
-impl<E: Engine, O: Os> Worker<'_, E, O> {
+impl<E: Engine + 'static, O: Os> Worker<'_, E, O> {
     /// Carries out jobs in their order, and appends their results to `done`.
     pub fn carry_out(&self, jobs: Vec<Job>, done: &mut Vec<JobReply>) {
         let now = self.store.os().now();
@@ -101,13 +116,8 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
         }
         let mut group: Vec<RunningJob> = Vec::new();
         let mut group_kind = JobKind::Other;
-        for Job {
-            connection,
-            version,
-            work,
-            queued,
-        } in jobs
-        {
+        for job in jobs {
+            let (connection, version, queued, work) = (job.connection, job.version, job.queued, job.work);
             let kind = work.kind();
             if kind != group_kind || kind == JobKind::Other {
                 self.run(group_kind, &mut group, done);
@@ -123,14 +133,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
             let reply = &mut result.reply;
             match work {
                 Work::Run(asked) => {
-                    group.push(RunningJob {
-                        queued,
-                        connection,
-                        version,
-                        asked,
-                        answered: 0,
-                        reply: Vec::new(),
-                    });
+                    group.push(RunningJob::new((connection, version), queued, asked, Vec::new()));
                     continue;
                 }
                 Work::Exec(asked, watched, deadline) => {
@@ -143,7 +146,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
                     result.watched = self.watch(&request, begun, room, version, reply);
                 }
                 Work::Listen => {
-                    if let Err(error) = (self.listen)() {
+                    if let Err(error) = self.pool.listen() {
                         Writer::new(reply, version).error(&format!("ERR {error}"));
                     }
                 }
@@ -155,24 +158,12 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
 
     /// Carries out commands that read, in their order, and writes their replies. Returns those left over because the
     /// replies are long.
-    pub fn read_at_once(
-        &self,
-        asked: Vec<Call>,
-        (connection, version): (Handle, Resp),
-        reply: &mut Vec<u8>,
-    ) -> Vec<Call> {
+    pub fn read_at_once(&self, asked: Vec<Call>, client: (Handle, Resp), reply: &mut Vec<u8>) -> Vec<Call> {
         let now = self.store.os().now();
         self.spent.taken.set(now);
         self.spent.is_alone.set(asked.len() == 1);
         self.counts.waited.store(0, Ordering::Relaxed);
-        let mut running = RunningJob {
-            queued: now,
-            connection,
-            version,
-            asked,
-            answered: 0,
-            reply: std::mem::take(reply),
-        };
+        let mut running = RunningJob::new(client, now, asked, std::mem::take(reply));
         self.reads(std::slice::from_mut(&mut running), usize::MAX);
         *reply = running.reply;
         running.asked.split_off(running.answered)
@@ -219,7 +210,7 @@ impl<E: Engine, O: Os> Worker<'_, E, O> {
     /// Whether a job leaves its remaining commands for another turn: its replies are long, or those of the whole batch
     /// are, or the server ends.
     fn pauses(&self, reply: &[u8], together: usize) -> bool {
-        reply.len() >= REPLIES_PAUSE || together >= REPLIES_TOGETHER || self.ending.load(Ordering::Relaxed)
+        reply.len() >= REPLIES_PAUSE || together >= REPLIES_TOGETHER || self.is_stopping()
     }
 
     fn say(&self, error: StoreError, begun: CommandTimes, out: &mut Writer<'_>) {
@@ -236,28 +227,4 @@ fn firm(deadline: Time) -> Deadline {
     } else {
         Deadline::firm(deadline)
     }
-}
-
-/// Writes a command's reply, or its error. An error of the store is returned, and nothing is written.
-pub fn bounded(
-    reply: &mut Vec<u8>,
-    version: Resp,
-    max: usize,
-    command: impl FnOnce(&mut Writer<'_>) -> Result<(), Failure>,
-) -> Option<StoreError> {
-    let length = reply.len();
-    let mut out = Writer::bounded(reply, version, max);
-    let answer = command(&mut out);
-    let error = match (answer, out.is_over()) {
-        (Ok(()), false) => return None,
-        (Ok(()), true) => format!("ERR the reply would take more than {max} bytes: ask for less"),
-        (Err(Failure::Reply(error)), _) => error,
-        (Err(Failure::Store(error)), _) => {
-            reply.truncate(length);
-            return Some(error);
-        }
-    };
-    reply.truncate(length);
-    Writer::new(reply, version).error(&error);
-    None
 }

@@ -5,13 +5,21 @@
 use punctual_store::watch::Change;
 
 use super::{Command, TABLE, Verb};
-use crate::pool::KeyNotice;
 use crate::resp::request::Request;
 
 /// Classes of events that `A` stands for in `notify-keyspace-events`.
-pub(crate) const ALL: &str = "g$lshzxetd";
+const ALL: &str = "g$lshzxetd";
 /// The class of events about keys of any type, and its members; `x` is the class of ended lives.
 const GENERIC: [&str; 6] = ["del", "expire", "persist", "rename_from", "rename_to", "copy_to"];
+
+/// A change of a key, to be reported to subscribers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyNotice {
+    /// An event by Redis' name, such as `set` or `expired`, and the key.
+    Event(&'static str, Vec<u8>),
+    /// This many changes were missed, because the event loop was behind.
+    Missed(u64),
+}
 
 /// The label of a command's changes.
 pub(super) fn label(command: &Command, request: &Request) -> u8 {
@@ -25,7 +33,7 @@ pub(super) fn label(command: &Command, request: &Request) -> u8 {
 }
 
 /// Notices of a change with this label, for subscribers.
-pub(crate) fn of(change: &Change<'_>, label: u8) -> Vec<KeyNotice> {
+pub fn of(change: &Change<'_>, label: u8) -> Vec<KeyNotice> {
     let key = match change {
         Change::Missed { changes } => return vec![KeyNotice::Missed(*changes)],
         Change::Put { key } | Change::Deleted { key } | Change::Expired { key } => key,
@@ -73,7 +81,7 @@ fn names(change: &Change<'_>, label: u8) -> &'static [&'static str] {
 }
 
 /// Whether `notify-keyspace-events` has the class of an event.
-pub(crate) fn is_wanted(event: &str, classes: &str) -> bool {
+pub fn is_wanted(event: &str, classes: &str) -> bool {
     let class = match event {
         "expired" => 'x',
         _ if GENERIC.contains(&event) => 'g',
@@ -87,7 +95,7 @@ pub(crate) fn is_wanted(event: &str, classes: &str) -> bool {
 ///
 /// # Errors
 /// An unknown class, or one of which there are no events here: new keys, and reads of keys that are not there.
-pub(crate) fn ordered(classes: &str) -> Result<String, &'static str> {
+pub fn ordered(classes: &str) -> Result<String, &'static str> {
     if classes.contains(['n', 'm']) {
         return Err("there are no events of the classes n and m here");
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use punctual_os::Os;
 use punctual_store::engine::Engine;
-use punctual_store::{Freshness, ReadTransaction, StoreError, WriteTransaction};
+use punctual_store::{Freshness, ReadTransaction, StoreError, Value, WriteTransaction, unless_impossible};
 use punctual_units::Nanos;
 
 use super::record::{MARK, StoredRecord};
@@ -138,16 +138,16 @@ pub trait Look {
 impl<E: Engine, O: Os> Look for ReadTransaction<'_, E, O> {
     #[inline]
     fn bytes<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        self.get_with(key, look)
+        unless_impossible(self.get_with(key, look))
     }
 
     #[inline]
     fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
-        self.life_left(key)
+        unless_impossible(self.life_left(key))
     }
 
     fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
-        Ok(owned(self.get_fresh(key, max_age)?))
+        Ok(self.get_fresh(key, max_age)?.map(Value::into_owned))
     }
 
     fn keys(&self, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
@@ -157,15 +157,15 @@ impl<E: Engine, O: Os> Look for ReadTransaction<'_, E, O> {
 
 impl<E: Engine, O: Os> Look for WriteTransaction<'_, E, O> {
     fn bytes<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        Ok(self.get(key)?.map(|bytes| look(&bytes)))
+        unless_impossible(self.get_with(key, look))
     }
 
     fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
-        self.life_left(key)
+        unless_impossible(self.life_left(key))
     }
 
     fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
-        Ok(owned(self.get_fresh(key, max_age)?))
+        Ok(self.get_fresh(key, max_age)?.map(Value::into_owned))
     }
 
     fn keys(&self, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
@@ -217,21 +217,10 @@ impl<E: Engine, O: Os> Edit for WriteTransaction<'_, E, O> {
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        self.delete(key)
+        unless_impossible(self.delete(key))
     }
 
     fn set_life(&mut self, key: &[u8], life: Option<Nanos>) -> Result<bool, StoreError> {
-        self.set_life(key, life)
-    }
-}
-
-fn owned<B: std::ops::Deref<Target = [u8]>>(found: Freshness<B>) -> Freshness<Vec<u8>> {
-    match found {
-        Freshness::Fresh { value, age } => Freshness::Fresh {
-            value: value.to_vec(),
-            age,
-        },
-        Freshness::Stale { age, sampled_at } => Freshness::Stale { age, sampled_at },
-        Freshness::NotFound => Freshness::NotFound,
+        unless_impossible(self.set_life(key, life))
     }
 }

@@ -15,7 +15,7 @@ pub fn steps(pattern: &[u8]) -> usize {
 /// `*` takes one byte more.
 ///
 /// ```
-/// use punctual_server::glob::matches;
+/// use punctual_redis::glob::matches;
 /// assert!(matches(b"room/[1-3]*", b"room/2/door"));
 /// assert!(!matches(b"room/[^1]", b"room/1"));
 /// ```

@@ -6,7 +6,7 @@ use punctual_units::Nanos;
 use super::float::Float;
 use super::look::{Edit, Look};
 use super::record::of_text;
-use super::{Command, Failure, NOT_AN_INTEGER, SYNTAX, Verb, age, integer, reply, wrong_number};
+use super::{Command, CommandResult, Failure, NOT_AN_INTEGER, SYNTAX, Verb, age, integer, reply, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
@@ -15,14 +15,14 @@ const STRING_MAX: usize = crate::resp::Bounds::ADMITTED.bulk;
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
 
 #[inline]
-pub(super) fn get(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn get(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     if look.text(request.argument(1), |text| out.bulk(text))?.is_none() {
         out.null();
     }
     Ok(())
 }
 
-pub(super) fn mget(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn mget(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     out.array(request.len() - 1);
     for key in request.from(1) {
         match look.text(key, |text| out.bulk(text)) {
@@ -35,13 +35,13 @@ pub(super) fn mget(look: &impl Look, request: &Request, out: &mut Writer<'_>) ->
     Ok(())
 }
 
-pub(super) fn strlen(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn strlen(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     out.integer(look.text(request.argument(1), <[u8]>::len)?.unwrap_or(0) as i64);
     Ok(())
 }
 
 /// GETRANGE: bytes from the first to the last position, both counted from the end where negative.
-pub(super) fn get_range(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn get_range(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let [first_asked, last_asked] = [integer(request.argument(2))?, integer(request.argument(3))?];
     let shown = look.text(request.argument(1), |text| {
         let length = text.len() as i64;
@@ -58,7 +58,7 @@ pub(super) fn get_range(look: &impl Look, request: &Request, out: &mut Writer<'_
     Ok(())
 }
 
-pub(super) fn get_fresh(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn get_fresh(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let max_age = age(request.argument(2)).map_err(Failure::Reply)?;
     let found = match look.fresh(request.argument(1), max_age) {
         // An error of this command alone, as a wrong type is.
@@ -195,31 +195,55 @@ pub(super) fn term(look: &impl Look, name: &str, amount: &[u8], unit: Unit) -> R
     }
 }
 
-pub(super) fn set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
-    let (key, value) = (request.argument(1), request.argument(2));
-    if request.len() == 3 {
-        transaction.put(key, &of_text(value))?;
-        out.simple("OK");
-        return Ok(());
+/// Carries out `SET`, and `SETNX`, `GETSET`, `SETEX` and `PSETEX`, which are SET with an option.
+pub(super) fn set<T: Edit>(
+    transaction: &mut T,
+    command: &Command,
+    request: &Request,
+    out: &mut Writer<'_>,
+) -> CommandResult {
+    let key = request.argument(1);
+    let mut value = request.argument(2);
+    let mut options = ValueOptions::default();
+    match command.verb {
+        Verb::Set if request.len() == 3 => {
+            transaction.put(key, &of_text(value))?;
+            out.simple("OK");
+            return Ok(());
+        }
+        Verb::SetNx => options.only_new = true,
+        Verb::GetSet => options.get = true,
+        Verb::SetEx | Verb::PSetEx => {
+            let is_seconds = command.verb == Verb::SetEx;
+            let unit = if is_seconds { Unit::Seconds } else { Unit::Millis };
+            options.expiry = Some((unit, value));
+            value = request.argument(3);
+        }
+        _ => options = ValueOptions::read(request, true)?,
     }
-    let options = ValueOptions::read(request, true)?;
-    let life = options.life(transaction, "set")?;
-    let before = if options.get {
-        transaction.text(key, <[u8]>::to_vec)?
+    let life = options.life(transaction, command.name)?;
+    // The store's one write lock is held: the key is read at most once, and only where an option asks for it.
+    let (before, is_there, life_left) = if options.get {
+        let (text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unzip();
+        let is_there = text.is_some();
+        (text, is_there, life.flatten())
+    } else if options.only_new || options.only_old || options.keep {
+        let found = transaction.found(key)?;
+        (None, found.is_there, found.life)
     } else {
-        None
+        (None, false, None)
     };
-    let found = transaction.found(key)?;
-    let wanted = !(options.only_new && found.is_there || options.only_old && !found.is_there);
+    let wanted = !(options.only_new && is_there || options.only_old && !is_there);
     match life {
         _ if !wanted => {}
         Some(None) => {
             transaction.delete(key)?;
         }
-        _ if options.keep => put(transaction, key, &of_text(value), found.life)?,
+        _ if options.keep => put(transaction, key, &of_text(value), life_left)?,
         life => put(transaction, key, &of_text(value), life.flatten())?,
     }
     match (options.get, before, wanted) {
+        _ if command.verb == Verb::SetNx => out.integer(i64::from(wanted)),
         (true, Some(before), _) => out.bulk(&before),
         (true, None, _) | (false, _, false) => out.null(),
         (false, _, true) => out.simple("OK"),
@@ -234,7 +258,7 @@ pub(super) fn exists(look: &impl Look, key: &[u8]) -> Result<bool, Failure> {
 
 /// Sets a record. The caller read `life` together with the old value: a record that has expired since then gets a short
 /// life, not none.
-pub(super) fn put<T: Edit>(transaction: &mut T, key: &[u8], bytes: &[u8], life: Option<Nanos>) -> Result<(), Failure> {
+pub(super) fn put<T: Edit>(transaction: &mut T, key: &[u8], bytes: &[u8], life: Option<Nanos>) -> CommandResult {
     match life {
         Some(life) => transaction.put_for(key, bytes, life)?,
         None => transaction.put(key, bytes)?,
@@ -242,40 +266,17 @@ pub(super) fn put<T: Edit>(transaction: &mut T, key: &[u8], bytes: &[u8], life: 
     Ok(())
 }
 
-pub(super) fn set_nx<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
-    let key = request.argument(1);
-    let is_there = exists(transaction, key)?;
-    if !is_there {
-        transaction.put(key, &of_text(request.argument(2)))?;
-    }
-    out.integer(i64::from(!is_there));
-    Ok(())
-}
-
-pub(super) fn get_set<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn get_del<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let key = request.argument(1);
     let before = transaction.text(key, <[u8]>::to_vec)?;
-    transaction.put(key, &of_text(request.argument(2)))?;
-    match before {
-        Some(before) => out.bulk(&before),
-        None => out.null(),
+    if before.is_some() {
+        transaction.delete(key)?;
     }
+    out.optional(before);
     Ok(())
 }
 
-pub(super) fn get_del<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
-    let key = request.argument(1);
-    match transaction.text(key, <[u8]>::to_vec)? {
-        Some(before) => {
-            transaction.delete(key)?;
-            out.bulk(&before);
-        }
-        None => out.null(),
-    }
-    Ok(())
-}
-
-pub(super) fn get_ex<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn get_ex<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let key = request.argument(1);
     let options = ValueOptions::read(request, false)?;
     let Some(text) = transaction.text(key, <[u8]>::to_vec)? else {
@@ -291,7 +292,7 @@ pub(super) fn get_ex<T: Edit>(transaction: &mut T, request: &Request, out: &mut 
     Ok(())
 }
 
-pub(super) fn set_range<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn set_range<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let (key, part) = (request.argument(1), request.argument(3));
     let Ok(offset) = usize::try_from(integer(request.argument(2))?) else {
         return reply("ERR offset is out of range");
@@ -319,14 +320,14 @@ fn bit(text: &[u8]) -> Result<(usize, u8), Failure> {
     }
 }
 
-pub(super) fn get_bit(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn get_bit(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let (at, mask) = bit(request.argument(2))?;
     let is_set = |text: &[u8]| text.get(at).is_some_and(|byte| byte & mask != 0);
     out.integer(look.text(request.argument(1), is_set)?.map_or(0, i64::from));
     Ok(())
 }
 
-pub(super) fn set_bit<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn set_bit<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let (key, (at, mask)) = (request.argument(1), bit(request.argument(2))?);
     let is_on = match request.argument(3) {
         b"0" => false,
@@ -344,7 +345,7 @@ pub(super) fn set_bit<T: Edit>(transaction: &mut T, request: &Request, out: &mut
     Ok(())
 }
 
-pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let (key, more) = (request.argument(1), request.argument(2));
     let (mut text, life) = transaction.text_and_life(key, <[u8]>::to_vec)?.unwrap_or_default();
     if text.len() + more.len() > STRING_MAX {
@@ -356,34 +357,13 @@ pub(super) fn append<T: Edit>(transaction: &mut T, request: &Request, out: &mut 
     Ok(())
 }
 
-/// Carries out `SETEX` and `PSETEX`.
-pub(super) fn set_ex<T: Edit>(
-    transaction: &mut T,
-    command: &Command,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Failure> {
-    let unit = if command.verb == Verb::SetEx {
-        Unit::Seconds
-    } else {
-        Unit::Millis
-    };
-    let (key, value) = (request.argument(1), request.argument(3));
-    let Some(life) = term(transaction, command.name, request.argument(2), unit)? else {
-        return invalid_expiry(command.name);
-    };
-    put(transaction, key, &of_text(value), Some(life))?;
-    out.simple("OK");
-    Ok(())
-}
-
 /// Carries out `MSET` and `MSETNX`.
 pub(super) fn mset<T: Edit>(
     transaction: &mut T,
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Failure> {
+) -> CommandResult {
     if request.len().is_multiple_of(2) {
         return wrong_number(command.name);
     }
@@ -407,12 +387,7 @@ pub(super) fn mset<T: Edit>(
     Ok(())
 }
 
-pub(super) fn add<T: Edit>(
-    transaction: &mut T,
-    verb: Verb,
-    request: &Request,
-    out: &mut Writer<'_>,
-) -> Result<(), Failure> {
+pub(super) fn add<T: Edit>(transaction: &mut T, verb: Verb, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let key = request.argument(1);
     let by = match verb {
         Verb::Incr => 1,
@@ -436,7 +411,7 @@ pub(super) fn add<T: Edit>(
     Ok(())
 }
 
-pub(super) fn add_float<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn add_float<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let key = request.argument(1);
     let (before, life) = match transaction.text_and_life(key, Float::read)? {
         Some((number, life)) => (number?, life),
@@ -446,4 +421,90 @@ pub(super) fn add_float<T: Edit>(transaction: &mut T, request: &Request, out: &m
     put(transaction, key, sum.as_bytes(), life)?;
     out.bulk(sum.as_bytes());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::ops::{Bound, ControlFlow};
+
+    use super::*;
+    use crate::commands::find;
+    use crate::resp::Resp;
+
+    /// A store of a single record, which counts reads of its bytes.
+    #[derive(Default)]
+    struct One {
+        record: Option<(Vec<u8>, Option<Nanos>)>,
+        reads: Cell<u32>,
+    }
+
+    impl Look for One {
+        fn bytes<T>(&self, _key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+            self.reads.update(|reads| reads + 1);
+            Ok(self.record.as_ref().map(|(bytes, _)| look(bytes)))
+        }
+
+        fn life_left(&self, _key: &[u8]) -> Result<Option<Nanos>, StoreError> {
+            Ok(self.record.as_ref().and_then(|(_, life)| *life))
+        }
+
+        fn fresh(&self, _key: &[u8], _max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
+            Ok(Freshness::NotFound)
+        }
+
+        fn keys(&self, _from: Bound<&[u8]>, _visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    impl Edit for One {
+        fn put(&mut self, _key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+            self.record = Some((bytes.to_vec(), None));
+            Ok(())
+        }
+
+        fn put_for(&mut self, _key: &[u8], bytes: &[u8], life: Nanos) -> Result<(), StoreError> {
+            self.record = Some((bytes.to_vec(), Some(life)));
+            Ok(())
+        }
+
+        fn delete(&mut self, _key: &[u8]) -> Result<bool, StoreError> {
+            Ok(self.record.take().is_some())
+        }
+
+        fn set_life(&mut self, _key: &[u8], _life: Option<Nanos>) -> Result<bool, StoreError> {
+            Ok(self.record.is_some())
+        }
+    }
+
+    /// Requests with their replies, the number of reads, and the record's life afterwards in seconds.
+    #[test]
+    fn a_set_reads_only_what_its_options_ask_for() {
+        let mut one = One::default();
+        for (line, expected, reads, life) in [
+            ("SET k 1 XX", "$-1", 1, None),
+            ("SET k 1 NX GET", "$-1", 1, None),
+            ("SET k 2 NX GET", "$1 1", 1, None),
+            ("SETNX k 2", ":0", 1, None),
+            ("SETEX k 9 3", "+OK", 0, Some(9)),
+            ("SET k 4 KEEPTTL", "+OK", 1, Some(9)),
+            ("SET k 5 KEEPTTL GET", "$1 4", 1, Some(9)),
+            ("GETSET k 6", "$1 5", 1, None),
+            ("SET k 7 EX 8", "+OK", 0, Some(8)),
+            ("PSETEX k 7000 8", "+OK", 0, Some(7)),
+            ("SET k 9", "+OK", 0, None),
+            ("SET k 8 XX EXAT 1", "+OK", 1, None),
+            ("GETSET k 1", "$-1", 1, None),
+        ] {
+            let request = Request::of(line.split(' '));
+            let (command, mut reply) = (find(request.argument(0)).unwrap(), Vec::new());
+            one.reads.set(0);
+            set(&mut one, command, &request, &mut Writer::new(&mut reply, Resp::Two)).unwrap();
+            let reply = String::from_utf8(reply).unwrap().replace("\r\n", " ");
+            let left = one.record.as_ref().and_then(|(_, life)| *life);
+            assert_eq!((reply.trim_end(), one.reads.get()), (expected, reads), "{line}");
+            assert_eq!(left, life.map(Nanos::from_secs), "{line}");
+        }
+    }
 }

@@ -91,10 +91,6 @@ pub enum Reply {
     Set(Vec<Reply>),
     /// A message that no request asked for; an array in RESP2.
     Push(Vec<Reply>),
-    /// A floating-point number; its text in RESP2.
-    Double(f64),
-    /// A truth value; 1 or 0 in RESP2.
-    Boolean(bool),
     /// Text for people to read; a string in RESP2.
     Verbatim(String),
 }

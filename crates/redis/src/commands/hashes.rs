@@ -8,21 +8,17 @@ use super::keys::ScanOptions;
 use super::look::{Edit, Look};
 use super::record::{Fields, Pair, of_hash};
 use super::strings::put;
-use super::{Command, Failure, SYNTAX, Verb, integer, reply, wrong_number};
+use super::{Command, CommandResult, Failure, SYNTAX, Verb, integer, reply, wrong_number};
 use crate::glob::matches;
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
-pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     look.hash(request.argument(1), |encoded| {
         let fields = || Fields(encoded);
         let value = |field: &[u8]| fields().find(|(name, _)| *name == field).map(|(_, value)| value);
-        let optional = |out: &mut Writer<'_>, value: Option<&[u8]>| match value {
-            Some(value) => out.bulk(value),
-            None => out.null(),
-        };
         match verb {
-            Verb::HGet => optional(out, value(request.argument(2))),
+            Verb::HGet => out.optional(value(request.argument(2))),
             Verb::HExists => out.integer(i64::from(value(request.argument(2)).is_some())),
             Verb::HStrLen => out.integer(value(request.argument(2)).map_or(0, <[u8]>::len) as i64),
             Verb::HLen => out.integer(fields().count() as i64),
@@ -31,7 +27,7 @@ pub(super) fn read(look: &impl Look, verb: Verb, request: &Request, out: &mut Wr
                 let all: Vec<_> = fields().collect();
                 let places = places(&all);
                 let value = |field: &[u8]| places.get(field).map(|place| all[*place].1);
-                request.from(2).for_each(|field| optional(out, value(field)));
+                request.from(2).for_each(|field| out.optional(value(field)));
             }
             Verb::HKeys | Verb::HVals => {
                 out.array(fields().count());
@@ -59,7 +55,7 @@ pub(super) fn set<T: Edit>(
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Failure> {
+) -> CommandResult {
     if !request.len().is_multiple_of(2) {
         return wrong_number(command.name);
     }
@@ -89,7 +85,7 @@ pub(super) fn set<T: Edit>(
 }
 
 /// HSCAN: the whole hash at once, as Redis does with short ones, so that every scan ends with cursor 0.
-pub(super) fn scan(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn scan(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let cursor = std::str::from_utf8(request.argument(2)).ok();
     if cursor.and_then(|cursor| cursor.parse::<i128>().ok()).is_none() {
         return reply("ERR invalid cursor");
@@ -116,7 +112,7 @@ pub(super) fn scan(look: &impl Look, request: &Request, out: &mut Writer<'_>) ->
 const DRAWN_MAX: i64 = 1 << 20;
 
 /// HRANDFIELD: one field, some different ones, or, where the count is negative, as many as asked for with repeats.
-pub(super) fn random(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn random(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let count = (request.len() > 2).then(|| integer(request.argument(2))).transpose()?;
     let has_values = request.len() == 4 && request.argument(3).eq_ignore_ascii_case(b"withvalues");
     if request.len() > 3 && !has_values {
@@ -132,11 +128,7 @@ pub(super) fn random(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
         let below = |step: usize, bound: usize| (state.hash_one(step) % bound.max(1) as u64) as usize;
         let drawn: Vec<_> = match count {
             None => {
-                match fields.get(below(0, length)) {
-                    Some((field, _)) => out.bulk(field),
-                    None => out.null(),
-                }
-                return;
+                return out.optional(fields.get(below(0, length)).map(|(field, _)| field));
             }
             Some(count @ ..0) if length > 0 => {
                 let repeats = 0..count.unsigned_abs() as usize;
@@ -149,19 +141,15 @@ pub(super) fn random(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
                 fields
             }
         };
-        if has_values {
-            out.pairs(drawn.len());
-        } else {
+        if !has_values {
             out.array(drawn.len());
+            return drawn.iter().for_each(|(field, _)| out.bulk(field));
         }
+        out.pairs(drawn.len());
         for (field, value) in drawn {
-            if has_values {
-                out.pair();
-            }
+            out.pair();
             out.bulk(field);
-            if has_values {
-                out.bulk(value);
-            }
+            out.bulk(value);
         }
     })
 }
@@ -185,7 +173,7 @@ fn change<T: Edit>(
     Ok(text)
 }
 
-pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let (by, mut sum) = (integer(request.argument(3))?, 0);
     change(transaction, request, |before| {
         let before = match before.map(integer) {
@@ -203,7 +191,7 @@ pub(super) fn add<T: Edit>(transaction: &mut T, request: &Request, out: &mut Wri
     Ok(())
 }
 
-pub(super) fn add_float<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn add_float<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let by = Float::read(request.argument(3))?;
     if !by.is_finite() {
         return reply("ERR value is NaN or Infinity");
@@ -217,7 +205,7 @@ pub(super) fn add_float<T: Edit>(transaction: &mut T, request: &Request, out: &m
     Ok(())
 }
 
-pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let key = request.argument(1);
     let (encoded, life) = transaction.hash_and_life(key, <[u8]>::to_vec)?;
     let mut fields: Vec<_> = Fields(&encoded).collect();

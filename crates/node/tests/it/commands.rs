@@ -10,16 +10,15 @@ use punctual_engines::Memory;
 use punctual_federation::action::Execution;
 use punctual_federation::ids::{RequestId, Revision, SessionId};
 use punctual_federation::message::{
-    BATCH_FOUND_BYTES_MAX, FOUND_BYTES_MAX, Operation, Output, Request, VALUE_BYTES_MAX, Work,
+    BATCH_FOUND_BYTES_MAX, ClientCommand, FOUND_BYTES_MAX, Operation, Output, RESERVED, Request, VALUE_BYTES_MAX, Work,
 };
 use punctual_federation::replica::Replica;
+use punctual_federation::terms::Millis;
+use punctual_node::sensing::Temporal;
 use punctual_store::temporal::Creation;
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::VirtualOs;
-use punctual_units::ObjectName;
-
-use super::*;
-use crate::sensing::Temporal;
+use punctual_units::{Nanos, ObjectName};
 
 struct Node {
     replica: Replica<Memory, VirtualOs>,
@@ -37,9 +36,7 @@ impl Node {
         let clock = Arc::new(AtomicU64::new(1000));
         let shown = Arc::clone(&clock);
         let replica = Replica::new(store, Nanos::from_secs(1));
-        let replica = replica
-            .speaking(INTERPRETER, move || shown.load(Ordering::SeqCst))
-            .unwrap();
+        let replica = replica.with_clock(move || shown.load(Ordering::SeqCst)).unwrap();
         Node { replica, clock }
     }
 

@@ -33,16 +33,19 @@ impl Request {
     }
 
     /// Number of arguments, the name included.
+    #[inline]
     pub fn len(&self) -> usize {
         self.ends.len() - self.skipped
     }
 
     /// Whether the request has neither name nor arguments.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Argument `at`, where 0 is the name; empty beyond the last.
+    #[inline]
     pub fn argument(&self, at: usize) -> &[u8] {
         let at = at + self.skipped;
         let begin = at
@@ -54,16 +57,19 @@ impl Request {
     }
 
     /// Returns the arguments from `at` on.
+    #[inline]
     pub fn from(&self, at: usize) -> impl Iterator<Item = &[u8]> {
         (at..self.len()).map(|at| self.argument(at))
     }
 
     /// Bytes of the request in memory: its arguments, their ends, and itself.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&self.ends[..]) + size_of::<Request>()
     }
 
     /// Leaves out `count` more arguments in front.
+    #[inline]
     pub fn skip(&mut self, count: usize) {
         self.skipped = (self.skipped + count).min(self.ends.len());
     }
@@ -72,7 +78,7 @@ impl Request {
 /// Parser of requests: takes bytes as they arrive, returns whole requests.
 ///
 /// ```
-/// use punctual_server::resp::{Bounds, request::{Request, RequestParser}};
+/// use punctual_redis::resp::{Bounds, request::{Request, RequestParser}};
 /// let mut parser = RequestParser::default();
 /// parser.feed(b"*2\r\n$3\r\nGET\r\n$4\r\ndo");
 /// assert_eq!(parser.next(&Bounds::ADMITTED), Ok(None));
@@ -99,16 +105,19 @@ struct Partial {
 
 impl RequestParser {
     /// Appends bytes that have arrived.
+    #[inline]
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
     /// Bytes kept of requests that are not returned yet.
+    #[inline]
     pub fn kept(&self) -> usize {
         self.buffer.len() - self.at + self.partial.as_ref().map_or(0, |partial| partial.request.bytes())
     }
 
     /// Whether part of a request has arrived that is not returned yet.
+    #[inline]
     pub fn is_inside(&self) -> bool {
         self.kept() > 0 || self.partial.is_some()
     }
@@ -117,6 +126,7 @@ impl RequestParser {
     ///
     /// # Errors
     /// [`ProtocolError`]; nothing that follows can be read.
+    #[inline]
     pub fn next(&mut self, bounds: &Bounds) -> Result<Option<Request>, ProtocolError> {
         let found = self.advance(bounds)?;
         if found.is_none() || self.at == self.buffer.len() {

@@ -4,7 +4,7 @@
 //! [`TABLE`] has the name, arity, keys and class of each as data: `COMMAND` answers from it, and the session decides by
 //! it where a command is carried out. [`read`] and [`change`] carry out the commands for the store.
 
-pub(crate) mod events;
+pub mod events;
 mod float;
 mod hashes;
 mod keys;
@@ -17,8 +17,8 @@ use punctual_store::StoreError;
 use punctual_units::Nanos;
 
 use crate::cursors::Cursors;
-use crate::resp::Writer;
 use crate::resp::request::Request;
+use crate::resp::{Resp, Writer};
 pub use keys::KEYS_MAX;
 pub use look::{Edit, Look};
 pub use record::HASH_BYTES_MAX;
@@ -212,6 +212,7 @@ const NUMBERS: [u128; TABLE.len()] = {
 };
 
 /// Finds the command of that name, in capitals or small letters.
+#[inline]
 pub fn find(name: &[u8]) -> Option<&'static Command> {
     let mut padded = [0; NAME_MAX];
     let small = padded.get_mut(..name.len())?;
@@ -225,16 +226,19 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
 
 impl Command {
     /// Whether the command names keys.
+    #[inline]
     pub fn names_keys(&self) -> bool {
         self.keys.0 > 0 || self.counts_keys()
     }
 
     /// Whether a number in front of the keys says how many there are.
+    #[inline]
     pub fn counts_keys(&self) -> bool {
         matches!(self.verb, Verb::Eval | Verb::EvalSha)
     }
 
     /// Returns the keys that a request of this command names.
+    #[inline]
     pub fn keys_of<'r>(&self, request: &'r Request) -> impl Iterator<Item = &'r [u8]> {
         let (first, last, step) = self.keys;
         let count = request.len() as i32;
@@ -250,6 +254,7 @@ impl Command {
     }
 
     /// Whether the command takes `arguments` arguments, its name included.
+    #[inline]
     pub fn takes(&self, arguments: usize) -> bool {
         let least = self.arity.unsigned_abs() as usize;
         if self.arity < 0 {
@@ -269,6 +274,9 @@ pub enum Failure {
     Store(StoreError),
 }
 
+/// Result of a command: `Ok` after a whole reply, otherwise the reason for which it did nothing.
+pub type CommandResult = Result<(), Failure>;
+
 impl<E: Into<StoreError>> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::Store(error.into())
@@ -282,7 +290,8 @@ fn reply<T>(text: impl Into<String>) -> Result<T, Failure> {
 /// Error replies in the words of Redis, which clients compare.
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-pub(crate) const SYNTAX: &str = "ERR syntax error";
+/// Redis' error for arguments that a command does not have.
+pub const SYNTAX: &str = "ERR syntax error";
 
 fn integer(text: &[u8]) -> Result<i64, Failure> {
     let plain = || {
@@ -326,7 +335,7 @@ pub fn read<L: Look>(
     request: &Request,
     cursors: &Cursors,
     out: &mut Writer<'_>,
-) -> Result<(), Failure> {
+) -> CommandResult {
     match command.verb {
         Verb::Get => strings::get(look, request, out),
         Verb::MGet => strings::mget(look, request, out),
@@ -367,19 +376,18 @@ pub fn change<T: Edit>(
     request: &Request,
     cursors: &Cursors,
     out: &mut Writer<'_>,
-) -> Result<(), Failure> {
+) -> CommandResult {
     transaction.label(events::label(command, request));
     match command.verb {
-        Verb::Set => strings::set(transaction, request, out),
-        Verb::SetNx => strings::set_nx(transaction, request, out),
-        Verb::GetSet => strings::get_set(transaction, request, out),
+        Verb::Set | Verb::SetNx | Verb::GetSet | Verb::SetEx | Verb::PSetEx => {
+            strings::set(transaction, command, request, out)
+        }
         Verb::GetDel => strings::get_del(transaction, request, out),
         Verb::GetEx => strings::get_ex(transaction, request, out),
         Verb::Append => strings::append(transaction, request, out),
         Verb::SetBit => strings::set_bit(transaction, request, out),
         Verb::SetRange => strings::set_range(transaction, request, out),
         Verb::IncrByFloat => strings::add_float(transaction, request, out),
-        Verb::SetEx | Verb::PSetEx => strings::set_ex(transaction, command, request, out),
         Verb::MSet | Verb::MSetNx => strings::mset(transaction, command, request, out),
         Verb::Incr | Verb::IncrBy | Verb::Decr | Verb::DecrBy => strings::add(transaction, command.verb, request, out),
         Verb::Del | Verb::Unlink => keys::delete(transaction, request, out),
@@ -398,11 +406,35 @@ pub fn change<T: Edit>(
     }
 }
 
+/// Writes a command's reply, or its error. An error of the store is returned, and nothing is written.
+pub fn bounded(
+    reply: &mut Vec<u8>,
+    version: Resp,
+    max: usize,
+    command: impl FnOnce(&mut Writer<'_>) -> CommandResult,
+) -> Option<StoreError> {
+    let length = reply.len();
+    let mut out = Writer::bounded(reply, version, max);
+    let answer = command(&mut out);
+    let error = match (answer, out.is_over()) {
+        (Ok(()), false) => return None,
+        (Ok(()), true) => format!("ERR the reply would take more than {max} bytes: ask for less"),
+        (Err(Failure::Reply(error)), _) => error,
+        (Err(Failure::Store(error)), _) => {
+            reply.truncate(length);
+            return Some(error);
+        }
+    };
+    reply.truncate(length);
+    Writer::new(reply, version).error(&error);
+    None
+}
+
 /// Checks the arguments of WAIT.
 ///
 /// # Errors
 /// [`Failure::Reply`].
-pub fn wait(request: &Request) -> Result<(), Failure> {
+pub fn wait(request: &Request) -> CommandResult {
     let [_, timeout] = [integer(request.argument(1))?, integer(request.argument(2))?];
     match timeout {
         0.. => Ok(()),
@@ -414,7 +446,7 @@ pub fn wait(request: &Request) -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Failure::Reply`], for wrong arguments.
-pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub fn anywhere(verb: Verb, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     match verb {
         Verb::Ping if request.len() > 2 => return wrong_number("ping"),
         Verb::Ping if request.len() == 2 => out.bulk(request.argument(1)),
@@ -452,7 +484,7 @@ pub fn wrong_number_of_arguments(name: &str) -> String {
 }
 
 /// Redis' error for an unknown subcommand.
-pub(crate) fn unknown_part(command: &str, request: &Request) -> String {
+pub fn unknown_part(command: &str, request: &Request) -> String {
     let part = String::from_utf8_lossy(request.argument(1))
         .chars()
         .take(128)

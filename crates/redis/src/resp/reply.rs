@@ -5,7 +5,7 @@ use super::{Bounds, HEADER_MAX, ProtocolError, Reply, line, number};
 /// Parser of replies: takes bytes as they arrive, returns whole replies.
 ///
 /// ```
-/// use punctual_server::resp::{Bounds, Reply, reply::ReplyParser};
+/// use punctual_redis::resp::{Bounds, Reply, reply::ReplyParser};
 /// let mut parser = ReplyParser::default();
 /// parser.feed(b"*2\r\n:1\r\n$-");
 /// assert_eq!(parser.next(&Bounds::ADMITTED), Ok(None));
@@ -106,17 +106,6 @@ impl ReplyParser {
             b'-' => Reply::Error(text()?),
             b':' => Reply::Integer(counted()?),
             b'_' => Reply::Null,
-            b'#' => Reply::Boolean(match header {
-                b"t" => true,
-                b"f" => false,
-                _ => return Err(ProtocolError::new("t or f was expected")),
-            }),
-            b',' => {
-                let number = text()?
-                    .parse()
-                    .map_err(|_| ProtocolError::new("a fraction was expected"))?;
-                Reply::Double(number)
-            }
             b'$' | b'=' if counted()? < 0 => Reply::Null,
             b'$' | b'=' => {
                 let length = usize::try_from(counted()?).ok().filter(|length| *length <= bounds.bulk);

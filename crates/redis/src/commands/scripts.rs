@@ -10,7 +10,7 @@ use sha1::{Digest, Sha1};
 use super::look::Edit;
 use super::record::of_text;
 use super::strings::{Unit, exists, put, term};
-use super::{Command, Failure, Verb, integer, reply, unknown_part, wrong_number};
+use super::{Command, CommandResult, Failure, Verb, integer, reply, unknown_part, wrong_number};
 use crate::resp::Writer;
 use crate::resp::request::Request;
 
@@ -76,7 +76,7 @@ pub(super) fn run<T: Edit>(
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Failure> {
+) -> CommandResult {
     let count = keys(request)?;
     let script = request.argument(1);
     let found = match command.verb {
@@ -174,7 +174,7 @@ fn set<T: Edit>(transaction: &mut T, keys: &[&[u8]], token: &[u8], ms: &[u8]) ->
 }
 
 /// Carries out `SCRIPT`: the known scripts are always loaded.
-pub(super) fn script(request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn script(request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let part = request.argument(1).to_ascii_lowercase();
     let least = match part.as_slice() {
         b"load" | b"exists" => 3,

@@ -8,7 +8,7 @@ use punctual_units::Nanos;
 use super::look::{Edit, KeyInfo, Look};
 use super::record::StoredRecord;
 use super::strings::{Unit, exists as is_there, put, term};
-use super::{Command, Failure, SYNTAX, Verb, integer, reply, unknown_part, wrong_number};
+use super::{Command, CommandResult, Failure, SYNTAX, Verb, integer, reply, unknown_part, wrong_number};
 use crate::cursors::Cursors;
 use crate::glob::{PATTERN_MAX, matches};
 use crate::resp::Writer;
@@ -20,7 +20,7 @@ pub const KEYS_MAX: usize = 100_000;
 /// The most records that one SCAN visits.
 const SCANNED_MAX: i64 = 10_000;
 
-pub(super) fn exists(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn exists(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let mut count = 0;
     for key in request.from(1) {
         count += i64::from(is_there(look, key)?);
@@ -29,7 +29,7 @@ pub(super) fn exists(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
     Ok(())
 }
 
-pub(super) fn kind(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn kind(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let kind = kind_of(look, request.argument(1))?;
     out.simple(kind);
     Ok(())
@@ -47,7 +47,7 @@ fn kind_of(look: &impl Look, key: &[u8]) -> Result<&'static str, Failure> {
     })
 }
 
-pub(super) fn ttl(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn ttl(look: &impl Look, verb: Verb, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let key = request.argument(1);
     let left = look.life_left(key)?;
     // As in Redis, seconds are rounded to the nearest.
@@ -68,7 +68,7 @@ pub(super) fn ttl(look: &impl Look, verb: Verb, request: &Request, out: &mut Wri
 }
 
 /// OBJECT: of a record's encoding what is true here, whatever Redis would choose.
-pub(super) fn object(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn object(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let part = request.argument(1).to_ascii_lowercase();
     let name = String::from_utf8_lossy(&part);
     match part.as_slice() {
@@ -88,7 +88,7 @@ pub(super) fn object(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
 }
 
 /// MEMORY USAGE: bytes of the key and of its record as it is stored, without a share of the pages' heads.
-pub(super) fn memory(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn memory(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     if !request.argument(1).eq_ignore_ascii_case(b"usage") {
         return reply(unknown_part("MEMORY", request));
     }
@@ -107,7 +107,7 @@ pub(super) fn memory(look: &impl Look, request: &Request, out: &mut Writer<'_>) 
 }
 
 /// Any key, each as likely as the others; visits all of them.
-pub(super) fn random(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn random(look: &impl Look, out: &mut Writer<'_>) -> CommandResult {
     let (mut seen, mut chosen) = (0, None::<Vec<u8>>);
     // The standard library draws the keys of its hashes at random.
     let state = RandomState::new();
@@ -118,15 +118,12 @@ pub(super) fn random(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Failu
         }
         ControlFlow::Continue(())
     })?;
-    match chosen {
-        Some(key) => out.bulk(&key),
-        None => out.null(),
-    }
+    out.optional(chosen);
     Ok(())
 }
 
 /// Calls `visit` with all keys from `from` on that clients see.
-fn each(look: &impl Look, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), Failure> {
+fn each(look: &impl Look, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> CommandResult {
     let mut failed = Ok(());
     look.keys(from, |key| match look.is_hidden(key) {
         Ok(false) => visit(key),
@@ -139,7 +136,7 @@ fn each(look: &impl Look, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> Co
     Ok(failed?)
 }
 
-pub(super) fn count(look: &impl Look, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn count(look: &impl Look, out: &mut Writer<'_>) -> CommandResult {
     let mut count = 0;
     each(look, Bound::Unbounded, |_| {
         count += 1;
@@ -157,7 +154,7 @@ fn pattern_of(pattern: &[u8]) -> Result<&[u8], Failure> {
     Ok(pattern)
 }
 
-pub(super) fn matching(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn matching(look: &impl Look, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let pattern = pattern_of(request.argument(1))?;
     let mut found: Vec<Vec<u8>> = Vec::new();
     each(look, Bound::Unbounded, |key| {
@@ -212,12 +209,7 @@ impl ScanOptions<'_> {
     }
 }
 
-pub(super) fn scan(
-    look: &impl Look,
-    request: &Request,
-    cursors: &Cursors,
-    out: &mut Writer<'_>,
-) -> Result<(), Failure> {
+pub(super) fn scan(look: &impl Look, request: &Request, cursors: &Cursors, out: &mut Writer<'_>) -> CommandResult {
     let last = match cursors.find(request.argument(1)) {
         Ok(last) => last,
         Err(error) => return reply(error),
@@ -259,7 +251,7 @@ pub(super) fn scan(
     Ok(())
 }
 
-pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn delete<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let mut count = 0;
     for key in request.from(1) {
         let was_hidden = transaction.is_hidden(key)?;
@@ -275,7 +267,7 @@ pub(super) fn expire<T: Edit>(
     command: &Command,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Failure> {
+) -> CommandResult {
     let key = request.argument(1);
     let unit = match command.verb {
         Verb::Expire => Unit::Seconds,
@@ -333,7 +325,7 @@ pub(super) fn rename<T: Edit>(
     verb: Verb,
     request: &Request,
     out: &mut Writer<'_>,
-) -> Result<(), Failure> {
+) -> CommandResult {
     let (old, new) = (request.argument(1), request.argument(2));
     let KeyInfo {
         is_there: is_known,
@@ -356,7 +348,7 @@ pub(super) fn rename<T: Edit>(
 }
 
 /// Carries out `COPY`: the copy has the record's expiry.
-pub(super) fn copy<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn copy<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let (from, to) = (request.argument(1), request.argument(2));
     let (mut replaces, mut words) = (false, request.from(3));
     while let Some(word) = words.next() {
@@ -388,7 +380,7 @@ pub(super) fn copy<T: Edit>(transaction: &mut T, request: &Request, out: &mut Wr
     Ok(())
 }
 
-pub(super) fn persist<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> Result<(), Failure> {
+pub(super) fn persist<T: Edit>(transaction: &mut T, request: &Request, out: &mut Writer<'_>) -> CommandResult {
     let key = request.argument(1);
     let has_term = transaction.life_left(key)?.is_some_and(|left| left > Nanos::ZERO);
     if has_term {

@@ -5,7 +5,7 @@ use super::{Reply, Resp};
 /// Writes replies in the encoding of one protocol version.
 ///
 /// ```
-/// use punctual_server::resp::{Reply, Resp, Writer};
+/// use punctual_redis::resp::{Reply, Resp, Writer};
 /// let mut out = Vec::new();
 /// Writer::new(&mut out, Resp::Two).value(&Reply::Map(vec![(Reply::bulk("age"), Reply::Integer(7))]));
 /// assert_eq!(out, b"*2\r\n$3\r\nage\r\n:7\r\n");
@@ -21,6 +21,7 @@ pub struct Writer<'o> {
 
 impl<'o> Writer<'o> {
     /// Makes a writer that appends to `out`.
+    #[inline]
     pub fn new(out: &'o mut Vec<u8>, version: Resp) -> Writer<'o> {
         Writer {
             out,
@@ -31,6 +32,7 @@ impl<'o> Writer<'o> {
     }
 
     /// Makes a writer that appends to `out` at most `limit` bytes of strings, and a little more for headers.
+    #[inline]
     pub fn bounded(out: &'o mut Vec<u8>, version: Resp, limit: usize) -> Writer<'o> {
         let limit = out.len().saturating_add(limit);
         Writer {
@@ -40,10 +42,12 @@ impl<'o> Writer<'o> {
     }
 
     /// Whether something was left out; then the bytes written are no whole reply.
+    #[inline]
     pub fn is_over(&self) -> bool {
         self.over
     }
 
+    #[inline]
     fn header(&mut self, mark: u8, count: i64) {
         self.out.push(mark);
         let mut digits = [0; 20];
@@ -65,6 +69,7 @@ impl<'o> Writer<'o> {
     }
 
     /// Writes a line after its mark. Blanks replace line ends within it, which would end the reply.
+    #[inline]
     fn line(&mut self, mark: u8, text: &str) {
         self.out.push(mark);
         let safe = |byte: u8| if byte == b'\r' || byte == b'\n' { b' ' } else { byte };
@@ -73,6 +78,7 @@ impl<'o> Writer<'o> {
     }
 
     /// Writes one line of text.
+    #[inline]
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text);
     }
@@ -83,11 +89,13 @@ impl<'o> Writer<'o> {
     }
 
     /// Writes a signed number of 64 bits.
+    #[inline]
     pub fn integer(&mut self, number: i64) {
         self.header(b':', number);
     }
 
     /// Writes a string, unless that would exceed the limit.
+    #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
         if self.out.len().saturating_add(bytes.len()) > self.limit {
             self.over = true;
@@ -98,7 +106,16 @@ impl<'o> Writer<'o> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// Writes a string, or the absence of one.
+    pub fn optional(&mut self, bytes: Option<impl AsRef<[u8]>>) {
+        match bytes {
+            Some(bytes) => self.bulk(bytes.as_ref()),
+            None => self.null(),
+        }
+    }
+
     /// Writes the absence of a value.
+    #[inline]
     pub fn null(&mut self) {
         match self.version {
             Resp::Two => self.out.extend_from_slice(b"$-1\r\n"),
@@ -168,10 +185,6 @@ impl<'o> Writer<'o> {
                     self.value(value);
                 }
             }
-            Reply::Double(number) if three => self.line(b',', &shown(*number)),
-            Reply::Double(number) => self.bulk(shown(*number).as_bytes()),
-            Reply::Boolean(truth) if three => self.line(b'#', if *truth { "t" } else { "f" }),
-            Reply::Boolean(truth) => self.integer(i64::from(*truth)),
             Reply::Verbatim(text) if three => {
                 self.header(b'=', text.len() as i64 + 4);
                 self.out.extend_from_slice(b"txt:");
@@ -180,18 +193,5 @@ impl<'o> Writer<'o> {
             }
             Reply::Verbatim(text) => self.bulk(text.as_bytes()),
         }
-    }
-}
-
-/// Formats a number as RESP3 does.
-fn shown(number: f64) -> String {
-    if number.is_nan() {
-        "nan".into()
-    } else if number.is_infinite() {
-        if number > 0.0 { "inf".into() } else { "-inf".into() }
-    } else if number == 0.0 || (1e-5..1e17).contains(&number.abs()) {
-        format!("{number}")
-    } else {
-        format!("{number:e}") // a header would not hold all the zeros
     }
 }
