@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use punctual_logs::{AppendResult, LogError};
+use punctual_logs::{AppendResult, LogError, LogState};
 use punctual_store::batch::{Image, WriteSet};
 use punctual_units::Nanos;
 
@@ -34,6 +34,8 @@ pub enum Event {
     Message(NodeId, Message),
     /// The connection to a peer was reset.
     Reset(NodeId),
+    /// The log was opened, again after each connection that broke. Comes before all answers over that connection.
+    Opened(LogState),
     /// The log answered, or failed to.
     Log(Ticket, Result<LogAnswer, LogError>),
     /// The log has new entries: in order, but perhaps not all, and perhaps not for the first time.

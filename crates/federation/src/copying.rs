@@ -93,6 +93,13 @@ impl Copying {
         }
     }
 
+    /// Forgets what was found in a log that another one has replaced.
+    pub fn begin_anew(&mut self) {
+        self.trimmed = Revision::ZERO;
+        self.asked = None;
+        self.came = None;
+    }
+
     /// The peer to ask now, and the records to ask it for. `source` names a peer, if possible not the one passed to it.
     pub fn ask(
         &mut self,

@@ -1,6 +1,6 @@
 //! Entries of the log, and their encoding.
 
-use punctual_logs::{FORMAT, FederationId, LogError};
+use punctual_logs::{FORMAT, FederationId, HistoryId, LogError};
 use punctual_store::batch::WriteSet;
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +19,9 @@ pub struct LoggedTransaction {
 /// The effect of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
-    /// The term [`BatchId::epoch`] of the master [`BatchId::member`] begins.
-    Reign,
+    /// The term [`BatchId::epoch`] of the master [`BatchId::member`] begins, in a log of this history. Older programs
+    /// wrote no history, and ignore it.
+    Reign(HistoryId),
     /// The transactions of a batch are committed, in this order.
     Batch(Vec<LoggedTransaction>),
 }
@@ -43,7 +44,7 @@ impl Entry {
     /// An upper bound of its bytes in the log, but for a few of its head.
     pub fn bytes(&self) -> u64 {
         match &self.body {
-            Body::Reign => 0,
+            Body::Reign(_) => 0,
             Body::Batch(transactions) => transactions.iter().map(|logged| logged.set.bytes() as u64).sum(),
         }
     }
@@ -79,7 +80,15 @@ impl Entry {
                 expected: federation,
             }));
         }
-        postcard::from_bytes(rest).map_err(corrupt)
+        postcard::from_bytes(rest).or_else(|error| {
+            let without_history = postcard::from_bytes(&[rest, &[0]].concat()).map_err(corrupt)?;
+            match without_history {
+                entry @ Entry {
+                    body: Body::Reign(_), ..
+                } => Ok(entry),
+                _ => Err(corrupt(error)),
+            }
+        })
     }
 }
 
@@ -141,6 +150,22 @@ mod tests {
             supported: FORMAT,
         };
         assert_eq!(Entry::decode(&bytes, Revision(1), OURS), Err(Stop::Log(newer)));
+    }
+
+    /// Older programs wrote no history.
+    #[test]
+    fn the_history_of_a_term_is_read_and_may_lack() {
+        let id = BatchId::default();
+        let history = punctual_logs::HistoryId(1 << 40);
+        let of = |history| Entry {
+            id,
+            body: Body::Reign(history),
+        };
+        let bytes = of(history).encode(OURS);
+        assert_eq!(Entry::decode(&bytes, Revision(1), OURS), Ok(of(history)));
+        let mut bytes = of(Default::default()).encode(OURS);
+        assert_eq!(bytes.pop(), Some(0));
+        assert_eq!(Entry::decode(&bytes, Revision(1), OURS), Ok(of(Default::default())));
     }
 
     #[test]

@@ -37,6 +37,17 @@ impl Follower {
         self.applied
     }
 
+    /// Revision up to which all entries are applied or being applied.
+    pub fn under_way(&self) -> Revision {
+        self.applying.as_ref().map_or(self.applied, |(revision, _)| *revision)
+    }
+
+    /// Forgets what it knows about the log behind the entry under way.
+    pub fn begin_anew(&mut self) {
+        self.waiting.clear();
+        self.end = self.under_way();
+    }
+
     /// Revision up to which the log is known to reach.
     pub fn end(&self) -> Revision {
         self.end
@@ -47,10 +58,16 @@ impl Follower {
         self.end = self.end.max(end);
     }
 
+    /// Notes that the log was read, and ended at `end`: a peer may have reported more of another log.
+    pub fn ends(&mut self, end: Revision) {
+        let waiting = self.waiting.keys().next_back().copied().unwrap_or_default();
+        self.end = end.max(self.under_way()).max(waiting);
+    }
+
     /// Takes an entry of the log, in any order, and repeatedly.
     pub fn offer(&mut self, (revision, entry): NumberedEntry) {
         self.reaches(revision);
-        let under_way = self.applying.as_ref().map_or(self.applied, |(revision, _)| *revision);
+        let under_way = self.under_way();
         if revision > under_way && revision.0 <= under_way.0 + BUFFER_MAX {
             self.waiting.insert(revision, entry);
         }

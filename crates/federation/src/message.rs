@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use punctual_logs::HistoryId;
 use punctual_store::batch::Image;
 use punctual_store::temporal::Creation;
 use punctual_units::{Nanos, Time};
@@ -65,8 +66,8 @@ pub enum Operation {
     Run(ClientCommand),
 }
 
-/// A client's command. The interpreter of each node's store knows its meaning ([`crate::cells`]); this crate knows only
-/// how much it reads, and whether it changes records.
+/// A client's command, and what the state machines need to know of it: how much it reads, and whether it changes
+/// records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientCommand {
     /// Name of the command, then its arguments.
@@ -448,7 +449,7 @@ pub enum Refusal {
         key.escape_ascii()
     )]
     NotTemporal { key: Key },
-    /// This node's store has no interpreter for commands.
+    /// This node's store has no clock for expiry, and carries out no commands.
     #[error("this node carries out no commands: ask another one")]
     NoCommands,
     /// The reading was not set.
@@ -581,12 +582,14 @@ impl Heartbeat {
     }
 }
 
-/// A term and its master.
+/// A term, its master, and the log's history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reign {
     pub epoch: Epoch,
     /// The master of the term; `None` before the first term.
     pub master: Option<Member>,
+    /// History of the log from which the records come.
+    pub history: HistoryId,
 }
 
 /// A node's request for records of a peer.

@@ -1,6 +1,10 @@
 //! A node: master or replica, and its behaviour in either role.
 
-use punctual_logs::{FederationId, LogError, Revision};
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use punctual_logs::{FederationId, HistoryId, LogError, LogHistory, LogState, Revision};
+use punctual_store::batch::Image;
 use punctual_units::{Nanos, Time};
 
 use crate::action::{Action, Ask, Caller, Event, LogAnswer, Ticket};
@@ -18,6 +22,7 @@ use crate::message::{
 use crate::outbox::Outbox;
 use crate::queries::{Due, Queries, Values};
 use crate::quota::LogQuota;
+use crate::records;
 use crate::slave::Slave;
 
 /// Time before a deadline at which a node answers that a request is late, so that the answer arrives in time.
@@ -59,6 +64,8 @@ pub struct Core {
     pub copying: Copying,
     /// The term at the applied revision, as far as it is known.
     pub reign: Reign,
+    /// The log's history, since it was opened.
+    pub history: LogHistory,
     /// The last entry in the store that the node started with, until it has been compared with the log's.
     pub to_compare: Option<Revision>,
     /// Number of entries that this process has named.
@@ -82,36 +89,6 @@ impl Core {
     /// Whether the node takes requests, and may become the master.
     pub fn serves(&self) -> bool {
         self.wish == OperatorRequest::Serve && self.copying.is_whole()
-    }
-
-    /// Checks by the log's answer whether the store and the log have the same history. A federation that has lost its
-    /// log begins anew from a backup; a store that goes further than the backup has entries that differ from the new
-    /// log's. Each entry names a process and a term, and two histories share no such name behind the backup. If the log
-    /// has trimmed the store's last entry, the next one must follow it.
-    ///
-    /// # Errors
-    /// [`Stop::OtherHistory`].
-    fn compare(&mut self, answer: &Result<LogAnswer, LogError>) -> Result<(), Stop> {
-        let Some(at) = self.to_compare else {
-            return Ok(());
-        };
-        let Reign { epoch, master } = self.reign;
-        let is_ours = match answer {
-            Ok(LogAnswer::Read { entries, last }) => match entries.first() {
-                // A part of the records may lack the record of the term.
-                _ if *last >= at && master.is_none() => true,
-                Some((revision, entry)) if *revision > at && entry.body == Body::Reign => entry.id.epoch > epoch,
-                Some((_, entry)) => (epoch, master) == (entry.id.epoch, Some(entry.id.member)),
-                // An answer without the entry, although the log has it, decides nothing.
-                None if *last > at => return Ok(()),
-                None => *last == at,
-            },
-            // A copy will replace all records.
-            Err(LogError::Compacted { trimmed }) if *trimmed > at => true,
-            _ => return Ok(()),
-        };
-        self.to_compare = None;
-        is_ours.then_some(()).ok_or(Stop::OtherHistory { at })
     }
 
     /// The master, if it is another node that is alive.
@@ -168,6 +145,7 @@ impl Node {
                 line: LogCalls::default(),
                 copying: Copying::new(upto),
                 reign,
+                history: LogHistory::default(),
                 to_compare: (applied > Revision::ZERO).then_some(applied),
                 names: 0,
                 wish: OperatorRequest::Serve,
@@ -360,6 +338,7 @@ impl Node {
             Event::Request(client, request) => self.request(Caller::Client(client), request, now, out),
             Event::Message(from, message) => self.message(from, message, now, out),
             Event::Reset(peer) => self.core.liveness.reset(peer),
+            Event::Opened(log) => self.opened(&log, now, out),
             Event::Log(ticket, answer) => {
                 let is_there = !matches!(answer, Err(LogError::NoAnswer));
                 if is_there {
@@ -392,7 +371,7 @@ impl Node {
                 self.copies.made(peer);
                 out.push(Action::Send(peer, Message::Copied(image)));
             }
-            Event::Installed(revision, reign) => self.installed(revision, reign),
+            Event::Installed(revision, reign) => self.installed(revision, reign, now, out),
             Event::Pause => self.core.wish = OperatorRequest::Pause,
             Event::Resume => self.core.wish = OperatorRequest::Serve,
             Event::Leave => self.core.wish = OperatorRequest::Leave,
@@ -440,7 +419,7 @@ impl Node {
             Message::Heartbeat(heartbeat) => self.heartbeat(heartbeat, now, out),
             Message::NameTaken(member) => self.name_taken(member, now, out),
             Message::CopyWanted(wanted) => self.copies.want(from, wanted),
-            Message::Copied(image) => self.core.copying.comes(image, self.core.follower.applied()),
+            Message::Copied(image) => self.copied(image),
             Message::PassedOn(request) => self.request(Caller::Node(from), request, now, out),
             Message::Answered(id, answer) => self.passed_answer(id, answer, out),
         }
@@ -479,9 +458,38 @@ impl Node {
         }
     }
 
+    /// Takes an image, unless it is of another history than the log, as one of an older version's node may be.
+    fn copied(&mut self, image: Arc<Image>) {
+        let find = |key: &[u8]| image.records.iter().find(|(found, _)| **found == *key);
+        let Ok(reign) = records::reign::<Infallible>(|key| Ok(find(key).map(|(_, value)| value.clone())));
+        if self.core.history.admits(reign.history, image.revision) {
+            self.core.copying.comes(image, self.core.follower.applied());
+        }
+    }
+
     fn passed_answer(&mut self, id: RequestId, answer: Answer, out: &mut Outbox) {
         if let Some(waiting) = self.queries.answered(id) {
             out.answer(waiting.caller, id, answer);
+        }
+    }
+
+    /// Stops before the first entry of another history is applied, or a copy replaces the store: it may hold what no
+    /// other node has. If another log has replaced the one that the node knew, it begins as a replica of the new one.
+    fn opened(&mut self, log: &LogState, now: Time, out: &mut Outbox) {
+        let history = log.history;
+        self.quota.open(log);
+        let at = self.core.follower.under_way();
+        let is_empty = at == Revision::ZERO && self.core.copying.is_whole();
+        let before = std::mem::replace(&mut self.core.history, history).id;
+        if !is_empty && !history.admits(self.core.reign.history, at) {
+            self.stop(Stop::OtherHistory { at }, now, out);
+        } else if before != history.id && ![before, history.id].contains(&HistoryId::default()) {
+            self.cede(now, out);
+            self.role = Role::Slave(Slave::new(now));
+            self.core.line.forget();
+            self.core.follower.begin_anew();
+            self.core.copying.begin_anew();
+            self.core.to_compare = (at > Revision::ZERO).then_some(at);
         }
     }
 
@@ -525,14 +533,20 @@ impl Node {
             return;
         };
         self.quota.count(revision, entry.bytes());
-        if let Body::Reign = entry.body {
+        if let Body::Reign(history) = entry.body {
             let (epoch, member) = (entry.id.epoch, entry.id.member);
             self.core.reign = Reign {
                 epoch,
                 master: Some(member),
+                history: match history {
+                    HistoryId(0) => self.core.reign.history,
+                    known => known,
+                },
             };
             // Further entries are of other masters: then this term is over before it began.
-            if member == self.core.me && self.core.follower.end() == revision && self.core.copying.is_whole() {
+            // A replaced log lacks it.
+            let is_last = self.core.follower.end() == revision && self.core.to_compare.is_none();
+            if member == self.core.me && is_last && self.core.copying.is_whole() {
                 self.core.line.forget();
                 self.role = Role::Master(Box::new(Master::new(
                     member,
@@ -560,15 +574,20 @@ impl Node {
         out.answer(waiting.caller, waiting.request.id, answer);
     }
 
-    fn installed(&mut self, revision: Revision, reign: Reign) {
+    fn installed(&mut self, revision: Revision, reign: Reign, now: Time, out: &mut Outbox) {
         self.core.follower.installed(revision);
         self.core.copying.installed();
+        self.core.reign.history = reign.history; // in the first part of a copy
         // The record of the term may be among those that are missing.
         if self.core.copying.is_whole() || reign.epoch > self.core.reign.epoch {
             self.core.reign = reign;
         }
         if let Role::Slave(slave) = &mut self.role {
             slave.installed();
+        }
+        // The log may have been replaced while the copy was being installed.
+        if !self.core.history.admits(reign.history, revision) {
+            self.stop(Stop::OtherHistory { at: revision }, now, out);
         }
     }
 
@@ -667,11 +686,13 @@ impl Node {
         }
     }
 
-    /// Makes images for peers. While this node's own copy is incomplete, refuses all queries, which its records cannot
-    /// answer.
+    /// Makes images for peers, once its records are known to be of the log's history. While this node's own copy is
+    /// incomplete, refuses all queries, which its records cannot answer.
     fn go_on_with_copies(&mut self, now: Time, out: &mut Outbox) {
         if self.core.copying.is_whole() {
-            while let Some((peer, after)) = self.copies.start(self.applied()) {
+            while self.core.to_compare.is_none()
+                && let Some((peer, after)) = self.copies.start(self.applied())
+            {
                 out.push(Action::Copy(peer, after));
             }
             return;

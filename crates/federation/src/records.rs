@@ -9,6 +9,7 @@
 //! Sessions are numbered as they begin; each new one deletes the record of the session that began [`SESSIONS_MAX`]
 //! before.
 
+use punctual_logs::HistoryId;
 use punctual_store::batch::WriteSet;
 use punctual_store::temporal::Creation;
 use punctual_units::Nanos;
@@ -65,7 +66,7 @@ pub trait RecordAccess {
     /// [`Undo`].
     fn create(&mut self, creation: &Creation) -> Result<(), Undo<Self::Error>>;
 
-    /// Carries out a command; returns its reply. Refused without an interpreter.
+    /// Carries out a command; returns its reply. Refused without a clock for expiry.
     ///
     /// # Errors
     /// [`Undo`].
@@ -73,7 +74,7 @@ pub trait RecordAccess {
         Err(Undo::Refused(Refusal::NoCommands))
     }
 
-    /// Removes expired records, at most `max`. Without an interpreter no record expires.
+    /// Removes expired records, at most `max`. Without a clock no record expires.
     ///
     /// # Errors
     /// [`Undo`].
@@ -139,6 +140,8 @@ fn number(value: &[u8]) -> u64 {
 
 const SESSIONS_BEGUN: [u8; 2] = [RESERVED, b'n'];
 const REIGN: [u8; 2] = [RESERVED, b'r'];
+/// Key of the log's history: the first of all keys, so that each part of a copy has it.
+pub const HISTORY: [u8; 1] = [RESERVED];
 
 fn session_key(session: SessionId) -> Key {
     [&[RESERVED, b's'][..], &session.0.to_be_bytes()].concat()
@@ -288,12 +291,14 @@ fn save<R: RecordAccess>(records: &mut R, object: &Key, max_age: Nanos, record: 
 /// The changes made by applying `entry`, transaction by transaction.
 pub fn sets(entry: &Entry) -> Vec<WriteSet> {
     match &entry.body {
-        Body::Reign => {
+        Body::Reign(history) => {
             let Entry { id, .. } = entry;
             let parts = [id.epoch.0, u64::from(id.member.node.0), id.member.boot.0];
-            let changes = [(REIGN.to_vec(), Some(parts.map(u64::to_be_bytes).concat()))];
+            let reign = (REIGN.to_vec(), Some(parts.map(u64::to_be_bytes).concat()));
+            let is_known = *history != HistoryId::default();
+            let history = is_known.then(|| (HISTORY.to_vec(), Some(history.0.to_be_bytes().to_vec())));
             vec![WriteSet {
-                changes: changes.into(),
+                changes: history.into_iter().chain([reign]).collect(),
                 ..WriteSet::default()
             }]
         }
@@ -305,10 +310,14 @@ pub fn sets(entry: &Entry) -> Vec<WriteSet> {
 ///
 /// # Errors
 /// Those of `get`.
-pub fn reign<E>(get: impl FnOnce(&[u8]) -> Result<Option<Value>, E>) -> Result<Reign, E> {
+pub fn reign<E>(get: impl Fn(&[u8]) -> Result<Option<Value>, E>) -> Result<Reign, E> {
     use crate::ids::{Boot, Epoch, Member, NodeId};
+    let history = HistoryId(get(&HISTORY)?.map_or(0, |value| number(&value)));
     let Some(value) = get(&REIGN)? else {
-        return Ok(Reign::default());
+        return Ok(Reign {
+            history,
+            ..Reign::default()
+        });
     };
     let at = |index: usize| number(value.get(index * 8..).unwrap_or_default());
     let master = Member {
@@ -318,5 +327,6 @@ pub fn reign<E>(get: impl FnOnce(&[u8]) -> Result<Option<Value>, E>) -> Result<R
     Ok(Reign {
         epoch: Epoch(at(0)),
         master: Some(master),
+        history,
     })
 }

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use punctual_os::Os;
+use punctual_redis::commands::{Edit, Look};
 use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image, WriteSet};
 use punctual_store::engine::{Engine, EngineError};
 use punctual_store::temporal::{Creation, Sample};
-use punctual_store::{Deadline, Freshness, ReadTransaction, Store, StoreError};
+use punctual_store::{Deadline, Freshness, ReadTransaction, Store, StoreError, unless_impossible};
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use crate::action::Execution;
-use crate::cells::{self, Cells, CellsMut, Interpreter, Millis, ValueCallback, Visit};
+use crate::commands::{self, end, left};
 use crate::entry::Entry;
 use crate::ids::Revision;
 use crate::master::{BATCH_BYTES_MAX, BATCH_MAX};
@@ -21,6 +22,7 @@ use crate::message::{
     BATCH_FOUND_BYTES_MAX, ClientCommand, FOUND_BYTES_MAX, Key, Output, RESERVED, Refusal, Reign, Request, Value,
 };
 use crate::records::{self, RecordAccess, Undo};
+use crate::terms::{self, Millis};
 
 /// Most bytes that a change adds to a store's pages beside its own: it splits a leaf, and the branch above.
 const CHANGE_BYTES: u64 = 2 * 4096;
@@ -30,17 +32,12 @@ pub struct Replica<E: Engine, O: Os> {
     store: Store<E, O>,
     horizon: Nanos,
     room: Mutex<Room>,
-    speaking: Option<Speaking>,
+    /// The wall clock by which records expire; without one, no record expires, and no command is carried out.
+    clock: Option<Box<dyn Fn() -> Millis + Send + Sync>>,
     /// No record expires before this; [`Millis::MAX`] if none expires at all.
     next_due: AtomicU64,
     /// The latest time that this node knows of, which its wall clock may not fall behind.
     time: AtomicU64,
-}
-
-/// Interpreter of commands, and the wall clock for expiry.
-struct Speaking {
-    interpreter: Interpreter,
-    clock: Box<dyn Fn() -> Millis + Send + Sync>,
 }
 
 /// Bound on the records of a store.
@@ -73,116 +70,73 @@ struct SnapshotView<'r, 's, E: Engine + 's, O: Os> {
 
 impl<E: Engine, O: Os> SnapshotView<'_, '_, E, O> {
     fn value(&self, key: &[u8], max_age: Nanos) -> Result<Option<Value>, StoreError> {
-        match self.reading(key, max_age) {
+        match self.fresh(key, max_age) {
             Ok(Freshness::Fresh { value, .. }) => Ok(Some(value)),
             Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
             Err(StoreError::NotTemporal { .. }) => {
-                Ok(self.transaction.get(key)?.map(punctual_store::Value::into_owned))
+                Ok(unless_impossible(self.transaction.get(key))?.map(punctual_store::Value::into_owned))
             }
             Err(error) => Err(error),
         }
     }
-}
 
-impl<E: Engine, O: Os> Cells for SnapshotView<'_, '_, E, O> {
-    fn now(&self) -> Millis {
-        self.now
-    }
-
-    fn show(&self, key: &[u8], look: ValueCallback<'_>) -> Result<bool, StoreError> {
-        Ok(self.value(key, Nanos::MAX)?.map(|value| look(&value)).is_some())
-    }
-
+    /// The instant at which the record `key` expires; `None`: never.
     fn term(&self, key: &[u8]) -> Result<Option<Millis>, StoreError> {
         if !self.has_terms {
             return Ok(None);
         }
-        let found = self.transaction.get_with(&cells::term_key(key), cells::instant)?;
-        Ok(found.flatten())
-    }
-
-    fn reading(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
-        let found = self.transaction.get_fresh(key, max_age.min(self.replica.horizon))?;
-        Ok(owned(found, punctual_store::Value::into_owned))
-    }
-
-    fn keys(&self, from: Bound<&[u8]>, visit: Visit<'_>) -> Result<(), StoreError> {
-        let range = (cells::from_first(from), Bound::Unbounded);
-        self.transaction.scan(range, |key, _| visit(key))
+        let found = self.transaction.get_with(terms::term_key(key), terms::instant);
+        Ok(unless_impossible(found)?.flatten())
     }
 }
 
-fn owned<V>(found: Freshness<V>, into_owned: impl FnOnce(V) -> Vec<u8>) -> Freshness<Vec<u8>> {
-    match found {
-        Freshness::Fresh { value, age } => Freshness::Fresh {
-            value: into_owned(value),
-            age,
-        },
-        Freshness::Stale { age, sampled_at } => Freshness::Stale { age, sampled_at },
-        Freshness::NotFound => Freshness::NotFound,
+impl<E: Engine, O: Os> Look for SnapshotView<'_, '_, E, O> {
+    fn bytes<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        Ok(self.value(key, Nanos::MAX)?.map(|value| look(&value)))
+    }
+
+    fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
+        Ok(self.term(key)?.map(|end| left(end, self.now)))
+    }
+
+    fn wall(&self) -> Nanos {
+        left(self.now, 0)
+    }
+
+    fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
+        let found = self.transaction.get_fresh(key, max_age.min(self.replica.horizon))?;
+        Ok(found.map(punctual_store::Value::into_owned))
+    }
+
+    fn keys(&self, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
+        let range = (terms::from_first(from), Bound::Unbounded);
+        self.transaction.scan(range, |key, _| visit(key))
+    }
+
+    fn is_hidden(&self, key: &[u8]) -> Result<bool, StoreError> {
+        Ok(key.first() == Some(&RESERVED) || self.life_left(key)? == Some(Nanos::ZERO))
     }
 }
 
 impl<E: Engine, O: Os> View<'_, '_, E, O> {
-    /// Whether the record has expired, so that it counts as missing.
-    fn is_over(&self, key: &[u8]) -> Result<bool, StoreError> {
-        Ok(self.term(key)?.is_some_and(|end| end <= self.now))
+    fn found(&self, key: &[u8]) -> Result<Option<punctual_store::Value>, StoreError> {
+        unless_impossible(self.transaction.get(key))
     }
 
-    /// Removes the expiry of a record.
-    fn forget(&mut self, key: &[u8]) -> Result<(), StoreError> {
-        let Some(end) = self.term(key)? else { return Ok(()) };
-        self.transaction.delete(&cells::due_key(end, key))?;
-        self.transaction.delete(&cells::term_key(key))?;
-        Ok(())
-    }
-
-    fn remember(&mut self, key: &[u8], end: Millis) -> Result<(), StoreError> {
-        self.transaction.put(&cells::due_key(end, key), &[])?;
-        self.transaction.put(&cells::term_key(key), &end.to_be_bytes())?;
-        self.has_terms.set(true);
-        self.write_time()
-    }
-
-    /// Records the time of this decision, so that no later master judges by an earlier one.
-    fn write_time(&mut self) -> Result<(), StoreError> {
-        self.transaction.put(&cells::CLOCK, &self.now.to_be_bytes())
-    }
-}
-
-impl<E: Engine, O: Os> Cells for View<'_, '_, E, O> {
-    fn now(&self) -> Millis {
-        self.now
-    }
-
-    fn show(&self, key: &[u8], look: ValueCallback<'_>) -> Result<bool, StoreError> {
-        Ok(self.transaction.get(key)?.map(|value| look(&value)).is_some())
-    }
-
+    /// The instant at which the record `key` expires; `None`: never.
     fn term(&self, key: &[u8]) -> Result<Option<Millis>, StoreError> {
         if !self.has_terms.get() || key.first() == Some(&RESERVED) {
             return Ok(None);
         }
-        let found = self.transaction.get(&cells::term_key(key))?;
-        let end = found.and_then(|end| cells::instant(&end));
+        let found = self.found(&terms::term_key(key))?;
+        let end = found.and_then(|end| terms::instant(&end));
         if end.is_some_and(|end| end <= self.now) {
             self.judged.set(true);
         }
         Ok(end)
     }
 
-    fn reading(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
-        let found = self.transaction.get_fresh(key, max_age.min(self.replica.horizon))?;
-        Ok(owned(found, punctual_store::Value::into_owned))
-    }
-
-    fn keys(&self, from: Bound<&[u8]>, visit: Visit<'_>) -> Result<(), StoreError> {
-        let range = (cells::from_first(from), Bound::Unbounded);
-        self.transaction.scan(range, |key, _| visit(key))
-    }
-}
-
-impl<E: Engine, O: Os> CellsMut for View<'_, '_, E, O> {
+    /// Sets a record, which expires at `term`; `None`: never.
     fn set(&mut self, key: &[u8], value: &[u8], term: Option<Millis>) -> Result<(), StoreError> {
         if self.is_full {
             return Err(self.replica.full());
@@ -192,8 +146,81 @@ impl<E: Engine, O: Os> CellsMut for View<'_, '_, E, O> {
         term.map_or(Ok(()), |end| self.remember(key, end))
     }
 
-    fn set_term(&mut self, key: &[u8], term: Option<Millis>) -> Result<bool, StoreError> {
-        let is_there = self.transaction.get(key)?.is_some();
+    /// Removes a record, whether it has expired or not; returns whether there was one.
+    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        self.forget(key)?;
+        unless_impossible(self.transaction.delete(key))
+    }
+
+    /// Whether the record has expired, so that it counts as missing.
+    fn is_over(&self, key: &[u8]) -> Result<bool, StoreError> {
+        Ok(self.term(key)?.is_some_and(|end| end <= self.now))
+    }
+
+    /// Removes the expiry of a record.
+    fn forget(&mut self, key: &[u8]) -> Result<(), StoreError> {
+        let Some(end) = self.term(key)? else { return Ok(()) };
+        self.transaction.delete(&terms::due_key(end, key))?;
+        self.transaction.delete(&terms::term_key(key))?;
+        Ok(())
+    }
+
+    fn remember(&mut self, key: &[u8], end: Millis) -> Result<(), StoreError> {
+        self.transaction.put(&terms::due_key(end, key), &[])?;
+        self.transaction.put(&terms::term_key(key), &end.to_be_bytes())?;
+        self.has_terms.set(true);
+        self.write_time()
+    }
+
+    /// Records the time of this decision, so that no later master judges by an earlier one.
+    fn write_time(&mut self) -> Result<(), StoreError> {
+        self.transaction.put(&terms::CLOCK, &self.now.to_be_bytes())
+    }
+}
+
+impl<E: Engine, O: Os> Look for View<'_, '_, E, O> {
+    fn bytes<T>(&self, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        Ok(self.found(key)?.map(|value| look(&value)))
+    }
+
+    fn life_left(&self, key: &[u8]) -> Result<Option<Nanos>, StoreError> {
+        Ok(self.term(key)?.map(|end| left(end, self.now)))
+    }
+
+    fn wall(&self) -> Nanos {
+        left(self.now, 0)
+    }
+
+    fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Freshness<Vec<u8>>, StoreError> {
+        let found = self.transaction.get_fresh(key, max_age.min(self.replica.horizon))?;
+        Ok(found.map(punctual_store::Value::into_owned))
+    }
+
+    fn keys(&self, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<(), StoreError> {
+        let range = (terms::from_first(from), Bound::Unbounded);
+        self.transaction.scan(range, |key, _| visit(key))
+    }
+
+    fn is_hidden(&self, key: &[u8]) -> Result<bool, StoreError> {
+        Ok(key.first() == Some(&RESERVED) || self.life_left(key)? == Some(Nanos::ZERO))
+    }
+}
+
+impl<E: Engine, O: Os> Edit for View<'_, '_, E, O> {
+    fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
+        self.set(key, bytes, None)
+    }
+
+    fn put_for(&mut self, key: &[u8], bytes: &[u8], life: Nanos) -> Result<(), StoreError> {
+        self.set(key, bytes, Some(end(self.now, life)))
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        self.remove(key)
+    }
+
+    fn set_life(&mut self, key: &[u8], life: Option<Nanos>) -> Result<bool, StoreError> {
+        let is_there = self.found(key)?.is_some();
         if is_there {
             // A sweep could not remove an object, whose records the store keeps from transactions.
             match self.transaction.get_fresh(key, Nanos::ZERO) {
@@ -201,14 +228,9 @@ impl<E: Engine, O: Os> CellsMut for View<'_, '_, E, O> {
                 found => return Err(found.err().unwrap_or(StoreError::Temporal { key: key.to_vec() })),
             }
             self.forget(key)?;
-            term.map_or(Ok(()), |end| self.remember(key, end))?;
+            life.map_or(Ok(()), |life| self.remember(key, end(self.now, life)))?;
         }
         Ok(is_there)
-    }
-
-    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        self.forget(key)?;
-        self.transaction.delete(key)
     }
 }
 
@@ -219,11 +241,11 @@ impl<E: Engine, O: Os> RecordAccess for View<'_, '_, E, O> {
         if self.is_over(key)? {
             return Ok(None);
         }
-        Ok(self.transaction.get(key)?.map(punctual_store::Value::into_owned))
+        Ok(self.found(key)?.map(punctual_store::Value::into_owned))
     }
 
     fn fresh(&self, key: &[u8], max_age: Nanos) -> Result<Option<Value>, StoreError> {
-        match self.reading(key, max_age) {
+        match Look::fresh(self, key, max_age) {
             Ok(Freshness::Fresh { value, .. }) => Ok(Some(value)),
             Ok(Freshness::Stale { .. } | Freshness::NotFound) => Ok(None),
             Err(StoreError::NotTemporal { .. }) => self.get(key),
@@ -245,21 +267,20 @@ impl<E: Engine, O: Os> RecordAccess for View<'_, '_, E, O> {
     }
 
     fn run(&mut self, command: &ClientCommand) -> Result<Value, Undo<StoreError>> {
-        let Some(Speaking { interpreter, .. }) = &self.replica.speaking else {
+        if self.replica.clock.is_none() {
             return Err(Undo::Refused(Refusal::NoCommands));
-        };
-        let change = interpreter.change;
-        change(self, command).map_err(undo)
+        }
+        commands::change(self, command).map_err(undo)
     }
 
     fn sweep(&mut self, max: usize) -> Result<(), Undo<StoreError>> {
         if self.replica.next_due() > self.now {
             return Ok(());
         }
-        let (mut due, (first, behind)): (Vec<Key>, _) = (Vec::new(), cells::due_range(self.now));
+        let (mut due, (first, behind)): (Vec<Key>, _) = (Vec::new(), terms::due_range(self.now));
         let range = (Bound::Included(&first[..]), Bound::Excluded(&behind[..]));
         let scanned = self.transaction.scan(range, |entry, _| {
-            due.extend(cells::of_due(entry).map(|(_, key)| key.to_vec()));
+            due.extend(terms::of_due(entry).map(|(_, key)| key.to_vec()));
             match due.len() < max {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
@@ -324,35 +345,26 @@ impl<E: Engine, O: Os> Replica<E, O> {
             store,
             horizon,
             room,
-            speaking: None,
+            clock: None,
             next_due: AtomicU64::new(Millis::MAX),
             time: AtomicU64::new(0),
         }
     }
 
-    /// Sets the interpreter of commands, and the wall clock by which records expire.
+    /// Sets the wall clock by which records expire, and has the replica carry out commands.
     ///
     /// # Errors
     /// Those of the store.
-    pub fn speaking(
-        self,
-        interpreter: Interpreter,
-        clock: impl Fn() -> Millis + Send + Sync + 'static,
-    ) -> Result<Replica<E, O>, StoreError> {
-        let clock = Box::new(clock);
-        let replica = Replica {
-            speaking: Some(Speaking { interpreter, clock }),
-            ..self
-        };
+    pub fn with_clock(self, clock: impl Fn() -> Millis + Send + Sync + 'static) -> Result<Replica<E, O>, StoreError> {
+        let clock = Some(Box::new(clock) as Box<_>);
+        let replica = Replica { clock, ..self };
         replica.read_terms()?;
         Ok(replica)
     }
 
     /// The time by which expiry is judged now.
     fn now(&self) -> Millis {
-        let Some(Speaking { clock, .. }) = &self.speaking else {
-            return 0;
-        };
+        let Some(clock) = &self.clock else { return 0 };
         let now = clock();
         self.time.fetch_max(now, Ordering::Relaxed).max(now)
     }
@@ -373,18 +385,18 @@ impl<E: Engine, O: Os> Replica<E, O> {
 
     /// Looks up the first record to expire, and the latest time that a master has recorded.
     fn read_terms(&self) -> Result<(), StoreError> {
-        if self.speaking.is_none() {
+        if self.clock.is_none() {
             self.next_due.store(Millis::MAX, Ordering::Release);
             return Ok(());
         }
         let transaction = self.store.read_transaction(Deadline::NONE)?;
-        let (mut next, (first, behind)) = (Millis::MAX, cells::due_range(Millis::MAX - 1));
+        let (mut next, (first, behind)) = (Millis::MAX, terms::due_range(Millis::MAX - 1));
         let range = (Bound::Included(&first[..]), Bound::Excluded(&behind[..]));
         transaction.scan(range, |entry, _| {
-            next = cells::of_due(entry).map_or(next, |(end, _)| end);
+            next = terms::of_due(entry).map_or(next, |(end, _)| end);
             ControlFlow::Break(())
         })?;
-        let time = transaction.get_with(&cells::CLOCK, cells::instant)?.flatten();
+        let time = transaction.get_with(terms::CLOCK, terms::instant)?.flatten();
         self.time.fetch_max(time.unwrap_or_default(), Ordering::Relaxed);
         self.next_due.store(next, Ordering::Release);
         Ok(())
@@ -488,11 +500,11 @@ impl<E: Engine, O: Os> Replica<E, O> {
         let terms = || sets.iter().flat_map(|set| set.changes.keys());
         // The recorded time of the master changes as well: a transaction's verdicts on expiry must hold for the next
         // master, too.
-        let is_of_terms = |key: &Key| cells::of_due(key).is_some() || key[..] == cells::CLOCK[..];
-        let changes_terms = self.speaking.is_some() && terms().any(is_of_terms);
+        let is_of_terms = |key: &Key| terms::of_due(key).is_some() || key[..] == terms::CLOCK[..];
+        let changes_terms = self.clock.is_some() && terms().any(is_of_terms);
         if changes_terms {
             // Before other threads see the records: then they look for expiries, too.
-            let first = terms().filter_map(|key| cells::of_due(key)).map(|(end, _)| end).min();
+            let first = terms().filter_map(|key| terms::of_due(key)).map(|(end, _)| end).min();
             self.next_due.fetch_min(first.unwrap_or(Millis::MAX), Ordering::AcqRel);
         }
         self.store.apply(revision, sets)?;
@@ -603,10 +615,11 @@ impl<E: Engine, O: Os> Replica<E, O> {
     /// Those of the store.
     pub fn look(&self, command: &ClientCommand) -> Result<(Revision, Vec<Option<Value>>), StoreError> {
         let seen = self.seen()?;
-        let reply = match &self.speaking {
-            Some(Speaking { interpreter, .. }) => Some((interpreter.look)(&seen, command)?),
-            None => None,
-        };
+        let reply = self
+            .clock
+            .as_ref()
+            .map(|_| commands::look(&seen, command))
+            .transpose()?;
         Ok((seen.transaction.revision()?, vec![reply]))
     }
 

@@ -45,7 +45,7 @@ impl Slave {
         match answer {
             Ok(LogAnswer::Read { entries, last }) => {
                 self.heard = Some(now);
-                core.follower.reaches(last);
+                core.follower.ends(last);
                 entries.into_iter().for_each(|placed| core.follower.offer(placed));
                 if let Some(takeover) = &mut self.takeover {
                     takeover.read();
@@ -114,7 +114,9 @@ impl Slave {
             && let Some(takeover) = &mut self.takeover
         {
             let next = Epoch(core.reign.epoch.0 + 1);
-            if let Some((last, entry)) = takeover.append(&core.follower, core.me, next, &mut core.names) {
+            if let Some((last, entry)) =
+                takeover.append(&core.follower, core.me, (next, core.history.id), &mut core.names)
+            {
                 core.line.ask(Ask::Append { last, entry }, now, out);
                 return;
             }

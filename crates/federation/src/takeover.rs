@@ -11,6 +11,7 @@
 
 use std::sync::Arc;
 
+use punctual_logs::HistoryId;
 use punctual_units::{Nanos, Time};
 
 use crate::entry::{Body, Entry};
@@ -95,7 +96,7 @@ impl Takeover {
         &mut self,
         follower: &Follower,
         member: Member,
-        next: Epoch,
+        (next, history): (Epoch, HistoryId),
         names: &mut u64,
     ) -> Option<(Revision, Arc<Entry>)> {
         let last = follower.applied();
@@ -109,7 +110,10 @@ impl Takeover {
                 epoch: next,
                 number: *names,
             };
-            let entry = Arc::new(Entry { id, body: Body::Reign });
+            let entry = Arc::new(Entry {
+                id,
+                body: Body::Reign(history),
+            });
             self.record = Some((last, entry));
         }
         self.record.clone()

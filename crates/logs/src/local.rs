@@ -1,9 +1,9 @@
 //! A log in one file of one machine: acknowledged entries are on the medium. It is **not replicated**: with the machine
 //! the log is gone, and with it the federation.
 //!
-//! **The file.** A head, which names the program, the format of the file, that of the entries, the federation and the
-//! last revision before the first record; then records: length, revision, checksum (CRC32C), entry. A head is never
-//! changed in place: a new file takes the old one's name, once it is on the medium.
+//! **The file.** A head, which names the program, the format of the file, that of the entries, the federation, the last
+//! revision before the first record, and the history (unknown in format 1); then records: length, revision, checksum
+//! (CRC32C), entry. A head is never changed in place: a new file takes the old one's name, once it is on the medium.
 //!
 //! **A torn tail.** An append is written and synced before the next begins, so a power cut leaves at most one
 //! incomplete record, the last one, and that was not acknowledged. It is cut off. If a later record can be read behind
@@ -26,14 +26,17 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::{
-    AppendResult, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, LogRecord, Memory, Revision, Stretch,
+    AppendResult, CommitLog, ENTRY_BYTES_MAX, FederationId, HistoryId, Identity, LogError, LogHistory, LogRecord,
+    LogState, Memory, Revision, Stretch,
 };
 
-/// The format of the file that this version reads and writes.
-const FILE_FORMAT: u32 = 1;
+/// The format of the file that this version writes; it reads older ones as well.
+const FILE_FORMAT: u32 = 2;
 const MAGIC: &[u8; 8] = b"PNCTLLOG";
-/// Bytes of the head: magic, two formats, federation, revision, checksum.
-const HEAD: usize = 8 + 4 + 4 + 8 + 8 + 4;
+/// Bytes of the head: magic, two formats, federation, revision, history, checksum.
+const HEAD: usize = 8 + 4 + 4 + 8 + 8 + 24 + 4;
+/// Bytes of the head of format 1, which has no history.
+const HEAD_1: usize = HEAD - 24;
 /// Bytes of a record's head: length, revision, checksum.
 const RECORD_HEAD: usize = 4 + 8 + 4;
 /// Least number of trimmed bytes for which the file is rewritten.
@@ -103,7 +106,14 @@ pub struct Local {
     /// [`sync_folder`], except in tests.
     sync_folder: fn(&Path) -> io::Result<()>,
     /// The lock file, locked for as long as the log is open.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // A program that another thread starts has a copy of the lock until execve(2), unless it is released.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Local {
@@ -139,7 +149,7 @@ impl Local {
             full: None,
             rests: 0,
             sync_folder,
-            _lock: lock,
+            lock,
         };
         match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => log.read(file)?,
@@ -149,19 +159,19 @@ impl Local {
         Ok(log)
     }
 
-    /// Makes a log in a new file; its first entry will have the revision behind `after`. For a federation that begins
-    /// with a store of that revision, and has lost its log.
+    /// Makes a log in a new file; its first entry follows the base of the identity's history. For a federation that
+    /// begins with a store of that revision, and has lost its log.
     ///
     /// # Errors
     /// [`LocalError`].
-    pub fn begin(path: &Path, identity: Identity, after: Revision) -> Result<Local, LocalError> {
+    pub fn begin(path: &Path, identity: Identity) -> Result<Local, LocalError> {
         let mut log = Local::open(path)?;
         if log.identity.is_some() {
             return Err(LocalError::Exists {
                 path: path.to_path_buf(),
             });
         }
-        log.entries = Memory::beginning_after(after);
+        log.entries = Memory::beginning_after(identity.history.base);
         log.write_anew(identity).map_err(|source| LocalError::Io {
             path: path.to_path_buf(),
             action: "cannot be written",
@@ -194,20 +204,27 @@ impl Local {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io("cannot be read"))?;
         let no_log = || LocalError::NoLog { path: path.clone() };
-        let (head, records) = bytes.split_at_checked(HEAD).ok_or_else(no_log)?;
-        if !head.starts_with(MAGIC) {
+        if !bytes.starts_with(MAGIC) {
             return Err(no_log());
         }
-        let found = u32_at(head, 8);
+        let found = u32_at(&bytes, 8);
         if found > FILE_FORMAT {
             return Err(LocalError::NewerFile { path, found });
         }
-        if crc32c::crc32c(&head[..HEAD - 4]) != u32_at(head, HEAD - 4) {
+        let head_len = if found < FILE_FORMAT { HEAD_1 } else { HEAD };
+        let (head, records) = bytes.split_at_checked(head_len).ok_or_else(no_log)?;
+        let (head, sum) = head.split_at(head_len - 4);
+        if crc32c::crc32c(head) != u32_at(sum, 0) {
             return Err(no_log());
         }
         self.identity = Some(Identity {
             format: u32_at(head, 12),
             federation: FederationId(u64_at(head, 16)),
+            history: LogHistory {
+                id: HistoryId(u64_at(head, 32)),
+                base: Revision(u64_at(head, 40)),
+                parent: HistoryId(u64_at(head, 48)),
+            },
         });
         self.entries = Memory::beginning_after(Revision(u64_at(head, 24)));
         let mut at = 0;
@@ -220,7 +237,7 @@ impl Local {
         if !is_torn(&records[at..], revision) {
             return Err(LocalError::Damaged { path, revision });
         }
-        let end = (HEAD + at) as u64;
+        let end = (head_len + at) as u64;
         if at < records.len() {
             file.set_len(end)
                 .and_then(|()| file.sync_all())
@@ -305,17 +322,26 @@ impl Local {
 }
 
 impl CommitLog for Local {
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+    fn open(&mut self, identity: Identity) -> Result<LogState, LogError> {
         self.check()?;
-        if let Some(found) = self.identity {
-            found.admit(identity)?;
-        }
+        let history = match self.identity {
+            Some(found) => {
+                found.admit(identity)?;
+                found.history
+            }
+            None => {
+                self.entries = Memory::beginning_after(identity.history.base);
+                identity.history
+            }
+        };
+        let identity = Identity { history, ..identity };
         if self.identity != Some(identity)
             && let Err(error) = self.write_anew(identity)
         {
             return Err(self.fail(&error));
         }
-        Ok(self.last())
+        let opened = self.entries.open(identity)?;
+        Ok(LogState { history, ..opened })
     }
 
     fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
@@ -398,7 +424,10 @@ fn head(identity: Identity, trimmed: Revision) -> Vec<u8> {
     bytes.extend(FILE_FORMAT.to_le_bytes());
     bytes.extend(identity.format.to_le_bytes());
     bytes.extend(identity.federation.0.to_le_bytes());
-    bytes.extend(trimmed.0.to_le_bytes());
+    let LogHistory { id, base, parent } = identity.history;
+    for number in [trimmed.0, id.0, base.0, parent.0] {
+        bytes.extend(number.to_le_bytes());
+    }
     bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
     bytes
 }
@@ -480,6 +509,11 @@ mod tests {
     const OURS: Identity = Identity {
         federation: FederationId(7),
         format: FORMAT,
+        history: LogHistory {
+            id: HistoryId(9),
+            base: Revision::ZERO,
+            parent: HistoryId(0),
+        },
     };
 
     fn opened(path: &Path) -> Local {
@@ -626,7 +660,7 @@ mod tests {
         let mut log = opened(path);
         log.append(log.last(), b"one").unwrap();
         let full = OpenOptions::new().read(true).write(true).open("/dev/full").unwrap();
-        log.file = log.file.map(|(_, end)| (full, end));
+        log.file = log.file.take().map(|(_, end)| (full, end));
         assert_eq!(log.append(log.last(), b"two"), Err(LogError::NoRoom));
         assert!(log.waits_for_room().is_some_and(|why| why.contains("make room")));
         assert_eq!(log.failure(), None);
@@ -729,6 +763,37 @@ mod tests {
         assert_eq!(opened(&path).last(), Revision(1));
     }
 
+    /// In a file that was made by an older program, trimmed or not, the history is unknown, and stays so.
+    #[test]
+    fn a_log_keeps_its_history() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = LogHistory {
+            id: HistoryId(10),
+            base: Revision(40),
+            parent: HistoryId(9),
+        };
+        let begun = Identity { history, ..OURS };
+        for (name, found) in [("begun", history), ("older", LogHistory::default())] {
+            let path = folder.path().join(name);
+            if name == "older" {
+                let mut bytes = head(begun, Revision(40));
+                bytes[8] = 1;
+                bytes.truncate(HEAD_1 - 4);
+                bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+                fs::write(&path, bytes).unwrap();
+            } else {
+                drop(Local::begin(&path, begun).unwrap());
+            }
+            for last in 40..44 {
+                let mut log = Local::open(&path).unwrap();
+                let opened = CommitLog::open(&mut log, OURS).unwrap();
+                assert_eq!((opened.last, opened.history), (Revision(last), found), "{name}");
+                log.append(log.last(), &vec![1; 900_000]).unwrap();
+                log.trim(log.last()).unwrap();
+            }
+        }
+    }
+
     #[test]
     fn a_file_of_a_newer_program_is_refused() {
         let folder = tempfile::tempdir().unwrap();
@@ -737,7 +802,7 @@ mod tests {
         bytes[8] = FILE_FORMAT as u8 + 1;
         fs::write(&path, bytes).unwrap();
         let error = Local::open(&path).unwrap_err();
-        assert!(matches!(error, LocalError::NewerFile { found: 2, .. }), "{error}");
+        assert!(matches!(error, LocalError::NewerFile { found: 3, .. }), "{error}");
         assert!(error.to_string().contains("update"), "{error}");
     }
 

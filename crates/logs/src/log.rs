@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FederationId, Revision};
+use crate::{FederationId, LogHistory, Revision};
 
 /// The format of entries that this version writes; it reads this and older ones.
 pub const FORMAT: u32 = 1;
@@ -14,13 +14,27 @@ pub const FORMAT: u32 = 1;
 /// request.
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 
-/// Owner and format of a log.
+/// Owner, format and history of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The federation whose commits the log holds.
     pub federation: FederationId,
     /// The newest format of the log's entries.
     pub format: u32,
+    /// In a call: the history of a log that the call claims.
+    pub history: LogHistory,
+}
+
+/// State of a log that was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogState {
+    /// The revision of the last entry.
+    pub last: Revision,
+    pub history: LogHistory,
+    /// The revision up to which entries are trimmed.
+    pub trimmed: Revision,
+    /// Bytes of the entries that are there; etcd estimates them. 0: unknown.
+    pub bytes: u64,
 }
 
 impl Identity {
@@ -130,12 +144,12 @@ pub enum LogError {
 ///
 /// Any call may end with [`LogError::NoAnswer`]; then it has had its effect, will have it later, or never has it.
 pub trait CommitLog {
-    /// Claims an empty log for a federation, or checks that the log is the caller's; returns the revision of the last
-    /// entry.
+    /// Claims an empty log for a federation, which then has the history of `identity`; or checks that the log is the
+    /// caller's. A log keeps its history.
     ///
     /// # Errors
     /// [`LogError::OtherFederation`], [`LogError::NewerFormat`]: nothing was changed, and no other call may be made.
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError>;
+    fn open(&mut self, identity: Identity) -> Result<LogState, LogError>;
 
     /// Appends `entry` if the last entry is at `last`. The answer [`AppendResult::At`] is always `last` + 1.
     ///

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::{AppendResult, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, Revision, Stretch};
+use crate::{AppendResult, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, LogState, Revision, Stretch};
 
 /// A log in memory. It answers every call, at once.
 #[derive(Clone, Debug, Default)]
@@ -55,11 +55,24 @@ impl Memory {
 }
 
 impl CommitLog for Memory {
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
-        let found = *self.identity.get_or_insert(identity);
-        found.admit(identity)?;
-        self.identity = Some(identity);
-        Ok(self.last())
+    fn open(&mut self, identity: Identity) -> Result<LogState, LogError> {
+        let history = match self.identity {
+            Some(found) => {
+                found.admit(identity)?;
+                found.history
+            }
+            None => {
+                self.trimmed = self.trimmed.max(identity.history.base);
+                identity.history
+            }
+        };
+        self.identity = Some(Identity { history, ..identity });
+        Ok(LogState {
+            last: self.last(),
+            history,
+            trimmed: self.trimmed,
+            bytes: self.entries.iter().map(|entry| entry.len() as u64).sum(),
+        })
     }
 
     fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::frame::{self, FrameError, Frames};
-use crate::{AppendResult, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, Revision, Stretch};
+use crate::{AppendResult, CommitLog, ENTRY_BYTES_MAX, Identity, LogError, LogRecord, LogState, Revision, Stretch};
 
-/// The version of this conversation. In version 1 there is no [`LogError::NoRoom`].
-pub const VERSION: u8 = 2;
+/// The version of this conversation. In version 2 all histories are unknown.
+pub const VERSION: u8 = 3;
 /// The oldest version that is spoken.
 pub const OLDEST: u8 = VERSION - 1;
 /// Most bytes of entries in one answer, unless a single entry is longer; a client reads the rest with further
@@ -72,8 +72,7 @@ pub enum Question {
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {
-    /// Revision of the last entry.
-    Opened(Revision),
+    Opened(LogState),
     Appended(AppendResult),
     /// The result of a read.
     Read {
@@ -136,7 +135,7 @@ impl<L> SharedLog<L> {
 }
 
 impl<L: CommitLog> CommitLog for SharedLog<L> {
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+    fn open(&mut self, identity: Identity) -> Result<LogState, LogError> {
         self.log().open(identity)
     }
 
@@ -209,10 +208,7 @@ pub fn answer(mut stream: UnixStream, log: &mut impl CommitLog, ends: &AtomicBoo
         };
         frames.feed(&bytes[..count]);
         while let Some(NumberedQuestion { ticket, question }) = frames.take().map_err(invalid)? {
-            let said = carry_out(log, question).map_err(|error| match error {
-                LogError::NoRoom if frames.spoken() == OLDEST => LogError::NoAnswer,
-                error => error,
-            });
+            let said = carry_out(log, question);
             out.clear();
             frame::write(&mut out, frames.spoken(), &NumberedAnswer { ticket, said });
             stream.write_all(&out)?;
@@ -304,144 +300,4 @@ fn accept<L: CommitLog>(listener: &UnixListener, log: &(impl Fn() -> Option<L> +
             }
         }
     });
-}
-
-type Connect = Box<dyn Fn() -> io::Result<UnixStream> + Send>;
-
-/// A log in another process. Waits for an answer as long as its `patience`; then it closes the connection, so that a
-/// late answer is never read.
-pub struct LogClient {
-    connect: Connect,
-    patience: Duration,
-    connection: Option<(UnixStream, Frames)>,
-    /// Version of the next connection: the other one after each failure, which may be that of an older log.
-    version: u8,
-    tickets: u64,
-}
-
-impl LogClient {
-    /// Calls the log at the socket `path`, and waits for `patience` for each answer.
-    pub fn at(path: &Path, patience: Duration) -> LogClient {
-        let path = path.to_path_buf();
-        LogClient::by(move || UnixStream::connect(&path), patience)
-    }
-
-    /// Calls a log over connections made by `connect`: a new one after each failure.
-    pub fn by(connect: impl Fn() -> io::Result<UnixStream> + Send + 'static, patience: Duration) -> LogClient {
-        LogClient {
-            connect: Box::new(connect),
-            patience,
-            connection: None,
-            version: VERSION,
-            tickets: 0,
-        }
-    }
-
-    fn ask(&mut self, question: Question) -> Result<Response, LogError> {
-        self.tickets += 1;
-        let asked = NumberedQuestion {
-            ticket: self.tickets,
-            question,
-        };
-        let answer = self.exchange(&asked);
-        if answer.is_err() {
-            self.connection = None;
-            self.version = OLDEST + VERSION - self.version;
-        }
-        answer.unwrap_or(Err(LogError::NoAnswer))
-    }
-
-    fn exchange(&mut self, asked: &NumberedQuestion) -> io::Result<Result<Response, LogError>> {
-        let until = Instant::now() + self.patience;
-        let (stream, frames) = match &mut self.connection {
-            Some(connection) => connection,
-            none => none.insert(((self.connect)()?, Frames::new(self.version, FRAME_BYTES_MAX))),
-        };
-        let mut out = Vec::new();
-        frame::write(&mut out, self.version, asked);
-        stream.set_write_timeout(Some(self.patience))?;
-        stream.write_all(&out)?;
-        let mut bytes = vec![0; 64 << 10];
-        loop {
-            while let Some(NumberedAnswer { ticket, said }) = frames.take().map_err(invalid)? {
-                if ticket == asked.ticket {
-                    return Ok(said);
-                }
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            stream.set_read_timeout(Some(left))?;
-            match stream.read(&mut bytes) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(count) => frames.feed(&bytes[..count]),
-                Err(error) if waits(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-impl CommitLog for LogClient {
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
-        match self.ask(Question::Open(identity))? {
-            Response::Opened(last) => Ok(last),
-            _ => Err(LogError::NoAnswer), // the answer to another question
-        }
-    }
-
-    fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
-        if entry.len() > ENTRY_BYTES_MAX {
-            return Err(LogError::EntryTooLong { len: entry.len() });
-        }
-        let entry = entry.to_vec();
-        match self.ask(Question::Append { last, entry })? {
-            Response::Appended(appended) => Ok(appended),
-            _ => Err(LogError::NoAnswer),
-        }
-    }
-
-    fn read_from(&mut self, after: Revision, max: usize) -> Result<Stretch, LogError> {
-        let mut found = Vec::new();
-        // The end at the first answer bounds the read, because the log may grow meanwhile.
-        let mut end = None;
-        loop {
-            let from = Revision(after.0 + found.len() as u64);
-            let max_left = u32::try_from(max - found.len()).unwrap_or(u32::MAX);
-            let question = Question::Read {
-                after: from,
-                max: max_left,
-            };
-            let Response::Read { entries, last } = self.ask(question)? else {
-                return Err(LogError::NoAnswer);
-            };
-            let last = *end.get_or_insert(last);
-            let due = usize::try_from(last.0.saturating_sub(after.0)).map_or(max, |due| due.min(max));
-            let is_empty = entries.is_empty();
-            found.extend(records(from, entries));
-            if found.len() >= due {
-                found.truncate(due);
-                return Ok(Stretch { records: found, last });
-            }
-            if is_empty {
-                return Err(LogError::NoAnswer); // the log has more entries, and does not return them
-            }
-        }
-    }
-
-    fn watch_from(&mut self, after: Revision, max: usize) -> Result<Vec<LogRecord>, LogError> {
-        let max = u32::try_from(max).unwrap_or(u32::MAX);
-        match self.ask(Question::Watch { after, max, wait_ms: 0 })? {
-            Response::Watched(entries) => Ok(records(after, entries)),
-            _ => Err(LogError::NoAnswer),
-        }
-    }
-
-    fn trim(&mut self, upto: Revision) -> Result<(), LogError> {
-        match self.ask(Question::Trim { upto })? {
-            Response::Trimmed => Ok(()),
-            _ => Err(LogError::NoAnswer),
-        }
-    }
 }

@@ -1,11 +1,14 @@
-//! What do the tests of several rooms use? Children with a bound, virtual time, conformance suites, kernel trees.
+//! What do tests and benchmarks share? Members of etcd, children with a bound, virtual time, conformance suites, kernel trees.
 
 mod allocations;
 #[cfg(unix)]
 mod children;
 pub mod conformance;
+#[cfg(all(feature = "etcd", target_os = "linux"))]
+pub mod etcd;
 #[cfg(target_os = "linux")]
 mod free_cores;
+pub mod guide;
 mod kernel;
 #[cfg(unix)]
 mod machine;

@@ -45,6 +45,7 @@
 //! assert!((3..10).contains(&admitted) && late.retry_after > Nanos::ZERO);
 //! ```
 
+pub mod bound;
 mod cost;
 mod intake;
 mod machine;

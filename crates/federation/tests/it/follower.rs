@@ -15,7 +15,10 @@ fn entry(number: u64) -> Arc<Entry> {
         number,
         ..BatchId::default()
     };
-    Arc::new(Entry { id, body: Body::Reign })
+    Arc::new(Entry {
+        id,
+        body: Body::Reign(Default::default()),
+    })
 }
 
 proptest! {

@@ -47,6 +47,7 @@ fn an_answer_without_the_entry_that_is_compared_stops_no_node() {
     let reign = Reign {
         epoch: Epoch(1),
         master: Some(member(0, 1)),
+        ..Reign::default()
     };
     for (last, stops) in [(Revision(5), false), (Revision(2), true)] {
         let mut node = Node::new(&setup(), Revision(3), None, reign, START);

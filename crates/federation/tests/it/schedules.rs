@@ -1,15 +1,19 @@
-//! Schedules that an enemy of the argument in docs/federation.md would choose, one by one, every message in our hands.
+//! Schedules that an enemy of the argument in crates/federation/src/lib.rs would choose, every message in our hands.
+
+use std::sync::Arc;
 
 use crate::common;
 
-use common::{Client, Table, add, found, list};
+use common::{Client, Table, add, found, identity, list};
 use punctual_federation::action::Event;
 use punctual_federation::copying::COPY_EVERY;
 use punctual_federation::entry::Body;
 use punctual_federation::ids::{FederationId, NodeId, Revision};
 use punctual_federation::liveness::{EXCUSE_MAX, SUSPECT_AFTER};
-use punctual_federation::message::{Answer, Fate, Operation, Output, Reason, Refusal, Standing, Stop, Work};
-use punctual_logs::{CommitLog, LogError, Memory};
+use punctual_federation::message::{
+    Answer, Fate, Message, Operation, Output, Reason, Refusal, Reign, Standing, Stop, Work,
+};
+use punctual_logs::{CommitLog, HistoryId, LogError, LogState, Memory};
 use punctual_store::batch::Image;
 use punctual_units::Nanos;
 
@@ -43,7 +47,10 @@ fn fate(answer: Option<Answer>) -> Fate {
 }
 
 fn reigns(table: &Table) -> Vec<u64> {
-    let reigns = table.entries.iter().filter(|entry| entry.body == Body::Reign);
+    let reigns = table
+        .entries
+        .iter()
+        .filter(|entry| matches!(entry.body, Body::Reign(_)));
     reigns.map(|entry| entry.id.epoch.0).collect()
 }
 
@@ -185,14 +192,24 @@ fn a_store_that_goes_further_than_the_backup_stops_its_node_and_one_that_does_no
         backups.push(table.image(master));
     }
     let [older, backup, further, furthest] = backups.try_into().expect("four");
-    // The same master again and again: names and reigns alone tell its histories apart.
+    for is_known in [true, false] {
+        begin_anew(&[&older, &backup, &further, &furthest], master, is_known);
+    }
+}
+
+/// With `is_known` the log says which history it is, as logs of older versions do not: then names and terms alone tell
+/// two histories of the same master apart, as long as the log has the entry behind the store's last one.
+fn begin_anew([older, backup, further, furthest]: &[&Image; 4], master: usize, is_known: bool) {
     let start = |table: &mut Table, number, image: &Image| {
         table.start(number, image.records.iter().cloned().collect(), image.revision, 3);
     };
     let (mut table, _) = federation(100);
     (0..3).for_each(|number| table.crash(number));
-    table.log = Memory::beginning_after(backup.revision);
-    start(&mut table, master, &backup);
+    let mut begun = identity(2 * u64::from(is_known));
+    (begun.history.base, begun.history.parent) = (backup.revision, HistoryId(1));
+    table.log = Memory::default();
+    table.log.open(begun).expect("a new log");
+    start(&mut table, master, backup);
     table.pass(TAKEOVER + SECOND);
     assert_eq!(
         table.masters(),
@@ -201,8 +218,20 @@ fn a_store_that_goes_further_than_the_backup_stops_its_node_and_one_that_does_no
     );
     assert_eq!(table.log.last(), further.revision, "the record of its reign");
     let (one, other) = ((master + 1) % 3, (master + 2) % 3);
-    for (stale, why) in [(&further, "otherwise"), (&furthest, "not yet"), (&further, "trimmed")] {
-        if why == "trimmed" {
+    let cases = [
+        (further, "otherwise"),
+        (furthest, "not yet"),
+        (further, "trimmed"),
+        (furthest, "beyond"),
+    ];
+    for (stale, why) in &cases[..3 + usize::from(is_known)] {
+        if *why == "beyond" {
+            let mut client = Client::open(&mut table, master, 3);
+            (0..9).for_each(|byte| drop(client.asks(&mut table, master, add(byte))));
+            table.log.trim(table.log.last()).expect("memory");
+            assert!(table.log.trimmed() > stale.revision.next());
+        }
+        if *why == "trimmed" {
             let mut client = Client::open(&mut table, master, 2);
             client.asks(&mut table, master, add(9)).expect("an answer");
             table.log.trim(further.revision).expect("memory");
@@ -211,13 +240,119 @@ fn a_store_that_goes_further_than_the_backup_stops_its_node_and_one_that_does_no
         table.pass(SECOND);
         let at = stale.revision;
         assert_eq!(table.node(one).stopped(), Some(&Stop::OtherHistory { at }), "{why}");
-        assert_eq!(table.image(one), *stale, "and nothing is changed");
+        assert_eq!(table.image(one), ***stale, "and nothing is changed");
         table.crash(one);
     }
-    start(&mut table, other, &older);
+    start(&mut table, other, older);
     table.pass(TAKEOVER + SECOND);
     assert_eq!(table.node(other).stopped(), None);
     assert_eq!(table.image(other), table.image(master), "an older one is given a copy");
+    table.tell(
+        other,
+        Event::Opened(LogState {
+            history: identity(3).history,
+            ..LogState::default()
+        }),
+    );
+    let at = table.node(other).applied();
+    let why = "the log is replaced while its nodes run";
+    assert_eq!(table.node(other).stopped(), Some(&Stop::OtherHistory { at }), "{why}");
+}
+
+/// A new log that begins with `backup`.
+fn replace_log(table: &mut Table, backup: Revision) -> LogState {
+    let mut begun = identity(2);
+    (begun.history.base, begun.history.parent) = (backup, HistoryId(1));
+    table.log = Memory::default();
+    table.log.open(begun).expect("a new log")
+}
+
+#[test]
+fn no_copy_is_of_a_store_of_another_history() {
+    let (mut table, master) = federation(100);
+    let mut client = Client::open(&mut table, master, 1);
+    client.asks(&mut table, master, add(1)).expect("an answer");
+    let backup = table.image(master);
+    (2..9).for_each(|byte| drop(client.asks(&mut table, master, add(byte))));
+    let further = table.image(master);
+    (0..3).for_each(|number| table.crash(number));
+    let start = |table: &mut Table, number, image: &Image| {
+        table.start(number, image.records.iter().cloned().collect(), image.revision, 3);
+    };
+    let (stale, empty) = ((master + 1) % 3, (master + 2) % 3);
+    // The log has told it nothing but that of before.
+    table.cut_from_log.insert(stale);
+    start(&mut table, stale, &further);
+    replace_log(&mut table, backup.revision);
+    start(&mut table, master, &backup);
+    table.start(empty, Default::default(), Revision::ZERO, 3);
+    table.pass(SECOND * 3);
+    assert_eq!(table.image(stale), further);
+    assert_eq!(table.image(empty), table.image(master));
+    assert_eq!(table.node(empty).stopped(), None);
+    // Nodes of older versions make such copies.
+    table.crash(empty);
+    table.crash(master);
+    table.start(empty, Default::default(), Revision::ZERO, 3);
+    table.pass(SECOND);
+    table.tell(
+        empty,
+        Event::Message(NodeId(stale as u32), Message::Copied(Arc::new(further))),
+    );
+    table.pass(SECOND);
+    assert_eq!(table.node(empty).applied(), Revision::ZERO);
+    table.tell(
+        empty,
+        Event::Installed(
+            backup.revision.next(),
+            Reign {
+                history: HistoryId(1),
+                ..Reign::default()
+            },
+        ),
+    );
+    let at = backup.revision.next();
+    assert_eq!(table.node(empty).stopped(), Some(&Stop::OtherHistory { at }));
+}
+
+/// The log is replaced under a master, or under one that is about to be the master.
+#[test]
+fn nodes_that_run_while_their_log_begins_anew_name_its_history() {
+    for reigns in [true, false] {
+        let (mut table, master) = federation(100);
+        let mut client = Client::open(&mut table, master, 1);
+        client.asks(&mut table, master, add(1)).expect("an answer");
+        table.pass(SECOND);
+        if !reigns {
+            table.hold_appends.extend(0..3);
+            table.crash(master);
+            table.pass(TAKEOVER);
+            assert_eq!(table.held.is_empty(), reigns, "one tries to take over");
+        }
+        let base = table.log.last();
+        let opened = replace_log(&mut table, base);
+        for number in 0..3 {
+            table.tell(number, Event::Opened(opened));
+        }
+        table.held.clear();
+        table.hold_appends.clear();
+        table.pass(TAKEOVER + SECOND);
+        let [new] = table.masters()[..] else {
+            panic!("{:?}", table.masters())
+        };
+        let mut client = Client::open(&mut table, new, 2);
+        client.asks(&mut table, new, add(2)).expect("an answer");
+        table.pass(SECOND);
+        let image = table.image(new);
+        assert!(image.revision > base);
+        for number in 0..3 {
+            table.crash(number);
+            table.start(number, image.records.iter().cloned().collect(), image.revision, 3);
+            table.pass(SECOND);
+            assert_eq!(table.node(number).stopped(), None, "a master before: {reigns}");
+            assert_eq!(table.node(number).reign().history, HistoryId(2));
+        }
+    }
 }
 
 /// Nodes 0 to 2, of which one has lost its records, and a client of the master's that adds to records of its own.

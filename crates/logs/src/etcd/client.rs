@@ -11,7 +11,9 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::messages::{self, AskStatus, Create, WatchRequest, WatchResponse};
+use super::messages::{
+    self, AlarmMember, AlarmRequest, Alarms, AskStatus, Compact, Create, EmptyResponse, WatchRequest, WatchResponse,
+};
 use super::{Address, EtcdError};
 
 /// Bound of all tries of one call: a node treats a question as lost that has no answer after 100 ms.
@@ -24,6 +26,10 @@ const AGAIN: Duration = Duration::from_millis(3);
 const OPEN_MAX: Duration = Duration::from_millis(100);
 /// Bound on connecting, and on a member's answer about its state.
 const STATUS_MAX: Duration = Duration::from_secs(1);
+/// Bound on one step of making room: defragmenting takes some seconds for each GiB.
+const STEP_MAX: Duration = Duration::from_secs(60);
+/// The alarm of a member that has no space left.
+const NO_SPACE: i32 = 1;
 /// The longest answer that is read, in bytes: a page of the longest entries.
 const ANSWER_BYTES_MAX: usize = 68 << 20;
 
@@ -170,6 +176,48 @@ impl EtcdClient {
         opened.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")))
     }
 
+    /// Makes room in an etcd that is full, as etcd's operators do by hand: forgets its history before `upto`,
+    /// defragments one member after the other, so that the others go on, and ends the alarms. Passes over members that
+    /// are not there. If one defragments for too long, no further one begins.
+    ///
+    /// # Errors
+    /// That of a member, once all that can be done is done.
+    pub async fn make_room(&mut self, upto: i64) -> Result<(), Status> {
+        let mut failed = Ok(());
+        for _ in 0..self.members.len() {
+            let compact = Compact {
+                revision: upto,
+                physical: true,
+            };
+            match patient::<_, EmptyResponse>(self.member(), messages::COMPACT, compact).await {
+                Err(status) if status.code() != Code::OutOfRange => failed = failed.and(Err(status)),
+                _ => break, // perhaps another node has compacted it further
+            }
+            self.turn();
+        }
+        for member in &self.members {
+            match patient::<_, EmptyResponse>(member.clone(), messages::DEFRAGMENT, EmptyResponse::default()).await {
+                Err(status) if status.code() == Code::DeadlineExceeded => return Err(status),
+                done => failed = failed.and(done.map(drop)),
+            }
+        }
+        self.end_alarms().await.and(failed)
+    }
+
+    /// Ends the alarms of members that have no space left; a write that finds none raises them again.
+    pub async fn end_alarms(&self) -> Result<(), Status> {
+        let found: Alarms = patient(self.member(), messages::ALARM, AlarmRequest::default()).await?;
+        for AlarmMember { member_id, alarm } in found.alarms.into_iter().filter(|alarm| alarm.alarm == NO_SPACE) {
+            let end = AlarmRequest {
+                action: 2,
+                member_id,
+                alarm,
+            };
+            patient::<_, Alarms>(self.member(), messages::ALARM, end).await?;
+        }
+        Ok(())
+    }
+
     /// The state of each member.
     pub async fn statuses(&self) -> Vec<Result<messages::Status, Status>> {
         let mut all = Vec::new();
@@ -193,6 +241,15 @@ where
     let path = PathAndQuery::from_static(path);
     let answer = grpc.unary(Request::new(question), path, ProstCodec::default()).await;
     answer.map(tonic::Response::into_inner)
+}
+
+async fn patient<Q, A>(member: Channel, path: &'static str, question: Q) -> Result<A, Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let asked = timeout(STEP_MAX, unary(member, path, question)).await;
+    asked.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")))
 }
 
 /// Whether another member, or another try, would answer the same.

@@ -10,6 +10,8 @@ pub const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
 pub const COMPACT: &str = "/etcdserverpb.KV/Compact";
 pub const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+pub const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
+pub const DEFRAGMENT: &str = "/etcdserverpb.Maintenance/Defragment";
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Header {
@@ -161,6 +163,9 @@ pub struct TxnDone {
 pub struct Compact {
     #[prost(int64, tag = "1")]
     pub revision: i64,
+    /// Whether to answer only once the room is free.
+    #[prost(bool, tag = "2")]
+    pub physical: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -203,6 +208,32 @@ pub struct WatchResponse {
     pub compact_revision: i64,
     #[prost(message, repeated, tag = "11")]
     pub events: Vec<WatchEvent>,
+}
+
+/// Lists alarms (action 0), or ends one (action 2).
+#[derive(Clone, PartialEq, Message)]
+pub struct AlarmRequest {
+    #[prost(int32, tag = "1")]
+    pub action: i32,
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
+    /// 1: no space left.
+    #[prost(int32, tag = "3")]
+    pub alarm: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct AlarmMember {
+    #[prost(uint64, tag = "1")]
+    pub member_id: u64,
+    #[prost(int32, tag = "2")]
+    pub alarm: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Alarms {
+    #[prost(message, repeated, tag = "2")]
+    pub alarms: Vec<AlarmMember>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,10 +1,11 @@
 //! A log in etcd: replicated, and available as long as most of its members are.
 //!
-//! **Keys**, which all begin with the name of the [`Address`]: `federation` holds the federation's id, `format` the
-//! newest format of its entries, `head` the revision of the last entry, `trimmed` that of the last removed one, and
-//! `log/` with a revision of 20 digits an entry. An append is one transaction: if `head` is as expected, it is raised
-//! by one and the entry written. etcd's transactions are strictly serializable, so of two appends at one revision one
-//! succeeds, and revisions rise by one whatever else this etcd is used for.
+//! **Keys**, which all begin with the name of the [`Address`]: `federation` holds the federation's id and the log's
+//! history (id, base, parent; older versions wrote none), `format` the newest format of its entries, `head` the
+//! revision of the last entry, `trimmed` that of the last removed one, and `log/` with a revision of 20 digits an
+//! entry. An append is one transaction: if `head` is as expected, it is raised by one and the entry written. etcd's
+//! transactions are strictly serializable, so of two appends at one revision one succeeds, and revisions rise by one
+//! whatever else this etcd is used for.
 //!
 //! **No answer.** A call asks one member after the other, each for as long as answers usually take (15 to 90 ms), and
 //! ends without an answer after [`CALL_MAX`]: the caller asks again if it still needs the result.
@@ -15,15 +16,19 @@
 //!
 //! **Trimming** deletes entries. At most every [`COMPACT_EVERY`] it also has etcd compact its history, up to a revision
 //! at least that old. That is the history of all keys, so this etcd is best used for federations alone.
+//!
+//! **An etcd that is full** refuses each transaction that writes, until its alarm is ended. A trim ends the alarm and
+//! deletes entries; then a thread of its own, at most every [`COMPACT_EVERY`], has etcd forget its history, defragments
+//! its members, and ends the alarm again.
 
 mod address;
 mod client;
-mod members;
 mod messages;
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use prost::bytes::Bytes;
@@ -33,13 +38,15 @@ use tonic::{Code, Status, Streaming};
 pub use self::address::{Address, Tls};
 pub use self::client::CALL_MAX;
 use self::client::{EtcdClient, with_sources};
-pub use self::members::{EtcdProgram, Members};
 use self::messages::{
     Compact, Compare, CompareResult, Create, Delete, EmptyResponse, KeyRequest, KeyResponse, Operand, Put, Range,
     RequestOp, Target, Txn, TxnDone, WatchResponse,
 };
 use crate::socket::LogServer;
-use crate::{AppendResult, CommitLog, ENTRY_BYTES_MAX, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
+use crate::{
+    AppendResult, CommitLog, ENTRY_BYTES_MAX, FederationId, HistoryId, Identity, LogError, LogHistory, LogRecord,
+    LogState, Revision, Stretch,
+};
 
 /// The oldest version that is used: watches of older ones have lost events around a compaction.
 pub const VERSION_MIN: (u32, u32) = (3, 6);
@@ -50,6 +57,8 @@ pub const COMPACT_EVERY: Duration = Duration::from_secs(10);
 /// Most entries of one answer; an entry has at most 1 MiB. Halved after each answer that did not come in time, down to
 /// 1.
 const PAGE: usize = 64;
+/// Number of entries from which the bytes of all are estimated.
+const SAMPLE: u64 = 8;
 /// Start of a read that only asks where the log ends.
 const BEYOND: Revision = Revision(u64::MAX - 1);
 /// Wait of [`CommitLog::watch_from`] for entries that are on their way.
@@ -101,24 +110,10 @@ pub enum EtcdError {
          build one with `.ci/etcd build`", VERSION_MIN.0, VERSION_MIN.1
     )]
     TooOld {
-        /// The member or the executable.
+        /// The member.
         place: String,
         /// Version that was found.
         found: String,
-    },
-    /// No executable of etcd was found.
-    #[error(
-        "no etcd found: build one with `.ci/etcd build` (Go 1.26, some minutes), name one in PUNCTUAL_ETCD, or put one \
-         of version {}.{} or newer into PATH", VERSION_MIN.0, VERSION_MIN.1
-    )]
-    NoProgram,
-    /// A member that this program started has failed.
-    #[error("etcd member {member}: {what}")]
-    Member {
-        /// Number of the member, from 0.
-        member: usize,
-        /// Description of the failure.
-        what: String,
     },
     /// The operating system refused a call.
     #[error("{action}: {source}")]
@@ -128,6 +123,15 @@ pub enum EtcdError {
         /// Error of the operating system.
         source: io::Error,
     },
+}
+
+/// Whether a version as etcd writes it (3.6.1, 3.7.0-rc.0) is at least [`VERSION_MIN`].
+pub fn is_new_enough(version: &str) -> bool {
+    let mut parts = version.split(['.', '-', '+']).map(str::parse::<u32>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= VERSION_MIN,
+        _ => false,
+    }
 }
 
 /// State of a member.
@@ -149,8 +153,6 @@ pub struct Etcd {
     address: Address,
     /// Whether `open` may claim an empty log for its federation.
     claims: bool,
-    /// The revision before the first entry of a log that it claims.
-    beginning: Revision,
     /// Identity of the last `open`, perhaps without an answer: then the log is opened before the next call.
     asked: Option<Identity>,
     /// Value of the key `federation` once `open` has succeeded.
@@ -159,6 +161,10 @@ pub struct Etcd {
     trimmed: Revision,
     /// Entries per request, at most `PAGE`.
     page: usize,
+    /// Whether the last append found no room.
+    is_full: bool,
+    /// Makes room, until it has ended.
+    making_room: Option<JoinHandle<()>>,
     /// Instant of the last compaction, and the revision of etcd's history up to which the next one will go.
     compacted: (Instant, i64),
     watch: Following,
@@ -185,15 +191,6 @@ impl Etcd {
         Etcd::with(address, claims, None)
     }
 
-    /// Sets the revision of a log that it claims: its first entry will have the revision behind `after`. For a
-    /// federation that begins with a store of that revision, and has lost its log.
-    pub fn beginning_after(self, after: Revision) -> Etcd {
-        Etcd {
-            beginning: after,
-            ..self
-        }
-    }
-
     /// As `new` without `claims`, but waits for each answer for `wait`, however long answers usually take.
     ///
     /// # Errors
@@ -217,11 +214,12 @@ impl Etcd {
             client,
             address: address.clone(),
             claims,
-            beginning: Revision::ZERO,
             asked: None,
             ours: None,
             trimmed: Revision::ZERO,
             page: PAGE,
+            is_full: false,
+            making_room: None,
             compacted: (Instant::now(), 0),
             watch: Following::default(),
         })
@@ -250,7 +248,7 @@ impl Etcd {
         let health = self.health();
         for (member, health) in self.address.members.iter().zip(&health) {
             if let Ok(Health { version, .. }) = health
-                && !members::is_new_enough(version)
+                && !is_new_enough(version)
             {
                 return Err(EtcdError::TooOld {
                     place: member.clone(),
@@ -343,12 +341,15 @@ impl Etcd {
     /// The reason for which a transaction that compares the federation failed; `Ok` if the log is this federation's.
     fn whose(&self, found: Option<&Bytes>) -> Result<(), LogError> {
         let found = found.ok_or(LogError::Gone)?;
-        if Some(found) == self.ours.as_ref() {
+        let (found, ours) = (Some(found), self.ours.as_ref());
+        if found == ours {
             return Ok(());
         }
-        Err(LogError::OtherFederation {
-            found: federation_of(found),
-            expected: self.ours.as_ref().map(federation_of).unwrap_or_default(),
+        let [found, expected] = [found, ours].map(|value| value.map(owner).unwrap_or_default().0);
+        // Another log of this federation has taken the place of the one that was opened.
+        Err(match found == expected {
+            true => LogError::Gone,
+            false => LogError::OtherFederation { found, expected },
         })
     }
 
@@ -402,6 +403,57 @@ impl Etcd {
         }
         let at = done.header.map_or(0, |header| header.revision);
         Ok((Stretch { records, last }, at))
+    }
+
+    /// Bytes of the entries, if all are as long as the last ones; 0 without an answer.
+    fn estimate(&mut self, trimmed: Revision, last: Revision) -> u64 {
+        let sample = last.0.saturating_sub(trimmed.0).min(SAMPLE);
+        let found = self.page(Revision(last.0 - sample), sample as usize);
+        let records = found.map(|(stretch, _)| stretch.records).unwrap_or_default();
+        let bytes: u64 = records.iter().map(|record| record.bytes.len() as u64).sum();
+        bytes * (last.0 - trimmed.0.min(last.0)) / sample.max(1)
+    }
+
+    /// Deletes the entries up to `upto`; returns the revision of etcd's history.
+    fn delete_upto(&mut self, upto: Revision) -> Result<i64, LogError> {
+        let trimmed = self.key("trimmed");
+        let delete = Delete {
+            key: self.entry_key(Revision::ZERO),
+            range_end: self.entry_key(upto.next()),
+        };
+        let txn = Txn {
+            compare: vec![
+                self.is_ours()?,
+                compare(trimmed.clone(), CompareResult::Less, digits(upto.0)),
+            ],
+            success: vec![put(trimmed, digits(upto.0)), op(KeyRequest::Delete(delete))],
+            failure: Vec::new(),
+        };
+        let done: TxnDone = self.ask(messages::TXN, &txn)?;
+        self.trimmed = self.trimmed.max(upto); // if the comparison failed, another caller has trimmed further
+        Ok(done.header.map_or(0, |header| header.revision))
+    }
+
+    /// Begins to make room in an etcd that is full, up to the revision `at` of its history.
+    fn make_room(&mut self, at: i64) {
+        let is_under_way = self.making_room.as_ref().is_some_and(|thread| !thread.is_finished());
+        if is_under_way || self.compacted.0.elapsed() < COMPACT_EVERY {
+            return;
+        }
+        self.compacted = (Instant::now(), at);
+        let (address, runtime) = (self.address.clone(), Builder::new_current_thread().enable_all().build());
+        let work = move || {
+            let Ok(runtime) = runtime else { return };
+            let made = runtime.block_on(async {
+                let mut client = EtcdClient::new(&address, None).map_err(|error| error.to_string())?;
+                let made = client.make_room(at).await;
+                made.map_err(|status| with_sources(&status))
+            });
+            if let Err(why) = made {
+                eprintln!("{address}: is full, and not all of its members made room: {why}");
+            }
+        };
+        self.making_room = Some(std::thread::spawn(work));
     }
 
     fn record(&self, kv: &messages::KeyValue) -> Option<LogRecord> {
@@ -493,7 +545,11 @@ impl Etcd {
         self.compacted = (Instant::now(), at);
         if upto > 0 {
             // A failure is harmless: the next compaction covers more, and another program may have been faster.
-            drop(self.ask::<_, EmptyResponse>(messages::COMPACT, &Compact { revision: upto }));
+            let compact = Compact {
+                revision: upto,
+                physical: false,
+            };
+            drop(self.ask::<_, EmptyResponse>(messages::COMPACT, &compact));
         }
     }
 }
@@ -515,12 +571,16 @@ pub fn bridge(address: &str, path: &Path) -> Result<LogServer, EtcdError> {
 }
 
 impl CommitLog for Etcd {
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
-        let Identity { federation, format } = identity;
+    fn open(&mut self, identity: Identity) -> Result<LogState, LogError> {
+        let Identity {
+            federation,
+            format,
+            history,
+        } = identity;
         (self.asked, self.ours) = (Some(identity), None);
-        let ours = Bytes::from(federation.to_string());
-        let keys = ["federation", "format", "head"].map(|name| self.key(name));
-        let [of, form, head] = &keys;
+        let ours = owned_by(federation, history);
+        let keys = ["federation", "format", "head", "trimmed"].map(|name| self.key(name));
+        let [of, form, head, _] = &keys;
         let read = || keys.iter().cloned().map(get).collect::<Vec<_>>();
         let absent = Compare {
             result: CompareResult::Equal.into(),
@@ -531,8 +591,8 @@ impl CommitLog for Etcd {
         let new = [
             put(of.clone(), ours.clone()),
             put(form.clone(), digits(format.into())),
-            put(head.clone(), digits(self.beginning.0)),
-            put(self.key("trimmed"), digits(self.beginning.0)),
+            put(head.clone(), digits(history.base.0)),
+            put(self.key("trimmed"), digits(history.base.0)),
         ];
         let txn = Txn {
             compare: vec![absent],
@@ -540,22 +600,28 @@ impl CommitLog for Etcd {
             failure: read(),
         };
         let done: TxnDone = self.ask(messages::TXN, &txn)?;
-        self.ours = Some(ours);
         if done.succeeded {
-            return if self.claims {
-                Ok(self.beginning)
-            } else {
-                Err(LogError::Gone)
+            self.ours = Some(ours);
+            let (last, trimmed) = (history.base, history.base);
+            return match self.claims {
+                true => Ok(LogState {
+                    last,
+                    history,
+                    trimmed,
+                    bytes: 0,
+                }),
+                false => Err(LogError::Gone),
             };
         }
+        let ours = value(&done, 0).ok_or(LogError::Gone)?;
+        let (federation, history) = owner(ours);
         let found = Identity {
-            federation: value(&done, 0).map(federation_of).ok_or(LogError::Gone)?,
+            federation,
             format: u32::try_from(number(&done, 1).unwrap_or_default()).unwrap_or(u32::MAX),
+            history,
         };
-        if let Err(error) = found.admit(identity) {
-            self.ours = None; // no call is made to it
-            return Err(error);
-        }
+        found.admit(identity)?; // without `ours` no call is made to it
+        self.ours = Some(ours.clone());
         if found.format < format {
             let raise = Txn {
                 compare: vec![
@@ -567,7 +633,14 @@ impl CommitLog for Etcd {
             };
             self.ask::<_, TxnDone>(messages::TXN, &raise)?;
         }
-        number(&done, 2).map(Revision).ok_or(LogError::Gone)
+        let last = number(&done, 2).map(Revision).ok_or(LogError::Gone)?;
+        let trimmed = Revision(number(&done, 3).unwrap_or_default());
+        Ok(LogState {
+            last,
+            history,
+            trimmed,
+            bytes: self.estimate(trimmed, last),
+        })
     }
 
     fn append(&mut self, last: Revision, entry: &[u8]) -> Result<AppendResult, LogError> {
@@ -591,10 +664,14 @@ impl CommitLog for Etcd {
         let done = self
             .runtime
             .block_on(self.client.ask::<_, TxnDone>(messages::TXN, &txn));
+        self.is_full = false;
         let done = done.map_err(|status| match status.code() {
             // This etcd has a smaller bound than etcd's default.
             Code::InvalidArgument if status.message().contains("too large") => LogError::EntryTooLong { len },
-            Code::ResourceExhausted if status.message().contains("space exceeded") => LogError::NoRoom,
+            Code::ResourceExhausted if status.message().contains("space exceeded") => {
+                self.is_full = true;
+                LogError::NoRoom
+            }
             _ => LogError::NoAnswer,
         })?;
         if done.succeeded {
@@ -658,42 +735,43 @@ impl CommitLog for Etcd {
     }
 
     fn trim(&mut self, upto: Revision) -> Result<(), LogError> {
-        if upto <= self.trimmed {
+        if upto <= self.trimmed && !self.is_full {
             return Ok(());
         }
         // Reads the end of the log, also if all entries before it are trimmed.
-        let (Stretch { last, .. }, _) = self.page(BEYOND, 0)?;
+        let (Stretch { last, .. }, at) = self.page(BEYOND, 0)?;
         let upto = upto.min(last);
-        if upto <= self.trimmed {
-            return Ok(());
+        if self.is_full {
+            // The alarm may be of an entry that was too long; a trim is short.
+            drop(self.runtime.block_on(self.client.end_alarms()));
         }
-        let trimmed = self.key("trimmed");
-        let delete = Delete {
-            key: self.entry_key(Revision::ZERO),
-            range_end: self.entry_key(upto.next()),
+        let done = match upto > self.trimmed {
+            true => self.delete_upto(upto).map(|revision| revision.max(at)),
+            false => Ok(at),
         };
-        let txn = Txn {
-            compare: vec![
-                self.is_ours()?,
-                compare(trimmed.clone(), CompareResult::Less, digits(upto.0)),
-            ],
-            success: vec![put(trimmed, digits(upto.0)), op(KeyRequest::Delete(delete))],
-            failure: Vec::new(),
-        };
-        let done: TxnDone = self.ask(messages::TXN, &txn)?;
-        self.trimmed = self.trimmed.max(upto); // if the comparison failed, another caller has trimmed further
-        self.compact(done.header.map_or(0, |header| header.revision));
+        match self.is_full {
+            true => self.make_room(done.unwrap_or(at)),
+            false => self.compact(done?),
+        }
         Ok(())
     }
 }
 
-/// The federation in the value of its key; 0 if another program wrote the key.
-fn federation_of(bytes: &Bytes) -> FederationId {
-    let hex = std::str::from_utf8(bytes).ok();
-    FederationId(
-        hex.and_then(|hex| u64::from_str_radix(hex, 16).ok())
-            .unwrap_or_default(),
-    )
+/// The value of the key `federation`.
+fn owned_by(federation: FederationId, LogHistory { id, base, parent }: LogHistory) -> Bytes {
+    let history = format!(" {:016x} {:016x} {:016x}", id.0, base.0, parent.0);
+    let is_known = id != HistoryId::default();
+    Bytes::from(federation.to_string() + if is_known { &history } else { "" })
+}
+
+/// The federation and the history in the value of the key `federation`; 0 for what another program wrote.
+fn owner(bytes: &Bytes) -> (FederationId, LogHistory) {
+    let mut numbers = std::str::from_utf8(bytes).unwrap_or_default().split(' ');
+    let mut next = || u64::from_str_radix(numbers.next()?, 16).ok();
+    let mut next = || next().unwrap_or_default();
+    let federation = FederationId(next());
+    let (id, base, parent) = (HistoryId(next()), Revision(next()), HistoryId(next()));
+    (federation, LogHistory { id, base, parent })
 }
 
 fn op(request: KeyRequest) -> RequestOp {

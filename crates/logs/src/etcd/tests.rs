@@ -3,16 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use punctual_testing::{WAIT_MAX, wait_for, wait_ok};
+use punctual_testing::etcd::{EtcdProgram, Members};
+use punctual_testing::{WAIT_MAX, reserved_ports, wait_for, wait_ok};
 use tempfile::TempDir;
 
 use super::*;
 use crate::FORMAT;
-use crate::socket::LogClient;
 
 const OURS: Identity = Identity {
     federation: FederationId(7),
     format: FORMAT,
+    history: LogHistory {
+        id: HistoryId(9),
+        base: Revision::ZERO,
+        parent: HistoryId(0),
+    },
 };
 
 /// So many members, and their folder; `None`: there is no etcd here, which is said.
@@ -31,6 +36,11 @@ fn members(count: usize) -> Option<(Members, TempDir)> {
     Some((members.unwrap(), folder))
 }
 
+/// The address of a log in these members; they are started by another copy of this crate, whose types are others.
+fn place(members: &Members, name: &str) -> Address {
+    members.address(name).to_string().parse().unwrap()
+}
+
 /// Asks until there is an answer.
 fn sure<T>(mut ask: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
     wait_for(
@@ -42,6 +52,15 @@ fn sure<T>(mut ask: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> 
     )
 }
 
+fn at(last: u64) -> LogState {
+    LogState {
+        last: Revision(last),
+        history: OURS.history,
+        trimmed: Revision::ZERO,
+        bytes: 8 * last,
+    }
+}
+
 fn opened(address: &Address) -> Etcd {
     let mut log = Etcd::new(address, true).unwrap();
     sure(|| log.open(OURS)).unwrap();
@@ -50,7 +69,7 @@ fn opened(address: &Address) -> Etcd {
 
 /// Appends entries until `upto`, each of which is its own revision; one that is not answered is looked for.
 fn append(log: &mut Etcd, upto: u64) {
-    let mut last = sure(|| log.open(OURS)).unwrap();
+    let mut last = sure(|| log.open(OURS)).unwrap().last;
     while last.0 < upto {
         let entry = last.next().0.to_be_bytes();
         last = match log.append(last, &entry) {
@@ -79,13 +98,13 @@ fn watch(log: &mut Etcd, mut after: Revision, upto: u64) -> Vec<u64> {
 #[test]
 fn each_place_is_of_one_federation_in_a_format_that_its_nodes_read() {
     let Some((members, _folder)) = members(1) else { return };
-    let address = members.address("a/b");
+    let address = place(&members, "a/b");
     let mut node = Etcd::new(&address, false).unwrap();
     assert_eq!(sure(|| node.open(OURS)), Err(LogError::Gone), "a node claims nothing");
-    assert_eq!(node.append(Revision::ZERO, b"x"), Err(LogError::Gone));
+    assert_eq!(sure(|| node.append(Revision::ZERO, b"x")), Err(LogError::Gone));
     let mut log = opened(&address);
     append(&mut log, 3);
-    assert_eq!(sure(|| node.open(OURS)), Ok(Revision(3)));
+    assert_eq!(sure(|| node.open(OURS)), Ok(at(3)));
     let other = Identity {
         federation: FederationId(8),
         ..OURS
@@ -102,10 +121,20 @@ fn each_place_is_of_one_federation_in_a_format_that_its_nodes_read() {
         "it is not let in"
     );
     // A place of its own begins behind a backup, and stays as it is when that is said once more.
-    let restored = members.address("a/c");
-    for again in [Revision(41), Revision(7)] {
-        let mut log = Etcd::new(&restored, true).unwrap().beginning_after(again);
-        assert_eq!(sure(|| log.open(OURS)), Ok(Revision(41)));
+    let restored = place(&members, "a/c");
+    let history = LogHistory {
+        id: HistoryId(10),
+        base: Revision(41),
+        parent: HistoryId(9),
+    };
+    for history_asked in [history, OURS.history] {
+        let mut log = Etcd::new(&restored, true).unwrap();
+        let identity = Identity {
+            history: history_asked,
+            ..OURS
+        };
+        let opened = sure(|| log.open(identity)).unwrap();
+        assert_eq!((opened.last, opened.history), (Revision(41), history));
     }
     let (mut begun, trimmed) = (opened(&restored), Revision(41));
     append(&mut begun, 43);
@@ -124,13 +153,13 @@ fn each_place_is_of_one_federation_in_a_format_that_its_nodes_read() {
     early.asked = Some(OURS);
     assert_eq!(sure(|| early.read_from(Revision(3), 1)).unwrap().last, Revision(3));
     // Another name is another place, also one that begins alike.
-    let mut beside = opened(&members.address("a/b2"));
-    assert_eq!(sure(|| beside.open(OURS)), Ok(Revision::ZERO));
+    let mut beside = opened(&place(&members, "a/b2"));
+    assert_eq!(sure(|| beside.open(OURS)), Ok(at(0)));
     let newer = Identity {
         format: FORMAT + 1,
         ..OURS
     };
-    assert_eq!(sure(|| log.open(newer)), Ok(Revision(3)));
+    assert_eq!(sure(|| log.open(newer)), Ok(at(3)));
     let found = LogError::NewerFormat {
         found: FORMAT + 1,
         supported: FORMAT,
@@ -141,7 +170,7 @@ fn each_place_is_of_one_federation_in_a_format_that_its_nodes_read() {
 #[test]
 fn a_log_that_was_removed_is_gone_and_nothing_is_appended_to_what_took_its_place() {
     let Some((members, _folder)) = members(1) else { return };
-    let address = members.address("x");
+    let address = place(&members, "x");
     let (mut log, mut node) = (opened(&address), opened(&address));
     append(&mut log, 5);
     sure(|| log.remove()).unwrap();
@@ -155,7 +184,19 @@ fn a_log_that_was_removed_is_gone_and_nothing_is_appended_to_what_took_its_place
         federation: FederationId(8),
         ..OURS
     };
-    assert_eq!(sure(|| log.open(other)), Ok(Revision::ZERO));
+    // Another history of the same federation, which has as many entries.
+    let history = LogHistory {
+        id: HistoryId(10),
+        ..OURS.history
+    };
+    let identity = Identity { history, ..OURS };
+    sure(|| log.open(identity)).unwrap();
+    for last in 0..5 {
+        sure(|| log.append(Revision(last), b"other")).unwrap();
+    }
+    assert_eq!(sure(|| node.append(Revision(5), b"x")), Err(LogError::Gone));
+    sure(|| log.remove()).unwrap();
+    assert_eq!(sure(|| log.open(other)), Ok(at(0)));
     let taken = |error| {
         matches!(
             error,
@@ -169,10 +210,53 @@ fn a_log_that_was_removed_is_gone_and_nothing_is_appended_to_what_took_its_place
     assert!(taken(sure(|| node.read_from(Revision(2), 9)).unwrap_err()));
 }
 
+/// Its history takes more room than its quota, which no trim alone frees; one member is not there.
+#[test]
+fn an_etcd_without_space_is_given_room() {
+    let Ok(program) = EtcdProgram::find() else { return };
+    for dead in [0, 1] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut members = Members::start(&program, folder.path(), 3, WAIT_MAX, |program| {
+            let mut command = Command::new(program);
+            command.arg("--quota-backend-bytes=20000000");
+            command
+        })
+        .unwrap();
+        let mut log = opened(&place(&members, "full"));
+        let (mut last, entry) = (Revision::ZERO, vec![7; 900_000]);
+        let mut appends = |log: &mut Etcd, count: u64| {
+            let until = last.0 + count;
+            while last.0 < until {
+                match log.append(last, &entry) {
+                    Ok(AppendResult::At(at) | AppendResult::Lost { last: at }) => last = at,
+                    Err(LogError::NoAnswer) => {}
+                    Err(error) => return (last, Err(error)),
+                }
+            }
+            (last, Ok(()))
+        };
+        let (end, appended) = appends(&mut log, 12);
+        appended.unwrap();
+        sure(|| log.trim(end)).unwrap();
+        let (end, full) = appends(&mut log, 100);
+        assert_eq!(full, Err(LogError::NoRoom));
+        members.kill(dead);
+        wait_ok("room again", || {
+            sure(|| log.trim(end))?;
+            appends(&mut log, 1).1
+        });
+        for _ in 0..3 {
+            let (end, appended) = appends(&mut log, 3);
+            appended.unwrap();
+            sure(|| log.trim(end)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn an_entry_that_another_program_has_removed_is_not_passed_over() {
     let Some((members, _folder)) = members(1) else { return };
-    let mut log = opened(&members.address("x"));
+    let mut log = opened(&place(&members, "x"));
     append(&mut log, 5);
     let delete = Delete {
         key: log.entry_key(Revision(3)),
@@ -186,7 +270,7 @@ fn an_entry_that_another_program_has_removed_is_not_passed_over() {
 #[test]
 fn a_watch_goes_on_where_it_was_and_is_told_what_was_compacted() {
     let Some((members, _folder)) = members(1) else { return };
-    let address = members.address("x");
+    let address = place(&members, "x");
     let (mut log, mut follower) = (opened(&address), opened(&address));
     append(&mut log, 200);
     assert_eq!(watch(&mut follower, Revision::ZERO, 200), (1..=200).collect::<Vec<_>>());
@@ -229,7 +313,7 @@ fn a_watch_goes_on_where_it_was_and_is_told_what_was_compacted() {
 #[test]
 fn the_longest_entries_fit_and_are_read_in_order() {
     let Some((members, _folder)) = members(1) else { return };
-    let mut log = opened(&members.address("x"));
+    let mut log = opened(&place(&members, "x"));
     let mut last = Revision::ZERO;
     while last.0 < 20 {
         let entry = vec![last.0 as u8; ENTRY_BYTES_MAX];
@@ -256,7 +340,7 @@ fn a_log_in_three_members_goes_on_without_one_and_a_wiped_one_is_not_let_back() 
     let Some((mut members, _folder)) = members(3) else {
         return;
     };
-    let address = members.address("x");
+    let address = place(&members, "x");
     let (mut log, mut follower) = (opened(&address), opened(&address));
     let (mut upto, mut seen) = (0, 0);
     for round in 0..3 {
@@ -287,47 +371,25 @@ fn a_log_in_three_members_goes_on_without_one_and_a_wiped_one_is_not_let_back() 
 }
 
 #[test]
-fn several_threads_append_over_the_bridge_of_a_node() {
-    let Some((members, folder)) = members(3) else { return };
-    let address = members.address("x");
-    let mut log = opened(&address);
-    let path = folder.path().join("socket");
-    let _bridge = bridge(&address.to_string(), &path).unwrap();
-    let threads: Vec<_> = (0..4_u8)
-        .map(|number| {
-            let path = path.clone();
-            std::thread::spawn(move || {
-                let mut log = LogClient::at(&path, WAIT_MAX);
-                let mut last = sure(|| log.open(OURS)).unwrap();
-                let mut mine = Vec::new();
-                while mine.len() < 20 {
-                    match log.append(last, &[number]) {
-                        Ok(AppendResult::At(at)) => {
-                            mine.push(at);
-                            last = at;
-                        }
-                        Ok(AppendResult::Lost { last: end }) => last = end,
-                        Err(LogError::NoAnswer) => last = sure(|| log.open(OURS)).unwrap(),
-                        Err(error) => panic!("{error}"),
-                    }
-                }
-                mine
-            })
-        })
-        .collect();
-    let places: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    let all = sure(|| log.read_from(Revision::ZERO, usize::MAX)).unwrap();
-    assert!(all.last >= Revision(80));
-    for (number, places) in places.iter().enumerate() {
-        for at in places {
-            assert_eq!(*all.records[at.0 as usize - 1].bytes, [number as u8]);
-        }
+fn versions_are_told_apart() {
+    for (version, right) in [
+        ("3.6.0", true),
+        ("3.7.0-rc.0", true),
+        ("3.10.1", true),
+        ("4.0.0", true),
+        ("3.5.21", false),
+        ("3.4.23", false),
+        ("2.6.9", false),
+        ("", false),
+        ("x.y", false),
+    ] {
+        assert_eq!(is_new_enough(version), right, "{version}");
     }
 }
 
 #[test]
 fn what_cannot_be_reached_is_named() {
-    let (free, _reserved) = members::reserved_ports(1).unwrap().remove(0);
+    let [free] = reserved_ports();
     let address: Address = format!("etcd://127.0.0.1:{free}").parse().unwrap();
     let mut log = Etcd::new(&address, true).unwrap();
     let error = log.check().unwrap_err().to_string();
@@ -373,8 +435,7 @@ mod tls {
         };
         let folder = tempfile::tempdir().unwrap();
         let [ca, cert, key] = certificates(folder.path());
-        let reserved = members::reserved_ports(2).unwrap();
-        let [client, peer] = [reserved[0].0, reserved[1].0];
+        let [client, peer] = reserved_ports();
         let url = format!("https://127.0.0.1:{client}");
         let peer = format!("http://127.0.0.1:{peer}");
         let mut command = Command::new(program.path);
@@ -398,7 +459,7 @@ mod tls {
         let ours = format!("etcds://127.0.0.1:{client}?ca={ca}&cert={cert}&key={key}");
         let mut log = Etcd::new(&ours.parse().unwrap(), true).unwrap();
         wait_ok("etcd answers", || log.check());
-        assert_eq!(sure(|| log.open(OURS)), Ok(Revision::ZERO));
+        assert_eq!(sure(|| log.open(OURS)), Ok(at(0)));
         let without = format!("etcds://127.0.0.1:{client}?ca={ca}");
         let mut stranger = Etcd::new(&without.parse().unwrap(), false).unwrap();
         assert!(matches!(stranger.check(), Err(EtcdError::Unreachable { .. })));

@@ -7,7 +7,8 @@ use std::path::Path;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 use punctual_logs::{
-    AppendResult, CommitLog, FORMAT, FederationId, Identity, Local, LogError, LogRecord, Memory, Revision, Stretch,
+    AppendResult, CommitLog, FORMAT, FederationId, HistoryId, Identity, Local, LogError, LogHistory, LogRecord,
+    LogState, Memory, Revision, Stretch,
 };
 use tempfile::TempDir;
 
@@ -17,6 +18,11 @@ use crate::unreliable::{FaultRates, Unreliable};
 const OURS: Identity = Identity {
     federation: FederationId(1),
     format: FORMAT,
+    history: LogHistory {
+        id: HistoryId(1),
+        base: Revision::ZERO,
+        parent: HistoryId(0),
+    },
 };
 
 const CASES: u32 = 400;
@@ -108,11 +114,12 @@ enum LogFault {
     RepeatsAtTheNextPlace,
     TakesEveryFederation,
     TakesEveryFormat,
+    ForgetsItsHistory,
 }
 
 use LogFault::*;
 
-const FAULTS: [LogFault; 10] = [
+const FAULTS: [LogFault; 11] = [
     AppendsWhereverTheEndIs,
     AnswersTheWrongRevision,
     LosesWithoutNeed,
@@ -123,6 +130,7 @@ const FAULTS: [LogFault; 10] = [
     RepeatsAtTheNextPlace,
     TakesEveryFederation,
     TakesEveryFormat,
+    ForgetsItsHistory,
 ];
 
 struct Wrong {
@@ -133,10 +141,14 @@ struct Wrong {
 }
 
 impl CommitLog for Wrong {
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+    fn open(&mut self, identity: Identity) -> Result<LogState, LogError> {
         match (self.fault, self.log.open(identity)) {
-            (TakesEveryFederation, Err(LogError::OtherFederation { .. })) => Ok(self.log.last()),
-            (TakesEveryFormat, Err(LogError::NewerFormat { .. })) => Ok(self.log.last()),
+            (TakesEveryFederation, Err(LogError::OtherFederation { .. })) => Ok(LogState::default()),
+            (TakesEveryFormat, Err(LogError::NewerFormat { .. })) => Ok(LogState::default()),
+            (ForgetsItsHistory, Ok(opened)) => Ok(LogState {
+                history: identity.history,
+                ..opened
+            }),
             (_, answer) => answer,
         }
     }
@@ -241,7 +253,7 @@ impl ReopenedLog {
 }
 
 impl CommitLog for ReopenedLog {
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+    fn open(&mut self, identity: Identity) -> Result<LogState, LogError> {
         self.log().open(identity)
     }
 
@@ -297,10 +309,11 @@ mod over_a_socket {
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::AtomicBool;
 
-    use punctual_logs::socket::{LogClient, LogServer, SharedLog, answer};
+    use punctual_logs::socket::{LogServer, SharedLog, answer};
     use punctual_testing::WAIT_MAX;
 
     use super::*;
+    use crate::client::LogClient;
 
     /// `log`, asked from here by a thread at the other end of a socket.
     fn asked<L: CommitLog + Send + 'static>(log: L) -> LogClient {
@@ -361,7 +374,7 @@ mod over_a_socket {
                 let path = path.clone();
                 std::thread::spawn(move || {
                     let mut log = LogClient::at(&path, WAIT_MAX);
-                    let mut last = log.open(OURS).unwrap();
+                    let mut last = log.open(OURS).unwrap().last;
                     let mut mine = Vec::new();
                     while mine.len() < 50 {
                         match log.append(last, &[number]).unwrap() {
@@ -411,12 +424,14 @@ mod in_etcd {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use punctual_logs::etcd::{EtcdProgram, Members, bridge};
-    use punctual_logs::socket::{LogClient, LogServer};
+    use punctual_logs::etcd::bridge;
+    use punctual_logs::socket::LogServer;
     use punctual_logs::{AppendResult, Etcd};
-    use punctual_testing::{WAIT_MAX, wait_ok};
+    use punctual_testing::etcd::{EtcdProgram, Members};
+    use punctual_testing::{WAIT_MAX, wait_for, wait_ok};
 
     use super::*;
+    use crate::client::LogClient;
 
     /// Whether the suite is content with logs in so many members, while `beside` happens to them.
     fn etcd_passes(count: usize, cases: u32, beside: impl Fn(&mut Members, &AtomicBool) + Sync) {
@@ -487,13 +502,70 @@ mod in_etcd {
         .unwrap();
     }
 
+    #[test]
+    fn several_threads_append_over_the_bridge_of_a_node() {
+        let program = match EtcdProgram::find() {
+            Ok(program) => program,
+            Err(why) => return println!("skipped: no etcd ({why})"),
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let members = Members::start(&program, folder.path(), 3, WAIT_MAX, |program| Command::new(program));
+        let members = members.unwrap();
+        let address = members.address("x").to_string().parse().unwrap();
+        let mut log = Etcd::new(&address, true).unwrap();
+        sure(|| log.open(OURS)).unwrap();
+        let path = folder.path().join("socket");
+        let _bridge = bridge(&address.to_string(), &path).unwrap();
+        let threads: Vec<_> = (0..4_u8)
+            .map(|number| {
+                let path = path.clone();
+                std::thread::spawn(move || {
+                    let mut log = LogClient::at(&path, WAIT_MAX);
+                    let mut last = sure(|| log.open(OURS)).unwrap().last;
+                    let mut mine = Vec::new();
+                    while mine.len() < 20 {
+                        match log.append(last, &[number]) {
+                            Ok(AppendResult::At(at)) => {
+                                mine.push(at);
+                                last = at;
+                            }
+                            Ok(AppendResult::Lost { last: end }) => last = end,
+                            Err(LogError::NoAnswer) => last = sure(|| log.open(OURS)).unwrap().last,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    mine
+                })
+            })
+            .collect();
+        let places: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let all = sure(|| log.read_from(Revision::ZERO, usize::MAX)).unwrap();
+        assert!(all.last >= Revision(80));
+        for (number, places) in places.iter().enumerate() {
+            for at in places {
+                assert_eq!(*all.records[at.0 as usize - 1].bytes, [number as u8]);
+            }
+        }
+    }
+
+    /// Asks until there is an answer.
+    fn sure<T>(mut ask: impl FnMut() -> Result<T, LogError>) -> Result<T, LogError> {
+        wait_for(
+            || "an answer".into(),
+            || match ask() {
+                Err(LogError::NoAnswer) => None,
+                answer => Some(answer),
+            },
+        )
+    }
+
     struct BridgedLog(
         LogClient,
         #[expect(dead_code, reason = "it serves as long as it is there")] LogServer,
     );
 
     impl CommitLog for BridgedLog {
-        fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+        fn open(&mut self, identity: Identity) -> Result<LogState, LogError> {
             self.0.open(identity)
         }
 

@@ -6,9 +6,11 @@
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use punctual_logs::socket::{LogClient, answer};
-use punctual_logs::{CommitLog, FORMAT, FederationId, Identity, Memory, Revision};
+use punctual_logs::socket::answer;
+use punctual_logs::{CommitLog, FORMAT, FederationId, Identity, LogHistory, LogState, Memory};
 use punctual_testing::{WAIT_MAX, wait_until};
+
+use crate::client::LogClient;
 
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
 
@@ -40,6 +42,7 @@ fn an_interrupted_read_is_waited_on() {
         log.open(Identity {
             federation: FederationId(7),
             format: FORMAT,
+            history: LogHistory::default(),
         })
     });
     let (stream, _) = listener.accept().unwrap();
@@ -51,5 +54,5 @@ fn an_interrupted_read_is_waited_on() {
     });
     // Only now is it answered, until it goes.
     answer(stream, &mut Memory::default(), &AtomicBool::new(false)).unwrap();
-    assert_eq!(client.join().unwrap().unwrap(), Revision(0));
+    assert_eq!(client.join().unwrap().unwrap(), LogState::default());
 }

@@ -4,7 +4,10 @@
 //! lists: entries known to be in the log, and entries that may come into it at one revision each. Every answer must
 //! agree with both. The caller supplies the steps, for example from a property test, which shrinks and replays them.
 
-use punctual_logs::{AppendResult, CommitLog, FORMAT, FederationId, Identity, LogError, LogRecord, Revision, Stretch};
+use punctual_logs::{
+    AppendResult, CommitLog, FORMAT, FederationId, HistoryId, Identity, LogError, LogHistory, LogRecord, LogState,
+    Revision, Stretch,
+};
 
 /// Number of appenders in a run.
 pub const APPENDERS: usize = 2;
@@ -105,21 +108,27 @@ pub fn check<L: CommitLog>(log: &mut L, steps: &[LogCall]) -> Result<(), Violati
     suite.end()
 }
 
-/// Checks that a log accepts only the federation that opened it first, and formats that are at least its own.
+/// Checks that a log accepts only the federation that opened it first, and formats that are at least its own; and that
+/// it keeps the history with which it was claimed.
 fn check_opening<L: CommitLog>(log: &mut L) -> Result<(), Violation> {
     let ours = Identity {
         federation: FederationId(1),
         format: FORMAT,
+        history: history(1),
     };
     let other = Identity {
         federation: FederationId(2),
+        ..ours
+    };
+    let again = Identity {
+        history: history(2),
         ..ours
     };
     let older = Identity {
         format: FORMAT - 1,
         ..ours
     };
-    let mut open = |what, identity, right: fn(&Result<Revision, LogError>) -> bool| {
+    let mut open = |what, identity, right: fn(&Result<LogState, LogError>) -> bool| {
         let answer = (0..CALLS_AT_THE_END)
             .map(|_| log.open(identity))
             .find(|answer| *answer != Err(LogError::NoAnswer));
@@ -131,14 +140,29 @@ fn check_opening<L: CommitLog>(log: &mut L) -> Result<(), Violation> {
             }),
         }
     };
-    open("that is new", ours, |answer| *answer == Ok(Revision::ZERO))?;
+    open("that is new", ours, |answer| *answer == Ok(claimed()))?;
     open("of another federation", other, |answer| {
         matches!(answer, Err(LogError::OtherFederation { .. }))
     })?;
     open("of a newer format", older, |answer| {
         matches!(answer, Err(LogError::NewerFormat { .. }))
     })?;
-    open("of one's own", ours, |answer| *answer == Ok(Revision::ZERO))
+    open("of one's own", again, |answer| *answer == Ok(claimed()))
+}
+
+fn history(id: u64) -> LogHistory {
+    let id = HistoryId(id);
+    LogHistory {
+        id,
+        ..LogHistory::default()
+    }
+}
+
+fn claimed() -> LogState {
+    LogState {
+        history: history(1),
+        ..LogState::default()
+    }
 }
 
 impl<L: CommitLog> Suite<'_, L> {

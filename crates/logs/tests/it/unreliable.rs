@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use punctual_logs::{AppendResult, CommitLog, Identity, LogError, LogRecord, Memory, Revision, Stretch};
+use punctual_logs::{AppendResult, CommitLog, Identity, LogError, LogRecord, LogState, Memory, Revision, Stretch};
 
 /// Most appends that are delayed at once; further ones are not delayed.
 const DELAYED_MAX: usize = 16;
@@ -82,7 +82,7 @@ impl Unreliable {
 }
 
 impl CommitLog for Unreliable {
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+    fn open(&mut self, identity: Identity) -> Result<LogState, LogError> {
         self.call(|log| log.open(identity))
     }
 

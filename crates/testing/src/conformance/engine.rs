@@ -11,7 +11,9 @@ use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::mpsc;
 
 use punctual_os::Tid;
-use punctual_store::engine::{EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, Write};
+use punctual_store::engine::{
+    Cursor, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Reader, Table, Write,
+};
 use punctual_units::{Nanos, Time};
 
 /// Something to do to an engine.
@@ -315,8 +317,10 @@ fn read_all(read: &impl Read) -> Result<[Records; 2], EngineError> {
     let all = (Bound::Unbounded, Bound::Unbounded);
     let mut found = [Records::new(), Records::new()];
     for (table, records) in TABLES.into_iter().zip(&mut found) {
-        for record in read.scan(table, all)? {
-            let (key, mut value) = record.map(|(key, value)| (key.to_vec(), value.to_vec()))?;
+        let mut cursor = read.cursor(table, all, false)?;
+        while cursor.step()? {
+            let lent = cursor.record();
+            let (key, mut value) = (lent.0.to_vec(), lent.1.to_vec());
             // Three ways to the same value, the third within a call: should they differ, the record shows it.
             let got = read.get(table, &key)?;
             let shown = read.get_with(table, &key, |shown| {
@@ -324,14 +328,14 @@ fn read_all(read: &impl Read) -> Result<[Records; 2], EngineError> {
             });
             let shown = shown?.transpose()?;
             let got = got.as_deref();
-            if got != Some(value.as_slice()) || shown != Some((value.clone(), true)) {
+            if got != Some(lent.1) || shown != Some((value.clone(), true)) {
                 value = format!("scan, get and get_with differ: {value:?}, {got:?}, {shown:?}").into_bytes();
             }
             records.push((key, value));
         }
         let mut back = owned(read.scan_back(table, all)?)?;
         back.reverse();
-        if back != *records {
+        if cursor.step()? || back != *records {
             records.push((
                 b"the scan from the end differs".to_vec(),
                 format!("{back:?}").into_bytes(),

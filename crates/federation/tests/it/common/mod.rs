@@ -12,7 +12,7 @@ use punctual_federation::message::{Answer, Key, Message, Operation, Output, Repl
 use punctual_federation::node::{Node, Setup};
 use punctual_federation::records::{self, RecordAccess, Undo};
 use punctual_federation::session::ClientSession;
-use punctual_logs::{CommitLog, FORMAT, Identity, LogError, Memory};
+use punctual_logs::{CommitLog, FORMAT, HistoryId, Identity, LogError, LogHistory, Memory};
 use punctual_store::batch::{Image, WriteSet};
 use punctual_store::temporal::Creation;
 use punctual_units::{Nanos, Time};
@@ -119,13 +119,23 @@ pub struct Table {
     log_entries_max: u64,
 }
 
+/// The identity of a new log with this history.
+pub fn identity(history: u64) -> Identity {
+    Identity {
+        federation: FEDERATION,
+        format: FORMAT,
+        history: LogHistory {
+            id: HistoryId(history),
+            ..LogHistory::default()
+        },
+    }
+}
+
 impl Table {
     /// So many nodes that have just started, a log that keeps so many entries for those behind.
     pub fn new(nodes: usize, log_entries_max: u64) -> Table {
         let mut log = Memory::default();
-        let (federation, format) = (FEDERATION, FORMAT);
-        log.open(Identity { federation, format })
-            .expect("a new log takes any federation");
+        log.open(identity(1)).expect("a new log takes any federation");
         let mut table = Table {
             now: Time(1_000_000_000),
             places: Vec::new(),
@@ -184,6 +194,8 @@ impl Table {
             upto: None,
             left: false,
         });
+        let opened = self.log.open(identity(1)).expect("its own federation");
+        self.tell(number, Event::Opened(opened));
     }
 
     /// A node is gone, and its peers hear so.
@@ -409,7 +421,7 @@ impl Table {
     /// The requests in the log, in its order.
     pub fn logged(&self) -> Vec<RequestId> {
         let ids = |entry: &Arc<Entry>| match &entry.body {
-            Body::Reign => Vec::new(),
+            Body::Reign(_) => Vec::new(),
             Body::Batch(batch) => batch.iter().map(|logged| logged.id).collect(),
         };
         self.entries.iter().flat_map(ids).collect()

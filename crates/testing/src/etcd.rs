@@ -1,14 +1,15 @@
-//! An etcd started by this program: its executable, and its members as processes of this machine.
+//! An etcd started by a test or a run of the lab: its executable, and its members as processes of this machine.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpSocket;
+use punctual_logs::Etcd;
+use punctual_logs::etcd::{Address, EtcdError, Health, VERSION_MIN, is_new_enough};
 
-use super::{Address, Etcd, EtcdError, VERSION_MIN};
+use crate::ports::reserved_ports;
 
 /// Interval of a leader's heartbeats, in milliseconds.
 const BEAT_MS: u32 = 30;
@@ -18,6 +19,32 @@ const ELECTION_MS: u32 = 300;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Most bytes of a member's output that an error shows.
 const SAID_MAX: usize = 600;
+
+/// Reason for which no etcd was started.
+#[derive(Debug, thiserror::Error)]
+pub enum MembersError {
+    /// The executable's version is too old.
+    #[error(
+        "{place}: this is etcd {found}, at least {}.{} is needed: update it, or build one with `.ci/etcd build`",
+        VERSION_MIN.0, VERSION_MIN.1
+    )]
+    TooOld { place: String, found: String },
+    /// No executable was found.
+    #[error(
+        "no etcd found: build one with `.ci/etcd build` (Go 1.26, some minutes), name one in PUNCTUAL_ETCD, or put one \
+         of version {}.{} or newer into PATH", VERSION_MIN.0, VERSION_MIN.1
+    )]
+    NoProgram,
+    /// A member has failed; numbers begin at 0.
+    #[error("etcd member {member}: {what}")]
+    Member { member: usize, what: String },
+    /// A member cannot be started.
+    #[error("a member of etcd cannot be started: {0}")]
+    Start(io::Error),
+    /// The members cannot be asked.
+    #[error(transparent)]
+    Ask(#[from] EtcdError),
+}
 
 /// An executable of etcd that is new enough.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +59,8 @@ impl EtcdProgram {
     /// this folder or one above.
     ///
     /// # Errors
-    /// [`EtcdError::TooOld`] if all that were found are older, [`EtcdError::NoProgram`].
-    pub fn find() -> Result<EtcdProgram, EtcdError> {
+    /// [`MembersError::TooOld`] if all that were found are older, [`MembersError::NoProgram`].
+    pub fn find() -> Result<EtcdProgram, MembersError> {
         if let Some(named) = std::env::var_os("PUNCTUAL_ETCD").filter(|named| !named.is_empty()) {
             return EtcdProgram::at(PathBuf::from(named));
         }
@@ -48,14 +75,14 @@ impl EtcdProgram {
                 Err(error) => _ = old.get_or_insert(error),
             }
         }
-        Err(old.unwrap_or(EtcdError::NoProgram))
+        Err(old.unwrap_or(MembersError::NoProgram))
     }
 
     /// The executable at `path`.
     ///
     /// # Errors
-    /// [`EtcdError::TooOld`], also for a file that is no etcd.
-    pub fn at(path: PathBuf) -> Result<EtcdProgram, EtcdError> {
+    /// [`MembersError::TooOld`], also for a file that is no etcd.
+    pub fn at(path: PathBuf) -> Result<EtcdProgram, MembersError> {
         let told = Command::new(&path).arg("--version").stdin(Stdio::null()).output();
         let told = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let version = told.ok().and_then(|text| {
@@ -64,20 +91,11 @@ impl EtcdProgram {
         });
         match version {
             Some(version) if is_new_enough(&version) => Ok(EtcdProgram { path, version }),
-            version => Err(EtcdError::TooOld {
+            version => Err(MembersError::TooOld {
                 place: path.display().to_string(),
                 found: version.unwrap_or("of no version that it tells".into()),
             }),
         }
-    }
-}
-
-/// Whether a version as etcd writes it (3.6.1, 3.7.0-rc.0) is at least [`VERSION_MIN`].
-pub(super) fn is_new_enough(version: &str) -> bool {
-    let mut parts = version.split(['.', '-', '+']).map(str::parse::<u32>);
-    match (parts.next(), parts.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= VERSION_MIN,
-        _ => false,
     }
 }
 
@@ -90,8 +108,6 @@ pub struct Members {
     addresses: Vec<String>,
     peers: Vec<String>,
     children: Vec<Option<Child>>,
-    /// Keep the ports of killed members from other programs.
-    _reserved: Vec<TcpSocket>,
 }
 
 impl Members {
@@ -99,19 +115,23 @@ impl Members {
     /// of them have a leader, for at most `within`. `command` makes the command for an executable.
     ///
     /// # Errors
-    /// [`EtcdError::Member`], [`EtcdError::Unreachable`], [`EtcdError::Io`].
+    /// [`MembersError::Member`], [`MembersError::Ask`], [`MembersError::Start`].
+    ///
+    /// # Panics
+    /// Without a free port.
     pub fn start(
         program: &EtcdProgram,
         folder: &Path,
         count: usize,
         within: Duration,
         command: fn(&Path) -> Command,
-    ) -> Result<Members, EtcdError> {
-        let (ports, reserved): (Vec<u16>, _) = reserved_ports(2 * count)?.into_iter().unzip();
-        let mut ports = ports.into_iter();
-        let mut address = || format!("127.0.0.1:{}", ports.next().unwrap_or_default());
-        let addresses = (0..count).map(|_| address()).collect();
-        let peers = (0..count).map(|_| address()).collect();
+    ) -> Result<Members, MembersError> {
+        let address = |_| {
+            let [port] = reserved_ports();
+            format!("127.0.0.1:{port}")
+        };
+        let addresses = (0..count).map(address).collect();
+        let peers = (0..count).map(address).collect();
         let mut members = Members {
             program: program.clone(),
             command,
@@ -119,7 +139,6 @@ impl Members {
             addresses,
             peers,
             children: (0..count).map(|_| None).collect(),
-            _reserved: reserved,
         };
         (0..count).try_for_each(|member| members.restart(member))?;
         members.await_leader(within)?;
@@ -153,13 +172,9 @@ impl Members {
     /// Starts a member that does not run, with the data in its folder.
     ///
     /// # Errors
-    /// [`EtcdError::Io`].
-    pub fn restart(&mut self, member: usize) -> Result<(), EtcdError> {
-        let io = |source| EtcdError::Io {
-            action: "a member of etcd cannot be started",
-            source,
-        };
-        let said = File::create(self.said(member)).map_err(io)?;
+    /// [`MembersError::Start`].
+    pub fn restart(&mut self, member: usize) -> Result<(), MembersError> {
+        let said = File::create(self.said(member)).map_err(MembersError::Start)?;
         let (client, peer) = (&self.addresses[member], &self.peers[member]);
         let all: Vec<String> = (self.peers.iter().enumerate())
             .map(|(number, peer)| format!("m{number}=http://{peer}"))
@@ -186,7 +201,7 @@ impl Members {
                 command.env_remove(name);
             }
         }
-        self.children[member] = Some(command.spawn().map_err(io)?);
+        self.children[member] = Some(command.spawn().map_err(MembersError::Start)?);
         Ok(())
     }
 
@@ -202,25 +217,25 @@ impl Members {
     /// The member that leads; `None` if there is no leader.
     ///
     /// # Errors
-    /// [`EtcdError::Io`].
-    pub fn leader(&self) -> Result<Option<usize>, EtcdError> {
+    /// [`MembersError::Ask`].
+    pub fn leader(&self) -> Result<Option<usize>, MembersError> {
         let health = Etcd::new(&self.address("none"), false)?.health();
-        let leads = |health: &Result<super::Health, String>| health.as_ref().is_ok_and(|health| health.leads);
+        let leads = |health: &Result<Health, String>| health.as_ref().is_ok_and(|health| health.leads);
         Ok(health.iter().position(leads))
     }
 
     /// Fails with the output of a member that has ended by itself.
     ///
     /// # Errors
-    /// [`EtcdError::Member`].
-    pub fn look(&mut self) -> Result<(), EtcdError> {
+    /// [`MembersError::Member`].
+    pub fn look(&mut self) -> Result<(), MembersError> {
         for member in 0..self.count() {
             let child = &mut self.children[member];
             if let Some(Ok(Some(status))) = child.as_mut().map(Child::try_wait) {
                 self.children[member] = None;
                 let said = std::fs::read_to_string(self.said(member)).unwrap_or_default();
                 let end = said.char_indices().rev().nth(SAID_MAX).map_or(0, |(at, _)| at);
-                return Err(EtcdError::Member {
+                return Err(MembersError::Member {
                     member,
                     what: format!("ended by itself: {status}; it said: {}", said[end..].trim()),
                 });
@@ -233,19 +248,19 @@ impl Members {
     ///
     /// # Errors
     /// As [`start`](Members::start).
-    pub fn await_leader(&mut self, within: Duration) -> Result<(), EtcdError> {
+    pub fn await_leader(&mut self, within: Duration) -> Result<(), MembersError> {
         let until = Instant::now() + within;
         let mut etcd = Etcd::new(&self.address("none"), false)?;
         loop {
             self.look()?;
             let health = etcd.health();
-            let is_led = |health: &Result<super::Health, String>| health.as_ref().is_ok_and(|health| health.is_led);
+            let is_led = |health: &Result<Health, String>| health.as_ref().is_ok_and(|health| health.is_led);
             let mut asked = health.iter().zip(&self.children);
             if asked.all(|(health, child)| child.is_none() || is_led(health)) {
                 return Ok(());
             }
             if Instant::now() > until {
-                return etcd.check();
+                return Ok(etcd.check()?);
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -262,56 +277,11 @@ impl Drop for Members {
     }
 }
 
-/// Ports of this machine, each with the socket that reserves it. The socket is bound, has SO_REUSEADDR and never
-/// listens: then Linux lets another socket with SO_REUSEADDR, as listeners of Go are, listen on the port, and gives the
-/// port to no other program.
-pub(super) fn reserved_ports(count: usize) -> Result<Vec<(u16, TcpSocket)>, EtcdError> {
-    let reserve = || {
-        let socket = TcpSocket::new_v4()?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-        Ok((socket.local_addr()?.port(), socket))
-    };
-    let ports: std::io::Result<_> = (0..count).map(|_| reserve()).collect();
-    ports.map_err(|source| EtcdError::Io {
-        action: "ports for members of etcd",
-        source,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    #[test]
-    fn versions_are_told_apart() {
-        for (version, right) in [
-            ("3.6.0", true),
-            ("3.7.0-rc.0", true),
-            ("3.10.1", true),
-            ("4.0.0", true),
-            ("3.5.21", false),
-            ("3.4.23", false),
-            ("2.6.9", false),
-            ("", false),
-            ("x.y", false),
-        ] {
-            assert_eq!(is_new_enough(version), right, "{version}");
-        }
-    }
-
-    #[test]
-    fn a_reserved_port_is_for_a_member_alone() {
-        let (port, _reserved) = reserved_ports(1).unwrap().remove(0);
-        let any: Vec<_> = (0..200)
-            .map(|_| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
-            .collect();
-        assert!(any.iter().all(|other| other.local_addr().unwrap().port() != port));
-        let member = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
-        std::net::TcpStream::connect(member.local_addr().unwrap()).unwrap();
-    }
 
     #[test]
     fn an_old_program_is_refused_with_the_reason_and_what_to_do() {
