@@ -5,22 +5,12 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use punctual::{Clock, Freshness, LinuxOs, Nanos, ObjectSpec, SensorId, Seq, StoreError, StoreOptions, in_memory};
+use punctual::store::{SensorId, Seq};
+use punctual::{Clock, Freshness, LinuxOs, ObjectSpec, Store, StoreError, ms};
 
 fn main() -> Result<(), StoreError> {
-    let period = Nanos::from_millis(50);
-    let lidar = ObjectSpec {
-        key: b"lidar/left".into(),
-        period,
-        avi: period * 2,
-        max_len: 8,
-        history: 1,
-    };
-    let options = StoreOptions {
-        objects: vec![lidar],
-        ..StoreOptions::default()
-    };
-    let store = in_memory(options)?;
+    let lidar = ObjectSpec::number("lidar/left").valid_for(ms(100)).period(ms(50));
+    let store = Store::in_memory().object(lidar).open()?;
 
     for step in 1..=8u64 {
         // The lidar reports every 50 ms, and falls silent after the fourth reading.
@@ -30,7 +20,7 @@ fn main() -> Result<(), StoreError> {
             store.install_pending(1)?;
         }
         sleep(Duration::from_millis(40));
-        let action = match store.get_fresh(b"lidar/left", Nanos::from_millis(100))? {
+        let action = match store.get_fresh(b"lidar/left", ms(100))? {
             Freshness::Fresh { age, .. } => format!("follow the wall (reading is {age} old)"),
             Freshness::Stale { age, .. } => format!("stop: the reading is {age} old"),
             Freshness::NotFound => "wait for the first reading".into(),

@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Knobs in relatively prime cycles: every combination of levels occurs.
     let excitation = Excitation::covering(vec![vec![0.7, 0.85, 1.0], vec![0.5, 0.75, 1.0]], 2)?;
     let (mut y, mut record) = ([0.9, 0.6], (Vec::new(), Vec::new()));
-    for u in excitation.samples() {
+    for u in (0..excitation.period()).map(|k| excitation.at(k)) {
         record.0.push(y.to_vec());
         record.1.push(u.clone());
         y = system(y, u[0], u[1]);

@@ -5,11 +5,11 @@
 
 use std::{error::Error, thread, time::Duration};
 
-use punctual::{Bell, Class, Clock, EventSource, LinuxOs, Nanos, RuntimeBuilder, StoreOptions, in_memory, ms};
+use punctual::{Bell, Class, Clock, EventSource, LinuxOs, Nanos, RuntimeBuilder, Store, ms};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let device = Bell::new()?;
-    let mut prepared = RuntimeBuilder::here(in_memory(StoreOptions::default())?)?;
+    let mut prepared = RuntimeBuilder::here(Store::in_memory().open()?)?;
     let (exclusive, events) = (Class::Exclusive { deadline: ms(2) }, EventSource::of(&device)?);
     prepared.task_on_event("codec", exclusive, events, ms(2), |job| {
         // Stands for work on what the device has.
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             std::hint::spin_loop();
         }
         let served = job.number().to_le_bytes();
-        job.write(|store| store.put(b"frames", &served))
+        job.write(|store| store.put(b"frames", served))
     });
     prepared.takes_at_most(Nanos::from_micros(500));
     let runtime = prepared.start(None)?;

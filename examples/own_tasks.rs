@@ -4,14 +4,14 @@
 
 use std::{error::Error, thread, time::Duration};
 
-use punctual::{Runtime, StoreOptions, in_memory, ms};
+use punctual::{Runtime, Store, ms};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::start(in_memory(StoreOptions::default())?)?;
+    let runtime = Runtime::start(Store::in_memory().open()?)?;
     let steer = runtime.task("steer").every(ms(20)).due_in(ms(10));
     steer.run(|job| {
         let angle = (job.number() as f64 * 0.1).sin();
-        job.write(|store| store.put(b"angle", &angle.to_le_bytes()))
+        job.write(|store| store.put(b"angle", angle.to_le_bytes()))
     })?;
     let log = runtime.task("log").after_pauses(ms(1), ms(9)).best_effort();
     log.run(|job| job.read(|store| store.get(b"angle").map(drop)))?;

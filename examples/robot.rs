@@ -3,18 +3,20 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::{error::Error, thread::sleep, thread::spawn, time::Duration};
 
-use punctual::{Learning, ObjectSpec, Runtime, RuntimeOptions, in_memory, ms};
+use punctual::{Late, Learning, ObjectSpec, Runtime, RuntimeOptions, Store, ms};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let seconds: u64 = std::env::args().nth(1).map_or(Ok(20), |text| text.parse())?;
-    let store = in_memory([ObjectSpec::number("camera", ms(100))])?;
+    let store = Store::in_memory()
+        .object(ObjectSpec::number("camera").period(ms(100)))
+        .open()?;
     let options = RuntimeOptions::new(store).run_for(ms(1000 * seconds));
     let runtime = Runtime::start(options.learn(Learning::default()))?;
 
     let balance = runtime.task("balance").every(ms(20)).due_in(ms(15));
-    balance.late("1 %").run(|job| {
+    balance.late(Late::percent(1.0)).run(|job| {
         let torque = (job.number() as f64 * 0.1).sin();
-        job.write(|store| store.put(b"torque", &torque.to_le_bytes()))
+        job.write(|store| store.put(b"torque", torque.to_le_bytes()))
     })?;
     // Each picture that was let in since the last job takes 3 ms to look at: the fewer are let in, the earlier the job
     // ends.

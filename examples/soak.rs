@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use punctual::{ObjectSpec, Runtime, in_memory, ms};
+use punctual::{ObjectSpec, Runtime, Store, ms};
 
 /// What may come once after the first quarter, in kB. Memory is locked, so a thread's stack of 2 MiB is resident as
 /// soon as the thread starts; the C library keeps it for the next thread, and needs one more where two threads overlap.
@@ -17,11 +17,15 @@ const LINES: u32 = 12;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let length = length(&std::env::args().nth(1).unwrap_or_else(|| "30s".into()))?;
-    let runtime = Runtime::start(in_memory([ObjectSpec::number("battery", ms(5))])?)?;
+    let runtime = Runtime::start(
+        Store::in_memory()
+            .object(ObjectSpec::number("battery").period(ms(5)))
+            .open()?,
+    )?;
     let steady = runtime.task("steady").every(ms(1)).due_in(ms(1));
     steady.run(|job| {
         let number = job.number();
-        job.write(|store| store.put(b"tick", &number.to_le_bytes()))
+        job.write(|store| store.put(b"tick", number.to_le_bytes()))
     })?;
     let battery = runtime.sensor("battery")?;
     let begun = Instant::now();

@@ -8,14 +8,16 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use punctual::os::Os;
-use punctual::{Change, Clock, LinuxOs, Nanos, ObjectSpec, Together, WatchTarget, in_memory, ms};
+use punctual::{Change, Clock, LinuxOs, Nanos, ObjectSpec, Store, Together, WatchTarget, ms};
 
 /// Longer than any pause between two installs.
 const PATIENCE_MS: u64 = 200;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let installs: u64 = std::env::args().nth(1).map_or(Ok(2_000), |number| number.parse())?;
-    let store = in_memory([ObjectSpec::number("pose", ms(1))])?;
+    let store = Store::in_memory()
+        .object(ObjectSpec::number("pose").period(ms(1)))
+        .open()?;
     let pose = store.object(b"pose").ok_or("the object is registered")?;
     let mut watch = store.watch(WatchTarget::Object(pose), 16)?;
     let (over, parker, rung_at) = (AtomicBool::new(false), LinuxOs.new_parker(), AtomicU64::new(0));

@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-use punctual::{Clock, Deadline, LinuxOs, Nanos, StoreError, StoreOptions, in_folder};
+use punctual::{Clock, Deadline, LinuxOs, Store, StoreError, ms};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::temp_dir().join(format!("where-time-goes.{}", std::process::id()));
-    let store = in_folder(&folder, StoreOptions::default())?;
+    let store = Store::builder(&folder).open()?;
 
-    let deadline = Deadline::soft(LinuxOs.now() + Nanos::from_millis(50));
+    let deadline = Deadline::soft(LinuxOs.now() + ms(50));
     let mut transaction = store.write_transaction(deadline)?;
     for room in 0..100u32 {
-        transaction.put(&room.to_be_bytes(), b"20.5 degC")?;
+        transaction.put(room.to_be_bytes(), b"20.5 degC")?;
     }
     std::thread::sleep(Duration::from_millis(2)); // the analysis
     let split = transaction.commit()?;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // While another thread holds the write lock, a transaction with a firm deadline gives up in time.
     let holder = store.write_transaction(Deadline::NONE)?;
-    let firm = Deadline::firm(LinuxOs.now() + Nanos::from_millis(5));
+    let firm = Deadline::firm(LinuxOs.now() + ms(5));
     let answer = std::thread::scope(|scope| scope.spawn(|| store.write_transaction(firm).map(drop)).join());
     match answer.expect("the thread does not panic") {
         Err(StoreError::DeadlinePassed { late }) => println!("gave up {late} after its firm deadline"),

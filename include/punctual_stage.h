@@ -6,7 +6,7 @@
  *     cc -shared -fPIC -O2 -I include -o mean.so mean.c
  *
  * The functions below without a body are the stage's: the library defines all of them but punctual_stage_convert, which
- * it may leave out. docs/pipelines.md, "A stage in C", has an example and how to run it.
+ * it may leave out. docs/guide/pipelines.md, "A stage in C", has an example and how to run it.
  *
  * Ownership. All memory belongs to punctual: the state until the stage's process ends, frames until
  * punctual_stage_step returns. A step keeps no pointer to a frame.
