@@ -99,17 +99,13 @@ impl CommitWord<'_> {
 
     /// Begins `epoch` and returns it with the number of steps done.
     pub(crate) fn begin(&self, epoch: u16) -> Commit {
-        let entered = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
-            Some(
-                Commit {
-                    epoch,
-                    ..Commit::of(word)
-                }
-                .word(),
-            )
-        });
-        let before = Commit::of(entered.unwrap_or_else(|word| word));
-        Commit { epoch, ..before }
+        let in_epoch = |word| Commit {
+            epoch,
+            ..Commit::of(word)
+        };
+        let enter = |word| Some(in_epoch(word).word());
+        let entered = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, enter);
+        in_epoch(entered.unwrap_or_else(|word| word))
     }
 
     /// The whole record; only the process that owns the current epoch may call this.

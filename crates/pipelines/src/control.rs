@@ -26,11 +26,11 @@ pub const SLOTS_MAX: usize = 16;
 pub enum Phase {
     /// No handover: the owner runs the stage.
     #[default]
-    Held,
+    Held = 0,
     /// The target prepares itself while the owner continues.
-    Announced,
+    Announced = 1,
     /// The owner must yield between two steps.
-    Asked,
+    Asked = 2,
 }
 
 /// Content of a stage's control word.
@@ -49,11 +49,7 @@ pub struct Control {
 impl Control {
     /// Packs all fields into one word.
     pub fn word(self) -> u64 {
-        let phase = match self.phase {
-            Phase::Held => 0,
-            Phase::Announced => 1,
-            Phase::Asked => 2u64,
-        };
+        let phase = self.phase as u64;
         u64::from(self.epoch) | u64::from(self.owner) << 16 | u64::from(self.target) << 24 | phase << 32
     }
 

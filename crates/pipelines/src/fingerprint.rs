@@ -101,15 +101,19 @@ impl Parts<'_> {
     }
 }
 
-/// Implements the parts of a value that have no names.
-macro_rules! unnamed {
-    ($($of:ident $method:ident),*) => {$(
+/// Implements the parts of a value, with their names if they have some, and the keys of a map as parts of their own.
+macro_rules! parts {
+    ($($of:ident $([$key:ident])? $method:ident $($name:ident)?),*) => {$(
         impl ser::$of for Parts<'_> {
             type Ok = ();
             type Error = Stop;
 
-            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Stop> {
-                self.part("", value)
+            $(fn $key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Stop> {
+                self.part("", key)
+            })?
+
+            fn $method<T: Serialize + ?Sized>(&mut self, $($name: &'static str,)? value: &T) -> Result<(), Stop> {
+                self.part([$($name,)? ""][0], value)
             }
 
             fn end(self) -> Result<(), Stop> {
@@ -119,49 +123,15 @@ macro_rules! unnamed {
     )*};
 }
 
-unnamed!(
+parts!(
     SerializeSeq serialize_element,
     SerializeTuple serialize_element,
     SerializeTupleStruct serialize_field,
-    SerializeTupleVariant serialize_field
+    SerializeTupleVariant serialize_field,
+    SerializeMap [serialize_key] serialize_value,
+    SerializeStruct serialize_field name,
+    SerializeStructVariant serialize_field name
 );
-
-/// Implements the parts of a value that have names.
-macro_rules! named {
-    ($($of:ident),*) => {$(
-        impl ser::$of for Parts<'_> {
-            type Ok = ();
-            type Error = Stop;
-
-            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Stop> {
-                self.part(name, value)
-            }
-
-            fn end(self) -> Result<(), Stop> {
-                self.finish()
-            }
-        }
-    )*};
-}
-
-named!(SerializeStruct, SerializeStructVariant);
-
-impl ser::SerializeMap for Parts<'_> {
-    type Ok = ();
-    type Error = Stop;
-
-    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Stop> {
-        self.part("", key)
-    }
-
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Stop> {
-        self.part("", value)
-    }
-
-    fn end(self) -> Result<(), Stop> {
-        self.finish()
-    }
-}
 
 /// Implements values of one kind.
 macro_rules! values {

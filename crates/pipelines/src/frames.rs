@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use punctual_units::{Nanos, Time};
+use punctual_units::Time;
 
 use crate::layout::{Input, OutputLayout, Ring};
 use crate::region::Region;
@@ -16,13 +16,6 @@ pub struct Head {
     pub captured_at: Time,
     /// When the frame must be delivered; at or before `captured_at`: the frame has no due time.
     pub due_by: Time,
-}
-
-impl Head {
-    /// How late the frame is at `now`; zero before its due time.
-    pub fn late_at(&self, now: Time) -> Nanos {
-        Nanos(now.0.saturating_sub(self.due_by.0))
-    }
 }
 
 /// The frames that a step takes, and room for those that it makes.

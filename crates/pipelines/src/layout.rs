@@ -8,7 +8,7 @@ use crate::commit::{CommitWord, record_words};
 use crate::control::SLOTS_MAX;
 use crate::frames::Head;
 use crate::graph::{Graph, Link, WhenFull};
-use crate::region::{LINE, Region};
+use crate::region::{LINE, Region, load_bytes, store_bytes};
 use crate::tardiness::{self, Tardiness};
 
 /// "punctual", as a little-endian word.
@@ -270,12 +270,7 @@ impl Layout {
         if bytes < needed {
             return Err(LayoutError::Short { bytes, needed });
         }
-        let words = region.words(self.bytes, graph.len().div_ceil(8));
-        for (word, bytes) in words.iter().zip(graph.chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
-        }
+        store_bytes(region.words(self.bytes, graph.len().div_ceil(8)), graph);
         region.words(0, HEADER_WORDS)[GRAPH_BYTES].store(graph.len() as u64, Ordering::Release);
         Ok(())
     }
@@ -296,9 +291,7 @@ impl Layout {
         if (value(0), value(1)) != (MAGIC, VERSION) || end.is_none_or(|end| end > region.bytes()) {
             return Err(LayoutError::Foreign);
         }
-        let words = region.words(at, length.div_ceil(8)).iter();
-        let bytes = words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
-        Ok(bytes.take(length).collect())
+        Ok(load_bytes(region.words(at, length.div_ceil(8)), length))
     }
 
     /// Checks that the memory holds this pipeline.

@@ -52,10 +52,11 @@ pub use frames::{Frames, Head};
 pub use graph::{EdgeSpec, Graph, GraphError, Link, PORTS_MAX, STAGES_MAX, StageSpec, WhenFull};
 pub use layout::{Bell, LAST_WORDS_MAX, Layout, LayoutError};
 pub use life::{
-    Death, Duty, Grant, Slot, Version, Versions, Wish, after_end, buried, doing, emptied, grant, may_go_on, starts,
+    Death, Duty, Grant, Slot, Version, Versions, Wish, after_end, buried, doing, emptied, grant, may_go_on, started,
+    starts,
 };
 pub use region::Region;
 pub use runner::{Runner, TakeError, TurnResult};
 pub use serial::run_serially;
 pub use stage::{AnyStage, Failure, Stage, State, erase};
-pub use tardiness::{Tardiness, TardinessFigures, TardinessOf, TardinessSince};
+pub use tardiness::{FRAMES_MAX, Tardiness, TardinessFigures, TardinessOf, TardinessSince};

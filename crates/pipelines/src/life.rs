@@ -183,6 +183,16 @@ pub fn starts(control: Control, slot: u8, said: Slot, now: Version) -> Option<Sl
     })
 }
 
+/// Slot word once the process that was begun with the word `start` is there: it runs that version, whatever was
+/// requested while it was started.
+pub fn started(said: Slot, start: Slot, pid: i32) -> Slot {
+    Slot {
+        pid,
+        wanted: said.wanted,
+        ..start
+    }
+}
+
 /// Reason why a process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
@@ -628,6 +638,28 @@ mod tests {
             });
             assert!(found, "{planted:?}");
         }
+    }
+
+    #[test]
+    fn a_process_is_of_the_version_with_which_it_was_begun_whatever_is_requested_meanwhile() {
+        let (control, now) = (Control::held(0, 1), Version::default());
+        let kept = Slot {
+            wanted: true,
+            ..Slot::default()
+        };
+        let begun = starts(control, 2, kept, now).unwrap();
+        let wish = Wish {
+            announced: true,
+            fresh: true,
+            version: now.next(1),
+        };
+        // Its worker has not recorded the new process yet.
+        let Grant::Start(requested) = grant(control, 2, begun, wish) else {
+            panic!("there is no process");
+        };
+        let there = started(requested, begun, 9);
+        assert_eq!((there.pid, there.version, there.fresh), (9, now, false));
+        assert!(matches!(grant(control, 2, there, wish), Grant::Retire(_)));
     }
 
     #[test]

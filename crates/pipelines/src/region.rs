@@ -5,7 +5,7 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Alignment of the memory's sections: one cache line of every supported machine.
 pub(crate) const LINE: usize = 64;
@@ -116,4 +116,19 @@ impl Region {
             self.bytes
         );
     }
+}
+
+/// Stores bytes in words, eight to each, little-endian; bytes that find no word are left out.
+pub(crate) fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, bytes) in words.iter().zip(bytes.chunks(8)) {
+        let mut eight = [0; 8];
+        eight[..bytes.len()].copy_from_slice(bytes);
+        word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+    }
+}
+
+/// The first `length` bytes that [`store_bytes`] has stored, at most as many as the words hold.
+pub(crate) fn load_bytes(words: &[AtomicU64], length: usize) -> Vec<u8> {
+    let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+    bytes.take(length).collect()
 }

@@ -72,33 +72,33 @@ impl<'m> Tardiness<'m> {
         self.0[MAX].store(self.word(MAX).max(tardiness), Ordering::Relaxed);
     }
 
-    /// The figures so far. A frame that is being counted may be in some figures and not yet in others.
-    pub fn figures(&self) -> TardinessFigures {
-        let timed = self.word(TIMED);
-        let at_most = |bin: usize| above(bin).min(self.word(MAX)) as f64 / UNIT;
+    /// The figures since `words` were copied, or of all frames if there are none; all frames count as taken. A frame
+    /// that is being counted may be in some figures and not yet in others.
+    pub fn figures(&self, words: &[u64]) -> TardinessFigures {
+        let since = |at: usize| self.word(at).saturating_sub(words.get(at).copied().unwrap_or(0));
+        let timed = since(TIMED);
+        let at_most = |bin: usize| match bin + 1 {
+            BINS => self.word(MAX) as f64 / UNIT,
+            _ => above(bin).min(self.word(MAX)) as f64 / UNIT,
+        };
         let quantile = |share: f64| match timed {
             0 => 0.0,
-            _ => at_most(self.bin_of((timed as f64 * share).ceil() as u64)),
+            _ => at_most(bin_of((timed as f64 * share).ceil() as u64, |bin| since(FIXED + bin))),
         };
         TardinessFigures {
             frames: self.word(FRAMES),
             timed,
-            late: self.word(LATE),
-            mean: self.word(SUM) as f64 / UNIT / timed.max(1) as f64,
+            late: since(LATE),
+            mean: since(SUM) as f64 / UNIT / timed.max(1) as f64,
             p50: quantile(0.5),
             p99: quantile(0.99),
-            max: self.word(MAX) as f64 / UNIT,
+            max: quantile(1.0),
         }
     }
 
-    /// Bin that contains the frame of that rank, from 1.
-    fn bin_of(&self, rank: u64) -> usize {
-        let mut seen = 0;
-        let reaches = |bin: &usize| {
-            seen += self.word(FIXED + bin);
-            seen >= rank
-        };
-        (0..BINS).find(reaches).unwrap_or(BINS - 1)
+    /// A copy of the words, for [`figures`](Self::figures).
+    pub(crate) fn words(&self) -> Vec<u64> {
+        (0..WORDS).map(|at| self.word(at)).collect()
     }
 
     fn word(&self, at: usize) -> u64 {
@@ -124,32 +124,70 @@ pub enum TardinessOf {
 pub struct TardinessSince {
     /// Copy of the words at the last look.
     words: Vec<u64>,
+    /// Offset of the last sample, from 0 to 1.
+    offset: f64,
 }
 
+/// Most frames that one look samples.
+pub const FRAMES_MAX: u64 = 64;
+/// Fractional part of the golden ratio: its multiples are evenly spread.
+const GOLDEN: f64 = 0.618_033_988_749_895;
+
 impl TardinessSince {
+    /// Adds the tardiness of the frames since the last call. Of more than [`FRAMES_MAX`] it takes that many evenly
+    /// spaced ranks, with another offset each time, so that rare late frames are in as many samples as in frames.
+    pub fn frames(&mut self, tardiness: Tardiness<'_>, into: &mut Vec<f64>) {
+        let (since, frames) = self.since(tardiness);
+        let step = frames as f64 / frames.min(FRAMES_MAX) as f64;
+        self.offset = (self.offset + GOLDEN).fract();
+        let (mut seen, mut rank) = (0, self.offset * step);
+        for (bin, since) in since[FIXED..].iter().enumerate() {
+            seen += since;
+            while rank < seen as f64 {
+                into.push(above(bin) as f64 / UNIT);
+                rank += step;
+            }
+        }
+    }
+
     /// Computes the statistic over the frames since the last call; `None` if no frame with a due time was counted
     /// since. A frame that is being counted may fall into the next call.
     pub fn look(&mut self, tardiness: Tardiness<'_>, of: TardinessOf) -> Option<f64> {
-        let now: Vec<u64> = (0..WORDS).map(|at| tardiness.word(at)).collect();
-        let before = std::mem::replace(&mut self.words, now);
-        let since = |at: usize| self.words[at].saturating_sub(before.get(at).copied().unwrap_or(0));
-        let frames: u64 = (FIXED..WORDS).map(since).sum();
+        let (since, frames) = self.since(tardiness);
         if frames == 0 {
             return None;
         }
         Some(match of {
-            TardinessOf::Mean => since(SUM) as f64 / UNIT / frames as f64,
+            TardinessOf::Mean => since[SUM] as f64 / UNIT / frames as f64,
             TardinessOf::Exceeded(share) => {
                 let rank = frames - (frames as f64 * share.clamp(0.0, 1.0)) as u64;
-                let mut seen = 0;
-                let reaches = |bin: &usize| {
-                    seen += since(FIXED + bin);
-                    seen >= rank
-                };
-                above((0..BINS).find(reaches).unwrap_or(BINS - 1)) as f64 / UNIT
+                above(bin_of(rank, |bin| since[FIXED + bin])) as f64 / UNIT
             }
         })
     }
+
+    /// The increase of each word since the last call, and the frames with a due time among them.
+    fn since(&mut self, tardiness: Tardiness<'_>) -> (Vec<u64>, u64) {
+        self.words.resize(WORDS, 0);
+        let words = self.words.iter_mut().enumerate();
+        let increase = |(at, before): (usize, &mut u64)| {
+            let now = tardiness.word(at);
+            now.saturating_sub(std::mem::replace(before, now))
+        };
+        let since: Vec<u64> = words.map(increase).collect();
+        let frames = since[FIXED..].iter().sum();
+        (since, frames)
+    }
+}
+
+/// Bin that contains the frame of that rank, from 1, where `count` frames are in each.
+fn bin_of(rank: u64, count: impl Fn(usize) -> u64) -> usize {
+    let mut seen = 0;
+    let reaches = |bin: &usize| {
+        seen += count(*bin);
+        seen >= rank
+    };
+    (0..BINS).find(reaches).unwrap_or(BINS - 1)
 }
 
 /// Bin of a tardiness, in histogram units.
@@ -189,7 +227,34 @@ mod tests {
             };
             tardiness.count(head, Time(1000 + latency));
         }
-        tardiness.figures()
+        tardiness.figures(&[])
+    }
+
+    #[test]
+    fn figures_after_a_start_up_leave_its_frames_out() {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let tardiness = Tardiness::over(&words);
+        let count = |latency: u64, times: usize| {
+            let head = Head {
+                sequence: 0,
+                captured_at: Time(1000),
+                due_by: Time(2000),
+            };
+            (0..times).for_each(|_| tardiness.count(head, Time(1000 + latency)));
+        };
+        count(3000, 5);
+        let start_up = tardiness.words();
+        assert_eq!(tardiness.figures(&start_up).timed, 0);
+        count(500, 99);
+        count(1500, 1);
+        let all = tardiness.figures(&[]);
+        let told = tardiness.figures(&start_up);
+        assert_eq!((all.timed, all.late, all.max), (105, 6, 3.0));
+        assert_eq!((told.frames, told.timed, told.late), (105, 100, 1));
+        assert!(
+            (1.5..1.6).contains(&told.max) && (told.mean - 0.51).abs() < 1e-3,
+            "{told:?}"
+        );
     }
 
     #[test]
@@ -217,6 +282,7 @@ mod tests {
         count(2_000_000, 2);
         let one_percent = TardinessSince {
             words: since.words.clone(),
+            ..TardinessSince::default()
         }
         .look(tardiness, TardinessOf::Exceeded(0.01));
         let five_percent = since.look(tardiness, TardinessOf::Exceeded(0.05));
@@ -226,6 +292,34 @@ mod tests {
             "{five_percent:?}"
         );
         assert_eq!(since.look(tardiness, TardinessOf::Mean), None, "no frame since");
+    }
+
+    #[test]
+    fn a_sample_of_frames_has_the_share_of_late_ones() {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let (tardiness, mut since) = (Tardiness::over(&words), TardinessSince::default());
+        let head = Head {
+            captured_at: Time(1000),
+            due_by: Time(1_001_000),
+            sequence: 0,
+        };
+        let count = |latency: u64, times: usize| (0..times).for_each(|_| tardiness.count(head, Time(1000 + latency)));
+        let mut taken = Vec::new();
+        since.frames(tardiness, &mut taken);
+        assert!(taken.is_empty(), "no frame came");
+        count(500_000, 9);
+        count(1_500_000, 1);
+        since.frames(tardiness, &mut taken);
+        assert_eq!((taken.len(), taken.iter().filter(|it| **it > 1.0).count()), (10, 1));
+        taken.clear();
+        for _ in 0..100 {
+            count(500_000, 990);
+            count(1_500_000, 10);
+            since.frames(tardiness, &mut taken);
+        }
+        let late = taken.iter().filter(|it| **it > 1.0).count();
+        assert_eq!(taken.len(), 100 * FRAMES_MAX as usize);
+        assert!((60..=68).contains(&late), "{late} of 6400, 1 % of the frames");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use punctual_allocation::mapping::{ClockStep, Cores, Domain, MappingPolicy, RUNNING_MAX};
-use punctual_loop::{CLOCKS_EVERY, ClockDecision, ClockDomain, ClockGround, ClockLog, Clocks, ClocksSeen};
+use punctual_loop::{CLOCKS_EVERY, ClockDomain, ClockGround, Clocks, ClocksSeen, DeciderSetup, EventLog};
 use punctual_platform::linux::{ClockPreference, KernelTree, LinuxMachine, LinuxOptions, cpufreq};
 use punctual_platform::{KnobId, Machine, Plan, Refusal, Value};
 use punctual_units::{CoreId, Hertz};
@@ -31,6 +31,9 @@ const WORK_MAX: usize = 1 << 16;
 /// Limit for the tardiness that a goal's share of frames exceeds. Frames are late from 1 on.
 const LATE_BELOW: f64 = 0.9;
 
+/// Most decisions that are kept: 5 hours.
+const DECISIONS_MAX: usize = 100_000;
+
 /// Options for setting clocks.
 #[derive(Clone, Debug, Default)]
 pub struct ClockOptions {
@@ -48,7 +51,7 @@ pub struct ClockHand(Arc<Mutex<ClockState>>);
 
 #[derive(Debug, Default)]
 struct ClockState {
-    log: Option<ClockLog>,
+    log: Option<EventLog>,
     refused: Option<Refusal>,
     set: Vec<(KnobId, Hertz)>,
 }
@@ -59,7 +62,7 @@ impl ClockHand {
     }
 
     /// The decisions so far, if they are kept.
-    pub fn log(&self) -> Option<ClockLog> {
+    pub fn log(&self) -> Option<EventLog> {
         self.told().log.clone()
     }
 
@@ -165,7 +168,8 @@ impl Turning {
             start: shared.now(),
         };
         let hand = ClockHand(Arc::default());
-        hand.told().log = options.records.then(|| ClockLog::new(ground.clone()));
+        let setup = || DeciderSetup::Clocks(ground.clone());
+        hand.told().log = options.records.then(|| EventLog::of(setup(), DECISIONS_MAX));
         let clocks = Clocks::new(ground).map_err(|why| PipelineError::Memory(why.to_string()))?;
         let watched = |(stage, goal): &(String, TaskGoal)| match shared.graph.number(stage) {
             Some(number) => Ok((number, asked(*goal).0)),
@@ -194,10 +198,7 @@ impl Turning {
                 std::thread::park_timeout(Duration::from_nanos(CLOCKS_EVERY.0));
             }
         });
-        let thread = thread.map_err(|why| PipelineError::Start {
-            what: "the thread that turns clocks",
-            why,
-        })?;
+        let thread = thread.map_err(PipelineError::start("the thread that turns clocks"))?;
         Ok(Turning {
             ends,
             thread: Some(thread),
@@ -263,7 +264,7 @@ impl Turner {
         let plan = self.clocks.step(&seen, now);
         self.carry_out(&plan);
         if let Some(log) = &mut self.hand.told().log {
-            log.note(ClockDecision { now, seen, plan });
+            log.note(now, seen, plan);
         }
     }
 

@@ -1,13 +1,15 @@
 //! Coordinator data in shared memory: settings that users change, the worker that decides, and the measurements.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use punctual_allocation::mapping::{MappingDecision, MappingPolicy};
 use punctual_units::{Hertz, Nanos, Time};
 
+use super::entries::EntryLog;
 use super::shared::{CORES_MAX, Segment};
 use crate::SLOTS_MAX;
+use crate::region::{load_bytes, store_bytes};
 
 /// Default time for which policies leave all stages alone after a user has migrated one.
 pub const HOLD: Nanos = Nanos::from_secs(10);
@@ -223,47 +225,32 @@ impl Segment {
         self.desk()[CLOCKS + core % CORES_MAX].store(clock.map_or(0, |clock| clock.0), Relaxed);
     }
 
+    fn decisions(&self) -> EntryLog<'_> {
+        EntryLog {
+            count: self.desk_word(Word::Decisions),
+            words: &self.desk()[DECISIONS..COUNTED],
+            place_words: PLACE_WORDS,
+        }
+    }
+
     /// Logs a decision for readers that fetch it in time: the last 64 are kept. A decision too long for its place is
     /// omitted, which shows as a gap.
     pub(super) fn log_decision(&self, decision: &MappingDecision) {
         let mut bytes = [0u8; PLACE_BYTES];
-        let Ok(length) = postcard::to_slice(decision, &mut bytes).map(|used| used.len()) else {
+        let Ok(bytes) = postcard::to_slice(decision, &mut bytes) else {
             return;
         };
-        let number = self.desk_word(Word::Decisions).fetch_add(1, AcqRel);
-        let place = self.place(number);
-        place[0].store(0, Release);
-        place[1].store(length as u64, Relaxed);
-        for (word, eight) in place[2..].iter().zip(bytes.as_chunks().0) {
-            word.store(u64::from_le_bytes(*eight), Relaxed);
-        }
-        // Marks the decision as complete.
-        place[0].store(number + 1, Release);
-    }
-
-    fn place(&self, number: u64) -> &[AtomicU64] {
-        &self.desk()[DECISIONS + (number as usize % PLACES) * PLACE_WORDS..][..PLACE_WORDS]
+        self.decisions().add(|words| {
+            words[0].store(bytes.len() as u64, Relaxed);
+            store_bytes(&words[1..], bytes);
+        });
     }
 
     /// The decisions from number `from` on, and the number of the next one. Overwritten decisions are omitted.
     pub(super) fn fetch_decisions(&self, from: u64) -> (Vec<MappingDecision>, u64) {
-        let count = self.desk_word(Word::Decisions).load(Acquire);
-        let first = from.max(count.saturating_sub(PLACES as u64));
-        let mut fetched = Vec::new();
-        for number in first..count {
-            let place = self.place(number);
-            let whole = place[0].load(Acquire);
-            if whole < number + 1 {
-                return (fetched, number); // still being written
-            }
-            let words = place[2..].iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
-            let length = (place[1].load(Relaxed) as usize).min(PLACE_BYTES);
-            let bytes: Vec<u8> = words.take(length).collect();
-            // Overwritten meanwhile: the decision is lost.
-            if place[0].load(Acquire) == number + 1 {
-                fetched.extend(postcard::from_bytes::<MappingDecision>(&bytes));
-            }
-        }
-        (fetched, count)
+        self.decisions().fetch(from, |words| {
+            let bytes = load_bytes(&words[1..], words[0].load(Relaxed) as usize);
+            postcard::from_bytes(&bytes).ok()
+        })
     }
 }

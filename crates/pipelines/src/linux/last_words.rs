@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::shared::{Note, Segment};
 use crate::LAST_WORDS_MAX;
+use crate::region::{load_bytes, store_bytes};
 
 /// Value while a process writes, or after it died while writing.
 const CLAIMED: u64 = u64::MAX;
@@ -17,7 +18,7 @@ impl Segment {
             return;
         }
         let end = why.len().min(LAST_WORDS_MAX);
-        write(&words[1..], &why.as_bytes()[..end]);
+        store_bytes(&words[1..], &why.as_bytes()[..end]);
         words[0].store((stage as u64 + 1) << 32 | end as u64, Ordering::Release);
     }
 
@@ -25,7 +26,7 @@ impl Segment {
     pub(super) fn refuse(&self, stage: usize, why: &str) {
         let (words, end) = (self.layout.refusal(&self.region), why.len().min(LAST_WORDS_MAX));
         words[0].store(0, Ordering::Release);
-        write(&words[1..], &why.as_bytes()[..end]);
+        store_bytes(&words[1..], &why.as_bytes()[..end]);
         words[0].store((stage as u64 + 1) << 32 | end as u64, Ordering::Release);
     }
 
@@ -67,18 +68,9 @@ impl Segment {
     }
 }
 
-fn write(words: &[AtomicU64], bytes: &[u8]) {
-    for (word, bytes) in words.iter().zip(bytes.chunks(8)) {
-        let mut eight = [0; 8];
-        eight[..bytes.len()].copy_from_slice(bytes);
-        word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
-    }
-}
-
+/// Text of at most `length` bytes in these words.
 fn read(words: &[AtomicU64], length: usize) -> String {
-    let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
-    let text: Vec<u8> = bytes.take(length).collect();
-    String::from_utf8_lossy(&text).into_owned()
+    String::from_utf8_lossy(&load_bytes(words, length)).into_owned()
 }
 
 #[cfg(test)]
@@ -89,7 +81,7 @@ mod tests {
     fn what_was_written_is_read() {
         let words: Vec<AtomicU64> = (0..LAST_WORDS_MAX / 8).map(|_| AtomicU64::new(7)).collect();
         for text in ["", "12345678", "its step answered 1"] {
-            write(&words, text.as_bytes());
+            store_bytes(&words, text.as_bytes());
             assert_eq!(read(&words, text.len()), text);
         }
     }

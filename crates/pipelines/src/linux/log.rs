@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use punctual_units::{Nanos, Time};
 
+use super::entries::EntryLog;
 use super::shared::{Note, Segment};
 
 /// Words of an entry.
@@ -12,7 +13,7 @@ const ENTRY: usize = 8;
 const FIRST: usize = ENTRY;
 
 /// Reason why a stage has another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// The stage began to run.
     Began,
@@ -84,33 +85,28 @@ impl Segment {
         self.log_entry([what, 0, 0, span, 0, span, now]);
     }
 
-    fn log_entry(&self, values: [u64; 7]) {
+    fn handovers(&self) -> EntryLog<'_> {
         let log = self.layout.log(&self.region);
-        let number = log[0].fetch_add(1, Ordering::AcqRel) as usize;
-        let places = (log.len() - FIRST) / ENTRY;
-        let at = FIRST + number % places * ENTRY;
-        for (word, value) in log[at + 1..].iter().zip(values) {
-            word.store(value, Ordering::Relaxed);
+        EntryLog {
+            count: &log[0],
+            words: &log[FIRST..],
+            place_words: ENTRY,
         }
-        // Marks the entry as complete.
-        log[at].store(number as u64 + 1, Ordering::Release);
     }
 
-    /// The complete entries from number `from` on, and the number of the next one. Entries overwritten before the call
-    /// are omitted.
-    pub(super) fn fetch_log(&self, from: u64) -> (Vec<Handover>, u64) {
-        let log = self.layout.log(&self.region);
-        let places = ((log.len() - FIRST) / ENTRY) as u64;
-        let count = log[0].load(Ordering::Acquire);
-        let first = from.max(count.saturating_sub(places));
-        let mut fetched = Vec::new();
-        for number in first..count {
-            let at = FIRST + (number % places) as usize * ENTRY;
-            if log[at].load(Ordering::Acquire) < number + 1 {
-                return (fetched, number); // still being written
+    fn log_entry(&self, values: [u64; ENTRY - 1]) {
+        self.handovers().add(|words| {
+            for (word, value) in words.iter().zip(values) {
+                word.store(value, Ordering::Relaxed);
             }
-            let word = |of: usize| log[at + 1 + of].load(Ordering::Relaxed);
-            fetched.push(Handover {
+        });
+    }
+
+    /// The complete entries from number `from` on, and the number of the next one. Overwritten entries are omitted.
+    pub(super) fn fetch_log(&self, from: u64) -> (Vec<Handover>, u64) {
+        self.handovers().fetch(from, |words| {
+            let word = |of: usize| words[of].load(Ordering::Relaxed);
+            Some(Handover {
                 stage: (word(0) & 0xffff) as usize,
                 slot: (word(0) >> 16) as u8,
                 cause: match word(0) >> 32 {
@@ -124,8 +120,7 @@ impl Segment {
                 copy: Nanos(word(4)),
                 blackout: Nanos(word(5)),
                 at: Time(word(6)),
-            });
-        }
-        (fetched, count)
+            })
+        })
     }
 }

@@ -12,10 +12,12 @@
 //! All of them die with the process above them, and the memory with the last of them: after a kill of any of them no
 //! process and no mapping is left. One word names the process that owns a stage ([`crate::Control`]).
 
+mod beside;
 mod c_stage;
 mod clocks;
 mod coordinator;
 mod desk;
+mod entries;
 mod instance;
 mod last_words;
 mod log;
@@ -40,7 +42,7 @@ use punctual_platform::linux::process::{die_with, leave_signals_to_parent};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
 use punctual_units::{CoreId, Nanos};
 
-use crate::{Control, Graph, LayoutError, TakeError, TardinessFigures};
+use crate::{Control, Graph, Layout, LayoutError, Region, StageSpec, TakeError, TardinessFigures, TardinessSince};
 
 pub use punctual_allocation::mapping;
 
@@ -59,6 +61,7 @@ pub use shared::{Bodies, CORES_MAX};
 pub use statistics::{StageStatistics, Statistics};
 pub use supervisor::Supervisor;
 
+use beside::Announcement;
 use clocks::Turning;
 use shared::Segment;
 
@@ -110,24 +113,25 @@ pub enum PipelineError {
     },
 }
 
+impl PipelineError {
+    /// Error of starting the thread or process `what`, from that of the system.
+    pub fn start(what: &'static str) -> impl FnOnce(std::io::Error) -> PipelineError {
+        move |why| PipelineError::Start { what, why }
+    }
+}
+
 /// Environment variable with the role of a process of a pipeline.
 const ROLE: &str = "PUNCTUAL_PIPELINE_ROLE";
 /// Environment variable with the tag of the process's pipeline.
 const TAG: &str = "PUNCTUAL_PIPELINE_TAG";
 
-/// Role of a process of a pipeline.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Role {
-    Worker {
-        core: usize,
-    },
-    Instance {
-        core: usize,
-        stage: usize,
-        slot: u8,
-        /// Number of its program; 0: the one that started the pipeline.
-        program: u8,
-    },
+/// What a process of a stage runs.
+#[derive(Clone, Copy, Debug)]
+struct StageProcess {
+    stage: usize,
+    slot: u8,
+    /// Number of the program; 0: the one that started the pipeline.
+    program: u8,
 }
 
 /// Facts that every process of a pipeline is given.
@@ -139,63 +143,58 @@ struct Kin {
     tag: String,
 }
 
-/// Environment variables that give a process its role.
-fn environment(shared: &Segment, role: &Role, kin: &Kin) -> [(&'static str, OsString); 2] {
+/// Environment variables that give a process its role on a core; a worker has none of a stage.
+fn environment(shared: &Segment, kin: &Kin, core: usize, role: Option<StageProcess>) -> [(&'static str, OsString); 2] {
     let (pid, descriptor) = (std::process::id(), shared.descriptor());
     let (parent, priority) = (kin.parent, kin.priority.unwrap_or(0));
-    let said = match role {
-        Role::Worker { core } => format!("{pid} {descriptor} {parent} {priority} {core}"),
-        Role::Instance {
-            core,
-            stage,
-            slot,
-            program,
-        } => format!("{pid} {descriptor} {parent} {priority} {core} {stage} {slot} {program}"),
-    };
+    let mut said = format!("{pid} {descriptor} {parent} {priority} {core}");
+    if let Some(StageProcess { stage, slot, program }) = role {
+        said.push_str(&format!(" {stage} {slot} {program}"));
+    }
     [(ROLE, said.into()), (TAG, kin.tag.clone().into())]
 }
 
-/// The role from the environment: memory (process and descriptor), parent, priority, role.
-fn said_role() -> Option<(i32, i32, i32, Option<u8>, Role)> {
+/// The role from the environment: memory (process and descriptor), kin, core, role.
+fn said_role() -> Option<(i32, i32, Kin, usize, Option<StageProcess>)> {
     let said = std::env::var(ROLE).ok()?;
     let numbers: Option<Vec<i64>> = said.split(' ').map(|number| number.parse().ok()).collect();
-    let of = |number: &i64| *number as usize;
-    let (rest, role) = match numbers?.as_slice() {
-        [rest @ .., core, stage, slot, program] if rest.len() == 4 => {
-            let (core, stage, slot, program) = (of(core), of(stage), *slot as u8, *program as u8);
-            let role = Role::Instance {
-                core,
-                stage,
-                slot,
-                program,
-            };
-            (rest.to_vec(), role)
-        }
-        [rest @ .., core] if rest.len() == 4 => (rest.to_vec(), Role::Worker { core: of(core) }),
+    let numbers = numbers?;
+    let (&[pid, descriptor, parent, priority, core], role) = numbers.split_first_chunk()?;
+    let role = match *role {
+        [] => None,
+        [stage, slot, program] => Some(StageProcess {
+            stage: stage as usize,
+            slot: slot as u8,
+            program: program as u8,
+        }),
         _ => return None,
     };
-    let priority = Some(rest[3] as u8).filter(|priority| *priority > 0);
-    Some((rest[0] as i32, rest[1] as i32, rest[2] as i32, priority, role))
+    let kin = Kin {
+        parent: parent as i32,
+        priority: Some(priority as u8).filter(|priority| *priority > 0),
+        tag: std::env::var(TAG).unwrap_or_default(),
+    };
+    Some((pid as i32, descriptor as i32, kin, core as usize, role))
 }
 
 /// The tag of the pipeline for which this process was started; `None` if a user started it. A program with several
 /// pipelines needs it to know which graph to start.
 pub fn told() -> Option<String> {
-    said_role()?;
-    Some(std::env::var(TAG).unwrap_or_default())
+    said_role().map(|(_, _, kin, ..)| kin.tag)
 }
 
 /// Whether this process was started to replace a stage by another program or version ([`Panel::replace`]). Such a
 /// process reads anew what may have changed since the pipeline was started; all others take what was there at the
 /// start.
 pub fn replaces() -> bool {
-    matches!(said_role(), Some((.., Role::Instance { program: 1.., .. })))
+    matches!(said_role(), Some((.., Some(StageProcess { program: 1.., .. }))))
 }
 
 /// Options of a pipeline; the defaults suit most programs.
 #[derive(Clone, Debug, Default)]
 pub struct PipelineOptions {
-    /// Cores of the stages; empty: all that this process may use, up to 8.
+    /// Cores of the stages; empty: those that this process may use and where no other program has announced real-time
+    /// work, if there are any, up to 8.
     pub cores: Vec<CoreId>,
     /// Real-time priority of the stages' processes (`SCHED_FIFO`), where that is allowed. Their workers have one more,
     /// or, where this is the highest that is allowed, the stages one less.
@@ -220,6 +219,24 @@ pub struct PipelineOptions {
 /// Default of the option [`PipelineOptions::step_max`].
 const STEP_MAX: Nanos = Nanos::from_secs(5);
 
+/// Reads how late each frame is that a stage takes.
+pub struct FrameReader {
+    shared: Segment,
+    stage: usize,
+    since: TardinessSince,
+}
+
+impl FrameReader {
+    /// Adds the tardiness of the frames since the last call, of more than [`FRAMES_MAX`](crate::FRAMES_MAX) that many.
+    pub fn read(&mut self, into: &mut Vec<f64>) {
+        let counted = self.shared.layout.tardiness(&self.shared.region, self.stage);
+        self.since.frames(counted, into);
+    }
+}
+
+/// A count of a port of a stage.
+type PortCount = fn(&Layout, &Region, usize, usize) -> u64;
+
 /// A running pipeline. Dropping it ends it.
 #[derive(Debug)]
 pub struct Pipeline {
@@ -228,6 +245,9 @@ pub struct Pipeline {
     ground: Ground,
     /// The thread that sets clocks, or why there is none. Clocks are restored after all processes have ended.
     clocks: Option<Result<Turning, Refusal>>,
+    beside: Announcement,
+    /// Copies of each stage's tardiness at the end of the start-up; none before.
+    start_up: Vec<Vec<u64>>,
 }
 
 impl Pipeline {
@@ -240,7 +260,7 @@ impl Pipeline {
     /// [`PipelineError`] says what to change.
     pub fn start(graph: Graph, options: &PipelineOptions, bodies: Bodies) -> Result<Pipeline, PipelineError> {
         serve_if_told(Some(&graph), options, &bodies)?;
-        let cores = chosen(&options.cores)?;
+        let (cores, beside) = Announcement::place(options)?;
         for stage in graph.stages().iter().filter(|stage| stage.migratable) {
             bodies(&stage.name).ok_or_else(|| PipelineError::NoSuchStage(stage.name.clone()))?;
         }
@@ -274,6 +294,8 @@ impl Pipeline {
             supervisor,
             ground,
             clocks,
+            beside,
+            start_up: Vec::new(),
         })
     }
 
@@ -300,13 +322,13 @@ impl Pipeline {
     /// # Errors
     /// [`Refusal`]: the machine has no clocks that can be set.
     pub fn clocks(&self) -> Option<Result<ClockHand, Refusal>> {
-        let clocks = self.clocks.as_ref()?;
-        Some(
-            clocks
-                .as_ref()
-                .map(|turning| turning.hand.clone())
-                .map_err(Refusal::clone),
-        )
+        let clocks = self.clocks.as_ref()?.as_ref();
+        Some(clocks.map(|turning| turning.hand.clone()).map_err(Refusal::clone))
+    }
+
+    /// Real-time work that other programs have on its cores, and why its own is not announced to them.
+    pub fn beside(&self) -> Vec<Refusal> {
+        self.beside.told()
     }
 
     /// Facts given to its coordinators: together with their decisions, a log that can be replayed.
@@ -314,46 +336,58 @@ impl Pipeline {
         &self.ground
     }
 
+    /// Reader of the frames that a stage takes; `None` if there is no such stage.
+    pub fn frames(&self, name: &str) -> Option<FrameReader> {
+        let (shared, since) = (self.shared.clone(), TardinessSince::default());
+        let stage = shared.graph.number(name)?;
+        Some(FrameReader { shared, stage, since })
+    }
+
     /// Tardiness of the frames that a stage took; `None` if there is no such stage.
     pub fn tardiness(&self, name: &str) -> Option<TardinessFigures> {
         let stage = self.shared.graph.number(name)?;
-        Some(self.shared.layout.tardiness(&self.shared.region, stage).figures())
+        let start_up = self.start_up.get(stage).map_or(&[][..], Vec::as_slice);
+        Some(
+            self.shared
+                .layout
+                .tardiness(&self.shared.region, stage)
+                .figures(start_up),
+        )
+    }
+
+    /// Ends the start-up: tardiness counts from here.
+    pub fn settle(&mut self) {
+        let (layout, region) = (&self.shared.layout, &self.shared.region);
+        let words = |stage| layout.tardiness(region, stage).words();
+        self.start_up = self.shared.stages().map(words).collect();
     }
 
     /// Frames that a stage has made, at all outputs; 0 if there is no such stage.
     pub fn made(&self, name: &str) -> u64 {
-        let shared = &self.shared;
-        let Some(stage) = shared.graph.number(name) else {
-            return 0;
-        };
-        let outputs = 0..shared.graph.stages()[stage].makes.len();
-        outputs
-            .map(|port| shared.layout.made(&shared.region, stage, port))
-            .sum()
+        self.sum(name, |stage| &stage.makes, Layout::made)
     }
 
     /// Frames that were dropped before a stage, at all inputs; 0 if there is no such stage.
     pub fn dropped(&self, name: &str) -> u64 {
-        let shared = &self.shared;
-        let Some(stage) = shared.graph.number(name) else {
-            return 0;
-        };
-        let inputs = 0..shared.graph.stages()[stage].takes.len();
-        inputs
-            .map(|port| shared.layout.dropped(&shared.region, stage, port))
-            .sum()
+        self.sum(name, |stage| &stage.takes, Layout::dropped)
     }
 
     /// Frames that wait before a stage, at all inputs; 0 if there is no such stage.
     pub fn waiting(&self, name: &str) -> u64 {
-        let shared = &self.shared;
-        let Some(stage) = shared.graph.number(name) else {
-            return 0;
-        };
-        let inputs = 0..shared.graph.stages()[stage].takes.len();
-        inputs
-            .map(|port| shared.layout.waiting(&shared.region, stage, port).0)
-            .sum()
+        let of = |layout: &Layout, region: &Region, stage, port| layout.waiting(region, stage, port).0;
+        self.sum(name, |stage| &stage.takes, of)
+    }
+
+    /// Sum of a number of each of the `ports` of the stage of that name.
+    fn sum(&self, name: &str, ports: fn(&StageSpec) -> &Vec<u32>, of: PortCount) -> u64 {
+        let Segment {
+            graph, layout, region, ..
+        } = &self.shared;
+        let numbers = graph.number(name).map(|stage| {
+            let ports = 0..ports(&graph.stages()[stage]).len();
+            ports.map(|port| of(layout, region, stage, port)).sum()
+        });
+        numbers.unwrap_or(0)
     }
 
     /// Whether all stages without outputs have ended: no further frame will be delivered.
@@ -386,10 +420,9 @@ impl Pipeline {
 
 /// Serves as a worker or as a process of a stage, if the environment gives such a role.
 fn serve_if_told(graph: Option<&Graph>, options: &PipelineOptions, bodies: &Bodies) -> Result<(), PipelineError> {
-    let Some((pid, descriptor, parent, priority, role)) = said_role() else {
+    let Some((pid, descriptor, kin, core, role)) = said_role() else {
         return Ok(());
     };
-    let tag = told().unwrap_or_default();
     leave_signals_to_parent();
     // Programs that a stage starts do not belong to this pipeline.
     // SAFETY: a process of a pipeline has one thread here: the caller starts none before.
@@ -400,37 +433,33 @@ fn serve_if_told(graph: Option<&Graph>, options: &PipelineOptions, bodies: &Bodi
     let shared = Segment::open(pid, descriptor)?;
     if graph.is_some_and(|graph| !graph.is_like(&shared.graph)) {
         let other = LayoutError::OtherGraph;
-        if let Role::Instance { stage, .. } = role {
+        if let Some(StageProcess { stage, .. }) = role {
             shared.refuse(stage, &other.to_string());
         }
         return Err(other.into());
     }
-    match role {
-        Role::Worker { core } => {
-            let kin = Kin { parent, priority, tag };
-            worker::serve(shared, core, &kin, bodies, options)
-        }
-        Role::Instance { core, stage, slot, .. } => {
-            die_with(parent);
-            let _ = punctual_platform::linux::thread::pin(shared.core(core));
-            let name = shared.name(stage).to_owned();
-            let missing = PipelineError::NoSuchStage(name.clone());
-            let body = bodies(&name).ok_or_else(|| {
-                shared.refuse(stage, &missing.to_string());
-                missing
-            })?;
-            let shared = &shared;
-            instance::Instance {
-                shared,
-                stage,
-                slot,
-                body,
-            }
-            .live()
-        }
+    let Some(StageProcess { stage, slot, .. }) = role else {
+        worker::serve(shared, core, &kin, bodies, options)
+    };
+    die_with(kin.parent);
+    let _ = punctual_platform::linux::thread::pin(shared.core(core));
+    let name = shared.name(stage).to_owned();
+    let missing = PipelineError::NoSuchStage(name.clone());
+    let body = bodies(&name).ok_or_else(|| {
+        shared.refuse(stage, &missing.to_string());
+        missing
+    })?;
+    let shared = &shared;
+    instance::Instance {
+        shared,
+        stage,
+        slot,
+        body,
     }
+    .live()
 }
 
+/// The cores that were asked for, or all of this process.
 fn chosen(asked: &[CoreId]) -> Result<Vec<CoreId>, PipelineError> {
     let usable = cores::usable(&KernelTree::default());
     let list = |cores: &[CoreId]| cores.iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
@@ -447,6 +476,5 @@ fn chosen(asked: &[CoreId]) -> Result<Vec<CoreId>, PipelineError> {
     if asked.len() > CORES_MAX {
         return refusal(format!("a pipeline has {CORES_MAX} cores at most"));
     }
-    let all = if asked.is_empty() { &usable } else { asked };
-    Ok(all.iter().copied().take(CORES_MAX).collect())
+    Ok(if asked.is_empty() { usable } else { asked.to_vec() })
 }

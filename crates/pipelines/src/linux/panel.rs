@@ -297,17 +297,10 @@ impl Panel {
 
     fn find(&self, name: &str) -> Result<usize, MoveError> {
         let graph = &self.shared.graph;
-        let names = || {
-            graph
-                .stages()
-                .iter()
-                .map(|it| it.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ")
+        let Some(stage) = graph.number(name) else {
+            let names: Vec<&str> = graph.stages().iter().map(|it| it.name.as_str()).collect();
+            return Err(MoveError::NoStage(name.into(), names.join(", ")));
         };
-        let stage = graph
-            .number(name)
-            .ok_or_else(|| MoveError::NoStage(name.into(), names()))?;
         match graph.stages()[stage].migratable {
             true => Ok(stage),
             false => Err(MoveError::Pinned(name.into())),

@@ -16,6 +16,7 @@ use punctual_units::{Clock, CoreId, Nanos, Time};
 
 use super::PipelineError;
 use super::watchdog::{Beat, OwnerActivity};
+use crate::region::{load_bytes, store_bytes};
 use crate::{
     AnyStage, Bell, Checkpoint, Control, Deaths, Graph, Layout, LayoutError, Region, Slot, Versions, may_go_on,
 };
@@ -147,6 +148,17 @@ impl Besides {
     }
 }
 
+/// Maps a region over memory that is populated; both live equally long.
+fn mapped(memory: SharedMemory) -> (Region, Arc<SharedMemory>) {
+    memory.populate();
+    let memory = Arc::new(memory);
+    let kept = Arc::clone(&memory) as Arc<_>;
+    // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; only the pipeline's code
+    // writes there.
+    let region = unsafe { Region::of(memory.base(), memory.bytes(), kept) };
+    (region, memory)
+}
+
 /// The shared memory of a pipeline, with its graph and layout.
 #[derive(Clone)]
 pub(super) struct Segment {
@@ -168,7 +180,7 @@ impl Segment {
         let layout = Layout::new(&graph);
         let written = postcard::to_stdvec(&graph).map_err(|why| PipelineError::Memory(why.to_string()))?;
         let memory = SharedMemory::create("punctual-pipelines", layout.bytes_with(&written))?;
-        let shared = Segment::over(graph, layout, memory);
+        let shared = Segment::over(graph, layout, mapped(memory));
         shared.layout.write_graph(&shared.region, &written)?;
         shared.layout.prepare(&shared.region)?;
         let words = shared.words();
@@ -186,36 +198,20 @@ impl Segment {
         let file = { OpenOptions::new() }.read(true).write(true).open(&path);
         let file = file.map_err(|why| PipelineError::Memory(format!("opening {path}: {why}")))?;
         let memory = SharedMemory::open(OwnedFd::from(file))?;
-        let (region, memory) = Segment::region(memory);
+        let (region, memory) = mapped(memory);
         let graph = postcard::from_bytes(&Layout::read_graph(&region)?).map_err(|_| LayoutError::Foreign)?;
         let layout = Layout::new(&graph);
         layout.check(&region)?;
-        Ok(Segment {
-            graph: Arc::new(graph),
-            layout: Arc::new(layout),
-            region,
-            memory,
-        })
+        Ok(Segment::over(graph, layout, (region, memory)))
     }
 
-    fn over(graph: Graph, layout: Layout, memory: SharedMemory) -> Segment {
-        let (region, memory) = Segment::region(memory);
+    fn over(graph: Graph, layout: Layout, (region, memory): (Region, Arc<SharedMemory>)) -> Segment {
         Segment {
             graph: Arc::new(graph),
             layout: Arc::new(layout),
             region,
             memory,
         }
-    }
-
-    fn region(memory: SharedMemory) -> (Region, Arc<SharedMemory>) {
-        memory.populate();
-        let memory = Arc::new(memory);
-        let kept = Arc::clone(&memory) as Arc<_>;
-        // SAFETY: the mapping begins at a page, has this length, and lives as long as `kept`; only the pipeline's code
-        // writes there.
-        let region = unsafe { Region::of(memory.base(), memory.bytes(), kept) };
-        (region, memory)
     }
 
     /// Descriptor of this process through which others open the memory.
@@ -294,11 +290,7 @@ impl Segment {
         };
         let words = self.program_words(number);
         words[0].store(0, Ordering::Release);
-        for (word, bytes) in words[1..].iter().zip(bytes.chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
-        }
+        store_bytes(&words[1..], bytes);
         words[0].store(bytes.len() as u64, Ordering::Release);
         Ok(number)
     }
@@ -307,9 +299,7 @@ impl Segment {
     pub(super) fn program(&self, number: u8) -> PathBuf {
         let path = |words: &[AtomicU64]| {
             let length = (words[0].load(Ordering::Acquire) as usize).min(PROGRAM_MAX);
-            let words = words[1..].iter();
-            let bytes = words.flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
-            OsString::from_vec(bytes.take(length).collect()).into()
+            OsString::from_vec(load_bytes(&words[1..], length)).into()
         };
         match number {
             0 => "/proc/self/exe".into(),

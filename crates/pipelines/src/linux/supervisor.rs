@@ -15,7 +15,7 @@ use super::panel::Panel;
 use super::registry::RegistryFile;
 use super::shared::{End, Segment};
 use super::watchdog::Watchdog;
-use super::{Kin, PipelineError, PipelineOptions, Role, environment};
+use super::{Kin, PipelineError, PipelineOptions, environment};
 
 /// Period at which the supervisor checks for hanging workers. It is notified of a death at once.
 const LOOK: Nanos = Nanos::from_secs(1);
@@ -50,15 +50,11 @@ impl Supervisor {
         let ends = Arc::new(AtomicBool::new(false));
         let (watched, ending) = (shared.clone(), Arc::clone(&ends));
         let options = options.clone();
-        let refusal = |why| PipelineError::Start {
-            what: "the thread that watches workers",
-            why,
-        };
         // The kernel kills workers when the thread that started them ends: this one ends last.
         let watch = { std::thread::Builder::new() }
             .name("pipeline".into())
             .spawn(move || watch(&watched, &ending, &options))
-            .map_err(refusal)?;
+            .map_err(PipelineError::start("the thread that watches workers"))?;
         Ok(Supervisor {
             panel: Panel::new(shared),
             shared: shared.clone(),
@@ -191,6 +187,6 @@ fn start(shared: &Segment, core: usize, options: &PipelineOptions) -> Option<Chi
     };
     command
         .args(std::env::args_os().skip(1))
-        .envs(environment(shared, &Role::Worker { core }, &kin));
+        .envs(environment(shared, &kin, core, None));
     command.spawn().ok()
 }

@@ -7,11 +7,11 @@ use punctual_units::{Nanos, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerActivity {
     /// Starts, reads the state, or repeats the steps since the state was saved.
-    Starts,
+    Starts = 0,
     /// Executes a step, or looks whether it can.
-    Steps,
+    Steps = 1,
     /// Waits for frames or for room. It looks again from time to time, which renews its beat.
-    Rests,
+    Rests = 2,
 }
 
 /// Last sign of life of the process that owns a stage, packed into one word.
@@ -24,12 +24,7 @@ pub(super) struct Beat {
 
 impl Beat {
     pub(super) fn word(at: Time, activity: OwnerActivity) -> u64 {
-        let activity = match activity {
-            OwnerActivity::Starts => 0,
-            OwnerActivity::Steps => 1,
-            OwnerActivity::Rests => 2,
-        };
-        at.0 & !3 | activity
+        at.0 & !3 | activity as u64
     }
 
     pub(super) fn of(word: u64) -> Beat {

@@ -18,8 +18,8 @@ use super::planted::Point;
 use super::priority::{StageSettings, above_stages};
 use super::shared::{Bodies, End, Note, Segment};
 use super::watchdog::{Beat, OwnerActivity, Watchdog};
-use super::{Kin, PipelineOptions, Role, environment};
-use crate::{AnyStage, Control, Death, Deaths, Phase, after_end, buried, emptied, may_go_on, starts};
+use super::{Kin, PipelineOptions, StageProcess, environment};
+use crate::{AnyStage, Control, Death, Deaths, Phase, after_end, buried, emptied, may_go_on, started, starts};
 
 /// Greatest number of deaths in a row of a stage's processes, of those that count ([`Deaths`](crate::Deaths)): a stage
 /// that dies at every frame is broken, and ends the pipeline.
@@ -94,6 +94,21 @@ struct ChildInstance {
     killed: Option<Time>,
     /// Whether its death was counted before its end, because the end takes too long.
     counted: bool,
+    /// Process of a worker that has died: this one is not notified of its end.
+    left: Option<ProcessId>,
+}
+
+impl ChildInstance {
+    fn new(stage: usize, slot: u8) -> ChildInstance {
+        ChildInstance {
+            stage,
+            slot,
+            watchdog: Watchdog::default(),
+            killed: None,
+            counted: false,
+            left: None,
+        }
+    }
 }
 
 impl Worker {
@@ -108,10 +123,21 @@ impl Worker {
     /// another epoch, so that a process still in a step cannot commit it, even if the worker died before it recorded
     /// the process.
     fn take_over(&mut self) {
+        let own = ProcessId::own();
         for (stage, slot) in self.own_slots() {
             let pid = self.shared.slot(stage, slot).pid;
             let process = if pid == 0 { None } else { ProcessId::of(pid) };
-            if process.is_some_and(|process| !process.wait_gone(LAST_ONES)) {
+            // A process that began after this worker is of another program.
+            let process = process.filter(|process| process.started <= own.started);
+            if let Some(process) = process.filter(|process| !process.wait_gone(LAST_ONES)) {
+                // The process does not end: another one continues its stage, and the slot is taken until it has ended.
+                process.kill();
+                let left = ChildInstance {
+                    killed: Some(self.shared.now()),
+                    left: Some(process),
+                    ..ChildInstance::new(stage, slot)
+                };
+                self.children.insert(pid, left);
                 continue;
             }
             if pid != 0 || self.shared.control(stage).owner == slot {
@@ -145,7 +171,20 @@ impl Worker {
     /// Reaps, starts and checks the worker's processes; returns when the next of them may have to be killed.
     fn look(&mut self, since: Nanos, now: Time, every: Nanos) -> Nanos {
         self.shared.looked(self.core).store(now.0, Relaxed);
-        while let Some(ended) = reap() {
+        let left = self
+            .children
+            .iter()
+            .filter_map(|(pid, child)| Some((*pid, child.left?)));
+        let gone: Vec<i32> = left
+            .filter(|(_, process)| !process.lives())
+            .map(|(pid, _)| pid)
+            .collect();
+        let gone = gone.into_iter().map(|pid| ChildExit {
+            pid,
+            code: None,
+            ran: Nanos::ZERO,
+        });
+        for ended in gone.chain(std::iter::from_fn(reap)) {
             self.ended(ended);
         }
         if self.shared.end() == End::Runs {
@@ -262,15 +301,8 @@ impl Worker {
             false => self.fork(stage, slot)?,
         };
         shared.at(Point::Started);
-        let child = ChildInstance {
-            stage,
-            slot,
-            watchdog: Watchdog::default(),
-            killed: None,
-            counted: false,
-        };
-        self.children.insert(pid, child);
-        shared.set_slot(stage, slot, |it| it.pid = pid);
+        self.children.insert(pid, ChildInstance::new(stage, slot));
+        shared.set_slot(stage, slot, |it| *it = started(*it, start, pid));
         Ok(())
     }
 
@@ -297,12 +329,7 @@ impl Worker {
 
     /// Starts the slot's process by executing its program.
     fn execute(&self, stage: usize, slot: u8, program: u8) -> std::io::Result<i32> {
-        let role = Role::Instance {
-            core: self.core,
-            stage,
-            slot,
-            program,
-        };
+        let role = Some(StageProcess { stage, slot, program });
         let kin = Kin {
             parent: self.own,
             priority: None,
@@ -311,7 +338,7 @@ impl Worker {
         let mut command = Command::new(self.shared.program(program));
         command
             .args(std::env::args_os().skip(1))
-            .envs(environment(self.shared, &role, &kin));
+            .envs(environment(self.shared, &kin, self.core, role));
         let (own, settings) = (self.own, StageSettings::new(self.shared, stage, self.scheduling));
         // SAFETY: plain system calls between fork and exec. Their settings hold for the executed program, too.
         unsafe {

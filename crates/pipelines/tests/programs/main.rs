@@ -2,6 +2,7 @@
 //! there is no test harness. Each case is a process of its own, and fails this one if it fails.
 #![cfg(target_os = "linux")]
 
+mod announced;
 mod c_stage;
 mod hangs;
 mod pipeline;
@@ -11,7 +12,8 @@ use std::process::{Command, ExitCode};
 
 /// Name of the case that a process runs; inherited by the processes of its pipelines.
 const CASE: &str = "PUNCTUAL_TEST_CASE";
-const CASES: [(&str, fn()); 4] = [
+const CASES: [(&str, fn()); 5] = [
+    ("announced", announced::main),
     ("c_stage", c_stage::main),
     ("hangs", hangs::main),
     ("pipeline", pipeline::main),

@@ -15,19 +15,44 @@ use crate::{AnyStage, Failure, Frames, Head};
 /// frames get the times of later ones.
 const UNDER_WAY_MAX: usize = 1024;
 
+/// The functions of a stage without a state.
+macro_rules! without_state {
+    () => {
+        fn version(&self) -> u32 {
+            0
+        }
+
+        fn begin(&mut self) {}
+
+        fn load(&mut self, _: u32, _: &[u8]) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn save(&self, _: &mut [u8]) -> Result<usize, Failure> {
+            Ok(0)
+        }
+    };
+}
+
 /// Nanoseconds of the current step in which it waited for the pipe or file.
 pub(super) type WaitTime = Arc<AtomicU64>;
+
+/// State of a pipe or file at one of its ends.
+#[derive(Default)]
+pub(super) struct PipeEnd {
+    /// Number of frames read or written, including those of previous programs.
+    pub(super) frames: u64,
+    pub(super) waited: WaitTime,
+    /// Whether the other end is closed: the stream has ended, or is no longer read.
+    pub(super) closed: bool,
+    pub(super) failure: Option<String>,
+}
 
 /// A stage that passes on the bytes that it reads.
 pub(super) struct ReadingStage {
     pub(super) from: Box<dyn Read + Send>,
     pub(super) stamps: Stamps,
-    /// Number of frames so far, including those of previous programs.
-    pub(super) frames: u64,
-    pub(super) waited: WaitTime,
-    /// Whether the end of the stream was reached.
-    pub(super) closed: bool,
-    pub(super) failure: Option<String>,
+    pub(super) end: PipeEnd,
 }
 
 impl ReadingStage {
@@ -35,16 +60,13 @@ impl ReadingStage {
         ReadingStage {
             from,
             stamps,
-            frames: 0,
-            waited: Arc::default(),
-            closed: false,
-            failure: None,
+            end: PipeEnd::default(),
         }
     }
 
     /// Continues with the output of another program.
     pub(super) fn reopen(&mut self, from: Box<dyn Read + Send>) {
-        (self.from, self.closed) = (from, false);
+        (self.from, self.end.closed) = (from, false);
     }
 }
 
@@ -130,44 +152,32 @@ impl UnansweredFrames {
 }
 
 impl AnyStage for ReadingStage {
-    fn version(&self) -> u32 {
-        0
-    }
-
-    fn begin(&mut self) {}
-
-    fn load(&mut self, _: u32, _: &[u8]) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn save(&self, _: &mut [u8]) -> Result<usize, Failure> {
-        Ok(0)
-    }
+    without_state!();
 
     /// Reads one frame: as much as its room holds, or up to the end of the stream.
     fn step(&mut self, frames: &mut Frames<'_>) -> Result<(), Failure> {
         let paced = self.stamps.pace();
-        self.waited.fetch_add(paced.0, Ordering::Relaxed);
-        self.closed |= self.stamps.are_over();
+        self.end.waited.fetch_add(paced.0, Ordering::Relaxed);
+        self.end.closed |= self.stamps.are_over();
         let room = frames.output(0);
         let (mut length, mut head) = (0, Head::default());
-        while length < room.len() && !self.closed {
+        while length < room.len() && !self.end.closed {
             match self.from.read(&mut room[length..]) {
-                Ok(0) => self.closed = true,
+                Ok(0) => self.end.closed = true,
                 Ok(read) => {
                     if length == 0 {
-                        head = self.stamps.head(self.frames);
+                        head = self.stamps.head(self.end.frames);
                     }
                     length += read;
                 }
                 Err(why) => {
-                    self.closed = true;
-                    self.failure = Some(why.to_string());
+                    self.end.closed = true;
+                    self.end.failure = Some(why.to_string());
                 }
             }
         }
         if length > 0 {
-            self.frames += 1;
+            self.end.frames += 1;
             frames.make(0, length, head);
         }
         Ok(())
@@ -179,14 +189,9 @@ pub(super) struct Feeding {
     pub(super) to: Box<dyn Write + Send>,
     /// Receives the frames' times, for a program that answers.
     pub(super) given: Option<UnansweredFrames>,
-    /// Number of frames written.
-    pub(super) frames: u64,
     /// Number of frames not written, because the pipe was closed.
     pub(super) refused: u64,
-    pub(super) waited: WaitTime,
-    /// Whether the reader has closed the pipe.
-    pub(super) closed: bool,
-    pub(super) failure: Option<String>,
+    pub(super) end: PipeEnd,
 }
 
 impl Feeding {
@@ -194,52 +199,37 @@ impl Feeding {
         Feeding {
             to,
             given,
-            frames: 0,
             refused: 0,
-            waited: Arc::default(),
-            closed: false,
-            failure: None,
+            end: PipeEnd::default(),
         }
     }
 
     /// Continues with the input of another program.
     pub(super) fn reopen(&mut self, to: Box<dyn Write + Send>) {
-        (self.to, self.closed) = (to, false);
+        (self.to, self.end.closed) = (to, false);
     }
 }
 
 impl AnyStage for Feeding {
-    fn version(&self) -> u32 {
-        0
-    }
-
-    fn begin(&mut self) {}
-
-    fn load(&mut self, _: u32, _: &[u8]) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn save(&self, _: &mut [u8]) -> Result<usize, Failure> {
-        Ok(0)
-    }
+    without_state!();
 
     fn step(&mut self, frames: &mut Frames<'_>) -> Result<(), Failure> {
         for number in 0..frames.count(0) {
-            if let Some(given) = self.given.as_ref().filter(|_| !self.closed) {
+            if let Some(given) = self.given.as_ref().filter(|_| !self.end.closed) {
                 given.add(frames.head(0, number));
             }
-            let written = match self.closed {
+            let written = match self.end.closed {
                 true => Ok(false),
                 false => self.to.write_all(frames.input(0, number)).map(|()| true),
             };
             match written {
-                Ok(true) => self.frames += 1,
+                Ok(true) => self.end.frames += 1,
                 Ok(false) => self.refused += 1,
                 Err(why) => {
-                    (self.closed, self.refused) = (true, self.refused + 1);
+                    (self.end.closed, self.refused) = (true, self.refused + 1);
                     // The exit status of a program that takes no more tells whether it has failed.
                     if why.kind() != std::io::ErrorKind::BrokenPipe {
-                        self.failure = Some(why.to_string());
+                        self.end.failure = Some(why.to_string());
                     }
                 }
             }

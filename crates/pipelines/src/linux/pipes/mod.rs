@@ -172,10 +172,7 @@ impl Pipes {
         let thread = { std::thread::Builder::new() }
             .name(format!("pipe {}", served.piped.name))
             .spawn(move || served.serve(&told))
-            .map_err(|why| PipelineError::Start {
-                what: "the thread of a program",
-                why,
-            })?;
+            .map_err(PipelineError::start("the thread of a program"))?;
         // A thread that ends without a message has panicked, which was printed.
         let started = started.recv().unwrap_or(Ok(()));
         self.threads.push(thread);

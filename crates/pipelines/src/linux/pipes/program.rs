@@ -13,7 +13,7 @@ use punctual_platform::linux::pipes::{GroupedProgram, Patient};
 use punctual_platform::linux::process::ProcessId;
 use punctual_units::Nanos;
 
-use super::halves::{Feeding, ReadingStage, Stamps, UnansweredFrames, WaitTime};
+use super::halves::{Feeding, PipeEnd, ReadingStage, Stamps, UnansweredFrames, WaitTime};
 use super::{LOOK, Orders, Peer, PipeError, PipeReport, PipeSpec, RESTARTS_MAX};
 use crate::linux::pinned::Pinned;
 use crate::linux::shared::{End, Segment};
@@ -123,7 +123,7 @@ impl PipeRun {
         let mut half = ReadingStage::new(from, self.stamps());
         let over = turns(&mut reading, &mut half, || self.orders.sources_end());
         reading.end(&mut half);
-        self.checked(over, half.failure)
+        self.checked(over, half.end.failure)
     }
 
     fn serve_writer(
@@ -137,7 +137,7 @@ impl PipeRun {
         feeding.end(&mut half);
         let flushed = half.to.flush().err().map(|why| why.to_string());
         report.refused = half.refused;
-        self.checked(over, half.failure.or(flushed))
+        self.checked(over, half.end.failure.or(flushed))
     }
 
     /// The failure of a half, if it has failed.
@@ -152,39 +152,29 @@ impl PipeRun {
 
 /// An end of a pipe as a stage.
 trait Half: AnyStage {
-    /// Whether the pipe is closed.
-    fn closed(&self) -> bool;
-
-    /// Time for which the last step has waited.
-    fn waited(&self) -> Nanos;
+    fn end(&self) -> &PipeEnd;
 }
 
 impl Half for ReadingStage {
-    fn closed(&self) -> bool {
-        self.closed
-    }
-
-    fn waited(&self) -> Nanos {
-        Nanos(self.waited.swap(0, Ordering::Relaxed))
+    fn end(&self) -> &PipeEnd {
+        &self.end
     }
 }
 
 impl Half for Feeding {
-    fn closed(&self) -> bool {
-        self.closed
-    }
-
-    fn waited(&self) -> Nanos {
-        Nanos(self.waited.swap(0, Ordering::Relaxed))
+    fn end(&self) -> &PipeEnd {
+        &self.end
     }
 }
 
 /// Executes steps until the pipe is closed, the stage or pipeline has ended, or `gone` returns true while it waits.
 fn turns<H: Half>(pinned: &mut Pinned, half: &mut H, mut gone: impl FnMut() -> bool) -> Over {
+    // The time for which the last step has waited.
+    let waited = |half: &H| Nanos(half.end().waited.swap(0, Ordering::Relaxed));
     loop {
         let heard = pinned.heard();
-        match pinned.turn_less(half, H::waited) {
-            TurnResult::Stepped if half.closed() => return Over::Closed,
+        match pinned.turn_less(half, waited) {
+            TurnResult::Stepped if half.end().closed => return Over::Closed,
             TurnResult::Stepped => {}
             TurnResult::Wait if gone() => return Over::Closed,
             TurnResult::Wait => pinned.wait(heard, Some(LOOK)),
@@ -229,7 +219,7 @@ impl<'s> Life<'s> {
         let orders = Arc::clone(&self.served.orders);
         let mut half = ReadingStage::new(Box::new(io::empty()), self.served.stamps());
         let ended = loop {
-            half.reopen(self.output(&half.waited, |orders| !orders.sources_end())?);
+            half.reopen(self.output(&half.end.waited, |orders| !orders.sources_end())?);
             let over = turns(&mut reading, &mut half, || orders.sources_end());
             if let Over::Failed(why) = over {
                 break Err(self.served.bytes(why));
@@ -242,7 +232,7 @@ impl<'s> Life<'s> {
             if status.is_none() {
                 self.kill();
             }
-            match self.after(status, over == Over::Stage, half.frames, report) {
+            match self.after(status, over == Over::Stage, half.end.frames, report) {
                 Ok(true) => {}
                 ended => break ended,
             }
@@ -254,7 +244,7 @@ impl<'s> Life<'s> {
     fn sink(mut self, mut feeding: Pinned, report: &mut PipeReport) -> Result<(), PipeError> {
         let mut half = Feeding::new(Box::new(io::sink()), None);
         let ended = loop {
-            half.reopen(self.input(&half.waited)?);
+            half.reopen(self.input(&half.end.waited)?);
             let over = self.feed(&mut feeding, &mut half);
             report.refused = half.refused;
             if let Over::Failed(why) = over {
@@ -262,7 +252,7 @@ impl<'s> Life<'s> {
             }
             let status = self.fed(&over, &mut feeding, &mut half);
             report.killed |= status.is_none();
-            match self.after(status, over == Over::Stage, half.frames, report) {
+            match self.after(status, over == Over::Stage, half.end.frames, report) {
                 Ok(true) => {}
                 ended => break ended,
             }
@@ -274,14 +264,14 @@ impl<'s> Life<'s> {
     fn middle(mut self, mut feeding: Pinned, mut reading: Pinned, report: &mut PipeReport) -> Result<(), PipeError> {
         let (given, orders) = (UnansweredFrames::none(), Arc::clone(&self.served.orders));
         let mut feeder = Feeding::new(Box::new(io::sink()), Some(given.clone()));
-        feeder.reopen(self.input(&feeder.waited)?);
+        feeder.reopen(self.input(&feeder.end.waited)?);
         let mut reader = ReadingStage::new(Box::new(io::empty()), Stamps::Given(given));
-        reader.reopen(self.output(&reader.waited, |orders| !orders.stop())?);
+        reader.reopen(self.output(&reader.end.waited, |orders| !orders.stop())?);
         let reads = std::thread::scope(|scope| {
             let reads = scope.spawn(move || {
                 let over = turns(&mut reading, &mut reader, || orders.stop());
                 reading.end(&mut reader);
-                (over, reader.failure)
+                (over, reader.end.failure)
             });
             let over = self.feed(&mut feeding, &mut feeder);
             report.refused = feeder.refused;
@@ -289,7 +279,9 @@ impl<'s> Life<'s> {
             report.killed |= status.is_none();
             let ended = match over {
                 Over::Failed(why) => Err(self.served.bytes(why)),
-                over => self.after(status, over == Over::Stage, feeder.frames, report).map(drop),
+                over => self
+                    .after(status, over == Over::Stage, feeder.end.frames, report)
+                    .map(drop),
             };
             feeding.end(&mut feeder);
             // A panic of the thread has been printed.
