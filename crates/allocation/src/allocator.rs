@@ -3,6 +3,7 @@
 //! ```text
 //! what runs ─► policy (gains) ─► placed (few ways change hands) ─► plan        where changing is free
 //! what runs ─► keeper (lend bandwidth, move ways where it pays) ─► plan        where refilling ways costs
+//! the tasks ─► ahead (which split to start from, and whether to lend) ─► keeper
 //! ```
 //!
 //! It reads no clock: `now` comes with each question, and if it decided less than [`AllocatorSettings::gap`] ago it
@@ -10,10 +11,11 @@
 
 use punctual_units::Time;
 
+use crate::ahead::{Ahead, Foresight};
 use crate::grid::Share;
 use crate::hysteresis::{Aim, Keeper};
 use crate::masks::{WayMask, place, side_by_side};
-use crate::policy::{Exact, Loads, PeriodicTask, Policy, dadna, dna, equal, static_best, static_fewest, vc2m};
+use crate::policy::{Exact, Loads, PeriodicTask, Policy, dadna, dna};
 use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
 use crate::running::RunningJob;
@@ -71,7 +73,7 @@ impl CoreShares {
 /// };
 /// let programs = Programs::new(&[program("eager", 1e8), program("content", 0.0)], Objective::Speed)?;
 /// let period = Nanos::from_millis(500);
-/// let tasks = [PeriodicTask { program: 0, period, core: 0 }, PeriodicTask { program: 1, period, core: 1 }];
+/// let tasks = [PeriodicTask::new(0, period, 0), PeriodicTask::new(1, period, 1)];
 /// let settings = AllocatorSettings { cores: 2, ..AllocatorSettings::paper(Policy::Dna) };
 /// let mut allocator = Allocator::new(&programs, &tasks, settings)?;
 ///
@@ -84,6 +86,7 @@ impl CoreShares {
 #[derive(Clone, Debug)]
 pub struct Allocator {
     settings: AllocatorSettings,
+    tasks: Vec<PeriodicTask>,
     plan: CoreShares,
     /// The tables of [`Policy::Exact`].
     exact: Option<Exact>,
@@ -93,10 +96,19 @@ pub struct Allocator {
     keeper: Option<Keeper>,
     /// Phase of each core at the last decision; `None`: the core was at rest.
     seen: PerCore<Option<usize>>,
+    /// Time of the last question.
+    asked: Time,
+    /// A look ahead that is under way.
+    ahead: Option<Box<Ahead>>,
+    forecast: Option<Foresight>,
 }
 
+/// Units of work of a look ahead in one step: below 50 us.
+const PIECE: u64 = 64;
+
 impl Allocator {
-    /// Begins with the policy's split if it is a static one, and with the base otherwise.
+    /// Begins with the policy's split if it is a static one, and with the base otherwise. Looks ahead for it, where
+    /// [`Base::Ahead`] says so: that takes up to two seconds.
     ///
     /// # Errors
     /// [`SettingsError`] says what does not fit.
@@ -107,22 +119,16 @@ impl Allocator {
     ) -> Result<Allocator, SettingsError> {
         settings.check(programs, tasks)?;
         let AllocatorSettings {
-            pool,
-            cores,
-            policy,
-            base,
-            ..
+            pool, cores, policy, ..
         } = settings;
         let loads = Loads::new(programs, tasks, cores);
-        let shares = match (policy, base) {
-            (Policy::Equal, _) => equal(pool, cores),
-            (Policy::Vc2m(leftovers), _) => vc2m(&loads, pool, leftovers),
-            (Policy::StaticBest, _) => static_best(&loads, pool),
-            (Policy::StaticFewest, _) | (_, Base::StaticFewest) => static_fewest(&loads, pool),
-            (_, Base::Even) => equal(pool, cores),
+        let plan = match policy {
+            Policy::Equal => Base::Even.split(&loads, pool),
+            Policy::StaticBest => Base::StaticBest.split(&loads, pool),
+            Policy::StaticOverload => Base::StaticOverload.split(&loads, pool),
+            Policy::StaticFewest => Base::StaticFewest.split(&loads, pool),
+            _ => settings.base.split(&loads, pool),
         };
-        let plan = CoreShares::side_by_side(shares);
-        let keeper = |refill| Keeper::new(plan.clone(), pool, refill, aim(policy), settings.gap);
         // Fills all tables in advance: in a run of seconds nearly every pair of phases meets for the first time, and no
         // decision should wait for its table.
         let filled = || {
@@ -130,15 +136,29 @@ impl Allocator {
             exact.fill(programs);
             exact
         };
-        Ok(Allocator {
+        let mut allocator = Allocator {
             settings,
-            keeper: settings.refill.map(keeper),
+            tasks: tasks.to_vec(),
+            keeper: settings.keeper(plan.clone()),
             plan,
             exact: (policy == Policy::Exact && settings.refill.is_none()).then(filled),
             decided: None,
             due: None,
             seen: PerCore::new(),
-        })
+            asked: Time::ZERO,
+            ahead: None,
+            forecast: None,
+        };
+        let none: PerCore<Option<RunningJob<'_>>> = (0..cores).map(|_| None).collect();
+        allocator.look_ahead(programs, None, &none, Time::ZERO);
+        if let Some(mut ahead) = allocator.ahead.take() {
+            allocator.forecast = ahead.advance(programs, u64::MAX);
+        }
+        if let Some(Foresight { plan, .. }) = &allocator.forecast {
+            allocator.plan = plan.clone();
+            allocator.keeper = settings.keeper(plan.clone());
+        }
+        Ok(allocator)
     }
 
     /// The plan in force.
@@ -146,7 +166,17 @@ impl Allocator {
         &self.plan
     }
 
-    /// Time at which to ask again; `None` unless the last question came too soon after a decision.
+    /// Result of the last look ahead; `None`: the base was given.
+    pub fn forecast(&self) -> Option<&Foresight> {
+        self.forecast.as_ref()
+    }
+
+    /// Time of the last decision.
+    pub fn decided(&self) -> Option<Time> {
+        self.decided
+    }
+
+    /// Time at which to ask again; `None`: once what runs has changed.
     pub fn due(&self) -> Option<Time> {
         self.due
     }
@@ -165,45 +195,131 @@ impl Allocator {
         if self.settings.policy.is_static() {
             return None;
         }
-        let by_deadline = self.settings.policy == Policy::Dadna;
-        let state = |job: &Option<RunningJob<'_>>| job.as_ref().map(|job| programs.state(job.program, job.progress));
-        let all_the_same = || self.seen.iter().copied().eq(cores.iter().map(state));
-        let by_phases = !by_deadline && self.keeper.is_none() && self.due.is_none();
-        if by_phases && all_the_same() {
-            return None;
+        let another = match self.looked_ahead(programs, cores, now) {
+            true => self.take_up(programs, cores, now),
+            false => self.decide(programs, cores, now),
+        };
+        another.then_some(&self.plan)
+    }
+
+    /// Decides, if that is due; returns whether the plan is another one.
+    fn decide(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> bool {
+        if self.forecast.as_ref().is_some_and(|forecast| !forecast.lends) {
+            // A decision that was put off will not be made: its time would stay due without end.
+            self.due = None;
+            return false;
         }
-        let next = self.decided.map_or(now, |decided| decided + self.settings.gap);
-        if now < next {
-            self.due = Some(next);
-            return None;
+        if !self.is_due(programs, cores, now) {
+            return false;
         }
-        (self.decided, self.due) = (Some(now), None);
+        self.decided = Some(now);
         self.seen.clear();
-        self.seen.extend(cores.iter().map(state));
+        self.seen.extend(cores.iter().map(|job| state(programs, job)));
         if let Some(keeper) = &mut self.keeper {
-            self.plan = keeper.decide(programs, cores, now)?.clone();
-            return Some(&self.plan);
+            let Some(plan) = keeper.decide(programs, cores, now) else {
+                return false;
+            };
+            self.plan = plan.clone();
+            return true;
         }
         let proposed = placed(&self.wanted(programs, cores, now), &self.plan, self.settings.pool);
-        if proposed == self.plan {
-            return None;
-        }
+        let another = proposed != self.plan;
         self.plan = proposed;
-        Some(&self.plan)
+        another
+    }
+
+    /// Whether to decide at `now`; sets when to ask again.
+    fn is_due(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> bool {
+        let AllocatorSettings { policy, gap, .. } = self.settings;
+        let same_phases = self
+            .seen
+            .iter()
+            .copied()
+            .eq(cores.iter().map(|job| state(programs, job)));
+        let asked = self.due.take();
+        if policy != Policy::Dadna && self.keeper.is_none() && asked.is_none() && same_phases {
+            return false;
+        }
+        let next = self.decided.map_or(now, |decided| decided + gap);
+        self.due = (now < next).then_some(next);
+        now >= next
     }
 
     /// Share of each core that the policy wants.
     fn wanted(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> PerCore<Share> {
         let pool = self.settings.pool;
-        match self.settings.policy {
-            Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest | Policy::StaticFewest => self.plan.shares.clone(),
-            Policy::Dna => dna(programs, pool, cores),
-            Policy::Dadna => dadna(programs, pool, cores, now),
-            Policy::Exact => match &mut self.exact {
-                Some(exact) => exact.decide(programs, cores),
-                None => self.plan.shares.clone(),
-            },
+        match (self.settings.policy, &mut self.exact) {
+            (Policy::Dna, _) => dna(programs, pool, cores),
+            (Policy::Dadna, _) => dadna(programs, pool, cores, now),
+            (Policy::Exact, Some(exact)) => exact.decide(programs, cores),
+            _ => self.plan.shares.clone(),
         }
+    }
+}
+
+/// The part that looks ahead, at the start and when the task set changes.
+impl Allocator {
+    /// Begins to look ahead for the tasks that are active at `now`, if the settings ask for it.
+    fn look_ahead(
+        &mut self,
+        programs: &Programs,
+        in_force: Option<&CoreShares>,
+        cores: &[Option<RunningJob<'_>>],
+        now: Time,
+    ) {
+        let asked = self.settings.base == Base::Ahead && self.keeper.is_some();
+        let refill = self.settings.refill.filter(|_| asked);
+        let Some(refill) = refill.filter(|_| self.tasks.iter().any(|task| task.is_active(now))) else {
+            return;
+        };
+        let settings = (&self.settings, refill);
+        let ahead = Ahead::new(programs, &self.tasks, settings, in_force, cores, now);
+        self.ahead = Some(Box::new(ahead));
+    }
+
+    /// Begins to look ahead when the task set has changed, and goes on with it; returns whether it has come to an end.
+    fn looked_ahead(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> bool {
+        if self.tasks.iter().any(|task| task.changes_within(self.asked, now)) {
+            let plan = self.plan.clone();
+            self.look_ahead(programs, Some(&plan), cores, now);
+        }
+        self.asked = now;
+        let Some(forecast) = self.ahead.as_mut().and_then(|ahead| ahead.advance(programs, PIECE)) else {
+            return false;
+        };
+        self.ahead = None;
+        self.forecast = Some(forecast);
+        true
+    }
+
+    /// Takes up the base of the forecast; returns whether the plan is another one.
+    fn take_up(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> bool {
+        let Some(Foresight { plan, lends, .. }) = self.forecast.clone() else {
+            return false;
+        };
+        let keeper = self.settings.keeper(plan.clone());
+        if lends {
+            let in_force = self.plan.clone();
+            self.keeper = keeper.map(|keeper| keeper.going_on(in_force, programs, cores, now));
+            return self.decide(programs, cores, now);
+        }
+        self.keeper = keeper;
+        self.due = None;
+        std::mem::replace(&mut self.plan, plan) != self.plan
+    }
+}
+
+/// Number of the phase that a core's job is in.
+fn state(programs: &Programs, job: &Option<RunningJob<'_>>) -> Option<usize> {
+    job.as_ref().map(|job| programs.state(job.program, job.progress))
+}
+
+impl AllocatorSettings {
+    /// The rule that lends from `base`, where refilling costs and the policy weighs that.
+    fn keeper(&self, base: CoreShares) -> Option<Keeper> {
+        let AllocatorSettings { pool, policy, gap, .. } = *self;
+        let refill = self.refill.filter(|_| !policy.is_static())?;
+        Some(Keeper::new(base, pool, refill, aim(policy), gap))
     }
 }
 
@@ -237,7 +353,7 @@ pub fn placed(wanted: &[Share], before: &CoreShares, pool: Pool) -> CoreShares {
 }
 
 /// How the keeper hands out bandwidth that no core needs, under each policy.
-fn aim(policy: Policy) -> Aim {
+pub(crate) fn aim(policy: Policy) -> Aim {
     match policy {
         Policy::Dadna => Aim::Deadlines,
         Policy::Exact => Aim::Speed,

@@ -10,7 +10,7 @@ pub const LEVELS: i32 = (1 << 18) - 1;
 
 /// Rates of one phase in whole levels, with their running sums.
 #[derive(Clone, Debug)]
-pub(crate) struct Levels {
+pub struct Levels {
     grid: Grid,
     /// In the order of [`Grid::index`].
     levels: Box<[i32]>,
@@ -21,7 +21,7 @@ pub(crate) struct Levels {
 
 impl Levels {
     /// `rates` in levels of `whole` (instructions per second).
-    pub fn new(rates: &RateTable, whole: f64) -> Levels {
+    pub(crate) fn new(rates: &RateTable, whole: f64) -> Levels {
         let grid = rates.grid();
         let level = |&rate: &f32| (f64::from(rate) / whole * f64::from(LEVELS)).round() as i32;
         let levels: Box<[i32]> = rates.rates().iter().map(level).collect();
@@ -42,12 +42,12 @@ impl Levels {
     }
 
     /// Surface of the levels beyond `least`.
-    pub fn beyond(&self, least: Share) -> View<'_> {
+    pub(crate) fn beyond(&self, least: Share) -> View<'_> {
         View::beyond(&self.levels, self.grid, least)
     }
 
     /// The least part of `share` with the same level, not below `least`: fewer ways first, then fewer partitions.
-    pub fn trimmed(&self, mut share: Share, least: Share) -> Share {
+    pub(crate) fn trimmed(&self, mut share: Share, least: Share) -> Share {
         let level = self.at(share);
         let at = |ways, partitions| self.at(Share { ways, partitions });
         while share.ways > least.ways && at(share.ways - 1, share.partitions) == level {

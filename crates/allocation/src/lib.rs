@@ -18,6 +18,8 @@
 //! All of it is pure: values in, values out, no clock, no file, no randomness but a given seed.
 
 #[cfg(feature = "split")]
+pub mod ahead;
+#[cfg(feature = "split")]
 mod allocator;
 #[cfg(feature = "split")]
 pub mod cluster;
@@ -48,23 +50,25 @@ mod settings;
 mod table;
 
 #[cfg(feature = "split")]
+pub use ahead::{Ahead, Foresight};
+#[cfg(feature = "split")]
 pub use allocator::{Allocator, CoreShares, placed};
 #[cfg(feature = "split")]
 pub use grid::{Grid, PARTS_MAX, Share};
 #[cfg(feature = "split")]
 pub use hysteresis::Refill;
 #[cfg(feature = "split")]
-pub use levels::LEVELS;
+pub use levels::{LEVELS, Levels};
 #[cfg(feature = "split")]
 pub use masks::{WayMask, place, side_by_side};
 #[cfg(feature = "split")]
-pub use policy::{Leftovers, Loads, PeriodicTask, Policy};
+pub use policy::{Loads, PeriodicTask, Policy};
 #[cfg(feature = "split")]
-pub use pool::{CORES_MAX, PerCore, Pool, PoolError};
+pub use pool::{CORES_MAX, PerCore, Pool};
 #[cfg(feature = "split")]
 pub use profile::{Phase, Profile, ProfileError};
 #[cfg(feature = "split")]
-pub use programs::{Objective, PHASES_MAX, Programs, ProgramsError};
+pub use programs::{Objective, PHASES_MAX, Programs};
 #[cfg(feature = "split")]
 pub use running::{CoreJobs, RunningJob, WAITING_MAX, WaitingJob, virtual_deadline_with};
 #[cfg(feature = "split")]

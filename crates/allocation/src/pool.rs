@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use thiserror::Error;
 
 use crate::grid::{Grid, PARTS_MAX, Share};
+use crate::settings::{SettingsError, require};
 
 /// Most cores that split one cache: the size of a decision's tables.
 pub const CORES_MAX: usize = 16;
@@ -24,40 +24,6 @@ pub struct Pool {
     pub idle: Share,
 }
 
-/// A pool that is not enough.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum PoolError {
-    /// No cores, or too many.
-    #[error("{cores} cores: give 1 to {CORES_MAX}")]
-    Cores { cores: usize },
-    /// Nothing to split, or more than the tables of a decision hold.
-    #[error("{} ways and {} partitions to split: give 1 to {PARTS_MAX} of each", grid.ways, grid.partitions)]
-    Grid { grid: Grid },
-    /// Less than each core's least.
-    #[error(
-        "{cores} cores with at least {} ways and {} partitions each need more than the {} ways and {} partitions that \
-         there are: lower the least share, or use fewer cores",
-        least.ways, least.partitions, grid.ways, grid.partitions
-    )]
-    TooLittle {
-        cores: usize,
-        /// Least share of each core.
-        least: Share,
-        grid: Grid,
-    },
-    /// A least share of nothing, or idle cores that keep more than busy ones.
-    #[error(
-        "idle cores keep {idle:?} and busy ones at least {least:?}: give 1 or more, and idle cores no more than busy \
-         ones"
-    )]
-    Least {
-        /// Least share of busy cores.
-        least: Share,
-        /// Least share of idle cores.
-        idle: Share,
-    },
-}
-
 impl Pool {
     /// The fifth paper's machine: 20 ways, 20 partitions, at least 3 ways for whatever runs (section VII, against
     /// thrashing). Its least bandwidth is not stated: 1 partition here. Idle cores keep what a mask needs.
@@ -70,24 +36,32 @@ impl Pool {
     /// Whether `cores` cores can split this.
     ///
     /// # Errors
-    /// [`PoolError`] says what is missing.
-    pub fn check(&self, cores: usize) -> Result<(), PoolError> {
+    /// [`SettingsError`] says what is missing.
+    pub fn check(&self, cores: usize) -> Result<(), SettingsError> {
         let Pool { grid, least, idle } = *self;
-        if !(1..=CORES_MAX).contains(&cores) {
-            return Err(PoolError::Cores { cores });
-        }
-        if !grid.is_sound() {
-            return Err(PoolError::Grid { grid });
-        }
-        let none = idle.ways == 0 || idle.partitions == 0;
-        if none || idle.ways > least.ways || idle.partitions > least.partitions {
-            return Err(PoolError::Least { least, idle });
-        }
+        require((1..=CORES_MAX).contains(&cores), || {
+            format!("{cores} cores: give 1 to {CORES_MAX}")
+        })?;
+        let Grid { ways, partitions } = grid;
+        require(grid.is_sound(), || {
+            format!("{ways} ways and {partitions} partitions to split: give 1 to {PARTS_MAX} of each")
+        })?;
+        let some = idle.ways > 0 && idle.partitions > 0;
+        let at_most = idle.ways <= least.ways && idle.partitions <= least.partitions;
+        require(some && at_most, || {
+            format!(
+                "idle cores keep {idle:?} and busy ones at least {least:?}: give 1 or more, and idle cores no more \
+                 than busy ones"
+            )
+        })?;
         let enough = |each: u8, all: u8| cores * usize::from(each) <= usize::from(all);
-        if !(enough(least.ways, grid.ways) && enough(least.partitions, grid.partitions)) {
-            return Err(PoolError::TooLittle { cores, least, grid });
-        }
-        Ok(())
+        require(enough(least.ways, ways) && enough(least.partitions, partitions), || {
+            format!(
+                "{cores} cores with at least {} ways and {} partitions each need more than the {ways} ways and \
+                 {partitions} partitions that there are: lower the least share, or use fewer cores",
+                least.ways, least.partitions
+            )
+        })
     }
 
     /// Resources left to hand out once `busy` cores have their least and `idle` ones theirs.
@@ -103,11 +77,45 @@ impl Pool {
     }
 }
 
-/// Resources that have not been handed out yet; either may be 0.
+/// Resources that have not been handed out yet, or a part of them; either may be 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spare {
     pub ways: usize,
     pub partitions: usize,
+}
+
+/// Cells number the parts of this: by ways, then by partitions.
+impl Spare {
+    pub fn cells(self) -> usize {
+        (self.ways + 1) * (self.partitions + 1)
+    }
+
+    pub fn cell(self, part: Spare) -> usize {
+        part.ways * (self.partitions + 1) + part.partitions
+    }
+
+    pub fn part(self, cell: usize) -> Spare {
+        Spare {
+            ways: cell / (self.partitions + 1),
+            partitions: cell % (self.partitions + 1),
+        }
+    }
+
+    /// The rest after `part` was taken.
+    pub fn without(self, part: Spare) -> Spare {
+        Spare {
+            ways: self.ways - part.ways,
+            partitions: self.partitions - part.partitions,
+        }
+    }
+
+    /// Share of a core that gets all of this beyond `least`.
+    pub fn beyond(self, least: Share) -> Share {
+        Share {
+            ways: least.ways + self.ways as u8,
+            partitions: least.partitions + self.partitions as u8,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -118,16 +126,17 @@ mod tests {
     fn a_pool_must_be_enough_for_all() {
         let pool = Pool::PAPER;
         assert_eq!(pool.check(6), Ok(()));
-        assert!(matches!(pool.check(7), Err(PoolError::TooLittle { cores: 7, .. })));
-        assert!(matches!(pool.check(0), Err(PoolError::Cores { .. })));
+        let why = |pool: Pool, cores| pool.check(cores).unwrap_err().0;
+        assert!(why(pool, 7).starts_with("7 cores with at least 3 ways"));
+        assert!(why(pool, 0).starts_with("0 cores: give"));
         for grid in [(0, 20), (20, 0), (65, 20), (20, 65)].map(|(ways, partitions)| Grid { ways, partitions }) {
-            assert_eq!(Pool { grid, ..pool }.check(1), Err(PoolError::Grid { grid }));
+            assert!(why(Pool { grid, ..pool }, 1).ends_with("of each"));
         }
         let greedy_idlers = Pool {
             idle: Share { ways: 4, partitions: 1 },
             ..pool
         };
-        assert!(matches!(greedy_idlers.check(4), Err(PoolError::Least { .. })));
+        assert!(why(greedy_idlers, 4).starts_with("idle cores keep"));
     }
 
     #[test]

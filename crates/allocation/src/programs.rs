@@ -16,12 +16,10 @@
 //! for any stretch of a run, and so for the rest of it. [`Programs::slow_down`] sets k; rates, speeds and times follow
 //! it. Levels do not: which share is best for a phase is the same at every clock, and only its advantage shrinks.
 
-use thiserror::Error;
-
 use crate::grid::{Grid, Share};
 use crate::here::Here;
 use crate::levels::Levels;
-use crate::profile::{Profile, ProfileError};
+use crate::profile::{Profile, ProfileError, require};
 use crate::table::RateTable;
 
 /// Most phases of a program.
@@ -36,32 +34,6 @@ pub enum Objective {
     /// a program that waits for memory counts as much as one of a program that computes.
     #[default]
     Speed,
-}
-
-/// Why programs cannot be allocated for.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum ProgramsError {
-    /// No profile was given.
-    #[error("no profile given")]
-    None,
-    /// A profile is wrong in itself.
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    /// Profiles of different machines.
-    #[error("{name} was profiled for {grid:?}, the first program for {first:?}: one run needs profiles of one machine")]
-    OtherGrid {
-        name: String,
-        /// Grid of this profile.
-        grid: Grid,
-        /// Grid of the first profile.
-        first: Grid,
-    },
-    /// More than `PHASES_MAX` phases.
-    #[error("{name} has {phases} phases, at most {PHASES_MAX} are handled: join short ones")]
-    Phases { name: String, phases: usize },
-    /// A run without instructions has no duration.
-    #[error("{name} runs {instructions} instructions: give a positive number")]
-    Instructions { name: String, instructions: f64 },
 }
 
 /// All programs of a run, compiled.
@@ -101,9 +73,10 @@ impl Programs {
     /// Compiles `profiles`; a program's number is its index there.
     ///
     /// # Errors
-    /// [`ProgramsError`], the first one found.
-    pub fn new(profiles: &[Profile], objective: Objective) -> Result<Programs, ProgramsError> {
-        let grid = profiles.first().ok_or(ProgramsError::None)?.grid;
+    /// [`ProfileError`], the first one found.
+    pub fn new(profiles: &[Profile], objective: Objective) -> Result<Programs, ProfileError> {
+        let first = profiles.first();
+        let grid = first.ok_or_else(|| ProfileError("no profile given".into()))?.grid;
         for profile in profiles {
             check(profile, grid)?;
         }
@@ -245,7 +218,7 @@ impl Programs {
     }
 
     /// The rates that a decision compares.
-    pub(crate) fn levels(&self, program: usize, progress: f64) -> &Levels {
+    pub fn levels(&self, program: usize, progress: f64) -> &Levels {
         &self.compiled(program, progress).levels
     }
 
@@ -314,29 +287,20 @@ impl Program {
     }
 }
 
-fn check(profile: &Profile, first: Grid) -> Result<(), ProgramsError> {
+fn check(profile: &Profile, first: Grid) -> Result<(), ProfileError> {
     profile.check()?;
-    let name = || profile.name.clone();
-    if profile.grid != first {
-        return Err(ProgramsError::OtherGrid {
-            name: name(),
-            grid: profile.grid,
-            first,
-        });
-    }
-    if profile.phases.len() > PHASES_MAX {
-        return Err(ProgramsError::Phases {
-            name: name(),
-            phases: profile.phases.len(),
-        });
-    }
-    if !(profile.instructions > 0.0 && profile.instructions.is_finite()) {
-        return Err(ProgramsError::Instructions {
-            name: name(),
-            instructions: profile.instructions,
-        });
-    }
-    Ok(())
+    let (name, grid, phases, instructions) = (&profile.name, profile.grid, profile.phases.len(), profile.instructions);
+    require(grid == first, || {
+        format!(
+            "{name} was profiled for {grid:?}, the first program for {first:?}: one run needs profiles of one machine"
+        )
+    })?;
+    require(phases <= PHASES_MAX, || {
+        format!("{name} has {phases} phases, at most {PHASES_MAX} are handled: join short ones")
+    })?;
+    require(instructions > 0.0 && instructions.is_finite(), || {
+        format!("{name} runs {instructions} instructions: give a positive number")
+    })
 }
 
 #[cfg(test)]

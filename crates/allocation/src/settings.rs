@@ -4,10 +4,9 @@ use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::grid::Grid;
 use crate::hysteresis::Refill;
 use crate::policy::{PeriodicTask, Policy};
-use crate::pool::{Pool, PoolError};
+use crate::pool::Pool;
 use crate::programs::Programs;
 
 /// How an [`crate::Allocator`] decides.
@@ -27,13 +26,33 @@ pub struct AllocatorSettings {
 }
 
 /// The split that a dynamic policy begins with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Base {
-    /// The static split that overloads the fewest cores: for periodic tasks whose jobs are all to be in time.
+    /// The best of the others for the task set at hand, by running it ahead ([`crate::ahead`]); where the best is not
+    /// to lend at all, nothing is lent. Where refilling is free, or no task is known, that of `StaticFewest`.
     #[default]
+    Ahead,
+    /// The static split that overloads the fewest cores.
     StaticFewest,
-    /// As much for every core: where not every task has a deadline, so that balancing loads would slow those that have.
+    /// The static split of the least total overload.
+    StaticOverload,
+    /// The static split of the least largest load.
+    StaticBest,
+    /// As much for every core.
     Even,
+}
+
+impl Base {
+    /// Name in reports; those of splits are the names of their policies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Base::Ahead => "ahead",
+            Base::StaticFewest => "static-fewest",
+            Base::StaticOverload => "static-overload",
+            Base::StaticBest => "static-best",
+            Base::Even => "equal",
+        }
+    }
 }
 
 impl AllocatorSettings {
@@ -44,7 +63,7 @@ impl AllocatorSettings {
             pool: Pool::PAPER,
             cores: 4,
             policy,
-            base: Base::StaticFewest,
+            base: Base::Ahead,
             refill: None,
             gap: Nanos::from_millis(1),
         }
@@ -59,79 +78,48 @@ impl AllocatorSettings {
             pool, cores, refill, ..
         } = *self;
         pool.check(cores)?;
-        if pool.grid != programs.grid() {
-            return Err(SettingsError::OtherGrid {
-                pool: pool.grid,
-                profiles: programs.grid(),
-            });
-        }
+        let (ours, theirs, count) = (pool.grid, programs.grid(), programs.len());
+        require(ours == theirs, || {
+            format!("the pool is of {ours:?}, the profiles are of {theirs:?}: they must be of one machine")
+        })?;
         for (number, task) in tasks.iter().enumerate() {
-            if task.core >= cores || task.program >= programs.len() || task.period == Nanos::ZERO {
-                return Err(SettingsError::Task {
-                    task: number,
-                    program: task.program,
-                    core: task.core,
-                    period: task.period,
-                    programs: programs.len(),
-                    cores,
-                });
-            }
+            let PeriodicTask {
+                program, core, period, ..
+            } = *task;
+            require(task.weight >= 0.0 && task.weight.is_finite(), || {
+                format!(
+                    "task {number} has a weight of {}: give a number of at least 0",
+                    task.weight
+                )
+            })?;
+            require(core < cores && program < count && period > Nanos::ZERO, || {
+                format!(
+                    "task {number} is of program {program} on core {core} every {period}: there are {count} programs and \
+                     {cores} cores, from 0, and a period is more than 0"
+                )
+            })?;
         }
-        if let Some(Refill {
-            way_bytes,
-            partition_bytes_per_second,
-        }) = refill
-        {
-            let positive = |value: f64| value > 0.0 && value.is_finite();
-            if !(positive(way_bytes) && positive(partition_bytes_per_second)) {
-                return Err(SettingsError::Refill {
-                    way_bytes,
-                    partition_bytes_per_second,
-                });
-            }
-        }
-        Ok(())
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        refill.map_or(Ok(()), |refill| {
+            let (way, partition) = (refill.way_bytes, refill.partition_bytes_per_second);
+            require(positive(way) && positive(partition), || {
+                format!(
+                    "a refill of {way} bytes over {partition} bytes per second: give positive numbers, or no refill"
+                )
+            })
+        })
     }
 }
 
-/// Why settings are invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Error)]
-pub enum SettingsError {
-    /// A pool that does not suffice for the cores.
-    #[error(transparent)]
-    Pool(#[from] PoolError),
-    /// A pool of another machine than the profiles'.
-    #[error("the pool is of {pool:?}, the profiles are of {profiles:?}: they must be of one machine")]
-    OtherGrid {
-        /// Grid of the pool.
-        pool: Grid,
-        /// Grid of the profiles.
-        profiles: Grid,
-    },
-    /// A task on a core, or of a program, that does not exist, or without a period.
-    #[error(
-        "task {task} is of program {program} on core {core} every {period}: there are {programs} programs and {cores} cores, from 0, and a period is more than 0"
-    )]
-    Task {
-        /// Which task, from 0.
-        task: usize,
-        /// Program of the task, from 0.
-        program: usize,
-        /// Core of the task, from 0.
-        core: usize,
-        /// Period of the task.
-        period: Nanos,
-        programs: usize,
-        cores: usize,
-    },
-    /// A refill that costs nothing or less.
-    #[error(
-        "a refill of {way_bytes} bytes over {partition_bytes_per_second} bytes per second: give positive numbers, or no refill"
-    )]
-    Refill {
-        /// Bytes of a way.
-        way_bytes: f64,
-        /// Bytes per second of a partition.
-        partition_bytes_per_second: f64,
-    },
+/// Why a machine cannot be split so, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct SettingsError(pub String);
+
+/// Refuses what does not hold.
+///
+/// # Errors
+/// [`SettingsError`], with the sentence `what`.
+pub(crate) fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), SettingsError> {
+    if holds { Ok(()) } else { Err(SettingsError(what())) }
 }

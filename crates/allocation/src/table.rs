@@ -42,24 +42,12 @@ impl RateTable {
     pub fn monotone(&self) -> RateTable {
         let mut rates = self.rates.clone();
         for share in self.grid.shares() {
-            let mut best = rates[self.grid.index(share)];
-            if share.ways > 1 {
-                best = best.max(
-                    rates[self.grid.index(Share {
-                        ways: share.ways - 1,
-                        ..share
-                    })],
-                );
+            let at = self.grid.index(share);
+            let fewer_ways = (share.ways > 1).then(|| at - usize::from(self.grid.partitions));
+            let fewer_partitions = (share.partitions > 1).then(|| at - 1);
+            for less in [fewer_ways, fewer_partitions].into_iter().flatten() {
+                rates[at] = rates[at].max(rates[less]);
             }
-            if share.partitions > 1 {
-                best = best.max(
-                    rates[self.grid.index(Share {
-                        partitions: share.partitions - 1,
-                        ..share
-                    })],
-                );
-            }
-            rates[self.grid.index(share)] = best;
         }
         RateTable { grid: self.grid, rates }
     }

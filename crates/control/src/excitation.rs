@@ -21,11 +21,11 @@ const PERIOD_MAX: u64 = 10_000_000;
 
 /// Part of one knob in an excitation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cycle {
+struct Cycle {
     /// Levels in the order in which they are set, in the knob's unit; at least two different ones.
-    pub levels: Vec<f64>,
+    levels: Vec<f64>,
     /// Samples for one run through the levels, at least as many as levels.
-    pub length: u64,
+    length: u64,
 }
 
 /// A plan that moves every knob through its levels so that all combinations occur.
@@ -35,7 +35,7 @@ pub struct Excitation {
     period: u64,
 }
 
-/// Levels and cycles that do not make up an excitation. Knobs are numbered from 0.
+/// Levels that do not make up an excitation. Knobs are numbered from 0.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ExcitationError {
     /// There is no knob to excite.
@@ -55,27 +55,6 @@ pub enum ExcitationError {
         /// NaN or an infinity.
         value: f64,
     },
-    /// A cycle ends before every level had its turn.
-    #[error("knob {knob} has {levels} levels but a cycle of {length} samples: it needs at least a sample per level")]
-    CycleTooShort {
-        /// Index of the knob, from 0.
-        knob: usize,
-        /// Number of levels given.
-        levels: usize,
-        /// Cycle length, in samples.
-        length: u64,
-    },
-    /// Two cycles have a common factor, so some combinations never occur.
-    #[error(
-        "the cycles of knobs {first} and {second} have the common factor {factor}: some combinations of levels would \
-         never occur; choose relatively prime lengths"
-    )]
-    NotCoprime {
-        first: usize,
-        second: usize,
-        /// The greatest common divisor of their cycle lengths.
-        factor: u64,
-    },
     /// The whole period would take longer than any record.
     #[error(
         "covering all combinations takes more than {longest} samples: use fewer levels, or hold them for fewer samples"
@@ -87,27 +66,6 @@ pub enum ExcitationError {
 }
 
 impl Excitation {
-    /// Makes an excitation with the given cycles.
-    ///
-    /// # Errors
-    /// [`ExcitationError`], above all [`ExcitationError::NotCoprime`].
-    pub fn new(cycles: Vec<Cycle>) -> Result<Excitation, ExcitationError> {
-        if cycles.is_empty() {
-            return Err(ExcitationError::NoKnobs);
-        }
-        for (knob, cycle) in cycles.iter().enumerate() {
-            cycle.check(knob)?;
-        }
-        check_coprime(&cycles)?;
-        let period = cycles
-            .iter()
-            .try_fold(1u64, |product, cycle| product.checked_mul(cycle.length));
-        match period.filter(|period| *period <= PERIOD_MAX) {
-            Some(period) => Ok(Excitation { cycles, period }),
-            None => Err(ExcitationError::PeriodTooLong { longest: PERIOD_MAX }),
-        }
-    }
-
     /// Makes the excitation with the shortest cycles that hold every level for at least `hold` samples (0 means 1):
     /// knob by knob, the first length that has no factor in common with those before.
     ///
@@ -124,15 +82,27 @@ impl Excitation {
     /// # Errors
     /// [`ExcitationError`] for missing levels and for a period beyond any record.
     pub fn covering(levels: Vec<Vec<f64>>, hold: u32) -> Result<Excitation, ExcitationError> {
+        if levels.is_empty() {
+            return Err(ExcitationError::NoKnobs);
+        }
+        for (knob, levels) in levels.iter().enumerate() {
+            check(knob, levels)?;
+        }
+        let too_long = ExcitationError::PeriodTooLong { longest: PERIOD_MAX };
         let mut cycles: Vec<Cycle> = Vec::with_capacity(levels.len());
+        let mut period = 1u64;
         for levels in levels {
             let shortest = (levels.len() as u64).saturating_mul(u64::from(hold.max(1)));
-            let length = (shortest..=shortest.saturating_add(PERIOD_MAX))
+            let length = (shortest..=PERIOD_MAX)
                 .find(|&length| cycles.iter().all(|other| common_factor(length, other.length) == 1))
-                .ok_or(ExcitationError::PeriodTooLong { longest: PERIOD_MAX })?;
+                .ok_or_else(|| too_long.clone())?;
+            period *= length;
+            if period > PERIOD_MAX {
+                return Err(too_long);
+            }
             cycles.push(Cycle { levels, length });
         }
-        Excitation::new(cycles)
+        Ok(Excitation { cycles, period })
     }
 
     /// Samples until the levels repeat; a record of this length holds every combination of levels.
@@ -143,11 +113,6 @@ impl Excitation {
     /// The level of each knob during sample `k`.
     pub fn at(&self, k: u64) -> Vec<f64> {
         self.cycles.iter().map(|cycle| cycle.level(k)).collect()
-    }
-
-    /// The levels of one whole period, sample by sample.
-    pub fn samples(&self) -> impl Iterator<Item = Vec<f64>> + '_ {
-        (0..self.period).map(|k| self.at(k))
     }
 }
 
@@ -160,34 +125,14 @@ impl Cycle {
         // because the length is at most PERIOD_MAX and there are no more levels than that.
         self.levels[(position * self.levels.len() as u64 / self.length) as usize]
     }
-
-    fn check(&self, knob: usize) -> Result<(), ExcitationError> {
-        let levels = self.levels.len();
-        if let Some(&value) = self.levels.iter().find(|level| !level.is_finite()) {
-            return Err(ExcitationError::NotFinite { knob, value });
-        }
-        if self.levels.iter().all(|level| *level == self.levels[0]) {
-            return Err(ExcitationError::TooFewLevels { knob });
-        }
-        if self.length < levels as u64 {
-            return Err(ExcitationError::CycleTooShort {
-                knob,
-                levels,
-                length: self.length,
-            });
-        }
-        Ok(())
-    }
 }
 
-fn check_coprime(cycles: &[Cycle]) -> Result<(), ExcitationError> {
-    for second in 1..cycles.len() {
-        for first in 0..second {
-            let factor = common_factor(cycles[first].length, cycles[second].length);
-            if factor != 1 {
-                return Err(ExcitationError::NotCoprime { first, second, factor });
-            }
-        }
+fn check(knob: usize, levels: &[f64]) -> Result<(), ExcitationError> {
+    if let Some(&value) = levels.iter().find(|level| !level.is_finite()) {
+        return Err(ExcitationError::NotFinite { knob, value });
+    }
+    if levels.iter().all(|level| *level == levels[0]) {
+        return Err(ExcitationError::TooFewLevels { knob });
     }
     Ok(())
 }

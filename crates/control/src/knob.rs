@@ -1,18 +1,8 @@
 //! Range and resolution of a knob.
 
-use serde::{Deserialize, Serialize};
-
 /// The range of a knob and the distance between its settings, in the knob's own unit.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Knob {
-    min: f64,
-    max: f64,
-    quantum: f64,
-}
-
-#[derive(Deserialize)]
-struct Unchecked {
     min: f64,
     max: f64,
     quantum: f64,
@@ -82,13 +72,5 @@ impl Knob {
     /// sample would be set back each time and never reach the next setting, and its error would stay for good.
     pub(crate) fn is_rounding(self, wanted: f64, applied: f64) -> bool {
         (applied - wanted).abs() <= self.quantum
-    }
-}
-
-impl TryFrom<Unchecked> for Knob {
-    type Error = KnobError;
-
-    fn try_from(parts: Unchecked) -> Result<Knob, KnobError> {
-        Knob::new(parts.min, parts.max, parts.quantum)
     }
 }

@@ -41,7 +41,7 @@
 //! let [inputs, outputs] = [["clock", "share"], ["tardiness", "drr"]].map(|names| names.map(String::from).to_vec());
 //! let mut record = Recording { inputs, outputs, ..Default::default() };
 //! let mut y = vec![1.0, 0.5];
-//! for u in plan.samples().chain(plan.samples()) {
+//! for u in (0..2 * plan.period()).map(|k| plan.at(k)) {
 //!     record.y.push(y.clone());
 //!     y = plant(&y, u[0], u[1]);
 //!     record.u.push(u);
@@ -73,6 +73,7 @@ mod feed_forward;
 mod fingerprint;
 mod gains;
 mod identify;
+pub mod intervals;
 mod knob;
 mod lqr;
 mod lqr_pi;
@@ -93,7 +94,7 @@ pub use nalgebra::DMatrix;
 
 pub use actuator::Actuator;
 pub use arx::{ArxError, ArxModel, Fit, PoorFit, R2_ACCEPTED, Size};
-pub use excitation::{Cycle, Excitation, ExcitationError};
+pub use excitation::{Excitation, ExcitationError};
 pub use fingerprint::{Fingerprint, NotAFingerprint};
 pub use gains::{Gains, Integration, NoGains, Plant};
 pub use identify::{IdentifyError, OperatingPoint, Orders, Recording, identify};

@@ -179,17 +179,39 @@ impl Pacer {
         self.learnt.then(|| self.needed(self.rest(), elapsed, goal, now))?
     }
 
-    /// When the next checkpoints are expected at the clock `now`, after the release, as long as [`clock`](Self::clock)
-    /// would leave it there.
-    pub fn forecast(&self, elapsed: f64, goal: f64, now: f64) -> impl Iterator<Item = f64> {
-        let (slow_down, rest) = (self.slow_down(), self.rest());
-        let left = self.typical[self.done..].iter().filter(|_| self.learnt);
-        let expected = left.scan(0.0, move |work, part| {
-            *work += slow_down * part;
-            Some((elapsed + *work / now, rest - *work))
-        });
-        let stays = move |&(at, rest): &(f64, f64)| self.needed(rest, at, goal, now) == Some(now);
-        expected.take_while(stays).map(|(at, _)| at)
+    /// Earliest and latest time after the release, for each checkpoint that is left, at which
+    /// [`clock`](Self::clock) would leave the clock at `now`, if the clock was there since `elapsed` and no checkpoint
+    /// between was reported. `None` for `elapsed`: for a job that begins. Nothing before a whole job has been measured.
+    ///
+    /// With e the time of the checkpoint, s = (d S + (e - elapsed) now) / (d T + c) is linear in e, and so is the end
+    /// that is predicted at any clock f. That end is `aim` for
+    ///
+    /// ```text
+    /// e = (aim - r (d S - elapsed now)) / (1 + r now),   r = rest / (f (d T + c))
+    /// ```
+    pub fn stays(&self, elapsed: Option<f64>, goal: f64, now: f64) -> impl Iterator<Item = (f64, f64)> {
+        let prior = PRIOR * self.typical.iter().sum::<f64>();
+        let (done, seen, expected) = elapsed.map_or((0, prior, prior), |_| (self.done, self.seen, self.expected));
+        let elapsed = elapsed.unwrap_or(0.0);
+        let all: f64 = self.typical.iter().sum();
+        let left = self.typical[done..].iter().filter(|_| self.learnt);
+        let mut rest: f64 = left.clone().sum();
+        let mut typical = 0.0;
+        let lower = self.steps.iter().copied().rfind(|step| *step < now);
+        let is_top = self.steps.last().is_none_or(|top| *top <= now);
+        left.map(move |part| {
+            (typical, rest) = (typical + part, (rest - part).max(0.0));
+            let kept = (-typical / (MEMORY * all).max(f64::MIN_POSITIVE)).exp();
+            let measured = kept * seen - elapsed * now;
+            let expected = (kept * expected + typical).max(f64::MIN_POSITIVE);
+            let ends = |clock: f64, aim: f64| {
+                let share = rest / (clock * expected);
+                (aim - share * measured) / (1.0 + share * now)
+            };
+            let falls = |lower| ends(lower, goal).min(ends(now, (1.0 - TOLERANCE) * goal));
+            let rises = ends(now, (1.0 + TOLERANCE) * goal).min(goal);
+            (lower.map_or(0.0, falls), if is_top { f64::INFINITY } else { rises })
+        })
     }
 
     fn needed(&self, rest: f64, elapsed: f64, goal: f64, now: f64) -> Option<f64> {

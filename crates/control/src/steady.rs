@@ -1,13 +1,11 @@
-//! Resting points of a model: the outputs that settings lead to, and the settings that a goal needs.
+//! Resting points of a model: the outputs that settings lead to.
 //!
 //! With the settings held, y(k+1) = y(k) gives, in deviations from the operating point and with A and B the sums of
 //! the A_i and B_j,
 //!
 //! ```text
-//! y = G u + (I - A)^-1 drift,   G = (I - A)^-1 B          u = G^+ (goal - rest),  G^+ the pseudo-inverse
+//! y = G u + (I - A)^-1 drift,   G = (I - A)^-1 B
 //! ```
-//!
-//! The second formula is *feed-forward*: the settings for a goal before any error has shown.
 //!
 //! **Another pace.** A model identified at one sampling time is needed at a shorter one. Exact resampling takes the
 //! n-th root of A. That does not help here: at the paces in use a machine settles within one sample, A is within its
@@ -32,14 +30,11 @@ const RANK_TOLERANCE: f64 = 1e-9;
 /// Bound on the iterations of the singular value decomposition.
 const ITERATIONS_MAX: usize = 1000;
 
-/// Steady-state gain of a model, its inverse, and the outputs at rest.
+/// Steady-state gain of a model, and the outputs at rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SteadyState {
     /// Steady-state gain G; ny x nu.
     gain: DMatrix<f64>,
-    /// Pseudo-inverse of G; nu x ny.
-    inverse: DMatrix<f64>,
-    u0: Vec<f64>,
     /// Outputs at rest under u0, absolute.
     rest: Vec<f64>,
 }
@@ -90,7 +85,7 @@ impl SteadyState {
     /// let [a, b] = [0.5, -0.25].map(|v| vec![DMatrix::from_element(1, 1, v)]);
     /// let model = ArxModel::from_matrices(vec!["clock".into()], vec!["tardiness".into()], a, b).unwrap();
     /// let rests = SteadyState::of(&model).unwrap();
-    /// assert_eq!((rests.outputs(&[2.0]), rests.settings(&[-1.0])), (vec![-1.0], vec![2.0]));
+    /// assert_eq!((rests.gain()[(0, 0)], rests.rest()), (-0.5, &[0.0][..]));
     /// ```
     ///
     /// # Errors
@@ -101,38 +96,16 @@ impl SteadyState {
         let drift = DMatrix::from_column_slice(ny, 1, model.drift());
         let rest = &settle * drift + DMatrix::from_column_slice(ny, 1, model.y0());
         let gain = settle * effects(model);
-        Ok(SteadyState {
-            inverse: pseudo_inverse(&gain).ok_or(NoSteadyState::DependentKnobs)?,
-            gain,
-            u0: model.u0().to_vec(),
-            rest: rest.iter().copied().collect(),
-        })
+        if !has_full_row_rank(&gain) {
+            return Err(NoSteadyState::DependentKnobs);
+        }
+        let rest = rest.iter().copied().collect();
+        Ok(SteadyState { gain, rest })
     }
 
     /// G: change of each output in the long run per unit of each input; ny x nu.
     pub fn gain(&self) -> &DMatrix<f64> {
         &self.gain
-    }
-
-    /// Outputs at rest, absolute, under the settings `u`, absolute.
-    pub fn outputs(&self, u: &[f64]) -> Vec<f64> {
-        let moved = |o: usize| {
-            (0..u.len())
-                .map(|i| self.gain[(o, i)] * (u[i] - self.u0[i]))
-                .sum::<f64>()
-        };
-        self.rest.iter().enumerate().map(|(o, rest)| rest + moved(o)).collect()
-    }
-
-    /// Settings, absolute and without regard to limits, that hold the outputs at `goal`; with more knobs than goals,
-    /// those nearest to the operating point.
-    pub fn settings(&self, goal: &[f64]) -> Vec<f64> {
-        let asked = |i: usize| {
-            (0..goal.len())
-                .map(|o| self.inverse[(i, o)] * (goal[o] - self.rest[o]))
-                .sum::<f64>()
-        };
-        self.u0.iter().enumerate().map(|(i, u0)| u0 + asked(i)).collect()
     }
 
     /// The outputs at rest at the operating point, absolute.
@@ -161,15 +134,10 @@ pub fn quasi_static(model: &ArxModel, finer: f64) -> Result<ArxModel, NoSteadySt
         .map_err(|_| NoSteadyState::Accumulates)
 }
 
-/// The pseudo-inverse of a matrix of full row rank.
-fn pseudo_inverse(gain: &DMatrix<f64>) -> Option<DMatrix<f64>> {
-    if !gain.iter().all(|v| v.is_finite()) {
-        return None;
+fn has_full_row_rank(gain: &DMatrix<f64>) -> bool {
+    if gain.ncols() < gain.nrows() || !gain.iter().all(|v| v.is_finite()) {
+        return false;
     }
-    let svd = gain.clone().try_svd(true, true, f64::EPSILON, ITERATIONS_MAX)?;
-    let weakest = RANK_TOLERANCE * svd.singular_values.max();
-    if gain.ncols() < gain.nrows() || svd.singular_values.min() <= weakest {
-        return None;
-    }
-    svd.pseudo_inverse(weakest).ok()
+    let svd = gain.clone().try_svd(false, false, f64::EPSILON, ITERATIONS_MAX);
+    svd.is_some_and(|svd| svd.singular_values.min() > RANK_TOLERANCE * svd.singular_values.max())
 }

@@ -7,7 +7,8 @@
 //! running mean of T, x = T / m - 1 a job's *deviation*. The *headroom* h is how far the deadline lies above the set
 //! point, relative to it: r = 1 / (1 + h). The *spread* b is the mean of |x|. The *tail* is the part of the jobs beyond
 //! t = TAIL_FROM b; a is its share of the jobs, e the mean excess over t. The *surplus* E is the number of late jobs
-//! beyond the number aimed at.
+//! beyond the number aimed at. A *burst* is a run of late jobs of which each comes within SOON / q jobs of the one
+//! before; R is the surplus of bursts, F counts the further jobs of bursts, for a while.
 //!
 //! **Method.** Two estimates, one quick and one sure:
 //!
@@ -15,7 +16,10 @@
 //! b <- b + (min(|x|, CLIP b) - b) / n                     n = PRIOR_JOBS + jobs so far, at most MEMORY
 //! a <- a + (1{x > t} - a) / n',  a e likewise             n' the same, at most TAIL_MEMORY
 //! E <- E + 1{late} - q                                    q = AIM p, within SURPLUS_MIN .. SURPLUS_MAX
-//! h  = X(q exp(-E)) exp(BURST max(E, 0)^2)
+//! R <- R + 1{first of a burst} - q                        the same; while E > 0, q takes it to 0 at most
+//! F <- F + 1{further of a burst}, else F (1 - q / w)      w = SOON at first, at most WAIT_MAX
+//! S  = min(E, R + F)
+//! h  = X(q exp(-S)) exp(BURST max(S, 0)^2)
 //! X(s) = t + e ln(a / s)            for s < a: the deviation that a share s of the jobs exceeds
 //!      = t ln(1 / 2s) / ln(1 / 2a)  for s >= a
 //! ```
@@ -36,6 +40,12 @@
 //! - *Gain.* One late job more asks for a share that is smaller by a factor of e. With an exponential tail that is the
 //!   optimal gain of the stochastic approximation after 1 / q jobs, kept from there on. The square term answers bursts:
 //!   SURPLUS_MAX - SURPLUS_MIN late jobs in a row end at [`HEADROOM_MAX`] wherever they began.
+//!
+//! - *Bursts.* While a disturbance lasts, each late job lowers the set point. Once it is over, a job on time repays q
+//!   of a late job, however low the set point is: to wait there until E is repaid takes 1 / q jobs for each late one,
+//!   and gains nothing over a set point at which few are late. So F is forgotten within some w / q jobs. If that was
+//!   too soon, the next burst finds more repaid by forgetting than by jobs (E > R + F), and w doubles; it is SOON again
+//!   once E is repaid. Of late jobs that come singly all are counted by R, and S is E.
 //!
 //! **Margin.** Linearised around rest, with 1 / q jobs as the unit of time, E is dE = -E dt + dW: its variance is 1/2,
 //! and that of the difference between two instants far apart is 1. So n jobs have q n late ones, with a standard
@@ -81,6 +91,15 @@ pub const SURPLUS_MAX: f64 = 8.0;
 /// Weight of the squared surplus: with SURPLUS_MAX late jobs too many the headroom is at its most even from the least
 /// spread.
 pub const BURST: f64 = 0.07;
+/// Distance of two late jobs of one burst, and the time for which its further jobs are remembered at first: in jobs,
+/// times q. A law needs some of these jobs to answer the first.
+pub const SOON: f64 = 0.1;
+/// Longest such time: then S is about E.
+pub const WAIT_MAX: f64 = 6.4;
+/// Part of a late job that was forgotten, from which the next burst counts as a return that failed.
+const FORGOTTEN: f64 = 0.5;
+/// Further jobs of a burst from which the running mean moves with the set point.
+const FOLLOWED: f64 = 1.5;
 /// Least part of the set point that the running mean has to reach for a job on time to lower the surplus.
 pub const HELD: f64 = 0.9;
 
@@ -104,6 +123,8 @@ pub struct Tail {
     aim: f64,
     /// m: running mean; 0 before the first job.
     mean: f64,
+    /// r: set point after the last job.
+    held: f64,
     /// b: mean of |x|.
     spread: f64,
     /// a: share of the jobs in the tail.
@@ -112,6 +133,14 @@ pub struct Tail {
     excess: f64,
     /// E: late jobs beyond those aimed at.
     surplus: f64,
+    /// R: bursts of late jobs beyond the late jobs aimed at.
+    bursts: f64,
+    /// F: further late jobs of bursts, as far as they are remembered.
+    further: f64,
+    /// w: for how many jobs, times q, they are remembered.
+    wait: f64,
+    /// Counted jobs on time since the last late one, times q.
+    calm: f64,
     /// Number of jobs measured, up to [`TAIL_MEMORY`].
     jobs: u32,
 }
@@ -120,15 +149,22 @@ impl Tail {
     /// Makes the estimate for a task of whose jobs the share `late` may be late. `None` outside of 0 to 1, both
     /// excluded.
     pub fn new(late: f64) -> Option<Tail> {
-        (late > 0.0 && late < 1.0).then_some(Tail {
+        let mut tail = (late > 0.0 && late < 1.0).then_some(Tail {
             aim: AIM * late,
             mean: 0.0,
+            held: 1.0,
             spread: PRIOR_SPREAD,
             share: 0.5 * (-TAIL_FROM).exp(),
             excess: 0.5 * (-TAIL_FROM).exp() * PRIOR_SPREAD,
             surplus: 0.0,
+            bursts: 0.0,
+            further: 0.0,
+            wait: SOON,
+            calm: SOON,
             jobs: 0,
-        })
+        })?;
+        tail.held = tail.set_point();
+        Some(tail)
     }
 
     /// Takes a completed job with this tardiness; `safe`: every knob was at its safe end all the while. A tardiness
@@ -136,6 +172,16 @@ impl Tail {
     pub fn observe(&mut self, tardiness: f64, safe: bool) {
         self.count(tardiness, safe);
         self.measure(tardiness);
+    }
+
+    /// Moves the running mean with the set point, in a burst and after it, where a law holds it there: jobs that follow
+    /// a new set point do not scatter.
+    fn follow(&mut self) {
+        let set_point = self.set_point();
+        if self.further > FOLLOWED && self.mean >= HELD * self.held {
+            self.mean *= set_point / self.held;
+        }
+        self.held = set_point;
     }
 
     /// Takes the tardiness of a job whose lateness was counted before by [`missed`](Tail::missed).
@@ -158,28 +204,51 @@ impl Tail {
         // The mean has no prior: it begins with the first job.
         self.mean += (tardiness - self.mean) / f64::from((self.jobs + 1).min(MEMORY));
         self.jobs = (self.jobs + 1).min(TAIL_MEMORY);
+        self.follow();
     }
 
     /// Counts a job as late before it is complete, or that never will be: it runs past its deadline, or was skipped.
     pub fn missed(&mut self, safe: bool) {
         self.count(f64::INFINITY, safe);
+        self.follow();
     }
 
     fn count(&mut self, tardiness: f64, safe: bool) {
-        let on_time = tardiness <= 1.0;
-        let change = match (on_time, safe) {
-            (true, _) if self.mean < HELD * self.set_point() => return,
-            (true, _) => -self.aim,
-            (false, true) => return,
-            (false, false) => 1.0 - self.aim,
-        };
-        self.surplus = (self.surplus + change).clamp(SURPLUS_MIN, SURPLUS_MAX);
+        let within = |surplus: f64| surplus.clamp(SURPLUS_MIN, SURPLUS_MAX);
+        if tardiness <= 1.0 {
+            if self.mean < HELD * self.held {
+                return;
+            }
+            self.surplus = within(self.surplus - self.aim);
+            // Not below what is aimed at while late jobs of a burst are unpaid.
+            let least = if self.surplus > 0.0 {
+                self.bursts.min(0.0)
+            } else {
+                SURPLUS_MIN
+            };
+            self.bursts = within(self.bursts - self.aim).max(least);
+            self.further *= 1.0 - (self.aim / self.wait).min(1.0);
+            self.calm += self.aim;
+            if self.surplus <= self.bursts.max(0.0) {
+                self.wait = SOON;
+            }
+        } else if !safe {
+            let first = self.calm >= SOON;
+            if first && self.surplus > self.bursts + self.further + FORGOTTEN {
+                self.wait = (self.wait * 2.0).min(WAIT_MAX);
+            }
+            self.surplus = within(self.surplus + 1.0 - self.aim);
+            self.bursts = within(self.bursts + f64::from(u8::from(first)) - self.aim);
+            self.further += f64::from(u8::from(!first));
+            self.calm = 0.0;
+        }
     }
 
     /// r: the set point of the mean, at most the deadline and at least [`HEADROOM_MAX`] below it.
     pub fn set_point(&self) -> f64 {
-        let burst = BURST * self.surplus.max(0.0).powi(2);
-        let headroom = self.exceeded_by(self.aim * (-self.surplus).exp()) * burst.exp();
+        let surplus = self.surplus.min(self.bursts + self.further);
+        let burst = BURST * surplus.max(0.0).powi(2);
+        let headroom = self.exceeded_by(self.aim * (-surplus).exp()) * burst.exp();
         1.0 / (1.0 + headroom.clamp(0.0, HEADROOM_MAX))
     }
 

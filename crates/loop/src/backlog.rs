@@ -25,7 +25,7 @@
 
 use punctual_control::{ArxModel, Gains, Integration, NoGains, Plant, PoorFit, R2_ACCEPTED};
 use punctual_platform::{Applied, KnobId, Offers, Plan, Range, Value};
-use punctual_units::{Nanos, Time};
+use punctual_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// The least bound, in items: one request of the paper's largest.
@@ -186,57 +186,6 @@ impl Backlog {
         {
             self.bound = items as f64;
         }
-    }
-}
-
-/// A decision on the bound.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BacklogDecision {
-    pub now: Time,
-    pub seen: BacklogSeen,
-    /// Plan with the bound for the next period.
-    pub plan: Plan,
-}
-
-/// Decisions on the bound of one node, and all that is needed to take them again.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BacklogLog {
-    /// Everything that the control law was made from.
-    pub ground: BacklogGround,
-    /// The decisions from the first one on.
-    pub decisions: Vec<BacklogDecision>,
-    /// Number of further decisions, for which there was no room.
-    pub lost: u64,
-}
-
-impl BacklogLog {
-    /// Most decisions that are kept: more than a day of one a second.
-    pub const DECISIONS_MAX: usize = 100_000;
-
-    /// Creates a log without decisions.
-    pub fn new(ground: BacklogGround) -> BacklogLog {
-        BacklogLog {
-            ground,
-            decisions: Vec::new(),
-            lost: 0,
-        }
-    }
-
-    /// Keeps a decision, or counts it as lost where there is no room.
-    pub fn note(&mut self, decision: BacklogDecision) {
-        match self.decisions.len() < BacklogLog::DECISIONS_MAX {
-            true => self.decisions.push(decision),
-            false => self.lost += 1,
-        }
-    }
-
-    /// Plans that a new law makes from the same measurements.
-    ///
-    /// # Errors
-    /// [`BacklogError`] as of [`Backlog::new`].
-    pub fn replayed(&self) -> Result<impl Iterator<Item = Plan> + '_, BacklogError> {
-        let mut law = Backlog::new(&self.ground)?;
-        Ok(self.decisions.iter().map(move |logged| law.step(&logged.seen)))
     }
 }
 

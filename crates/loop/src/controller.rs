@@ -7,6 +7,8 @@
 //! | `clock` | tardiness      | clock                 | DVFSonly     |
 //! | `mimo`  | tardiness, drr | clock, admitted share | MIMO         |
 //!
+//! With prices `mimo` runs as `clock`, and the admitted share is found by them.
+//!
 //! The law is LQR-PI, of `punctual-control`; `qod` and `clock` are the one-by-one case of `mimo`. Knobs are shares of
 //! their range: the clock as a share of the top clock, so that a model says the same on machines of different speed.
 //!

@@ -4,7 +4,7 @@ use punctual_control::{
     ArxModel, Design, DesignError, ExcitationError, KnobError, LqrPiError, NoSteadyState, OperatingPoint, Orders,
     PoorFit, R2_ACCEPTED, Recording, Stability, Weights, design, identify, quasi_static, steady_gain,
 };
-use punctual_workload::{ControllerKind, Pace, Scenario, UpdateMode};
+use punctual_workload::{ControllerKind, Pace, Prices, Scenario, UpdateMode};
 use serde::{Deserialize, Serialize};
 
 use crate::controller::{KNOBS_MAX, METERS_MAX, check_names};
@@ -96,11 +96,23 @@ pub enum Mismatch {
     /// The model gives no gains for this controller.
     #[error("there are no gains for the controller `{controller}`: {NO_GAINS}")]
     NoDesign { controller: &'static str },
+    /// With prices `mimo` runs as `clock`, and the file has no gains for `clock`.
+    #[error(
+        "where `control.prices` find the admitted share, `mimo` turns the clock alone, and there are no gains of `clock`: \
+         identify again, or hold a set point by hand (`goal.drr` in place of prices)"
+    )]
+    Unpriced,
     /// The machine has no clock knob, or a fixed clock.
     #[error(
         "the controller `{controller}` turns the clock, but this machine offers no clock knob: use `qod` or `open`"
     )]
     NoClock { controller: &'static str },
+    /// A price of something that the machine does not measure.
+    #[error(
+        "control.prices: `freshness` is weighed against energy, and this machine has no meter of that: leave it out, or \
+         set `energy = 0` for all updates that goals permit"
+    )]
+    Unmetered,
     /// A model that was made for other conditions.
     #[error(
         "the model was made for {what} {made_for}, but this run has {run}: identify again with `punctual model learn`"
@@ -193,6 +205,14 @@ pub enum ModelError {
     /// A model without resting points says nothing about another pace.
     #[error(transparent)]
     NoSteadyState(#[from] NoSteadyState),
+}
+
+/// The control law that runs for `kind`: where prices find the admitted share, `mimo` turns the clock alone.
+pub fn law_kind(kind: ControllerKind, prices: Option<Prices>) -> ControllerKind {
+    match (kind, prices) {
+        (ControllerKind::Mimo, Some(_)) => ControllerKind::Clock,
+        _ => kind,
+    }
 }
 
 /// The weights of every design, one Q and R throughout (SYSTEMS.md, section 1: tardiness over drr).
@@ -379,6 +399,19 @@ impl ControllerDocument {
             qod: Some(gains),
             model: None,
         })
+    }
+
+    /// The control law that runs for `kind` ([`law_kind`]), if there are gains for it.
+    ///
+    /// # Errors
+    /// [`Mismatch::NoDesign`], [`Mismatch::Unpriced`].
+    pub fn law_of(&self, kind: ControllerKind, prices: Option<Prices>) -> Result<ControllerKind, Mismatch> {
+        let (law, controller) = (law_kind(kind, prices), kind.name());
+        match self.design_of(law) {
+            None if law != kind => Err(Mismatch::Unpriced),
+            None if law != ControllerKind::Open => Err(Mismatch::NoDesign { controller }),
+            _ => Ok(law),
+        }
     }
 
     /// Refuses gains whose loop around their model is unstable, or whose model has a knob of the wrong sign. Gains

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::give_back::SheddingReview;
 use crate::goals::Lead;
+use crate::idle::JobRelease;
 use crate::mode::ModeName;
 use crate::split::CoreJobs;
 
@@ -18,10 +19,25 @@ use crate::split::CoreJobs;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Event {
+    /// A real-time job was released, and has begun or waits.
+    Begun(JobRelease),
     /// A real-time job has come to a checkpoint.
     Progressed(JobProgress),
+    /// Checkpoints of a job, which is complete, came as forecast and were not reported.
+    Spared {
+        task: TaskId,
+        /// Counts up from 0 within the task.
+        job: u64,
+    },
     /// A job is complete.
     Completed(JobOutcome),
+    /// A stage with a goal has taken a frame.
+    Frame {
+        /// Index of its goal into [`crate::RegulatorOptions::stages`].
+        stage: usize,
+        /// Response time over the time that the frame had.
+        tardiness: f64,
+    },
     /// A job of a real-time task has not ended by its deadline: it runs, waits, or was never begun. Reported once,
     /// before a decision, in the order of the releases.
     Overdue {
@@ -83,8 +99,8 @@ pub struct Vitals {
 pub enum Answer {
     /// Answer to [`Event::Period`]: a decision.
     Step(Step),
-    /// Answer to [`Event::Progressed`], where the rest of the job needs another clock, and to [`Event::Jobs`], where
-    /// ways and bandwidth change: a plan of those knobs alone.
+    /// Answer to [`Event::Begun`] and [`Event::Progressed`], where the job needs another clock, and to [`Event::Jobs`],
+    /// where ways and bandwidth change: a plan of those knobs alone.
     Turn(Plan),
 }
 

@@ -57,6 +57,9 @@ pub struct Lead {
     pub drr: Option<f64>,
 }
 
+/// Least time until a stage's last pressure is forgotten: frames may be rarer than any job.
+const STAGE_FORGOTTEN: Nanos = Nanos::from_secs(10);
+
 /// All tasks with a goal.
 #[derive(Clone, Debug)]
 pub(crate) struct Goals {
@@ -73,6 +76,12 @@ pub(crate) struct Goals {
     reaches: Vec<Reach>,
     /// The last window, without tasks that had nothing in it.
     windows: Vec<TaskWindow>,
+    /// Stages, in the order of the options; they lead nothing, because no law knows their response to its knobs.
+    stages: Vec<TaskState>,
+    /// The largest pressure of a stage that has taken frames not long ago, and whether it took one in the last window.
+    stage_pressure: Option<(f64, bool)>,
+    /// Pressure of the leading task, also if it was measured in an earlier window.
+    task_pressure: Option<f64>,
     /// Number of tasks that have had a job.
     seen: usize,
     /// After how long a task's last pressure is forgotten.
@@ -254,7 +263,12 @@ impl TaskState {
 
 impl Goals {
     /// Creates the goals of tasks that ask for `asked`, by [`TaskId`]; further tasks ask for `default`.
-    pub(crate) fn new(asked: &[Option<TaskGoal>], default: TaskGoal, forget_after: Nanos) -> Goals {
+    pub(crate) fn new(
+        asked: &[Option<TaskGoal>],
+        default: TaskGoal,
+        stages: &[TaskGoal],
+        forget_after: Nanos,
+    ) -> Goals {
         let first = asked.iter().flatten().next().copied().unwrap_or(default);
         // Room for all that a step ever needs, so that it allocates nothing.
         let mut by_task = Vec::with_capacity(TASKS_MAX.max(asked.len()));
@@ -266,6 +280,9 @@ impl Goals {
             tasks: Vec::with_capacity(TASKS_MAX),
             reaches: Vec::with_capacity(TASKS_MAX),
             windows: Vec::with_capacity(TASKS_MAX),
+            stages: stages.iter().copied().map(TaskState::new).collect(),
+            stage_pressure: None,
+            task_pressure: None,
             seen: 0,
             forget_after,
         }
@@ -311,6 +328,30 @@ impl Goals {
         state.completed(job, tardiness, safe, reach);
     }
 
+    /// Counts a frame that a stage has taken; `safe`: nothing is left to be done for it.
+    pub(crate) fn frame(&mut self, stage: usize, tardiness: f64, safe: bool) {
+        let Some(state) = self.stages.get_mut(stage) else {
+            return;
+        };
+        state.window.jobs += 1;
+        state.window.tardiness += tardiness;
+        if let SetPoint::Late { tail, .. } = &mut state.set_point {
+            tail.observe(tardiness, safe);
+        }
+    }
+
+    /// The largest pressure of a stage, in units of the nominal set point, and whether it was measured in the last
+    /// window.
+    pub(crate) fn stage_pressure(&self) -> Option<(f64, bool)> {
+        self.stage_pressure
+            .map(|(pressure, new)| (pressure / self.nominal, new))
+    }
+
+    /// Pressure of the leading task, in units of the nominal set point, also if it was measured in an earlier window.
+    pub(crate) fn task_pressure(&self) -> Option<f64> {
+        self.task_pressure.map(|pressure| pressure / self.nominal)
+    }
+
     /// Counts a job that has not ended by its deadline, once for each job; they come in the order of their releases.
     pub(crate) fn overdue(&mut self, task: TaskId, released: Time, tardiness: f64, safe: bool) {
         let Some((state, _)) = self.state(task) else { return };
@@ -335,6 +376,15 @@ impl Goals {
     /// window.
     pub(crate) fn close(&mut self, now: Time) -> Option<Lead> {
         self.windows.clear();
+        let pressure = |state: &mut TaskState| {
+            state.close(TaskId(0), self.nominal, now);
+            let known = state
+                .last
+                .filter(|last| now.since(last.at) < self.forget_after.max(STAGE_FORGOTTEN) || last.at == now)?;
+            Some((known.pressure, known.at == now))
+        };
+        let pressures = self.stages.iter_mut().filter_map(pressure);
+        self.stage_pressure = pressures.max_by(|one, other| one.0.total_cmp(&other.0));
         let mut lead: Option<(TaskId, TaskMeasurement)> = None;
         for (index, state) in self.tasks.iter_mut().enumerate() {
             let Some(state) = state else { continue };
@@ -349,6 +399,7 @@ impl Goals {
                 lead = Some((task, last));
             }
         }
+        self.task_pressure = lead.map(|(_, last)| last.pressure);
         let (task, TaskMeasurement { pressure, drr, at }) = lead?;
         (at == now).then_some(Lead { task, pressure, drr })
     }

@@ -49,24 +49,15 @@ pub enum Mode {
     },
 }
 
-/// A mode without its state, for reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModeName {
-    #[default]
-    WarmUp,
-    Running,
-    Fallback,
-}
-
-impl ModeName {
-    /// The name in reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            ModeName::WarmUp => "warm-up",
-            ModeName::Running => "running",
-            ModeName::Fallback => "fallback",
-        }
+punctual_units::named! {
+    /// A mode without its state, for reports.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum ModeName by as_str {
+        #[default]
+        WarmUp = "warm-up",
+        Running = "running",
+        Fallback = "fallback",
     }
 }
 

@@ -17,16 +17,13 @@
 
 use std::collections::VecDeque;
 
-use punctual_control::{PARTS_MAX, Pacer, TOLERANCE};
+use punctual_control::{PARTS_MAX, Pacer};
 use punctual_platform::ClockOffer;
-use punctual_units::{Nanos, Time};
+use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::{CHECKPOINTS_MAX, JobOutcome, JobProgress};
 
 /// Tasks that are paced at most; jobs of further ones run at the clock that the others need.
 const TASKS_MAX: usize = 64;
-/// Deviation from the forecast above which a checkpoint is reported, relative to the goal: what goes unreported is
-/// less than what the pacer leaves alone.
-const REPORTED: f64 = TOLERANCE / 2.0;
 /// Changes of the clock that are remembered: those of two jobs that change it at each of their checkpoints.
 const CHANGES_MAX: usize = 2 * CHECKPOINTS_MAX;
 
@@ -50,36 +47,66 @@ struct TaskPace {
     job: Option<u64>,
     /// Clock that the job needs, as a share of the top.
     wanted: Option<f64>,
+    /// Deadline of the task's jobs.
+    deadline: Nanos,
+    /// The job behind the latest of which a checkpoint was taken.
+    next: u64,
 }
 
-/// When the checkpoints that a job has left are expected at the clock in force. One that comes as expected would not
-/// change the clock, so that it need not be reported: waking the loop costs more than deciding.
+impl TaskPace {
+    /// Begins job `job`, unless it is under way.
+    fn begin(&mut self, job: u64) {
+        if self.job != Some(job) {
+            self.pacer.begin();
+            self.job = Some(job);
+        }
+    }
+}
+
+/// When the checkpoints of a job may come without a change of the clock. One that comes then need not be reported:
+/// waking the loop costs more than deciding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
+    /// The first job, and whether the forecast is for all behind it, too.
     job: u64,
-    /// Time since the release, by checkpoint from 1.
-    expected: [Nanos; PARTS_MAX],
-    /// The first and last checkpoint that have a forecast: behind it, the clock is to change.
+    and_later: bool,
+    /// Since when the clock has stood: for jobs that begin, which were released no earlier.
+    since: Time,
+    /// The first checkpoint, from 1, and the last: the job's end.
     first: usize,
     last: usize,
-    /// Deviation that does not matter.
-    tolerance: Nanos,
-    /// Whether the clock can be raised for a job that falls behind, and lowered for one that is ahead.
-    can_rise: bool,
-    can_fall: bool,
+    /// Earliest and latest time since the release, by checkpoint from 1.
+    stays: [(Nanos, Nanos); PARTS_MAX],
 }
 
 impl Forecast {
-    /// Whether job `job` comes to checkpoint `done`, `elapsed` after its release, so much as expected that the clock
-    /// stays.
-    pub fn holds(&self, job: u64, done: u32, elapsed: Nanos) -> bool {
-        let done = done as usize;
-        if job != self.job || !(self.first..=self.last).contains(&done) {
+    /// A forecast for the checkpoints behind `done`, with times in deadlines.
+    fn new(done: usize, stays: impl Iterator<Item = (f64, f64)>, deadline: Nanos) -> Forecast {
+        let mut forecast = Forecast {
+            job: 0,
+            and_later: false,
+            since: Time::ZERO,
+            first: done + 1,
+            last: done,
+            stays: [(Nanos::ZERO, Nanos::ZERO); PARTS_MAX],
+        };
+        for (earliest, latest) in stays {
+            forecast.stays[forecast.last] = (deadline.scaled(earliest), deadline.scaled(latest));
+            forecast.last += 1;
+        }
+        forecast
+    }
+
+    /// Whether the clock stays where it is at this checkpoint.
+    pub fn holds(&self, at: &JobProgress) -> bool {
+        let (done, of) = (at.done as usize, at.of as usize);
+        let is_meant = at.job == self.job || self.and_later && at.job > self.job;
+        let is_known = of == self.last && (self.first..=of).contains(&done);
+        if !is_meant || !is_known || at.released < self.since {
             return false;
         }
-        let expected = self.expected[done - 1];
-        let (behind, ahead) = (elapsed.saturating_sub(expected), expected.saturating_sub(elapsed));
-        (behind <= self.tolerance || !self.can_rise) && (ahead <= self.tolerance || !self.can_fall)
+        let (earliest, latest) = self.stays[done - 1];
+        (earliest..=latest).contains(&at.at.since(at.released))
     }
 }
 
@@ -163,10 +190,8 @@ impl Pacing {
         let deadline = job.deadline.as_secs_f64();
         let (clock, work) = (self.clock.now(), self.clock.between(job.released, job.at));
         let task = self.task(job)?;
-        if task.job != Some(job.job) {
-            task.pacer.begin();
-            task.job = Some(job.job);
-        }
+        task.begin(job.job);
+        task.next = job.job + 1;
         task.pacer.reach(job.done as usize, work / deadline);
         let elapsed = job.at.since(job.released).as_secs_f64() / deadline;
         task.wanted = task.pacer.clock(elapsed, goal, clock);
@@ -179,28 +204,37 @@ impl Pacing {
         let task = self.tasks.get(job.task.index())?.as_ref()?;
         let (clock, wanted) = (self.clock.now(), task.wanted?);
         let is_current = task.job == Some(job.job) && task.pacer.done() == job.done as usize;
-        // A job that is to have another clock is not forecast at this one.
-        if !is_current || wanted > clock {
+        // A job that needs less than the clock in force says so until it needs that: others may let it fall.
+        if !is_current || wanted != clock {
             return None;
         }
         let deadline = job.deadline.as_secs_f64();
         let elapsed = job.at.since(job.released).as_secs_f64() / deadline;
-        let mut expected = [Nanos::ZERO; PARTS_MAX];
-        let mut last = job.done as usize;
-        for at in task.pacer.forecast(elapsed, goal, clock) {
-            expected[last] = Nanos::from_secs_f64(at * deadline);
-            last += 1;
-        }
-        let (lowest, top) = (self.steps.first()?, self.steps.last()?);
+        let stays = task.pacer.stays(Some(elapsed), goal, clock);
+        let forecast = Forecast::new(task.pacer.done(), stays, job.deadline);
         Some(Forecast {
             job: job.job,
-            expected,
-            first: job.done as usize + 1,
-            last,
-            tolerance: job.deadline.scaled(REPORTED * goal),
-            can_rise: clock < *top,
-            can_fall: clock > *lowest,
+            ..forecast
         })
+    }
+
+    /// The forecast for the jobs of `task` of which no checkpoint was taken, if they begin at the clock in force.
+    pub(crate) fn forecast_next(&self, task: TaskId, goal: f64) -> Option<Forecast> {
+        let task = self.tasks.get(task.index())?.as_ref()?;
+        let stays = task.pacer.stays(None, goal, self.clock.now());
+        Some(Forecast {
+            job: task.next,
+            and_later: true,
+            since: self.clock.changes.back()?.since,
+            ..Forecast::new(0, stays, task.deadline)
+        })
+    }
+
+    /// Checkpoints of a job came as forecast, and were not reported: its end teaches, as that of a job that did.
+    pub(crate) fn spared(&mut self, task: TaskId, job: u64) {
+        if let Some(task) = self.tasks.get_mut(task.index()).and_then(Option::as_mut) {
+            task.begin(job);
+        }
     }
 
     /// A job is complete.
@@ -246,6 +280,8 @@ impl Pacing {
                 pacer,
                 job: None,
                 wanted: None,
+                deadline: job.deadline,
+                next: 0,
             });
         }
         known.as_mut()
@@ -255,8 +291,10 @@ impl Pacing {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use punctual_control::TOLERANCE;
     use punctual_platform::Provenance;
-    use punctual_units::{Hertz, TaskId};
+    use punctual_units::Hertz;
+    use punctual_workload::Split;
 
     use super::*;
 
@@ -300,29 +338,24 @@ mod tests {
     const PARTS: usize = 32;
     const DEADLINE: Nanos = Nanos::from_millis(100);
 
-    /// Runs three jobs, the last with these slow-downs of its parts; returns its end, in deadlines, and how many of its
+    /// Runs four jobs, the last with these slow-downs of its parts; returns its end, in deadlines, and how many of its
     /// checkpoints were reported.
     fn last_end(disturbed: &[f64; PARTS], goal: f64, spares: bool) -> (f64, usize) {
         let steps: Vec<Hertz> = (1..=10).map(|step| Hertz::from_mhz(200 * step)).collect();
-        let offer = ClockOffer {
-            steps,
-            provenance: Provenance::Simulated,
-        };
+        let offer = ClockOffer::new(steps, Provenance::Simulated);
         let mut pacing = Pacing::new(&offer, 1.0, Time::ZERO);
         let mut last = (0.0, 0);
-        for (job, slow) in [&[1.0; PARTS], &[1.0; PARTS], disturbed].into_iter().enumerate() {
+        let usual = &[1.0; PARTS];
+        for (job, slow) in [usual, usual, usual, disturbed].into_iter().enumerate() {
             let released = Time(job as u64 * 1_000_000_000);
-            let (mut elapsed, mut reports, mut forecast) = (0.0, 0, None::<Forecast>);
+            let (mut elapsed, mut reports) = (0.0, 0);
+            let mut forecast = pacing.forecast_next(TaskId(0), goal);
             for (part, slow) in slow.iter().enumerate() {
                 // Work of half a deadline in all, in parts of two kinds.
                 let work = 0.5 / PARTS as f64 * if part % 2 == 0 { 1.5 } else { 0.5 };
                 elapsed += work * slow / pacing.clock.now();
                 let spent = DEADLINE.scaled(elapsed);
                 let done = part as u32 + 1;
-                if spares && forecast.is_some_and(|it| it.holds(job as u64, done, spent)) {
-                    continue;
-                }
-                reports += 1;
                 let at = JobProgress {
                     task: TaskId(0),
                     job: job as u64,
@@ -332,40 +365,107 @@ mod tests {
                     done,
                     of: PARTS as u32,
                 };
+                if spares && forecast.is_some_and(|it| it.holds(&at)) {
+                    continue;
+                }
+                reports += 1;
                 if let Some(clock) = pacing.progressed(&at, goal) {
                     pacing.turned(clock, at.at);
                 }
                 forecast = pacing.forecast(&at, goal);
             }
+            pacing.spared(TaskId(0), job as u64);
+            pacing.completed(&outcome(job as u64, elapsed));
             last = (elapsed, reports);
         }
         last
+    }
+
+    /// Job `job`, which took this many deadlines.
+    fn outcome(job: u64, elapsed: f64) -> JobOutcome {
+        let released = Time(job * 1_000_000_000);
+        JobOutcome {
+            task: TaskId(0),
+            job,
+            released,
+            deadline: Some(DEADLINE),
+            finished: released + DEADLINE.scaled(elapsed),
+            split: Split::default(),
+        }
+    }
+
+    /// A job without a checkpoint, as where there was nothing to do, says nothing of how long the parts take.
+    #[test]
+    fn jobs_without_a_checkpoint_teach_nothing() {
+        let offer = ClockOffer {
+            steps: vec![Hertz::from_mhz(1000), Hertz::from_mhz(2000)],
+            microwatts: Vec::new(),
+            change: Nanos::ZERO,
+            provenance: Provenance::Simulated,
+        };
+        let mut pacing = Pacing::new(&offer, 1.0, Time::ZERO);
+        let at = JobProgress {
+            task: TaskId(0),
+            job: 0,
+            released: Time::ZERO,
+            deadline: DEADLINE,
+            at: Time::ZERO + DEADLINE.scaled(0.2),
+            done: 1,
+            of: 2,
+        };
+        pacing.progressed(&at, 0.4);
+        pacing.completed(&outcome(0, 0.4));
+        let before = pacing.forecast_next(TaskId(0), 0.4);
+        assert!(before.is_some_and(|it| it.holds(&JobProgress { job: 1, ..at })));
+        pacing.completed(&outcome(1, 0.01));
+        assert_eq!(pacing.forecast_next(TaskId(0), 0.4), before);
+        pacing.spared(TaskId(0), 2);
+        pacing.completed(&outcome(2, 0.3));
+        assert_ne!(pacing.forecast_next(TaskId(0), 0.4), before);
     }
 
     #[test]
     fn a_job_as_usual_reports_few_checkpoints() {
         let (end, reports) = last_end(&[1.0; PARTS], 0.8, true);
         assert!(
-            (end - 0.8).abs() <= 2.0 * TOLERANCE && reports <= 4,
+            (end - 0.8).abs() <= 2.0 * TOLERANCE && reports <= 2,
             "{end} after {reports} reports"
         );
     }
 
     #[test]
-    fn a_forecast_is_for_its_job_and_the_checkpoints_that_are_left() {
-        let mut expected = [Nanos::ZERO; PARTS_MAX];
-        expected[2] = Nanos(1000);
-        let forecast = Forecast {
-            job: 7,
-            expected,
-            first: 3,
-            last: 3,
-            tolerance: Nanos(10),
-            can_rise: true,
-            can_fall: false,
+    fn a_forecast_is_for_its_jobs_and_the_checkpoints_that_are_left() {
+        let deadline = Nanos(1000);
+        let of = |job, and_later| Forecast {
+            job,
+            and_later,
+            since: Time(10),
+            ..Forecast::new(2, [(0.4, 0.6), (0.5, f64::INFINITY)].into_iter(), deadline)
         };
-        assert!(forecast.holds(7, 3, Nanos(1010)) && forecast.holds(7, 3, Nanos(1)));
-        assert!(!forecast.holds(7, 3, Nanos(1011)) && !forecast.holds(8, 3, Nanos(1000)));
-        assert!(!forecast.holds(7, 2, Nanos(1000)) && !forecast.holds(7, u32::MAX, Nanos(1000)));
+        let at = |job, done, elapsed: u64| JobProgress {
+            task: TaskId(0),
+            job,
+            released: Time(10),
+            deadline,
+            at: Time(10_u64.saturating_add(elapsed)),
+            done,
+            of: 4,
+        };
+        let forecast = of(7, false);
+        let holds = |done, elapsed| forecast.holds(&at(7, done, elapsed));
+        assert!(holds(3, 400) && holds(3, 600) && holds(4, u64::MAX));
+        assert!(!holds(3, 399) && !holds(3, 601));
+        assert!(!holds(2, 500) && !holds(5, 500) && !holds(0, 500) && !holds(u32::MAX, 500));
+        let (earlier, other) = (Time(9), 5);
+        assert!(!forecast.holds(&JobProgress {
+            released: earlier,
+            ..at(7, 3, 500)
+        }));
+        assert!(!forecast.holds(&JobProgress {
+            of: other,
+            ..at(7, 3, 500)
+        }));
+        let holds = [6, 7, 8].map(|job| [false, true].map(|later| of(7, later).holds(&at(job, 3, 500))));
+        assert_eq!(holds, [[false, false], [true, true], [false, true]]);
     }
 }

@@ -105,6 +105,12 @@ impl Staircase {
         self.resume(self.share.get());
     }
 
+    /// Moves both ends of the range, and the share into it; the least share comes first.
+    pub fn set_range(&mut self, least: Share, most: Share) {
+        self.range.most = Share::clamped(most.get().max(least.get()));
+        self.set_least(least);
+    }
+
     /// Whether nothing is left to give back.
     pub fn is_full(&self) -> bool {
         self.share >= self.range.most

@@ -89,6 +89,20 @@ impl CoreDebt {
         }
     }
 
+    /// Goes on with `mask` and `partitions` and the jobs of `running` from `now` on; ways that are not the base's count
+    /// as full.
+    pub fn go_on(
+        &mut self,
+        programs: &Programs,
+        running: Option<&RunningJob<'_>>,
+        (mask, partitions): (WayMask, u8),
+        now: Time,
+    ) {
+        (self.mask, self.partitions) = (mask, partitions);
+        self.ran = running.map(|job| (job.deadline, job.program));
+        self.shadow.begin_with(programs, running, now);
+    }
+
     /// Limits under the ways in force.
     pub fn limits(&self) -> LossLimits {
         LossLimits {

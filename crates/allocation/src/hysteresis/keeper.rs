@@ -66,6 +66,23 @@ impl Keeper {
         }
     }
 
+    /// Goes on from `plan`, which is in force at `now`, with the jobs that are on `cores`: none is ahead or behind.
+    #[must_use]
+    pub fn going_on(
+        mut self,
+        plan: CoreShares,
+        programs: &Programs,
+        cores: &[Option<RunningJob<'_>>],
+        now: Time,
+    ) -> Keeper {
+        for (core, (account, job)) in self.accounts.iter_mut().zip(cores).enumerate() {
+            let has = (plan.masks[core], plan.shares[core].partitions);
+            account.go_on(programs, job.as_ref(), has, now);
+        }
+        (self.plan, self.at) = (plan, now);
+        self
+    }
+
     /// The plan in force.
     pub fn plan(&self) -> &CoreShares {
         &self.plan

@@ -67,6 +67,24 @@ impl Shadow {
         }
     }
 
+    /// Takes the jobs of `running` as they are at `now`: the core is neither ahead nor behind.
+    pub fn begin_with(&mut self, programs: &Programs, running: Option<&RunningJob<'_>>, now: Time) {
+        (self.at, self.slowdown) = (now, programs.slowdown());
+        self.take_in(programs, running);
+        self.jobs.clear();
+        let first = running.map(|job| (job.deadline, job.program, job.progress));
+        let waiting = running.into_iter().flat_map(|job| job.waiting);
+        let all = first
+            .into_iter()
+            .chain(waiting.map(|job| (job.deadline, job.program, job.progress)));
+        self.jobs.extend(all.map(|(due, program, progress)| ReplayJob {
+            due,
+            program,
+            left: programs.time_left(program, progress, self.share),
+        }));
+        self.jobs.sort_by_key(|job| std::cmp::Reverse(job.due));
+    }
+
     /// Advances to `now` and adds the jobs that were not present at the last call. They count from `released`, which
     /// lies between the last call and `now`; so does a change of the clock.
     pub fn follow(&mut self, programs: &Programs, running: Option<&RunningJob<'_>>, released: Time, now: Time) {

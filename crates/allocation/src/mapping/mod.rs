@@ -32,8 +32,8 @@ mod thermal;
 
 pub use balance::balance;
 pub use coordinator::{
-    CAPACITY, Coordinator, Ground, MappingDecision, MappingLog, MappingPolicy, PeriodMeasurements, RUNNING_MAX,
-    Reconfiguration, STAY, StageInfo, WINDOWS,
+    CAPACITY, Coordinator, Ground, MappingDecision, MappingPolicy, PeriodMeasurements, RUNNING_MAX, Reconfiguration,
+    STAY, StageInfo, WINDOWS,
 };
 pub use cost::MoveCost;
 pub use hysteresis::{ConfigurationChange, Keeper};

@@ -25,25 +25,15 @@ pub struct StageModel {
     pub pinned: Option<usize>,
 }
 
-/// Power of a used core while it has nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Idle {
-    /// The idle power of its clock step.
-    AlwaysOn,
-    /// The power of the low-power state, which it enters and leaves at once.
-    ShutdownWhenIdle,
-}
-
-impl Idle {
-    pub const ALL: [Idle; 2] = [Idle::AlwaysOn, Idle::ShutdownWhenIdle];
-
-    /// The name in labels.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Idle::AlwaysOn => "always-on",
-            Idle::ShutdownWhenIdle => "shutdown-when-idle",
-        }
+punctual_units::named! {
+    /// Power of a used core while it has nothing to do.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Idle by name {
+        /// The idle power of its clock step.
+        AlwaysOn = "always-on",
+        /// The power of the low-power state, which it enters and leaves at once.
+        ShutdownWhenIdle = "shutdown-when-idle",
     }
 }
 

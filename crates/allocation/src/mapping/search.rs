@@ -29,6 +29,16 @@ pub(super) struct SearchEntry {
     pub used: usize,
 }
 
+impl SearchEntry {
+    fn new(problem: &Problem, mapping: Mapping) -> SearchEntry {
+        SearchEntry {
+            demands: problem.demands(&mapping),
+            used: mapping.used(),
+            mapping,
+        }
+    }
+}
+
 impl Search {
     /// Lists the mappings of `problem`.
     ///
@@ -43,11 +53,7 @@ impl Search {
 
     /// Compares only `mappings`, of which each keeps pinned stages on their cores; at most the first [`MAPPINGS_MAX`].
     pub fn among(problem: Problem, mappings: impl IntoIterator<Item = Mapping>) -> Search {
-        let entry = |mapping: Mapping| SearchEntry {
-            demands: problem.demands(&mapping),
-            used: mapping.used(),
-            mapping,
-        };
+        let entry = |mapping: Mapping| SearchEntry::new(&problem, mapping);
         let entries = mappings.into_iter().take(MAPPINGS_MAX).map(entry).collect();
         Search { problem, entries }
     }
@@ -157,11 +163,7 @@ impl Placing {
             });
         }
         let mapping = Mapping::of(self.core[..count].iter().copied());
-        found.push(SearchEntry {
-            demands: problem.demands(&mapping),
-            used: mapping.used(),
-            mapping,
-        });
+        found.push(SearchEntry::new(problem, mapping));
         Ok(())
     }
 

@@ -34,10 +34,7 @@ use crate::running::RunningJob;
 pub fn dadna(programs: &Programs, pool: Pool, cores: &[Option<RunningJob<'_>>], now: Time) -> PerCore<Share> {
     let busy = Busy::of(programs, pool, cores);
     let (even, spare) = (even(pool, cores.len()), busy.spare());
-    let most = Share {
-        ways: pool.least.ways + spare.ways as u8,
-        partitions: pool.least.partitions + spare.partitions as u8,
-    };
+    let most = spare.beyond(pool.least);
     let outlooks: PerCore<Outlook> = busy
         .jobs
         .iter()

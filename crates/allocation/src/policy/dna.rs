@@ -10,7 +10,7 @@
 //!
 //! **Three departures**, each because the published text leaves no choice or does harm:
 //! - With dc or db 0 the divisor is 0. Then the average is over the other resource: the factor 0 is left out. (To take
-//!   it for no gain loses much: docs/decisions/0006.)
+//!   it for no gain loses much: `dna-zero` at commit 563394a.)
 //! - The published code compares both averages even when one resource is used up, and can then hand out what is not
 //!   there. Here what is used up is not a choice.
 //! - It hands out everything, gain or not. Once no task gains by anything that is left, the rest is left spare here, so

@@ -14,7 +14,7 @@
 use crate::grid::Share;
 use crate::levels::Levels;
 use crate::policy::Busy;
-use crate::policy::surface::{SpareShare, View, best_parts, join_with_split};
+use crate::policy::surface::{View, best_parts, join_with_split};
 use crate::pool::{PerCore, Pool, Spare};
 use crate::programs::Programs;
 use crate::running::RunningJob;
@@ -124,22 +124,15 @@ impl Exact {
             match slots.get(place) {
                 Some(slot) => {
                     let first = self.first(*slot, states[2 * place] > states[2 * place + 1], part);
-                    shares.extend([first, part.without(first)].map(|part| self.share(part)));
+                    shares.extend([first, part.without(first)].map(|part| part.beyond(self.pool.least)));
                 }
-                None => shares.push(self.share(part)),
+                None => shares.push(part.beyond(self.pool.least)),
             }
         }
         for (share, levels) in shares.iter_mut().zip(&busy.levels) {
             *share = levels.trimmed(*share, self.pool.least);
         }
         busy.spread(&shares)
-    }
-
-    fn share(&self, part: SpareShare) -> Share {
-        Share {
-            ways: self.pool.least.ways + part.ways as u8,
-            partitions: self.pool.least.partitions + part.partitions as u8,
-        }
     }
 
     fn view(&self, slot: usize) -> View<'_> {
@@ -151,11 +144,10 @@ impl Exact {
     }
 
     /// Part of `part` that the first of a pair gets; `swapped` if the first is stored as the pair's other.
-    fn first(&self, slot: usize, swapped: bool, part: SpareShare) -> SpareShare {
-        let cell = self.reach.cell(part.ways, part.partitions);
+    fn first(&self, slot: usize, swapped: bool, part: Spare) -> Spare {
+        let cell = self.reach.cell(part);
         let one = usize::from(self.firsts[slot * self.reach.cells() + cell]);
-        let (ways, partitions) = self.reach.coordinates(if swapped { cell - one } else { one });
-        SpareShare { ways, partitions }
+        self.reach.part(if swapped { cell - one } else { one })
     }
 
     /// The slot of the pair of states `a` and `b`; computes it if it is not kept, in any slot but those `in_use`.

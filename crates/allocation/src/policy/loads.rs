@@ -1,6 +1,6 @@
 //! Utilisation of each core by a task set, under each share.
 
-use punctual_units::Nanos;
+use punctual_units::{Nanos, Time};
 use serde::{Deserialize, Serialize};
 
 use crate::grid::{Grid, Share};
@@ -15,6 +15,54 @@ pub struct PeriodicTask {
     pub period: Nanos,
     /// Which core runs it, from 0.
     pub core: usize,
+    /// How much a late job of it counts against those of others, at least 0; 0: it has no deadline to keep.
+    #[serde(default = "one")]
+    pub weight: f64,
+    /// Time of its first release.
+    #[serde(default)]
+    pub from: Time,
+    /// Time from which on it releases none; [`Time::MAX`]: it stays.
+    #[serde(default = "never")]
+    pub until: Time,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn never() -> Time {
+    Time::MAX
+}
+
+impl PeriodicTask {
+    /// A task that is there from the start and stays, and counts as much as any other.
+    pub const fn new(program: usize, period: Nanos, core: usize) -> PeriodicTask {
+        PeriodicTask {
+            program,
+            period,
+            core,
+            weight: 1.0,
+            from: Time::ZERO,
+            until: Time::MAX,
+        }
+    }
+
+    /// Whether it releases jobs at `now`.
+    pub fn is_active(&self, now: Time) -> bool {
+        (self.from..self.until).contains(&now)
+    }
+
+    /// Whether it comes or goes after `since` and until `now`.
+    pub(crate) fn changes_within(&self, since: Time, now: Time) -> bool {
+        [self.from, self.until].iter().any(|at| since < *at && *at <= now)
+    }
+
+    /// Time of the first release from `now` on; [`Time::MAX`]: none.
+    pub(crate) fn release_from(&self, now: Time) -> Time {
+        let periods = now.since(self.from).0.div_ceil(self.period.0);
+        let next = self.from.0.saturating_add(periods.saturating_mul(self.period.0));
+        if next < self.until.0 { Time(next) } else { Time::MAX }
+    }
 }
 
 /// The utilisation of each core under each share: the sum over its tasks of WCET(share) / period. A core keeps all
@@ -27,14 +75,15 @@ pub struct Loads {
 }
 
 impl Loads {
-    /// The loads of `tasks` on `cores` cores.
+    /// The loads of `tasks` on `cores` cores; tasks without weight count only where no other task is.
     ///
     /// # Panics
     /// If a task is on a core, or of a program, that does not exist.
     pub fn new(programs: &Programs, tasks: &[PeriodicTask], cores: usize) -> Loads {
         let grid = programs.grid();
         let mut loads = vec![vec![0.0; grid.len()]; cores];
-        for task in tasks {
+        let weighed = tasks.iter().any(|task| task.weight > 0.0);
+        for task in tasks.iter().filter(|task| !weighed || task.weight > 0.0) {
             let period = task.period.as_secs_f64();
             for (load, share) in loads[task.core].iter_mut().zip(grid.shares()) {
                 *load += programs.duration(task.program, share) / period;

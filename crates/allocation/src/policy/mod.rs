@@ -1,9 +1,9 @@
 //! Policies that decide each core's share, one file each.
 //!
-//! **Static** policies split once, from the utilisation of each core ([`Loads`]): [`equal`], [`vc2m`], [`static_best`],
-//! [`static_fewest`]. **Dynamic** policies split anew whenever a core changes its job or its phase: [`dna`], [`dadna`]
-//! and [`Exact`]. They give each core only what raises its rate: partitions from which no core gains stay spare, and
-//! [`crate::Allocator`] leaves them where they were.
+//! **Static** policies split once, from the utilisation of each core ([`Loads`]): [`equal`], [`static_best`],
+//! [`static_overload`], [`static_fewest`]. **Dynamic** policies split anew whenever a core changes its job or its
+//! phase: [`dna`], [`dadna`] and [`Exact`]. They give each core only what raises its rate: partitions from which no
+//! core gains stay spare, and [`crate::Allocator`] leaves them where they were.
 //!
 //! All of them keep to a [`Pool`]: no core under its least, no resource beyond what there is.
 
@@ -16,8 +16,8 @@ mod optimum;
 mod rescue;
 mod static_best;
 mod static_fewest;
+mod static_overload;
 pub(crate) mod surface;
-mod vc2m;
 
 pub use dadna::dadna;
 pub use dna::dna;
@@ -28,7 +28,7 @@ pub(crate) use rescue::{Outlook, rescued};
 use serde::{Deserialize, Serialize};
 pub use static_best::static_best;
 pub use static_fewest::static_fewest;
-pub use vc2m::{Leftovers, vc2m};
+pub use static_overload::static_overload;
 
 use crate::grid::Share;
 use crate::levels::Levels;
@@ -41,10 +41,10 @@ use crate::running::RunningJob;
 pub enum Policy {
     /// Every core the same, once.
     Equal,
-    /// Static, by WCETs, after vC2M: [`vc2m`].
-    Vc2m(Leftovers),
     /// The static split with the least largest utilisation, by exhaustion: [`static_best`].
     StaticBest,
+    /// The static split of the least total overload, by exhaustion: [`static_overload`].
+    StaticOverload,
     /// The static split that overloads the fewest cores, by exhaustion: [`static_fewest`].
     StaticFewest,
     /// [`dna`]: one partition at a time to the largest average gain.
@@ -56,12 +56,11 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All, as the experiments compare them, in the order of their tables.
-    pub const ALL: [Policy; 8] = [
+    /// All, in the order in which messages list them.
+    pub const ALL: [Policy; 7] = [
         Policy::Equal,
-        Policy::Vc2m(Leftovers::Kept),
-        Policy::Vc2m(Leftovers::HandedOut),
         Policy::StaticBest,
+        Policy::StaticOverload,
         Policy::StaticFewest,
         Policy::Dna,
         Policy::Dadna,
@@ -72,9 +71,8 @@ impl Policy {
     pub fn name(self) -> &'static str {
         match self {
             Policy::Equal => "equal",
-            Policy::Vc2m(Leftovers::HandedOut) => "vc2m",
-            Policy::Vc2m(Leftovers::Kept) => "vc2m-frugal",
             Policy::StaticBest => "static-best",
+            Policy::StaticOverload => "static-overload",
             Policy::StaticFewest => "static-fewest",
             Policy::Dna => "dna",
             Policy::Dadna => "dadna",
@@ -89,10 +87,7 @@ impl Policy {
 
     /// Whether the policy splits once and for all.
     pub fn is_static(self) -> bool {
-        matches!(
-            self,
-            Policy::Equal | Policy::Vc2m(_) | Policy::StaticBest | Policy::StaticFewest
-        )
+        !matches!(self, Policy::Dna | Policy::Dadna | Policy::Exact)
     }
 }
 

@@ -40,7 +40,7 @@ impl Splitter {
     pub fn least(&self, cost: impl Fn(usize, Share) -> f64, join: fn(f64, f64) -> f64) -> PerCore<Share> {
         let all = self.spare.cells();
         let costs = |core| -> Vec<f64> {
-            let at = |cell| cost(core, self.spare.share(cell, self.pool.least));
+            let at = |cell| cost(core, self.share(cell));
             (0..all).map(at).collect()
         };
         let mut best = costs(0);
@@ -51,14 +51,19 @@ impl Splitter {
             gave.push(given);
         }
         let mut shares = PerCore::from_elem(self.pool.least, self.cores);
-        let mut cell = self.spare.cell(self.spare.ways, self.spare.partitions);
+        let mut cell = self.spare.cell(self.spare);
         for (core, given) in gave.iter().enumerate().rev() {
             let taken = given[cell];
-            shares[core + 1] = self.spare.share(taken, self.pool.least);
+            shares[core + 1] = self.share(taken);
             cell -= taken;
         }
-        shares[0] = self.spare.share(cell, self.pool.least);
+        shares[0] = self.share(cell);
         shares
+    }
+
+    /// Share of a core that gets this cell beyond the least.
+    fn share(&self, cell: usize) -> Share {
+        self.spare.part(cell).beyond(self.pool.least)
     }
 
     /// For each cell, the best joined cost and what the later core takes for it. Cells subtract as their coordinates
@@ -67,10 +72,10 @@ impl Splitter {
         let cells = self.spare.cells();
         let (mut best, mut given) = (vec![f64::INFINITY; cells], vec![0; cells]);
         for cell in 0..cells {
-            let (ways, partitions) = self.spare.coordinates(cell);
-            for w in 0..=ways {
-                for p in 0..=partitions {
-                    let taken = self.spare.cell(w, p);
+            let part = self.spare.part(cell);
+            for ways in 0..=part.ways {
+                for partitions in 0..=part.partitions {
+                    let taken = self.spare.cell(Spare { ways, partitions });
                     let joined = join(before[cell - taken], costs[taken]);
                     if joined < best[cell] {
                         (best[cell], given[cell]) = (joined, taken);
@@ -79,29 +84,5 @@ impl Splitter {
             }
         }
         (best, given)
-    }
-}
-
-/// Cells number what one core may get of the spare: by ways, then by partitions.
-impl Spare {
-    pub fn cells(self) -> usize {
-        (self.ways + 1) * (self.partitions + 1)
-    }
-
-    pub fn cell(self, ways: usize, partitions: usize) -> usize {
-        ways * (self.partitions + 1) + partitions
-    }
-
-    pub fn coordinates(self, cell: usize) -> (usize, usize) {
-        (cell / (self.partitions + 1), cell % (self.partitions + 1))
-    }
-
-    /// Share of a core that gets this cell beyond `least`.
-    pub fn share(self, cell: usize, least: Share) -> Share {
-        let (ways, partitions) = self.coordinates(cell);
-        Share {
-            ways: least.ways + ways as u8,
-            partitions: least.partitions + partitions as u8,
-        }
     }
 }

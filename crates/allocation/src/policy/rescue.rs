@@ -103,7 +103,7 @@ fn jobs(is: impl Iterator<Item = bool>) -> Jobs {
 }
 
 /// From `now` until the virtual deadline of `job`, if those that wait then have `share`; negative if that has passed.
-pub(crate) fn slack_seconds(programs: &Programs, job: &RunningJob<'_>, now: Time, share: Share) -> f64 {
+fn slack_seconds(programs: &Programs, job: &RunningJob<'_>, now: Time, share: Share) -> f64 {
     let then = virtual_deadline_with(job, programs, share);
     if then >= now {
         then.since(now).as_secs_f64()

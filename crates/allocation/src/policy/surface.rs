@@ -24,13 +24,6 @@ pub(crate) struct View<'a> {
     pub stride: usize,
 }
 
-/// A number of ways and of partitions out of the spare ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SpareShare {
-    pub ways: usize,
-    pub partitions: usize,
-}
-
 impl<'a> View<'a> {
     /// The surface beyond `least` of a table in the order of [`Grid::index`].
     pub fn beyond(table: &'a [i32], grid: Grid, least: Share) -> View<'a> {
@@ -43,16 +36,6 @@ impl<'a> View<'a> {
     /// The first columns of a row.
     fn row(self, row: usize, columns: usize) -> &'a [i32] {
         &self.cells[row * self.stride..][..columns]
-    }
-}
-
-impl SpareShare {
-    /// The rest after `other` was taken.
-    pub fn without(self, other: SpareShare) -> SpareShare {
-        SpareShare {
-            ways: self.ways - other.ways,
-            partitions: self.partitions - other.partitions,
-        }
     }
 }
 
@@ -111,7 +94,7 @@ pub(crate) fn join_with_split(
 
 /// Best split of `whole` between two players: the part of the first. Of equals, the one in which the first gets the
 /// fewest ways.
-pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: SpareShare) -> SpareShare {
+pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: Spare) -> Spare {
     let columns = whole.partitions + 1;
     let sums = |ways: usize| {
         let (ours, theirs) = (one.row(ways, columns), other.row(whole.ways - ways, columns));
@@ -126,21 +109,17 @@ pub(crate) fn best_split(one: View<'_>, other: View<'_>, whole: SpareShare) -> S
         }
     }
     let partitions = sums(row).position(|sum| sum == best).unwrap_or(0);
-    SpareShare { ways: row, partitions }
+    Spare { ways: row, partitions }
 }
 
 /// The best split of all of `spare` among all of `players`.
-pub(crate) fn best_parts(players: &[View<'_>], spare: Spare, scratch: &mut [i32]) -> PerCore<SpareShare> {
-    let whole = SpareShare {
-        ways: spare.ways,
-        partitions: spare.partitions,
-    };
+pub(crate) fn best_parts(players: &[View<'_>], spare: Spare, scratch: &mut [i32]) -> PerCore<Spare> {
     match players {
         [] => PerCore::new(),
-        [_] => smallvec![whole],
+        [_] => smallvec![spare],
         [one, other] => {
-            let split = best_split(*one, *other, whole);
-            smallvec![split, whole.without(split)]
+            let split = best_split(*one, *other, spare);
+            smallvec![split, spare.without(split)]
         }
         many => {
             let cells = spare.cells();

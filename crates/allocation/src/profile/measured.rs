@@ -1,8 +1,8 @@
 //! A profile that was measured: under each share, spans of instructions and how fast they ran.
 
 use super::course::Course;
-use super::error::{Problem, ReadError};
-use super::rows::{CsvRow, CsvTable, ROWS_MAX};
+use super::error::{ProfileError, ReadError};
+use super::rows::{CsvRow, CsvTable};
 use crate::grid::{Grid, Share};
 
 /// The columns of such a file; others are ignored.
@@ -64,24 +64,12 @@ impl MeasuredRuns {
     ///
     /// Rows of one share are sorted; between neighbours one instruction may be left out or counted twice.
     pub(super) fn read(name: &str, table: &mut CsvTable<'_>, grid: Option<Grid>) -> Result<MeasuredRuns, ReadError> {
-        let places = [
-            table.column(COLUMNS[0])?,
-            table.column(COLUMNS[1])?,
-            table.column(COLUMNS[2])?,
-            table.column(COLUMNS[3])?,
-            table.column(COLUMNS[4])?,
-            table.column(COLUMNS[5])?,
-        ];
+        let places = table.places(COLUMNS)?;
         let mut rows: Vec<(Share, Raw)> = Vec::new();
-        while let Some(row) = table.next()? {
-            rows.push(raw(&row, places, grid)?);
-            if rows.len() > ROWS_MAX {
-                return Err(table.refused(None, Problem::TooManyRows(ROWS_MAX)));
-            }
-        }
-        if rows.is_empty() {
-            return Err(table.refused(None, Problem::NoRows));
-        }
+        table.each_row(|row| {
+            rows.push(raw(row, places, grid)?);
+            Ok(())
+        })?;
         let grid = grid.unwrap_or_else(|| Grid {
             ways: rows.iter().map(|(share, _)| share.ways).max().unwrap_or(1),
             partitions: rows.iter().map(|(share, _)| share.partitions).max().unwrap_or(1),
@@ -97,7 +85,15 @@ impl MeasuredRuns {
         }
         let missing = runs.iter().filter(|run| run.is_empty()).count();
         if let Some((share, _)) = grid.shares().zip(&runs).find(|(_, run)| run.is_empty()) {
-            return Err(table.refused(None, Problem::MissingShares { share, missing, grid }));
+            let Share { ways, partitions } = share;
+            return Err(table.refused(
+                None,
+                format!(
+                    "{missing} of {} allocations are missing, the first with {ways} ways and {partitions} partitions; \
+                     every one must be profiled",
+                    grid.len()
+                ),
+            ));
         }
         let name = name.to_string();
         Ok(MeasuredRuns { name, grid, runs })
@@ -133,8 +129,8 @@ impl MeasuredRuns {
     /// to be constant in each.
     ///
     /// # Errors
-    /// [`Problem::TooManyBoundaries`].
-    pub(super) fn course(&self) -> Result<Course, Problem> {
+    /// More places where a rate changes than a profile may have.
+    pub(super) fn course(&self) -> Result<Course, ProfileError> {
         let mut ends: Vec<f64> = Vec::new();
         for run in &self.runs {
             let whole = whole(run);
@@ -146,7 +142,9 @@ impl MeasuredRuns {
         let most = BOUNDARIES_MAX.min(DURATIONS_MAX / shares);
         if ends.len() > most {
             let found = ends.len();
-            return Err(Problem::TooManyBoundaries { found, most });
+            return Err(ProfileError(format!(
+                "rates change at {found} places, at most {most} are read; merge short spans"
+            )));
         }
         let mut seconds = vec![0.0; ends.len() * shares];
         for (share, run) in self.runs.iter().enumerate() {
@@ -172,22 +170,27 @@ fn whole(run: &[Span]) -> f64 {
 fn raw(row: &CsvRow<'_>, places: [usize; 6], grid: Option<Grid>) -> Result<(Share, Raw), ReadError> {
     let [ways, partitions, cluster, start, end, rate] = places;
     let share = Share {
-        ways: row.partitions(ways)?,
-        partitions: row.partitions(partitions)?,
+        ways: row.number(ways, 1..=64, "a whole number, 1..=64")?,
+        partitions: row.number(partitions, 1..=64, "a whole number, 1..=64")?,
     };
     if let Some(grid) = grid.filter(|grid| !grid.holds(share)) {
-        return Err(row.refused(Problem::BeyondGrid { share, grid }));
+        return Err(row.refused(format!(
+            "is for {} ways and {} partitions; the machine has {} and {}: \
+             leave such rows out, or profile for this machine",
+            share.ways, share.partitions, grid.ways, grid.partitions
+        )));
     }
     let raw = Raw {
         line: row.line,
         start: row.count(start)?,
         end: row.count(end)?,
         cluster: row.count(cluster)?,
-        rate: row.rate(rate)?,
+        // Range of single precision.
+        rate: row.number(rate, 1e-3..=1e30, "instructions per second, a number of at least 0.001")?,
     };
     if raw.end < raw.start {
         let (start, end) = (raw.start, raw.end);
-        return Err(row.refused(Problem::Backwards { start, end }));
+        return Err(row.refused(format!("ends at instruction {end}, before its start {start}")));
     }
     Ok((share, raw))
 }
@@ -199,13 +202,17 @@ fn joined(table: &CsvTable<'_>, share: Share, rows: &[(Share, Raw)]) -> Result<V
     let mut before = 0;
     for (_, raw) in rows {
         let expected = before + 1;
-        if raw.start > expected + SLACK {
-            let instructions = raw.start - expected;
-            return Err(table.refused(Some(raw.line), Problem::Gap { share, instructions }));
-        }
-        if raw.start + SLACK < expected {
-            let instructions = expected - raw.start;
-            return Err(table.refused(Some(raw.line), Problem::Overlap { share, instructions }));
+        let apart = raw.start.abs_diff(expected);
+        if apart > SLACK {
+            let what = match raw.start > expected {
+                true => format!("leaves a gap of {apart} instructions before it"),
+                false => format!("overlaps the span before it by {apart} instructions"),
+            };
+            let Share { ways, partitions } = share;
+            return Err(table.refused(
+                Some(raw.line),
+                format!("{what}, with {ways} ways and {partitions} partitions; at most one is tolerated"),
+            ));
         }
         // A span of one instruction may lie wholly in the slack.
         if raw.end > before {

@@ -10,7 +10,7 @@
 //!
 //! **Method.** The fifth paper's (section IV): windows of like behaviour form clusters, runs of one cluster are phases.
 //! Measured files come with their clusters. Where a phase begins under any share, a joint one does; of these the least
-//! different neighbours are merged until few enough are left. Decision record: `docs/decisions/0007-phases.md`.
+//! different neighbours are merged until few enough are left. Reasons: decision 7.
 
 mod accuracy;
 mod course;
@@ -26,7 +26,8 @@ mod windows;
 
 pub use accuracy::Accuracy;
 pub use course::Course;
-pub use error::{Problem, ReadError};
+pub(crate) use error::require;
+pub use error::{ProfileError, ReadError};
 pub use measured::{MeasuredRuns, Span};
 pub use phases::Kinds;
 pub use recording::{Fit, PHASES_MAX, ProfileOptions, ProfileRecording, load};
@@ -35,7 +36,6 @@ pub use timing::Timing;
 pub use windows::{ProfileWindow, Windows};
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::grid::{Grid, PARTS_MAX, Share};
 use crate::table::RateTable;
@@ -62,109 +62,40 @@ pub struct Phase {
     pub rates: RateTable,
 }
 
-/// Why a profile is invalid.
-#[derive(Clone, Debug, PartialEq, Error)]
-pub enum ProfileError {
-    /// A machine with nothing to split, or more than can be handled.
-    #[error("{name}: is for {} ways and {} bandwidth partitions; 1 to {PARTS_MAX} of each can be handled", grid.ways, grid.partitions)]
-    Grid {
-        name: String,
-        /// Grid of the profile.
-        grid: Grid,
-    },
-    /// Phases must be in order and end at 1.
-    #[error("{name}: phase {phase} ends at {ends}, after one that ends at {before}")]
-    Order {
-        name: String,
-        /// Which phase, from 0.
-        phase: usize,
-        /// Progress at the phase's end.
-        ends: f64,
-        /// Progress at the end of the phase before.
-        before: f64,
-    },
-    /// A program without phases, or whose last phase ends early.
-    #[error("{name}: its phases end at {ends} of a run, not at 1")]
-    Unfinished {
-        name: String,
-        /// Progress at the last phase's end.
-        ends: f64,
-    },
-    /// A rate must be positive and finite.
-    #[error("{name}: phase {phase} has a rate of {rate} instructions per second with {share:?}")]
-    Rate {
-        name: String,
-        /// Which phase, from 0.
-        phase: usize,
-        /// Share with the wrong rate.
-        share: Share,
-        /// Rate in instructions per second.
-        rate: f32,
-    },
-    /// A table of another machine.
-    #[error("{name}: phase {phase} has rates for {table:?}, the profile is for {grid:?}")]
-    OtherGrid {
-        name: String,
-        /// Which phase, from 0.
-        phase: usize,
-        /// Grid of the phase's table.
-        table: Grid,
-        /// Grid of the profile.
-        grid: Grid,
-    },
-}
-
 impl Profile {
     /// Checks the grid, order, ends and rates.
     ///
     /// # Errors
     /// [`ProfileError`], the first one found.
     pub fn check(&self) -> Result<(), ProfileError> {
-        let name = || self.name.clone();
-        if !self.grid.is_sound() {
-            return Err(ProfileError::Grid {
-                name: name(),
-                grid: self.grid,
-            });
-        }
+        let Profile { name, grid, .. } = self;
+        let Grid { ways, partitions } = *grid;
+        require(grid.is_sound(), || {
+            format!(
+                "{name}: is for {ways} ways and {partitions} bandwidth partitions; \
+                 1 to {PARTS_MAX} of each can be handled"
+            )
+        })?;
         let mut before = 0.0;
-        for (number, phase) in self.phases.iter().enumerate() {
-            if !(phase.ends > before && phase.ends <= 1.0) {
-                return Err(ProfileError::Order {
-                    name: name(),
-                    phase: number,
-                    ends: phase.ends,
-                    before,
-                });
-            }
-            before = phase.ends;
-            if phase.rates.grid() != self.grid {
-                return Err(ProfileError::OtherGrid {
-                    name: name(),
-                    phase: number,
-                    table: phase.rates.grid(),
-                    grid: self.grid,
-                });
-            }
-            for share in self.grid.shares() {
-                let rate = phase.rates.rate(share);
-                if !(rate > 0.0 && rate.is_finite()) {
-                    return Err(ProfileError::Rate {
-                        name: name(),
-                        phase: number,
-                        share,
-                        rate,
-                    });
-                }
+        for (number, Phase { ends, rates }) in self.phases.iter().enumerate() {
+            require(*ends > before && *ends <= 1.0, || {
+                format!("{name}: phase {number} ends at {ends}, after one that ends at {before}")
+            })?;
+            before = *ends;
+            let table = rates.grid();
+            require(table == *grid, || {
+                format!("{name}: phase {number} has rates for {table:?}, the profile is for {grid:?}")
+            })?;
+            for share in grid.shares() {
+                let rate = rates.rate(share);
+                require(rate > 0.0 && rate.is_finite(), || {
+                    format!("{name}: phase {number} has a rate of {rate} instructions per second with {share:?}")
+                })?;
             }
         }
-        if before < 1.0 {
-            return Err(ProfileError::Unfinished {
-                name: name(),
-                ends: before,
-            });
-        }
-        Ok(())
+        require(before >= 1.0, || {
+            format!("{name}: its phases end at {before} of a run, not at 1")
+        })
     }
 
     /// The number of the phase that a run is in at `progress`; at the very end, the last.
@@ -176,16 +107,10 @@ impl Profile {
 
     /// Seconds of a whole run with `share` all along.
     pub fn duration(&self, share: Share) -> f64 {
-        self.remaining(0.0, share)
-    }
-
-    /// Seconds from `progress` to the end with `share` all along (the fifth paper's *TimeLeft*).
-    pub fn remaining(&self, progress: f64, share: Share) -> f64 {
-        let from = self.phase_at(progress);
-        let mut at = progress;
+        let mut at = 0.0;
         let mut seconds = 0.0;
-        for phase in &self.phases[from..] {
-            seconds += (phase.ends - at).max(0.0) * self.instructions / f64::from(phase.rates.rate(share));
+        for phase in &self.phases {
+            seconds += (phase.ends - at) * self.instructions / f64::from(phase.rates.rate(share));
             at = phase.ends;
         }
         seconds
@@ -213,7 +138,7 @@ mod tests {
         };
         for (ways, partitions) in [(0, 4), (4, 0), (65, 4), (4, 65)] {
             let error = of(ways, partitions).check().unwrap_err();
-            assert!(matches!(error, ProfileError::Grid { .. }), "{error}");
+            assert!(error.to_string().contains("can be handled"), "{error}");
         }
         assert_eq!(of(64, 64).check(), Ok(()));
     }

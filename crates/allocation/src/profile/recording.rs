@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::accuracy::Accuracy;
 use super::course::Course;
-use super::error::{Problem, ReadError};
+use super::error::{ProfileError, ReadError};
 use super::measured::{self, MeasuredRuns};
 use super::merge;
 use super::phases::Kinds;
@@ -99,11 +99,7 @@ pub struct Fit {
 pub fn load(file: &str, bytes: &[u8], options: &ProfileOptions) -> Result<Fit, ReadError> {
     ProfileRecording::read(file, bytes, options.grid)?
         .compile(options)
-        .map_err(|problem| ReadError {
-            file: file.to_string(),
-            line: None,
-            problem,
-        })
+        .map_err(|error| error.of_file(file))
 }
 
 impl ProfileRecording {
@@ -114,9 +110,9 @@ impl ProfileRecording {
     /// [`ReadError`] says where, what, and what to do.
     pub fn read(file: &str, bytes: &[u8], grid: Option<Grid>) -> Result<ProfileRecording, ReadError> {
         let mut table = CsvTable::new(file, bytes)?;
-        let sensible = |grid: &Grid| (1..=64).contains(&grid.ways) && (1..=64).contains(&grid.partitions);
-        if let Some(grid) = grid.filter(|grid| !sensible(grid)) {
-            return Err(table.refused(None, Problem::NoGrid(grid)));
+        if let Some(Grid { ways, partitions }) = grid.filter(|grid| !grid.is_sound()) {
+            let what = format!("cannot be read for {ways} ways and {partitions} partitions; both must be 1..=64");
+            return Err(table.refused(None, what));
         }
         let name = stem(file);
         let has = |column| table.columns().contains(&column);
@@ -126,7 +122,13 @@ impl ProfileRecording {
             MeasuredRuns::read(name, &mut table, grid).map(ProfileRecording::Measured)
         } else {
             let found = shown(&table.columns().join(","));
-            Err(table.refused(Some(1), Problem::UnknownHeader(found)))
+            Err(table.refused(
+                Some(1),
+                format!(
+                    "is no profile: its first line is \"{found}\"; expected cache_ways,bandwidth_partitions,... (measured) \
+                     or window_index,instr_start,... (by window, as `punctual profile` writes it)"
+                ),
+            ))
         }
     }
 
@@ -143,12 +145,15 @@ impl ProfileRecording {
     ///
     /// # Errors
     /// An invalid timing model, or a recording that is too large.
-    pub fn course(&self, options: &ProfileOptions) -> Result<Course, Problem> {
+    pub fn course(&self, options: &ProfileOptions) -> Result<Course, ProfileError> {
         match self {
             ProfileRecording::Measured(measured) => measured.course(),
             ProfileRecording::Windows(windows) => {
                 if let Some((figure, value)) = options.timing.wrong() {
-                    return Err(Problem::Timing { figure, value });
+                    return Err(ProfileError(format!(
+                        "cannot be timed: {figure} is {value}; \
+                         it must be finite and positive (cycles of a wait may be 0)"
+                    )));
                 }
                 let partitions = options.grid.unwrap_or(Grid::PAPER).partitions;
                 Ok(windows.coarser(WINDOWS_MAX).course(&options.timing, partitions))
@@ -172,7 +177,7 @@ impl ProfileRecording {
     ///
     /// # Errors
     /// As [`ProfileRecording::course`]; also rates that a profile cannot hold.
-    pub fn compile(&self, options: &ProfileOptions) -> Result<Fit, Problem> {
+    pub fn compile(&self, options: &ProfileOptions) -> Result<Fit, ProfileError> {
         let course = self.course(options)?;
         let (kinds, lasts) = self.phases(&course, options);
         let joint = course.joined(&lasts);

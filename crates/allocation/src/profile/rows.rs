@@ -3,7 +3,10 @@
 //! Nothing in a profile needs quotes, so a line is what stands between commas. Lines that begin with `#` are remarks,
 //! and empty ones are skipped.
 
-use super::error::{Problem, ReadError};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use super::error::ReadError;
 
 /// Rows that are read at most: a million windows are three days of a program at a million instructions each.
 pub(super) const ROWS_MAX: usize = 1_000_000;
@@ -16,7 +19,8 @@ const SHOWN_MAX: usize = 40;
 pub(super) struct CsvTable<'a> {
     file: &'a str,
     columns: Vec<&'a str>,
-    lines: Lines<'a>,
+    /// Lines that are neither empty nor remarks, and their numbers, from 1.
+    lines: Box<dyn Iterator<Item = (usize, &'a [u8])> + 'a>,
 }
 
 /// A row of the table.
@@ -34,22 +38,18 @@ impl<'a> CsvTable<'a> {
     /// # Errors
     /// No text, or the same name twice.
     pub(super) fn new(file: &'a str, bytes: &'a [u8]) -> Result<CsvTable<'a>, ReadError> {
-        let mut lines = Lines { rest: bytes, number: 0 };
-        let (line, text) = lines.following().unwrap_or((1, b""));
-        let refused = |problem| ReadError {
-            file: file.to_string(),
-            line: Some(line),
-            problem,
-        };
-        let text = std::str::from_utf8(text).map_err(|_| refused(Problem::NotText))?;
+        let lines = (1..).zip(bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii));
+        let mut lines = lines.filter(|(_, line)| !line.is_empty() && line[0] != b'#');
+        let (line, text) = lines.next().unwrap_or((1, b""));
         // Spreadsheets begin a file with a mark of its byte order.
-        let text = text.trim_start_matches('\u{feff}');
-        let columns: Vec<&str> = text.split(',').map(str::trim).collect();
+        let columns = cells(file, line, text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text))?;
         for (i, column) in columns.iter().enumerate() {
             if columns[..i].contains(column) {
-                return Err(refused(Problem::DoubleColumn(shown(column))));
+                let what = format!("has two columns {}; leave one", shown(column));
+                return Err(refused(file, Some(line), what));
             }
         }
+        let lines = Box::new(lines);
         Ok(CsvTable { file, columns, lines })
     }
 
@@ -63,126 +63,120 @@ impl<'a> CsvTable<'a> {
     /// The column is missing.
     pub(super) fn column(&self, name: &str) -> Result<usize, ReadError> {
         let found = self.columns.iter().position(|column| *column == name);
-        found.ok_or_else(|| self.refused(None, Problem::MissingColumn(name.to_string())))
+        found.ok_or_else(|| self.lacks(name))
     }
 
-    /// The next row, if there is one.
+    /// Indices of the columns `names`.
     ///
     /// # Errors
-    /// No text, or not a cell for each column.
-    pub(super) fn next(&mut self) -> Result<Option<CsvRow<'_>>, ReadError> {
-        let Some((line, text)) = self.lines.following() else {
-            return Ok(None);
-        };
-        let text = std::str::from_utf8(text).map_err(|_| self.refused(Some(line), Problem::NotText))?;
-        let cells: Vec<&str> = text.split(',').map(str::trim).collect();
-        if cells.len() != self.columns.len() {
-            let problem = Problem::Cells {
-                found: cells.len(),
-                columns: self.columns.len(),
-            };
-            return Err(self.refused(Some(line), problem));
+    /// A column is missing.
+    pub(super) fn places<const N: usize>(&self, names: [&str; N]) -> Result<[usize; N], ReadError> {
+        let mut places = [0; N];
+        for (place, name) in places.iter_mut().zip(names) {
+            *place = self.column(name)?;
         }
-        Ok(Some(CsvRow {
-            file: self.file,
-            columns: &self.columns,
-            line,
-            cells,
-        }))
+        Ok(places)
+    }
+
+    /// Error of a table without the column `name`.
+    pub(super) fn lacks(&self, name: &str) -> ReadError {
+        self.refused(
+            None,
+            format!("has no column {name}; add it to the first line and to every row"),
+        )
+    }
+
+    /// Reads all rows, at least one and at most [`ROWS_MAX`].
+    ///
+    /// # Errors
+    /// A line that is no text or has not a cell for each column; those of `take`; too few or too many rows.
+    pub(super) fn each_row(
+        &mut self,
+        mut take: impl FnMut(&CsvRow<'_>) -> Result<(), ReadError>,
+    ) -> Result<(), ReadError> {
+        let mut rows = 0;
+        for (line, text) in self.lines.by_ref() {
+            let (file, columns) = (self.file, self.columns.as_slice());
+            let cells = cells(file, line, text)?;
+            let row = CsvRow {
+                file,
+                columns,
+                line,
+                cells,
+            };
+            let (found, needed) = (row.cells.len(), columns.len());
+            if found != needed {
+                return Err(row.refused(format!(
+                    "has {found} cells under {needed} columns; is the file cut short here?"
+                )));
+            }
+            take(&row)?;
+            rows += 1;
+            if rows > ROWS_MAX {
+                let what = format!("has more than {ROWS_MAX} rows; profile with larger windows");
+                return Err(refused(file, None, what));
+            }
+        }
+        match rows {
+            0 => Err(self.refused(None, "has no rows under its first line; profile the program again")),
+            _ => Ok(()),
+        }
     }
 
     /// An error of this file.
-    pub(super) fn refused(&self, line: Option<usize>, problem: Problem) -> ReadError {
-        ReadError {
-            file: self.file.to_string(),
-            line,
-            problem,
-        }
+    pub(super) fn refused(&self, line: Option<usize>, what: impl Into<String>) -> ReadError {
+        refused(self.file, line, what)
     }
 }
 
 impl CsvRow<'_> {
+    /// A number within `range`, which is `expected` in words.
+    ///
+    /// # Errors
+    /// The cell is not such a number.
+    pub(super) fn number<T: FromStr + PartialOrd>(
+        &self,
+        column: usize,
+        range: RangeInclusive<T>,
+        expected: &str,
+    ) -> Result<T, ReadError> {
+        let parsed = self.cells[column].parse().ok().filter(|number| range.contains(number));
+        parsed.ok_or_else(|| {
+            let (name, text) = (shown(self.columns[column]), shown(self.cells[column]));
+            self.refused(format!("{name} is \"{text}\"; it must be {expected}"))
+        })
+    }
+
     /// A whole number of at most [`COUNT_MAX`].
     ///
     /// # Errors
     /// The cell is not such a number.
     pub(super) fn count(&self, column: usize) -> Result<u64, ReadError> {
-        let parsed = self.cells[column].parse().ok().filter(|count| *count <= COUNT_MAX);
-        parsed.ok_or_else(|| self.no_number(column, "a whole number, 0..=2^53"))
+        self.number(column, 0..=COUNT_MAX, "a whole number, 0..=2^53")
     }
 
-    /// A whole number of at least 1 and at most [`COUNT_MAX`].
-    ///
-    /// # Errors
-    /// The cell is not such a number.
-    pub(super) fn positive(&self, column: usize) -> Result<u64, ReadError> {
-        let parsed = self.cells[column].parse().ok();
-        let sensible = |count: &u64| (1..=COUNT_MAX).contains(count);
-        parsed
-            .filter(sensible)
-            .ok_or_else(|| self.no_number(column, "a whole number, 1..=2^53"))
-    }
-
-    /// A number of partitions of a resource.
-    ///
-    /// # Errors
-    /// The cell is not such a number.
-    pub(super) fn partitions(&self, column: usize) -> Result<u8, ReadError> {
-        let parsed = self.cells[column].parse().ok().filter(|part| (1..=64).contains(part));
-        parsed.ok_or_else(|| self.no_number(column, "a whole number, 1..=64"))
-    }
-
-    /// A positive number that single precision can hold.
-    ///
-    /// # Errors
-    /// The cell is not such a number.
-    pub(super) fn rate(&self, column: usize) -> Result<f64, ReadError> {
-        let parsed = self.cells[column].parse().ok();
-        let sensible = |rate: &f64| (1e-3..=1e30).contains(rate);
-        let refused = || self.no_number(column, "instructions per second, a number of at least 0.001");
-        parsed.filter(sensible).ok_or_else(refused)
+    /// An error of the whole file.
+    pub(super) fn of_file(&self, what: impl Into<String>) -> ReadError {
+        refused(self.file, None, what)
     }
 
     /// An error of this row.
-    pub(super) fn refused(&self, problem: Problem) -> ReadError {
-        ReadError {
-            file: self.file.to_string(),
-            line: Some(self.line),
-            problem,
-        }
-    }
-
-    fn no_number(&self, column: usize, expected: &'static str) -> ReadError {
-        self.refused(Problem::Number {
-            column: shown(self.columns[column]),
-            text: shown(self.cells[column]),
-            expected,
-        })
+    pub(super) fn refused(&self, what: impl Into<String>) -> ReadError {
+        refused(self.file, Some(self.line), what)
     }
 }
 
-/// Lines that are neither empty nor remarks, and their numbers.
-struct Lines<'a> {
-    rest: &'a [u8],
-    number: usize,
+fn cells<'a>(file: &str, line: usize, text: &'a [u8]) -> Result<Vec<&'a str>, ReadError> {
+    let what = "is not text; a profile is a table in comma-separated values, not compressed";
+    let text = std::str::from_utf8(text).map_err(|_| refused(file, Some(line), what))?;
+    Ok(text.split(',').map(str::trim).collect())
 }
 
-impl<'a> Lines<'a> {
-    fn following(&mut self) -> Option<(usize, &'a [u8])> {
-        while !self.rest.is_empty() {
-            let end = self.rest.iter().position(|byte| *byte == b'\n');
-            let (line, rest) = match end {
-                Some(end) => (&self.rest[..end], &self.rest[end + 1..]),
-                None => (self.rest, &[][..]),
-            };
-            self.rest = rest;
-            self.number += 1;
-            let line = line.trim_ascii();
-            if !line.is_empty() && line[0] != b'#' {
-                return Some((self.number, line));
-            }
-        }
-        None
+fn refused(file: &str, line: Option<usize>, what: impl Into<String>) -> ReadError {
+    ReadError {
+        file: file.into(),
+        line,
+        what: what.into(),
     }
 }
 

@@ -1,8 +1,8 @@
 //! A profile by window: requests to the last-level cache, and misses for each number of ways.
 
 use super::course::Course;
-use super::error::{Problem, ReadError};
-use super::rows::{COUNT_MAX, CsvRow, CsvTable, ROWS_MAX};
+use super::error::ReadError;
+use super::rows::{COUNT_MAX, CsvRow, CsvTable};
 use super::timing::Timing;
 use crate::grid::Grid;
 
@@ -49,34 +49,30 @@ impl Windows {
     /// Reads the rows under `table`'s names. They are in order; a window begins where the one before ends; more ways
     /// never miss more.
     pub(super) fn read(name: &str, table: &mut CsvTable<'_>, ways: Option<u8>) -> Result<Windows, ReadError> {
-        let places = [
-            table.column(COLUMNS[0])?,
-            table.column(COLUMNS[1])?,
-            table.column(COLUMNS[2])?,
-            table.column(COLUMNS[3])?,
-        ];
+        let places = table.places(COLUMNS)?;
         let misses = misses(table)?;
         let found = misses.len() as u8;
         if let Some(expected) = ways.filter(|ways| *ways != found) {
-            return Err(table.refused(None, Problem::OtherWays { found, expected }));
+            return Err(table.refused(
+                None,
+                format!(
+                    "has misses for {found} ways; the machine has {expected}: profile again with --ways {expected}"
+                ),
+            ));
         }
         let mut windows: Vec<ProfileWindow> = Vec::new();
         let (mut start, mut requests) = (0, 0);
-        while let Some(row) = table.next()? {
-            let window = window(&row, places, &misses, windows.len() as u64, start)?;
+        table.each_row(|row| {
+            let window = window(row, places, &misses, windows.len() as u64, start)?;
             start += window.instructions;
             requests += window.requests;
             windows.push(window);
             if start.max(requests) > COUNT_MAX {
-                return Err(table.refused(None, Problem::TooLong(COUNT_MAX)));
+                let what = format!("has more than {COUNT_MAX} instructions or requests; profile a part of the run");
+                return Err(row.of_file(what));
             }
-            if windows.len() > ROWS_MAX {
-                return Err(table.refused(None, Problem::TooManyRows(ROWS_MAX)));
-            }
-        }
-        if windows.is_empty() {
-            return Err(table.refused(None, Problem::NoRows));
-        }
+            Ok(())
+        })?;
         Ok(Windows {
             name: name.to_string(),
             ways: found,
@@ -153,10 +149,8 @@ fn misses(table: &CsvTable<'_>) -> Result<Vec<usize>, ReadError> {
         .filter(|column| column.starts_with(MISSES))
         .count();
     if named > places.len() {
-        return Err(table.refused(
-            None,
-            Problem::MissingColumn(format!("{MISSES}{} (1..={WAYS_MAX} without a gap)", places.len() + 1)),
-        ));
+        let next = places.len() + 1;
+        return Err(table.lacks(&format!("{MISSES}{next} (1..={WAYS_MAX} without a gap)")));
     }
     Ok(places)
 }
@@ -171,12 +165,15 @@ fn window(
     let [number, start, instructions, requests] = places;
     let found = row.count(number)?;
     if found != index {
-        return Err(row.refused(Problem::Index { found, expected: index }));
+        return Err(row.refused(format!(
+            "window_index is {found}, expected {index}; rows must be in order and none left out"
+        )));
     }
     let found = row.count(start)?;
     if found != begins {
-        let expected = begins;
-        return Err(row.refused(Problem::Start { found, expected }));
+        return Err(row.refused(format!(
+            "instr_start is {found}, but the windows before it have {begins} instructions"
+        )));
     }
     let requests = row.count(requests)?;
     let mut before = requests;
@@ -184,15 +181,18 @@ fn window(
     for (way, place) in misses.iter().enumerate() {
         let misses = row.count(*place)?;
         if misses > before {
-            let column = format!("{MISSES}{}", way + 1);
-            return Err(row.refused(Problem::MoreMisses { column, misses, before }));
+            return Err(row.refused(format!(
+                "{MISSES}{} is {misses}, more than the {before} before it: misses cannot grow with the ways, nor \
+                 exceed the requests",
+                way + 1
+            )));
         }
         known.push(misses);
         before = misses;
     }
     Ok(ProfileWindow {
         start: begins,
-        instructions: row.positive(instructions)?,
+        instructions: row.number(instructions, 1..=COUNT_MAX, "a whole number, 1..=2^53")?,
         requests,
         misses: known.into(),
     })

@@ -1,10 +1,8 @@
 //! The allocator behind the loop's door: values of an event in, knobs of a plan out.
 
 pub use punctual_allocation::CoreJobs;
-use punctual_allocation::{
-    Allocator, AllocatorSettings, Objective, PerCore, PeriodicTask, Profile, Programs, RunningJob,
-};
-use punctual_platform::{ClockOffer, KNOBS_MAX, KnobId, Plan, Value};
+use punctual_allocation::{Allocator, AllocatorSettings, PerCore, PeriodicTask, Profile, Programs, RunningJob};
+use punctual_platform::{ClockOffer, KNOBS_MAX, KnobId, Offers, Plan, Value};
 use punctual_units::{CoreId, Hertz, Time};
 use serde::{Deserialize, Serialize};
 
@@ -32,12 +30,14 @@ pub(crate) struct Splitting {
     cores: usize,
     /// The clock that profiles are for; `None` where the clock is no knob.
     top: Option<Hertz>,
+    /// Whether the machine divides its bandwidth, too.
+    has_bandwidth: bool,
 }
 
 impl Splitting {
     /// # Errors
     /// [`Mismatch::Split`] where profiles, tasks and settings do not fit together.
-    pub(crate) fn new(options: &SplitOptions, clock: Option<&ClockOffer>) -> Result<Splitting, Mismatch> {
+    pub(crate) fn new(options: &SplitOptions, offers: &Offers) -> Result<Splitting, Mismatch> {
         let SplitOptions {
             profiles,
             tasks,
@@ -50,13 +50,15 @@ impl Splitting {
                 "a split among {cores} cores; a plan has room for {SPLIT_CORES_MAX}: use a machine with fewer cores"
             )));
         }
-        let programs = Programs::new(profiles, Objective::Speed).map_err(|error| refused(error.to_string()))?;
+        let programs = Programs::new(profiles, punctual_allocation::Objective::Speed)
+            .map_err(|error| refused(error.to_string()))?;
         let allocator = Allocator::new(&programs, tasks, *settings).map_err(|error| refused(error.to_string()))?;
         Ok(Splitting {
             programs,
             allocator,
             cores: settings.cores,
-            top: clock.map(ClockOffer::top),
+            top: offers.clock().map(ClockOffer::top),
+            has_bandwidth: { offers.knobs.iter() }.any(|offer| matches!(offer.knob, KnobId::Bandwidth(_))),
         })
     }
 
@@ -64,12 +66,13 @@ impl Splitting {
     pub(crate) fn plan(&self) -> Plan {
         let plan = self.allocator.plan();
         let knobs = |(core, (share, ways)): (u32, (&punctual_allocation::Share, &punctual_allocation::WayMask))| {
-            [
-                (KnobId::Ways(CoreId(core)), Value::Ways(ways.bits())),
-                (KnobId::Bandwidth(CoreId(core)), Value::Parts(share.partitions)),
-            ]
+            let bandwidth = (KnobId::Bandwidth(CoreId(core)), Value::Parts(share.partitions));
+            let ways = (KnobId::Ways(CoreId(core)), Value::Ways(ways.bits()));
+            [Some(ways), Some(bandwidth).filter(|_| self.has_bandwidth)]
         };
-        (0..).zip(plan.shares.iter().zip(&plan.masks)).flat_map(knobs).collect()
+        { (0..).zip(plan.shares.iter().zip(&plan.masks)).flat_map(knobs) }
+            .flatten()
+            .collect()
     }
 
     /// Time at which to ask again, because the last question came too soon after a decision.

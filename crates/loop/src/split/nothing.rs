@@ -1,6 +1,6 @@
 //! Without the feature `allocation`: types without values, because nothing can be split.
 
-use punctual_platform::{ClockOffer, Plan};
+use punctual_platform::{Offers, Plan};
 use punctual_units::{Hertz, Time};
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub enum CoreJobs {}
 pub(crate) enum Splitting {}
 
 impl Splitting {
-    pub(crate) fn new(options: &SplitOptions, _: Option<&ClockOffer>) -> Result<Splitting, Mismatch> {
+    pub(crate) fn new(options: &SplitOptions, _: &Offers) -> Result<Splitting, Mismatch> {
         match *options {}
     }
 

@@ -14,29 +14,36 @@
 //! the loop starts up at the safe setting (full clock, the least updates that keep data fresh) and eases from there.
 //!
 //! Where jobs are paced from within, a checkpoint of a job is answered with another clock for its rest (`pacing.rs`).
+//! Between jobs, the clock falls to what sensor updates need, until the next release (`idle.rs`).
+//!
 //! Where cores split cache ways and bandwidth, a change of what they run is answered with another split (`split/`).
 //!
 //! Where shedding leaves as many jobs late, it is taken back (`give_back.rs`).
 //!
 //! Without a model the knobs move in steps, by the signs of their effects (`stepwise.rs`).
 //!
+//! Where energy has a price, dear clock steps are left out ([`ClockOffer::economical`]). With prices, `mimo` finds the
+//! admitted share by them (`prices.rs`).
+//!
 //! A law whose model turns out to be wrong is a fault like a broken meter: the safe setting takes over, for longer each
 //! time (`distrust.rs`).
 
-use punctual_platform::{Applied, ClockOffer, KnobId, MeterId, Offers, Plan, Value};
-use punctual_units::{Hertz, Nanos, Share, Time};
-use punctual_workload::{ControllerKind, Excitation, Goal, JobOutcome, JobProgress, TaskGoal};
+use punctual_platform::{Applied, ClockOffer, KnobId, MeterId, Offers, Plan, Provenance, Value};
+use punctual_units::{Hertz, Nanos, Share, TaskId, Time};
+use punctual_workload::{ControllerKind, Excitation, Goal, JobOutcome, JobProgress, Prices, TaskGoal};
 use serde::{Deserialize, Serialize};
 
 use crate::controller::{Controller, Knobs, SetPoints, knobs_of};
-use crate::document::{ControllerDocument, Mismatch};
+use crate::document::{ControllerDocument, Mismatch, law_kind};
 use crate::event::{Answer, Event, Step, Vitals, Window};
 use crate::exciter::Exciter;
 use crate::give_back::{GiveBack, SheddingReview};
 use crate::goals::{Goals, TaskWindow};
+use crate::idle::Idle;
 use crate::mode::{Mode, ModeName};
 use crate::monitor::Monitor;
 use crate::pacing::{Forecast, Pacing};
+use crate::prices::Pricing;
 use crate::reach::Unheld;
 use crate::split::{SplitOptions, Splitting};
 use crate::staircase::{BestEffortRange, Staircase};
@@ -50,6 +57,9 @@ use distrust::Distrust;
 /// ratio trades one goal for the other, and stays above the end while jobs are late.
 const NEAR: f64 = 0.5;
 
+/// Pressure over the nominal one from which a goal counts as missed: paced jobs end within about 2 % of it.
+const MISSED: f64 = 1.03;
+
 /// All that a regulator is made from: with the log of a run, enough to replay it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegulatorOptions {
@@ -61,6 +71,9 @@ pub struct RegulatorOptions {
     /// Best-effort tasks have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub goals: Vec<Option<TaskGoal>>,
+    /// Goals of the stages of a pipeline beside the tasks: best-effort work yields to them as to tasks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<TaskGoal>,
     /// Knobs and meters that the machine offers.
     pub offers: Offers,
     /// When the run began; times in samples count from here.
@@ -85,8 +98,48 @@ pub struct RegulatorOptions {
     /// Settings for splitting cache ways and memory bandwidth; `None` leaves both alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitOptions>,
+    /// Prices of what goals leave open. `None`: all clock steps are used, the law's clock stays between jobs, and the
+    /// goal's data response ratio is the set point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<Prices>,
+    /// Whether the clock may fall between jobs, where energy has a price.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub idle_clock: bool,
     /// Moves the knobs to learn a model, instead of controlling.
     pub excite: Option<Excitation>,
+}
+
+impl RegulatorOptions {
+    /// Whether energy has a price.
+    fn saves(&self) -> bool {
+        self.excite.is_none() && self.prices.is_some_and(|prices| prices.energy > 0.0)
+    }
+
+    /// Prices that find the admitted share, if any do.
+    fn pricing(&self) -> Result<Option<Prices>, Mismatch> {
+        let prices = self
+            .prices
+            .filter(|_| self.kind == ControllerKind::Mimo && self.excite.is_none());
+        match prices {
+            Some(it) if it.energy > 0.0 && it.freshness > 0.0 && !self.offers.reads(MeterId::Energy) => {
+                Err(Mismatch::Unmetered)
+            }
+            prices => Ok(prices),
+        }
+    }
+
+    /// Whether the clock falls between jobs, so that the loop needs their begins ([`Event::Begun`]).
+    pub fn rests(&self) -> bool {
+        let late = |goal: &TaskGoal| goal.late().is_some();
+        let real = |clock: &ClockOffer| clock.is_turnable() && clock.provenance != Provenance::Emulated;
+        let asked = match self.goals.iter().flatten().next() {
+            Some(_) => self.goals.iter().flatten().any(late),
+            None => late(&self.goal.tasks),
+        };
+        let may = self.idle_clock && self.within && self.design.is_some() && self.kind.turns_clock();
+        let may = may && self.stages.is_empty() && self.offers.clock().is_some_and(real);
+        may && self.saves() && asked
+    }
 }
 
 /// The loop's state between two events.
@@ -112,6 +165,12 @@ pub struct Regulator {
     safe_since: Option<Time>,
     driver: Driver,
     pacing: Option<Pacing>,
+    /// Turns the clock between jobs; `None`: it stays at the law's.
+    idle: Option<Idle>,
+    /// Share of data that is to be fresh.
+    min_fresh: Share,
+    /// Turns the admitted share, where prices do.
+    pricing: Option<Pricing>,
     /// Turns ways and bandwidth, where cores split them.
     splitting: Option<Box<Splitting>>,
     /// All knobs but those of the split.
@@ -143,10 +202,12 @@ impl Regulator {
     /// [`Mismatch`] where the design has no gains for this controller, is for another model, or needs a knob that the
     /// machine lacks.
     pub fn new(options: RegulatorOptions) -> Result<Regulator, Mismatch> {
+        let (rests, saves, pricing) = (options.rests(), options.saves(), options.pricing()?);
         let RegulatorOptions {
             kind,
             goal,
             goals: asked,
+            stages,
             offers,
             start,
             warm_up,
@@ -157,13 +218,20 @@ impl Regulator {
             best_effort,
             split,
             excite,
+            prices: _,
+            idle_clock: _,
         } = options;
         // Before the knobs visit their levels, too: what they teach could not be used.
         if kind.turns_clock() && !offers.clock().is_some_and(ClockOffer::is_turnable) {
             let controller = kind.name();
             return Err(Mismatch::NoClock { controller });
         }
-        let goals = Goals::new(&asked, goal.tasks, silence);
+        let goals = Goals::new(&asked, goal.tasks, &stages, silence);
+        let offers = if saves { offers.economical() } else { offers };
+        let kind = match &design {
+            Some(design) if excite.is_none() => design.law_of(kind, pricing)?,
+            _ => law_kind(kind, pricing),
+        };
         let set_points = SetPoints {
             tardiness: goals.nominal(),
             drr: goal.drr,
@@ -183,17 +251,27 @@ impl Regulator {
         };
         let mut plan = Plan::default();
         replan(&mut plan, knobs, offers.clock());
-        let turned = offers.range(KnobId::BestEffortShare).is_some() && driver.controls();
+        // The range is asked for by itself, so the share is turned without a controller, too.
+        let learns = matches!(driver, Driver::Excite(_));
+        let turned = offers.range(KnobId::BestEffortShare).is_some() && !learns;
         let best_effort = best_effort.filter(|_| turned).map(Staircase::new);
         if let Some(law) = &best_effort {
             plan.set(KnobId::BestEffortShare, Value::Share(law.share()));
         }
-        let splitting = split.map(|split| Splitting::new(&split, offers.clock())).transpose()?;
+        let splitting = split.map(|split| Splitting::new(&split, &offers)).transpose()?;
         let paced = offers
             .clock()
             .zip(knobs.get(KnobId::CLOCK))
             .filter(|_| within && matches!(&driver, Driver::Control(controller) if controller.turns_knobs()));
-        let sheds = cautious && driver.turns().contains(&KnobId::AdmittedShare);
+        let idle = paced
+            .as_ref()
+            .filter(|_| rests)
+            .map(|(offer, _)| Idle::new(offer, start));
+        let pricing = pricing.map(|prices| Pricing::new(prices, start));
+        let sheds = match &pricing {
+            Some(pricing) => cautious && pricing.buys(),
+            None => cautious && driver.turns().contains(&KnobId::AdmittedShare),
+        };
         let mut regulator = Regulator {
             // Admission adds what the minimum needs until it has reported how much that is.
             least: Share::ZERO,
@@ -205,6 +283,9 @@ impl Regulator {
             law_clock: None,
             safe_since: None,
             pacing: paced.map(|(offer, share)| Pacing::new(offer, share, start)),
+            idle,
+            min_fresh: goal.min_fresh,
+            pricing,
             splitting: splitting.map(Box::new),
             clock: offers.clock().cloned(),
             mode: Mode::WarmUp { until: start + warm_up },
@@ -247,12 +328,26 @@ impl Regulator {
     /// [`Event::Jobs`] where the split is.
     pub fn step(&mut self, event: &Event, now: Time) -> Option<Answer> {
         match event {
+            Event::Begun(begun) => {
+                let clock = Value::Clock(self.idle.as_mut()?.begun(begun, now)?);
+                self.plan.set(KnobId::CLOCK, clock);
+                return Some(Answer::Turn(Plan::of(KnobId::CLOCK, clock)));
+            }
             Event::Progressed(job) => return self.pace(job).map(Answer::Turn),
             Event::Jobs { clock, cores } => {
                 let splitting = self.splitting.as_mut()?;
                 return splitting.decide(cores, *clock, now).map(Answer::Turn);
             }
+            Event::Spared { task, job } => {
+                if let Some(pacing) = &mut self.pacing {
+                    pacing.spared(*task, *job);
+                }
+            }
             Event::Completed(job) => self.completed(job),
+            Event::Frame { stage, tardiness } => {
+                let safe = self.best_effort.as_ref().is_none_or(|law| law.share() <= law.least());
+                self.goals.frame(*stage, *tardiness, safe);
+            }
             Event::Overdue {
                 task,
                 released,
@@ -276,6 +371,9 @@ impl Regulator {
         if let Some(pacing) = &mut self.pacing {
             pacing.completed(job);
         }
+        if let Some(idle) = &mut self.idle {
+            idle.completed(job);
+        }
     }
 
     /// Whether the safe setting has been in force ever since `released`.
@@ -287,8 +385,11 @@ impl Regulator {
     /// ignored.
     fn watch_safety(&mut self, now: Time) {
         let mut safe = self.driver.safe(self.least);
-        let planned = to_knobs(&self.plan, &Plan::default(), self.clock.as_ref());
-        let turns = self.driver.turns();
+        let planned = self.planned(&Plan::default());
+        let turns = match self.pricing {
+            Some(_) => knobs_of(ControllerKind::Mimo),
+            None => self.driver.turns(),
+        };
         let controls = !turns.is_empty();
         let all_safe = turns.iter().all(|knob| planned.as_safe_as(&safe, *knob));
         // For best-effort work, shedding that did not help is not to be done first.
@@ -327,11 +428,23 @@ impl Regulator {
         Some(Plan::of(KnobId::CLOCK, clock))
     }
 
-    /// When the checkpoints that the job has left are expected at the clock in force, after this one was taken and the
-    /// machine has answered. `None` where the job is not paced, or not by a running law.
+    /// Whether checkpoints may change the clock now; otherwise they only teach.
+    pub fn paces(&self) -> bool {
+        self.pacing.is_some() && self.mode == Mode::Running
+    }
+
+    /// When the checkpoints that the job has left may come without a change of the clock, after this one was taken and
+    /// the machine has answered. `None` where the job is not paced, or not by a running law.
     pub fn forecast(&self, job: &JobProgress) -> Option<Forecast> {
-        let pacing = self.pacing.as_ref().filter(|_| self.mode == Mode::Running)?;
+        let pacing = self.pacing.as_ref().filter(|_| self.paces())?;
         pacing.forecast(job, self.goals.set_point(job.task))
+    }
+
+    /// When checkpoints of further jobs of `task` may come so, if these begin at the clock in force. `None` beside
+    /// other tasks: a job that reports nothing does not hold up the clock that one of them raised.
+    pub fn forecast_next(&self, task: TaskId) -> Option<Forecast> {
+        let pacing = self.pacing.as_ref().filter(|_| self.paces() && self.goals.one_task())?;
+        pacing.forecast_next(task, self.goals.set_point(task))
     }
 
     /// Senses and decides; the caller acts.
@@ -365,14 +478,16 @@ impl Regulator {
         self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, good, now);
         self.was_silent &= self.mode.name() == ModeName::Fallback;
         if self.mode == Mode::Running && !was_running {
-            self.driver
-                .resume(to_knobs(&self.plan, &Plan::default(), self.clock.as_ref()));
+            self.driver.resume(self.planned(&Plan::default()));
         }
         let mut knobs = match &self.mode {
             Mode::WarmUp { .. } if !self.cautious => self.driver.operating_point(),
-            Mode::Running => self.step_law(&read, lead.is_some()),
+            Mode::Running => self.step_law(&read, lead.is_some(), vitals, now),
             Mode::WarmUp { .. } | Mode::Fallback { .. } => self.driver.safe(self.least),
         };
+        if let (Some(pricing), false) = (&mut self.pricing, self.mode == Mode::Running) {
+            pricing.restart(now);
+        }
         // Jobs of other tasks may be under way: the clock that an unfinished job needs says more than a window without
         // it.
         if let (Mode::Running, Some(wanted)) = (&self.mode, self.pacing.as_ref().and_then(Pacing::wanted)) {
@@ -385,6 +500,7 @@ impl Regulator {
         if let Some(share) = self.best_effort_share(&read) {
             self.plan.set(KnobId::BestEffortShare, Value::Share(share));
         }
+        self.rest(vitals, now);
         self.watch_safety(now);
         Step {
             window,
@@ -421,15 +537,24 @@ impl Regulator {
         Some(match self.mode {
             Mode::WarmUp { .. } => law.share(),
             Mode::Running => {
-                let pressure = read.tardiness.map(|pressure| pressure / self.goals.nominal());
-                law.step(pressure, self.others_safe)
+                let task = read.tardiness.map(|pressure| pressure / self.goals.nominal());
+                let stage = self.goals.stage_pressure();
+                match stage {
+                    // The share is the only knob that is turned for a stage. It stays until the next frame tells.
+                    Some((pressure, new)) if self.goals.task_pressure().is_none_or(|task| pressure > task) => match new
+                    {
+                        true => law.step(Some(pressure), true),
+                        false => law.share(),
+                    },
+                    _ => law.step(task, self.others_safe),
+                }
             }
             Mode::Fallback { .. } => law.least(),
         })
     }
 
     /// The law's settings; between two measurements of the leading task, those of the first.
-    fn step_law(&mut self, read: &Window, measured: bool) -> Knobs {
+    fn step_law(&mut self, read: &Window, measured: bool, vitals: &Vitals, now: Time) -> Knobs {
         let floor = Share::clamped(self.least.get().max(self.floor().get()));
         let mut knobs = self.driver.step(read, floor);
         if measured {
@@ -437,6 +562,12 @@ impl Regulator {
         } else if let (Some(_), true) = (&self.pacing, read.jobs > 0) {
             // Jobs of other tasks were paced meanwhile: that clock was for them.
             knobs.set(KnobId::CLOCK, self.law_clock.or(knobs.get(KnobId::CLOCK)));
+        }
+        if let Some(pricing) = &mut self.pricing {
+            let pressure = read.tardiness.map(|pressure| pressure / self.goals.nominal());
+            let at_top = knobs.get(KnobId::CLOCK).is_none_or(|clock| clock >= 1.0);
+            let share = pricing.step(pressure, at_top, floor, vitals, now);
+            knobs.set(KnobId::AdmittedShare, Some(share.get()));
         }
         knobs
     }
@@ -447,13 +578,34 @@ impl Regulator {
         // this window.
         let split = || applied.failed(&self.splitting.as_ref()?.plan());
         self.refused = applied.failed(&self.plan).or_else(split).or(self.refused.take());
-        let knobs = to_knobs(&self.plan, &applied.obtained, self.clock.as_ref());
-        if let (Some(pacing), Some(share), Some(_)) =
-            (&mut self.pacing, knobs.get(KnobId::CLOCK), applied.obtained.clock())
-        {
-            pacing.turned(share, now);
+        if let (Some(pacing), Some(clock), Some(offer)) = (&mut self.pacing, applied.obtained.clock(), &self.clock) {
+            pacing.turned(clock.ratio(offer.top()), now);
         }
+        let knobs = self.planned(&applied.obtained);
         self.driver.applied(knobs);
+    }
+
+    /// Lowers the clock of the plan where no job is under way and none misses its goal.
+    fn rest(&mut self, vitals: &Vitals, now: Time) {
+        let (Some(idle), Some(law)) = (&mut self.idle, self.plan.clock()) else {
+            return;
+        };
+        idle.count(vitals, self.min_fresh.get(), now);
+        if self.mode != Mode::Running || self.goals.task_pressure() > Some(MISSED) {
+            idle.stop();
+        } else if let Some(clock) = idle.between(law) {
+            self.plan.set(KnobId::CLOCK, Value::Clock(clock));
+        }
+    }
+
+    /// The positions that were obtained, or else planned, with the clock of jobs.
+    fn planned(&self, obtained: &Plan) -> Knobs {
+        let mut knobs = to_knobs(&self.plan, obtained, self.clock.as_ref());
+        let law = self.idle.as_ref().and_then(Idle::law_clock);
+        if let Some((law, offer)) = law.zip(self.clock.as_ref()) {
+            knobs.set(KnobId::CLOCK, Some(law.ratio(offer.top())));
+        }
+        knobs
     }
 
     /// Reason to doubt the law's model after this window, in which it ran.
@@ -463,7 +615,8 @@ impl Regulator {
         }
         let watched = self.driver.watch(window);
         let silent = now.since(self.heard);
-        let at_top = self.plan.clock() == self.clock.as_ref().map(ClockOffer::top);
+        let law_clock = self.idle.as_ref().and_then(Idle::law_clock);
+        let at_top = law_clock.or(self.plan.clock()) == self.clock.as_ref().map(ClockOffer::top);
         let silenced = self.impatient && window.jobs == 0 && silent >= self.silence && !at_top;
         watched.or_else(|| {
             silenced.then(|| {

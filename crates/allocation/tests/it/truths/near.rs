@@ -60,10 +60,12 @@ fn ratios(programs: &Programs) -> [f64; 3] {
             .iter()
             .flatten()
             .enumerate()
-            .map(|(core, job)| PeriodicTask {
-                program: job.program,
-                period: Nanos::from_secs_f64(programs.duration(job.program, Grid::PAPER.all())),
-                core,
+            .map(|(core, job)| {
+                PeriodicTask::new(
+                    job.program,
+                    Nanos::from_secs_f64(programs.duration(job.program, Grid::PAPER.all())),
+                    core,
+                )
             })
             .collect();
         let splits: [PerCore<Share>; 3] = [

@@ -1,18 +1,15 @@
 //! Splits that never change.
 
 use proptest::prelude::*;
-use punctual_allocation::policy::{equal, static_best, static_fewest, vc2m};
-use punctual_allocation::{Leftovers, Loads, PeriodicTask, Pool, Share};
+use punctual_allocation::policy::{equal, static_best, static_fewest};
+use punctual_allocation::{Loads, PeriodicTask, Pool, Share};
 use punctual_units::Nanos;
 
 use crate::truths::common::{POOL, every_split, keeps_to_the_pool, programs};
 
 fn tasks() -> impl Strategy<Value = Vec<PeriodicTask>> {
-    let task = (0_usize..3, 1_u64..5_000, 0_usize..3).prop_map(|(program, millis, core)| PeriodicTask {
-        program,
-        period: Nanos::from_millis(millis),
-        core,
-    });
+    let task = (0_usize..3, 1_u64..5_000, 0_usize..3)
+        .prop_map(|(program, millis, core)| PeriodicTask::new(program, Nanos::from_millis(millis), core));
     proptest::collection::vec(task, 0..8)
 }
 
@@ -54,20 +51,6 @@ proptest! {
         prop_assert!((found.1 - best.1).abs() <= 1e-9 * (1e6 * (1.0 + best.0 as f64)).max(best.1));
         let least_largest = loads.each(&static_best(&loads, POOL)).filter(|load| *load > 1.0).count();
         prop_assert!(found.0 <= least_largest);
-    }
-
-    #[test]
-    fn vc2m_is_never_below_equal(programs in programs(), tasks in tasks()) {
-        let loads = Loads::new(&programs, &tasks, 3);
-        let even = equal(POOL, 3);
-        for leftovers in [Leftovers::Kept, Leftovers::HandedOut] {
-            let shares = vc2m(&loads, POOL, leftovers);
-            keeps_to_the_pool(POOL, &[true; 3], &shares)?;
-            prop_assert!(loads.schedulable(&shares) || loads.largest(&shares) <= loads.largest(&even));
-            if leftovers == Leftovers::HandedOut {
-                prop_assert!(loads.largest(&shares) <= loads.largest(&even));
-            }
-        }
     }
 
     #[test]

@@ -151,3 +151,38 @@ fn senseless_pacers_are_not_made() {
     assert_eq!(Pacer::new(steps(), 0), None);
     assert_eq!(Pacer::new(steps(), punctual_control::PARTS_MAX + 1), None);
 }
+
+proptest! {
+    /// Within the bounds of a checkpoint the pacer leaves the clock alone, outside of them it does not; also for a job
+    /// of which nothing was reported.
+    #[test]
+    fn a_checkpoint_that_need_not_be_reported_leaves_the_clock(
+        reported in 0usize..12,
+        slow in 0.5..2.0f64,
+        step in 2u32..=20,
+        skipped in 1usize..8,
+        off in -0.2..0.2f64,
+        seed in any::<u64>(),
+    ) {
+        let parts = Parts::new(20, 0.3, seed);
+        let mut pacer = parts.taught(1.0);
+        pacer.begin();
+        let (mut work, now) = (0.0, f64::from(step) * 0.05);
+        for part in 0..reported {
+            work += slow * parts.times[part];
+            pacer.reach(part + 1, work);
+        }
+        let (elapsed, done) = (work / now, reported + skipped);
+        let stays: Vec<(f64, f64)> = pacer.stays((reported > 0).then_some(elapsed), GOAL, now).collect();
+        prop_assert_eq!(stays.len(), 20 - reported);
+        let (earliest, latest) = stays[skipped - 1];
+        // As usual, or somewhat off.
+        let usual: f64 = parts.times[reported..done].iter().sum();
+        let at = elapsed + usual * pacer.slow_down() / now * (1.0 + off);
+        prop_assume!((at - earliest).abs() > 1e-9 && (at - latest).abs() > 1e-9);
+        pacer.reach(done, work + (at - elapsed) * now);
+        prop_assume!((0.126..7.9).contains(&pacer.slow_down()));
+        let clock = pacer.clock(at, GOAL, now).unwrap();
+        prop_assert_eq!(clock == now, (earliest..=latest).contains(&at), "{} {} {}", earliest, at, latest);
+    }
+}

@@ -200,3 +200,56 @@ proptest! {
         prop_assert_eq!(tail.surplus(), 0.0);
     }
 }
+
+/// Jobs that scatter by 3 %, and take `times` as long in a disturbance of `burst` jobs, once in `every`, from job 400
+/// on.
+/// What is late of them after job 400, as a share; and the set point before each burst, and `after` jobs after it.
+fn disturbed(times: f64, (every, burst): (u32, u32), after: u32, jobs: u32) -> (f64, Vec<(f64, f64)>) {
+    let mut uniform = Uniform::new(7);
+    let mut tail = Tail::new(0.01).unwrap();
+    let (mut late, mut pairs, mut before) = (0, Vec::new(), 0.0);
+    for k in 0..jobs {
+        let phase = if k < 400 { every } else { (k - 400) % every };
+        if phase == 0 {
+            before = tail.set_point();
+        }
+        if phase == burst + after {
+            pairs.push((before, tail.set_point()));
+        }
+        let longer = if phase < burst { times } else { 1.0 };
+        let tardiness = tail.set_point() * longer * Scatter::Normal.draw(0.03, &mut uniform);
+        tail.observe(tardiness, false);
+        late += u32::from(k >= 400 && tardiness > 1.0);
+    }
+    (f64::from(late) / f64::from(jobs - 400), pairs)
+}
+
+/// A disturbance that comes seldom costs its own jobs, and not the set point of those that follow for 1 / q jobs each.
+#[test]
+fn the_set_point_returns_soon_after_a_burst() {
+    let (late, pairs) = disturbed(1.5, (1500, 6), 80, 6000);
+    let returned = pairs.iter().map(|(before, after)| after / before).sum::<f64>() / pairs.len() as f64;
+    // 0.52 where each late job is repaid first.
+    assert!(
+        pairs.len() == 4 && late < 0.01 && returned > 0.7,
+        "{late} late, {returned:.2} of the set point: {pairs:.2?}"
+    );
+}
+
+/// Where bursts come again and again, and a lower set point avoids them, the returns become rarer until the share that
+/// is asked for is held.
+#[test]
+fn returns_that_fail_become_rarer() {
+    for every in [50, 100, 200] {
+        let (late, pairs) = disturbed(1.5, (every, 4), 0, 20_400);
+        assert!(late < 0.015, "every {every}: {late} late, {:.2?}", pairs.last());
+    }
+}
+
+/// Late jobs that no set point avoids are all that is aimed at: few of the others are late, though the set point
+/// returns before these are repaid. 1.29 % where the surplus of bursts falls below 0 meanwhile.
+#[test]
+fn unavoidable_late_jobs_leave_few_of_the_others_late() {
+    let (late, pairs) = disturbed(3.0, (2000, 16), 80, 40_400);
+    assert!(pairs.len() == 20 && late < 0.0124, "{late} late, {:.2?}", pairs.last());
+}

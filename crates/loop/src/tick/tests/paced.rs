@@ -2,10 +2,11 @@
 
 use punctual_platform::{Measure, Readings};
 use punctual_units::TaskId;
-use punctual_workload::{JobOutcome, Split};
+use punctual_workload::{JobOutcome, Split, TaskGoal};
 
 use super::super::*;
 use super::{LEAST, TOP, is_safe, options, read_only};
+use crate::idle::JobRelease;
 
 const DEADLINE: Nanos = Nanos::from_millis(50);
 /// Checkpoints of a job, its end included.
@@ -13,12 +14,17 @@ const PARTS: u32 = 16;
 /// What a job computes at the top clock: 42.5 ms, its goal, at half of it.
 const WORK_MS: f64 = 21.25;
 
-/// A machine that runs one job after the other under a regulator.
+/// A machine that runs jobs under a regulator.
 struct Bench {
     regulator: Regulator,
     now: Time,
-    job: u64,
+    /// By task.
+    jobs: [u64; 2],
     clock: f64,
+    /// Whether checkpoints that come as forecast are not reported.
+    spares: bool,
+    /// By task: of the job under way, and of later ones.
+    forecasts: [[Option<Forecast>; 2]; 2],
 }
 
 impl Bench {
@@ -36,8 +42,10 @@ impl Bench {
         Bench {
             regulator,
             now: Time::ZERO,
-            job: 0,
+            jobs: [0; 2],
             clock,
+            spares: false,
+            forecasts: [[None; 2]; 2],
         }
     }
 
@@ -46,7 +54,10 @@ impl Bench {
             obtained: plan,
             ..Applied::default()
         };
-        self.clock = plan.clock().unwrap().ratio(TOP);
+        let clock = plan.clock().unwrap().ratio(TOP);
+        if std::mem::replace(&mut self.clock, clock) != clock {
+            self.forecasts = [[None; 2]; 2];
+        }
         assert_eq!(self.regulator.step(&Event::Applied(applied), self.now), None);
     }
 
@@ -69,33 +80,69 @@ impl Bench {
         step
     }
 
-    /// Runs a job that is `slow` times as long; its tardiness, and the step at its end.
+    /// Runs a job of the first task that is `slow` times as long; its tardiness, and the step at its end.
     fn job(&mut self, slow: f64) -> (f64, Step) {
-        let released = Time(self.now.0.next_multiple_of(100_000_000));
-        self.now = released;
-        for done in 1..=PARTS {
+        self.job_of(0, slow)
+    }
+
+    fn job_of(&mut self, task: usize, slow: f64) -> (f64, Step) {
+        self.now = Time(self.now.0.next_multiple_of(100_000_000));
+        let released = self.now;
+        let begun = JobRelease {
+            task: TaskId(task as u32),
+            job: self.jobs[task],
+            released,
+            deadline: DEADLINE,
+            pending: 0,
+        };
+        if let Some(Answer::Turn(plan)) = self.regulator.step(&Event::Begun(begun), released) {
+            self.apply(plan);
+        }
+        self.parts(task, released, slow, 1..=PARTS);
+        self.end(task, released)
+    }
+
+    /// Runs these parts of a job that was released then.
+    fn parts(&mut self, task: usize, released: Time, slow: f64, parts: std::ops::RangeInclusive<u32>) {
+        for done in parts {
             let part_ms = slow * WORK_MS / f64::from(PARTS) / self.clock;
             self.now = self.now + Nanos::from_secs_f64(part_ms * 1e-3);
-            if done == PARTS {
-                break;
-            }
             let progress = JobProgress {
-                task: TaskId(0),
-                job: self.job,
+                task: TaskId(task as u32),
+                job: self.jobs[task],
                 released,
                 deadline: DEADLINE,
                 at: self.now,
                 done,
                 of: PARTS,
             };
+            let is_forecast = self.forecasts[task].iter().flatten().any(|it| it.holds(&progress));
+            if done == PARTS || self.spares && is_forecast {
+                continue;
+            }
             if let Some(Answer::Turn(plan)) = self.regulator.step(&Event::Progressed(progress), self.now) {
                 self.apply(plan);
             }
+            let next = self.regulator.forecast_next(progress.task);
+            self.forecasts[task] = [self.regulator.forecast(&progress), next];
         }
+    }
+
+    /// A decision, behind which further jobs are forecast.
+    fn tick(&mut self) -> Step {
+        let step = self.period();
+        for (task, forecasts) in (0..).zip(&mut self.forecasts) {
+            forecasts[1] = self.regulator.forecast_next(TaskId(task));
+        }
+        step
+    }
+
+    /// Ends a job that was released then; its tardiness, and the step at its end.
+    fn end(&mut self, task: usize, released: Time) -> (f64, Step) {
         let response = self.now.since(released);
         let outcome = JobOutcome {
-            task: TaskId(0),
-            job: self.job,
+            task: TaskId(task as u32),
+            job: self.jobs[task],
             released,
             deadline: Some(DEADLINE),
             finished: self.now,
@@ -105,9 +152,9 @@ impl Bench {
                 ..Split::default()
             },
         };
-        self.job += 1;
+        self.jobs[task] += 1;
         self.regulator.step(&Event::Completed(outcome), self.now);
-        (response.ratio(DEADLINE), self.period())
+        (response.ratio(DEADLINE), self.tick())
     }
 }
 
@@ -133,6 +180,38 @@ fn a_paced_job_is_rescued_and_the_loop_goes_on_from_its_clock() {
             assert!(first > 1.1, "{first}");
             assert_eq!(step.window.clock, None);
         }
+    }
+}
+
+/// A job that begins at a clock which another task raised, and needs it, keeps it when the other's job has ended: also
+/// where it reports no checkpoint that comes as forecast.
+#[test]
+fn a_job_keeps_the_clock_that_another_task_raised() {
+    let clock = |usual, spares| {
+        let mut bench = Bench::new(true, false);
+        for _ in 0..5 {
+            bench.job_of(0, 1.0);
+            bench.job_of(1, 1.0);
+        }
+        bench.spares = spares;
+        let (_, step) = bench.job_of(1, 1.0);
+        let other = bench.now;
+        bench.parts(1, other, 8.0, 1..=1);
+        assert!(step.plan.clock() < Some(TOP) && bench.clock == 1.0, "{step:?}");
+        // As at the end of a third task's job.
+        bench.tick();
+        let own = bench.now;
+        bench.parts(0, own, 1.0, 1..=usual);
+        bench.parts(0, own, 8.0, usual + 1..=usual + 1);
+        bench.end(1, other);
+        bench.clock
+    };
+    for usual in [0, 1] {
+        assert_eq!(
+            [false, true].map(|spares| clock(usual, spares)),
+            [1.0; 2],
+            "after {usual}"
+        );
     }
 }
 
@@ -176,4 +255,57 @@ fn silence_under_a_law_s_settings_is_held_against_its_model() {
     patient.job(1.0);
     patient.now = patient.now + Nanos::from_millis(150);
     assert_eq!(patient.period().fallback, None, "shorter than the silence");
+}
+
+/// Between jobs the clock falls, but not while they miss their goal.
+#[test]
+fn the_clock_falls_between_jobs_that_keep_their_goal() {
+    let design = super::design().model.unwrap().for_every_job(1.0).unwrap().design();
+    let mut options = RegulatorOptions {
+        within: true,
+        silence: Nanos::from_secs(1),
+        design: Some(design.unwrap()),
+        prices: Some(Prices::default()),
+        idle_clock: true,
+        ..options(ControllerKind::Mimo)
+    };
+    options.goal.tasks = TaskGoal::Late(Share::clamped(0.01));
+    let mut bench = Bench {
+        regulator: Regulator::new(options).unwrap(),
+        now: Time::ZERO,
+        jobs: [0; 2],
+        clock: 1.0,
+        spares: false,
+        forecasts: [[None; 2]; 2],
+    };
+    let law_clock = |bench: &Bench| bench.regulator.idle.as_ref().unwrap().law_clock();
+    (0..60).for_each(|_| drop(bench.job(1.0)));
+    assert!(law_clock(&bench) > bench.regulator.plan().clock());
+    // Late at any clock.
+    let (tardiness, step) = bench.job(3.0);
+    assert_eq!(step.mode.as_str(), "running");
+    assert_eq!(law_clock(&bench), None, "a job is late by {tardiness}");
+    (0..60).for_each(|_| drop(bench.job(1.0)));
+    assert!(law_clock(&bench).is_some());
+}
+
+/// Releases are reported where the clock between jobs is turned, and nowhere else.
+#[test]
+fn a_clock_rests_only_where_a_law_turns_it_and_it_may() {
+    let rests = |change: &dyn Fn(&mut RegulatorOptions)| {
+        let mut options = RegulatorOptions {
+            within: true,
+            prices: Some(Prices::default()),
+            idle_clock: true,
+            ..options(ControllerKind::Mimo)
+        };
+        options.goal.tasks = TaskGoal::Late(Share::clamped(0.01));
+        change(&mut options);
+        options.rests()
+    };
+    assert!(rests(&|_| {}));
+    assert!(!rests(&|options| options.idle_clock = false));
+    assert!(!rests(&|options| options.design = None));
+    assert!(!rests(&|options| options.kind = ControllerKind::Qod));
+    assert!(!rests(&|options| options.prices = None));
 }

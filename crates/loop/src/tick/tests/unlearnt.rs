@@ -185,6 +185,29 @@ fn without_a_model_the_admitted_share_comes_near_the_best_fixed_one() {
     }
 }
 
+/// Jobs of one second are late, whatever is shed. The updates that were shed for them are admitted again within some
+/// seconds, not once each late job is repaid.
+#[test]
+fn after_a_burst_of_late_jobs_the_law_soon_admits_as_before() {
+    for seed in 1..6 {
+        let mut options = options(ControllerKind::Qod);
+        options.offers.knobs.clear();
+        options.goals = vec![Some(one_percent())];
+        let mut regulator = Regulator::new(options).unwrap();
+        let mut plant = Plant::new(|admitted| 0.375 + 0.75 * admitted, 0.0, seed);
+        let mut of = |plant: &mut Plant, windows| run(plant, Ok(&mut regulator), windows).0;
+        let before = of(&mut plant, 2000);
+        plant.disturbed = 1.0;
+        of(&mut plant, 5);
+        plant.disturbed = 0.0;
+        of(&mut plant, 50);
+        let after = of(&mut plant, 50);
+        let told = format!("seed {seed}: {before:?}, {after:?}");
+        assert!(before.late < 0.015 && after.late < 0.05, "{told}");
+        assert!(after.fresh > 0.85 * before.fresh, "{told}");
+    }
+}
+
 #[test]
 fn without_a_model_the_clock_goes_to_its_top_before_updates_are_shed() {
     let mut options = options(ControllerKind::Mimo);

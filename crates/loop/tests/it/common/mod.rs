@@ -2,7 +2,7 @@
 //! admitted share and the best-effort share.
 #![allow(dead_code, reason = "each user takes its part")]
 
-use punctual_loop::{BestEffortRange, Event, MadeFor, ModelDocument, Regulator, RegulatorOptions, Vitals};
+use punctual_loop::{BestEffortRange, Event, JobRelease, MadeFor, ModelDocument, Regulator, RegulatorOptions, Vitals};
 use punctual_platform::{Applied, ClockOffer, KnobId, KnobOffer, Offers, Provenance, Range, Readings};
 use punctual_units::{CoreId, Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{ControllerKind, Goal, JobOutcome, JobProgress, Pace, Split, TaskGoal, UpdateMode};
@@ -47,16 +47,17 @@ pub fn options() -> RegulatorOptions {
             min_fresh: Share::clamped(0.5),
         },
         goals: Vec::new(),
+        stages: Vec::new(),
         offers: Offers {
             machine: "test".into(),
             cores: vec![CoreId(0)],
             knobs: vec![
                 KnobOffer {
                     knob: KnobId::CLOCK,
-                    range: Range::Clock(ClockOffer {
-                        steps: (8..=20).map(|hundreds| Hertz::from_mhz(hundreds * 100)).collect(),
-                        provenance: Provenance::Simulated,
-                    }),
+                    range: Range::Clock(ClockOffer::new(
+                        (8..=20).map(|hundreds| Hertz::from_mhz(hundreds * 100)).collect(),
+                        Provenance::Simulated,
+                    )),
                 },
                 KnobOffer {
                     knob: KnobId::BestEffortShare,
@@ -77,6 +78,8 @@ pub fn options() -> RegulatorOptions {
             least: Share::clamped(0.2),
         }),
         split: None,
+        prices: None,
+        idle_clock: false,
         excite: None,
     }
 }
@@ -104,6 +107,14 @@ pub fn round(regulator: &mut Regulator, number: u64) {
 pub fn job(regulator: &mut Regulator, number: u64, task: u32) -> Time {
     let released = Time(1 + (number * 8 + u64::from(task)) * 10_000_000);
     let deadline = Nanos::from_millis(10);
+    let begun = JobRelease {
+        task: TaskId(task),
+        job: number,
+        released,
+        deadline,
+        pending: 0,
+    };
+    regulator.step(&Event::Begun(begun), released);
     // As the model says, at rest: a law whose model is wrong is told why, in words.
     let (clock, admitted) = (
         regulator.plan().clock().unwrap().0 as f64 / 2e9,

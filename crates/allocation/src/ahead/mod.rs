@@ -1,0 +1,246 @@
+//! Which split to start from, and whether to lend at all: the task set is run ahead under each candidate.
+//!
+//! **Problem.** What lending keeps to is a split that never changes, its *base*. No formula over utilisations finds the
+//! best one: the split that overloads the fewest cores is best for some task sets and tens of points behind for others,
+//! and for some any lending is worse than the best split as it stands.
+//!
+//! **Method.** Candidates are the static splits ([`SPLITS`]), each as it is and each as the base of the rule that lends
+//! ([`super::hysteresis`]). The set is run under all of them in a model of the machine, for the longer of
+//! [`HORIZON`] and [`PERIODS`] of its longest period. Taken is the candidate with the fewest late jobs by weight; among
+//! equals the one of the least sum of response times; among those the first, so that nothing is lent in vain.
+//!
+//! **Bound.** A unit of work is one event of the model; a decision of the rule counts as `DECISION` units. Candidates
+//! advance in `STEPS` steps, the one that is behind first. At [`WORK_MAX`] units the looking ahead ends, and the last
+//! step counts that all have done. It can be done in pieces of any size ([`Ahead::advance`]), with the same result.
+//!
+//! **Not foreseen**: jobs that come later than their period says, or compute less than their profile. The clock is the
+//! one in force.
+
+mod model;
+
+use punctual_units::{Nanos, Time};
+
+pub use model::JobCounts;
+use model::Model;
+
+use crate::allocator::{CoreShares, aim};
+use crate::hysteresis::{Keeper, Refill};
+use crate::policy::{Loads, PeriodicTask, equal, static_best, static_fewest, static_overload};
+use crate::pool::{PerCore, Pool};
+use crate::programs::Programs;
+use crate::running::RunningJob;
+use crate::settings::{AllocatorSettings, Base};
+
+/// Least model time to run ahead.
+pub const HORIZON: Nanos = Nanos::from_secs(30);
+/// Periods of the rarest task to run ahead, at least.
+pub const PERIODS: u64 = 3;
+/// Most units of work of one look ahead: at most two seconds of a core.
+pub const WORK_MAX: u64 = 5_000_000;
+/// Units of work of a decision, beside one for each job that waits.
+const DECISION: u64 = 16;
+/// Most jobs that a model keeps; further ones count as late at once.
+const AHEAD_JOBS_MAX: usize = 4096;
+/// Steps in which the candidates advance side by side.
+const STEPS: u64 = 128;
+
+/// The static splits, in the order in which equals are taken.
+pub const SPLITS: [Base; 4] = [Base::StaticFewest, Base::StaticOverload, Base::StaticBest, Base::Even];
+
+/// Result of a look ahead.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Foresight {
+    /// Split to start from.
+    pub base: Base,
+    /// Shares and ways of that split.
+    pub plan: CoreShares,
+    /// Whether bandwidth and ways are lent from there.
+    pub lends: bool,
+    /// Jobs of each core, as foreseen.
+    pub cores: PerCore<JobCounts>,
+    /// Model time that all candidates were run for.
+    pub seen: Nanos,
+    /// Work that the look took, in units.
+    pub work: u64,
+}
+
+/// The task set under one candidate.
+#[derive(Clone, Debug)]
+struct Run {
+    base: Base,
+    plan: CoreShares,
+    /// Decides, where the candidate lends.
+    keeper: Option<Box<Keeper>>,
+    model: Model,
+    /// Weight of late jobs and sum of response times (s) after each step.
+    marks: Vec<(f64, f64)>,
+}
+
+/// A look ahead, under way.
+#[derive(Clone, Debug)]
+pub struct Ahead {
+    runs: Vec<Run>,
+    /// Index of the candidate that advances.
+    at: usize,
+    begun: Time,
+    /// Length of a step.
+    step: Nanos,
+    work: u64,
+    work_max: u64,
+}
+
+impl Base {
+    /// The split of `loads`; that of [`Base::Ahead`] is where it starts before anything is known.
+    pub fn split(self, loads: &Loads, pool: Pool) -> CoreShares {
+        CoreShares::side_by_side(match self {
+            Base::Even => equal(pool, loads.cores()),
+            Base::StaticBest => static_best(loads, pool),
+            Base::StaticOverload => static_overload(loads, pool),
+            Base::StaticFewest | Base::Ahead => static_fewest(loads, pool),
+        })
+    }
+}
+
+impl Ahead {
+    /// Looks ahead from `now`, with the jobs that are on `cores` and the split `in_force` (`None`: the
+    /// candidate's), for
+    /// the tasks that release jobs then. `settings` are checked; gained ways cost `refill`.
+    pub fn new(
+        programs: &Programs,
+        tasks: &[PeriodicTask],
+        (settings, refill): (&AllocatorSettings, Refill),
+        in_force: Option<&CoreShares>,
+        cores: &[Option<RunningJob<'_>>],
+        now: Time,
+    ) -> Ahead {
+        let AllocatorSettings { pool, gap, .. } = *settings;
+        let tasks: Vec<PeriodicTask> = tasks.iter().filter(|task| task.is_active(now)).copied().collect();
+        let loads = Loads::new(programs, &tasks, settings.cores);
+        let mut splits: Vec<(Base, CoreShares)> = Vec::new();
+        for base in SPLITS {
+            let plan = base.split(&loads, pool);
+            if !splits.iter().any(|(_, other)| *other == plan) {
+                splits.push((base, plan));
+            }
+        }
+        let run = |(base, plan): &(Base, CoreShares), lends: bool| {
+            let in_force = in_force.unwrap_or(plan);
+            let mut model = Model::new(&tasks, cores, in_force, (refill, gap), now);
+            if !lends {
+                model.hand_out(plan);
+            }
+            let keeper = || Keeper::new(plan.clone(), pool, refill, aim(settings.policy), gap);
+            Run {
+                base: *base,
+                plan: plan.clone(),
+                keeper: lends.then(|| Box::new(keeper().going_on(in_force.clone(), programs, cores, now))),
+                model,
+                marks: Vec::new(),
+            }
+        };
+        let fixed = splits.iter().map(|split| run(split, false));
+        let runs = fixed.chain(splits.iter().map(|split| run(split, true))).collect();
+        let longest = tasks.iter().map(|task| task.period).max().unwrap_or_default();
+        Ahead {
+            runs,
+            at: 0,
+            begun: now,
+            step: Nanos(HORIZON.max(Nanos(longest.0.saturating_mul(PERIODS))).0 / STEPS),
+            work: 0,
+            work_max: WORK_MAX,
+        }
+    }
+
+    /// Replaces [`WORK_MAX`] by `work_max`.
+    #[must_use]
+    pub fn within(self, work_max: u64) -> Ahead {
+        Ahead { work_max, ..self }
+    }
+
+    /// Does `work` units, or an event more, and returns the result once there is one.
+    pub fn advance(&mut self, programs: &Programs, work: u64) -> Option<Foresight> {
+        let until = self.work.saturating_add(work).min(self.work_max);
+        loop {
+            let run = &mut self.runs[self.at];
+            let end = self.begun + self.step * (run.marks.len() as u64 + 1);
+            while run.model.now() < end {
+                if self.work >= until {
+                    return (self.work >= self.work_max).then(|| self.result());
+                }
+                self.work += run.pass(programs, end);
+            }
+            run.mark();
+            let behind = (0..self.runs.len()).min_by_key(|&run| self.runs[run].marks.len());
+            self.at = behind.unwrap_or(0);
+            if self.runs[self.at].marks.len() as u64 >= STEPS {
+                return Some(self.result());
+            }
+        }
+    }
+
+    /// The candidate of the fewest late jobs after the last step that all have done.
+    fn result(&self) -> Foresight {
+        let steps = self.runs.iter().map(|run| run.marks.len()).min().unwrap_or(0);
+        let key = |run: &Run| steps.checked_sub(1).map_or((0.0, 0.0), |last| run.marks[last]);
+        let less = |one: f64, other: f64| one < other - 1e-9 * other.abs();
+        let fewer = |best: &'_ Run, other: &'_ Run| {
+            let (best, other) = (key(best), key(other));
+            less(other.0, best.0) || (!less(best.0, other.0) && less(other.1, best.1))
+        };
+        let mut best = &self.runs[0];
+        for run in &self.runs[1..] {
+            if fewer(best, run) {
+                best = run;
+            }
+        }
+        Foresight {
+            base: best.base,
+            plan: best.plan.clone(),
+            lends: best.keeper.is_some(),
+            cores: best.model.counts().collect(),
+            seen: self.step * steps as u64,
+            work: self.work,
+        }
+    }
+}
+
+impl Run {
+    /// Decides if that is due, and passes one event. Returns the units of work.
+    fn pass(&mut self, programs: &Programs, end: Time) -> u64 {
+        let (now, mut work) = (self.model.now(), 1);
+        // Also asked where nothing is lent: else the model would wait for a decision.
+        let is_due = self.model.is_due();
+        if let Some(keeper) = self.keeper.as_mut().filter(|_| is_due) {
+            work += DECISION + self.model.jobs() as u64;
+            let plan = {
+                let cores: PerCore<Option<RunningJob<'_>>> = self.model.running().collect();
+                keeper.decide(programs, &cores, now).cloned()
+            };
+            if let Some(plan) = plan {
+                self.model.hand_out(&plan);
+            }
+        }
+        self.model.pass(programs, end);
+        work
+    }
+
+    fn mark(&mut self) {
+        let sum = |of: fn(&JobCounts) -> f64| self.model.counts().map(|core| of(&core)).sum::<f64>();
+        self.marks
+            .push((sum(|core| core.late_weight), sum(|core| core.response)));
+    }
+}
+
+/// The share of late jobs that a core is given up for, at least, when it is said.
+const GIVEN_UP: f64 = 0.01;
+
+impl Foresight {
+    /// Sentences about the cores that the choice gives up: the share of their jobs that will be late.
+    pub fn given_up(&self) -> impl Iterator<Item = String> + '_ {
+        let sentence = |(core, counts): (usize, &JobCounts)| {
+            let share = counts.late as f64 / counts.due.max(1) as f64;
+            (share >= GIVEN_UP).then(|| format!("core {core}: {:.0} % of its jobs will be late", share * 100.0))
+        };
+        self.cores.iter().enumerate().filter_map(sentence)
+    }
+}

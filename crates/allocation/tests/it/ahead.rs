@@ -1,0 +1,147 @@
+//! Looking ahead, on tasks whose answer is known.
+
+use punctual_allocation::ahead::{Ahead, Foresight, HORIZON};
+use punctual_allocation::{
+    Allocator, AllocatorSettings, Grid, Objective, PeriodicTask, Phase, Policy, Pool, Profile, Programs, RateTable,
+    Refill, RunningJob,
+};
+use punctual_units::{Nanos, Time};
+
+/// Programs of 100 ms with everything: one that wants bandwidth in its first half, one that wants it in its second, and
+/// one that wants it always.
+fn programs() -> Programs {
+    let hungry = |share: punctual_allocation::Share| 1e9 * f32::from(share.partitions.min(16)) / 16.0;
+    let program = |name: &str, halves: [bool; 2]| Profile {
+        name: name.into(),
+        grid: Grid::PAPER,
+        instructions: 1e8,
+        phases: halves
+            .iter()
+            .zip([0.5, 1.0])
+            .map(|(wants, ends)| Phase {
+                ends,
+                rates: RateTable::new(Grid::PAPER, |share| if *wants { hungry(share) } else { 1e9 }),
+            })
+            .collect(),
+    };
+    let all = [
+        program("first", [true, false]),
+        program("second", [false, true]),
+        program("always", [true, true]),
+    ];
+    Programs::new(&all, Objective::Speed).unwrap()
+}
+
+fn settings() -> AllocatorSettings {
+    AllocatorSettings {
+        pool: Pool {
+            least: punctual_allocation::Share { ways: 1, partitions: 1 },
+            ..Pool::PAPER
+        },
+        cores: 2,
+        refill: Some(Refill::PAPER),
+        ..AllocatorSettings::paper(Policy::Dna)
+    }
+}
+
+fn foreseen(tasks: &[PeriodicTask]) -> Foresight {
+    Allocator::new(&programs(), tasks, settings())
+        .unwrap()
+        .forecast()
+        .cloned()
+        .unwrap()
+}
+
+fn task(program: usize, millis: u64, core: usize) -> PeriodicTask {
+    PeriodicTask::new(program, Nanos::from_millis(millis), core)
+}
+
+#[test]
+fn bandwidth_is_lent_where_it_saves_deadlines() {
+    // By turns each can have nearly all; halved, half of each run takes 1.6 times as long.
+    let forecast = foreseen(&[task(0, 120, 0), task(1, 120, 1)]);
+    assert!(forecast.lends, "{forecast:?}");
+    assert_eq!(
+        forecast.cores.iter().map(|core| core.late).sum::<u64>(),
+        0,
+        "{forecast:?}"
+    );
+    assert_eq!(forecast.given_up().count(), 0);
+    assert!(forecast.seen >= HORIZON, "{forecast:?}");
+}
+
+#[test]
+fn nothing_is_lent_where_lending_does_not_help() {
+    // Both want the same at the same time, and never rest.
+    let forecast = foreseen(&[task(2, 90, 0), task(2, 90, 1)]);
+    assert!(!forecast.lends, "{forecast:?}");
+    let said: Vec<String> = forecast.given_up().collect();
+    assert!(
+        !said.is_empty() && said.iter().all(|line| line.ends_with("% of its jobs will be late")),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_task_without_a_deadline_gives_way() {
+    // One core can be in time, not both.
+    for heavy in [0, 1] {
+        let tasks = [0, 1].map(|core| PeriodicTask {
+            weight: if core == heavy { 1.0 } else { 0.0 },
+            ..task(2, 110, core)
+        });
+        let forecast = foreseen(&tasks);
+        assert_eq!(forecast.cores[heavy].late, 0, "{forecast:?}");
+        assert!(forecast.cores[heavy].due > 200, "{forecast:?}");
+    }
+}
+
+#[test]
+fn the_work_is_bounded_and_the_rest_is_resumed() {
+    let (programs, tasks, settings) = (programs(), [task(0, 120, 0), task(1, 121, 1)], settings());
+    let none = [None, None];
+    let ahead = || Ahead::new(&programs, &tasks, (&settings, Refill::PAPER), None, &none, Time::ZERO);
+    let whole = ahead().advance(&programs, u64::MAX).unwrap();
+    let mut pieces = ahead();
+    let (mut found, mut count) = (None, 0);
+    while found.is_none() {
+        (found, count) = (pieces.advance(&programs, 777), count + 1);
+    }
+    assert_eq!(found, Some(whole.clone()));
+    assert!(
+        count as u64 >= whole.work / 900 && count > 10,
+        "{count} pieces of {} units",
+        whole.work
+    );
+    let cut = ahead().within(whole.work / 3).advance(&programs, u64::MAX).unwrap();
+    assert!(
+        cut.work <= whole.work / 3 + 64 && cut.seen < whole.seen && cut.seen > Nanos::ZERO,
+        "{cut:?}"
+    );
+}
+
+/// A task that comes at 10 s is looked ahead for in the steps from there on.
+#[test]
+fn a_task_that_comes_is_looked_ahead_for() {
+    let programs = programs();
+    let from = Time::ZERO + Nanos::from_secs(10);
+    let tasks = [task(0, 120, 0), PeriodicTask { from, ..task(2, 90, 1) }];
+    let mut allocator = Allocator::new(&programs, &tasks, settings()).unwrap();
+    let first = allocator.forecast().cloned();
+    let mut steps = 0;
+    while allocator.forecast() == first.as_ref() {
+        let now = Time::ZERO + Nanos::from_millis(9_000 + steps);
+        let job = |program, core: usize| {
+            (core == 0 || now >= from).then_some(RunningJob {
+                program,
+                progress: 0.25,
+                deadline: now + Nanos::from_millis(80),
+                waiting: &[],
+            })
+        };
+        allocator.step(&programs, &[job(0, 0), job(2, 1)], now);
+        steps += 1;
+        assert!(steps < 100_000, "no other forecast");
+    }
+    assert!(steps > 1_000, "looked ahead before the task came: {steps}");
+}
