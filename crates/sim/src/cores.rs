@@ -7,7 +7,6 @@ use punctual_units::{Nanos, Time};
 
 use crate::leases::Lease;
 use crate::model::Effort;
-use crate::queue::CoreState;
 use crate::split::Holding;
 
 /// Kinds of work that run on a core.
@@ -121,8 +120,8 @@ pub(crate) struct Core {
     since: Time,
     /// Ways and bandwidth of the core, where cores split cache and memory.
     pub holding: Holding,
-    /// State of the core in a queue that cores share.
-    pub queued: CoreState,
+    /// Runner whose job holds the core, where a rule shares jobs among cores.
+    pub holder: Option<usize>,
     /// Lending state, where cores have tasks of their own.
     pub lease: Lease,
 }
@@ -140,7 +139,7 @@ impl Core {
             times: CoreTimes::default(),
             since: Time::ZERO,
             holding: Holding::default(),
-            queued: CoreState::default(),
+            holder: None,
             lease: Lease::default(),
         }
     }

@@ -13,6 +13,7 @@
 use std::any::Any;
 use std::collections::VecDeque;
 
+use punctual_cores::Completion;
 use punctual_platform::{KnobId, KnobOffer, Offers, Parts, Provenance, Range};
 use punctual_store::updates::Updates;
 use punctual_units::{CoreId, Nanos, Share, TaskId, Time};
@@ -28,9 +29,9 @@ use crate::load::{SimulationError, SimulationEvent, SimulationLoad, runners};
 use crate::machine::offers;
 use crate::model::{ClockStep, MachineModel};
 use crate::power::EnergyMeter;
-use crate::queue::Lending;
 use crate::runner::Runner;
 use crate::scheduler::Lock;
+use crate::shared::SharedJobs;
 use crate::split::{Holding, SplitModel, SplitResources};
 use crate::task::{Dispatch, Jobs, Step, Task, TaskWorkload};
 use crate::throttle::Throttle;
@@ -64,7 +65,7 @@ use crate::waits::Waits;
 /// let load = SimulationLoad {
 ///     tasks: vec![(spec, Program { ops: vec![Op::Compute { cycles: 14_000_000 }] })],
 ///     placement: None,
-///     stream: SensorStream::new(&trace, 1.0, 1),
+///     stream: SensorStream::new(trace, 1.0, 1),
 ///     admission: AdmissionOptions::default(),
 ///     update_mode: UpdateMode::Transaction,
 ///     group_commit: Nanos::from_millis(50),
@@ -89,7 +90,7 @@ use crate::waits::Waits;
 /// # Ok::<(), punctual_sim::SimulationError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Simulation<'t> {
+pub struct Simulation {
     pub(crate) model: MachineModel,
     pub(crate) offers: Offers,
     pub(crate) now: Time,
@@ -104,7 +105,7 @@ pub struct Simulation<'t> {
     pub(crate) scheduling: Dispatch,
     /// Split of cache and memory between cores, if any.
     pub(crate) split: Option<SplitResources>,
-    pub(crate) store: StoreWork<'t>,
+    pub(crate) store: StoreWork,
     pub(crate) lock: Lock,
     /// Per core the real-time runner whose job progresses there: the job itself runs, or the work that blocks it.
     pub(crate) urged: Vec<Option<usize>>,
@@ -121,11 +122,8 @@ pub struct Simulation<'t> {
     pub(crate) work_changes: u64,
     /// Next instant at which a runner needs a decision: a release, or the end of a request or of a wait.
     pub(crate) next_wake: Time,
-    /// Lending policy, where cores take jobs from a queue.
-    pub(crate) lending: Option<Lending>,
+    pub(crate) sharing: SharedJobs,
     pub(crate) io: Io,
-    /// Time that a core idled while a job waited that might have run there.
-    pub(crate) idle_beside_work: Nanos,
     /// Period in which real-time jobs have more work.
     pub(crate) surge: Option<Surge>,
     events: EventQueue,
@@ -143,8 +141,8 @@ pub(crate) struct ClockState {
 
 /// The store's own work, and the cores that it runs on.
 #[derive(Clone, Debug)]
-pub(crate) struct StoreWork<'t> {
-    pub(crate) feed: UpdateFeed<'t>,
+pub(crate) struct StoreWork {
+    pub(crate) feed: UpdateFeed,
     /// Group commits; only in memory-first mode.
     pub(crate) committer: Option<Committer>,
     /// Core of updates that are transactions of their own.
@@ -159,6 +157,8 @@ pub(crate) struct StoreWork<'t> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Io {
     pub(crate) devices: Vec<Box<dyn Device>>,
+    /// Wait of a pinned job for each device.
+    pub(crate) waits: Vec<Completion>,
     /// Requests submitted since the start.
     pub(crate) begun: u64,
     /// Requests after which their job went on.
@@ -199,12 +199,12 @@ impl EventQueue {
     }
 }
 
-impl<'t> Simulation<'t> {
+impl Simulation {
     /// Starts a machine at instant zero, at its highest clock, with nothing installed and nothing running.
     ///
     /// # Errors
     /// [`SimulationError`] names the part of the load or model that cannot be simulated.
-    pub fn new(model: MachineModel, mut load: SimulationLoad<'t>) -> Result<Simulation<'t>, SimulationError> {
+    pub fn new(model: MachineModel, mut load: SimulationLoad) -> Result<Simulation, SimulationError> {
         model.check()?;
         if let Some((task, _)) = load.tasks.iter().find(|(_, program)| program.ops.is_empty()) {
             let task = task.name.clone();
@@ -258,7 +258,7 @@ impl<'t> Simulation<'t> {
     ///
     /// # Errors
     /// As for [`Simulation::new`].
-    pub fn of(model: MachineModel, work: TaskWorkload) -> Result<Simulation<'static>, SimulationError> {
+    pub fn of(model: MachineModel, work: TaskWorkload) -> Result<Simulation, SimulationError> {
         model.check()?;
         let is_empty = |task: &&Task| matches!(&task.jobs, Jobs::Alike(steps) if steps.is_empty());
         if let Some(task) = work.tasks.iter().find(is_empty) {
@@ -276,19 +276,20 @@ impl<'t> Simulation<'t> {
         };
         let io = Io {
             devices: work.devices,
+            waits: work.waits,
             ..Io::default()
         };
         Ok(Simulation {
             scheduling: work.scheduling,
             split: work.split.map(|(model, programs)| SplitResources::new(model, programs)),
-            lending: work.lending,
+            sharing: SharedJobs::by(work.rule),
             io,
             ..Simulation::assembled(model, runners, work.tasks.len(), store)
         })
     }
 
     /// Builds a machine before its first event.
-    fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, store: StoreWork<'t>) -> Simulation<'t> {
+    fn assembled(model: MachineModel, runners: Vec<Runner>, tasks: usize, store: StoreWork) -> Simulation {
         let mut urgency = urgency(&runners);
         urgency.sort_by_key(|r| runners[*r].deadline);
         let clock = ClockState {
@@ -315,9 +316,8 @@ impl<'t> Simulation<'t> {
             released: vec![0; tasks],
             work_changes: 0,
             next_wake: Time::ZERO,
-            lending: None,
+            sharing: SharedJobs::default(),
             io: Io::default(),
-            idle_beside_work: Nanos::ZERO,
             surge: None,
             events: EventQueue::new(runners.len()),
             runners,
@@ -345,8 +345,8 @@ impl<'t> Simulation<'t> {
                 return SimulationEvent::Reached;
             }
             let was_open = self.throttle.open(self.now);
-            if self.idles_beside_work() {
-                self.idle_beside_work += next.since(self.now);
+            if self.by_rule(|rule, cores| rule.idles_beside_work(cores)) == Some(true) {
+                self.sharing.idle_beside_work += next.since(self.now);
             }
             self.now = next;
             self.stale |= was_open != self.throttle.open(next);
@@ -419,7 +419,7 @@ impl<'t> Simulation<'t> {
 
     /// Time that a core idled while a job waited that might have run there.
     pub fn idle_beside_work(&self) -> Nanos {
-        self.idle_beside_work
+        self.sharing.idle_beside_work
     }
 
     /// Work of each runner's jobs since the start.
@@ -489,12 +489,11 @@ impl<'t> Simulation<'t> {
             }
             match occupant {
                 Some(Occupant::Runner(r)) if doing == CoreActivity::Work => self.end_of_job_segment(r),
-                Some(Occupant::Runner(_)) | None => {}
+                Some(Occupant::Runner(_) | Occupant::TakeBack) | None => {}
                 Some(Occupant::Installer) => self.end_of_update(),
                 Some(Occupant::Committer) => self.end_of_group_commit(),
-                Some(Occupant::TakeBack) => self.cores[core].queued.taken_back = true,
             }
-            if let Some(holder) = self.cores[core].queued.holder {
+            if let Some(holder) = self.cores[core].holder {
                 self.go_on(core, holder);
             }
         }
@@ -559,7 +558,7 @@ impl<'t> Simulation<'t> {
         }
         self.go_home(r);
         // A job that follows at once keeps the core of its predecessor.
-        if self.queue().is_some() && self.runners[r].next_release <= now {
+        if self.sharing.has_rule && self.runners[r].next_release <= now {
             self.release(r);
         }
     }
@@ -607,13 +606,13 @@ impl<'t> Simulation<'t> {
             let blocked = self.runners[r].job.as_ref().and_then(ReleasedJob::blocked_until);
             if blocked.is_some_and(|until| until <= self.now) {
                 self.io_ended(r);
-                self.ready(r);
+                self.by_rule(|rule, cores| rule.ready(r, cores));
             }
             if self.runners[r].next_release <= self.now {
                 let rested = self.runners[r].job.is_none();
                 self.release(r);
                 if rested {
-                    self.ready(r);
+                    self.by_rule(|rule, cores| rule.ready(r, cores));
                 }
             }
         }

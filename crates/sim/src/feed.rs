@@ -10,16 +10,16 @@ use crate::model::{Effort, StoreModel};
 
 /// The stream, the admission and the installed versions.
 #[derive(Clone, Debug)]
-pub(crate) struct UpdateFeed<'t> {
-    stream: SensorStream<'t>,
+pub(crate) struct UpdateFeed {
+    stream: SensorStream,
     /// The next update to arrive.
     head: Option<SensorUpdate>,
     pub updates: Updates,
     /// Value of an update, and a buffer for the value of the update taken.
     value: Vec<u8>,
     taken_value: Vec<u8>,
-    /// Updates taken from the queue since the start.
-    taken: u64,
+    /// Updates taken from the queue since the start, or left out by a job: those that have lost their place.
+    passed: u64,
     /// The update being installed.
     in_flight: Option<(Pending, Segment)>,
     /// Work of installing one update.
@@ -30,14 +30,14 @@ pub(crate) struct UpdateFeed<'t> {
     reads: Vec<u64>,
 }
 
-impl<'t> UpdateFeed<'t> {
+impl UpdateFeed {
     pub fn new(
-        mut stream: SensorStream<'t>,
+        mut stream: SensorStream,
         admission: AdmissionOptions,
         value_bytes: u32,
         mode: UpdateMode,
         store: &StoreModel,
-    ) -> UpdateFeed<'t> {
+    ) -> UpdateFeed {
         let spec = |sensor: punctual_workload::Sensor| SensorSpec {
             period: sensor.period,
             avi: sensor.avi,
@@ -49,7 +49,7 @@ impl<'t> UpdateFeed<'t> {
             stream,
             value: vec![0; value_bytes as usize],
             taken_value: Vec::with_capacity(value_bytes as usize),
-            taken: 0,
+            passed: 0,
             in_flight: None,
             effort: match mode {
                 UpdateMode::Transaction => store.update_txn(),
@@ -62,12 +62,12 @@ impl<'t> UpdateFeed<'t> {
     }
 
     /// A feed without sensors and arrivals.
-    pub fn silent(store: &StoreModel) -> UpdateFeed<'static> {
-        static SILENCE: Trace = Trace {
+    pub fn silent(store: &StoreModel) -> UpdateFeed {
+        let silence = Trace {
             sensors: Vec::new(),
             readings: Vec::new(),
         };
-        let stream = SensorStream::new(&SILENCE, 1.0, 1);
+        let stream = SensorStream::new(silence, 1.0, 1);
         UpdateFeed::new(stream, AdmissionOptions::default(), 0, UpdateMode::Transaction, store)
     }
 
@@ -98,12 +98,25 @@ impl<'t> UpdateFeed<'t> {
 
     /// Queue position behind the last update that waits, counted from the start.
     pub fn tail(&self) -> u64 {
-        self.taken + self.updates.pending() as u64
+        self.passed + self.updates.pending() as u64
     }
 
-    /// Whether all updates up to this position are in the store.
+    /// Whether all updates up to this position are in the store, or were left out.
     pub fn installed_through(&self, place: u64) -> bool {
-        self.taken - u64::from(self.busy()) >= place
+        self.passed - u64::from(self.busy()) >= place
+    }
+
+    /// Whether a job that is due at `due` installs another update of those up to `place`, as [`Updates::helps`] says.
+    /// It completes the one that is being installed.
+    pub fn helps(&mut self, place: u64, due: Time, now: Time) -> bool {
+        if self.busy() {
+            return !self.installed_through(place);
+        }
+        let before = place.saturating_sub(self.passed) as usize;
+        let mut left = before;
+        let helps = self.updates.helps(&mut left, due, now);
+        self.passed += (before - left) as u64;
+        helps
     }
 
     /// Whether an update is being installed.
@@ -115,7 +128,7 @@ impl<'t> UpdateFeed<'t> {
     pub fn segment(&mut self) -> Option<Segment> {
         if self.in_flight.is_none() {
             let next = self.updates.next(&mut self.taken_value)?;
-            self.taken += 1;
+            self.passed += 1;
             self.in_flight = Some((next, Segment::new(self.effort)));
         }
         self.in_flight.map(|(_, segment)| segment)

@@ -41,7 +41,7 @@ pub struct LoadSample<'a> {
     pub elapsed: Nanos,
     /// Load of each core in that time; empty in a decision without samples.
     pub loads: &'a [CoreLoad],
-    /// Clock in force.
+    /// Clock in force, in hertz.
     pub current: Hertz,
     /// Steps of the clock, ascending; at least one.
     pub steps: &'a [Hertz],
@@ -96,7 +96,7 @@ impl GovernedClock {
     }
 }
 
-impl Simulation<'_> {
+impl Simulation {
     /// Lets a governor of the kernel set the clock from now on, until [`punctual_platform::Machine::apply`] sets it.
     pub fn govern_with(&mut self, governor: Box<dyn Governor>) {
         let steps: Vec<Hertz> = self.model.steps.iter().map(|step| step.clock).collect();

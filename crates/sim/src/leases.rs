@@ -13,7 +13,7 @@ use crate::cores::{CoreActivity, Occupant, Segment};
 use crate::engine::Simulation;
 
 /// Simulated costs of lending: about those that `bench movie` and `bench neighbours` print on a virtual machine with
-/// two cores (docs/dual.md; handing over at the median, taking back at the 99th percentile).
+/// two cores (docs/lab/dual.md; handing over at the median, taking back at the 99th percentile).
 pub const LENDING_COSTS: LendingCosts = LendingCosts {
     hand_over: Nanos::from_micros(50),
     take_back: Nanos::from_micros(200),
@@ -31,7 +31,7 @@ pub(crate) enum Lease {
     HandedOver,
 }
 
-impl Simulation<'_> {
+impl Simulation {
     /// Indices of the runners of real-time tasks that are pinned to this core.
     pub fn tenants(&self, core: CoreId) -> Vec<usize> {
         let here = |r: &usize| self.runners[*r].deadline.is_some() && self.runners[*r].core == core.index();
@@ -107,7 +107,7 @@ impl Simulation<'_> {
 
     /// Returns a job from a lent core to its home core.
     pub(crate) fn go_home(&mut self, r: usize) {
-        if self.queue().is_none() {
+        if !self.sharing.has_rule {
             self.runners[r].core = self.runners[r].home;
         }
     }

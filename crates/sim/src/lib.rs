@@ -12,13 +12,13 @@
 //! hit the lines that the core still holds in the shared cache after the fetches of all cores (`cache`); those that
 //! miss wait in the queue that all cores' traffic makes at the shared memory (`memory`). Updates take the lock and the
 //! time that they need (`feed`, `committer`, `scheduler`). Phases wait where their core has too little of a split cache
-//! and memory (`split`), requests for their [`Device`], and jobs for a core (`scheduler`, `queue`). The same load and
+//! and memory (`split`), requests for their [`Device`], and jobs for a core (`scheduler`, `shared`). The same load and
 //! seed give the same bytes.
 //!
 //! Machines are data (`model`, `file`, the folder `machines/`). A [`Governor`] sets the clock while no controller does.
 //!
-//! **Left out.** Write-backs, the size of values, interrupts, and the cost of turning a knob or, except in queues, of
-//! scheduling. Commits are volatile.
+//! **Left out.** Write-backs, the size of values, interrupts, and the cost of turning a knob or, except by a
+//! [`SharingRule`], of scheduling. Commits are volatile.
 
 mod cache;
 mod check;
@@ -37,9 +37,9 @@ mod machine;
 mod memory;
 mod model;
 mod power;
-mod queue;
 mod runner;
 mod scheduler;
+mod shared;
 pub mod split;
 mod task;
 mod throttle;
@@ -61,8 +61,8 @@ pub use model::{
     StoreModel, UncorePower, WAYS_MAX,
 };
 pub use punctual_platform::{MeterId, Parts};
-pub use queue::{Lending, SharedQueue, Sharing};
 pub use runner::BACKLOG_MAX;
+pub use shared::{SharedCore, SharedCores, SharedRunner, SharingRule};
 pub use task::{Dispatch, Jobs, Release, Step, Task, TaskWorkload};
 pub use throttle::THROTTLE_PERIOD;
 pub use waits::{Blocker, Other, Wait, Waits};

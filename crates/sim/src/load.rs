@@ -1,6 +1,6 @@
 //! The load of a simulated machine, and the events that it reports.
 
-use punctual_allocation::PoolError;
+use punctual_allocation::SettingsError;
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat};
 use punctual_store::updates::AdmissionOptions;
 use punctual_units::{CoreId, Nanos, TaskId, Time};
@@ -13,13 +13,13 @@ use crate::task::{Jobs, Release, Step, Task};
 
 /// Tasks, sensor updates and settings of a simulation.
 #[derive(Clone, Debug)]
-pub struct SimulationLoad<'t> {
+pub struct SimulationLoad {
     /// Tasks in the order of their [`TaskId`], each with the program of its jobs.
     pub tasks: Vec<(TaskSpec, Program)>,
     /// Seats in the order of `tasks`; `None`: as [`placed`] chooses.
     pub placement: Option<Placement>,
     /// Sensor updates in order of arrival.
-    pub stream: SensorStream<'t>,
+    pub stream: SensorStream,
     /// Bounds and policy of their admission.
     pub admission: AdmissionOptions,
     /// Way of admitted updates into the store.
@@ -67,7 +67,7 @@ pub enum SimulationEvent {
     Reached,
 }
 
-impl SimulationLoad<'_> {
+impl SimulationLoad {
     /// Returns the placement. Refuses a placement of other tasks, or on cores that the machine does not have.
     pub(crate) fn place(&mut self, cores: u32) -> Result<Placement, SimulationError> {
         let placement = match self.placement.take() {
@@ -92,7 +92,7 @@ pub enum SimulationError {
     Model(#[from] ModelError),
     /// Too few resources to split between the cores.
     #[error(transparent)]
-    Pool(#[from] PoolError),
+    Pool(#[from] SettingsError),
     /// The cores that tasks name contradict each other or the machine.
     #[error(transparent)]
     Place(#[from] PlaceError),

@@ -4,18 +4,19 @@ use punctual_platform::{
     Applied, ClockOffer, KnobId, KnobOffer, Machine, Measure, MeterId, Offers, Plan, Provenance, Range, Readings,
     Refusal, Value,
 };
-use punctual_units::{Clock, CoreId, Hertz, Share, Time};
+use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 
 use crate::engine::Simulation;
 use crate::model::{ClockStep, MachineModel};
+use crate::power::Activity;
 
-impl Clock for Simulation<'_> {
+impl Clock for Simulation {
     fn now(&self) -> Time {
         self.now
     }
 }
 
-impl Simulation<'_> {
+impl Simulation {
     /// The clock step nearest to `wanted`.
     pub(crate) fn nearest_step(&self, wanted: Hertz) -> ClockStep {
         let nearest = self.offers.clock().map(|clock| clock.nearest(wanted));
@@ -33,7 +34,7 @@ impl Simulation<'_> {
 
 /// Knobs act at once, except the clock of a machine with a delay (`clock-change-us`). A caller that sets the clock
 /// takes it from the governor; [`Machine::restore`] gives it back.
-impl Machine for Simulation<'_> {
+impl Machine for Simulation {
     fn offers(&self) -> &Offers {
         &self.offers
     }
@@ -97,9 +98,20 @@ impl Machine for Simulation<'_> {
 
 /// Knobs and meters of this machine.
 pub(crate) fn offers(model: &MachineModel) -> Offers {
+    let one_busy = Activity {
+        busy: 1,
+        ..Activity::default()
+    };
+    let watts = |step: &ClockStep| model.power.watts(*step, model.cores as usize, one_busy).total();
+    let steps = model.steps.iter().map(|step| step.clock).collect();
     let clock = ClockOffer {
-        steps: model.steps.iter().map(|step| step.clock).collect(),
-        provenance: Provenance::Simulated,
+        microwatts: model
+            .steps
+            .iter()
+            .map(|step| (watts(step) * 1e6).round() as u32)
+            .collect(),
+        change: Nanos::from_secs_f64(model.clock_change_us * 1e-6),
+        ..ClockOffer::new(steps, Provenance::Simulated)
     };
     Offers {
         machine: format!("{} (simulated)", model.name),

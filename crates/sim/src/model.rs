@@ -53,7 +53,7 @@ pub struct ClockStep {
 }
 
 /// Coefficients of the power drawn; each part has a meter of its own. See `power.rs` for the formulas.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PowerModel {
     /// Coefficients of each core.
     pub core: CorePower,
@@ -64,7 +64,7 @@ pub struct PowerModel {
 }
 
 /// Power of one core.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CorePower {
     /// Dynamic power of one busy core, in microwatts per megahertz and square volt (the kernel's
     /// `dynamic-power-coefficient`).
@@ -74,7 +74,7 @@ pub struct CorePower {
 }
 
 /// Power of the uncore, which runs at the cores' clock and voltage.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UncorePower {
     /// Dynamic power while any core is busy, in microwatts per megahertz and square volt.
     pub dynamic_uw_per_mhz_v2: f64,
@@ -85,7 +85,7 @@ pub struct UncorePower {
 }
 
 /// Power of the memory, which has a clock and voltage of its own.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryPower {
     /// Refresh and standby, in milliwatts.
     pub static_mw: f64,
@@ -94,7 +94,7 @@ pub struct MemoryPower {
 }
 
 /// The last-level cache, shared by all cores: random replacement within the ways that a core may fill.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct CacheModel {
     /// Size in KiB; with 0 every access goes to memory.
     pub size_kib: f64,
@@ -117,7 +117,7 @@ pub struct CacheModel {
 
 /// Path to memory, shared by all cores: a single access is served at a time, the others queue, and a core waits for
 /// each of its accesses.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryModel {
     /// The part of an access for which no other core waits, in nanoseconds.
     pub latency_ns: f64,
@@ -141,7 +141,7 @@ pub struct Effort {
 }
 
 /// Work of store calls. The size of a value makes no difference: values are a few cache lines.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StoreModel {
     /// Working set of store accesses by the real-time core and by updates, in KiB.
     pub working_set_kib: f64,
@@ -230,7 +230,6 @@ impl CacheModel {
 impl MachineModel {
     /// Cores that only compute: one clock step of 1 GHz, so that a cycle takes a nanosecond, no cache, no power.
     pub fn bare(name: &str, cores: u32) -> MachineModel {
-        let nothing = Effort::default();
         let clock = Hertz(1_000_000_000);
         MachineModel {
             name: name.into(),
@@ -238,45 +237,19 @@ impl MachineModel {
             transition_us: 0.0,
             clock_change_us: 0.0,
             steps: vec![ClockStep { clock, volt: 1.0 }],
-            power: PowerModel {
-                core: CorePower {
-                    dynamic_uw_per_mhz_v2: 0.0,
-                    static_mw_per_v2: 0.0,
-                },
-                uncore: UncorePower {
-                    dynamic_uw_per_mhz_v2: 0.0,
-                    static_mw_per_v2: 0.0,
-                    access_nj: 0.0,
-                },
-                memory: MemoryPower {
-                    static_mw: 0.0,
-                    access_nj: 0.0,
-                },
-            },
+            power: PowerModel::default(),
             cache: CacheModel {
-                size_kib: 0.0,
                 ways: 1,
                 line_bytes: 64.0,
-                hit_cycles: 0.0,
                 lines_per_miss: 1.0,
                 locality: 1.0,
-                masks: Vec::new(),
+                ..CacheModel::default()
             },
             memory: MemoryModel {
-                latency_ns: 0.0,
                 service_ns: 1.0,
-                service_cycles: 0.0,
+                ..MemoryModel::default()
             },
-            store: StoreModel {
-                working_set_kib: 0.0,
-                others_working_set_kib: 0.0,
-                read_txn: nothing,
-                get: nothing,
-                write_begin: nothing,
-                put: nothing,
-                commit: nothing,
-                slot_write: nothing,
-            },
+            store: StoreModel::default(),
         }
     }
 

@@ -40,9 +40,7 @@ pub(crate) struct Runner {
     pub next_release: Time,
     /// Until when the job, though ready, may not take a core.
     pub held: Option<Time>,
-    /// Time worked or credited in the fair class, up to the begin of the core's present activity.
-    pub virtual_runtime: Nanos,
-    /// Time worked in all, up to the same instant.
+    /// Time worked, up to the begin of the core's present activity.
     pub worked: Nanos,
     /// Released jobs that wait behind the present one: number and instant of release.
     pub backlog: VecDeque<(u64, Time)>,
@@ -87,7 +85,6 @@ impl Runner {
             waits: Waits::default(),
             next_release: first_release(task, &mut gaps),
             held: None,
-            virtual_runtime: Nanos::ZERO,
             worked: Nanos::ZERO,
             backlog: VecDeque::with_capacity(task.backlog_max.min(BACKLOG_MAX)),
             backlog_max: task.backlog_max,

@@ -50,7 +50,7 @@ impl Lock {
     }
 }
 
-impl Simulation<'_> {
+impl Simulation {
     /// Whether updates are transactions of their own, and take the lock.
     fn transaction_mode(&self) -> bool {
         self.store.committer.is_none()
@@ -76,12 +76,9 @@ impl Simulation<'_> {
 
     /// Puts on every core the job that should run there now.
     pub(crate) fn schedule(&mut self) {
-        match self.queue() {
-            Some(queue) => self.schedule_queue(queue),
-            None => {
-                self.schedule_cores();
-                self.hand_over();
-            }
+        if self.by_rule(|rule, cores| rule.schedule(cores)).is_none() {
+            self.schedule_cores();
+            self.hand_over();
         }
         self.serve();
     }
@@ -222,7 +219,6 @@ impl Simulation<'_> {
         self.work_changes += u64::from(occupant.is_some_and(Occupant::is_store));
         if let Some(Occupant::Runner(r)) = occupant {
             let worked = self.works_since(r);
-            self.runners[r].virtual_runtime += worked;
             self.runners[r].worked += worked;
         }
         self.cores[core].stop(self.now)
@@ -233,7 +229,6 @@ impl Simulation<'_> {
         match self.scheduling {
             Dispatch::FixedPriority => self.by_priority(core),
             Dispatch::EarliestDeadline => self.by_deadline(core),
-            Dispatch::Queue(_) => None,
         }
     }
 
@@ -244,8 +239,7 @@ impl Simulation<'_> {
         let order = |r: &usize| {
             let runner = &self.runners[*r];
             let job = runner.job.as_ref()?;
-            let due = runner.deadline.map_or(Time::MAX, |deadline| job.released + deadline);
-            Some((due, runs != Some(Occupant::Runner(*r)), job.released, *r))
+            Some((self.due(*r), runs != Some(Occupant::Runner(*r)), job.released, *r))
         };
         let here = (0..self.runners.len()).filter(|r| self.runners[*r].core == core);
         let first = here.filter_map(|r| order(&r)).min();
@@ -319,7 +313,7 @@ impl Simulation<'_> {
                     self.next_wake = self.next_wake.min(done);
                 }
                 // Without this, an empty step would take a nanosecond.
-                JobStage::Compute if self.queue().is_some() && self.computes_nothing(r) => self.step_ended(r),
+                JobStage::Compute if self.sharing.has_rule && self.computes_nothing(r) => self.step_ended(r),
                 JobStage::Lock { through } => match self.in_the_way(r) {
                     Some(holder) => return (self.home(holder) == self.runners[r].core).then_some(holder),
                     None => self.runners[r]
@@ -334,9 +328,7 @@ impl Simulation<'_> {
                         .as_mut()?
                         .enter(JobStage::Lock { through }, self.now);
                 }
-                JobStage::Help { through } if !self.store.feed.installed_through(through) => {
-                    return Some(Occupant::Installer);
-                }
+                JobStage::Help { through } if self.helps(r, through) => return Some(Occupant::Installer),
                 JobStage::Help { .. } => self.access(r),
                 JobStage::Waiting
                 | JobStage::Between
@@ -369,10 +361,15 @@ impl Simulation<'_> {
         holder != Occupant::Runner(r) && self.home(holder) != self.runners[r].core && self.needs_lock(r, &job, through)
     }
 
-    /// Whether the job's op writes, or has to install updates first.
+    /// Whether the job's op writes, or may have to install updates first.
     fn needs_lock(&self, r: usize, job: &ReleasedJob, through: u64) -> bool {
         let writes = matches!(self.runners[r].steps()[job.op], Step::Op(Op::Put { .. }));
-        writes || !self.store.feed.installed_through(through)
+        writes || self.now <= self.due(r) && !self.store.feed.installed_through(through)
+    }
+
+    /// Whether the job installs another update before its op.
+    fn helps(&mut self, r: usize, through: u64) -> bool {
+        self.store.feed.helps(through, self.due(r), self.now)
     }
 
     fn computes_nothing(&self, r: usize) -> bool {
@@ -435,13 +432,13 @@ impl Simulation<'_> {
         }
     }
 
-    /// Submits a request to a device and returns the stage of the wait: as the lending policy decided for a job that is
-    /// pinned to an exclusive core, blocked for others.
+    /// Submits a request to a device and returns the stage of the wait: as the load says
+    /// ([`waits`](crate::TaskWorkload::waits)) for a job that is pinned to its core, blocked for others.
     fn ask(&mut self, r: usize, device: usize, request: PageRequest) -> JobStage {
         let done = self.io.devices[device].submit(request, self.now);
         self.io.begun += 1;
-        let decided = self.lending.as_ref().filter(|_| self.runners[r].pinned);
-        let until = match decided.map_or(Completion::Block, |lending| lending.waits[device]) {
+        let decided = self.io.waits.get(device).filter(|_| self.runners[r].pinned);
+        let until = match decided.copied().unwrap_or(Completion::Block) {
             Completion::Poll => done,
             Completion::SpinThenBlock(spin) => done.min(self.now + spin),
             Completion::Block => {

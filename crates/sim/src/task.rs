@@ -3,11 +3,12 @@
 //! There is one kind of job, a list of [`Step`]s, and one kind of [`Task`]. The duration of a step emerges from where
 //! it runs; [`Dispatch`] decides which job runs where.
 
+use punctual_cores::Completion;
 use punctual_units::{Nanos, Time};
 use punctual_workload::{Active, Arrival, Op};
 
 use crate::device::{Device, PageRequest};
-use crate::queue::{Lending, SharedQueue};
+use crate::shared::SharingRule;
 use crate::split::{RunnableProfile, SplitModel};
 
 /// A step of a job.
@@ -81,7 +82,7 @@ pub struct Task {
     pub release: Release,
     /// Time in which the task is switched on.
     pub active: Active,
-    /// The core to which the task is pinned, from 0; `None` for a task of the queue that cores share.
+    /// The core to which the task is pinned, from 0; `None` for a task that cores share.
     pub core: Option<usize>,
     /// Steps of the jobs.
     pub jobs: Jobs,
@@ -91,8 +92,7 @@ pub struct Task {
     pub backlog_max: usize,
 }
 
-/// Rule that assigns jobs to cores. By the first two, each core chooses among the jobs that are pinned to it; both
-/// preempt.
+/// Rule by which each core chooses among the jobs that are pinned to it; both preempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
     /// Real-time jobs first, the shorter relative deadline before the longer; then the store's updates and group
@@ -100,9 +100,6 @@ pub enum Dispatch {
     FixedPriority,
     /// The earliest absolute deadline first; of equal ones, the running job, or the one released first.
     EarliestDeadline,
-    /// All cores take jobs from one queue, except exclusive cores (`Lending`), on which the tasks pinned there come
-    /// first, by earliest deadline.
-    Queue(SharedQueue),
 }
 
 /// Tasks without a store.
@@ -114,8 +111,10 @@ pub struct TaskWorkload {
     pub scheduling: Dispatch,
     /// Cache and memory that the cores split, and the programs that run on them; `None`: not split.
     pub split: Option<(SplitModel, Vec<RunnableProfile>)>,
-    /// Policy for lending the cores to which tasks are pinned, where cores take jobs from a queue.
-    pub lending: Option<Lending>,
+    /// Rule by which all cores share their jobs, in place of `scheduling`.
+    pub rule: Option<Box<dyn SharingRule>>,
+    /// Wait of a job that is pinned to its core, for each device; it blocks where there is none.
+    pub waits: Vec<Completion>,
     /// Devices that serve the jobs' requests.
     pub devices: Vec<Box<dyn Device>>,
     /// Seed of the gaps between jobs.

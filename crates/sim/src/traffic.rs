@@ -234,7 +234,7 @@ mod tests {
         let load = SimulationLoad {
             tasks,
             placement: None,
-            stream: SensorStream::new(&trace, 1.0, 1),
+            stream: SensorStream::new(trace, 1.0, 1),
             admission: AdmissionOptions::default(),
             update_mode: UpdateMode::Transaction,
             group_commit: Nanos::from_millis(50),

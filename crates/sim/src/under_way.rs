@@ -24,7 +24,7 @@ pub(crate) struct JobAt {
     pub runs: bool,
 }
 
-impl Simulation<'_> {
+impl Simulation {
     /// The job of this runner that runs, or runs next.
     pub(crate) fn first_job(&self, runner: usize) -> Option<JobAt> {
         let copy = &self.runners[runner];

@@ -22,7 +22,7 @@ impl Instant {
     }
 }
 
-impl Simulation<'_> {
+impl Simulation {
     /// The present instant for an allocator: jobs of tasks with profiles.
     pub fn instant(&mut self) -> Instant {
         self.settle();

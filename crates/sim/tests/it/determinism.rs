@@ -12,7 +12,7 @@ use punctual_workload::{Arrival, Trace};
 
 const END: Nanos = Nanos::from_millis(900);
 
-fn busy_load(trace: &Trace, seed: u64) -> SimulationLoad<'_> {
+fn busy_load(trace: &Trace, seed: u64) -> SimulationLoad {
     let (mut browse, program) = interferer(&[get(400), compute(200_000), put(2)]);
     browse.arrival = Arrival::AfterCompletion {
         pause_min: Nanos::from_millis(1),
@@ -87,7 +87,7 @@ proptest! {
 }
 
 /// A machine with all that it has: a governor, ways of its own for the real-time core, dead lines, interferers.
-fn everything(trace: &Trace, seed: u64) -> Simulation<'_> {
+fn everything(trace: &Trace, seed: u64) -> Simulation {
     let mut model = MachineModel::exynos5422_a15();
     model.cache.masks = vec![0x0fff, 0x0fff, 0x0fff, 0xfff0];
     model.cache.locality = 0.7;

@@ -30,7 +30,7 @@ impl Device for Slow {
 }
 
 /// A machine on which this many tasks send two requests a job to one device, with 100 us to compute between them.
-fn machine(tasks: usize) -> Simulation<'static> {
+fn machine(tasks: usize) -> Simulation {
     let read = Step::Io {
         device: 0,
         request: PageRequest {
@@ -57,7 +57,8 @@ fn machine(tasks: usize) -> Simulation<'static> {
         tasks: (0..tasks).map(task).collect(),
         scheduling: Dispatch::EarliestDeadline,
         split: None,
-        lending: None,
+        rule: None,
+        waits: Vec::new(),
         devices: vec![Box::new(Slow::default())],
         seed: 1,
     };

@@ -66,7 +66,7 @@ fn mhz(machine: &Simulation) -> u64 {
 }
 
 /// A machine whose clock follows the load of a job of so many cycles every 100 ms, and perhaps of one without an end.
-fn following(trace: &Trace, cycles: u64, crowd: bool) -> Simulation<'_> {
+fn following(trace: &Trace, cycles: u64, crowd: bool) -> Simulation {
     let tasks = [
         Some(real_time(&[compute(cycles)])),
         crowd.then(|| interferer(&[compute(1_000_000)])),

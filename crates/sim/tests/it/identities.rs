@@ -368,6 +368,8 @@ fn scenario(demand: Demand) -> Scenario {
             probe: true,
             best_effort_share: Share::ONE,
             best_effort_min: None,
+            prices: None,
+            prices_stated: false,
         },
         store: StoreNeeds {
             update_mode: UpdateMode::Transaction,

@@ -21,7 +21,7 @@ fn trace() -> Trace {
 }
 
 /// Every job that ends within a second.
-fn outcomes(machine: &mut Simulation<'_>) -> Vec<JobOutcome> {
+fn outcomes(machine: &mut Simulation) -> Vec<JobOutcome> {
     let mut outcomes = Vec::new();
     let end = Time::ZERO + Nanos::from_secs(1);
     while machine.now() < end {

@@ -168,8 +168,7 @@ fn the_clock_stands_at_what_happened_and_never_runs_back() {
 #[test]
 fn what_cannot_be_simulated_is_named() {
     let trace = silence();
-    let refused =
-        |model: MachineModel, load: SimulationLoad<'static>| Simulation::new(model, load).map(|_| ()).unwrap_err();
+    let refused = |model: MachineModel, load: SimulationLoad| Simulation::new(model, load).map(|_| ()).unwrap_err();
     let trace: &'static Trace = Box::leak(Box::new(trace));
     let error = refused(MachineModel::duo(), load(trace, vec![real_time(&[])]));
     assert_eq!(

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use punctual_sim::{Effort, MachineModel, Simulation, costs};
 use punctual_store::updates::Shedding;
 use punctual_units::{Nanos, Share, Time};
-use punctual_workload::{JobOutcome, Reading, Sensor, SensorStream, Trace, UpdateMode};
+use punctual_workload::{Class, JobOutcome, Reading, Sensor, SensorStream, Trace, UpdateMode};
 
 fn update_ns() -> u64 {
     costs(&bare_duo(), UpdateMode::Transaction).unwrap().update_ns.round() as u64
@@ -61,6 +61,30 @@ fn a_job_installs_first_what_was_admitted_before_its_transaction_began() {
     assert_eq!(machine.fresh_share(), Share::ONE);
 }
 
+/// The rule of a real store ([`punctual_store::updates::Updates::helps`]): a backlog never keeps a job from ending.
+#[test]
+fn a_job_installs_what_can_be_fresh_until_its_deadline() {
+    let (update, deadline) = (update_ns(), Nanos::from_millis(50).0);
+    let backlog = (4 * deadline / update) as u32;
+    // All arrive at a release; half of them are installed until the next job, which finds the others expired, and ten
+    // that arrive with it.
+    let mut rows: Vec<(u64, u32)> = (0..backlog).map(|sensor| (PERIOD.0, sensor)).collect();
+    rows.extend((0..10).map(|sensor| (PERIOD.0 * 2, sensor)));
+    rows.push((3_600_000_000_000, 0));
+    let mut trace = readings(&rows);
+    trace
+        .sensors
+        .iter_mut()
+        .for_each(|sensor| sensor.avi = Nanos(PERIOD.0 / 2));
+    // Jobs of the other core keep the updater from its work between the two.
+    let mut machine = machine(bare_duo(), load(&trace, vec![real_time(&[get(1)])]));
+    let jobs = jobs(&mut machine, PERIOD * 3);
+    let helped = jobs[1].split.data.0 - jobs[0].split.data.0;
+    assert!((deadline..deadline + 2 * update).contains(&helped), "{helped} ns");
+    let helped = jobs[2].split.data.0 - jobs[0].split.data.0;
+    assert!(helped.abs_diff(10 * update) <= 20, "{helped} ns, {update} each");
+}
+
 /// While a job runs it also does the updates that arrive meanwhile: r = (c + d) / (1 - rho) with their utilisation rho.
 #[test]
 fn helping_stretches_a_job_by_the_utilisation_of_updates() {
@@ -69,7 +93,9 @@ fn helping_stretches_a_job_by_the_utilisation_of_updates() {
     let rho = 800.0 * update_ns() as f64 / period.0 as f64;
     let ops = [get(50), compute(100_000)].repeat(300);
     let mean = |trace: &Trace| {
-        let jobs = jobs(&mut machine(bare_duo(), load(trace, vec![real_time(&ops)])), END);
+        let (mut spec, program) = real_time(&ops);
+        spec.class = Class::RealTime { deadline: PERIOD }; // no job ends later, so each helps to its end
+        let jobs = jobs(&mut machine(bare_duo(), load(trace, vec![(spec, program)])), END);
         jobs.iter().map(|job| job.response().0 as f64).sum::<f64>() / jobs.len() as f64
     };
     let expected = mean(&silence()) / (1.0 - rho);
@@ -172,20 +198,14 @@ const END: Nanos = Nanos::from_secs(1);
 
 /// Jobs and machine at the end of a second, without a cache, with this share of updates admitted, and interferers if
 /// wanted.
-fn with_share(
-    trace: &Trace,
-    share: f64,
-    mode: UpdateMode,
-    crowd: bool,
-    gets: u32,
-) -> (Vec<JobOutcome>, Simulation<'_>) {
+fn with_share(trace: &Trace, share: f64, mode: UpdateMode, crowd: bool, gets: u32) -> (Vec<JobOutcome>, Simulation) {
     let mut tasks = vec![real_time(&[get(gets), compute(8_000_000), get(gets), put(3)])];
     if crowd {
         tasks.push(interferer(&[get(90), compute(40_000)]));
     }
     let mut load = load(trace, tasks);
     load.update_mode = mode;
-    load.stream = SensorStream::new(trace, 1.0, 2);
+    load.stream = SensorStream::new(trace.clone(), 1.0, 2);
     let mut machine = machine(bare(MachineModel::exynos5422_a15()), load);
     machine.updates().set_admitted_share(Share::clamped(share));
     (jobs(&mut machine, END), machine)

@@ -72,11 +72,11 @@ pub fn put(count: u32) -> Op {
 }
 
 /// Updates as transactions, no freshness minimum, seed 1.
-pub fn load(trace: &Trace, tasks: Vec<(TaskSpec, Program)>) -> SimulationLoad<'_> {
+pub fn load(trace: &Trace, tasks: Vec<(TaskSpec, Program)>) -> SimulationLoad {
     SimulationLoad {
         tasks,
         placement: None,
-        stream: SensorStream::new(trace, 1.0, 1),
+        stream: SensorStream::new(trace.clone(), 1.0, 1),
         admission: AdmissionOptions {
             minimum_fresh: Share::ZERO,
             ..AdmissionOptions::default()
@@ -100,7 +100,7 @@ pub fn bare_duo() -> MachineModel {
     bare(MachineModel::duo())
 }
 
-pub fn machine(model: MachineModel, load: SimulationLoad<'_>) -> Simulation<'_> {
+pub fn machine(model: MachineModel, load: SimulationLoad) -> Simulation {
     Simulation::new(model, load).unwrap()
 }
 
