@@ -2,7 +2,7 @@
 //!
 //! Cargo does not pass the shared library of a dependency to the crate that depends on it, and a library beside the
 //! program gets lost when the program is copied or installed. The tracer has no dependencies, so that one call of the
-//! compiler makes it. See docs/decisions/0008-profiler.md.
+//! compiler makes it. Reasons: decision 8.
 
 use std::env;
 use std::path::PathBuf;

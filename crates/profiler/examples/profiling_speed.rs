@@ -1,4 +1,4 @@
-//! How fast programs are profiled: the table of docs/profiling.md.
+//! How fast programs are profiled: the table of docs/guide/profiling.md.
 //!
 //! ```sh
 //! cargo run --release -p punctual-profiler --example profiling_speed >/dev/null

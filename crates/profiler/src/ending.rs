@@ -55,7 +55,7 @@ impl fmt::Display for ProgramEnding {
             }
             ProgramEnding::NotLoaded => f.write_str(
                 "was not run: the emulator did not take the plugin, and has said why above. QEMU with plugin \
-                 interface 1 to 6, as 7.2 to 10.2 have, takes it; see docs/profiling.md",
+                 interface 1 to 6, as 7.2 to 10.2 have, takes it; see docs/guide/profiling.md",
             ),
             ProgramEnding::EmulatorFailed => f.write_str(
                 "was aborted by the emulator, which may have printed the reason above; of a damaged program it prints none",

@@ -40,7 +40,7 @@ pub enum ProfilerError {
     },
     /// The emulator is not in `PATH`.
     #[error(
-        "{emulator} is not in PATH: install QEMU's user-mode emulation with plugins (Debian 12: apt-get install qemu-user; see docs/profiling.md for others)"
+        "{emulator} is not in PATH: install QEMU's user-mode emulation with plugins (Debian 12: apt-get install qemu-user; see docs/guide/profiling.md for others)"
     )]
     NoEmulator {
         /// Name of the emulator's program.
@@ -49,7 +49,7 @@ pub enum ProfilerError {
     /// The emulator cannot load the tracer.
     #[error(
         "{} (QEMU {version}) takes no plugins: put one before it in PATH that is linked dynamically and built with plugins \
-         (Debian 12: qemu-user; see docs/profiling.md for others)",
+         (Debian 12: qemu-user; see docs/guide/profiling.md for others)",
         path.display()
     )]
     NoPlugins {

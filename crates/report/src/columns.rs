@@ -12,18 +12,21 @@ pub(crate) fn widest<'c>(cells: impl Iterator<Item = &'c String>) -> usize {
 /// Lines of `rows`, each cell as wide as the widest of its column; the first column left-aligned, the others
 /// right-aligned. Rows may differ in length.
 pub fn columns(rows: &[Vec<String>]) -> String {
+    aligned(rows, 1, GAP).into_iter().map(|line| line + "\n").collect()
+}
+
+/// Lines as of [`columns`], with the first `names` columns left-aligned, and `gap` spaces between two columns.
+pub(crate) fn aligned(rows: &[Vec<String>], names: usize, gap: usize) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| widest(rows.iter().filter_map(|row| row.get(column)));
     let widths: Vec<usize> = (0..count).map(width).collect();
+    let cell = |(column, (cell, width)): (usize, (&String, &usize))| match column < names {
+        true => format!("{cell:<width$}"),
+        false => format!("{cell:>width$}"),
+    };
     let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).enumerate();
-        let line: String = cells
-            .map(|(column, (cell, width))| match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("{:GAP$}{cell:>width$}", ""),
-            })
-            .collect();
-        format!("{}\n", line.trim_end())
+        let cells: Vec<String> = row.iter().zip(&widths).enumerate().map(cell).collect();
+        cells.join(&" ".repeat(gap)).trim_end().to_owned()
     };
     rows.iter().map(line).collect()
 }

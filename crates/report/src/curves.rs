@@ -2,7 +2,7 @@
 
 use punctual_platform::KnobId;
 use punctual_runtime::report::{RunHeader, Sample};
-use punctual_workload::TaskGoal;
+use punctual_workload::{ControllerKind, TaskGoal};
 
 /// A figure of each sample.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ mod list {
         Some(share * 100.0)
     }
 
-    pub static FIGURES: [SampleFigure; 7] = [
+    pub static FIGURES: [SampleFigure; 8] = [
         SampleFigure { names: ["tardiness", "response time / deadline"], of: |it| it.tardiness, text: RATIO },
         SampleFigure { names: ["admitted", "updates admitted"], of: |it| percent(it.admitted_share), text: PERCENT },
         SampleFigure { names: ["fresh", "data fresh"], of: |it| percent(it.fresh_share), text: PERCENT },
@@ -75,11 +75,13 @@ mod list {
         SampleFigure { names: ["clock", "GHz"], of: |it| it.clock_hz.map(|hz| hz as f64 * 1e-9), text: CLOCK },
         SampleFigure { names: ["decision", "deciding, us"], of: |it| it.decision_us, text: MICROS },
         SampleFigure { names: ["knobs", "turning knobs, us"], of: |it| it.actuation_us, text: MICROS },
+        SampleFigure { names: ["best-effort share", "best-effort share"], of: |it| percent(it.best_effort_share?), text: PERCENT },
     ];
 }
 
-/// All charts of a run, in the order in which they are shown; the last one is only on the page.
-pub fn charts(header: &RunHeader) -> [RunChart; 5] {
+/// The charts that concern a run, of which this is the last sample, in the order in which they are shown; the last one
+/// is only on the page.
+pub fn charts(header: &RunHeader, last: Option<&Sample>) -> Vec<RunChart> {
     let level = |names: [String; 2], class, value| ChartLevel { names, class, value };
     let goal = |value: f64| level([(); 2].map(|()| format!("goal {value:.2}")), "goal", value);
     let aim = match header.goal.tasks {
@@ -87,6 +89,7 @@ pub fn charts(header: &RunHeader) -> [RunChart; 5] {
         TaskGoal::Late(_) => None,
     };
     let late = level(["late > 1".into(), "deadline".into()], "late", 1.0);
+    let late = std::iter::once(late).chain(aim);
     let fresh = header.goal.min_fresh.get() * 100.0;
     let minimum = ["min", "minimum"].map(|name| format!("{name} {fresh:.0} %"));
     let (drr, top) = (header.goal.drr, header.load.top_clock.0 as f64 * 1e-9);
@@ -98,32 +101,44 @@ pub fn charts(header: &RunHeader) -> [RunChart; 5] {
         at_least,
         ..RunChart::default()
     };
+    let priced = header.controller == ControllerKind::Mimo && header.prices.is_some();
+    let set_point = (!priced).then(|| goal(drr)).into_iter().collect();
     let drrs = ((drr - 0.2).max(0.0), (drr + 0.2).min(1.0));
-    let shares = chart(
-        "Admitted and fresh",
-        1..3,
-        vec![level(minimum, "goal", fresh)],
-        (0.0, 100.0),
-    );
+    let least = vec![level(minimum, "goal", fresh)];
+    let shares = chart("Admitted and fresh", 1..3, least, (0.0, 100.0));
     let clock = chart("Clock", 4..5, Vec::new(), (0.5 * top, top));
-    [
-        chart(
-            "Tardiness",
-            0..1,
-            std::iter::once(late).chain(aim).collect(),
-            (0.5, 1.2),
+    let bounded = last.is_some_and(|it| it.best_effort_share.is_some());
+    let has_clock = header.offered(KnobId::CLOCK).is_some() || last.is_some_and(|it| it.clock_hz.is_some());
+    let has_data = header.load.sensors > 0;
+    let all = [
+        (true, chart("Tardiness", 0..1, late.collect(), (0.5, 1.2))),
+        (
+            has_data,
+            RunChart {
+                unit: " %",
+                badge: badge(KnobId::AdmittedShare).filter(|provenance| provenance != "real"),
+                ..shares
+            },
         ),
-        RunChart {
-            unit: " %",
-            badge: badge(KnobId::AdmittedShare).filter(|provenance| provenance != "real"),
-            ..shares
-        },
-        chart("Data response ratio", 3..4, vec![goal(drr)], drrs),
-        RunChart {
-            badge: badge(KnobId::CLOCK).or(Some("no knob".into())),
-            without: "this machine shows no clock; `punctual doctor` says why",
-            ..clock
-        },
-        chart("The loop's own time", 5..7, Vec::new(), (0.0, 10.0)),
-    ]
+        (has_data, chart("Data response ratio", 3..4, set_point, drrs)),
+        (
+            has_data || has_clock,
+            RunChart {
+                badge: badge(KnobId::CLOCK).or(Some("no knob".into())),
+                without: "this machine shows no clock; `punctual doctor` says why",
+                ..clock
+            },
+        ),
+        (
+            bounded,
+            RunChart {
+                unit: " %",
+                ..chart("Best-effort share", 7..8, Vec::new(), (0.0, 100.0))
+            },
+        ),
+        (true, chart("The loop's own time", 5..7, Vec::new(), (0.0, 10.0))),
+    ];
+    all.into_iter()
+        .filter_map(|(concerns, chart)| concerns.then_some(chart))
+        .collect()
 }

@@ -28,6 +28,7 @@ pub fn header() -> RunHeader {
             drr: 0.62,
             min_fresh: Share::clamped(0.5),
         },
+        prices: None,
         knobs: vec![
             knob(
                 KnobId::CLOCK,
@@ -90,6 +91,7 @@ pub fn sample(k: u64) -> Sample {
         admitted_share: admitted,
         admitted_knob: admitted,
         fresh_share: (admitted + 0.2 + 0.02 * noise).min(1.0),
+        best_effort_share: None,
         clock_hz: Some(
             ((1400.0 + 500.0 * (1.0 - settling) + 80.0 * noise + 60.0 * disturbance) / 100.0).round() as u64
                 * 100_000_000,
@@ -268,6 +270,7 @@ pub fn report() -> RunReport {
         lending: Vec::new(),
         stages: Vec::new(),
         jobs: Vec::new(),
+        late_jobs: Vec::new(),
         steps_per_sample: 1,
         samples: (0..300).map(sample).collect(),
         summary: Summary {

@@ -2,6 +2,7 @@
 
 pub mod causes;
 pub mod columns;
+pub mod compare;
 mod curves;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixture;
@@ -13,6 +14,7 @@ pub mod stages;
 pub mod summary;
 pub mod tasks;
 pub mod terminal;
+pub mod timeline;
 pub mod verdict;
 pub mod view;
 pub mod watch;

@@ -6,6 +6,7 @@
 //! A file that is there is replaced only if it begins as the new one does ([`OutputKind`]), so that a wrong name
 //! destroys no store, model or scenario.
 
+use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -92,6 +93,8 @@ impl OutputKind {
         match read {
             Ok(_) if self.is_begun_by(&text) => Ok(()),
             Err(missing) if missing.kind() == ErrorKind::NotFound => Ok(()),
+            // Perhaps it is not there: its folder cannot be searched, and says so when the file is made.
+            Err(_) if path.symlink_metadata().is_err() => Ok(()),
             Ok(_) => Err(format!(
                 "is there already, and is no {what}: name another file, or remove it"
             )),
@@ -126,17 +129,15 @@ enum Place {
 /// [`Failure::Input`] naming both places.
 pub fn apart(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
     let named = |path: &Path| {
+        // As `OutputFile::prepare` does: the target of a link is replaced.
+        let followed = path.canonicalize();
+        let path = followed.as_deref().unwrap_or(path);
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
         let regular = path.metadata().map_or(true, |meta| meta.is_file());
-        regular.then(|| {
-            (
-                folder.canonicalize().ok(),
-                path.file_name().map(std::ffi::OsString::from),
-            )
-        })
+        regular.then(|| (folder.canonicalize().ok(), path.file_name().map(OsString::from)))
     };
     let files: Vec<_> = files
         .iter()
@@ -147,7 +148,7 @@ pub fn apart(files: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
             .iter()
             .find(|(_, other)| named(path).is_some_and(|name| Some(name) == named(other)));
         if let Some((first, _)) = same {
-            return Err(refused(
+            return Err(Failure::at(
                 path,
                 format!("is named as {what}, but also as {first}: name another file"),
             ));
@@ -164,7 +165,7 @@ impl OutputFile {
     /// [`Failure::Input`] naming the path.
     pub fn prepare(path: &Path, content: OutputKind) -> Result<OutputFile, Failure> {
         if path == Path::new("-") {
-            let place = standard_output().map_err(|error| refused(path, format!("no standard output: {error}")))?;
+            let place = standard_output().map_err(|error| Failure::at(path, format!("no standard output: {error}")))?;
             return Ok(OutputFile {
                 path: "standard output".into(),
                 place: Place::StandardOutput(place),
@@ -175,7 +176,7 @@ impl OutputFile {
         let path = followed.as_deref().unwrap_or(path);
         let special = path.metadata().is_ok_and(|meta| !meta.is_file());
         if path.is_dir() {
-            return Err(refused(path, "is a folder; name a file in it"));
+            return Err(Failure::at(path, "is a folder; name a file in it"));
         }
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -190,12 +191,12 @@ impl OutputFile {
                 } else {
                     format!("there is no folder {}", folder.display())
                 };
-                refused(
+                Failure::at(
                     path,
                     format!("cannot be written: {why}; name a file in a folder that is yours"),
                 )
             };
-            content.check(path, folder).map_err(|why| refused(path, why))?;
+            content.check(path, folder).map_err(|why| Failure::at(path, why))?;
             let mode = path.metadata().ok().map(|meta| meta.permissions());
             let mode = mode.unwrap_or_else(|| Permissions::from_mode(0o666)); // less the umask
             let file = tempfile::Builder::new().permissions(mode).tempfile_in(folder);
@@ -243,7 +244,7 @@ impl OutputFile {
     /// Lets `fill` write the file, syncs it and renames it into place.
     pub fn write(self, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Failure> {
         let failed = |error: std::io::Error| {
-            refused(
+            Failure::at(
                 &self.path,
                 format!("cannot be written: {error}; make room, or name another file"),
             )
@@ -287,10 +288,6 @@ fn fill_buffered(file: impl Write, fill: impl FnOnce(&mut dyn Write) -> std::io:
     file.flush()
 }
 
-fn refused(path: &Path, what: impl std::fmt::Display) -> Failure {
-    Failure::input([format!("{}: {what}", path.display())])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,6 +306,23 @@ mod tests {
             std::fs::read_dir(folder.path()).unwrap().count(),
             1,
             "nothing is left beside it"
+        );
+    }
+
+    /// A link's target is what is replaced.
+    #[test]
+    fn a_file_named_twice_is_refused_through_a_link_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("x.json"), folder.path().join("link.json"));
+        std::fs::write(&file, "{}").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(apart(&[("--json", Some(&file)), ("--trace", Some(&link))]).is_err());
+        assert!(
+            apart(&[
+                ("--json", Some(&file)),
+                ("--trace", Some(&folder.path().join("t.json")))
+            ])
+            .is_ok()
         );
     }
 

@@ -3,7 +3,7 @@
 use punctual_platform::KnobId;
 use punctual_runtime::report::{RunHeader, Sample, TaskReport};
 
-use crate::summary::figure;
+use crate::summary::{figure, headline};
 use crate::tasks;
 
 /// Seconds of the run between two prints of all tasks.
@@ -14,6 +14,8 @@ const TASKS_EVERY_S: u64 = 10;
 pub struct Plain {
     /// Provenance of the clock knob in brackets; empty without such a knob.
     clock_note: String,
+    /// Whether the run has data that can be fresh.
+    has_data: bool,
     /// Whole seconds of the run that were printed.
     told: u64,
     /// Multiples of ten seconds at which all tasks were printed.
@@ -26,17 +28,11 @@ impl Plain {
     pub fn started(&mut self, header: &RunHeader) -> String {
         let clock = header.offered(KnobId::CLOCK);
         *self = Plain {
+            has_data: header.load.sensors > 0,
             clock_note: clock.map_or(String::new(), |provenance| format!(" ({provenance})")),
             ..Plain::default()
         };
-        format!(
-            "{} on {} ({}), controller {}, goal {}",
-            header.scenario,
-            header.platform.name(),
-            header.machine,
-            header.controller.name(),
-            header.goal.tasks
-        )
+        format!("{}, goal {}", headline(header), header.goal.tasks)
     }
 
     /// Takes a sample; returns the line of a second once it is complete.
@@ -58,11 +54,8 @@ impl Plain {
             return None;
         }
         self.tasks_told = tens;
-        let lines: Vec<String> = tasks::table(tasks)
-            .iter()
-            .map(|line| format!("          {line}"))
-            .collect();
-        Some(lines.join("\n"))
+        let lines = tasks::table(tasks).into_iter().map(|line| format!("          {line}"));
+        Some(lines.collect::<Vec<_>>().join("\n"))
     }
 
     /// Line of the samples since the last one, if there are any.
@@ -79,15 +72,16 @@ impl Plain {
             format!("{:>4}", figure((jobs > 0).then(|| sum / f64::from(jobs))))
         };
         let fresh = gathered.iter().map(|sample| sample.fresh_share).fold(1.0, f64::min);
-        let mut line = format!(
-            "{:>6.1} s  {:<8}  tardiness {}  drr {}  admitted {:>3.0} %  fresh {:>3.0} %",
-            last.t_s,
-            last.mode.as_str(),
-            by_jobs(|sample| sample.tardiness),
-            by_jobs(|sample| sample.drr),
-            last.admitted_share * 100.0,
-            fresh * 100.0
-        );
+        let (mode, tardiness) = (last.mode.as_str(), by_jobs(|sample| sample.tardiness));
+        let mut line = format!("{:>6.1} s  {mode:<8}  tardiness {tardiness}", last.t_s);
+        if self.has_data {
+            let (drr, admitted) = (by_jobs(|sample| sample.drr), last.admitted_share * 100.0);
+            let fresh = fresh * 100.0;
+            line += &format!("  drr {drr}  admitted {admitted:>3.0} %  fresh {fresh:>3.0} %");
+        }
+        if let Some(share) = last.best_effort_share {
+            line += &format!("  best-effort {:>3.0} %", share * 100.0);
+        }
         if let Some(clock) = last.clock_hz {
             line += &format!("  clock {:>4.0} MHz{}", clock as f64 * 1e-6, self.clock_note);
         }

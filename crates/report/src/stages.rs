@@ -3,79 +3,68 @@
 use punctual_runtime::report::StageReport;
 use punctual_workload::TaskGoal;
 
-use crate::columns::widest;
-use crate::summary::{count, counted, percent};
+use crate::columns::aligned;
+use crate::summary::{count, counted, figure, percent};
 use crate::verdict::{Standing, TOLERANCE};
 
-/// Heads of the table's columns, and whether the column holds figures.
-const COLUMNS: [(&str, bool); 10] = [
-    ("stage", false),
-    ("goal", false),
-    ("late", false),
-    ("tardiness p50", true),
-    ("p99", true),
-    ("max", true),
-    ("frames", true),
-    ("moves", true),
-    ("restarts", true),
-    ("core", true),
+/// A figure of a stage: its name, and its text.
+pub type StageColumn = (&'static str, fn(&StageReport) -> String);
+
+/// Columns of the table.
+pub static COLUMNS: [StageColumn; 10] = [
+    ("stage", |stage| stage.name.clone()),
+    ("goal", |stage| stage.goal().map_or("-".into(), |goal| goal.to_string())),
+    ("late", |stage| late_of(stage.late, stage.timed)),
+    ("tardiness p50", |stage| figure(stage.tardiness.map(|it| it.p50))),
+    ("p99", |stage| figure(stage.tardiness.map(|it| it.p99))),
+    ("max", |stage| figure(stage.tardiness.map(|it| it.max))),
+    ("frames", |stage| count(frames(stage))),
+    ("moves", |stage| count(stage.moves)),
+    ("restarts", |stage| count(stage.restarts)),
+    ("core", |stage| stage.core.map_or("-".into(), |core| core.to_string())),
 ];
+
+/// Columns of texts, which come before those of figures.
+const TEXTS: usize = 3;
 
 /// Standing of a stage against its goal; `None` without a goal.
 pub fn standing(stage: &StageReport) -> Option<Standing> {
-    Some(standing_of(
-        stage.goal()?,
-        (stage.late, stage.timed),
-        stage.tardiness_mean.unwrap_or_default(),
-    ))
+    let mean = stage.tardiness_mean.unwrap_or_default();
+    Some(standing_of(stage.goal()?, (stage.late, stage.timed), mean))
 }
 
 /// Standing of a stage against `goal`, from its late frames, its frames with a due time, and its mean tardiness
 /// (response time / deadline).
 pub fn standing_of(goal: TaskGoal, (late, timed): (u64, u64), mean: f64) -> Standing {
-    let share = late as f64 / timed.max(1) as f64;
     match goal {
         _ if timed == 0 => Standing::NoJob,
-        TaskGoal::Late(goal) if share > goal.get() => Standing::Missed,
-        TaskGoal::Late(goal) => match (1.0 / goal.get()).ceil() as u64 {
-            needed if timed < needed => Standing::TooFew { needed },
-            _ => Standing::Held,
-        },
+        TaskGoal::Late(goal) => Standing::of_late(late, timed, goal.get()),
         TaskGoal::Tardiness(goal) if mean <= goal + TOLERANCE => Standing::Held,
         TaskGoal::Tardiness(_) => Standing::Missed,
     }
 }
 
+/// Standing of all stages together, the worst of each; `None` where none has a goal and all frames have come through.
+/// Frames that have not are a goal missed.
+pub fn standing_of_all(stages: &[StageReport]) -> Option<Standing> {
+    let worst = |standing: &Standing| match standing {
+        Standing::Missed => 3,
+        Standing::NoJob => 2,
+        Standing::TooFew { .. } => 1,
+        Standing::Held => 0,
+    };
+    let left = (left(stages) > 0).then_some(Standing::Missed);
+    left.or_else(|| stages.iter().filter_map(standing).max_by_key(worst))
+}
+
 /// Whether every stage with a goal meets it, and all frames have come through.
 pub fn is_good(stages: &[StageReport]) -> bool {
-    left(stages) == 0
-        && stages
-            .iter()
-            .filter_map(standing)
-            .all(|standing| standing == Standing::Held)
+    standing_of_all(stages).is_none_or(|standing| standing == Standing::Held)
 }
 
 /// Frames that still waited before stages when the run ended.
 fn left(stages: &[StageReport]) -> u64 {
     stages.iter().map(|stage| stage.left).sum()
-}
-
-/// Cells of a stage's row.
-pub fn cells(stage: &StageReport) -> [String; 10] {
-    let figure = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
-    let tardiness = stage.tardiness;
-    [
-        stage.name.clone(),
-        stage.goal().map_or("-".into(), |goal| goal.to_string()),
-        late_of(stage.late, stage.timed),
-        figure(tardiness.map(|it| it.p50)),
-        figure(tardiness.map(|it| it.p99)),
-        figure(tardiness.map(|it| it.max)),
-        count(frames(stage)),
-        count(stage.moves),
-        count(stage.restarts),
-        stage.core.map_or("-".into(), |core| core.to_string()),
-    ]
 }
 
 /// Frames that a stage took; for a source, frames that it made.
@@ -96,23 +85,10 @@ pub fn late_of(late: u64, timed: u64) -> String {
 
 /// Table as lines: the head, then a line per stage.
 pub fn table(stages: &[StageReport]) -> Vec<String> {
-    let head = COLUMNS.map(|(name, _)| name.to_string());
-    let rows: Vec<[String; 10]> = std::iter::once(head).chain(stages.iter().map(cells)).collect();
-    let width = |column: usize| widest(rows.iter().map(|row| &row[column]));
-    let line = |row: &[String; 10]| {
-        let cell = |(column, cell): (usize, &String)| match COLUMNS[column].1 {
-            true => format!("{cell:>width$}", width = width(column)),
-            false => format!("{cell:<width$}", width = width(column)),
-        };
-        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
-        cells.join("  ").trim_end().to_string()
-    };
-    rows.iter().map(line).collect()
-}
-
-/// Heads of the table's columns.
-pub fn heads() -> [&'static str; 10] {
-    COLUMNS.map(|(name, _)| name)
+    let head = COLUMNS.map(|(name, _)| name.to_owned()).to_vec();
+    let row = |stage: &StageReport| COLUMNS.map(|(_, text)| text(stage)).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(stages.iter().map(row)).collect();
+    aligned(&rows, TEXTS, 2)
 }
 
 /// Sentences on lost frames, processes that stood still and killed programs, stage by stage.
@@ -159,7 +135,10 @@ pub fn sentence(stages: &[StageReport]) -> String {
         .collect();
     let with = |wanted: fn(&Standing) -> bool| judged.iter().find(|(_, standing)| wanted(standing)).map(|(it, _)| *it);
     let Some((first, _)) = judged.first() else {
-        return "No stage has a goal: nothing to judge.".into();
+        return match left(stages) {
+            0 => "No stage has a goal: nothing to judge.".into(),
+            left => format!("{} had not come through when the run ended.", counted(left, "frame")),
+        };
     };
     if let Some(stage) = with(|standing| *standing == Standing::Missed) {
         return format!("Goal missed by stage \"{}\": {}.", stage.name, stands(stage));
@@ -181,8 +160,7 @@ pub fn sentence(stages: &[StageReport]) -> String {
         );
     }
     if let Some(stage) = with(|standing| matches!(standing, Standing::TooFew { .. })) {
-        let (name, timed) = (&stage.name, count(stage.timed));
-        return format!("Too few frames to judge stage \"{name}\": {timed}, none late.");
+        return format!("Too few frames to judge stage \"{}\": {}.", stage.name, stands(stage));
     }
     match judged.as_slice() {
         [(stage, _)] => format!("Goal held by stage \"{}\": {}.", stage.name, stands(stage)),
@@ -214,7 +192,18 @@ pub fn summary(scenario: &str, seconds: f64, stages: &[StageReport]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use punctual_units::Share;
+
     use super::*;
+
+    #[test]
+    fn frames_are_judged_as_jobs_are() {
+        let late = |late, timed| standing_of(TaskGoal::Late(Share::clamped(0.01)), (late, timed), 0.0);
+        let standings = [(0, 0), (0, 50), (1, 50), (3, 50), (1, 100), (2, 100)].map(|(of, timed)| late(of, timed));
+        let few = Standing::TooFew { needed: 100 };
+        let [missed, held] = [Standing::Missed, Standing::Held];
+        assert_eq!(standings, [Standing::NoJob, few, few, missed, held, missed]);
+    }
 
     #[test]
     fn frames_that_did_not_come_through_hold_no_goal() {

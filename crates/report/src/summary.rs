@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use punctual_platform::KnobId;
-use punctual_runtime::report::{KnobReport, RunReport, Summary};
+use punctual_runtime::report::{KnobReport, RunHeader, RunReport, Summary};
 use punctual_units::Hertz;
-use punctual_workload::UpdateMode;
+use punctual_workload::ControllerKind;
 
 use crate::protection::{ProtectionLine, told};
 use crate::verdict::Verdict;
@@ -19,15 +19,7 @@ pub fn summary(report: &RunReport) -> String {
     let mut text = String::new();
     let header = &report.header;
     let lasted = report.samples.last().map_or(0.0, |last| last.t_s);
-    let _ = writeln!(
-        text,
-        "\n{} on {} ({}), controller {}, {lasted:.1} s, seed {}",
-        header.scenario,
-        header.platform.name(),
-        header.machine,
-        header.controller.name(),
-        header.seed
-    );
+    let _ = writeln!(text, "\n{}, {lasted:.1} s, seed {}", headline(header), header.seed);
     text += "\n";
     for line in tasks::table(&report.tasks) {
         let _ = writeln!(text, "  {line}");
@@ -42,12 +34,10 @@ pub fn summary(report: &RunReport) -> String {
     for (name, cells) in rows(report) {
         row(&mut text, name, &cells);
     }
-    row(&mut text, "knobs", &header.knobs.iter().map(knob).collect::<Vec<_>>());
-    row(
-        &mut text,
-        "protection",
-        &told(&header.protection).iter().map(protection).collect::<Vec<_>>(),
-    );
+    let knobs: Vec<_> = header.knobs.iter().map(knob).collect();
+    let protection: Vec<_> = told(&header.protection).iter().map(protection).collect();
+    row(&mut text, "knobs", &knobs);
+    row(&mut text, "protection", &protection);
     let notes = report
         .summary
         .notes
@@ -59,122 +49,84 @@ pub fn summary(report: &RunReport) -> String {
     for sentence in Verdict::of(report).sentences(report) {
         let _ = writeln!(text, "{sentence}");
     }
-    if !report.stages.is_empty() {
-        let _ = writeln!(text, "{}", stages::sentence(&report.stages));
-    }
     text
+}
+
+/// Scenario, platform and controller of a run.
+pub fn headline(header: &RunHeader) -> String {
+    let (platform, controller) = (header.platform.name(), header.controller.name());
+    format!(
+        "{} on {platform} ({}), controller {controller}",
+        header.scenario, header.machine
+    )
 }
 
 /// Names and texts of the figures that the summary and the page both show.
 pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
-    let (header, summary) = (&report.header, &report.summary);
-    let load = &header.load;
+    let (header, summary, load) = (&report.header, &report.summary, &report.header.load);
+    let [mean, p99] = [summary.tardiness_mean, summary.tardiness_p99].map(figure);
+    let drr = figure(summary.drr_mean);
+    let [worst, usual] = [summary.fresh_share_min, summary.fresh_share_mean].map(share);
+    let energy = metered(summary.energy_j, |joules| format!("{joules:.1} J"));
+    let hottest = |celsius| format!("{celsius:.1} °C at most, in the hottest zone");
+    let (goal, minimum) = (header.goal.drr, header.goal.min_fresh);
+    let tardiness = format!("{mean} on average, {p99} at p99, over the jobs of all tasks");
+    let aim = match (header.controller, header.prices) {
+        (ControllerKind::Mimo, Some(prices)) => prices.to_string(),
+        (ControllerKind::Mimo, None) => format!("goal {goal:.2}"),
+        _ => format!("goal {goal:.2}, which only mimo controls"),
+    };
+    let drr = format!("{drr} on average; {aim}");
+    let fresh = format!("{worst} at worst, {usual} on average; minimum {minimum}");
     let mut rows = vec![
-        (
-            "tardiness",
-            vec![format!(
-                "{} on average, {} at p99, over the jobs of all tasks",
-                figure(summary.tardiness_mean),
-                figure(summary.tardiness_p99)
-            )],
-        ),
-        (
-            "drr",
-            vec![format!(
-                "{} on average; goal {:.2}{}",
-                figure(summary.drr_mean),
-                header.goal.drr,
-                if header.controller.name() == "mimo" {
-                    ""
-                } else {
-                    ", which only mimo controls"
-                }
-            )],
-        ),
-        (
-            "fresh",
-            vec![format!(
-                "{} at worst, {} on average; minimum {}",
-                share(summary.fresh_share_min),
-                share(summary.fresh_share_mean),
-                header.goal.min_fresh
-            )],
-        ),
+        ("tardiness", vec![tardiness]),
+        ("drr", vec![drr]),
+        ("fresh", vec![fresh]),
         ("jobs", jobs(summary)),
         ("updates", updates(report)),
         ("clock", vec![clock(report)]),
-        (
-            "energy",
-            vec![metered(summary.energy_j, |joules| format!("{joules:.1} J"))],
-        ),
-        (
-            "temperature",
-            vec![metered(summary.celsius_max, |celsius| {
-                format!("{celsius:.1} °C at most, in the hottest zone")
-            })],
-        ),
+        ("energy", vec![energy]),
+        ("temperature", vec![metered(summary.celsius_max, hottest)]),
     ];
-    if let Some(decision) = summary.controller.decision_us_median {
-        let share = summary
-            .controller
-            .core_share
-            .map_or(String::new(), |share| format!(", {:.2} % of a core", share * 100.0));
-        rows.push((
-            "controller",
-            vec![format!("{decision:.1} us per decision (median){share}")],
-        ));
+    let mut row = |name, text| rows.push((name, vec![text]));
+    let controller = &summary.controller;
+    if let Some(decision) = controller.decision_us_median {
+        let share = { controller.core_share }.map(|share| format!(", {:.2} % of a core", share * 100.0));
+        let share = share.unwrap_or_default();
+        row("controller", format!("{decision:.1} us per decision (median){share}"));
     }
-    if summary.controller.clock_changes_within_jobs > 0 {
-        let per_job = summary.controller.clock_changes_within_jobs as f64 / summary.jobs.max(1) as f64;
-        let took = summary.controller.pacing_us_median.map_or(String::new(), |us| {
-            format!(", in force {us:.0} us after a checkpoint (median)")
-        });
-        rows.push((
-            "pacing",
-            vec![format!("{per_job:.1} changes of the clock within a job{took}")],
-        ));
+    if controller.clock_changes_within_jobs > 0 {
+        let per_job = controller.clock_changes_within_jobs as f64 / summary.jobs.max(1) as f64;
+        let took =
+            { controller.pacing_us_median }.map(|us| format!(", in force {us:.0} us after a checkpoint (median)"));
+        let took = took.unwrap_or_default();
+        let told = format!("{per_job:.1} changes of the clock within a job{took}");
+        row("pacing", told);
     }
     if let Some([median, p99, max]) = summary.probe_us {
         let control = format!("an idle probe woke {median:.0} us late (median), {p99:.0} us (p99), {max:.0} us (max)");
-        rows.push((
-            "no-op control",
-            vec![control + "; no latency below that means anything"],
-        ));
+        row("no-op control", control + "; no latency below that means anything");
     }
     if let Some(steal) = summary.steal_share {
-        rows.push((
-            "stolen",
-            vec![format!(
-                "{} of the cores' time went to other guests of the host",
-                percent(steal)
-            )],
-        ));
+        let steal = percent(steal);
+        let told = format!("{steal} of the cores' time went to other guests of the host");
+        row("stolen", told);
     }
-    rows.push((
-        "load",
-        vec![format!(
-            "{} sensors ({} x), {} updates/s, {:.1} us each alone ({}), {:.0} ns a get",
-            count(load.sensors.into()),
-            load.replicas,
-            count(load.updates_per_s.round() as u64),
-            load.update_us,
-            update_mode(load.update_mode),
-            load.get_ns
-        )],
-    ));
+    let (sensors, updates) = (count(load.sensors.into()), count(load.updates_per_s.round() as u64));
+    let (mode, replicas) = (load.update_mode.name(), load.replicas);
+    let (update, get) = (load.update_us, load.get_ns);
+    let each = format!("{update:.1} us each alone ({mode}), {get:.0} ns a get");
+    let told = format!("{sensors} sensors ({replicas} x), {updates} updates/s, {each}");
+    row("load", told);
     rows
 }
 
 fn jobs(summary: &Summary) -> Vec<String> {
     let late = summary.misses as f64 / summary.jobs.max(1) as f64;
-    let mut of_all = format!(
-        "{} in real time, {} late ({}), {} of these excused, {} not released",
-        count(summary.jobs),
-        count(summary.misses),
-        percent(late),
-        count(summary.excused),
-        count(summary.skipped)
-    );
+    let (jobs, misses, late) = (count(summary.jobs), count(summary.misses), percent(late));
+    let (excused, skipped) = (count(summary.excused), count(summary.skipped));
+    let mut of_all = format!("{jobs} in real time, {misses} late ({late}), {excused} of these excused");
+    of_all += &format!(", {skipped} not released");
     if summary.overdue > 0 {
         of_all += &format!(", {} not ended", count(summary.overdue));
     }
@@ -182,40 +134,26 @@ fn jobs(summary: &Summary) -> Vec<String> {
         of_all += &format!("; {} failed", count(summary.failed));
     }
     let start_up = &summary.start_up;
-    vec![
-        of_all,
-        format!("{} best-effort", count(summary.best_effort_jobs)),
-        format!(
-            "start-up, {:.0} s, not counted: {} in real time, {} late",
-            start_up.seconds,
-            count(start_up.jobs),
-            count(start_up.late)
-        ),
-    ]
+    let (seconds, jobs, late) = (start_up.seconds, count(start_up.jobs), count(start_up.late));
+    let at_first = format!("start-up, {seconds:.0} s, not counted: {jobs} in real time, {late} late");
+    let best_effort = format!("{} best-effort", count(summary.best_effort_jobs));
+    vec![of_all, best_effort, at_first]
 }
 
 fn updates(report: &RunReport) -> Vec<String> {
     let summary = &report.summary;
-    let under_way = summary.updates.unfinished;
+    let all = &summary.updates;
+    let under_way = (all.unfinished > 0).then(|| format!(" + {} under way at the end", count(all.unfinished)));
+    let under_way = under_way.unwrap_or_default();
+    let [offered, installed, shed] = [all.offered, all.installed, all.shed].map(count);
+    let [superseded, lost] = [all.superseded, all.lost].map(count);
     let mut lines = vec![format!(
-        "{} offered = {} installed + {} shed + {} superseded{}; {} lost",
-        count(summary.updates.offered),
-        count(summary.updates.installed),
-        count(summary.updates.shed),
-        count(summary.updates.superseded),
-        if under_way > 0 {
-            format!(" + {} under way at the end", count(under_way))
-        } else {
-            String::new()
-        },
-        count(summary.updates.lost)
+        "{offered} offered = {installed} installed + {shed} shed + {superseded} superseded{under_way}; {lost} lost"
     )];
     lines.push(format!("{} admitted on average", share(summary.admitted_share_mean)));
     if summary.updates.sensors_unreconciled > 0 {
-        lines.push(format!(
-            "{} sensors do not reconcile",
-            count(summary.updates.sensors_unreconciled)
-        ));
+        let sensors = count(all.sensors_unreconciled);
+        lines.push(format!("{sensors} sensors do not reconcile"));
     }
     lines
 }
@@ -268,14 +206,6 @@ fn metered(value: Option<f64>, told: impl Fn(f64) -> String) -> String {
 /// A share in percent, or a dash.
 pub fn share(value: Option<f64>) -> String {
     value.map_or("-".into(), percent)
-}
-
-/// Name of an update mode, as scenarios spell it.
-pub const fn update_mode(mode: UpdateMode) -> &'static str {
-    match mode {
-        UpdateMode::MemoryFirst => "memory-first",
-        UpdateMode::Transaction => "transaction",
-    }
 }
 
 /// A share of 1 in percent, to one decimal.

@@ -5,8 +5,9 @@ use punctual_runtime::report::{Bin, ResponseTimes, TaskReport, WhereTimeWent};
 use punctual_workload::Part;
 
 use crate::causes;
-use crate::columns::widest;
+use crate::columns::{aligned, widest};
 use crate::summary::{count, percent};
+use crate::view::EIGHTHS;
 
 /// Most parts of a job's time that are named in words; the others are small.
 const PARTS_TOLD: usize = 3;
@@ -17,6 +18,8 @@ const SPARK_WIDTH: usize = 24;
 /// Parts below this share of a job's time are left out.
 const PART_LEAST: f64 = 0.01;
 
+/// Columns of texts in a table (task, goal, late), which come before those of figures.
+const TEXTS: usize = 3;
 /// A letter for each part of a job's time, for columns too narrow for words.
 pub const LETTERS: [(char, Part); 6] = [
     ('w', Part::ReleasedLate),
@@ -129,7 +132,7 @@ pub fn table(tasks: &[TaskReport]) -> Vec<String> {
         std::iter::once(task.name.clone()).chain(cells).collect()
     };
     let rows: Vec<Vec<String>> = std::iter::once(head.collect()).chain(tasks.iter().map(row)).collect();
-    let mut lines = aligned(&rows).into_iter();
+    let mut lines = aligned(&rows, TEXTS, 2).into_iter();
     let width = widest(rows.iter().map(|row| &row[0]));
     let mut table: Vec<String> = lines.next().into_iter().collect();
     table.push(format!(
@@ -143,21 +146,6 @@ pub fn table(tasks: &[TaskReport]) -> Vec<String> {
         table.extend(causes::told(task).map(|cause| format!("{:width$}  {cause}", "")));
     }
     table
-}
-
-/// Pads columns to their widest cell; the last three columns are right-aligned.
-fn aligned(rows: &[Vec<String>]) -> Vec<String> {
-    const FIGURES_FROM: usize = 3;
-    let width = |column: usize| widest(rows.iter().map(|row| &row[column]));
-    let line = |row: &Vec<String>| {
-        let cell = |(column, cell): (usize, &String)| match column < FIGURES_FROM {
-            true => format!("{cell:<width$}", width = width(column)),
-            false => format!("{cell:>width$}", width = width(column)),
-        };
-        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
-        cells.join("  ").trim_end().to_string()
-    };
-    rows.iter().map(line).collect()
 }
 
 /// Column of a histogram of response times.
@@ -178,7 +166,7 @@ impl Column {
     /// Character for this column.
     pub const fn symbol(self) -> char {
         match self {
-            Column::Jobs { height, .. } => [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][height as usize],
+            Column::Jobs { height, .. } => EIGHTHS[height as usize],
             Column::Deadline => '│',
         }
     }

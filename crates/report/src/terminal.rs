@@ -1,7 +1,7 @@
 //! Terminal and stop requests, shared by all live views.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +51,7 @@ impl Live {
             usual(panic);
         }));
         let taken = taken().inspect_err(|_| give_back());
-        let cannot = |error| Failure::input([format!("the terminal cannot be drawn on: {error}; use --plain")]);
+        let cannot = |error| Failure::of(format!("the terminal cannot be drawn on: {error}; use --plain"));
         Ok(Live {
             terminal: taken.map_err(cannot)?,
             panicked,
@@ -99,6 +99,11 @@ impl Live {
     }
 }
 
+/// Whether a command shows a live view: standard output and input are a terminal, and no `plain` lines are wanted.
+pub fn is_live(plain: bool) -> bool {
+    !plain && io::stdout().is_terminal() && io::stdin().is_terminal()
+}
+
 /// Whether the process has a terminal that a view can take.
 pub fn is_there() -> bool {
     device().is_ok()
@@ -135,11 +140,14 @@ fn give_back() {
 }
 
 /// Listens for stop requests: the first Ctrl-C, SIGTERM, SIGHUP (of a terminal that is closed) or `q` stops in order,
-/// the second Ctrl-C or SIGTERM ends the program at once with exit code 130.
+/// the second Ctrl-C or SIGTERM ends the program at once with exit code 130, unless it is the first one's echo
+/// ([`ECHO`]).
 #[derive(Debug)]
 pub struct Stop {
     asked: Arc<AtomicBool>,
     signals: Signals,
+    /// The first signal, and when it was seen.
+    first: Option<(libc::c_int, Instant)>,
 }
 
 impl Stop {
@@ -151,17 +159,25 @@ impl Stop {
         Ok(Stop {
             asked,
             signals: stop_signals()?,
+            first: None,
         })
     }
 
-    /// Handles pending signals and these keys; returns whether the user has asked to stop. `leave` restores the
-    /// terminal before an immediate exit.
-    pub fn hear(&mut self, keys: &[KeyEvent], leave: impl Fn()) -> bool {
+    /// Handles pending signals and the keys of the view, if there is one. Returns whether the user has asked to stop,
+    /// and the keys.
+    pub fn hear(&mut self, live: &mut Option<Live>) -> (bool, Vec<KeyEvent>) {
+        let keys = live.as_mut().map(Live::keys).unwrap_or_default();
         let (hang_ups, signals): (Vec<_>, Vec<_>) = self.signals.pending().partition(|signal| *signal == SIGHUP);
-        let interrupts = signals.len() + keys.iter().filter(|key| is_interrupt(key)).count();
+        let mut interrupts = keys.iter().filter(|key| is_interrupt(key)).count();
+        for signal in signals {
+            let was_asked = self.asked.load(Ordering::Acquire);
+            let is_echo = |(first, at): (_, Instant)| was_asked && first == signal && at.elapsed() < ECHO;
+            interrupts += usize::from(!self.first.is_some_and(is_echo));
+            self.first = self.first.or((!was_asked).then(|| (signal, Instant::now())));
+        }
         for _ in 0..interrupts {
             if self.asked.swap(true, Ordering::AcqRel) {
-                leave();
+                live.iter().for_each(Live::leave);
                 std::process::exit(EXIT_INTERRUPTED);
             }
         }
@@ -169,7 +185,7 @@ impl Stop {
         if !hang_ups.is_empty() || keys.iter().any(|key| key.code == KeyCode::Char('q')) {
             self.asked.store(true, Ordering::Release);
         }
-        self.asked.load(Ordering::Acquire)
+        (self.asked.load(Ordering::Acquire), keys)
     }
 }
 
@@ -196,6 +212,10 @@ fn is_interrupt(key: &KeyEvent) -> bool {
     key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL)
 }
 
+/// Time within which a signal of the same kind is no second request: timeout(1) sends one to a program, and one to the
+/// group of it.
+pub const ECHO: Duration = Duration::from_millis(200);
+
 /// Message after the first Ctrl-C.
 pub const STOPPING: &str = "stopping in order; Ctrl-C again leaves at once without a report";
 
@@ -203,5 +223,21 @@ pub const STOPPING: &str = "stopping in order; Ctrl-C again leaves at once witho
 pub fn say(line: Option<String>) {
     if let Some(line) = line {
         let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second request would end this process.
+    #[test]
+    fn an_echo_is_no_second_request() {
+        let mut stop = Stop::listen(Arc::default()).unwrap();
+        for _ in 0..2 {
+            // SAFETY: sends this thread a signal that is handled.
+            assert_eq!(unsafe { libc::raise(SIGTERM) }, 0);
+            assert!(stop.hear(&mut None).0);
+        }
     }
 }

@@ -3,9 +3,9 @@
 use punctual_runtime::report::{RunReport, TaskReport};
 use punctual_workload::TaskGoal;
 
-use crate::causes;
 use crate::protection::no_real_time;
 use crate::summary::{count, percent};
+use crate::{causes, stages};
 
 /// Distance from a set point of mean tardiness (response time / deadline) within which the goal counts as met.
 pub const TOLERANCE: f64 = 0.05;
@@ -35,18 +35,23 @@ impl Standing {
     pub fn of(task: &TaskReport) -> Standing {
         match (task.goal(), task.missed_share(), task.tardiness_at_least()) {
             (_, None, _) => Standing::NoJob,
-            (TaskGoal::Late(goal), Some(share), _) => {
-                let (jobs, needed) = (task.jobs + task.failed, (1.0 / goal.get()).ceil() as u64);
-                if jobs < needed && by_chance(task.late + task.failed, jobs, goal.get()) {
-                    Standing::TooFew { needed }
-                } else if share > goal.get() {
-                    Standing::Missed
-                } else {
-                    Standing::Held
-                }
+            (TaskGoal::Late(goal), Some(_), _) => {
+                Standing::of_late(task.late + task.failed, task.jobs + task.failed, goal.get())
             }
             (TaskGoal::Tardiness(goal), Some(_), Some(mean)) if mean <= goal + TOLERANCE => Standing::Held,
             (TaskGoal::Tardiness(_), Some(_), _) => Standing::Missed,
+        }
+    }
+
+    /// Standing of `late` of `all` jobs or frames, of which the share `goal` may be late.
+    pub(crate) fn of_late(late: u64, all: u64, goal: f64) -> Standing {
+        let needed = (1.0 / goal).ceil() as u64;
+        if all < needed && by_chance(late, all, goal) {
+            Standing::TooFew { needed }
+        } else if late as f64 / all as f64 > goal {
+            Standing::Missed
+        } else {
+            Standing::Held
         }
     }
 }
@@ -68,6 +73,8 @@ fn by_chance(late: u64, jobs: u64, share: f64) -> bool {
 pub struct Verdict {
     /// Standing of each task, in the order of the report.
     pub tasks: Vec<Standing>,
+    /// Standing of the stages with a goal, the worst of each; `None` without any.
+    pub stages: Option<Standing>,
     /// Whether the fresh share never fell below the user's minimum after the start-up.
     pub fresh_kept: bool,
     /// Whether every update is accounted for, sensor by sensor.
@@ -83,15 +90,19 @@ impl Verdict {
         let fresh = summary.fresh_share_min;
         Verdict {
             tasks: report.tasks.iter().map(Standing::of).collect(),
+            stages: stages::standing_of_all(&report.stages),
             fresh_kept: fresh.is_some_and(|least| least >= goal.min_fresh.get()),
             accounted: summary.updates.lost == 0 && summary.updates.sensors_unreconciled == 0,
             inconclusive: summary.inconclusive,
         }
     }
 
-    /// Whether every task meets its goal, and everything else that was asked for was achieved.
+    /// Whether every task and stage meets its goal, and everything else that was asked for was achieved.
     pub fn is_good(&self) -> bool {
-        self.tasks.iter().all(|standing| *standing == Standing::Held)
+        self.tasks
+            .iter()
+            .chain(&self.stages)
+            .all(|standing| *standing == Standing::Held)
             && self.fresh_kept
             && self.accounted
             && !self.inconclusive
@@ -107,7 +118,8 @@ impl Verdict {
 
     /// Whether nothing is missed, but not everything is known either.
     pub fn is_open(&self) -> bool {
-        let missed = self.tasks.contains(&Standing::Missed) || !self.fresh_kept || !self.accounted;
+        let goals = self.tasks.iter().chain(&self.stages);
+        let missed = goals.copied().any(|it| it == Standing::Missed) || !self.fresh_kept || !self.accounted;
         !self.is_good() && (!missed || self.inconclusive)
     }
 
@@ -128,15 +140,21 @@ impl Verdict {
             return [why.into()].into_iter().chain(unprotected(report)).collect();
         }
         let mut sentences = self.goals(report);
+        if let Some(standing) = self.stages {
+            // What keeps the verdict from being good is the headline.
+            let missed = standing == Standing::Missed && !self.tasks.contains(&Standing::Missed);
+            let first = missed || standing != Standing::Held && self.tasks.iter().all(|task| *task == Standing::Held);
+            let at = if first { 0 } else { sentences.len() };
+            sentences.insert(at, stages::sentence(&report.stages));
+        }
         let (goal, summary) = (&report.header.goal, &report.summary);
         if let (false, Some(least)) = (self.fresh_kept, summary.fresh_share_min) {
             if !self.tasks.contains(&Standing::Missed) {
                 sentences.extend(filled_core(report));
             }
+            let (least, minimum) = (percent(least), goal.min_fresh);
             sentences.push(format!(
-                "Only {} of the data was fresh at worst, under the minimum of {}.",
-                percent(least),
-                goal.min_fresh
+                "Only {least} of the data was fresh at worst, under the minimum of {minimum}."
             ));
         }
         if !self.accounted {
@@ -205,12 +223,8 @@ fn held(tasks: &[TaskReport]) -> String {
                 .iter()
                 .max_by(|a, b| excess(a).total_cmp(&excess(b)))
                 .unwrap_or(&tasks[0]);
-            format!(
-                "All {} tasks hold their goals; nearest to its own is \"{}\": {}.",
-                tasks.len(),
-                nearest.name,
-                stands(nearest)
-            )
+            let (all, name, stands) = (tasks.len(), &nearest.name, stands(nearest));
+            format!("All {all} tasks hold their goals; nearest to its own is \"{name}\": {stands}.")
         }
     }
 }
@@ -288,7 +302,7 @@ fn missed_by(worst: &TaskReport, others: usize, report: &RunReport) -> Vec<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_runtime::report::{CauseReport, Culprit, FilledCore};
+    use punctual_runtime::report::{CauseReport, Culprit, FilledCore, StageReport};
     use punctual_units::{CoreId, Share};
     use punctual_workload::Cause;
 
@@ -327,6 +341,33 @@ mod tests {
         report.tasks[0].tardiness_mean = Some(mean);
     }
 
+    /// A stage beside the tasks, with so many of 200 frames late.
+    fn stage(report: &mut RunReport, late: u64) {
+        report.stages = vec![StageReport {
+            name: "filter".into(),
+            goal_late: Some(0.01),
+            timed: 200,
+            late,
+            ..StageReport::default()
+        }];
+    }
+
+    #[test]
+    fn a_stage_counts_like_a_task() {
+        let (missed, _) = judged(|report| stage(report, 40));
+        assert!(!missed.is_good() && !missed.is_open(), "{missed:?}");
+        assert!(judged(|report| stage(report, 1)).0.is_good());
+        let (both, sentence) = judged(|report| {
+            steer_late(report);
+            stage(report, 40);
+        });
+        assert!(
+            !both.is_good() && sentence.starts_with("Goal missed by \"steer\""),
+            "{sentence}"
+        );
+        assert!(sentence.contains("stage \"filter\""), "{sentence}");
+    }
+
     fn few_jobs(report: &mut RunReport) {
         report.tasks[1].jobs = 100;
         report.tasks[1].goal_late = Some(0.001);
@@ -335,7 +376,7 @@ mod tests {
     #[test]
     fn the_sentence_says_which_goal_is_missed_and_why() {
         type Change = fn(&mut RunReport);
-        let cases: [(&str, Change); 13] = [
+        let cases: [(&str, Change); 15] = [
             ("two tasks hold", |_| {}),
             ("one task holds", |report| report.tasks.truncate(1)),
             ("no task", |report| report.tasks.clear()),
@@ -353,6 +394,8 @@ mod tests {
             ("lost updates", |report| report.summary.updates.lost = 3),
             ("a disturbed run", |report| report.summary.inconclusive = true),
             ("no figure", |report| report.summary.fresh_share_min = None),
+            ("a stage misses", |report| stage(report, 40)),
+            ("a stage holds", |report| stage(report, 1)),
         ];
         let texts = cases.map(|(name, change)| format!("{name}\n  => {}\n", judged(change).1));
         insta::assert_snapshot!("verdicts", texts.concat());

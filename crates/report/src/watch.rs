@@ -6,7 +6,6 @@
 //! at once with code 130. Changes to the machine are restored in either case: by the run itself, or by its guardian
 //! (cleanup) process.
 
-use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +15,7 @@ use std::thread::JoinHandle;
 use punctual_runtime::report::Progress;
 
 use crate::plain::Plain;
-use crate::terminal::{Live, STOPPING, Stop, TICK, say};
+use crate::terminal::{Live, STOPPING, Stop, TICK, is_live, say};
 use crate::view::{self, News, ViewState};
 use punctual_files::failure::Failure;
 
@@ -45,17 +44,13 @@ impl Watcher {
     /// # Errors
     /// [`Failure::Input`] if the terminal cannot be used, [`Failure::Internal`] if signal handlers cannot be installed.
     pub fn start(plain: bool) -> Result<Watcher, Failure> {
-        let live = !plain && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
         let stop = Arc::new(AtomicBool::new(false));
         let heard = Stop::listen(stop.clone())?;
-        let screen = if live {
-            Screen::Live(Live::take()?)
-        } else {
-            Screen::Plain(Plain::default())
-        };
+        let live = is_live(plain).then(Live::take).transpose()?;
         let (news, inbox) = sync_channel(NEWS_MAX);
         let display = Display {
-            screen,
+            live,
+            plain: Plain::default(),
             state: ViewState::default(),
             stop: heard,
         };
@@ -115,13 +110,10 @@ impl Drop for Watcher {
     }
 }
 
-enum Screen {
-    Live(Live),
-    Plain(Plain),
-}
-
 struct Display {
-    screen: Screen,
+    /// The live view; `None`: lines are printed.
+    live: Option<Live>,
+    plain: Plain,
     state: ViewState,
     stop: Stop,
 }
@@ -140,56 +132,42 @@ impl Display {
             self.hear();
             self.draw();
         }
-        if let Screen::Plain(plain) = &mut self.screen {
-            say(plain.flush());
-        }
-        leave(&self.screen);
+        say(self.plain.flush());
+        self.live.iter().for_each(Live::leave);
     }
 
     fn take(&mut self, notice: Notice) {
-        match (notice, &mut self.screen) {
+        match (notice, &self.live) {
             (Notice::Run(duration_s), _) => {
                 self.state = ViewState {
                     stopping: self.state.stopping,
                     ..ViewState::new(duration_s)
                 }
             }
-            (Notice::News(news), Screen::Live(_)) => self.state.update(news),
-            (Notice::News(News::Stage(stage)), Screen::Plain(plain)) => {
-                say(plain.flush());
+            (Notice::News(news), Some(_)) => self.state.update(news),
+            (Notice::News(News::Stage(stage)), None) => {
+                say(self.plain.flush());
                 say(Some(format!("{stage} ...")));
             }
-            (Notice::News(News::Started(header)), Screen::Plain(plain)) => say(Some(plain.started(&header))),
-            (Notice::News(News::Sample(sample)), Screen::Plain(plain)) => say(plain.sample(&sample)),
-            (Notice::News(News::Tasks(tasks)), Screen::Plain(plain)) => say(plain.tasks(&tasks)),
-            (Notice::News(News::Sinks(sinks)), Screen::Plain(_)) => say(Some(format!("{:10}{sinks}", ""))),
+            (Notice::News(News::Started(header)), None) => say(Some(self.plain.started(&header))),
+            (Notice::News(News::Sample(sample)), None) => say(self.plain.sample(&sample)),
+            (Notice::News(News::Tasks(tasks)), None) => say(self.plain.tasks(&tasks)),
+            (Notice::News(News::Sinks(sinks)), None) => say(Some(format!("{:10}{sinks}", ""))),
         }
     }
 
     fn hear(&mut self) {
-        let keys = match &mut self.screen {
-            Screen::Live(live) => live.keys(),
-            Screen::Plain(_) => Vec::new(),
-        };
-        let screen = &self.screen;
-        if self.stop.hear(&keys, || leave(screen)) && !self.state.stopping {
-            self.state.stopping = true;
-            if matches!(self.screen, Screen::Plain(_)) {
-                say(Some(STOPPING.into()));
-            }
+        let (stops, _) = self.stop.hear(&mut self.live);
+        if stops && !self.state.stopping && self.live.is_none() {
+            say(Some(STOPPING.into()));
         }
+        self.state.stopping |= stops;
     }
 
     fn draw(&mut self) {
-        if let Screen::Live(live) = &mut self.screen {
+        if let Some(live) = &mut self.live {
             live.draw(|frame| view::draw(frame, &self.state));
         }
-    }
-}
-
-fn leave(screen: &Screen) {
-    if let Screen::Live(live) = screen {
-        live.leave();
     }
 }
 

@@ -107,10 +107,10 @@ struct Count {
 }
 
 impl Causes {
-    /// Adds a job of a run that began at `start`; a late one counts only if `settled`.
-    pub(crate) fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) {
+    /// Adds a job of a run that began at `start`; a late one counts only if `settled`, and is returned.
+    pub(crate) fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) -> Option<LateJob> {
         let spans = evidence.known.spans(&job.split);
-        let Some(deadline) = job.deadline else { return };
+        let deadline = job.deadline?;
         let cause = spans.cause(&self.usual, deadline);
         let over = job.overrun();
         let excess = spans.of(cause).saturating_sub(self.usual.of(cause).unwrap_or_default());
@@ -134,10 +134,11 @@ impl Causes {
         }
         self.settle_behind();
         let Some(over) = over else {
-            return self.usual.add(&spans);
+            self.usual.add(&spans);
+            return None;
         };
         if !settled {
-            return;
+            return None;
         }
         let mut late = late_job(job, over, cause, &spans, evidence, start);
         late.usual_us = self.usual.of(cause).map(Nanos::as_micros_f64);
@@ -148,10 +149,11 @@ impl Causes {
         }
         self.counts[late.cause as usize].take(&late);
         let at = self.worst.partition_point(|other| other.late_us <= late.late_us);
-        self.worst.insert(at, late);
+        self.worst.insert(at, late.clone());
         if self.worst.len() > LATE_JOBS_MAX {
             self.worst.remove(0);
         }
+        Some(late)
     }
 
     /// Adds releases that were skipped.
@@ -424,7 +426,7 @@ mod tests {
     #[test]
     fn behind_a_job_that_was_as_usual_the_queue_is_the_cause() {
         let mut causes = Causes::default();
-        (0..2).for_each(|number| causes.job(&job(number, 0), &Evidence::default(), true, Time::ZERO));
+        (0..2).for_each(|number| drop(causes.job(&job(number, 0), &Evidence::default(), true, Time::ZERO)));
         let (late, evidence) = queued(2, 60);
         causes.job(&late, &evidence, true, Time::ZERO);
         causes.skipped(4, SkippedWhile::Stopped);

@@ -3,18 +3,18 @@
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
-use punctual_loop::{Event, Step, Unheld, Window};
+use punctual_loop::{Event, JobRelease, Step, Unheld, Window};
 use punctual_platform::{KnobId, Plan, Readings};
 use punctual_store::updates::{Reconciliation, UpdateCounts};
 use punctual_units::{Nanos, Share, TaskId, Time};
 use punctual_workload::JobOutcome;
 
 use crate::causes::{Evidence, SkippedWhile};
-use crate::figures::{TaskFigures, TaskInfo};
+use crate::figures::{TaskFigures, TaskInfo, three_digits};
 use crate::full_core::FullCore;
 use crate::report::{
-    ControllerCosts, EnergyParts, FilledCore, FinishedJob, PlatformChoice, Protection, RunHeader, RunReport, Sample,
-    StartUp, Summary, TaskReport, UpdateTotals,
+    ControllerCosts, EnergyParts, FilledCore, FinishedJob, LateJob, PlatformChoice, Protection, RunHeader, RunReport,
+    Sample, StartUp, Summary, TaskReport, UpdateTotals,
 };
 use crate::samples::{LASTING_SAMPLES_MAX, LEARNING_SAMPLES_MAX, SAMPLES_MAX, Samples, WhenFull};
 use crate::under_way::Schedule;
@@ -26,12 +26,18 @@ pub const SETTLING: Nanos = Nanos::from_secs(5);
 /// their tasks.
 pub const JOBS_MAX: usize = 100_000;
 
+/// Greatest number of late jobs kept with their causes.
+pub const LATE_JOBS_MAX: usize = 10_000;
+
 /// Greatest number of late jobs of one window that are checked against the probe. Later ones of that window count as
 /// not excused.
 const LATE_IN_WINDOW_MAX: usize = 4096;
 
 /// Greatest number of notes in a report.
 const NOTES_MAX: usize = 100;
+
+/// Upper bound on entries for protections: threads of other programs come and go.
+const PROTECTIONS_MAX: usize = 1000;
 
 /// Greatest number of notes on what shedding did: each has its own figures. The log has all.
 const REVIEWS_MAX: u32 = 10;
@@ -87,6 +93,8 @@ pub struct Collector {
     tasks: Vec<Option<TaskFigures>>,
     samples: Samples,
     finished: Vec<FinishedJob>,
+    /// Late jobs after the start-up, with the index of their task.
+    late_jobs: Vec<(usize, LateJob)>,
     /// Greatest length of `finished`.
     jobs_max: usize,
     span: Span,
@@ -121,6 +129,7 @@ impl Collector {
             tasks: tasks.into_iter().map(figures).collect(),
             samples: Samples::new(SAMPLES_MAX, WhenFull::Halve),
             finished: Vec::new(),
+            late_jobs: Vec::new(),
             jobs_max: JOBS_MAX,
             span: Span::default(),
             sampled: [0; 2],
@@ -161,11 +170,16 @@ impl Collector {
             self.span.best_effort_jobs += u64::from(settled);
             return;
         };
-        if let Some(task) = self.figures(job.task) {
-            task.job(job, evidence, settled, start);
+        let late = self
+            .figures(job.task)
+            .and_then(|task| task.job(job, evidence, settled, start));
+        if let Some(late) = late.filter(|_| self.late_jobs.len() < self.jobs_max.min(LATE_JOBS_MAX)) {
+            self.late_jobs.push((job.task.index(), late));
         }
         if self.finished.len() < self.jobs_max {
             self.finished.push(FinishedJob {
+                task: job.task.index(),
+                job: job.job,
                 t_s: job.finished.since(self.start).as_secs_f64(),
                 tardiness,
             });
@@ -209,10 +223,12 @@ impl Collector {
         }
     }
 
-    /// Records which job the thread of `task` began last, and its release.
-    pub fn began(&mut self, task: TaskId, job: u64, released: Time) {
+    /// Records which job the thread of `task` began last, its release, and how many releases that were not reported are
+    /// late behind it.
+    pub fn began(&mut self, task: TaskId, (job, released): (u64, Time), behind: u64) {
         if let Some(task) = self.figures(task) {
             task.open().began(job, released);
+            task.open().behind(behind);
         }
     }
 
@@ -235,6 +251,13 @@ impl Collector {
         let tasks = self.tasks.iter_mut().zip(0..);
         let mut news = tasks.filter_map(|(task, id)| task.as_mut()?.open().news(TaskId(id)));
         news.next()
+    }
+
+    /// The next job that waits to begin, of which the loop does not know ([`OpenJobs::waiting`]).
+    pub(crate) fn waiting(&mut self, pending: u64) -> Option<JobRelease> {
+        let tasks = self.tasks.iter_mut().zip(0..);
+        let mut waiting = tasks.filter_map(|(task, id)| task.as_mut()?.open().waiting(TaskId(id), pending));
+        waiting.next()
     }
 
     /// Counts events of `task` that were `merged` with others, or `put_off`, by `at`.
@@ -283,7 +306,11 @@ impl Collector {
 
     /// Adds protections obtained after the header was written.
     pub fn protected(&mut self, obtained: Vec<Protection>) {
-        self.header.protection.extend(obtained);
+        let room = PROTECTIONS_MAX.saturating_sub(self.header.protection.len());
+        if obtained.len() > room {
+            self.note(format!("protections beyond the first {PROTECTIONS_MAX} are not listed"));
+        }
+        self.header.protection.extend(obtained.into_iter().take(room));
     }
 
     /// Adds a note about a problem that was worked around; equal ones are counted.
@@ -348,6 +375,7 @@ impl Collector {
             admitted_share: window.admitted.unwrap_or(admitted.get()),
             admitted_knob: admitted.get(),
             fresh_share: window.fresh,
+            best_effort_share: self.plan.share(KnobId::BestEffortShare).map(Share::get),
             clock_hz: self.clock_over(window, readings),
             energy_j: self.energy_since(readings),
             celsius: readings.celsius(),
@@ -416,6 +444,10 @@ impl Collector {
         };
         let notes = std::mem::take(&mut self.notes).into_iter().map(counted).collect();
         let tasks = self.tasks();
+        // Reports leave out tasks without a deadline.
+        let row = |task: usize| self.tasks[..task].iter().flatten().count();
+        self.finished.iter_mut().for_each(|job| job.task = row(job.task));
+        self.late_jobs.iter_mut().for_each(|(task, _)| *task = row(*task));
         RunReport {
             summary: self.span.summary(&tasks, self.header.settle_s, ending, notes),
             header: self.header,
@@ -425,6 +457,7 @@ impl Collector {
             steps_per_sample: self.samples.steps_each(),
             samples: self.samples.into_vec(),
             jobs: self.finished,
+            late_jobs: self.late_jobs,
         }
     }
 
@@ -648,11 +681,6 @@ impl OwnTimes {
     }
 }
 
-/// Histogram of values up to `max`, exact to three digits.
-fn three_digits(max: u64) -> Histogram<u64> {
-    Histogram::new_with_bounds(1, max, 3).expect("bounds and digits are constants in the histogram's range")
-}
-
 #[cfg(test)]
 mod tests {
     use punctual_loop::ModeName;
@@ -673,6 +701,7 @@ mod tests {
                 drr: 0.5,
                 min_fresh: Share::ZERO,
             },
+            prices: None,
             knobs: Vec::new(),
             protection: Vec::new(),
             load: LoadReport::default(),
@@ -684,6 +713,19 @@ mod tests {
             goal: TaskGoal::Late(Share::clamped(0.5)),
         };
         Collector::new(header, [task], Time::ZERO, Plan::default())
+    }
+
+    #[test]
+    fn protections_of_threads_that_come_and_go_are_bounded() {
+        let mut collector = collector();
+        let entry = |number: usize| Protection {
+            what: format!("thread {number}"),
+            refused: None,
+            stays: Vec::new(),
+        };
+        (0..3 * PROTECTIONS_MAX).for_each(|number| collector.protected(vec![entry(number)]));
+        assert_eq!(collector.header.protection.len(), PROTECTIONS_MAX);
+        assert!(collector.notes.iter().any(|(note, _)| note.contains("not listed")));
     }
 
     fn unheld() -> Unheld {

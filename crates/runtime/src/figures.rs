@@ -13,14 +13,12 @@ use punctual_units::{Nanos, Share, Time};
 use punctual_workload::{Cause, JobOutcome, Part, SplitSum, TaskGoal};
 
 use crate::causes::{Causes, Evidence, SkippedWhile};
-use crate::report::{Bin, OpenJob, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
-use crate::under_way::{OpenJobs, Overdue, Schedule};
+use crate::report::{Bin, LateJob, OpenJob, ResponseTimes, StartUp, TaskReport, WhereTimeWent};
+use crate::under_way::{OpenJobs, Overdue};
 
-/// Upper limit of the histogram; longer response times are counted there. The maximum is still exact.
+/// Upper limit of a task's histogram, which then takes 300 kB; longer response times are counted there. The maximum is
+/// still exact.
 const RESPONSE_MAX: Nanos = Nanos::from_secs(3600);
-
-/// Significant decimal digits of response times. With [`RESPONSE_MAX`] a task's histogram takes 300 kB.
-const EXACT_TO_DIGITS: u8 = 3;
 
 /// Bins of the reported histogram per factor of two in response time: a bin's width is about 3 % of its value.
 const BINS_PER_OCTAVE: f64 = 24.0;
@@ -75,8 +73,7 @@ impl TaskFigures {
             watched,
             open: OpenJobs::new(deadline),
             settled: false,
-            responses: Histogram::new_with_bounds(1, RESPONSE_MAX.0, EXACT_TO_DIGITS)
-                .expect("bounds and digits are constants in the histogram's range"),
+            responses: three_digits(RESPONSE_MAX.0),
             max: Nanos::ZERO,
             tardiness_sum: 0.0,
             late: SplitSum::default(),
@@ -97,20 +94,9 @@ impl TaskFigures {
         })
     }
 
-    /// Relative deadline of the task.
-    pub fn deadline(&self) -> Nanos {
-        self.deadline
-    }
-
     /// Name of the task in the report.
     pub fn name(&self) -> &str {
         &self.watched.name
-    }
-
-    /// Takes the task's releases from `schedule`.
-    pub fn scheduled(mut self, schedule: Schedule) -> TaskFigures {
-        self.open.follow(schedule);
-        self
     }
 
     /// Releases whose jobs have not ended.
@@ -133,15 +119,16 @@ impl TaskFigures {
         (self.start_up.jobs + late + self.on_time.jobs, self.start_up.late + late)
     }
 
-    /// Adds a job of a run that began at `start`; `settled`: the job ended after the start-up.
-    pub fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) {
+    /// Adds a job of a run that began at `start`; `settled`: the job ended after the start-up. Returns one that counts
+    /// as late.
+    pub fn job(&mut self, job: &JobOutcome, evidence: &Evidence, settled: bool, start: Time) -> Option<LateJob> {
         self.open.ended(job.job, job.released, job.finished);
-        self.causes.job(job, evidence, settled, start);
+        let counted = self.causes.job(job, evidence, settled, start);
         let late = job.overrun().is_some();
         if !settled {
             self.start_up.jobs += 1;
             self.start_up.late += u64::from(late);
-            return;
+            return None;
         }
         let response = job.response();
         self.responses.saturating_record(response.0.max(1));
@@ -149,6 +136,7 @@ impl TaskFigures {
         self.tardiness_sum += response.ratio(self.deadline);
         let splits = if late { &mut self.late } else { &mut self.on_time };
         splits.add(&job.split);
+        counted
     }
 
     /// Adds `releases` that were skipped by `at`; returns how many of them the loop did not know as late.
@@ -320,6 +308,11 @@ impl TaskFigures {
         };
         bins.into_iter().map(bin).collect()
     }
+}
+
+/// Histogram of values up to `max`, exact to three significant digits.
+pub(crate) fn three_digits(max: u64) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, max, 3).expect("bounds and digits are constants in the histogram's range")
 }
 
 /// Mean of each part, in microseconds; `None` without a job.

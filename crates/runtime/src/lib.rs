@@ -16,6 +16,8 @@ pub mod learn;
 #[cfg(target_os = "linux")]
 pub mod linux;
 pub mod report;
+#[cfg(test)]
+mod report_tests;
 pub mod samples;
 pub mod schedule;
 pub mod under_way;

@@ -9,7 +9,7 @@ use punctual_os::Scheduling;
 pub use punctual_platform::Parts as EnergyParts;
 use punctual_platform::{KnobId, Provenance, Refusal, Stay};
 use punctual_units::{CoreId, Hertz, Share};
-use punctual_workload::{Cause, ControllerKind, Goal, Part, TaskGoal, UpdateMode};
+use punctual_workload::{Cause, ControllerKind, Goal, Part, Prices, TaskGoal, UpdateMode};
 use serde::{Deserialize, Serialize};
 
 /// A finished run, with its report.
@@ -49,6 +49,10 @@ pub struct RunReport {
     /// [`JOBS_MAX`](crate::collector::JOBS_MAX). Not written to files.
     #[serde(skip)]
     pub jobs: Vec<FinishedJob>,
+    /// Late jobs after the start-up, each with the index of its task in `tasks`; the first
+    /// [`LATE_JOBS_MAX`](crate::collector::LATE_JOBS_MAX). Not written to files.
+    #[serde(skip)]
+    pub late_jobs: Vec<(usize, LateJob)>,
 }
 
 /// How one exclusive core was lent, over the whole run.
@@ -90,7 +94,7 @@ pub struct StageReport {
     pub refused: u64,
     /// Frames that still waited before the stage when the run ended.
     pub left: u64,
-    /// Of the frames taken, those with a due time; the following figures describe these.
+    /// Of the frames taken, beside tasks after the start-up, those with a due time: the following figures are of these.
     pub timed: u64,
     /// Of the timed frames, those that were late.
     pub late: u64,
@@ -138,6 +142,10 @@ pub struct Quantiles {
 /// A real-time job that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FinishedJob {
+    /// Index of its task in [`RunReport::tasks`].
+    pub task: usize,
+    /// Number of the job within its task.
+    pub job: u64,
     /// Time of the job's end, in seconds since the start of the run.
     pub t_s: f64,
     /// Response time divided by the deadline.
@@ -448,23 +456,15 @@ pub struct Bin {
     pub jobs: u64,
 }
 
-/// Kind of machine that runs a scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PlatformChoice {
-    /// The real machine, under Linux.
-    Linux,
-    /// A simulated machine, in simulated time.
-    Sim,
-}
-
-impl PlatformChoice {
-    /// Name of the platform in reports and models.
-    pub const fn name(self) -> &'static str {
-        match self {
-            PlatformChoice::Linux => "linux",
-            PlatformChoice::Sim => "sim",
-        }
+punctual_units::named! {
+    /// Kind of machine that runs a scenario.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum PlatformChoice by name {
+        /// The real machine, under Linux.
+        Linux = "linux",
+        /// A simulated machine, in simulated time.
+        Sim = "sim",
     }
 }
 
@@ -483,6 +483,9 @@ pub struct RunHeader {
     pub controller: ControllerKind,
     /// Set points, and the minimum of the fresh share.
     pub goal: Goal,
+    /// Prices of energy and freshness, for `mimo` in place of the goal of drr.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<Prices>,
     /// Every knob, whether the machine offers it, and whether the controller used it.
     pub knobs: Vec<KnobReport>,
     /// Requested protections, and whether each was obtained.
@@ -596,7 +599,11 @@ pub struct Sample {
     pub admitted_knob: f64,
     /// Share of temporal objects that are fresh at the end of the window.
     pub fresh_share: f64,
-    /// Clock in force during the window, in hertz; `None` if the machine does not show it.
+    /// Share of their cores that best-effort work might use in this window; `None` where that is not bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_effort_share: Option<f64>,
+    /// Clock in force during the window, in hertz, or mean clock of its jobs if they are paced from within; `None` if
+    /// the machine does not show it.
     pub clock_hz: Option<u64>,
     /// Energy drawn in the window, in joules; `None` without a meter.
     pub energy_j: Option<f64>,

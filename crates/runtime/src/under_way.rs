@@ -21,7 +21,7 @@
 
 use std::collections::VecDeque;
 
-use punctual_loop::Event;
+use punctual_loop::{Event, JobRelease};
 use punctual_units::{Nanos, TaskId, Time};
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -64,6 +64,8 @@ pub struct OpenJobs {
     stopped: Option<Time>,
     /// Release of the latest overdue job, and number of dropped releases, that the loop knows.
     told: (Option<Time>, u64),
+    /// Number of the latest job that was reported as waiting.
+    told_waiting: Option<u64>,
 }
 
 /// The late releases among the open ones.
@@ -91,6 +93,7 @@ impl OpenJobs {
             now: Time::ZERO,
             stopped: None,
             told: (None, 0),
+            told_waiting: None,
         }
     }
 
@@ -113,6 +116,13 @@ impl OpenJobs {
             // The job before has ended.
             self.open.clear();
             self.open.push_back((job, released));
+        }
+    }
+
+    /// Sets how many releases behind those that were reported are late now, of a task without a schedule.
+    pub fn behind(&mut self, releases: u64) {
+        if self.schedule.is_none() {
+            self.dropped = releases;
         }
     }
 
@@ -245,6 +255,22 @@ impl OpenJobs {
         self.now
     }
 
+    /// The oldest job that was released and waits to begin, where the machine tells and the loop does not know;
+    /// `pending` updates wait for their installation.
+    pub fn waiting(&mut self, task: TaskId, pending: u64) -> Option<JobRelease> {
+        let waits = |open: &&(u64, Time)| self.has_begun(open.0) == Some(false);
+        let (job, released) = *self.open.iter().find(waits)?;
+        let is_new = self.told_waiting.is_none_or(|told| told < job);
+        self.told_waiting = Some(job);
+        is_new.then_some(JobRelease {
+            task,
+            job,
+            released,
+            deadline: self.deadline,
+            pending,
+        })
+    }
+
     /// The next late release, or several, of which the loop does not know.
     pub fn news(&mut self, task: TaskId) -> Option<Event> {
         let (told, dropped) = self.told;
@@ -258,6 +284,8 @@ impl OpenJobs {
                 deadline: self.deadline,
             });
         }
+        // Without a schedule they are reported as skipped once a job comes.
+        self.schedule.as_ref()?;
         self.told.1 = self.dropped;
         let jobs = u32::try_from(self.dropped - dropped).unwrap_or(u32::MAX);
         (jobs > 0).then_some(Event::Skipped { task, jobs })
@@ -392,6 +420,28 @@ mod tests {
         open.ended(3, ms(99), ms(112));
         open.began(3, ms(100));
         assert_eq!(late(&open), (0, 0));
+    }
+
+    /// The clock between jobs is not to fall before a job that waits.
+    #[test]
+    fn a_job_that_waits_is_reported_once() {
+        let mut open = every_period();
+        let waiting = |open: &mut OpenJobs| {
+            open.waiting(TaskId(0), 0)
+                .map(|release| (release.job, release.released))
+        };
+        open.advance(ms(5));
+        assert_eq!(waiting(&mut open), Some((0, ms(0))));
+        open.began(0, ms(0));
+        open.advance(ms(25));
+        assert_eq!((waiting(&mut open), waiting(&mut open)), (Some((1, ms(10))), None));
+        open.ended(0, ms(0), ms(25));
+        open.began(1, ms(10));
+        assert_eq!(waiting(&mut open), Some((2, ms(20))));
+        open.ended(1, ms(10), ms(26));
+        open.began(2, ms(20));
+        open.ended(2, ms(20), ms(27));
+        assert_eq!(waiting(&mut open), None);
     }
 
     /// The loop counts each late release once, however it becomes known.

@@ -21,17 +21,17 @@ pub trait Environment: fmt::Debug + Send + Sync {
     }
 
     /// Prepares the machine before its first event, and returns notes for the report.
-    fn begin(&mut self, _machine: &mut Simulation<'_>, _is_clock_set: bool) -> Vec<String> {
+    fn begin(&mut self, _machine: &mut Simulation, _is_clock_set: bool) -> Vec<String> {
         Vec::new()
     }
 
     /// Turns knobs as [`Machine::apply`] does.
-    fn apply(&mut self, machine: &mut Simulation<'_>, plan: &Plan) -> Applied {
+    fn apply(&mut self, machine: &mut Simulation, plan: &Plan) -> Applied {
         machine.apply(plan)
     }
 
     /// Reads meters as [`Machine::read`] does.
-    fn read(&mut self, machine: &mut Simulation<'_>) -> Readings {
+    fn read(&mut self, machine: &mut Simulation) -> Readings {
         machine.read()
     }
 

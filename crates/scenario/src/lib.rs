@@ -25,5 +25,7 @@ pub use linux::Emulated;
 pub use linux::beside;
 pub use punctual_runtime::report::PlatformChoice;
 pub use punctual_sim::MachineModel;
+#[cfg(target_os = "linux")]
+pub use run::rehearse;
 pub use run::{ControllerSource, RunError, RunRequest, check_controller, identify, run};
 pub use without_effect::{WithoutEffect, without_effect};

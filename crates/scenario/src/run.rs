@@ -14,6 +14,7 @@ use punctual_platform::{KnobId, KnobOffer, Neighbours, Offers, Provenance, Range
 use punctual_runtime::RuntimeError;
 use punctual_runtime::collector::SETTLING;
 use punctual_runtime::figures::TaskInfo;
+use punctual_runtime::linux::StageFrames;
 use punctual_runtime::report::{
     FinishedRun, KnobReport, LoadReport, PlatformChoice, Protection, RunHeader, RunReport, Watch,
 };
@@ -23,7 +24,7 @@ use punctual_store::engine::EngineError;
 use punctual_store::updates::{AdmissionOptions, SensorSpec, Shedding, Updates};
 use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{
-    Arrival, CompiledScenario, ControllerKind, Costs, Excitation, ImpossibleDemand, Pace, Problem, Scenario,
+    CompiledScenario, ControllerKind, Costs, Excitation, ImpossibleDemand, Pace, Prices, Problem, Scenario,
     SensorStream, Surge, TaskGoal, TaskSpec, Trace,
 };
 
@@ -69,12 +70,14 @@ pub struct RunRequest {
     pub machine: Option<MachineModel>,
     /// Surroundings of the simulated machine. Ignored on Linux.
     pub environment: Box<dyn Environment>,
-    /// Which policy splits cache ways and bandwidth; only on the simulated machine so far.
+    /// Which policy splits cache ways and bandwidth; on Linux its first split stays.
     pub allocation: Option<AllocationRequest>,
     /// When real-time jobs have more to do than the scenario says.
     pub surge: Option<Surge>,
     /// Whether to run with a loop that is unstable or whose knobs have the wrong sign; the report then says so.
     pub force: bool,
+    /// Stages beside the tasks whose goals the loop serves, too. Linux only.
+    pub stages: Vec<StageFrames>,
 }
 
 impl RunRequest {
@@ -93,7 +96,16 @@ impl RunRequest {
             allocation: None,
             surge: None,
             force: false,
+            stages: Vec::new(),
         }
+    }
+
+    /// Prices that the run obeys. On Linux only those that the scenario states: most machines there have no meter of
+    /// energy, and the least updates would buy nothing.
+    pub fn prices(&self) -> Option<Prices> {
+        let control = &self.scenario.control;
+        let obeys = self.platform == PlatformChoice::Sim || control.prices_stated;
+        control.prices.filter(|_| obeys)
     }
 
     /// Conditions that a model or a controller for this run must have been made for.
@@ -196,7 +208,7 @@ impl RunError {
 /// [`RunError`]. Whatever was changed on the machine has been restored.
 pub fn run(request: &RunRequest, watch: Watch) -> Result<FinishedRun, RunError> {
     check(&request.scenario)?;
-    perform(request, None, watch)
+    perform(request, false, watch)
 }
 
 /// Moves both knobs on the running system, records it, and identifies a model.
@@ -211,7 +223,7 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
     let levels = &request.scenario.excitation;
     let levels = held(levels, &request.scenario);
     let needed = Exciter::new(&levels)?.period();
-    let finished = perform(request, Some(ExcitationRequest), watch)?;
+    let finished = perform(request, true, watch)?;
     let (y, u) = recording(&finished.report);
     let got = y.len() as u64;
     if got < needed {
@@ -254,10 +266,6 @@ const EXCITED: &[KnobId] = knobs_of(ControllerKind::Mimo);
 /// Note in the report of a controller that was given no model.
 const WITHOUT_MODEL: &str =
     "without a model, the controller moves its knobs in steps, towards fewer late jobs; --identify may learn one";
-
-/// Asks [`perform`] to move the knobs instead of controlling.
-#[derive(Clone, Copy)]
-struct ExcitationRequest;
 
 /// Rows for identification: the means of a window, and the knobs decided at its end (in force in the next one). Of the
 /// updates, the share that was really admitted: the freshness minimum may have added to the knob.
@@ -303,18 +311,18 @@ pub(crate) fn setup(request: &RunRequest) -> Result<RunSetup<'_>, RunError> {
     })
 }
 
-fn perform(request: &RunRequest, excite: Option<ExcitationRequest>, watch: Watch) -> Result<FinishedRun, RunError> {
+/// Runs the scenario; `excite`: moves the knobs instead of controlling.
+fn perform(request: &RunRequest, excite: bool, watch: Watch) -> Result<FinishedRun, RunError> {
     let (design, notes) = match excite {
-        Some(ExcitationRequest) => (None, Vec::new()),
-        None => design_for(request)?,
+        true => (None, Vec::new()),
+        false => design_for(request)?,
     };
     let setup = RunSetup {
         request,
         design,
-        excite: excite.is_some(),
+        excite,
     };
     let mut finished = match request.platform {
-        PlatformChoice::Linux if request.allocation.is_some() => Err(AllocationError::NotHere.into()),
         PlatformChoice::Linux => crate::linux::run_scenario(&setup, watch),
         PlatformChoice::Sim => crate::simulated::run_scenario(&setup, watch),
     }?;
@@ -325,6 +333,23 @@ fn perform(request: &RunRequest, excite: Option<ExcitationRequest>, watch: Watch
         .notes
         .splice(0..0, notes.into_iter().chain(ineffective));
     Ok(finished)
+}
+
+/// Commands by which a run on Linux would set cache ways and bandwidth, with none carried out; empty: it asks for none.
+///
+/// # Errors
+/// [`RunError`] as of [`run`].
+#[cfg(target_os = "linux")]
+pub fn rehearse(request: &RunRequest) -> Result<Vec<String>, RunError> {
+    match request.allocation {
+        Some(_) => crate::linux::split::rehearse(&setup(request)?),
+        None if request.scenario.tasks.iter().any(|task| task.profile.is_some()) => {
+            let tree = punctual_platform::linux::KernelTree::default();
+            punctual_platform::linux::resctrl::Partitions::seen(&tree)?;
+            Ok(Vec::new())
+        }
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Refuses what [`run`] would refuse about the controller, without running.
@@ -348,9 +373,8 @@ fn design_for(request: &RunRequest) -> Result<(Option<ControllerDocument>, Vec<S
         },
     };
     let mut notes = Vec::new();
-    let controller = kind.name();
-    document.design_of(kind).ok_or(Mismatch::NoDesign { controller })?;
-    match document.check_loop(kind) {
+    let law = document.law_of(kind, request.prices())?;
+    match document.check_loop(law) {
         Err(error) if request.force => notes.push(format!("forced to run: {error}")),
         checked => checked?,
     }
@@ -367,11 +391,7 @@ fn jobs_per_period(made_for: Pace, scenario: &Scenario) -> Option<f64> {
         return None;
     };
     let real_time = scenario.tasks.iter().filter(|task| task.deadline().is_some());
-    let gap = |task: &TaskSpec| match task.arrival {
-        Arrival::Periodic { period } => period,
-        Arrival::Sporadic { gap_min, .. } => gap_min,
-        Arrival::AfterCompletion { pause_min, .. } => pause_min + task.demand.compute + task.demand.data,
-    };
+    let gap = |task: &TaskSpec| task.arrival.gap_min(task.demand.compute + task.demand.data);
     let shortest = real_time.map(gap).min().filter(|gap| *gap > Nanos::ZERO)?;
     Some(period.ratio(shortest).max(1.0))
 }
@@ -381,14 +401,12 @@ fn overloaded(core: CoreId, load: f64, placement: &Placement) -> Problem {
         [_] => "the only one that they can have".into(),
         cores => format!("one of the {} that they can have", cores.len()),
     };
-    Problem {
-        key: "task".into(),
-        what: format!(
-            "a goal out of reach: the real-time tasks on core {core}, {most}, together need {:.0} % of it; give them longer periods or \
+    let what = format!(
+        "a goal out of reach: the real-time tasks on core {core}, {most}, together need {:.0} % of it; give them longer periods or \
              less to do, or run on a machine with more cores",
-            load * 100.0
-        ),
-    }
+        load * 100.0
+    );
+    Problem::new("task", what)
 }
 
 /// Inputs that both machines need before they start.
@@ -464,8 +482,8 @@ impl RunSetup<'_> {
             .map_or(Ok(()), |problem| Err(problem.into()))
     }
 
-    pub(crate) fn stream(&self, replicas: u32) -> SensorStream<'static> {
-        SensorStream::shared(
+    pub(crate) fn stream(&self, replicas: u32) -> SensorStream {
+        SensorStream::new(
             Arc::clone(&self.request.trace),
             self.scenario().sensors.speedup,
             replicas,
@@ -512,6 +530,7 @@ impl RunSetup<'_> {
             kind: scenario.control.kind,
             goal: scenario.goal,
             goals: scenario.goals().collect(),
+            stages: self.request.stages.iter().map(|stage| stage.goal).collect(),
             offers: offers.clone(),
             start,
             warm_up: scenario.control.warm_up,
@@ -521,6 +540,8 @@ impl RunSetup<'_> {
             design: self.design.clone(),
             best_effort: self.best_effort(),
             split: None,
+            prices: self.request.prices(),
+            idle_clock: true,
             excite: self.excite.then(|| held(&scenario.excitation, scenario)),
         }
     }
@@ -545,11 +566,7 @@ impl RunSetup<'_> {
     /// The longest time between two releases of a real-time task.
     fn rarest_release(&self) -> Nanos {
         let scenario = self.scenario();
-        let gap = |task: &TaskSpec| match task.arrival {
-            Arrival::Periodic { period } => period,
-            Arrival::Sporadic { gap_max, .. } => gap_max,
-            Arrival::AfterCompletion { pause_max, .. } => pause_max + task.demand.compute + task.demand.data,
-        };
+        let gap = |task: &TaskSpec| task.arrival.gap_max(task.demand.compute + task.demand.data);
         let rarest = scenario
             .tasks
             .iter()
@@ -616,8 +633,7 @@ impl RunSetup<'_> {
             most: control.best_effort_share,
             least,
         };
-        let turned = control.kind != ControllerKind::Open && !self.excite;
-        control.best_effort_min.filter(|_| turned).map(range)
+        control.best_effort_min.filter(|_| !self.excite).map(range)
     }
 
     /// Name, deadline and goal of each task, which the report watches.
@@ -649,6 +665,7 @@ impl RunSetup<'_> {
             seed: scenario.seed,
             controller: scenario.control.kind,
             goal: scenario.goal,
+            prices: self.request.prices(),
             knobs: KnobId::COMMON.into_iter().chain(others).map(knob).collect(),
             protection: self.unsplit().into_iter().collect(),
             load: LoadReport {

@@ -5,13 +5,13 @@ mod leases;
 use std::ops::ControlFlow;
 
 use punctual_cores::{Limits, Placement};
-use punctual_loop::{Answer, Decision, Event, EventLog, LOG_VERSION, Regulator, RegulatorOptions, Vitals};
+use punctual_loop::{Answer, DeciderSetup, Event, EventLog, JobRelease, Regulator, RegulatorOptions, Vitals};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::causes::{Evidence, SkippedWhile};
 use punctual_runtime::collector::{Collector, Ending, StepTimes};
 use punctual_runtime::report::{Activity, Culprit, EnergyParts, FinishedRun, Progress, Protection, Watch, refused};
 use punctual_sim::{self as sim, Blocker, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
-use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
+use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario};
 
 use self::leases::Leases;
@@ -41,7 +41,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     let (decided, split) = split.transpose()?.unzip();
     let stream = setup.stream(compiled.replicas);
     setup.check_freshness(&stream)?;
-    let log_setup = setup.log_setup(&stream);
+    let is_recorded = setup.request.record;
     let load = SimulationLoad {
         tasks: scenario.tasks.iter().cloned().zip(compiled.programs).collect(),
         placement: Some(placement.clone()),
@@ -78,7 +78,8 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     for note in environment.begin(&mut machine, regulator.plan().clock().is_some()) {
         collector.note(note);
     }
-    let log = log_setup.is_some().then(Vec::new);
+    let setup_of_log = || DeciderSetup::Tasks(Box::new(options.clone()));
+    let log = is_recorded.then(|| EventLog::of(setup_of_log(), usize::MAX));
     let lent = if lends { &placement.exclusive[..] } else { &[] };
     let mut run = Run {
         leases: Leases::of(lent, &machine, log.is_some()),
@@ -91,6 +92,11 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         pace: scenario.control.pace,
         patience: setup.patience(),
         names: scenario.tasks.iter().map(|task| task.name.clone()).collect(),
+        deadlines: scenario
+            .tasks
+            .iter()
+            .map(|task| task.deadline().filter(|_| options.rests()))
+            .collect(),
         best_effort_share: scenario.control.best_effort_share,
         figures_due: start,
         settled: start + setup.settle(),
@@ -99,17 +105,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     if !stop {
         run.until(start + scenario.duration, watch);
     }
-    Ok(run.finish(log_setup.map(|admission| EventLog {
-        version: LOG_VERSION,
-        regulator: Some(options),
-        steps: Vec::new(),
-        admission,
-        updates: Vec::new(),
-        lending: Vec::new(),
-        mapping: None,
-        clocks: None,
-        backlogs: Vec::new(),
-    })))
+    Ok(run.finish())
 }
 
 /// Protection of exclusive tasks, for the report; empty without such tasks.
@@ -186,20 +182,22 @@ fn evidence(waits: &Waits, names: &[String]) -> Evidence {
     }
 }
 
-struct Run<'t> {
-    machine: Simulation<'t>,
+struct Run {
+    machine: Simulation,
     environment: Box<dyn Environment>,
     regulator: Regulator,
     /// Where cores split cache and memory.
     splits: Option<Splits>,
     leases: Leases,
     collector: Collector,
-    log: Option<Vec<Decision>>,
+    log: Option<EventLog>,
     pace: Pace,
     /// Watchdog: the loop decides anyway if no job has ended for this long.
     patience: Option<Nanos>,
     /// Names of the tasks, by their ids.
     names: Vec<String>,
+    /// Deadlines of the tasks, by their ids; `None`: the loop needs no report of their releases.
+    deadlines: Vec<Option<Nanos>>,
     best_effort_share: Share,
     /// When the figures of each task are reported next.
     figures_due: Time,
@@ -209,7 +207,7 @@ struct Run<'t> {
     energy: [EnergyParts; 2],
 }
 
-impl Run<'_> {
+impl Run {
     fn until(&mut self, end: Time, watch: Watch) {
         self.collector.begin(self.environment.read(&mut self.machine));
         self.bound_best_effort();
@@ -243,6 +241,7 @@ impl Run<'_> {
                 }
                 sim::SimulationEvent::Released { task, job, at } => {
                     self.collector.released(task, job, at);
+                    self.begun(task, job, at);
                     false
                 }
                 sim::SimulationEvent::Reached => self.machine.now() >= due,
@@ -307,6 +306,24 @@ impl Run<'_> {
             let applied = self.environment.apply(&mut self.machine, &plan);
             self.step(Event::Applied(applied));
             self.collector.paced(self.machine.now(), None);
+        }
+    }
+
+    /// Reports the release of a real-time job, which may need the law's clock again.
+    fn begun(&mut self, task: TaskId, job: u64, released: Time) {
+        let Some(deadline) = self.deadlines[task.index()] else {
+            return;
+        };
+        let pending = self.machine.updates().pending() as u64;
+        let begun = JobRelease {
+            task,
+            job,
+            released,
+            deadline,
+            pending,
+        };
+        if let Some(Answer::Turn(plan)) = self.step(Event::Begun(begun)) {
+            self.act(plan);
         }
     }
 
@@ -379,16 +396,12 @@ impl Run<'_> {
         let now = self.machine.now();
         let answer = self.regulator.step(&event, now);
         if let Some(log) = &mut self.log {
-            log.push(Decision {
-                now,
-                event,
-                answer: answer.clone(),
-            });
+            log.note(now, event, answer.clone());
         }
         answer
     }
 
-    fn finish(mut self, log: Option<EventLog>) -> FinishedRun {
+    fn finish(mut self) -> FinishedRun {
         self.collector.count_open(self.machine.now());
         if let Some(Splits { changes, .. }) = self.splits {
             self.collector
@@ -406,10 +419,9 @@ impl Run<'_> {
             ..Ending::default()
         };
         let (lending, logs) = self.leases.finish(&self.machine);
-        let log = log.map(|log| EventLog {
-            steps: self.log.unwrap_or_default(),
-            lending: logs,
-            ..log
+        let log = self.log.map(|mut log| {
+            logs.into_iter().for_each(|lending| log.join(lending));
+            log
         });
         let mut report = self.collector.finish(ending);
         report.lending = lending;

@@ -13,6 +13,13 @@ pub const LEFT: f64 = 46.0;
 pub const RIGHT: f64 = 16.0;
 pub const TOP: f64 = 10.0;
 pub const BOTTOM: f64 = 22.0;
+/// Classes of curves in the style sheet, by their order in a drawing.
+pub const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// Height of a lane in a drawing of lanes, and width of their names.
+pub const LANE: f64 = 17.0;
+pub const NAMES: f64 = 84.0;
+
 /// Columns to which a curve with many more points is thinned; each keeps its lowest and highest point.
 const COLUMNS: usize = 500;
 /// Approximate number of labels on an axis.
@@ -137,6 +144,35 @@ pub fn grid(left: f64, y: f64, label: &str) -> Markup {
         line class="grid" x1=(left) x2=(px(WIDTH - RIGHT)) y1=(px(y)) y2=(px(y)) {}
         text class="tick" x=(px(left - 5.0)) y=(px(y + 4.0)) { (label) }
     }
+}
+
+/// A drawing with axes; labels lie at shares of an axis.
+pub fn drawing(
+    what: &str,
+    left: f64,
+    height: f64,
+    ups: &[(f64, String)],
+    alongs: &[(f64, String)],
+    inner: &Markup,
+) -> Markup {
+    let (foot, end) = (height - BOTTOM, WIDTH - RIGHT);
+    html! {
+        svg viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(what) {
+            @for (share, text) in ups { (grid(left, foot - (foot - TOP) * share, text)) }
+            @for (share, text) in alongs {
+                text class="second" x=(px(left + (end - left) * share)) y=(px(foot + 15.0)) { (text) }
+            }
+            (inner)
+        }
+    }
+}
+
+/// Labels in seconds for an axis of `length` seconds.
+pub fn seconds(length: f64) -> Vec<(f64, String)> {
+    let ticks = ticks(0.0, length).into_iter();
+    ticks
+        .map(|at| (at / length, format!("{} s", label(at, length))))
+        .collect()
 }
 
 /// Mapping from seconds and values to coordinates of the drawing.

@@ -13,11 +13,12 @@ const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Charts of `report` with their captions; those without any value are left out.
 pub fn figures(report: &RunReport) -> Vec<Markup> {
-    let [mut tardiness, shares, drr, clock, own_time] = charts(&report.header).map(|chart| drawn(report, chart));
+    let mut all: Vec<Drawn> = { charts(&report.header, report.samples.last()).into_iter() }
+        .map(|chart| drawn(report, chart))
+        .collect();
     let late = report.samples.iter().filter(|sample| sample.misses > 0);
-    tardiness.2.marks = late.map(|sample| sample.t_s).collect();
-    let cores = ("Core load", None, cores(&report.samples));
-    let all = [tardiness, shares, drr, clock, cores, own_time];
+    all[0].2.marks = late.map(|sample| sample.t_s).collect();
+    all.insert(all.len() - 1, ("Core load", None, cores(&report.samples)));
     let known = |curve: &Curve| curve.points.iter().any(|(_, value)| value.is_some());
     let known = all.into_iter().filter(|(.., chart)| chart.curves.iter().any(known));
     let length_s = report.samples.last().map_or(0.0, |last| last.t_s);
@@ -77,11 +78,8 @@ fn cores(samples: &[Sample]) -> Chart {
             curves_of(samples, named)
         }
         false => {
-            let of = |core| {
-                (format!("core {core}"), move |it: &Sample| {
-                    it.busy.get(core).map(percent)
-                })
-            };
+            let busy = |core| move |it: &Sample| it.busy.get(core).map(percent);
+            let of = |core| (format!("core {core}"), busy(core));
             curves_of(samples, (0..cores).map(of))
         }
     };

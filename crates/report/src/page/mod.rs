@@ -11,6 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use punctual_runtime::report::{KnobReport, PlatformChoice, Protection, RunReport, StageReport};
 
 use crate::protection::told;
+use crate::stages::{COLUMNS, sentence};
 use crate::summary::{count, figure as figure_of, percent, rows, share};
 use crate::verdict::Verdict;
 use figures::figures;
@@ -66,13 +67,13 @@ pub fn stages(stages: &[StageReport]) -> Markup {
         @if !stages.is_empty() {
             h2 { "Stages" }
             div class="sheet" { table {
-                thead { tr { @for head in crate::stages::heads() { th { (head) } } } }
+                thead { tr { @for (head, _) in COLUMNS { th { (head) } } } }
                 tbody { @for stage in stages {
-                    @let [name, rest @ ..] = crate::stages::cells(stage);
+                    @let [name, rest @ ..] = COLUMNS.map(|(_, text)| text(stage));
                     tr { th { (name) } @for cell in rest { td class="figure" { (cell) } } }
                 } }
             } }
-            p class="note" { (crate::stages::sentence(stages)) }
+            p class="note" { (sentence(stages)) }
         }
     }
 }
@@ -83,16 +84,11 @@ fn run_tiles(report: &RunReport, verdict: &Verdict) -> [(String, String); 5] {
     let held = format!("{} of {}", verdict.held(), verdict.tasks.len());
     let offered = count(summary.updates.offered);
     let minimum = report.header.goal.min_fresh;
+    let (mean, fresh) = (figure_of(summary.tardiness_mean), share(summary.fresh_share_min));
     [
         (held, "tasks hold their goal".into()),
-        (
-            figure_of(summary.tardiness_mean),
-            "mean tardiness over all tasks".into(),
-        ),
-        (
-            share(summary.fresh_share_min),
-            format!("fresh at worst, minimum {minimum}"),
-        ),
+        (mean, "mean tardiness over all tasks".into()),
+        (fresh, format!("fresh at worst, minimum {minimum}")),
         (percent(shed), format!("of {offered} updates shed")),
         (count(summary.updates.lost), "updates lost".into()),
     ]

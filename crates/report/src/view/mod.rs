@@ -1,8 +1,9 @@
 //! The live view: a pure function from [`ViewState`] to a terminal frame.
 //!
-//! Shows each task with its goal, figures, parts of its time and a histogram; four curves (tardiness, data response
-//! ratio, admitted and fresh share, clock), each with its goal or minimum as a line; below them jobs and the load per
-//! core. Laid out for at least 80 x 24; a smaller terminal shows the figures only.
+//! Shows each task with its goal, figures, parts of its time and a histogram; curves (tardiness, data response ratio,
+//! admitted and fresh share, clock, best-effort share; those that concern the run), each with its goal or minimum as a
+//! line; below them jobs and the load per core. Laid out for at least 80 x 24; a smaller terminal shows the figures
+//! only.
 
 mod panels;
 mod state;
@@ -17,7 +18,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Paragraph};
 
 use crate::curves::charts;
-pub use panels::panel;
+use crate::terminal::STOPPING;
+pub use panels::{framed, panel};
 pub use state::{News, ViewState};
 
 /// Least size of a terminal on which curves are legible: columns and lines.
@@ -26,44 +28,56 @@ const CURVES_FIT: (u16, u16) = (60, 18);
 /// Characters for the two parts of a gauge; they differ in shape, for terminals without colours.
 const FILLED: &str = "━";
 const UNFILLED: &str = "─";
+/// Characters that are filled from below by this many eighths, in views and in text.
+pub const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Draws the whole frame for a state.
 pub fn draw(frame: &mut Frame, state: &ViewState) {
-    let [title, progress, body, hints] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Fill(1),
-        Constraint::Length(1),
-    ])
-    .areas(frame.area());
+    let one = Constraint::Length(1);
+    let rows = Layout::vertical([one, one, Constraint::Fill(1), one]);
+    let [title, progress, body, hints] = rows.areas(frame.area());
     draw_title(frame, title, state);
     draw_progress(frame, progress, state);
     draw_hints(frame, hints, state);
     let Some(header) = &state.header else {
         return draw_stages(frame, body, state);
     };
-    let [charts @ .., own_time] = charts(header);
+    let mut charts = charts(header, state.last());
+    let own_time = charts.pop().unwrap_or_default();
     if frame.area().width < CURVES_FIT.0 || frame.area().height < CURVES_FIT.1 {
         return panels::figures(frame, body, state, &charts);
     }
     let (tasks, foot) = (tasks::height(body, state), panels::foot_height(body, state));
-    let [tasks, upper, lower, foot] = Layout::vertical([
-        Constraint::Length(tasks),
-        Constraint::Fill(1),
-        Constraint::Fill(1),
-        Constraint::Length(foot),
-    ])
-    .areas(body);
+    let [tasks, curves, foot] =
+        Layout::vertical([Constraint::Length(tasks), Constraint::Fill(1), Constraint::Length(foot)]).areas(body);
     tasks::tasks(frame, tasks, state);
-    let halves = |row: Rect| -> [Rect; 2] { Layout::horizontal([Constraint::Fill(1); 2]).areas(row) };
-    for (area, chart) in [upper, lower].into_iter().flat_map(halves).zip(&charts) {
-        panels::curves(frame, area, state, chart);
+    let rows = Layout::vertical(vec![Constraint::Fill(1); charts.len().div_ceil(2)]).split(curves);
+    for (row, charts) in rows.iter().zip(charts.chunks(2)) {
+        let areas = Layout::horizontal(vec![Constraint::Fill(1); charts.len()]).split(*row);
+        let panels = areas.iter().zip(charts);
+        panels.for_each(|(area, chart)| panels::curves(frame, *area, state, chart));
     }
     panels::foot(frame, foot, state, header, &own_time);
 }
 
+/// Name of the program, with which the title of every view begins.
+pub fn program() -> Span<'static> {
+    Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold())
+}
+
+/// A gauge that is full at a `ratio` of 1.
+fn gauge(ratio: f64, label: String, color: Color) -> LineGauge<'static> {
+    LineGauge::default()
+        .ratio(ratio.clamp(0.0, 1.0))
+        .label(label)
+        .filled_symbol(FILLED)
+        .unfilled_symbol(UNFILLED)
+        .filled_style(Style::new().fg(color))
+        .unfilled_style(Style::new().fg(Color::DarkGray))
+}
+
 fn draw_title(frame: &mut Frame, area: Rect, state: &ViewState) {
-    let name = Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold());
+    let name = program();
     let Some(header) = &state.header else {
         return frame.render_widget(Line::from(vec![name, Span::raw("  getting ready")]), area);
     };
@@ -91,14 +105,11 @@ fn draw_title(frame: &mut Frame, area: Rect, state: &ViewState) {
 
 fn draw_progress(frame: &mut Frame, area: Rect, state: &ViewState) {
     let elapsed = state.elapsed_s();
-    let gauge = LineGauge::default()
-        .ratio((elapsed / state.duration_s.max(1e-9)).clamp(0.0, 1.0))
-        .label(format!(" {} of {}", minutes(elapsed), minutes(state.duration_s)))
-        .filled_symbol(FILLED)
-        .unfilled_symbol(UNFILLED)
-        .filled_style(Style::new().fg(Color::Cyan))
-        .unfilled_style(Style::new().fg(Color::DarkGray));
-    frame.render_widget(gauge, area);
+    let label = match state.duration_s.is_finite() {
+        true => format!(" {} of {}", minutes(elapsed), minutes(state.duration_s)),
+        false => format!(" {}", minutes(elapsed)),
+    };
+    frame.render_widget(gauge(elapsed / state.duration_s.max(1e-9), label, Color::Cyan), area);
 }
 
 fn draw_stages(frame: &mut Frame, area: Rect, state: &ViewState) {
@@ -116,7 +127,7 @@ fn draw_stages(frame: &mut Frame, area: Rect, state: &ViewState) {
 
 fn draw_hints(frame: &mut Frame, area: Rect, state: &ViewState) {
     let line = match (state.stopping, state.last().and_then(|last| last.fallback.as_ref())) {
-        (true, _) => Line::from(" stopping in order; Ctrl-C again leaves at once without a report".yellow()),
+        (true, _) => Line::from(format!(" {STOPPING}").yellow()),
         (false, Some(reason)) => Line::from(format!(" fallback: {reason}").red()),
         (false, None) => Line::from(vec![
             " q ".bold(),

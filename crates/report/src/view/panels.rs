@@ -6,13 +6,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::symbols::{Marker, border};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, LegendPosition, LineGauge, Paragraph};
+use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, LegendPosition, Paragraph};
 
+use super::gauge;
 use super::state::ViewState;
-use super::{FILLED, UNFILLED};
 use crate::curves::{ChartLevel, RunChart, SampleFigure};
 use crate::page::chart::{label, range, step};
-use crate::summary::{count, update_mode};
+use crate::summary::count;
 
 /// Least height of a chart with a time axis, in lines.
 const TIMES_FIT: u16 = 10;
@@ -80,18 +80,13 @@ pub fn curves(frame: &mut Frame, area: Rect, state: &ViewState, chart: &RunChart
     let steps = ((high - low) / step(high - low)).round() as u64;
     let parts = if steps.is_multiple_of(2) { 1.0 } else { 2.0 };
     let text = |value| label(value, (high - low) / parts) + chart.unit;
+    let across = labels(times, &|x| format!("{x:.0} s"));
+    let up = labels(&[low, (low + high) / 2.0, high], &text);
     let chart = Chart::new(lines.iter().map(|(color, points)| dataset(*color, points)).collect())
         .block(panel(title.into()))
         .legend_position(None::<LegendPosition>)
-        .x_axis(
-            axis.clone()
-                .bounds(span)
-                .labels(labels(times, &|x| format!("{x:.0} s"))),
-        )
-        .y_axis(
-            axis.bounds([low, high])
-                .labels(labels(&[low, (low + high) / 2.0, high], &text)),
-        );
+        .x_axis(axis.clone().bounds(span).labels(across))
+        .y_axis(axis.bounds([low, high]).labels(up));
     frame.render_widget(chart, area);
 }
 
@@ -147,30 +142,25 @@ fn jobs(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader, ow
     let share = 100.0 * state.misses as f64 / state.jobs.max(1) as f64;
     let late = format!("{} late ({share:.1} %)", count(state.misses));
     let late = if state.misses == 0 { late.green() } else { late.red() };
+    let done = format!(" {} jobs  ", count(state.jobs));
     let took = |figure: &SampleFigure| {
         let value = figure.shown(state.last());
         [format!(" {} ", figure.names[0]).dim(), (value + " ").into()]
     };
-    let lines = vec![
-        Line::from(vec![
-            format!(" {} jobs  ", count(state.jobs)).into(),
-            late,
-            format!("  {}", state.sinks).into(),
-        ]),
-        Line::from(vec![
-            format!(" {} updates/s  ", count(header.load.updates_per_s.round() as u64)).into(),
-            update_mode(header.load.update_mode).dim(),
-        ]),
-        Line::from_iter(own_time.figures.iter().flat_map(took)),
+    let load = format!(" {} updates/s  ", count(header.load.updates_per_s.round() as u64));
+    let load = Line::from(vec![load.into(), header.load.update_mode.name().dim()]);
+    let lines = [
+        Some(Line::from(vec![done.into(), late, format!("  {}", state.sinks).into()])),
+        Some(load).filter(|_| header.load.sensors > 0),
+        Some(Line::from_iter(own_time.figures.iter().flat_map(took))),
     ];
+    let lines: Vec<Line> = lines.into_iter().flatten().collect();
     frame.render_widget(Paragraph::new(lines).block(panel(Line::from(" work ".bold()))), area);
 }
 
 fn cores(frame: &mut Frame, area: Rect, state: &ViewState) {
     let busy: &[f64] = state.last().map_or(&[], |last| &last.busy);
-    let block = panel(Line::from(" cores ".bold()));
-    let inner = block.inner(area);
-    frame.render_widget(block, area);
+    let inner = framed(frame, area, " cores ".bold().into());
     let columns = (inner.width / CORE_WIDTH).max(1);
     let fit = usize::from(columns * inner.height);
     for (core, busy) in busy.iter().enumerate().take(fit) {
@@ -182,14 +172,8 @@ fn cores(frame: &mut Frame, area: Rect, state: &ViewState) {
             break;
         }
         let color = if *busy > 0.95 { Color::Yellow } else { CURVES[0] };
-        let gauge = LineGauge::default()
-            .ratio(busy.clamp(0.0, 1.0))
-            .label(format!(" {core:>2} {:>3.0} %", busy * 100.0))
-            .filled_symbol(FILLED)
-            .unfilled_symbol(UNFILLED)
-            .filled_style(Style::new().fg(color))
-            .unfilled_style(Style::new().fg(Color::DarkGray));
-        frame.render_widget(gauge, cell);
+        let label = format!(" {core:>2} {:>3.0} %", busy * 100.0);
+        frame.render_widget(gauge(*busy, label, color), cell);
     }
 }
 
@@ -204,6 +188,14 @@ pub fn figures(frame: &mut Frame, area: Rect, state: &ViewState, charts: &[RunCh
     let more = [jobs.into(), " 60 x 18 or more shows curves".dim().into()];
     let lines: Vec<Line> = charts.iter().map(line).chain(more).collect();
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Draws an empty panel, and returns the area inside it.
+pub fn framed(frame: &mut Frame, area: Rect, title: Line<'_>) -> Rect {
+    let block = panel(title);
+    let inside = block.inner(area);
+    frame.render_widget(block, area);
+    inside
 }
 
 pub fn panel(title: Line<'_>) -> Block<'_> {

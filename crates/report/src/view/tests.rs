@@ -144,3 +144,43 @@ fn what_is_simulated_says_so() {
         "{text}"
     );
 }
+
+#[test]
+fn a_run_without_data_shows_only_what_concerns_it() {
+    let mut header = fixture::header();
+    header.load.sensors = 0;
+    header
+        .knobs
+        .retain(|it| it.knob == punctual_platform::KnobId::BestEffortShare);
+    header.knobs[0].used = true;
+    let sample = punctual_runtime::report::Sample {
+        best_effort_share: Some(0.25),
+        clock_hz: None,
+        ..fixture::sample(9)
+    };
+    let mut plain = crate::plain::Plain::default();
+    plain.started(&header);
+    let line = plain.sample(&sample).or_else(|| plain.flush()).unwrap();
+    assert!(
+        line.contains("best-effort  25 %") && !line.contains("admitted"),
+        "{line}"
+    );
+    let mut state = ViewState::new(60.0);
+    state.update(News::Started(Box::new(header)));
+    state.update(News::Sample(Box::new(sample)));
+    let text = screen(80, 24, &state).join("\n");
+    assert!(
+        text.contains("tardiness") && text.contains("best-effort share 25 %"),
+        "{text}"
+    );
+    for part in ["admitted", "data response ratio", "clock", "updates/s"] {
+        assert!(!text.contains(part), "{part:?} in\n{text}");
+    }
+    // A clock that is no knob is shown where it is read, and a bound that stands still not.
+    state.update(News::Sample(Box::new(fixture::sample(10))));
+    let text = screen(80, 24, &state).join("\n");
+    assert!(
+        text.contains("clock 1.") && !text.contains("best-effort share"),
+        "{text}"
+    );
+}

@@ -4,13 +4,15 @@
 //! where there are none, they run below the tasks that are there, if these cores hold both by response-time analysis. A
 //! run that does not fit is refused with the name of the process that has the core.
 
+use std::collections::BTreeSet;
+
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Sporadic, Unfit, place};
 use punctual_platform::linux::{AnnouncedTask, LinuxMachine, Others};
 use punctual_platform::{Machine, Refusal};
 use punctual_units::{CoreId, Nanos, Share};
-use punctual_workload::{Arrival, UpdateMode};
+use punctual_workload::UpdateMode;
 
-use super::shared::protection;
+use super::shared::{protection, unprotected};
 use crate::error::RuntimeError;
 use crate::report::{LoadReport, Protection, unfit};
 
@@ -130,11 +132,7 @@ pub(super) fn announced(
             core: chair.core,
             execution: request.execution,
             deadline: request.class.deadline()?,
-            period: match request.arrival {
-                Arrival::Periodic { period } => period,
-                Arrival::Sporadic { gap_min, .. } => gap_min,
-                Arrival::AfterCompletion { pause_min, .. } => pause_min + request.execution.unwrap_or_default(),
-            },
+            period: request.arrival.gap_min(request.execution.unwrap_or_default()),
         }),
         Seat::Exclusive(_) | Seat::BestEffort(_) => None,
     };
@@ -188,44 +186,37 @@ fn shared(own: &[AnnouncedTask], others: &Others) -> Vec<Protection> {
             }
             None => "of unknown length, so this run may be late whatever it does".into(),
         };
-        let what = format!("core {} for the real-time work of this run only", task.core);
-        let refusal = Refusal {
-            what: what.clone(),
-            why: format!("{process} has real-time work there, {needs}"),
-            remedy: "give each program cores of its own (taskset -c), or run one at a time".into(),
-        };
-        Some(protection(what, Err(refusal)))
+        Some(unprotected(
+            format!("core {} for the real-time work of this run only", task.core),
+            format!("{process} has real-time work there, {needs}"),
+            "give each program cores of its own (taskset -c), or run one at a time",
+        ))
     };
     cores.iter().filter_map(one).collect()
 }
 
 /// Entries for the cores that are left to the tasks of other programs.
 fn apart(own: &[AnnouncedTask], others: &Others) -> Vec<Protection> {
-    let tasks = others.tasks.iter().chain(&others.later);
-    let mut left: Vec<(CoreId, &String)> = tasks.map(|(task, process)| (task.core, process)).collect();
+    let mut left = used(others);
     left.retain(|(core, _)| own.iter().all(|task| task.core != *core));
-    left.sort_unstable();
-    left.dedup();
     let one = |(core, process)| protection(format!("core {core} left to the real-time work of {process}"), Ok(()));
     left.into_iter().map(one).collect()
 }
 
+/// The cores of the tasks of other programs, with the processes that have them.
+fn used(others: &Others) -> BTreeSet<(CoreId, &String)> {
+    let tasks = others.tasks.iter().chain(&others.later);
+    tasks.map(|(task, process)| (task.core, process)).collect()
+}
+
 /// Entries for the cores that become no exclusive ones because of tasks of other programs.
 fn barred(others: &Others) -> Vec<Protection> {
-    let tasks = others.tasks.iter().chain(&others.later);
-    let mut by_core: Vec<(CoreId, &String)> = tasks.map(|(task, process)| (task.core, process)).collect();
-    by_core.sort_unstable();
-    by_core.dedup();
+    let remedy = "wait until it has ended, or run only one at a time on this machine";
     let one = |(core, process): (CoreId, &String)| {
-        let what = format!("core {core} for exclusive tasks");
-        let refusal = Refusal {
-            what: what.clone(),
-            why: format!("{process} has real-time work there"),
-            remedy: "wait until it has ended, or run only one at a time on this machine".into(),
-        };
-        protection(what, Err(refusal))
+        let why = format!("{process} has real-time work there");
+        unprotected(format!("core {core} for exclusive tasks"), why, remedy)
     };
-    by_core.into_iter().map(one).collect()
+    used(others).into_iter().map(one).collect()
 }
 
 /// The error for the caller, with the name of the process that has the core.
@@ -250,7 +241,7 @@ pub(super) fn refused(error: PlaceError, names: &[&str], others: &Others) -> Run
 
 #[cfg(test)]
 mod tests {
-    use punctual_workload::Class;
+    use punctual_workload::{Arrival, Class};
 
     use super::*;
 

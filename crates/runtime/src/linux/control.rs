@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use punctual_loop::{Answer, Decision, Event, Regulator, Step, Vitals};
+use punctual_loop::{Answer, Event, EventLog, JobRelease, Regulator, Step, Vitals};
 use punctual_os::LinuxOs;
+use punctual_platform::linux::LinuxMachine;
 use punctual_platform::linux::thread::{Tid, thread_cpu_time};
 use punctual_platform::{Applied, KnobId, Machine, Plan, Value};
 use punctual_store::Store;
@@ -12,6 +13,7 @@ use punctual_store::engine::Engine;
 use punctual_units::{Clock, Hertz, Nanos, TaskId, Time};
 use punctual_workload::{JobProgress, Pace};
 
+use super::StageFrames;
 use super::shared::{JobEvent, Order, RunState, StopOnPanic, ThreadStart};
 use super::tasks::{TaskEnd, TaskState};
 use super::witness::Witness;
@@ -52,8 +54,8 @@ pub(super) struct RunSnapshot {
 }
 
 /// State of the loop on a real machine.
-pub(super) struct Control<'r, M, E: Engine> {
-    pub(super) machine: &'r mut M,
+pub(super) struct Control<'r, E: Engine> {
+    pub(super) machine: &'r mut LinuxMachine,
     pub(super) store: &'r Store<E, LinuxOs>,
     pub(super) shared: &'r RunState,
     pub(super) regulator: Regulator,
@@ -76,11 +78,10 @@ pub(super) struct Control<'r, M, E: Engine> {
     /// Next time at which objects are ranked by reads.
     pub(super) rebalance_due: Time,
     /// Log of the regulator, if one is kept.
-    pub(super) log: Option<Vec<Decision>>,
-    /// Greatest length of `log`.
-    pub(super) log_max: usize,
-    /// Number of steps that `log` had no room for.
-    pub(super) unlogged: u64,
+    pub(super) log: Option<EventLog>,
+    /// Stages with a goal, and the tardiness of their frames since the last step.
+    pub(super) stages: Vec<StageFrames>,
+    pub(super) frames: Vec<f64>,
     /// All that happened before this instant is known: the mailbox was empty.
     pub(super) heard: Time,
 }
@@ -88,13 +89,13 @@ pub(super) struct Control<'r, M, E: Engine> {
 /// Results of the loop at the end.
 pub(super) struct ControlResult {
     pub(super) collector: Collector,
-    pub(super) log: Option<Vec<Decision>>,
+    pub(super) log: Option<EventLog>,
     pub(super) cpu: Nanos,
     /// Cores that real-time threads of other processes filled.
     pub(super) filled_cores: Vec<FilledCore>,
 }
 
-impl<M: Machine, E: Engine> Control<'_, M, E> {
+impl<E: Engine> Control<'_, E> {
     /// Steps the loop in the calling thread until the run ends.
     pub(super) fn run(mut self, thread: ThreadStart) -> Option<ControlResult> {
         let _guard = StopOnPanic(self.shared);
@@ -119,6 +120,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                 break;
             }
             match self.shared.job_events.wait(due.min(self.until)) {
+                Some(JobEvent::Begun(begun)) => self.begun(begun),
                 Some(JobEvent::Progress(job)) => self.progressed(job),
                 Some(JobEvent::Ordered) => {
                     let pace = self.pace;
@@ -136,6 +138,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                         due = self.after(LinuxOs.now());
                     } else if self.rests() {
                         LinuxOs.sleep_until(due.min(now + REST));
+                        self.shared.job_events.rest(due.min(self.until));
                     }
                 }
                 None => self.heard = now,
@@ -146,8 +149,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.shared.stop();
         let witness = &self.witness;
         self.collector.judge_late(|job| witness.explains(job));
-        if self.unlogged > 0 {
-            let what = format!("{} steps of the loop found no room in the log", self.unlogged);
+        if let Some(EventLog { lost: lost @ 1.., .. }) = &self.log {
+            let what = format!("{lost} steps of the loop found no room in the log");
             self.collector.note(what);
         }
         self.regulator
@@ -181,7 +184,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     fn count_open(&mut self) {
         for (state, task) in self.states.iter().zip(0..) {
             if let Some((job, released)) = state.begun() {
-                self.collector.began(TaskId(task), job, released);
+                self.collector.began(TaskId(task), (job, released), state.behind());
             }
             if state.stopping() {
                 self.collector.stopping(TaskId(task), self.heard);
@@ -194,10 +197,16 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
 
     fn observe(&mut self, event: JobEvent) {
         match event {
-            // Too late to change anything for it.
-            JobEvent::Progress(_) => {}
+            JobEvent::Begun(begun) => self.begun(begun),
+            // Too late to change the clock for that job.
+            JobEvent::Progress(_) if self.regulator.paces() => {}
+            JobEvent::Progress(job) => self.step(Event::Progressed(job), LinuxOs.now()),
             JobEvent::Outcome(outcome, beside) => {
                 // First: a decision does not wait for the evidence about a late job.
+                if beside.spared {
+                    let (task, job) = (outcome.task, outcome.job);
+                    self.step(Event::Spared { task, job }, LinuxOs.now());
+                }
                 self.step(Event::Completed(outcome), LinuxOs.now());
                 let evidence = self.witness.evidence(&outcome, beside);
                 self.collector.job(&outcome, &evidence);
@@ -257,6 +266,18 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
                     self.states.push(state);
                     self.witness.count(real_time);
                 }
+                Order::Seated {
+                    task,
+                    real_time,
+                    obtained,
+                } => {
+                    self.collector.protected(obtained);
+                    if let Some((core, _)) = real_time {
+                        let refused = self.witness.watch(task, core, true);
+                        self.collector.protected(refused.into_iter().collect());
+                    }
+                    self.witness.count(real_time);
+                }
                 Order::Tell => {
                     let standing = RunSnapshot {
                         at: LinuxOs.now(),
@@ -290,6 +311,16 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         self.collector.tasks()
     }
 
+    /// Steps the regulator with a job's begin, and applies the clock that it may answer.
+    fn begun(&mut self, begun: JobRelease) {
+        let (event, now) = (Event::Begun(begun), LinuxOs.now());
+        let answer = self.regulator.step(&event, now);
+        self.note(&event, now, &answer);
+        if let Some(Answer::Turn(plan)) = answer {
+            self.act(plan);
+        }
+    }
+
     /// Steps the regulator with a job's progress, and applies the clock that it may answer.
     fn progressed(&mut self, job: JobProgress) {
         let event = Event::Progressed(job);
@@ -303,7 +334,19 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             self.collector.paced(turned, Some(turned.since(job.at)));
         }
         if let Some(state) = self.states.get(job.task.index()) {
-            state.forecast(self.regulator.forecast(&job));
+            let next = self.regulator.forecast_next(job.task);
+            state.forecast(Some(self.regulator.forecast(&job)), next);
+        }
+    }
+
+    /// Lets checkpoints wake this thread where they may change the clock, by what was decided last.
+    fn pace_jobs(&self) {
+        if !self.shared.within() {
+            return;
+        }
+        self.shared.wake_within(self.regulator.paces());
+        for (state, task) in self.states.iter().zip(0..) {
+            state.forecast(None, self.regulator.forecast_next(TaskId(task)));
         }
     }
 
@@ -337,6 +380,12 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         while let Some(late) = self.collector.news() {
             self.step(late, LinuxOs.now());
         }
+        while self.shared.rests
+            && let Some(waiting) = self.collector.waiting(self.store.pending_updates())
+        {
+            self.begun(waiting);
+        }
+        self.take_frames();
         let readings = self.machine.read();
         let vitals = Vitals {
             fresh,
@@ -360,7 +409,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
             actuation: Some(LinuxOs.now().since(decided)),
             real_time: Some(self.witness.used()),
         };
-        self.witness.look();
+        self.pace_jobs();
+        self.witness.look(self.machine.core_times());
         let witness = &self.witness;
         let sample = self.collector.step(&step, &readings, took, |job| witness.explains(job));
         if let Some(full) = self.record.as_mut().and_then(|record| record.take(&sample)) {
@@ -380,6 +430,16 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         }
     }
 
+    /// Steps the loop with the frames that stages have taken since the last step.
+    fn take_frames(&mut self) {
+        for stage in 0..self.stages.len() {
+            (self.stages[stage].read)(&mut self.frames);
+            while let Some(tardiness) = self.frames.pop() {
+                self.step(Event::Frame { stage, tardiness }, LinuxOs.now());
+            }
+        }
+    }
+
     /// Never waits: a watching caller may be slow.
     fn tell(&self, told: ControlMessage) {
         let _ = self.told.try_send(told);
@@ -395,7 +455,7 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
         // At another clock, jobs come to their checkpoints at other times.
         if plan.clock() != self.clock {
             self.clock = plan.clock();
-            self.states.iter().for_each(|state| state.forecast(None));
+            self.states.iter().for_each(|state| state.clock_turned());
         }
         let Some(admitted) = plan.share(KnobId::AdmittedShare) else {
             return self.machine.apply(plan);
@@ -412,17 +472,8 @@ impl<M: Machine, E: Engine> Control<'_, M, E> {
     }
 
     fn note(&mut self, event: &Event, now: Time, answer: &Option<Answer>) {
-        let Some(log) = &mut self.log else {
-            return;
-        };
-        if log.len() >= self.log_max {
-            self.unlogged += 1;
-        } else {
-            log.push(Decision {
-                now,
-                event: event.clone(),
-                answer: answer.clone(),
-            });
+        if let Some(log) = &mut self.log {
+            log.note(now, event.clone(), answer.clone());
         }
     }
 }

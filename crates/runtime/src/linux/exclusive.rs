@@ -83,14 +83,14 @@ pub(super) struct AskedTasks<'r> {
 }
 
 impl<'r> AskedTasks<'r> {
-    /// `tasks`, and `keep` exclusive cores for later ones, in a run with this `load`.
+    /// `tasks`, and the exclusive cores of `keep`, named or not, for later ones, in a run with this `load`.
     pub(super) fn new(
         machine: &'r LinuxMachine,
         tasks: &[(String, PlacementRequest)],
-        keep: usize,
+        keep: &[Option<CoreId>],
         load: &LoadReport,
     ) -> AskedTasks<'r> {
-        let later = (0..keep).map(|_| (KEPT.to_owned(), kept(None)));
+        let later = keep.iter().map(|core| (KEPT.to_owned(), kept(*core)));
         AskedTasks {
             machine,
             tasks: tasks.iter().cloned().chain(later).collect(),

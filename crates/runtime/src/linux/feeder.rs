@@ -1,5 +1,5 @@
-//! The feeder offers recorded sensor updates when they are due; the updater installs admitted updates, those of the
-//! feeder and of live sensors (`sensor.rs`).
+//! The feeder offers recorded sensor updates when they are due. In transaction mode the updater installs the admitted
+//! ones, those of the feeder and of live sensors (`sensor.rs`); memory-first objects have them when they are offered.
 //!
 //! The feeder stands in for the network: it runs on the housekeeping core, wakes every [`FEED_PERIOD`] and offers all
 //! updates that have arrived by then. The control thread sets the admitted share in the store. The store keeps the
@@ -86,7 +86,7 @@ impl Feed {
                         value,
                     })
                     .collect();
-                if store.offer_together(&offers, now)? > 0 {
+                if store.offer_together(&offers, now)? > 0 && store.pending() > 0 {
                     shared.updates.unpark();
                 }
             }

@@ -1,5 +1,6 @@
 //! A job as its own code sees it: its deadline, the store, and the time spent so far by part.
 
+use punctual_loop::JobRelease;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::thread::thread_cpu_time;
 use punctual_store::engine::Engine;
@@ -8,7 +9,7 @@ use punctual_store::{Deadline, ReadTransaction, Store, StoreError, WriteTransact
 use punctual_units::{Clock, Nanos, TaskId, Time};
 use punctual_workload::{JobOutcome, JobProgress, Split};
 
-use super::shared::RunState;
+use super::shared::{JobEvent, RunState};
 use super::tasks::TaskState;
 
 /// A release of a task, passed to the task's closure.
@@ -32,6 +33,8 @@ pub struct Job<'r, E: Engine> {
     in_store: Split,
     /// The thread for which the job waited longest to write.
     waited_for: Option<WaitedFor>,
+    /// Whether a checkpoint came as forecast, and was not reported.
+    spared: bool,
 }
 
 impl<'r, E: Engine> Job<'r, E> {
@@ -49,16 +52,27 @@ impl<'r, E: Engine> Job<'r, E> {
             cpu_before: thread_cpu_time(),
             in_store: Split::default(),
             waited_for: None,
+            spared: false,
         }
     }
 
-    /// Sets the start of the run; the job reports checkpoints if the run paces jobs from within.
+    /// Sets the start of the run. The job reports its begin where the clock falls between jobs, and checkpoints if the
+    /// run paces jobs from within.
     pub(super) fn telling(
         self,
         shared: &'r RunState,
         (task, state): (TaskId, &'r TaskState),
         start: Time,
     ) -> Job<'r, E> {
+        if let (true, Some(deadline)) = (shared.rests, self.deadline) {
+            shared.job_events.put(JobEvent::Begun(JobRelease {
+                task,
+                job: self.number,
+                released: self.released,
+                deadline,
+                pending: self.store.pending_updates(),
+            }));
+        }
         Job {
             start,
             told: shared.within().then_some((shared, task, state)),
@@ -117,19 +131,19 @@ impl<'r, E: Engine> Job<'r, E> {
         let (Some((shared, task, state)), Some(deadline)) = (self.told, self.deadline) else {
             return;
         };
-        let at = LinuxOs.now();
-        if state.expects(self.number, done, at.since(self.released)) {
-            return;
-        }
-        shared.progress(JobProgress {
+        let at = JobProgress {
             task,
             job: self.number,
             released: self.released,
             deadline,
-            at,
+            at: LinuxOs.now(),
             done,
             of,
-        });
+        };
+        match state.expects(&at) {
+            true => self.spared = true,
+            false => shared.progress(at),
+        }
     }
 
     /// The store, for calls that should not be timed.
@@ -200,6 +214,11 @@ impl<'r, E: Engine> Job<'r, E> {
     /// The thread for which the job waited longest to write.
     pub(super) fn waited_for(&self) -> Option<WaitedFor> {
         self.waited_for
+    }
+
+    /// Whether a checkpoint came as forecast, and was not reported.
+    pub(super) fn spared(&self) -> bool {
+        self.spared
     }
 
     fn account<T>(&mut self, split: Split, result: Result<T, StoreError>) -> Result<T, StoreError> {

@@ -19,6 +19,8 @@ pub(super) struct JobFacts {
     pub(super) thread: Option<Tid>,
     /// The thread for which the job waited longest to write.
     pub(super) waited_for: Option<WaitedFor>,
+    /// Whether checkpoints of the job came as forecast, and were not reported.
+    pub(super) spared: bool,
 }
 
 /// Statistics of a task's thread, read at the end of each of its jobs: two system calls, no allocation.
@@ -78,6 +80,7 @@ impl Accounts {
             },
             thread: Some(self.thread),
             waited_for,
+            spared: false,
         }
     }
 }

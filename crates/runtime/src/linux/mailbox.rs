@@ -71,6 +71,11 @@ impl<T> Mailbox<T> {
         self.letters.lock().is_empty()
     }
 
+    /// Waits until `until`, or until a message comes that wakes the reader; takes none. Only the reader may call this.
+    pub(crate) fn rest(&self, until: Time) {
+        self.reader.park_until(until);
+    }
+
     /// Removes the oldest message, waiting for one until `until`. Only one thread may call this.
     pub(crate) fn wait(&self, until: Time) -> Option<T> {
         loop {

@@ -38,6 +38,19 @@ fn letters_that_may_wait_wake_the_reader_once_half_of_the_box_is_full() {
     assert!((4..8).all(|letter| mailbox.leave(letter)) && !mailbox.leave(8));
 }
 
+/// A reader that rests sleeps on while messages come that may wait, and not for one that may not.
+#[test]
+fn a_rest_ends_with_a_message_that_cannot_wait() {
+    let mailbox = Mailbox::new(8);
+    assert!(mailbox.leave(1));
+    let until = LinuxOs.now() + Nanos::from_millis(5);
+    mailbox.rest(until);
+    assert!(LinuxOs.now() >= until);
+    assert!(mailbox.put(2));
+    mailbox.rest(Time::MAX);
+    assert_eq!((mailbox.take(), mailbox.take()), (Some(1), Some(2)));
+}
+
 #[test]
 fn waiting_ends_at_its_instant() {
     let mailbox = Mailbox::<u8>::new(1);

@@ -6,9 +6,10 @@
 //! | probe        | real-time    | FIFO 95        | measures gaps that no task causes                |
 //! | control      | housekeeping | FIFO 90        | the loop: reads, decides, sets knobs             |
 //! | feeder       | housekeeping | FIFO 85        | offers recorded sensor updates to admission      |
+//! | reports      | housekeeping | FIFO 85        | takes the jobs that other programs report        |
 //! | real-time    | real-time    | FIFO 80, 79, … | jobs; the shorter the deadline the higher        |
 //! | exclusive    | the last ones | FIFO 80, 79, … | likewise, on cores that all other threads are off |
-//! | updater      | real-time    | FIFO 50        | installs admitted updates in the slack           |
+//! | updater      | real-time    | FIFO 50        | installs transactional updates in the slack      |
 //! | best-effort  | the others   | ordinary       | jobs without deadlines                           |
 //! | group commit | housekeeping | ordinary       | writes memory-first updates to the engine        |
 //!
@@ -32,6 +33,7 @@ mod mailbox;
 #[cfg(test)]
 mod mailbox_tests;
 mod releases;
+mod reported;
 mod seats;
 mod sensor;
 mod service;
@@ -51,6 +53,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
 use punctual_cores::PlacementRequest;
+use punctual_jobs::Listener;
 use punctual_loop::{AdmissionSetup, RegulatorOptions};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::events::EventSource;
@@ -65,10 +68,11 @@ pub use self::beside::{PlacedBeside, place_beside};
 pub use self::exclusive::{limits, limits_beside};
 pub use self::job::Job;
 pub use self::keeper::TASKS_MAX;
+pub use self::reported::{REPORTERS_MAX, ReportedTask};
 pub use self::seats::CorePin;
 pub use self::sensor::{Bytes, Reading, Sensor, SensorError};
 pub use self::service::{LearningState, Runtime, RuntimeFigures, RuntimeOptions, TaskHandle};
-pub use self::task::TaskBuilder;
+pub use self::task::{Late, TaskBuilder};
 pub use self::tasks::{Body, JobError, JobResult, TaskEnd};
 
 use self::control::ControlMessage;
@@ -141,7 +145,8 @@ pub struct RuntimeBuilder<E: Engine> {
     feed: Option<Feed>,
     group_commit: Option<Nanos>,
     neighbours: Neighbours,
-    keep_cores: usize,
+    keep_cores: Vec<Option<CoreId>>,
+    reported: Option<(Listener, Vec<ReportedTask>)>,
 }
 
 /// A task with all of its options.
@@ -253,6 +258,26 @@ pub struct RunOptions {
     pub record: Option<AdmissionSetup>,
     /// Whether to learn a model of the tasks first, and then control by it; `None`: no.
     pub learning: Option<Learning>,
+    /// The frames of each stage of [`RegulatorOptions::stages`].
+    pub stages: Vec<StageFrames>,
+}
+
+/// Adds the tardiness of a stage's frames since the last call, at most 64.
+pub type ReadFrames = dyn Fn(&mut Vec<f64>) + Send + Sync;
+
+/// The frames of a stage with a goal.
+#[derive(Clone)]
+pub struct StageFrames {
+    /// Goal of the frames that the stage takes.
+    pub goal: TaskGoal,
+    /// Called at each step of the loop, with a list that keeps its room.
+    pub read: Arc<ReadFrames>,
+}
+
+impl std::fmt::Debug for StageFrames {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "StageFrames({})", self.goal)
+    }
 }
 
 impl<E: Engine + 'static> RuntimeBuilder<E> {
@@ -266,7 +291,8 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
             feed: None,
             group_commit: None,
             neighbours: Neighbours::default(),
-            keep_cores: 0,
+            keep_cores: Vec::new(),
+            reported: None,
         }
     }
 
@@ -362,6 +388,12 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
     /// ([`TaskBuilder::exclusive`](TaskBuilder::exclusive)), besides those of the first tasks. They are not lent,
     /// because the runtime does not know when a foreign thread works.
     pub fn keep_cores(&mut self, cores: usize) -> &mut Self {
+        self.keep_cores = vec![None; cores];
+        self
+    }
+
+    /// As [`keep_cores`](RuntimeBuilder::keep_cores): one for each entry of `cores`, the named one if one is named.
+    pub fn keep_named_cores(&mut self, cores: Vec<Option<CoreId>>) -> &mut Self {
         self.keep_cores = cores;
         self
     }
@@ -369,6 +401,12 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
     /// Adds a task with all of its options.
     pub fn add(&mut self, task: TaskSetup<E>) -> &mut Self {
         self.tasks.push(task);
+        self
+    }
+
+    /// Adds tasks whose jobs other programs report to `listener`. Their numbers follow those of the other tasks.
+    pub fn reported(&mut self, listener: Listener, tasks: Vec<ReportedTask>) -> &mut Self {
+        self.reported = Some((listener, tasks));
         self
     }
 
@@ -403,6 +441,7 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
             seed: 0,
             controller: ControllerKind::Open,
             goal,
+            prices: None,
             knobs: Vec::new(),
             protection: Vec::new(),
             load: LoadReport::default(),
@@ -412,6 +451,7 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
             kind: ControllerKind::Open,
             goal,
             goals: Vec::new(),
+            stages: Vec::new(),
             offers,
             start: Time::ZERO,
             warm_up: Nanos::ZERO,
@@ -421,6 +461,8 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
             design: None,
             best_effort: None,
             split: None,
+            prices: None,
+            idle_clock: false,
             excite: None,
         };
         let (pace, best_effort_share) = (Pace::Job, Share::ONE);
@@ -435,6 +477,7 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
             best_effort_share,
             record: None,
             learning: None,
+            stages: Vec::new(),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use punctual_platform::Refusal;
 use punctual_platform::linux::exclusive::ExclusiveCore;
-use punctual_platform::linux::thread::{AsFound, Scheduling, pin_thread, set_scheduling};
+use punctual_platform::linux::thread::{AsFound, Guests, Scheduling, pin_thread, set_scheduling};
 use punctual_units::CoreId;
 
 use super::shared::protection;
@@ -17,6 +18,7 @@ pub struct CorePin {
     exclusive: bool,
     obtained: Vec<Protection>,
     place: Arc<SavedThread>,
+    kept: bool,
 }
 
 impl CorePin {
@@ -36,9 +38,19 @@ impl CorePin {
     }
 }
 
+impl CorePin {
+    /// Leaves the thread on its core until the runtime ends; returns its protections.
+    pub(super) fn keep(&mut self) -> Vec<Protection> {
+        self.kept = true;
+        std::mem::take(&mut self.obtained)
+    }
+}
+
 impl Drop for CorePin {
     fn drop(&mut self) {
-        self.place.give_back();
+        if !self.kept {
+            self.place.give_back();
+        }
     }
 }
 
@@ -50,33 +62,57 @@ pub(super) struct SavedThread(Mutex<Option<ThreadState>>);
 struct ThreadState {
     found: AsFound,
     exclusive: Option<ExclusiveCore>,
+    /// Means of changing a thread of another program; `None`: the thread is one of this process.
+    guests: Option<Guests>,
+}
+
+impl ThreadState {
+    fn pin(&self, core: CoreId) -> Result<(), Refusal> {
+        match &self.guests {
+            Some(guests) => guests.pin(&self.found, core),
+            None => pin_thread(self.found.thread(), &[core]),
+        }
+    }
+
+    fn set_priority(&self, priority: u8) -> Result<(), Refusal> {
+        match &self.guests {
+            Some(guests) => guests.real_time(self.found.thread(), priority),
+            None => set_scheduling(self.found.thread(), Scheduling::Fifo(priority)),
+        }
+    }
 }
 
 impl SavedThread {
-    /// Pins the thread of `found` to `core`, with this SCHED_FIFO priority. A refusal is reported, and the thread runs
-    /// without that protection. `told` is an earlier refusal.
+    /// Pins the thread of `found` to `core`, with this SCHED_FIFO priority; `guests` changes it if another program has
+    /// it. A refusal is reported, and the thread runs without that protection. `told` is an earlier refusal.
     pub(super) fn seat(
         name: &str,
-        found: AsFound,
+        (found, guests): (AsFound, Option<Guests>),
         core: CoreId,
         exclusive: Option<ExclusiveCore>,
         priority: u8,
         told: Option<Protection>,
     ) -> (Arc<SavedThread>, CorePin) {
         let entered = exclusive.as_ref().map_or(Ok(()), |core| core.enter(found.thread()));
-        let pinned = entered.and_then(|()| pin_thread(found.thread(), &[core]));
         let alone = if exclusive.is_some() { ", exclusively" } else { "" };
-        let fifo = set_scheduling(found.thread(), Scheduling::Fifo(priority));
-        let is_exclusive = exclusive.is_some() && pinned.is_ok();
+        let state = ThreadState {
+            found,
+            exclusive,
+            guests,
+        };
+        let pinned = entered.and_then(|()| state.pin(core));
+        let fifo = state.set_priority(priority);
+        let is_exclusive = state.exclusive.is_some() && pinned.is_ok();
         let mut obtained: Vec<Protection> = told.into_iter().collect();
         obtained.push(protection(format!("{name}: on core {core}{alone}"), pinned));
         obtained.push(protection(format!("{name}: SCHED_FIFO {priority}"), fifo));
-        let place = Arc::new(SavedThread(Mutex::new(Some(ThreadState { found, exclusive }))));
+        let place = Arc::new(SavedThread(Mutex::new(Some(state))));
         let seated = CorePin {
             core,
             exclusive: is_exclusive,
             obtained,
             place: Arc::clone(&place),
+            kept: false,
         };
         (place, seated)
     }
@@ -89,7 +125,7 @@ impl SavedThread {
     /// Sets the priority anew, after a change of the tasks beside the thread.
     pub(super) fn set_priority(&self, priority: u8) {
         if let Some(held) = &*self.held() {
-            let _ = set_scheduling(held.found.thread(), Scheduling::Fifo(priority));
+            let _ = held.set_priority(priority);
         }
     }
 
@@ -101,7 +137,10 @@ impl SavedThread {
             // Fails for a thread that has ended, which has left the core already.
             let _ = core.leave(held.found.thread());
         }
-        held.found.put_back();
+        match &held.guests {
+            Some(guests) => guests.put_back(held.found.thread()),
+            None => held.found.put_back(),
+        }
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Option<ThreadState>> {

@@ -90,8 +90,8 @@ impl<E: Engine> Sensor<E> {
         }
     }
 
-    /// Offers a reading that was sampled now. Never waits for a disk; waits at most for another thread that offers or
-    /// installs.
+    /// Offers a reading that was sampled now, and installs it where objects are memory-first. Never waits for a disk;
+    /// waits at most for another thread that offers or installs.
     ///
     /// # Errors
     /// [`SensorError`]; then the reading does not count as offered.
@@ -118,7 +118,7 @@ impl<E: Engine> Sensor<E> {
             return Err(SensorError::Stopped);
         }
         let verdict = reading.with_bytes(|bytes| self.store.offer_next(self.id, sampled_at, bytes))?;
-        if verdict == Receipt::Admitted {
+        if verdict == Receipt::Admitted && self.store.pending() > 0 {
             self.shared.updates.unpark();
         }
         Ok(verdict)

@@ -264,7 +264,7 @@ pub(super) fn start<E: Engine + 'static>(
         let learnt = learning.period * record.progress().1 + SETTLE;
         options.header.settle_s = options.header.settle_s.max(learnt.as_secs_f64());
     }
-    let shared = Arc::new(RunState::new(options.regulator.within)?);
+    let shared = Arc::new(RunState::new(options.regulator.within, options.regulator.rests())?);
     let (commands, commanded) = sync_channel(COMMANDS_MAX);
     let (started, hear) = sync_channel(1);
     let (store, recorded) = (Arc::clone(&prepared.store), prepared.feed.is_some());

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle, ThreadId};
 
-use punctual_loop::Regulator;
+use punctual_loop::{JobRelease, Regulator};
 use punctual_os::LinuxOs;
 use punctual_os::linux::sync::{Parker, PiMutex};
 use punctual_platform::Refusal;
@@ -36,6 +36,8 @@ const ORDERS_MAX: usize = 64;
 /// Message to the control thread from a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum JobEvent {
+    /// A real-time job begins.
+    Begun(JobRelease),
     /// The job has reached a checkpoint.
     Progress(JobProgress),
     /// The job is complete.
@@ -88,8 +90,11 @@ pub(super) struct RunState {
     unreported: AtomicU64,
     /// Whether jobs report their checkpoints.
     within: bool,
-    /// Whether the control thread wakes at the end of each job.
+    /// Whether real-time jobs report their begin: the clock falls between jobs.
+    pub(super) rests: bool,
+    /// Whether the control thread wakes at the end of each real-time job, and at checkpoints.
     wakes_at_jobs: AtomicBool,
+    wakes_within: AtomicBool,
     /// Messages to the control thread.
     pub(super) job_events: Mailbox<JobEvent>,
     /// Wakes the thread that installs sensor updates.
@@ -120,6 +125,13 @@ pub(super) enum Order {
         real_time: Vec<(CoreId, Tid)>,
         obtained: Vec<Protection>,
     },
+    /// A thread of another program that reports `task` has a core, or was refused one.
+    Seated {
+        task: TaskId,
+        /// Its core and number; `None`: it runs as it did.
+        real_time: Option<(CoreId, Tid)>,
+        obtained: Vec<Protection>,
+    },
     /// Send the state of the run.
     Tell,
     /// Decide by another regulator from now on.
@@ -134,13 +146,15 @@ pub(super) enum Order {
 impl RunState {
     /// # Errors
     /// [`Refusal`] if the process may open no more descriptors.
-    pub(super) fn new(within: bool) -> Result<RunState, Refusal> {
+    pub(super) fn new(within: bool, rests: bool) -> Result<RunState, Refusal> {
         Ok(RunState {
             stop: AtomicBool::new(false),
             stopped_at: AtomicU64::new(0),
             unreported: AtomicU64::new(0),
             within,
+            rests,
             wakes_at_jobs: AtomicBool::new(false),
+            wakes_within: AtomicBool::new(false),
             job_events: Mailbox::new(JOB_EVENTS_MAX),
             updates: Parker::new(),
             over: Bell::new()?,
@@ -174,9 +188,10 @@ impl RunState {
 
     /// Reports to the control thread how a job ended, or that releases were dropped, without ever waiting for it: a
     /// transaction never waits for the controller. If the mailbox is full, counts that instead. A job on time does not
-    /// wake a control thread that steps at intervals.
+    /// wake a control thread that does not step at its end.
     pub(super) fn report(&self, event: JobEvent) {
-        let waits = event.is_on_time() && !self.wakes_at_jobs.load(Ordering::Relaxed);
+        let steps = event.ends_a_real_time_job() && self.wakes_at_jobs.load(Ordering::Relaxed);
+        let waits = event.is_on_time() && !steps;
         let taken = match waits {
             true => self.job_events.leave(event),
             false => self.job_events.put(event),
@@ -186,7 +201,7 @@ impl RunState {
         }
     }
 
-    /// Sets whether the control thread wakes at the end of each job, because its loop steps there.
+    /// Sets whether the control thread wakes at the end of each real-time job, because its loop steps there.
     pub(super) fn wake_at_jobs(&self, wakes: bool) {
         self.wakes_at_jobs.store(wakes, Ordering::Relaxed);
     }
@@ -239,9 +254,18 @@ impl RunState {
         self.within
     }
 
+    /// Sets whether a checkpoint wakes the control thread, because it may change the clock.
+    pub(super) fn wake_within(&self, wakes: bool) {
+        self.wakes_within.store(wakes, Ordering::Relaxed);
+    }
+
     /// Reports a checkpoint to the control thread, also without waiting. A lost one is replaced by the next.
     pub(super) fn progress(&self, progress: JobProgress) {
-        self.job_events.put(JobEvent::Progress(progress));
+        let event = JobEvent::Progress(progress);
+        match self.wakes_within.load(Ordering::Relaxed) {
+            true => self.job_events.put(event),
+            false => self.job_events.leave(event),
+        };
     }
 
     /// Outcomes that were lost because the mailbox was full.
@@ -429,4 +453,14 @@ pub(super) fn protection(what: String, result: Result<(), Refusal>) -> Protectio
         refused: result.err(),
         stays: Vec::new(),
     }
+}
+
+/// Entry for a protection that is lacking.
+pub(super) fn unprotected(what: String, why: String, remedy: &str) -> Protection {
+    let refusal = Refusal {
+        what: what.clone(),
+        why,
+        remedy: remedy.into(),
+    };
+    protection(what, Err(refusal))
 }

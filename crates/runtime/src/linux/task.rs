@@ -118,13 +118,13 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
         self
     }
 
-    /// Sets the share of its jobs that may be late, in percent: `"1 %"`, above 0 and below 100.
-    pub fn late(mut self, share: &str) -> Self {
-        match percent(share) {
-            Some(share) => self.goal = Some(TaskGoal::Late(share)),
-            None => {
-                let why =
-                    format!("late({share:?}): give a share of jobs above 0 and below 100 percent, such as \"1 %\"");
+    /// Sets the share of its jobs that may be late, above 0 and below 100 percent: `Late::percent(1.0)`, or as text
+    /// `"1 %"`.
+    pub fn late(mut self, share: impl Into<Late>) -> Self {
+        match share.into().0 {
+            Ok(share) => self.goal = Some(TaskGoal::Late(share)),
+            Err(given) => {
+                let why = format!("late({given}): give a share of jobs above 0 and below 100 percent, such as \"1 %\"");
                 self.wrong.get_or_insert(why);
             }
         }
@@ -278,10 +278,30 @@ impl<'r, E: Engine + 'static> TaskBuilder<'r, E> {
     }
 }
 
-/// A share in percent, above 0 and below 100.
-fn percent(text: &str) -> Option<Share> {
-    let number: f64 = text.trim().strip_suffix('%')?.trim().parse().ok()?;
-    (number > 0.0 && number < 100.0).then(|| Share::clamped(number / 100.0))
+/// The share of a task's jobs that may be late, for [`TaskBuilder::late`]; it refuses one out of range.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Late(Result<Share, String>);
+
+impl Late {
+    /// A share in percent, above 0 and below 100.
+    pub fn percent(percent: f64) -> Late {
+        Late::of(Some(percent), || format!("{percent} %"))
+    }
+
+    fn of(percent: Option<f64>, given: impl FnOnce() -> String) -> Late {
+        let percent = percent.filter(|percent| *percent > 0.0 && *percent < 100.0);
+        Late(percent.map(|percent| Share::clamped(percent / 100.0)).ok_or_else(given))
+    }
+}
+
+impl From<&str> for Late {
+    fn from(text: &str) -> Late {
+        let number = text
+            .trim()
+            .strip_suffix('%')
+            .and_then(|number| number.trim().parse().ok());
+        Late::of(number, || format!("{text:?}"))
+    }
 }
 
 #[cfg(test)]
@@ -290,10 +310,12 @@ mod tests {
 
     #[test]
     fn shares_are_given_in_percent() {
-        assert_eq!(percent("1 %"), Some(Share::clamped(0.01)));
-        assert_eq!(percent(" 0.1% "), Some(Share::clamped(0.001)));
+        assert_eq!(Late::from("1 %").0, Ok(Share::clamped(0.01)));
+        assert_eq!(Late::from("1 %"), Late::percent(1.0));
+        assert_eq!(Late::from(" 0.1% ").0, Ok(Share::clamped(0.001)));
         for wrong in ["1", "0 %", "100 %", "-1 %", "one %", "nan %", "%", ""] {
-            assert_eq!(percent(wrong), None, "{wrong:?}");
+            assert_eq!(Late::from(wrong).0, Err(format!("{wrong:?}")));
         }
+        assert_eq!(Late::percent(100.0).0, Err("100 %".into()));
     }
 }

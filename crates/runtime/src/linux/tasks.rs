@@ -15,7 +15,7 @@ use punctual_platform::linux::thread::Tid;
 use punctual_store::Store;
 use punctual_store::engine::Engine;
 use punctual_units::{Clock, Nanos, TaskId, Time};
-use punctual_workload::{Active, Arrival, Durability};
+use punctual_workload::{Active, Arrival, Durability, JobProgress};
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::events::EventReleases;
@@ -92,8 +92,10 @@ pub(super) struct TaskState {
     /// Number of jobs that have begun, and the release of the last: a job that hangs reports nothing else.
     begun: AtomicU64,
     begun_release: AtomicU64,
-    /// When the next checkpoints of the job under way are expected, where it is paced from within.
-    forecast: PiMutex<Option<Forecast>>,
+    /// Number of releases behind that job that are late by now, where only other programs report them.
+    behind: AtomicU64,
+    /// When checkpoints of the job under way, and of later ones, need no report, where they are paced from within.
+    forecasts: PiMutex<[Option<Forecast>; 2]>,
     ended: Mutex<Option<TaskEnd>>,
     end: Condvar,
 }
@@ -122,9 +124,19 @@ impl TaskState {
     }
 
     /// Records that job `number`, counted from 0, begins.
-    fn begin(&self, number: u64, released: Time) {
+    pub(super) fn begin(&self, number: u64, released: Time) {
         self.begun_release.store(released.0, Ordering::Relaxed);
         self.begun.store(number + 1, Ordering::Release);
+    }
+
+    /// Records how many releases behind the job that began last are late by now.
+    pub(super) fn late_behind(&self, releases: u64) {
+        self.behind.store(releases, Ordering::Relaxed);
+    }
+
+    /// Number of releases behind the job that began last that are late by now; 0 unless recorded.
+    pub(super) fn behind(&self) -> u64 {
+        self.behind.load(Ordering::Relaxed)
     }
 
     /// Number and release of the job that began last, if any. The release may belong to the job after it.
@@ -133,18 +145,25 @@ impl TaskState {
         Some((number, Time(self.begun_release.load(Ordering::Relaxed))))
     }
 
-    /// Sets when the next checkpoints are expected; `None`: each is to be reported.
-    pub(super) fn forecast(&self, forecast: Option<Forecast>) {
-        *self.forecast.lock() = forecast;
+    /// The clock is turned: nothing that was expected of checkpoints holds any more.
+    pub(super) fn clock_turned(&self) {
+        *self.forecasts.lock() = [None; 2];
     }
 
-    /// Whether job `job` comes to its checkpoint `done` as expected, `elapsed` after its release.
-    pub(super) fn expects(&self, job: u64, done: u32, elapsed: Nanos) -> bool {
-        let forecast = self.forecast.lock();
-        forecast.as_ref().is_some_and(|it| it.holds(job, done, elapsed))
+    /// Sets which checkpoints need no report: of the job under way (`None`: as before), and of later ones.
+    pub(super) fn forecast(&self, under_way: Option<Option<Forecast>>, next: Option<Forecast>) {
+        let mut forecasts = self.forecasts.lock();
+        let under_way = under_way.unwrap_or(forecasts[0]);
+        *forecasts = [under_way, next];
     }
 
-    fn fail(&self, words: impl FnOnce() -> String) {
+    /// Whether the clock stays where it is at this checkpoint.
+    pub(super) fn expects(&self, at: &JobProgress) -> bool {
+        let forecasts = self.forecasts.lock();
+        forecasts.iter().flatten().any(|it| it.holds(at))
+    }
+
+    pub(super) fn fail(&self, words: impl FnOnce() -> String) {
         self.first_failure.get_or_init(words);
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
@@ -325,10 +344,13 @@ impl<E: Engine> ReadyTask<E> {
             Ok(result) => result,
             Err(panic) => return Err(self.panicked(shared, &*panic)),
         };
-        let waited_for = job.waited_for();
+        let (waited_for, spared) = (job.waited_for(), job.spared());
         let outcome = job.end(self.id);
         let accounts = self.accounts.as_mut();
-        let beside = accounts.map_or_else(JobFacts::default, |it| it.ended(&outcome, waited_for));
+        let beside = JobFacts {
+            spared,
+            ..accounts.map_or_else(JobFacts::default, |it| it.ended(&outcome, waited_for))
+        };
         let (task, at) = (self.id, outcome.finished);
         // A job that failed at once was not early: it has no response time.
         match result {

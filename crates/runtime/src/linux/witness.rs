@@ -43,6 +43,10 @@ const NAMED_SHARE: f64 = 0.05;
 /// Wait of the control thread for its core in such a second, if the kernel throttled it.
 const THROTTLED: Nanos = Nanos::from_millis(10);
 
+/// Wait of a thread of highest priority from which it may have been throttled: only then a core is examined, as that
+/// takes a millisecond.
+const KEPT_OFF: Nanos = Nanos::from_millis(2);
+
 /// Greatest number of reported threads that filled cores.
 const FILLED_MAX: usize = 8;
 
@@ -58,6 +62,7 @@ pub(super) struct Witness<'p> {
     /// Core of each task.
     cores: Vec<(TaskId, CoreId)>,
     threads: Vec<Tid>,
+    /// Read at late jobs.
     stat: Option<Stat>,
     /// Times of the cores at the last look, since boot; empty if the kernel does not report them.
     times: Vec<CoreTimes>,
@@ -110,12 +115,19 @@ impl<'p> Witness<'p> {
     /// Adds to the counted CPU time those of the real-time `threads` that run on the probe's core.
     pub(super) fn count(&mut self, threads: impl IntoIterator<Item = (CoreId, Tid)>) {
         let here = threads.into_iter().filter(|(core, _)| *core == self.core);
-        self.threads.extend(here.map(|(_, thread)| thread));
+        for (_, thread) in here {
+            // A thread that reports two tasks comes twice.
+            if !self.threads.contains(&thread) {
+                self.threads.push(thread);
+            }
+        }
     }
 
     /// Adds a task on `core`; its late jobs are explained if it is `judged` by a deadline. Returns the reason the first
     /// time that threads taking a core cannot be named.
     pub(super) fn watch(&mut self, task: TaskId, core: CoreId, judged: bool) -> Option<Protection> {
+        // A program that was started anew may have another core.
+        self.cores.retain(|(other, _)| *other != task);
         self.cores.push((task, core));
         if judged { self.watch_core(core) } else { None }
     }
@@ -140,10 +152,10 @@ impl<'p> Witness<'p> {
         }
     }
 
-    /// Reads the times of the cores; the next late job counts from here.
-    pub(super) fn look(&mut self) {
-        let times = self.stat.as_mut().and_then(|stat| stat.read().ok());
-        self.times = times.unwrap_or_default();
+    /// Takes the times of the cores, read just now; the next late job counts from here.
+    pub(super) fn look(&mut self, times: &[CoreTimes]) {
+        self.times.clear();
+        self.times.extend_from_slice(times);
         let now = LinuxOs.now();
         if now.since(self.filled_at) >= FILLED_EVERY {
             self.look_for_filled_cores(now);
@@ -160,16 +172,23 @@ impl<'p> Witness<'p> {
             .as_ref()
             .and_then(|(_, queue)| queue.waited())
             .unwrap_or_default();
-        let throttled = waited.saturating_sub(self.waited) >= THROTTLED;
-        let throttled = self.own.as_ref().map(|(core, _)| *core).filter(|_| throttled);
+        let kept_off = waited.saturating_sub(self.waited);
+        let own_core = self.own.as_ref().map(|(core, _)| *core);
+        let throttled = own_core.filter(|_| kept_off >= THROTTLED);
         self.waited = waited;
         let passed = now.since(self.filled_at);
         for (core, switches) in &self.switches {
             let busy = |times: &[CoreTimes]| times_of(*core, times).map(|times| times.busy);
-            // Most seconds end here: reading a ring takes a millisecond.
-            if let (Some(busy), Some(then)) = (busy(&self.times), busy(&self.times_then))
-                && busy.saturating_sub(then) < passed.scaled(FULL_SHARE)
-            {
+            let is_idle = busy(&self.times)
+                .zip(busy(&self.times_then))
+                .is_some_and(|(busy, then)| busy.saturating_sub(then) < passed.scaled(FULL_SHARE));
+            let gap = match self.probe {
+                _ if own_core == Some(*core) => kept_off,
+                Some(probe) if *core == self.core => probe.longest_gap(self.filled_at, now),
+                _ => KEPT_OFF,
+            };
+            // Most seconds end here.
+            if is_idle || gap < KEPT_OFF {
                 continue;
             }
             let turns = switches.since(self.filled_at);
@@ -294,7 +313,8 @@ impl<'p> Witness<'p> {
             return [None; 2];
         }
         let before = times_of(self.core, &self.times);
-        self.look();
+        let times = self.stat.as_mut().and_then(|stat| stat.read().ok());
+        self.look(&times.unwrap_or_default());
         let after = times_of(self.core, &self.times);
         let since = |of: fn(&CoreTimes) -> Nanos| Some(of(&after?).saturating_sub(of(&before?)));
         [since(|times| times.steal), since(|times| times.interrupts)]
@@ -304,14 +324,18 @@ impl<'p> Witness<'p> {
     /// unknown.
     fn preemptors(&self, job: &JobOutcome, begun: Time, beside: JobFacts) -> Option<Vec<Preemptor>> {
         let core = self.core_of(job.task);
-        let ring = self.switches.iter().find(|(other, _)| Some(*other) == core);
-        let (Some((_, switches)), Some(thread), Some(ready)) = (ring, beside.thread, beside.known.ready) else {
+        let (Some(thread), Some(ready)) = (beside.thread, beside.known.ready) else {
             return None;
         };
-        let turns = switches.since(begun);
+        // A task without a core may have run on any, and turns of its thread show on which.
+        let rings = { self.switches.iter() }.filter(|(other, _)| core.is_none_or(|core| core == *other));
+        let of_ring =
+            |(_, switches): &(CoreId, Switches)| taken(&switches.since(begun), thread, begun, job.finished, ready);
+        let mut taken: Vec<PreemptingThread> = rings.clone().flat_map(of_ring).collect();
+        taken.sort_by_key(|taken| std::cmp::Reverse(taken.took));
+        rings.clone().next()?;
         let real_time = scheduling(thread).is_ok_and(|own| own.rank() > 0);
         let own = i32::try_from(std::process::id()).ok();
-        let taken = taken(&turns, thread, begun, job.finished, ready);
         let told = taken.into_iter().map(|taken| {
             let known = taken.thread.0 > 0;
             let scheduling = known.then(|| scheduling(taken.thread).ok()).flatten();
@@ -417,17 +441,26 @@ fn fullest(
         };
         had.entry(thread.0).or_insert(none).took += turn.until.min(now).since(turn.from.max(since));
     }
-    let all = |had: &HashMap<i32, PreemptingThread>| had.values().map(|it| it.took).sum::<Nanos>();
-    if all(&had) < least(FILLED_SHARE) {
-        return None;
+    let mut had: Vec<PreemptingThread> = had.into_values().collect();
+    had.sort_by_key(|it| std::cmp::Reverse(it.took));
+    let mut filled: Nanos = had.iter().map(|it| it.took).sum();
+    let (mut took, mut most) = (Nanos::ZERO, None);
+    for it in had {
+        // To ask takes system calls: most cores are left after the longest thread.
+        if filled < least(FILLED_SHARE) {
+            return None;
+        }
+        match rank(it.thread) {
+            Some(0) => filled = filled.saturating_sub(it.took),
+            _ if it.process == own => {}
+            known => {
+                took += it.took;
+                most = most.or(known.map(|_| it));
+            }
+        }
     }
-    had.retain(|_, it| rank(it.thread) != Some(0));
-    let filled = all(&had) >= least(FILLED_SHARE);
-    had.retain(|_, it| it.process != own);
-    let took = all(&had);
-    let alive = had.into_values().filter(|it| rank(it.thread).is_some());
-    let most = alive.max_by_key(|it| it.took)?;
-    let named = filled && took >= least(OTHERS_SHARE) && most.took >= least(NAMED_SHARE);
+    let most = most?;
+    let named = filled >= least(FILLED_SHARE) && took >= least(OTHERS_SHARE) && most.took >= least(NAMED_SHARE);
     named.then_some(PreemptingThread { took, ..most })
 }
 
@@ -473,6 +506,13 @@ mod tests {
         );
         assert_eq!(of(&turns, 7, |_| Some(0)), None, "ordinary threads are not throttled");
         assert_eq!(of(&[], 7, |_| Some(20)), None);
+        let asked = std::cell::Cell::new(0);
+        let ordinary = |_| {
+            asked.set(asked.get() + 1);
+            Some(0)
+        };
+        assert_eq!(fullest(&turns, 7, ms(100), ms(1000), ordinary), None);
+        assert_eq!(asked.get(), 1, "system calls: the longest thread decides");
         // A shell that starts a command again and again: most of the time is theirs, and they have ended.
         let shell = |from: u64| {
             [

@@ -4,6 +4,7 @@ mod announced;
 mod events;
 mod late;
 mod mailbox;
+mod reported;
 mod seats;
 mod service;
 mod why_late;

@@ -18,7 +18,7 @@ use punctual_platform::linux::thread::{current_core, pin, real_time, thread_cpu_
 use punctual_runtime::linux::{Job, Runtime};
 use punctual_runtime::report::{Activity, CauseReport, Culprit, TaskReport};
 use punctual_store::engine::{
-    EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, Record, SnapshotId, Space, Table, Write,
+    EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table, Write,
 };
 use punctual_store::{Deadline, Store, StoreError, StoreOptions};
 use punctual_testing::{machine, wait_ok, wait_until};
@@ -41,8 +41,6 @@ struct SlowWrite<'e> {
     inner: <Memory as Engine>::Write<'e>,
     slow: bool,
 }
-
-type RecordBytes<'t, 'e> = <<Memory as Engine>::Write<'e> as Read>::Bytes<'t>;
 
 impl Engine for SlowMedium {
     type Snapshot<'e> = <Memory as Engine>::Snapshot<'e>;
@@ -85,30 +83,17 @@ impl Engine for SlowMedium {
 }
 
 impl<'e> Read for SlowWrite<'e> {
-    type Bytes<'t>
-        = Vec<u8>
-    where
-        Self: 't;
-    type Scan<'t>
-        = std::vec::IntoIter<Result<Record<Vec<u8>>, EngineError>>
+    type Cursor<'t>
+        = <<Memory as Engine>::Write<'e> as Read>::Cursor<'t>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
-        let found: Option<RecordBytes<'_, 'e>> = self.inner.get(table, key)?;
-        Ok(found.map(|value| value.to_vec()))
+    fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
+        self.inner.get_with(table, key, look)
     }
 
-    fn scan(&self, table: Table, (low, high): KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        let records = self.inner.scan(table, (low, high))?;
-        let owned = records.map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())));
-        Ok(owned.collect::<Vec<_>>().into_iter())
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        let mut all: Vec<_> = self.scan(table, range)?.collect();
-        all.reverse();
-        Ok(all.into_iter())
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Self::Cursor<'_>, EngineError> {
+        self.inner.cursor(table, range, back)
     }
 }
 

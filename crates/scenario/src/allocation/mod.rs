@@ -1,10 +1,10 @@
-//! Cache ways and bandwidth on the simulated machine: turns a request into options for the loop, which splits them, and
-//! for the machine, on which tasks compute what their profiles say.
+//! Cache ways and bandwidth: turns a request into options for the loop, which splits them, and for the simulated
+//! machine, on which tasks compute what their profiles say.
 //!
 //! **Which part acts on what.** The split is decided when a job begins, ends or enters another phase; the clock and the
 //! admitted share once a window, by a control law that shares no knob and no state with it. The law sees the gain of a
 //! split as jobs that are early, and takes it back by a lower clock; the clock in force comes with each event. How
-//! stable that is: docs/decisions/0006-allocation.md.
+//! stable that is: decision 6.
 
 mod request;
 
@@ -12,8 +12,8 @@ use punctual_allocation::{AllocatorSettings, Base, Objective, PeriodicTask, Pool
 use punctual_cores::Placement;
 use punctual_loop::SplitOptions;
 use punctual_sim::{MachineModel, SplitLoad, split};
-use punctual_units::Nanos;
-use punctual_workload::{Arrival, TaskSpec};
+use punctual_units::{Nanos, Time};
+use punctual_workload::TaskSpec;
 
 use request::check_lengths;
 pub use request::{AllocationError, AllocationRequest, Changes};
@@ -23,7 +23,7 @@ const LEAST_WAYS: u8 = 3;
 /// Least time between two decisions: the fifth paper's.
 const GAP: Nanos = Nanos::from_millis(1);
 
-/// Options of the loop and load of this machine for `request`, with the tasks of a scenario.
+/// Options of the loop and load of the simulated machine for `request`, with the tasks of a scenario.
 ///
 /// # Errors
 /// [`AllocationError`].
@@ -33,18 +33,40 @@ pub(crate) fn splitting(
     model: &MachineModel,
     placement: &Placement,
 ) -> Result<(SplitOptions, SplitLoad), AllocationError> {
+    let cores = model.cores as usize;
+    let (options, program_of) = options_for(request, tasks, cores, placement)?;
+    let programs = Programs::new(&options.profiles, Objective::Speed)?;
+    let load = SplitLoad {
+        model: machine(&programs, cores, request.refill),
+        programs: { options.profiles.iter().cloned() }
+            .map(split::RunnableProfile::new)
+            .collect::<Result<_, _>>()?,
+        program_of,
+    };
+    Ok((options, load))
+}
+
+/// Options of the loop for `request` on a machine with `cores` cores, and the program of each task.
+///
+/// # Errors
+/// [`AllocationError`].
+pub(crate) fn options_for(
+    request: &AllocationRequest,
+    tasks: &[TaskSpec],
+    cores: usize,
+    placement: &Placement,
+) -> Result<(SplitOptions, Vec<Option<usize>>), AllocationError> {
     request.check_names(tasks)?;
     let profiles: Vec<Profile> = request.profiles.iter().map(|(_, profile)| profile.clone()).collect();
     let programs = Programs::new(&profiles, Objective::Speed)?;
     let named = |spec: &TaskSpec| request.profiles.iter().position(|(task, _)| *task == spec.name);
     let program_of: Vec<Option<usize>> = tasks.iter().map(named).collect();
     check_lengths(tasks, &program_of, &programs, placement)?;
-    let cores = model.cores as usize;
     let settings = AllocatorSettings {
         pool: pool(&programs, cores),
         cores,
         policy: request.policy,
-        // Best-effort tasks have loads, too, and balancing those would slow the real-time ones.
+        // Looking ahead knows neither fixed priorities nor deadlines before the next release, as runs have them.
         base: Base::Even,
         // Without the cost of a way, a policy changes the split at every occasion.
         refill: request.refill.filter(|_| request.changes == Changes::Paying),
@@ -52,21 +74,12 @@ pub(crate) fn splitting(
     };
     let tasks = periodic(tasks, &program_of, &programs, placement);
     settings.check(&programs, &tasks)?;
-    let load = SplitLoad {
-        model: machine(&programs, cores, request.refill),
-        programs: profiles
-            .iter()
-            .cloned()
-            .map(split::RunnableProfile::new)
-            .collect::<Result<_, _>>()?,
-        program_of,
-    };
     let options = SplitOptions {
         profiles,
         tasks,
         settings,
     };
-    Ok((options, load))
+    Ok((options, program_of))
 }
 
 /// The machine's grid, and the cost of a way that changes hands.
@@ -114,15 +127,13 @@ fn periodic(
     let mut all = Vec::new();
     for ((spec, program), seat) in tasks.iter().zip(program_of).zip(&placement.seats) {
         let Some(program) = *program else { continue };
-        let period = match spec.arrival {
-            Arrival::Periodic { period } => period,
-            Arrival::Sporadic { gap_min, .. } => gap_min,
-            Arrival::AfterCompletion { pause_min, .. } => {
-                pause_min + Nanos::from_secs_f64(programs.duration(program, programs.grid().all()))
-            }
-        };
+        let shortest = Nanos::from_secs_f64(programs.duration(program, programs.grid().all()));
+        let period = spec.arrival.gap_min(shortest);
         all.extend(seat.cores().iter().map(|core| {
             PeriodicTask {
+                weight: if spec.deadline().is_some() { 1.0 } else { 0.0 },
+                from: Time::ZERO + spec.active.from,
+                until: Time::ZERO + spec.active.until,
                 program,
                 // A deadline before the next release asks for as much as a period of its length.
                 period: spec

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use punctual_allocation::{Policy, Profile, ProfileError, Programs, ProgramsError, Refill, SettingsError};
+use punctual_allocation::{Policy, Profile, ProfileError, Programs, Refill, SettingsError};
 use punctual_cores::Placement;
 use punctual_units::{CoreId, Nanos};
-use punctual_workload::{Arrival, TaskSpec};
+use punctual_workload::TaskSpec;
 
-/// Which policy splits ways and bandwidth, on the simulated machine.
+/// Which policy splits ways and bandwidth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllocationRequest {
     /// The policy that decides.
@@ -63,20 +63,12 @@ pub enum AllocationError {
         /// Percentage of the core that they need.
         percent: f64,
     },
-    /// Profiles that cannot be compiled.
-    #[error("profiles: {0}")]
-    Programs(#[from] ProgramsError),
-    /// A profile that the machine cannot run.
+    /// Profiles that cannot be compiled, or that the machine cannot run.
     #[error("profiles: {0}")]
     Profile(#[from] ProfileError),
     /// A machine that cannot be split so.
     #[error("allocation: {0}")]
     Settings(#[from] SettingsError),
-    /// There is no cache to split on Linux yet.
-    #[error(
-        "allocation needs a machine that splits its cache and memory: only the simulated one does so far, add --platform sim"
-    )]
-    NotHere,
 }
 
 impl AllocationRequest {
@@ -112,11 +104,7 @@ pub(super) fn check_lengths(
     let all = programs.grid().all();
     let mut utilisation: BTreeMap<CoreId, f64> = BTreeMap::new();
     for ((task, program), seat) in tasks.iter().zip(program_of).zip(&placement.seats) {
-        let window = match (task.deadline(), task.arrival) {
-            (Some(_), Arrival::Periodic { period }) => period,
-            (Some(_), Arrival::Sporadic { gap_min, .. }) => gap_min,
-            _ => continue,
-        };
+        let Some(window) = task.window() else { continue };
         let mut add = |needs: Nanos| {
             seat.cores()
                 .iter()

@@ -107,7 +107,9 @@ pub fn beside(
             fill(&opened.store, store, Fill::Missing, watch)?;
             Ok(opened)
         };
-    let (runtime, options, notes) = prepare(&setup, ClockPreference::Real, opened, watch)?;
+    let (runtime, mut options, notes) = prepare(&setup, ClockPreference::Real, opened, watch)?;
+    // The server answers between jobs, too.
+    options.regulator.idle_clock = false;
     notes.iter().try_for_each(|note| stage(watch, note))?;
     stage(watch, "starting")?;
     Ok(runtime.start(options)?)

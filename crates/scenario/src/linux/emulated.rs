@@ -196,25 +196,17 @@ impl OwedWork<'_> {
 }
 
 impl<T: Read> Read for Paced<'_, T> {
-    type Bytes<'t>
-        = T::Bytes<'t>
-    where
-        Self: 't;
-    type Scan<'t>
-        = T::Scan<'t>
+    type Cursor<'t>
+        = T::Cursor<'t>
     where
         Self: 't;
 
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Self::Bytes<'_>>, EngineError> {
-        self.account.get(|| self.transaction.get(table, key))
+    fn get_with<V>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> V) -> Result<Option<V>, EngineError> {
+        self.account.get(|| self.transaction.get_with(table, key, look))
     }
 
-    fn scan(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.account.call(|| self.transaction.scan(table, range))
-    }
-
-    fn scan_back(&self, table: Table, range: KeyRange<'_>) -> Result<Self::Scan<'_>, EngineError> {
-        self.account.call(|| self.transaction.scan_back(table, range))
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Self::Cursor<'_>, EngineError> {
+        self.account.call(|| self.transaction.cursor(table, range, back))
     }
 }
 

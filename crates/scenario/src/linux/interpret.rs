@@ -101,7 +101,7 @@ impl Interpreter {
                 let Some(key) = self.pick(table) else {
                     continue;
                 };
-                if let Some(value) = transaction.get(&key)? {
+                if let Some(value) = transaction.get(key)? {
                     sum = sum.wrapping_add(u64::from(value.first().copied().unwrap_or(0)));
                 }
             }
@@ -117,7 +117,7 @@ impl Interpreter {
         let written = job.write(|transaction| {
             for _ in 0..count {
                 let key = object_key(self.rng.random_range(0..self.objects.max(1)));
-                transaction.put(&key, &value)?;
+                transaction.put(key, &value)?;
             }
             Ok(())
         });

@@ -4,6 +4,7 @@ pub mod beside;
 mod calibrate;
 mod emulated;
 mod interpret;
+pub(crate) mod split;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use std::time::Duration;
 
 use punctual_cores::{Limits, Placement, Seat};
 use punctual_engines::Lmdb;
-use punctual_engines::lmdb::{LmdbOptions, Verify};
+use punctual_engines::lmdb::LmdbOptions;
+use punctual_loop::RegulatorOptions;
 use punctual_os::LinuxOs;
 use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
@@ -23,7 +25,7 @@ use punctual_runtime::linux::{Job, RunOptions, RuntimeBuilder, TASK_PRIORITY, Ta
 use punctual_runtime::report::{FinishedRun, Progress, Watch};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec};
 use punctual_store::updates::SensorSpec;
-use punctual_store::{Deadline, Store, StoreOptions, UpdateMode};
+use punctual_store::{Deadline, Store, StoreOptions};
 use punctual_units::{CoreId, Nanos, Share, Time};
 use punctual_workload::{self as workload, Class, Problem, Program, Scenario, TaskGoal, TaskSpec, Volume};
 use rand::SeedableRng;
@@ -47,10 +49,7 @@ const CALIBRATION_SENSORS: u32 = 10_000;
 const ASKED_EVERY: Duration = Duration::from_millis(20);
 
 pub(crate) fn unfit_cores(refusal: &Refusal) -> Problem {
-    Problem {
-        key: "exclusive.cores".into(),
-        what: refusal.to_string(),
-    }
+    Problem::new("exclusive.cores", refusal.to_string())
 }
 
 /// Refuses exclusive tasks that name a core which may not become exclusive.
@@ -59,15 +58,12 @@ fn check_named(scenario: &Scenario, open: &[CoreId]) -> Result<(), Problem> {
         Class::Exclusive { .. } => task.core.filter(|core| !open.contains(core)),
         _ => None,
     };
-    let mut named = scenario.tasks.iter().map(closed).enumerate();
-    named.try_for_each(|(task, core)| {
-        core.map_or(Ok(()), |core| {
-            Err(Problem {
-                key: format!("task[{task}].core"),
-                what: format!("core {core} is none of exclusive.cores; name one of these, or add it there"),
-            })
-        })
-    })
+    let mut named = scenario.tasks.iter().enumerate();
+    let Some((task, core)) = named.find_map(|(number, task)| Some((number, closed(task)?))) else {
+        return Ok(());
+    };
+    let what = format!("core {core} is none of exclusive.cores; name one of these, or add it there");
+    Err(Problem::new(format!("task[{task}].core"), what))
 }
 
 /// Refuses cores that are asked for and that another process claims, where a task is to have one.
@@ -126,23 +122,23 @@ fn prepare(
         ("exclusive.lend_to", lend_to, GroupUse::Lent),
         ("exclusive.share_with", share_with, GroupUse::Shared),
     ] {
-        check_groups(&KernelTree::default(), groups, how).map_err(|refusal| Problem {
-            key: key.into(),
-            what: refusal.to_string(),
-        })?;
+        check_groups(&KernelTree::default(), groups, how).map_err(|why| Problem::new(key, why.to_string()))?;
     }
-    check_interrupts(&KernelTree::default(), &setup.request.neighbours).map_err(|refusal| Problem {
-        key: "exclusive.interrupts".into(),
-        what: refusal.to_string(),
-    })?;
+    check_interrupts(&KernelTree::default(), &setup.request.neighbours)
+        .map_err(|why| Problem::new("exclusive.interrupts", why.to_string()))?;
     let limits = limits_beside(&setup.request.neighbours).map_err(|refusal| unfit_cores(&refusal))?;
     // Opened before costs are measured, so that other programs see at once where this one has its real-time work.
     let machine = LinuxMachine::open(LinuxOptions {
         clock,
         ..LinuxOptions::default()
     })?;
+    let mut machine = match setup.request.allocation {
+        Some(_) => machine.with_partitions()?,
+        None => machine,
+    };
     check_claims(setup.scenario(), &machine, &setup.request.neighbours)?;
     let placement = place_here(setup, &machine, &limits)?;
+    let split = split::split(setup, machine.offers(), machine.partitions(), &placement)?;
     check_named(setup.scenario(), limits.exclusive.as_deref().unwrap_or_default())?;
     stage(watch, "measuring what store accesses cost here")?;
     let MeasuredCosts { typical: costs, least } = measure(setup, placement.update_core(), watch)?;
@@ -167,10 +163,16 @@ fn prepare(
     } = open(&sensors, &place, &emulated, watch)?;
 
     let offers = setup.offers(machine.offers());
-    let header = setup.header(&offers, &costs, compiled.replicas);
+    let mut header = setup.header(&offers, &costs, compiled.replicas);
+    header
+        .protection
+        .extend(split::protection(setup, &machine, split.is_some()));
     let mut options = RunOptions {
         header,
-        regulator: setup.regulator(&offers, Time::ZERO),
+        regulator: RegulatorOptions {
+            split,
+            ..setup.regulator(&offers, Time::ZERO)
+        },
         pace: scenario.control.pace,
         patience: setup.patience(),
         duration: None,
@@ -179,7 +181,9 @@ fn prepare(
         best_effort_share: scenario.control.best_effort_share,
         record: setup.log_setup(&stream),
         learning: None,
+        stages: setup.request.stages.clone(),
     };
+    split::begin(&mut machine, &options.regulator)?;
     let mut runtime = RuntimeBuilder::new(machine, store);
     let mut placing = Placing {
         setup,
@@ -355,11 +359,7 @@ fn engine_options(setup: &RunSetup, map_bytes: u64) -> LmdbOptions {
     LmdbOptions {
         durability: setup.scenario().store.durability,
         quota: map_bytes as usize,
-        verify: match setup.scenario().store.verify {
-            workload::StoreCheck::Full => Verify::Full,
-            workload::StoreCheck::Structure => Verify::Structure,
-            workload::StoreCheck::None => Verify::None,
-        },
+        verify: setup.scenario().store.verify,
         ..LmdbOptions::default()
     }
 }
@@ -396,10 +396,7 @@ fn store_options(setup: &RunSetup, sensors: &[SensorSpec]) -> StoreOptions {
     };
     StoreOptions {
         objects: sensors.iter().enumerate().map(object).collect(),
-        update_mode: match needs.update_mode {
-            workload::UpdateMode::MemoryFirst => UpdateMode::MemoryFirst,
-            workload::UpdateMode::Transaction => UpdateMode::Transaction,
-        },
+        update_mode: needs.update_mode,
         group_interval: needs.group_commit,
         admission: setup.admission(),
         clock_origin: clock_origin(),
@@ -426,8 +423,8 @@ fn fill(store: &ScenarioStore, needs: &workload::StoreNeeds, how: Fill, watch: W
         let mut transaction = store.write_transaction(Deadline::NONE)?;
         for object in group {
             let key = object_key(*object);
-            if how == Fill::Anew || transaction.get(&key)?.is_none() {
-                transaction.put(&key, &value)?;
+            if how == Fill::Anew || transaction.get(key)?.is_none() {
+                transaction.put(key, &value)?;
             }
         }
         transaction.commit()?;

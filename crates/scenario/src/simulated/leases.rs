@@ -3,7 +3,8 @@
 //! On Linux each task of such a core notifies the policy when it leaves and is called. Here the run checks after every
 //! event of the machine which tasks have a job. Leases reach the machine by its knobs ([`KnobId::Lease`]).
 
-use punctual_cores::{LendingDecision, LendingLog, TenantEvent, Tenants, Usage};
+use punctual_cores::{TenantEvent, Tenants, Usage};
+use punctual_loop::{DeciderEvent, DeciderSetup, EventLog};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::report::LendingReport;
 use punctual_sim::{LENDING_COSTS, Simulation};
@@ -28,9 +29,7 @@ struct Home {
     tenants: Tenants,
     usage: Usage,
     useful: bool,
-    log: LendingLog,
-    /// Most decisions that the log may hold.
-    logged_max: usize,
+    log: EventLog,
     account: LendingStats,
 }
 
@@ -103,7 +102,7 @@ impl Leases {
     }
 
     /// Reports on lending, and the decisions.
-    pub fn finish(self, machine: &Simulation) -> (Vec<LendingReport>, Vec<LendingLog>) {
+    pub fn finish(self, machine: &Simulation) -> (Vec<LendingReport>, Vec<EventLog>) {
         let reports = self.homes.iter().map(|home| home.report(machine)).collect();
         (reports, self.homes.into_iter().map(|home| home.log).collect())
     }
@@ -118,17 +117,17 @@ impl Home {
         Home {
             core,
             tenants: Tenants::new(runners.len(), LENDING_COSTS),
-            log: LendingLog {
-                core,
-                tenants: runners.len(),
-                costs: LENDING_COSTS,
-                decisions: Vec::new(),
-                lost: 0,
-            },
+            log: EventLog::of(
+                DeciderSetup::Lending {
+                    core,
+                    tenants: runners.len(),
+                    costs: LENDING_COSTS,
+                },
+                logged_max,
+            ),
             occupants: runners.into_iter().map(occupant).collect(),
             usage: Usage::default(),
             useful: true,
-            logged_max,
             account: LendingStats::default(),
         }
     }
@@ -166,16 +165,7 @@ impl Home {
     /// Decides, and logs the decision where there is room.
     fn decide(&mut self, tenant: usize, event: TenantEvent, now: Time) -> bool {
         let answer = self.tenants.step(tenant, event, now);
-        let decision = LendingDecision {
-            now,
-            tenant,
-            event,
-            answer,
-        };
-        match self.log.decisions.len() < self.logged_max {
-            true => self.log.decisions.push(decision),
-            false => self.log.lost += 1,
-        }
+        self.log.note(now, DeciderEvent::Lending(tenant, event), answer);
         answer
     }
 

@@ -3,34 +3,18 @@
 use std::collections::BTreeSet;
 
 use punctual_pipelines::{Graph, GraphError, StageSpec, WhenFull};
-use punctual_units::{Nanos, Share};
-use punctual_workload::{Problem, TaskGoal, too_long};
+use punctual_workload::{Problem, Problems, too_long};
 
 use super::{Body, EdgeNeeds, StageNeeds, StagesSpec};
 
-/// The longest time that a scenario may contain.
-const LONGEST: Nanos = Nanos::from_secs(24 * 3600);
 /// Longest frame, in bytes.
-const FRAME_MAX: usize = 1 << 30;
+const FRAME_MAX: u64 = 1 << 30;
 /// Slots that are enough for whatever rates.
 const SLOTS_ENOUGH: u32 = 1 << 20;
 
-/// Problems, as they are found.
-#[derive(Default)]
-pub(super) struct Problems(pub(super) Vec<Problem>);
-
-impl Problems {
-    pub(super) fn require(&mut self, holds: bool, key: impl Into<String>, what: impl Into<String>) {
-        if !holds {
-            let (key, what) = (key.into(), what.into());
-            self.0.push(Problem { key, what });
-        }
-    }
-
-    /// Refuses a key that means nothing for the stage.
-    fn without(&mut self, there: bool, key: String, why: &str) {
-        self.require(!there, key, format!("{why}; remove this key"));
-    }
+/// Refuses a key that means nothing for the stage.
+fn without(problems: &mut Problems, there: bool, key: String, why: &str) {
+    problems.require(!there, key, format!("{why}; remove this key"));
 }
 
 /// Problems of single stages and edges.
@@ -57,9 +41,8 @@ pub(super) fn single(spec: &StagesSpec) -> Vec<Problem> {
     }
     for (number, edge) in spec.edges.iter().enumerate() {
         let EdgeNeeds { edge, .. } = edge;
-        let what = format!("{} is out of range: 1 to {FRAME_MAX}", edge.frame_bytes);
-        let fits = edge.frame_bytes > 0 && edge.frame_bytes <= FRAME_MAX;
-        problems.require(fits, format!("edge[{number}].frame_bytes"), what);
+        let bytes = edge.frame_bytes as u64;
+        problems.between(bytes, (1, FRAME_MAX), format!("edge[{number}].frame_bytes"));
         let due = edge.full != WhenFull::DropLate || spec.stages.iter().any(|stage| stage.deadline.is_some());
         let what = "no frame is ever due: give the source a `deadline`, such as \"50ms\", or write \"drop-oldest\"";
         problems.require(due, format!("edge[{number}].full"), what);
@@ -71,13 +54,9 @@ pub(super) fn single(spec: &StagesSpec) -> Vec<Problem> {
         "pipeline.rate",
         format!("{rate} {what}"),
     );
-    let span = spec.step_max.unwrap_or(LONGEST);
-    let what = "is out of range: write a time above 0 and at most 24 h, such as \"1s\"";
-    problems.require(
-        span > Nanos::ZERO && span <= LONGEST,
-        "pipeline.step_max",
-        format!("{span} {what}"),
-    );
+    if let Some(span) = spec.step_max {
+        problems.span(span, "pipeline.step_max", "1s");
+    }
     let what = "there is no [[stage]] for it to lead to: add stages, or remove the edges";
     problems.require(!spec.stages.is_empty() || spec.edges.is_empty(), "edge", what);
     problems.0
@@ -122,9 +101,10 @@ fn check_does(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, ke
     let what = "a program or file takes and makes single frames";
     problems.require(rates.clone().all(|rate| *rate == 1), key("takes"), what);
     let stays = "a program or file stays in the process that runs the scenario";
-    problems.without(stage.migratable == Some(true), key("migratable"), stays);
-    problems.without(stage.core.is_some(), key("core"), stays);
-    problems.without(
+    without(problems, stage.migratable == Some(true), key("migratable"), stays);
+    without(problems, stage.core.is_some(), key("core"), stays);
+    without(
+        problems,
         stage.state_bytes.is_some(),
         key("state_bytes"),
         "a program or file has no state here",
@@ -136,31 +116,20 @@ fn check_times(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, k
     let is_source = outside && ports(spec, stage, true) == 0;
     for (time, field) in [(stage.period, "period"), (stage.deadline, "deadline")] {
         let why = "only a source, a program or file without an input, says when its frames come and are due";
-        problems.without(time.is_some() && !is_source, key(field), why);
-        let fits = time.is_none_or(|time| time > Nanos::ZERO && time <= LONGEST);
-        let what = "is out of range: write a time above 0 and at most 24 h, such as \"10ms\"";
-        problems.require(fits, key(field), format!("{} {what}", time.unwrap_or_default()));
+        without(problems, time.is_some() && !is_source, key(field), why);
+        if let Some(time) = time {
+            problems.span(time, key(field), "10ms");
+        }
     }
     let one_end = matches!(stage.does, Body::Program(_)) && ports(spec, stage, true) + ports(spec, stage, false) == 1;
     let why = "only a program at an end is started again: in the middle, what it had read would be missing unseen";
-    problems.without(stage.restart && !one_end, key("restart"), why);
+    without(problems, stage.restart && !one_end, key("restart"), why);
 }
 
 fn check_goal(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, key: &dyn Fn(&str) -> String) {
     let Some(goal) = stage.goal else { return };
-    let (field, fits, what) = match goal {
-        TaskGoal::Late(late) => (
-            "late",
-            late > Share::ZERO && late < Share::ONE,
-            format!("{late} of frames late is no goal: write a share above 0 and below 100 %, such as \"1 %\""),
-        ),
-        TaskGoal::Tardiness(mean) => (
-            "tardiness",
-            mean > 0.0 && mean <= TaskGoal::TARDINESS_MAX,
-            format!("{mean} is out of range: above 0, at most {}", TaskGoal::TARDINESS_MAX),
-        ),
-    };
-    problems.require(fits, key(field), what);
+    let field = goal.key();
+    problems.goal(goal, "frames", key);
     let takes = ports(spec, stage, true) > 0;
     let what = "a source takes no frames that could be late: put the goal on a stage behind it";
     problems.require(takes, key(field), what);

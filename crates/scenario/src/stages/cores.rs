@@ -62,10 +62,15 @@ impl Cores {
         let taken: Vec<CoreId> = self.others.iter().flat_map(|other| other.exclusive.clone()).collect();
         let mut free = self.usable.clone();
         free.retain(|core| !taken.contains(core));
-        let without_tasks = || match (spec.cores.is_empty(), free.is_empty()) {
-            (false, _) => spec.cores.clone(),
-            (true, false) => free.clone(),
-            (true, true) => self.usable.clone(),
+        let shared = |core: &CoreId| self.others.iter().any(|other| other.shared.contains(core));
+        let quiet: Vec<CoreId> = free.iter().copied().filter(|core| !shared(core)).collect();
+        let without_tasks = || {
+            let choices = [&spec.cores, &quiet, &free, &self.usable];
+            choices
+                .into_iter()
+                .find(|cores| !cores.is_empty())
+                .cloned()
+                .unwrap_or_default()
         };
         let exclusive = |(_, task): &&(String, PlacementRequest)| matches!(task.class, Class::Exclusive { .. });
         let Some((first, _)) = tasks.iter().find(exclusive) else {
@@ -119,13 +124,11 @@ fn named(spec: &StagesSpec) -> Vec<(CoreId, String)> {
 }
 
 fn crowded(key: &str, core: CoreId, task: &str) -> Problem {
-    Problem {
-        key: key.to_owned(),
-        what: format!(
-            "the exclusive task \"{task}\" needs core {core}, which only exclusive tasks can have; name another core here, \
+    let what = format!(
+        "the exclusive task \"{task}\" needs core {core}, which only exclusive tasks can have; name another core here, \
              or give the task class = \"real-time\""
-        ),
-    }
+    );
+    Problem::new(key, what)
 }
 
 #[cfg(test)]
@@ -209,6 +212,21 @@ mod tests {
             refused.starts_with("pipeline.cores: there is no core 9 here; name one of cores 0 to 1"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_core_with_real_time_work_of_another_program_is_left_to_it_if_there_is_another_one() {
+        let other = |shared: &[u32]| Holding {
+            name: "radio".into(),
+            process: 77,
+            alive: true,
+            exclusive: Vec::new(),
+            shared: shared.iter().copied().map(CoreId).collect(),
+            changes: 0,
+        };
+        assert_eq!(on(4, &[], &[], vec![other(&[3])]), Ok(vec![0, 1, 2]));
+        assert_eq!(on(2, &[], &[], vec![other(&[0, 1])]), Ok(vec![0, 1]));
+        assert_eq!(on(2, &[1], &[], vec![other(&[1])]), Ok(vec![1]), "named");
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::path::Path;
 use punctual_pipelines::linux::CStage;
 use punctual_pipelines::{AnyStage, Failure, Frames, Graph, StageSpec};
 use punctual_units::CoreId;
-use punctual_workload::Problem;
+use punctual_workload::{Problem, Problems};
 
-use super::check::{self, Problems, READING, ports};
+use super::check::{self, READING, ports};
 use super::libraries::KeptLibraries;
 use super::{Body, StageNeeds, StagesSpec};
 
@@ -100,10 +100,9 @@ impl StagePlan {
             let Some((number, core)) = named.and_then(|number| Some((number, spec.stages[number].core?))) else {
                 return Ok(next);
             };
-            cores.iter().position(|it| *it == core).ok_or_else(|| Problem {
-                key: format!("stage[{number}].core"),
-                what: format!("this process may not use core {core}; name another one, or remove this key"),
-            })
+            let what = format!("this process may not use core {core}; name another one, or remove this key");
+            let found = cores.iter().position(|it| *it == core);
+            found.ok_or_else(|| Problem::new(format!("stage[{number}].core"), what))
         };
         stages.iter().map(place).collect()
     }

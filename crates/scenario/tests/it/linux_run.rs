@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::{request, unwatched};
 use punctual_engines::Memory;
-use punctual_loop::{AdmissionEvent, Answer, Event, EventLog, replay};
+use punctual_loop::{DeciderAnswer, DeciderEvent, Decision, Event, EventLog, replay};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::{LinuxMachine, LinuxOptions};
 use punctual_platform::{KnobId, Machine, Plan, Value};
@@ -18,6 +18,7 @@ use punctual_runtime::FinishedRun;
 use punctual_runtime::linux::RuntimeBuilder;
 use punctual_runtime::report::Progress;
 use punctual_scenario::{ControllerSource, PlatformChoice, run};
+use punctual_store::updates::AdmissionEvent;
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::{machine, shared_machine};
 use punctual_units::{Nanos, Share};
@@ -46,29 +47,18 @@ fn recorded(within: bool) -> EventLog {
 #[test]
 fn the_log_of_a_linux_run_replays_to_identical_decisions() {
     let log = recorded(false);
-    assert!(
-        log.steps.iter().any(|step| step.answer.is_some()),
-        "the loop has stepped"
-    );
-    assert!(
-        log.updates
-            .iter()
-            .any(|event| matches!(event, AdmissionEvent::Offered { admitted: false, .. }))
-    );
+    let is_step = |it: &&mut Decision| matches!(it.answer, DeciderAnswer::Step(_));
+    let is_offer = |it: &Decision| matches!(it.event, DeciderEvent::Updates(AdmissionEvent::Offered { .. }));
+    assert!(log.decisions.iter().any(|it| is_offer(it) && it.answer == false.into()));
     let text = serde_json::to_string(&log).unwrap();
     let log: EventLog = serde_json::from_str(&text).unwrap();
     assert_eq!(replay(&log).unwrap(), []);
 
     let mut planted = log.clone();
-    let answer = planted
-        .steps
-        .iter_mut()
-        .rev()
-        .find_map(|step| match step.answer.as_mut() {
-            Some(Answer::Step(step)) => Some(step),
-            _ => None,
-        })
-        .unwrap();
+    let stepped = planted.decisions.iter_mut().rev().find(is_step);
+    let DeciderAnswer::Step(answer) = &mut stepped.expect("the loop has stepped").answer else {
+        unreachable!()
+    };
     let admitted = answer.plan.share(KnobId::AdmittedShare).unwrap_or(Share::ONE);
     // Another one, wherever the loop stood at the end.
     let other = if admitted == Share::ONE {
@@ -84,12 +74,8 @@ fn the_log_of_a_linux_run_replays_to_identical_decisions() {
     );
 
     let mut planted = log;
-    let admitted = planted.updates.iter_mut().find_map(|event| match event {
-        AdmissionEvent::Offered { admitted, .. } => Some(admitted),
-        _ => None,
-    });
-    let admitted = admitted.unwrap();
-    *admitted = !*admitted;
+    let offered = planted.decisions.iter_mut().find(|it| is_offer(it)).unwrap();
+    offered.answer = (offered.answer == false.into()).into();
     assert_eq!(replay(&planted).unwrap().len(), 1, "and so is a verdict of admission");
 }
 
@@ -97,17 +83,21 @@ fn the_log_of_a_linux_run_replays_to_identical_decisions() {
 #[test]
 fn paced_jobs_replay_to_the_same_clocks() {
     let log = recorded(true);
-    let is_progress = |event: &Event| matches!(event, Event::Progressed(_));
     assert_eq!(replay(&log).unwrap(), []);
 
     let mut planted = log;
-    let answered = planted.steps.iter_mut().find(|step| is_progress(&step.event)).unwrap();
-    let Event::Progressed(progress) = &answered.event else {
-        unreachable!()
+    let progress = |it: &mut Decision| match &it.event {
+        DeciderEvent::Tasks(event) => match **event {
+            Event::Progressed(progress) => Some(progress),
+            _ => None,
+        },
+        _ => None,
     };
+    let mut answered = planted.decisions.iter_mut();
+    let (progress, answered) = answered.find_map(|it| Some((progress(it)?, it))).unwrap();
     let unasked = Plan::default();
     assert!(progress.done >= 1 && progress.done < progress.of);
-    answered.answer = Some(Answer::Turn(unasked));
+    answered.answer = unasked.into();
     assert_eq!(
         replay(&planted).unwrap().len(),
         1,
@@ -129,7 +119,7 @@ fn closures_run_as_tasks_and_every_job_is_accounted_for() {
         Arrival::Periodic { period: ten_ms },
         |job| {
             let number = job.number();
-            job.write(|store| store.put(b"last job", &number.to_le_bytes()))
+            job.write(|store| store.put(b"last job", number.to_le_bytes()))
         },
     );
     let gaps = Arrival::Sporadic {

@@ -8,4 +8,5 @@ mod goals;
 mod learnt;
 mod lending;
 mod linux_run;
+mod prices;
 mod why_late;

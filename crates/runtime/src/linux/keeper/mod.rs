@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use punctual_cores::PlacementRequest;
-use punctual_loop::{EventLog, LOG_VERSION};
+use punctual_loop::{DeciderEvent, DeciderSetup, EventLog};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
 use punctual_platform::linux::journal::changed_since;
@@ -37,6 +37,9 @@ use crate::collector::Ending;
 use crate::error::RuntimeError;
 use crate::learn::Learning;
 use crate::report::{FinishedRun, Protection, RunHeader};
+
+/// Cores of which thread switches are recorded for tasks without a core, each in memory of 256 KiB.
+const WATCHED_MAX: usize = 16;
 
 /// Command from a caller to the keeper.
 pub(super) enum KeeperCommand<E: Engine> {
@@ -98,7 +101,7 @@ impl<E: Engine + 'static> Keeper<E> {
         check_interrupts(&KernelTree::default(), &self.prepared.neighbours)?;
         let limits = limits_beside(&self.prepared.neighbours)?;
         let requests = self.prepared.requests();
-        let (machine, keep) = (&self.prepared.machine, self.prepared.keep_cores);
+        let (machine, keep) = (&self.prepared.machine, &self.prepared.keep_cores);
         let asked = AskedTasks::new(machine, &requests, keep, &self.options.header.load);
         let obtained = &mut self.options.header.protection;
         let placed = TaskPlacement::take(&asked, &self.prepared.neighbours, limits, obtained)?;
@@ -118,6 +121,11 @@ impl<E: Engine + 'static> Keeper<E> {
             obtained.extend(witness.watch(TaskId(task as u32), first_core(seat), judged));
         }
         obtained.extend(witness.watch_core(placement.house()));
+        if self.prepared.reported.is_some() {
+            // Threads of other programs run where the kernel puts them.
+            let cores = machine.offers().cores.iter().take(WATCHED_MAX);
+            cores.for_each(|core| obtained.extend(witness.watch_core(*core)));
+        }
         obtained.push(protection("memory locked".into(), thread::lock_memory()));
         let guarded = guarded(self.prepared.machine.guarded());
         obtained.push(protection(
@@ -138,14 +146,14 @@ impl<E: Engine + 'static> Keeper<E> {
         thread::unlock_memory();
         let RunResult {
             controlled,
-            regulator,
+            start,
             record,
             lending,
             lent,
         } = ran?;
 
         let store = &self.prepared.store;
-        let elapsed = LinuxOs.now().since(regulator.start);
+        let elapsed = LinuxOs.now().since(start);
         let ending = Ending {
             counts: store.counts(),
             reconciliation: store.reconcile(),
@@ -157,16 +165,14 @@ impl<E: Engine + 'static> Keeper<E> {
                 .zip(stolen())
                 .map(|(before, after)| after.saturating_sub(before).ratio(elapsed * cores as u64)),
         };
-        let log = record.zip(controlled.log).map(|(admission, steps)| EventLog {
-            version: LOG_VERSION,
-            regulator: Some(regulator),
-            steps,
-            admission,
-            updates: store.take_admission_log(),
-            lending,
-            mapping: None,
-            clocks: None,
-            backlogs: Vec::new(),
+        let log = record.zip(controlled.log).map(|(admission, mut log)| {
+            let mut updates = EventLog::of(DeciderSetup::Updates(admission), usize::MAX);
+            for step in store.take_admission_log() {
+                updates.note(step.now, DeciderEvent::Updates(step.event), step.admitted);
+            }
+            log.join(updates);
+            lending.into_iter().for_each(|lending| log.join(lending));
+            log
         });
         let mut report = controlled.collector.finish(ending);
         let joined = self.prepared.machine.joined();

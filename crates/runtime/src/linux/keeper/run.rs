@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::thread::{Scope, ScopedJoinHandle};
 
-use punctual_cores::{LendingLog, Placement};
-use punctual_loop::{AdmissionSetup, Regulator, RegulatorOptions};
+use punctual_cores::Placement;
+use punctual_loop::{AdmissionSetup, DeciderSetup, EventLog, Regulator};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::LinuxMachine;
 use punctual_platform::{KnobId, Plan};
@@ -24,6 +24,7 @@ use crate::figures::TaskInfo;
 use crate::linux::control::{Control, ControlMessage, ControlResult};
 use crate::linux::exclusive::{Exclusive, TaskPlacement};
 use crate::linux::feeder::{Feed, install};
+use crate::linux::reported::ReportedTask;
 use crate::linux::shared::{RunState, ThreadGroup, ThreadStart, join};
 use crate::linux::tasks::sleep_until;
 use crate::linux::tenancy::{Accountant, Observer};
@@ -36,10 +37,11 @@ use crate::report::{LendingReport, Protection, RunHeader};
 /// Results of a run, after all threads have ended.
 pub(super) struct RunResult {
     pub(super) controlled: ControlResult,
-    pub(super) regulator: RegulatorOptions,
+    /// When the tasks began.
+    pub(super) start: Time,
     pub(super) record: Option<AdmissionSetup>,
     /// Decisions about lending each exclusive core.
-    pub(super) lending: Vec<LendingLog>,
+    pub(super) lending: Vec<EventLog>,
     /// Lending report of each exclusive core.
     pub(super) lent: Vec<LendingReport>,
 }
@@ -49,12 +51,14 @@ pub(super) struct StartedRun<'scope, 'env, E: Engine> {
     /// Threads of the tasks, to which callers may add.
     pub(super) threads: RunThreads<'scope, 'env, E>,
     store_threads: StoreThreads<'scope>,
+    /// Takes the reports of other programs' jobs; returns notes on them.
+    reports: Option<ScopedJoinHandle<'scope, Vec<String>>>,
     control: ScopedJoinHandle<'scope, Option<ControlResult>>,
     /// Protections of the control thread, which its own report does not list yet.
     control_obtained: Vec<Protection>,
     observer: Observer,
     accountants: Vec<Accountant>,
-    regulator: RegulatorOptions,
+    start: Time,
     record: Option<AdmissionSetup>,
 }
 
@@ -71,7 +75,11 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         tell: SyncSender<ControlMessage>,
     ) -> Result<(Self, RunHeader), RuntimeError> {
         let goal = options.regulator.goal;
-        options.regulator.goals = prepared.tasks.iter().map(|task| task.asks(goal)).collect();
+        let reported = prepared.reported.take();
+        let of_reported = |task: &ReportedTask| task.watched(goal.tasks);
+        let others: Vec<TaskInfo> = reported.iter().flat_map(|(_, tasks)| tasks).map(of_reported).collect();
+        let asked = prepared.tasks.iter().map(|task| task.asks(goal));
+        options.regulator.goals = asked.chain(others.iter().map(|task| Some(task.goal))).collect();
         let plan = Regulator::new(options.regulator.clone())?.plan();
         let accountants = placed
             .exclusive
@@ -86,7 +94,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         } = prepared;
         let (store, tasks) = (&**store, std::mem::take(tasks));
         let input = LoopInput {
-            watched: tasks.iter().map(|task| task.watched(goal)).collect(),
+            watched: tasks.iter().map(|task| task.watched(goal)).chain(others).collect(),
             machine,
             plan,
             witness,
@@ -103,6 +111,9 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         let mut threads = RunThreads::new(ThreadGroup::new(scope), shared, store, list, &options);
         let making = LinuxOs.now();
         threads.start(tasks, &requests, placement, placed.exclusive)?;
+        let reports = reported
+            .map(|reported| threads.read_reports(reported, placement.house()))
+            .transpose()?;
         let store_threads = StoreThreads::start(
             &mut threads.group,
             store,
@@ -127,11 +138,12 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         let run = StartedRun {
             threads,
             store_threads,
+            reports,
             control,
             control_obtained,
             observer,
             accountants,
-            regulator: options.regulator,
+            start,
             record: options.record,
         };
         Ok((run, options.header))
@@ -143,6 +155,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
         self.threads.shared.stop();
         drop(self.observer);
         self.threads.tasks.drain(..).for_each(join);
+        let reported = self.reports.map(join).unwrap_or_default();
         let failed = self.store_threads.join(self.threads.store);
         self.threads.list.guests.clear();
         let mut controlled = controlled.ok_or(RuntimeError::Stopped)?;
@@ -150,20 +163,27 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
             return Err(error.into());
         }
         controlled.close(self.control_obtained, &self.threads.list.states(), self.threads.shared);
-        let lending: Vec<LendingLog> = self.accountants.iter().map(Accountant::log).collect();
+        let lending: Vec<EventLog> = self.accountants.iter().map(Accountant::log).collect();
         let unlogged = lending.iter().filter(|log| self.record.is_some() && log.lost > 0);
         let unlogged = unlogged.map(|log| {
-            let (lost, core) = (log.lost, log.core);
-            format!("{lost} decisions about lending core {core} found no room in the log")
+            let (lost, about) = (log.lost, log.deciders[0].about());
+            format!("{lost} decisions about {about} found no room in the log")
         });
         let lent = |accountant: &Accountant| [accountant.trouble(), accountant.told()];
         let lent = self.accountants.iter().flat_map(lent).flatten();
-        for note in self.threads.notes().into_iter().chain(lent).chain(unlogged) {
+        for note in self
+            .threads
+            .notes()
+            .into_iter()
+            .chain(reported)
+            .chain(lent)
+            .chain(unlogged)
+        {
             controlled.collector.note(note);
         }
         Ok(RunResult {
             controlled,
-            regulator: self.regulator,
+            start: self.start,
             record: self.record,
             lent: self.accountants.iter().map(Accountant::report).collect(),
             lending,
@@ -187,7 +207,7 @@ impl<'r> LoopInput<'r> {
         mut self,
         options: &RunOptions,
         threads: &mut RunThreads<'r, '_, E>,
-    ) -> Result<Control<'r, LinuxMachine, E>, RuntimeError> {
+    ) -> Result<Control<'r, E>, RuntimeError> {
         let (start, duration) = (options.regulator.start, options.duration);
         let mut collector = Collector::new(options.header.clone(), self.watched, start, self.plan);
         if options.regulator.excite.is_some() {
@@ -201,6 +221,10 @@ impl<'r> LoopInput<'r> {
             }
         }
         self.witness.count(threads.group.take_real_time());
+        let log = || {
+            let setup = DeciderSetup::Tasks(Box::new(options.regulator.clone()));
+            EventLog::of(setup, duration.map_or(STEPS_MAX, |_| usize::MAX))
+        };
         Ok(Control {
             machine: self.machine,
             store: threads.store,
@@ -218,9 +242,9 @@ impl<'r> LoopInput<'r> {
             record: None,
             last: None,
             rebalance_due: start,
-            log: options.record.is_some().then(Vec::new),
-            log_max: duration.map_or(STEPS_MAX, |_| usize::MAX),
-            unlogged: 0,
+            log: options.record.is_some().then(log),
+            stages: options.stages.clone(),
+            frames: Vec::new(),
             heard: start,
         })
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use punctual_cores::{Limits, PlaceError, Placement, PlacementRequest, Seat, Unfit, place};
+use punctual_platform::Machine;
 use punctual_platform::linux::exclusive::ExclusiveCore;
-use punctual_platform::linux::thread::set_scheduling;
+use punctual_platform::linux::thread::{Guests, Tid, set_scheduling};
 use punctual_platform::linux::{Announcer, BestEffort, LinuxMachine, Others, thread};
-use punctual_platform::{Machine, Refusal};
-use punctual_units::{CoreId, Share, Time};
+use punctual_units::{CoreId, Share, TaskId, Time};
 use punctual_workload::{Active, Arrival, Class, Goal, TaskGoal};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -17,7 +17,7 @@ use crate::linux::RunOptions;
 use crate::linux::beside::{announced, check_claims, limits_of, refused, unclaimed, update_share};
 use crate::linux::exclusive::{Exclusive, TaskPlacement, kept, priority};
 use crate::linux::seats::SavedThread;
-use crate::linux::shared::{Tenure, ThreadPlace, protection};
+use crate::linux::shared::{Tenure, ThreadPlace, unprotected};
 use crate::linux::tasks::TaskState;
 use crate::report::Protection;
 use crate::schedule::NextRelease;
@@ -39,6 +39,7 @@ pub(super) struct TaskList {
     /// Work of other programs, when the last task was added.
     others: Others,
     announcer: Announcer,
+    movers: Guests,
     /// The core of sensor updates, and the share of it that they need.
     updates: (CoreId, Share),
     /// Exclusive cores for tasks and threads that come later.
@@ -59,6 +60,10 @@ pub(super) struct Guest {
     pub(super) request: PlacementRequest,
     pub(super) seat: Seat,
     pub(super) place: Arc<SavedThread>,
+    /// Thread of another program; `None`: of this process, which gives it back itself.
+    pub(super) thread: Option<Tid>,
+    /// Tasks that the thread of another program reports, once for each of its reporters.
+    pub(super) tasks: Vec<TaskId>,
 }
 
 impl Drop for Guest {
@@ -73,6 +78,8 @@ pub(super) struct TaskEntry {
     pub(super) request: PlacementRequest,
     pub(super) seat: Seat,
     pub(super) goal: Option<TaskGoal>,
+    /// Whether other programs report its jobs: its threads, if they have cores of ours, are among the guests.
+    pub(super) is_reported: bool,
     /// Times of its releases; `None` if events release it.
     pub(super) timed: Option<(Arrival, Active)>,
     pub(super) state: Arc<TaskState>,
@@ -80,7 +87,7 @@ pub(super) struct TaskEntry {
 
 impl TaskEntry {
     fn runs(&self) -> bool {
-        self.state.ended().is_none()
+        !self.is_reported && self.state.ended().is_none()
     }
 
     /// The task's request, fixed to its present core.
@@ -114,6 +121,7 @@ impl TaskList {
             limits: placed.limits.clone(),
             others: Others::default(),
             announcer: machine.announcer(),
+            movers: machine.guests(),
             updates: (placed.placement.update_core(), update_share(&options.header.load)),
             kept: placed.kept.clone(),
             guests: Vec::new(),
@@ -223,6 +231,28 @@ impl TaskList {
         self.guests.iter().filter(|guest| guest.place.is_taken())
     }
 
+    /// The seated thread of another program, if it is one.
+    pub(super) fn guest(&mut self, thread: Tid) -> Option<&mut Guest> {
+        let is_it = |guest: &&mut Guest| guest.thread == Some(thread) && guest.place.is_taken();
+        self.guests.iter_mut().find(is_it)
+    }
+
+    /// Takes note that a thread of another program reports `task` no more; gives it back if that was the last one.
+    pub(super) fn dismiss(&mut self, thread: Tid, task: TaskId) {
+        let Some(guest) = self.guest(thread) else { return };
+        if let Some(at) = guest.tasks.iter().position(|its| *its == task) {
+            guest.tasks.swap_remove(at);
+        }
+        if guest.tasks.is_empty() {
+            guest.place.give_back();
+        }
+    }
+
+    /// Means of moving threads of other programs.
+    pub(super) fn movers(&self) -> Guests {
+        self.movers.clone()
+    }
+
     pub(super) fn taken(&self, core: CoreId) -> Option<&ExclusiveCore> {
         self.exclusive.iter().find(|taken| taken.obtained().core == core)
     }
@@ -319,14 +349,8 @@ fn place_all(
 
 /// Report entry: a task or thread runs as a real-time one, because it has no exclusive core.
 fn no_core(name: &str, why: String) -> Protection {
-    let what = format!("{name}: on a core of its own");
-    let refusal = Refusal {
-        what: what.clone(),
-        why,
-        remedy: "keep a core for it when the runtime starts (keep_cores), and say how long it takes (takes_at_most)"
-            .into(),
-    };
-    protection(what, Err(refusal))
+    let remedy = "keep a core for it when the runtime starts (keep_cores), and say how long it takes (takes_at_most)";
+    unprotected(format!("{name}: on a core of its own"), why, remedy)
 }
 
 pub(super) fn first_core(seat: &Seat) -> CoreId {

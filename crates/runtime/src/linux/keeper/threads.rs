@@ -2,32 +2,35 @@
 //! thread's messages.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, channel};
 use std::thread::ScopedJoinHandle;
 
 use punctual_cores::{Placement, PlacementRequest, Seat};
+use punctual_jobs::Listener;
 use punctual_loop::{MadeFor, Regulator, RegulatorOptions};
 use punctual_os::LinuxOs;
-use punctual_platform::linux::thread::{AsFound, Tid};
-use punctual_platform::{ClockOffer, KnobId};
+use punctual_platform::linux::exclusive::ExclusiveCore;
+use punctual_platform::linux::thread::{AsFound, Guests, Tid, start_of};
+use punctual_platform::{ClockOffer, KnobId, Refusal};
 use punctual_store::Store;
 use punctual_store::engine::Engine;
-use punctual_units::{Clock, Nanos, Share, TaskId};
-use punctual_workload::{ControllerKind, Pace, UpdateMode};
+use punctual_units::{Clock, CoreId, Nanos, Share, TaskId};
+use punctual_workload::{Arrival, Class, ControllerKind, Pace, UpdateMode};
 
 use super::KeeperCommand;
-use super::task_list::{Guest, TaskEntry, TaskList, first_core};
+use super::task_list::{Guest, TaskEntry, TaskList, at, first_core};
 use crate::error::RuntimeError;
 use crate::figures::TaskFigures;
 use crate::learn::{Learning, Record};
 use crate::linux::control::{ControlMessage, RunSnapshot};
 use crate::linux::exclusive::{Exclusive, priority};
+use crate::linux::reported::{GuestNotice, ReportReader, ReportedTask};
 use crate::linux::seats::{CorePin, SavedThread};
 use crate::linux::service::{LearningState, RuntimeFigures, TaskHandle};
-use crate::linux::shared::{Order, RunState, ThreadGroup};
+use crate::linux::shared::{Order, RunState, ThreadGroup, protection};
 use crate::linux::tasks::{ReadyTask, TaskState};
 use crate::linux::tenancy::Tenancy;
-use crate::linux::{RunOptions, SILENCE, TaskSetup, first_release};
+use crate::linux::{FEEDER_PRIORITY, RunOptions, SILENCE, TaskSetup, first_release};
 use crate::report::{Protection, RunHeader};
 
 /// Interval at which the keeper reads the control thread's messages, if no caller sends a command.
@@ -49,6 +52,8 @@ pub(super) struct RunThreads<'scope, 'env, E: Engine> {
     /// Options and pace of the loop when no model is being learnt.
     base: (RegulatorOptions, Pace),
     made_for: MadeFor,
+    /// Reporting threads of other programs that come and go.
+    guests: Option<Receiver<GuestNotice>>,
 }
 
 impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
@@ -70,6 +75,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             learnt: LearningState::NotAsked,
             base: (options.regulator.clone(), options.pace),
             made_for: made_for(&options.header, store, options.pace),
+            guests: None,
         }
     }
 
@@ -126,10 +132,43 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
             request,
             seat,
             goal,
+            is_reported: false,
             timed,
             state: Arc::clone(&state),
         });
         Ok((id, state))
+    }
+
+    /// Starts the thread that takes the reports of other programs' jobs, on `core`.
+    pub(super) fn read_reports(
+        &mut self,
+        (listener, tasks): (Listener, Vec<ReportedTask>),
+        core: CoreId,
+    ) -> Result<ScopedJoinHandle<'scope, Vec<String>>, RuntimeError> {
+        let (tell, guests) = channel();
+        self.guests = Some(guests);
+        let mut reader = ReportReader::new(listener, tell);
+        for task in tasks {
+            let (id, state) = (TaskId(self.list.tasks.len() as u32), Arc::<TaskState>::default());
+            self.list.tasks.push(TaskEntry {
+                name: task.name.clone(),
+                request: PlacementRequest {
+                    class: Class::BestEffort,
+                    arrival: Arrival::Periodic { period: task.deadline },
+                    execution: None,
+                    core: None,
+                    cores: None,
+                },
+                seat: Seat::BestEffort(vec![core]),
+                goal: Some(task.goal.unwrap_or(self.list.goal.tasks)),
+                is_reported: true,
+                timed: None,
+                state: Arc::clone(&state),
+            });
+            reader.add(id, task, state);
+        }
+        let (shared, place) = (self.shared, at("reports", core, Some(FEEDER_PRIORITY)));
+        self.group.spawn(place, move |thread| reader.run(shared, thread))
     }
 
     /// Executes commands until the control thread ends.
@@ -153,6 +192,7 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
+            self.receive_guests();
             self.retire();
         }
     }
@@ -241,20 +281,116 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     fn seat(&mut self, name: String, request: PlacementRequest, thread: Tid) -> Result<CorePin, RuntimeError> {
         let (seat, request, told) = self.list.seat(&name, request)?;
         let found = AsFound::of(thread)?;
-        let chair = seat.chair().ok_or(RuntimeError::Stopped)?;
-        let core = match seat {
-            Seat::Exclusive(_) => self.list.taken(chair.core).cloned(),
-            Seat::RealTime(_) | Seat::BestEffort(_) => None,
-        };
-        let (place, seated) = SavedThread::seat(&name, found, chair.core, core, priority(chair), told);
+        let (place, seated) = self.settle(&name, &seat, (found, None), told)?;
         self.list.guests.push(Guest {
             name,
             request,
             seat,
             place,
+            thread: None,
+            tasks: Vec::new(),
         });
         self.list.reorder();
         Ok(seated)
+    }
+
+    /// Runs the thread of `found` on the core of `seat`.
+    fn settle(
+        &self,
+        name: &str,
+        seat: &Seat,
+        found: (AsFound, Option<Guests>),
+        told: Option<Protection>,
+    ) -> Result<(Arc<SavedThread>, CorePin), RuntimeError> {
+        let chair = seat.chair().ok_or(RuntimeError::Stopped)?;
+        let core = self.exclusive(seat);
+        Ok(SavedThread::seat(name, found, chair.core, core, priority(chair), told))
+    }
+
+    fn exclusive(&self, seat: &Seat) -> Option<ExclusiveCore> {
+        match seat {
+            Seat::Exclusive(chair) => self.list.taken(chair.core).cloned(),
+            Seat::RealTime(_) | Seat::BestEffort(_) => None,
+        }
+    }
+
+    /// Seats reporting threads of other programs that have come, and gives those back that have left.
+    fn receive_guests(&mut self) {
+        while let Some(notice) = self.guests.as_ref().and_then(|guests| guests.try_recv().ok()) {
+            match notice.request {
+                Some(request) => self.receive_guest(notice, request),
+                None => self.list.dismiss(notice.thread, notice.task),
+            }
+        }
+    }
+
+    fn receive_guest(&mut self, notice: GuestNotice, request: PlacementRequest) {
+        let (task, thread) = (notice.task, notice.thread);
+        let name = self.list.tasks[task.index()].name.clone();
+        let taken = self.list.guests.iter().any(|guest| guest.name == name);
+        let name = if taken {
+            format!("{name} (thread {thread})")
+        } else {
+            name
+        };
+        let (core, obtained) = match self.list.guest(thread) {
+            // The thread has a core, and keeps it as long as it reports one of its tasks.
+            Some(guest) => {
+                guest.tasks.push(task);
+                (Some(first_core(&guest.seat)), Vec::new())
+            }
+            None => match self.seat_guest(&name, request, notice) {
+                Ok((core, obtained)) => (Some(core), obtained),
+                Err(error) => (None, vec![unseated(&name, &error)]),
+            },
+        };
+        let real_time = core.map(|core| (core, thread));
+        self.shared.order(Order::Seated {
+            task,
+            real_time,
+            obtained,
+        });
+    }
+
+    fn seat_guest(
+        &mut self,
+        name: &str,
+        request: PlacementRequest,
+        notice: GuestNotice,
+    ) -> Result<(CoreId, Vec<Protection>), RuntimeError> {
+        let thread = notice.thread;
+        // Before and after: until it is recorded, its number may become that of another program's thread.
+        let is_it = || match start_of(notice.process, thread) {
+            Some(started) if notice.started == Some(started) => Ok(()),
+            _ => Err(Refusal {
+                what: format!("running thread {thread} of process {} on a core", notice.process),
+                why: "it has ended".into(),
+                remedy: "it needs none any more".into(),
+            }),
+        };
+        is_it()?;
+        let (seat, request, told) = self.list.seat(name, request)?;
+        let core = self.exclusive(&seat);
+        // First, because in a group without the core the thread shows less than it will get back.
+        if let Some(core) = &core {
+            core.enter(thread)?;
+        }
+        let found = AsFound::of_guest(thread).inspect_err(|_| {
+            // Fails only for a thread that has ended, which has left the core already.
+            core.iter().for_each(|core| drop(core.leave(thread)));
+        })?;
+        let (place, mut seated) = self.settle(name, &seat, (found, Some(self.list.movers())), told)?;
+        is_it()?; // else dropping `seated` gives the thread back
+        self.list.guests.push(Guest {
+            name: name.to_owned(),
+            request,
+            seat,
+            place,
+            thread: Some(thread),
+            tasks: vec![notice.task],
+        });
+        self.list.reorder();
+        Ok((seated.core(), seated.keep()))
     }
 
     /// Begins to move the knobs through their levels.
@@ -348,6 +484,20 @@ impl<'scope, 'env, E: Engine + 'static> RunThreads<'scope, 'env, E> {
     }
 }
 
+/// Report entry: a thread of another program runs as it did.
+fn unseated(name: &str, error: &RuntimeError) -> Protection {
+    let what = format!("{name}: on a core, in real time");
+    let refusal = match error {
+        RuntimeError::Machine(refusal) => refusal.clone(),
+        error => Refusal {
+            what: what.clone(),
+            why: error.to_string(),
+            remedy: "it runs as it did".into(),
+        },
+    };
+    protection(what, Err(refusal))
+}
+
 /// The loop that goes on where nothing was learnt, and its pace: the one from before or, where that turned no knob, one
 /// that moves the knobs of `kind` in steps at `pace`.
 fn without_model(before: &(RegulatorOptions, Pace), kind: ControllerKind, pace: Pace) -> (RegulatorOptions, Pace) {
@@ -396,6 +546,7 @@ mod tests {
                 min_fresh: Share::ZERO,
             },
             goals: Vec::new(),
+            stages: Vec::new(),
             offers: Offers {
                 machine: String::new(),
                 cores: Vec::new(),
@@ -411,6 +562,8 @@ mod tests {
             design: None,
             best_effort: None,
             split: None,
+            prices: None,
+            idle_clock: false,
             excite: None,
         };
         let learning = Pace::Period(Learning::default().period);

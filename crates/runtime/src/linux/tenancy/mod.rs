@@ -10,7 +10,8 @@ mod observer;
 
 use std::sync::Arc;
 
-use punctual_cores::{LearntCosts, LendingDecision, LendingLog, TenantEvent, Tenants, Usage};
+use punctual_cores::{LearntCosts, TenantEvent, Tenants, Usage};
+use punctual_loop::{DeciderEvent, DeciderSetup, EventLog};
 use punctual_os::LinuxOs;
 use punctual_os::linux::sync::PiMutex;
 use punctual_platform::Refusal;
@@ -87,8 +88,10 @@ struct Ledger {
     /// Whether the kernel has failed to give the core back.
     astray: bool,
     account: Account,
+    /// When the latest decision was taken.
+    asked: Time,
     /// Decisions so far, as many as there is room for: none if no log is kept.
-    log: LendingLog,
+    log: EventLog,
 }
 
 /// The current lease of the core.
@@ -171,11 +174,11 @@ impl Accountant {
 
     /// Begins a log. Its memory is allocated at once, because no job may wait for memory.
     pub fn record(&self) {
-        self.0.ledger.lock().log.decisions.reserve_exact(LOGGED_MAX);
+        self.0.ledger.lock().log.reserve(LOGGED_MAX);
     }
 
     /// The decisions since [`record`](Self::record).
-    pub fn log(&self) -> LendingLog {
+    pub fn log(&self) -> EventLog {
         self.0.ledger.lock().log.clone()
     }
 
@@ -231,13 +234,15 @@ impl Home {
         let at_first = costs.costs();
         let ledger = Ledger {
             tenants: Tenants::new(occupants, at_first),
-            log: LendingLog {
-                core: core.obtained().core,
-                tenants: occupants,
-                costs: at_first,
-                decisions: Vec::new(),
-                lost: 0,
-            },
+            log: EventLog::of(
+                DeciderSetup::Lending {
+                    core: core.obtained().core,
+                    tenants: occupants,
+                    costs: at_first,
+                },
+                0,
+            ),
+            asked: Time::ZERO,
             costs,
             usage: Usage::default(),
             useful: true,
@@ -290,18 +295,10 @@ impl Ledger {
 
     /// Decides, and logs the decision if there is room.
     fn step(&mut self, tenant: usize, event: TenantEvent, now: Time) -> bool {
-        let answer = self.tenants.step(tenant, event, now);
-        let LendingLog { decisions, lost, .. } = &mut self.log;
-        if decisions.len() < decisions.capacity() {
-            decisions.push(LendingDecision {
-                now,
-                tenant,
-                event,
-                answer,
-            });
-        } else {
-            *lost += 1;
-        }
+        // An observer reads its clock before it waits for the lock.
+        self.asked = self.asked.max(now);
+        let answer = self.tenants.step(tenant, event, self.asked);
+        self.log.note(self.asked, DeciderEvent::Lending(tenant, event), answer);
         answer
     }
 

@@ -32,6 +32,8 @@ pub fn request(platform: PlatformChoice, kind: ControllerKind, seconds: u64) -> 
             probe: true,
             best_effort_share: Share::ONE,
             best_effort_min: None,
+            prices: None,
+            prices_stated: false,
         },
         store: StoreNeeds {
             update_mode: UpdateMode::Transaction,
