@@ -35,7 +35,7 @@ pub fn main(kinds: AddedKinds<'_>) -> ExitCode {
 fn parsed() -> Result<Arguments, Failure> {
     let typed: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     match names::command(&typed) {
-        Some(present) => Err(Failure::input([present])),
+        Some(present) => Err(Failure::of(present)),
         None => arguments(),
     }
 }
@@ -47,7 +47,7 @@ fn parsed() -> Result<Arguments, Failure> {
 pub fn arguments<P: Parser>() -> Result<P, Failure> {
     let typed: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
     P::try_parse().map_err(|error| match names::option(&error, &typed) {
-        Some(present) => Failure::input([present]),
+        Some(present) => Failure::of(present),
         None => error.exit(),
     })
 }
@@ -67,10 +67,13 @@ pub fn exit_code(result: Result<(), Failure>) -> ExitCode {
 fn perform(command: Command, kinds: AddedKinds<'_>) -> Result<(), Failure> {
     match command {
         Command::Run(run) => commands::run::run(&run, kinds, &commands::run::request, &command_line("punctual")),
+        Command::Attach(attach) => commands::attach::attach(&attach, &command_line("punctual")),
+        Command::Job(job) => commands::attach::job(&job),
         Command::New(new) => commands::new::new(&new),
         Command::Model(args::Model::Learn(learn)) => commands::learn::learn(&learn, kinds),
         Command::Model(args::Model::Design(design)) => commands::design::design(&design),
         Command::Replay(replay) => commands::replay::replay(&replay),
+        Command::Compare(compare) => commands::compare::compare(&compare),
         Command::Doctor(doctor) => commands::doctor::doctor(&doctor),
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Store(what) => store::store(&what),

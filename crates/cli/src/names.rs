@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 const LAB: &str = "cargo run --release -p punctual-lab --";
 
 /// Former commands, as the first words after the program, and the present ones; `lab` if they are of that program.
-const COMMANDS: [(&str, &str); 22] = [
+const COMMANDS: [(&str, &str); 23] = [
     ("federation sim", "lab cluster sim"),
     ("federation load", "lab cluster load"),
     ("federation run", "lab cluster run"),
@@ -30,6 +30,7 @@ const COMMANDS: [(&str, &str); 22] = [
     ("identify", "model learn"),
     ("design", "model design"),
     ("restore", "doctor --restore"),
+    ("serve hash", "serve --hash"),
     ("profile trace", "profile -- PROGRAM"),
     ("profile show", "profile FILE"),
 ];

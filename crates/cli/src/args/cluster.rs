@@ -82,7 +82,7 @@ pub enum Process {
 /// Arguments of `punctual cluster run`.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClusterRun {
-    /// Settings in TOML; docs/federation.md lists the keys [default: two balancers, three nodes]
+    /// Settings in TOML; docs/guide/reference/node-file.md lists the keys [default: two balancers, three nodes]
     pub file: Option<PathBuf>,
     /// Number of nodes, 1 to 16
     #[arg(long, value_name = "N")]
@@ -160,8 +160,8 @@ pub struct ClusterBalance {
     /// Policy that chooses the node of a read
     #[arg(long, value_name = "NAME", default_value = "home", value_parser = named(BalancerKind::ALL))]
     pub balancer: BalancerKind,
-    /// Configuration in place of NODE and the other options: also users and certificates; docs/federation.md lists the
-    /// keys
+    /// Configuration in place of NODE and the other options: also users and certificates;
+    /// docs/guide/reference/node-file.md lists the keys
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "listen", "metrics", "balancer"])]
     pub file: Option<PathBuf>,
     /// Serve Prometheus metrics at http://ADDRESS/metrics, a loopback address; port 0 takes a free port

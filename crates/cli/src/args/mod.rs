@@ -12,9 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_pipelines::linux::Mechanism;
 use punctual_store::engine::Durability;
-use punctual_units::Nanos;
-use punctual_workload::ControllerKind;
 
+use punctual_files::server::of_this_machine;
 use punctual_files::toml::{Override, parse_time};
 
 pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, Policies, Process, ServerAddress};
@@ -41,6 +40,15 @@ pub enum Command {
     /// Needs no rights; what this user may set (CPU frequency, priorities, cores) is set for the run, and restored at
     /// its end, also after a kill.
     Run(Run),
+    /// Hold programs that already run to their goals: they report their jobs
+    ///
+    /// A program reports when each of its jobs begins and ends, by two calls in C, C++, Python or Rust; a script by
+    /// `punctual job begin NAME` and `punctual job end NAME` (docs/guide/attach.md). Only what the file names is set,
+    /// and restored at the end of the run, also after a kill.
+    Attach(Attach),
+    /// Report that a job of a task begins or ends, for scripts; does nothing if no `punctual attach` runs
+    #[command(hide = true)]
+    Job(JobWords),
     /// List the built-in scenarios, or write one to a file, to start your own
     New(New),
     /// Learn how this machine responds, and design a feedback controller
@@ -51,9 +59,14 @@ pub enum Command {
     /// Feeds the events of a log from `run --record` to the controllers; no task runs. Exits with 1 if a decision
     /// differs, with 2 if the log is damaged or of another version.
     Replay(Replay),
+    /// Compare two reports of `run` or `attach`: which figures are worse or better, by more than chance
+    ///
+    /// Intervals are at 95 %: of twenty figures that do not differ, one looks as if it did. Repeat runs, and compare on
+    /// a quiet machine. Exits with 2 if a file is no report, or if the two have no task and no stage in common.
+    Compare(Compare),
     /// Report what this machine offers, what is missing, and how to get it
     Doctor(Doctor),
-    /// List running pipelines of processes; move, upgrade or kill their stages
+    /// List running pipelines of processes; move or upgrade their stages
     Pipeline(Pipeline),
     /// Inspect, check and copy a store, mostly while a program has it open
     ///
@@ -70,8 +83,8 @@ pub enum Command {
     Process(Process),
     /// Serve a store, or a node of a cluster, to any Redis client
     ///
-    /// docs/commands.md lists the commands and the differences from Redis. Ctrl-C ends it cleanly. Exits with 2 if it
-    /// cannot start.
+    /// docs/guide/redis.md lists the commands and the differences from Redis. Ctrl-C ends it cleanly. Exits with 2 if
+    /// it cannot start.
     Serve(Serve),
     /// Simulate a program's cache misses for each number of cache ways
     ///
@@ -108,9 +121,62 @@ pub struct Run {
     /// Write an HTML page with the report and its curves over time
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write a timeline of jobs, late ones with their causes, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Write the log of the run's events, for `punctual replay`
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Serve Prometheus metrics at http://ADDRESS/metrics, a loopback address; port 0 takes a free port
+    #[arg(long, value_name = "ADDRESS", value_parser = of_this_machine)]
+    pub metrics: Option<SocketAddr>,
+    /// Print one line a second instead of the live view
+    #[arg(long)]
+    pub plain: bool,
+    /// Exit with 1 unless every task and stage meets its goal
+    #[arg(long)]
+    pub check: bool,
+    /// Print how cache ways and bandwidth would be set on this machine, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl Run {
+    /// The given options that are about a model.
+    pub fn of_a_model(&self) -> impl Iterator<Item = &'static str> {
+        let given = [
+            ("--model", self.model.is_some()),
+            ("--identify", self.identify),
+            ("--force", self.force),
+        ];
+        given.into_iter().filter(|(_, given)| *given).map(|(option, _)| option)
+    }
+}
+
+/// Arguments of `punctual attach`.
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// File that names the tasks, their goals, and what may be set for them
+    #[arg(value_name = "FILE.toml")]
+    pub file: PathBuf,
+    /// Print which programs report these tasks and what would be set, and set nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Duration, such as 60s [default: the file's, else until Ctrl-C]
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub duration: Option<Duration>,
+    /// Write the full report as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+    /// Write an HTML page with the report and its curves over time
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write a timeline of jobs, late ones with their causes, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Serve Prometheus metrics at http://ADDRESS/metrics, a loopback address; port 0 takes a free port
+    #[arg(long, value_name = "ADDRESS", value_parser = of_this_machine)]
+    pub metrics: Option<SocketAddr>,
     /// Print one line a second instead of the live view
     #[arg(long)]
     pub plain: bool,
@@ -119,14 +185,34 @@ pub struct Run {
     pub check: bool,
 }
 
+/// Arguments of `punctual job`.
+#[derive(Debug, Args)]
+pub struct JobWords {
+    /// Whether the job begins or ends
+    #[arg(value_enum)]
+    pub what: JobWord,
+    /// Name of the task
+    pub name: String,
+}
+
+/// Report of `punctual job`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum JobWord {
+    /// The job begins now
+    Begin,
+    /// The job ends now
+    End,
+}
+
 /// Arguments of `punctual serve`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct Serve {
-    /// Command, in place of serving a store.
-    #[command(subcommand)]
-    pub command: Option<ServeCommand>,
-    /// Configuration of the node, in TOML; docs/commands.md lists the keys; the options win over it [default: none]
+    /// Only hash a password from standard input, and print the line for a node's configuration: by N PBKDF2 rounds,
+    /// 1000 to 10000000; more make guessing and each login slower
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "600000", exclusive = true)]
+    pub hash: Option<u32>,
+    /// Configuration of the node, in TOML; docs/guide/reference/node-file.md lists the keys; the options win over it
+    /// [default: none]
     #[arg(value_name = "NODE.toml")]
     pub file: Option<PathBuf>,
     /// Address to listen on; port 0 takes a free port [default: 127.0.0.1:6379]
@@ -141,17 +227,6 @@ pub struct Serve {
     /// Failure that an acknowledged write survives [default: durable]
     #[arg(long, value_enum)]
     pub durability: Option<StoreDurability>,
-}
-
-/// Commands of `punctual serve`.
-#[derive(Debug, Subcommand)]
-pub enum ServeCommand {
-    /// Hash a password from standard input, and print the line for a node's configuration
-    Hash {
-        /// PBKDF2 rounds, 1000 to 10000000; more make guessing and each login slower
-        #[arg(long, value_name = "N", default_value_t = punctual_server::users::ROUNDS)]
-        rounds: u32,
-    },
 }
 
 /// Values of `serve --durability`.
@@ -234,6 +309,21 @@ pub struct Replay {
     pub log: PathBuf,
 }
 
+/// Arguments of `punctual compare`.
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// Report of the first run, from `--json`
+    pub before: PathBuf,
+    /// Report of the second run
+    pub after: PathBuf,
+    /// Write the comparison as JSON; - is standard output, and the text goes to standard error
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<PathBuf>,
+    /// Exit with 1 if a figure regressed
+    #[arg(long)]
+    pub check: bool,
+}
+
 /// Arguments of `punctual doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
@@ -295,11 +385,6 @@ pub enum PipelineCommand {
         /// Program to start, with the arguments of the running one
         program: PathBuf,
     },
-    /// Kill a stage's process, to test that another takes over without losing a frame
-    Kill {
-        /// Name of the stage
-        stage: String,
-    },
     /// Change a setting of the mapping of stages to cores: policy, rate, hold or period
     Set {
         /// policy: none, balance (level the cores' loads), table (least power for the frame rate), table-off (the same,
@@ -327,20 +412,6 @@ pub fn mapping_policy(text: &str) -> Result<MappingPolicy, String> {
     let names = MappingPolicy::ALL.map(MappingPolicy::name).join(", ");
     let found = MappingPolicy::ALL.into_iter().find(|policy| policy.name() == text);
     found.ok_or_else(|| format!("\"{text}\": give one of {names}"))
-}
-
-/// Parser of times from `least` to `most`.
-pub fn between(least: &'static str, most: &'static str) -> impl Fn(&str) -> Result<Nanos, String> + Clone {
-    move |text| {
-        let time = parse_time(text)?;
-        let is_within = |bound: &str, within: fn(&Nanos, &Nanos) -> bool| {
-            parse_time(bound).is_ok_and(|bound| within(&time, &bound))
-        };
-        match is_within(least, Nanos::ge) && is_within(most, Nanos::le) {
-            true => Ok(time),
-            false => Err(format!("give a time from {least} to {most}")),
-        }
-    }
 }
 
 /// Parses a time with its unit.
@@ -391,18 +462,6 @@ pub enum Controller {
     Mimo,
 }
 
-impl Controller {
-    /// Converts to the scenario's type.
-    pub const fn kind(self) -> ControllerKind {
-        match self {
-            Controller::Open => ControllerKind::Open,
-            Controller::Qod => ControllerKind::Qod,
-            Controller::Clock => ControllerKind::Clock,
-            Controller::Mimo => ControllerKind::Mimo,
-        }
-    }
-}
-
 impl Change {
     /// Overrides of the scenario's keys by these options, `--set` first, so that a dedicated option wins.
     pub fn overrides(&self, controller: Option<Controller>) -> Vec<Override> {
@@ -419,6 +478,9 @@ impl Change {
         self.set.iter().cloned().chain(options).collect()
     }
 }
+
+#[cfg(test)]
+mod reference_tests;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_control::ArxModel;
-use punctual_loop::backlog::BacklogLog;
+use punctual_loop::EventLog;
 use punctual_node::bound::{DelayTarget, Outcome};
 use serde::{Deserialize, Serialize};
 
@@ -85,7 +85,7 @@ impl Turns {
     }
 
     /// Writes the last model, and returns the log of decisions.
-    pub fn end(&self) -> Option<BacklogLog> {
+    pub fn end(&self) -> Option<EventLog> {
         self.keep();
         let outcome = &mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         outcome.log.take()
@@ -95,10 +95,7 @@ impl Turns {
 fn read(path: &Path) -> Result<ArxModel, Failure> {
     let refused = |why: &dyn std::fmt::Display| {
         let remedy = "remove it, and the node learns its model anew";
-        Failure::input([format!(
-            "{}: no model of a node's backlog: {why}; {remedy}",
-            path.display()
-        )])
+        Failure::at(path, format!("no model of a node's backlog: {why}; {remedy}"))
     };
     let text = punctual_files::bounded::text(path).map_err(|error| refused(&error))?;
     let file: ModelFile = serde_json::from_str(&text).map_err(|error| refused(&error))?;

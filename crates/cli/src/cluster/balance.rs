@@ -13,15 +13,14 @@ use punctual_node::process::{Access, PeerAddress};
 use punctual_node::seen::{TimedNotice, What};
 use punctual_os::LinuxOs;
 use punctual_platform::linux::process;
-use punctual_server::metrics::Page;
 use punctual_units::Clock;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGHUP;
 use signal_hook::flag;
 
 use super::member::{self, CERTIFICATES_EVERY, LOOK_EVERY, find_peers};
 use super::node::NodeLine;
 use crate::args::ClusterBalance;
-use crate::commands::print;
+use crate::commands::{metrics, print};
 use crate::serve::raise_descriptors;
 use punctual_files::balancer::{self, BalancerFile};
 use punctual_files::failure::Failure;
@@ -34,7 +33,9 @@ fn settings(arguments: &ClusterBalance) -> Result<BalancerFile, Failure> {
             metrics: arguments.metrics,
             balancer: arguments.balancer,
             nodes: arguments.nodes.iter().map(ToString::to_string).collect(),
-            ..BalancerFile::default()
+            users: Vec::new(),
+            tls: None,
+            of_nodes: None,
         });
     };
     balancer::load(file)
@@ -42,23 +43,17 @@ fn settings(arguments: &ClusterBalance) -> Result<BalancerFile, Failure> {
 
 /// Carries out `punctual cluster balance`.
 pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     raise_descriptors();
     let settings = settings(arguments)?;
     let access = member::access(settings.users, settings.tls.as_ref(), settings.of_nodes.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));
-    let mut balancing = Balancing::bind(settings.listen, access.clone()).map_err(|error| input(&error))?;
-    let page = settings.metrics.map(Page::bind).transpose().map_err(|error| {
-        let wanted = settings.metrics.map(|at| at.to_string()).unwrap_or_default();
-        input(&format!(
-            "metrics: cannot listen at {wanted}: {error}; name a free port of this machine"
-        ))
-    })?;
+    let mut balancing = Balancing::bind(settings.listen, access.clone()).map_err(Failure::of)?;
+    let page = metrics::bind(settings.metrics)?;
     let metrics = page.as_ref().and_then(|page| page.address().ok());
     if let Some(page) = page {
         balancing = balancing.page(page);
     }
-    let listens = balancing.address().map_err(|error| input(&error))?;
+    let listens = balancing.address();
     let waker = balancing.waker();
     match arguments.parent {
         Some(parent) => {
@@ -74,22 +69,22 @@ pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
                 end.store(true, Ordering::SeqCst);
                 drop(waker.wake());
             });
-            tell(&NodeLine::Listens {
-                clients: listens,
-                peers: listens,
+            // Blocking on a full pipe does no harm here, nor for notes, which are rare.
+            let (clients, peers) = (listens, listens);
+            let line = NodeLine::Listens {
+                clients,
+                peers,
                 metrics,
-            });
+            };
+            drop(line.print());
         }
         None => {
-            for signal in [SIGINT, SIGTERM] {
-                // A signal by itself interrupts the loop's wait. The second one ends the process.
-                flag::register_conditional_default(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
-                flag::register(signal, Arc::clone(&ends)).map_err(|error| input(&error))?;
-            }
+            // A signal by itself interrupts the loop's wait.
+            member::ends(&ends).map_err(Failure::of)?;
             // Without certificates, SIGHUP ends the process, as usual.
             if settings.tls.is_some() || settings.of_nodes.is_some() {
                 let asked = Arc::new(AtomicBool::new(false));
-                flag::register(SIGHUP, Arc::clone(&asked)).map_err(|error| input(&error))?;
+                flag::register(SIGHUP, Arc::clone(&asked)).map_err(Failure::of)?;
                 thread::spawn(move || renew(&access, &asked));
             }
             print(&format!("clients reach the federation at {listens}\n"))?;
@@ -100,10 +95,10 @@ pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
     }
     let for_a_run = arguments.parent.is_some();
     let note = |text: String| match for_a_run {
-        true => tell(&NodeLine::Seen(TimedNotice {
-            at: LinuxOs.now(),
-            what: What::Note(text),
-        })),
+        true => {
+            let (at, what) = (LinuxOs.now(), What::Note(text));
+            drop(NodeLine::Seen(TimedNotice { at, what }).print());
+        }
         // A closed standard error is no reason to stop.
         false => drop(writeln!(std::io::stderr(), "{text}")),
     };
@@ -122,7 +117,7 @@ pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
     let draw = RandomState::new().hash_one(std::process::id());
     balancing
         .run(nodes, settings.balancer.balancer(), draw, LinuxOs, &ends, note)
-        .map_err(|error| input(&error))
+        .map_err(Failure::of)
 }
 
 /// Reloads certificates when their files change, or at a signal. Runs until the process ends.
@@ -134,12 +129,4 @@ fn renew(access: &Access, asked: &AtomicBool) {
         }
         thread::sleep(LOOK_EVERY);
     }
-}
-
-/// Prints a line for the parent process. Notes are rare, so blocking on a full pipe does no harm.
-fn tell(told: &NodeLine) {
-    let mut line = serde_json::to_string(told).unwrap_or_default();
-    line.push('\n');
-    let mut out = std::io::stdout().lock();
-    drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
 }

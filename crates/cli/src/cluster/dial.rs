@@ -51,12 +51,12 @@ impl Dial {
         if let Some(authority) = &arguments.authority {
             let own = arguments.certificate.as_deref().zip(arguments.key.as_deref());
             let tls = Dialler::load(authority, own, SystemTime::now());
-            dial.tls = Some(tls.map_err(|error| Failure::input([error.to_string()]))?);
+            dial.tls = Some(tls.map_err(Failure::of)?);
         }
         #[cfg(not(feature = "tls"))]
         if arguments.authority.is_some() {
             let what = "--authority: this build of punctual has no TLS: build it with `--features tls`";
-            return Err(Failure::input([what]));
+            return Err(Failure::of(what));
         }
         Ok(dial)
     }
@@ -83,7 +83,7 @@ impl Dial {
 /// First line of a file that no other user may read.
 fn password(file: &Path) -> Result<Vec<u8>, Failure> {
     let shown = file.display();
-    let refuse = |what: String| Failure::input([format!("--password-file {shown}: {what}")]);
+    let refuse = |what: String| Failure::of(format!("--password-file {shown}: {what}"));
     let unread = |error: io::Error| refuse(format!("cannot be read: {error}"));
     let mode = std::fs::metadata(file).map_err(unread)?.permissions().mode();
     if mode & 0o077 != 0 {

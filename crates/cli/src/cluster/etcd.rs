@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use punctual_federation::ids::Revision;
 use punctual_logs::etcd::{Address, EtcdError, bridge};
 use punctual_logs::socket::LogServer;
-use punctual_logs::{CommitLog, Etcd, Identity, LogError};
+use punctual_logs::{CommitLog, Etcd, Identity, LogError, LogState};
 
 use punctual_files::failure::Failure;
 
@@ -18,22 +18,19 @@ pub fn log_in_etcd(address: &str, path: &Path) -> Result<LogServer, String> {
     bridge(address, path).map_err(|error| error.to_string())
 }
 
-/// Creates a federation's log at `address`, and returns its last revision. With `after`, the log begins behind that
-/// revision, and must not exist yet.
-pub fn found(address: &str, identity: Identity, after: Option<Revision>) -> Result<Revision, Failure> {
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
-    let address: Address = address.parse().map_err(|error: EtcdError| input(&error))?;
-    let log = Etcd::new(&address, true).map_err(|error| input(&error))?;
-    let mut log = log.beginning_after(after.unwrap_or_default());
-    log.check().map_err(|error| input(&error))?;
+/// Creates a federation's log at `address`, and returns its last revision. If `is_new`, the log must not exist yet.
+pub fn found(address: &str, identity: Identity, is_new: bool) -> Result<Revision, Failure> {
+    let address: Address = address.parse().map_err(|error: EtcdError| Failure::of(error))?;
+    let mut log = Etcd::new(&address, true).map_err(Failure::of)?;
+    log.check().map_err(Failure::of)?;
     let opened = answered(|| log.open(identity));
-    let last = opened.map_err(|error| Failure::input([format!("{address}: {error}")]))?;
-    match after {
-        Some(after) if after != last => Err(Failure::input([format!(
+    let LogState { last, history, .. } = opened.map_err(|error| Failure::of(format!("{address}: {error}")))?;
+    if is_new && history != identity.history {
+        return Err(Failure::of(format!(
             "{address}: there is a log already, up to revision {last}: name another place, or remove its keys"
-        )])),
-        _ => Ok(last),
+        )));
     }
+    Ok(last)
 }
 
 /// Repeats a request until it is answered, at most for 30 s.

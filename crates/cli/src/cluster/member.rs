@@ -2,43 +2,39 @@
 //! program.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use punctual_federation::admission::Timely;
-use punctual_federation::ids::{Boot, Member, NodeId};
-use punctual_federation::node::Setup;
+use punctual_federation::ids::NodeId;
 use punctual_logs::socket::LogServer;
 use punctual_loop::EventLog;
-use punctual_node::conversation::TIME_LEFT;
 use punctual_node::own::OwnReading;
 use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
 use punctual_node::seen::{TimedNotice, What};
 use punctual_os::LinuxOs;
-use punctual_server::metrics::Page;
 use punctual_server::users::{User, Users};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 use tempfile::TempDir;
 
 use super::backlog::Turns;
 use super::etcd::log_in_etcd;
-use super::node::{EXECUTORS, open, temporal};
-use crate::commands::print;
-use crate::commands::replay::LogFile;
+use super::node::{open, setup, temporal};
+use crate::commands::{metrics, print, replay};
 use crate::serve::tasks::{self, ReadyTasks, RunningTasks};
 use crate::serve::{password, raise_descriptors};
 use punctual_files::failure::Failure;
 use punctual_files::node::{LogAddress, Membership};
 use punctual_files::server::{NodeFile, TlsPaths};
 use punctual_report::output::OutputFile;
+use punctual_report::terminal::ECHO;
+use punctual_units::{Clock, Time};
 
 /// Capacity of the queue of lines to print; lines beyond it are dropped.
 const LINES_MAX: usize = 256;
@@ -55,7 +51,6 @@ const RESOLVE_AGAIN: Duration = Duration::from_secs(2);
 /// # Errors
 /// [`Failure::Input`] if it cannot start, or must stop.
 pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure> {
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     raise_descriptors();
     let (asked, signals) = signals(file.tls.is_some() || membership.tls.is_some())?;
     let record = OutputFile::log(file.record.as_ref())?;
@@ -66,7 +61,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
     let users = std::mem::take(&mut file.users);
     let access = access(users, file.tls.as_ref(), membership.tls.as_ref())?;
     let mut listening = listen(&file, membership, access.clone())?;
-    let replica = open(&file.store, membership.store_bytes_max, &listening.temporal).map_err(|error| input(&error))?;
+    let replica = open(&file.store, membership.store_bytes_max, &listening.temporal).map_err(Failure::of)?;
     let replica = Arc::new(replica);
     let turns = membership.backlog.as_ref().map(Turns::begin).transpose()?;
     listening.bound = turns.as_ref().map(Turns::asked);
@@ -85,14 +80,12 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
             Some(running)
         }
     };
-    let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
+    let (clients, peers) = listening.addresses().map_err(Failure::of)?;
     let node = membership.node;
     let (log, _bridge) = log_socket(&membership.log)?;
-    print(&format!(
-        "node {node}: clients at {clients}, nodes at {peers}, store {}, log {}; Ctrl-C has it leave\n",
-        file.store.display(),
-        membership.log
-    ))?;
+    let (store, place) = (file.store.display(), &membership.log);
+    let begun = format!("node {node}: clients at {clients}, nodes at {peers}, store {store}, log {place}");
+    print(&format!("{begun}; Ctrl-C has it leave\n"))?;
 
     let (control, orders) = std::sync::mpsc::channel();
     let has_ended = Arc::new(AtomicBool::new(false));
@@ -126,6 +119,12 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         };
         thread::spawn(move || find_peers(&nodes, tell, &has_ended));
     }
+    let setup = setup(
+        (node, membership.federation),
+        { 0..membership.nodes.len() as u32 }.map(NodeId).collect(),
+        membership.log_entries_max,
+        membership.admission,
+    );
     let (tell, told) = sync_channel::<TimedNotice>(LINES_MAX);
     let writes = thread::spawn(move || {
         for seen in told {
@@ -134,7 +133,7 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         }
     });
     // A line beyond the queue's capacity is dropped: the loop never waits for a reader.
-    let ended = listening.run(&setup(membership), log, replica, LinuxOs, orders, move |seen| {
+    let ended = listening.run(&setup, log, replica, LinuxOs, orders, move |seen| {
         drop(tell.try_send(seen));
     });
     has_ended.store(true, Ordering::SeqCst);
@@ -143,76 +142,76 @@ pub fn serve(mut file: NodeFile, membership: &Membership) -> Result<(), Failure>
         Ok(log) => (Ok(()), log),
         Err(failure) => (Err(failure), None),
     };
-    let mut log = log.unwrap_or_else(|| EventLog::of_backlogs(Vec::new()));
-    log.backlogs.extend(turns.and_then(|turns| turns.end()));
-    let decided = record.map_or(Ok(()), |record| record.json(&LogFile::of(log)));
-    let ended = ended.map_err(|error| input(&format!("node {node}: {error}")));
+    let mut log: EventLog = log.unwrap_or_default();
+    turns
+        .and_then(|turns| turns.end())
+        .into_iter()
+        .for_each(|bounds| log.join(bounds));
+    let decided = replay::write(record, Some(log));
+    let ended = ended.map_err(|error| Failure::of(format!("node {node}: {error}")));
     Failure::all([ended, tasks, decided])
 }
 
-/// Takes SIGINT and SIGTERM: the flag is set by either, and a second one ends the process at once. With `certificates`,
-/// SIGHUP is taken to reload them; without, it ends the node, as it ends any program.
-fn signals(certificates: bool) -> Result<(Arc<AtomicBool>, Signals), Failure> {
-    let untaken =
-        |error: std::io::Error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]);
+/// Takes SIGINT and SIGTERM: the flag is set by either, and a second one ends the process at once ([`ends`]). With
+/// `certificates`, SIGHUP is taken to reload them; without, it ends the node, as it ends any program.
+pub(crate) fn signals(certificates: bool) -> Result<(Arc<AtomicBool>, Signals), Failure> {
+    let untaken = |error: std::io::Error| Failure::of(format!("signals cannot be taken: {error}; see `ulimit -n`"));
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
-            .and_then(|_| register(signal, Arc::clone(&asked)))
-            .map_err(untaken)?;
-    }
+    ends(&asked).map_err(untaken)?;
     let reload = certificates.then_some(SIGHUP);
     let signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(reload)).map_err(untaken)?;
     Ok((asked, signals))
 }
 
+/// Sets `asked` at the first SIGINT or SIGTERM; the second one ends the process at once. A signal of the same kind
+/// within [`ECHO`] is no second one.
+pub(crate) fn ends(asked: &Arc<AtomicBool>) -> std::io::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        let (asked, first) = (Arc::clone(asked), AtomicU64::new(0));
+        let came = move || {
+            let now = LinuxOs.now();
+            // In this order: of two handlers of one signal at once, neither takes the other's for another request.
+            let was_asked = asked.load(Ordering::SeqCst);
+            let first = first.compare_exchange(0, now.0, Ordering::SeqCst, Ordering::SeqCst);
+            asked.store(true, Ordering::SeqCst);
+            if first.map_or_else(|first| now.since(Time(first)) > ECHO.into(), |_| was_asked) {
+                low_level::exit(128 + signal);
+            }
+        };
+        // SAFETY: the action reads the clock, uses atomics and _exit(2), all of which a handler may do.
+        unsafe { low_level::register(signal, came) }?;
+    }
+    Ok(())
+}
+
 /// Binds the addresses for clients, nodes and metrics.
 fn listen(file: &NodeFile, membership: &Membership, access: Access) -> Result<Listening, Failure> {
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let own = &membership.nodes[membership.node.0 as usize];
     let peers = match membership.listen {
         Some(listen) => listen,
         None => resolve(own).ok_or_else(|| {
-            input(&format!(
+            Failure::of(format!(
                 "federation.nodes: {own}, this node's own place, has no address: set federation.listen"
             ))
         })?,
     };
-    let mut listening = Listening::bind(file.listen, peers, access).map_err(|error| input(&error))?;
-    let page = file.metrics.map(Page::bind).transpose();
-    let taken = "metrics: cannot listen there: name a free port of this machine";
-    listening.page = page.map_err(|error| input(&format!("{taken}: {error}")))?;
+    let mut listening = Listening::bind(file.listen, peers, access).map_err(Failure::of)?;
+    listening.page = metrics::bind(file.metrics)?;
     (listening.temporal, listening.extra.each) = (temporal(), membership.work);
     Ok(listening)
 }
 
 /// Socket of the log; for a log in etcd with its bridge, and the socket's folder, which other users cannot read.
 fn log_socket(log: &LogAddress) -> Result<(PathBuf, Option<(LogServer, TempDir)>), Failure> {
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let address = match log {
         LogAddress::Socket(log) => return Ok((log.clone(), None)),
         LogAddress::Etcd(address) => address,
     };
     let folder = tempfile::Builder::new().prefix("punctual-node-").tempdir();
-    let folder = folder.map_err(|error| input(&format!("a folder for a socket: {error}")))?;
+    let folder = folder.map_err(|error| Failure::of(format!("a folder for a socket: {error}")))?;
     let log = folder.path().join("log.socket");
-    let bridge = log_in_etcd(address, &log).map_err(|error| input(&format!("federation.log: {error}")))?;
+    let bridge = log_in_etcd(address, &log).map_err(|error| Failure::of(format!("federation.log: {error}")))?;
     Ok((log, Some((bridge, folder))))
-}
-
-/// Setup of the node's state machine.
-fn setup(membership: &Membership) -> Setup {
-    Setup {
-        me: Member {
-            node: membership.node,
-            boot: Boot(RandomState::new().hash_one(std::process::id())),
-        },
-        federation: membership.federation,
-        peers: { 0..membership.nodes.len() as u32 }.map(NodeId).collect(),
-        log_entries_max: membership.log_entries_max,
-        executors: EXECUTORS,
-        gate: membership.admission.gate(Timely::new(TIME_LEFT).on_linux()),
-    }
 }
 
 /// Objects that the tasks set, each once.
@@ -265,9 +264,9 @@ pub(super) fn access(
     }
     #[cfg(not(feature = "tls"))]
     match of_clients.is_some() || of_nodes.is_some() {
-        true => Err(Failure::input([
+        true => Err(Failure::of(
             "tls: this build of punctual has no TLS: build it with `--features tls`",
-        ])),
+        )),
         false => Ok(Access {
             users,
             ..Access::default()

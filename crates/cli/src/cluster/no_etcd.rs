@@ -14,6 +14,6 @@ pub fn log_in_etcd(_: &str, _: &Path) -> Result<LogServer, String> {
     Err(WITHOUT.into())
 }
 
-pub fn found(_: &str, _: Identity, _: Option<Revision>) -> Result<Revision, Failure> {
-    Err(Failure::input([WITHOUT]))
+pub fn found(_: &str, _: Identity, _: bool) -> Result<Revision, Failure> {
+    Err(Failure::of(WITHOUT))
 }

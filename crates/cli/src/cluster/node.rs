@@ -2,6 +2,7 @@
 //! files if the run itself was killed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -15,7 +16,6 @@ use punctual_federation::admission::{AdmissionKind, Timely};
 use punctual_federation::ids::{Boot, FederationId, Member, NodeId};
 use punctual_federation::node::Setup;
 use punctual_federation::replica::Replica;
-use punctual_node::commands::INTERPRETER;
 use punctual_node::conversation::TIME_LEFT;
 use punctual_node::process::{Access, Listening, NodeControl, PeerAddress};
 use punctual_node::seen::TimedNotice;
@@ -35,7 +35,7 @@ use punctual_files::failure::Failure;
 use punctual_files::node::BacklogFile;
 
 /// Queries that a node's store executes at the same time.
-pub(super) const EXECUTORS: usize = 2;
+const EXECUTORS: usize = 2;
 /// Capacity of the queue of lines to print; lines beyond it are dropped.
 const TOLD_MAX: usize = 1024;
 /// Interval and number of attempts to remove a run's files: its nodes end within that time.
@@ -100,14 +100,42 @@ pub(super) enum NodeLine {
     Seen(TimedNotice),
 }
 
+impl NodeLine {
+    /// Prints the line for the parent process.
+    pub(super) fn print(&self) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{}", serde_json::to_string(self)?)?;
+        out.flush()
+    }
+}
+
+/// Setup of the state machine of node `me` in a federation of `peers`, which include it.
+pub(super) fn setup(
+    (me, federation): (NodeId, FederationId),
+    peers: Vec<NodeId>,
+    log_entries_max: u64,
+    admission: AdmissionKind,
+) -> Setup {
+    Setup {
+        me: Member {
+            node: me,
+            boot: Boot(RandomState::new().hash_one(std::process::id())),
+        },
+        federation,
+        peers,
+        log_entries_max,
+        executors: EXECUTORS,
+        gate: admission.gate(Timely::new(TIME_LEFT).on_linux()),
+    }
+}
+
 /// Carries out `punctual process node`.
 pub(super) fn node() -> Result<(), Failure> {
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     raise_descriptors();
     let mut lines = BufReader::new(std::io::stdin()).lines();
     let first = lines.next().and_then(Result::ok).unwrap_or_default();
     let begin: Begin = serde_json::from_str(&first).map_err(|error| {
-        input(&format!(
+        Failure::of(format!(
             "this is a part of `punctual cluster run`, which tells it what to do: {error}"
         ))
     })?;
@@ -117,7 +145,7 @@ pub(super) fn node() -> Result<(), Failure> {
         is_private: begin.private,
         ..Access::default()
     };
-    let mut listening = Listening::bind(begin.clients, begin.peers, access).map_err(|error| input(&error))?;
+    let mut listening = Listening::bind(begin.clients, begin.peers, access).map_err(Failure::of)?;
     listening.extra = ExtraCost {
         each: begin.work,
         item: begin.item,
@@ -125,29 +153,21 @@ pub(super) fn node() -> Result<(), Failure> {
     let turns = begin.backlog.as_ref().map(Turns::begin).transpose()?;
     listening.bound = turns.as_ref().map(Turns::asked);
     let page = Page::bind(begin.metrics)
-        .map_err(|error| input(&format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
-    let metrics = page.address().map_err(|error| input(&error))?;
+        .map_err(|error| Failure::of(format!("{}: its figures cannot be there: {error}", begin.metrics)))?;
+    let metrics = page.address().map_err(Failure::of)?;
     let temporal = Temporal {
         validity: begin.validity,
         objects_max: begin.objects_max,
         ..temporal()
     };
     (listening.temporal, listening.page) = (temporal, Some(page));
-    let replica = open(&begin.store, begin.store_bytes_max, &temporal).map_err(|error| input(&error))?;
-    let (clients, peers) = listening.addresses().map_err(|error| input(&error))?;
+    let replica = open(&begin.store, begin.store_bytes_max, &temporal).map_err(Failure::of)?;
+    let (clients, peers) = listening.addresses().map_err(Failure::of)?;
 
     let (tell, told) = sync_channel::<NodeLine>(TOLD_MAX);
     let writing = thread::spawn(move || {
-        for told in told {
-            let Ok(mut line) = serde_json::to_string(&told) else {
-                continue;
-            };
-            line.push('\n');
-            let mut out = std::io::stdout().lock();
-            if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
-                return; // the parent, which read the lines, has ended
-            }
-        }
+        // The parent, which read the lines, may have ended.
+        told.iter().try_for_each(|told| told.print())
     });
     // A line beyond the queue's capacity is dropped: the loop never waits for a reader.
     drop(tell.try_send(NodeLine::Listens {
@@ -159,24 +179,14 @@ pub(super) fn node() -> Result<(), Failure> {
     let waker = listening.waker();
     thread::spawn(move || obey(lines, &control, &|| drop(waker.wake())));
 
-    let setup = Setup {
-        me: Member {
-            node: begin.node,
-            boot: Boot(RandomState::new().hash_one(std::process::id())),
-        },
-        federation: begin.federation,
-        peers: begin.nodes,
-        log_entries_max: begin.log_entries_max,
-        executors: EXECUTORS,
-        gate: begin.admission.gate(Timely::new(TIME_LEFT).on_linux()),
-    };
+    let members = (begin.node, begin.federation);
+    let setup = setup(members, begin.nodes, begin.log_entries_max, begin.admission);
+    let failed = |error: &dyn fmt::Display| Failure::of(format!("node {}: {error}", begin.node));
     let log = begin
         .etcd
         .as_deref()
         .map(|address| super::etcd::log_in_etcd(address, &begin.log));
-    let log = log
-        .transpose()
-        .map_err(|error| input(&format!("node {}: {error}", begin.node)))?;
+    let log = log.transpose().map_err(|error| failed(&error))?;
     let ended = {
         let tell = tell.clone();
         let tell = move |seen| drop(tell.try_send(NodeLine::Seen(seen)));
@@ -184,17 +194,22 @@ pub(super) fn node() -> Result<(), Failure> {
     };
     drop((tell, log, turns.and_then(|turns| turns.end())));
     drop(writing.join());
-    ended.map_err(|error| input(&format!("node {}: {error}", begin.node)))
+    ended.map_err(|error| failed(&error))
 }
 
 /// Settings as for `punctual serve`. The count of starts is at least the time of day, so it still rises after the store
 /// is lost.
 pub(super) fn temporal() -> Temporal {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Temporal {
-        boot: since.as_millis() as u64,
+        boot: wall_clock(),
         ..Temporal::default()
     }
+}
+
+/// Milliseconds since 1970.
+fn wall_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64
 }
 
 /// Quota of a store beyond twice its records: entries of the log must always be applied, and a batch of many small
@@ -226,11 +241,7 @@ pub(super) fn open(
     let store = Store::open(engine.open(folder)?, LinuxOs, options)?;
     let replica = Replica::new(store, temporal.validity).bounded(bytes_max);
     // The wall clock, because no other clock is comparable between machines.
-    let clock = || {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    };
-    replica.speaking(INTERPRETER, clock)
+    replica.with_clock(wall_clock)
 }
 
 fn obey(lines: impl Iterator<Item = std::io::Result<String>>, control: &Sender<NodeControl>, wake: &dyn Fn()) {
@@ -274,10 +285,10 @@ fn check_swept(folder: &Path) -> Result<(), Failure> {
     if begins(folder.file_name(), &[FOLDER_PREFIX]) && are_ours {
         return Ok(());
     }
-    Err(Failure::input([format!(
-        "{}: no folder of `punctual cluster run`, which alone calls this: nothing was removed",
-        folder.display()
-    )]))
+    Err(Failure::at(
+        folder,
+        "no folder of `punctual cluster run`, which alone calls this: nothing was removed",
+    ))
 }
 
 /// Waits until the process that holds the other end of standard input ends, then removes its folder.
@@ -307,8 +318,5 @@ pub(super) fn sweep(folder: &Path) -> Result<(), Failure> {
         }
         thread::sleep(SWEEP_EVERY);
     }
-    Err(Failure::input([format!(
-        "{}: could not be removed: remove it by hand",
-        folder.display()
-    )]))
+    Err(Failure::at(folder, "could not be removed: remove it by hand"))
 }

@@ -15,9 +15,7 @@ pub fn design(arguments: &Design) -> Result<(), Failure> {
         ("--output", Some(&arguments.output)),
     ])?;
     let output = OutputFile::prepare(&arguments.output, OutputKind::Document(document::CONTROLLER))?;
-    let controller = model
-        .design()
-        .map_err(|error| Failure::input([format!("{}: {error}", arguments.model.display())]))?;
+    let controller = model.design().map_err(|error| Failure::at(&arguments.model, error))?;
     let kinds = [ControllerKind::Mimo, ControllerKind::Qod, ControllerKind::Clock].into_iter();
     let laws = kinds.filter_map(|kind| Some((kind, controller.design_of(kind)?)));
     let refused = |kind| controller.check_loop(kind).err();
@@ -27,7 +25,7 @@ pub fn design(arguments: &Design) -> Result<(), Failure> {
         .filter(|_| !arguments.force)
     {
         let why = format!("{}: {error}; --force writes it anyway", arguments.model.display());
-        return Err(Failure::input([why]));
+        return Err(Failure::of(why));
     }
     for (kind, design) in laws {
         let told = matrices::controller(design, controller.made_for.pace);

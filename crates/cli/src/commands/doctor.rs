@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use punctual_jobs::{clear_left_over, left_over};
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::doctor::{Facility, Finding, Status, examine};
 use punctual_platform::linux::fix::{StepOutcome, fix};
@@ -28,12 +29,30 @@ pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     }
     let json = OutputFile::report(arguments.json.as_ref())?;
     let tree = KernelTree::default();
-    let (steps, mut findings) = match arguments.fix {
+    let (mut steps, mut findings) = match arguments.fix {
         // A closed output does not keep a step from being taken.
         true => fix(&tree, &mut |line| drop(super::print(&format!("{line}\n")))),
         false => (Vec::new(), examine(&tree)),
     };
     findings.push(cache_profiles());
+    let folder = punctual_jobs::folder();
+    if arguments.fix && left_over(&folder).is_some() {
+        steps.push(StepOutcome {
+            facility: Facility::AsFound,
+            step: format!("clear {}", folder.join("jobs").display()),
+            refused: clear_left_over(&folder).err().map(|refusal| refusal.to_string()),
+        });
+    }
+    let of_changes = findings
+        .iter_mut()
+        .find(|finding| finding.facility == Facility::AsFound);
+    if let (Some(process), Some(finding)) = (left_over(&folder), of_changes) {
+        let detail = "was killed, to which programs still report each of their jobs";
+        finding.detail += &format!("; process {process} {detail}");
+        if finding.remedy.is_empty() {
+            (finding.status, finding.remedy) = (Status::Missing, "punctual doctor --restore".into());
+        }
+    }
     let (named, failures): (Vec<Finding>, Vec<_>) =
         { arguments.store.iter() }.map(|folder| health::examine(folder)).unzip();
     findings.extend(named);
@@ -109,25 +128,15 @@ fn cache_profiles() -> Finding {
     let detail = match Emulator::find(&search) {
         Ok(Emulator { path, version }) => {
             let detail = format!("in QEMU {version} ({})", path.display());
-            return finding(Facility::CacheProfiles, Status::Offered, detail, "");
+            return Facility::CacheProfiles.found(Status::Offered, detail, "");
         }
         Err(ProfilerError::NoEmulator { emulator }) => format!("no {emulator} in PATH"),
         Err(ProfilerError::NoPlugins { version, .. }) => format!("QEMU {version} takes no plugins"),
         Err(error) => error.to_string(),
     };
     let remedy = "put QEMU's user-mode emulation with plugins into PATH (Debian 12: apt-get install qemu-user; \
-        docs/profiling.md)";
-    finding(Facility::CacheProfiles, Status::Missing, detail, remedy)
-}
-
-fn finding(facility: Facility, status: Status, detail: String, remedy: &str) -> Finding {
-    Finding {
-        facility,
-        status,
-        detail,
-        remedy: remedy.into(),
-        steps: Vec::new(),
-    }
+        docs/guide/profiling.md)";
+    Facility::CacheProfiles.found(Status::Missing, detail, remedy)
 }
 
 fn told(findings: &[Finding]) -> String {
@@ -168,13 +177,8 @@ mod tests {
     #[test]
     fn findings_are_told_with_their_remedy() {
         let findings = [
-            finding(Facility::BusyTime, Status::Offered, "/proc/stat".into(), ""),
-            finding(
-                Facility::RealTime,
-                Status::Refused,
-                "not permitted".into(),
-                "ulimit -r 99",
-            ),
+            Facility::BusyTime.found(Status::Offered, "/proc/stat", ""),
+            Facility::RealTime.found(Status::Refused, "not permitted", "ulimit -r 99"),
         ];
         let text = told(&findings);
         let lines: Vec<&str> = text.lines().collect();
@@ -195,12 +199,7 @@ mod tests {
         let tree = KernelTree::at(folder.path());
         let (steps, findings) = fix(&tree, &mut |_| {});
         assert!(matches!(fixed(&steps, &findings, None), Ok(())));
-        let left = finding(
-            Facility::RealTime,
-            Status::Refused,
-            "not permitted".into(),
-            "ulimit -r 99",
-        );
+        let left = Facility::RealTime.found(Status::Refused, "not permitted", "ulimit -r 99");
         let text = outcome(&steps.iter().collect::<Vec<_>>(), &[], &[&left]);
         assert!(text.starts_with("1 of 1 "), "{text}");
         let row = text.lines().find(|line| line.starts_with("real-time scheduling"));

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use punctual_loop::{ControllerDocument, ModelDocument};
+use punctual_loop::ModelDocument;
 use punctual_scenario::ControllerSource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use punctual_files::failure::Failure;
 
-/// Kinds of files, as [`ModelDocument`] and [`ControllerDocument`] write them.
+/// Kinds of files, as [`ModelDocument`] and [`punctual_loop::ControllerDocument`] write them.
 pub const MODEL: &str = "punctual-model";
 pub const CONTROLLER: &str = "punctual-controller";
 
@@ -19,12 +19,15 @@ struct Kind {
     kind: String,
 }
 
+/// A right file, for messages about others.
+const EXPECTED: &str = "a file that `punctual model learn` or `punctual model design` wrote";
+
 /// Reads a file that `identify` or `design` wrote.
 ///
 /// # Errors
 /// [`Failure::Input`] naming the file, and the line of the mistake.
 pub fn controller(path: &Path) -> Result<ControllerSource, Failure> {
-    of_text(path, &read(path)?)
+    of_text(path, &punctual_files::bounded::named_text(path, EXPECTED)?)
 }
 
 /// As [`controller`], for a built-in file; messages call it `shown`.
@@ -33,10 +36,11 @@ pub fn of_bytes(shown: &Path, content: &[u8]) -> Result<ControllerSource, Failur
 }
 
 fn of_text(path: &Path, text: &str) -> Result<ControllerSource, Failure> {
-    match kind(path, text)?.as_str() {
+    let Kind { kind } = parse(path, text)?;
+    match kind.as_str() {
         MODEL => Ok(ControllerSource::Model(parse(path, text)?)),
         CONTROLLER => Ok(ControllerSource::Controller(parse(path, text)?)),
-        other => Err(unknown(path, other)),
+        other => Err(Failure::at(path, format!("is a \"{other}\"; expected {EXPECTED}"))),
     }
 }
 
@@ -47,44 +51,19 @@ fn of_text(path: &Path, text: &str) -> Result<ControllerSource, Failure> {
 pub fn model(path: &Path) -> Result<ModelDocument, Failure> {
     match controller(path)? {
         ControllerSource::Model(model) => Ok(model),
-        ControllerSource::Controller(ControllerDocument { .. }) => Err(refused(
+        ControllerSource::Controller(_) => Err(Failure::at(
             path,
             "is a controller already; give the model that `punctual model learn` wrote",
         )),
     }
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
-    let expected = "a file that `punctual model learn` or `punctual model design` wrote";
-    punctual_files::bounded::named_text(path, expected)
-}
-
-fn kind(path: &Path, text: &str) -> Result<String, Failure> {
-    let parsed: Result<Kind, _> = serde_json::from_str(text);
-    parsed
-        .map(|parsed| parsed.kind)
-        .map_err(|error| malformed(path, &error))
-}
-
 fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, Failure> {
-    serde_json::from_str(text).map_err(|error| malformed(path, &error))
-}
-
-fn malformed(path: &Path, error: &serde_json::Error) -> Failure {
-    Failure::input([format!(
-        "{}:{}: neither a model nor a controller of this version: {error}; identify again with `punctual model learn`",
-        path.display(),
-        error.line()
-    )])
-}
-
-fn unknown(path: &Path, kind: &str) -> Failure {
-    refused(
-        path,
-        &format!("is a \"{kind}\"; expected a file that `punctual model learn` or `punctual model design` wrote"),
-    )
-}
-
-fn refused(path: &Path, what: &str) -> Failure {
-    Failure::input([format!("{}: {what}", path.display())])
+    serde_json::from_str(text).map_err(|error| {
+        Failure::of(format!(
+            "{}:{}: neither a model nor a controller of this version: {error}; identify again with `punctual model learn`",
+            path.display(),
+            error.line()
+        ))
+    })
 }

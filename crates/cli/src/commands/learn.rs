@@ -52,7 +52,7 @@ pub fn learn(arguments: &Learn, stages: AddedKinds<'_>) -> Result<(), Failure> {
     let usable = |kind: &&ControllerKind| model.check_fit(**kind).is_ok();
     if !kinds.iter().any(|kind| usable(&kind)) {
         let why = model.check_fit(kinds[0]).expect_err("no controller can use it");
-        return Err(Failure::input([format!("{why}; nothing was written")]));
+        return Err(Failure::of(format!("{why}; nothing was written")));
     }
     let names: Vec<&str> = LAWS.iter().filter(usable).map(|kind| kind.name()).collect();
     super::print(&format!("\ngood for {}\n", names.join(", ")))?;

@@ -27,12 +27,8 @@ pub fn model(model: &ArxModel) -> String {
             .collect();
         pairs.join(", ")
     };
-    let _ = writeln!(
-        text,
-        "  around {} at {}",
-        point(model.outputs(), model.y0()),
-        point(model.inputs(), model.u0())
-    );
+    let (around, at) = (point(model.outputs(), model.y0()), point(model.inputs(), model.u0()));
+    let _ = writeln!(text, "  around {around} at {at}");
     if let Some(fit) = model.fit() {
         for (output, r2) in model.outputs().iter().zip(&fit.r2) {
             let verdict = if *r2 >= R2_ACCEPTED { "accepted" } else { "too low" };
@@ -49,19 +45,12 @@ pub fn controller(design: &Design, pace: Pace) -> String {
     text += &named("K_I", &design.ki, &design.inputs, &design.outputs);
     let poles: Vec<String> = design.poles.iter().map(|pole| pole.to_string()).collect();
     let _ = writeln!(text, "  poles     {}", poles.join(", "));
-    let _ = writeln!(
-        text,
-        "  residual  {:.1e} of the Riccati equation, relative",
-        design.residual
-    );
-    let _ = writeln!(text, "  verdict   {}{}", design.verdict, settling(design.verdict, pace));
+    let (residual, verdict) = (design.residual, design.verdict);
+    let _ = writeln!(text, "  residual  {residual:.1e} of the Riccati equation, relative");
+    let _ = writeln!(text, "  verdict   {verdict}{}", settling(verdict, pace));
     for pinned in &design.pinned {
-        let _ = writeln!(
-            text,
-            "            with {} at a limit: {}",
-            pinned.knobs.join(" and "),
-            pinned.verdict
-        );
+        let (knobs, verdict) = (pinned.knobs.join(" and "), pinned.verdict);
+        let _ = writeln!(text, "            with {knobs} at a limit: {verdict}");
     }
     text
 }

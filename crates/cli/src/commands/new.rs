@@ -15,7 +15,7 @@ pub fn new(arguments: &New) -> Result<(), Failure> {
     };
     let path = builtin::scenario(asked).ok_or_else(|| {
         let names = names().collect::<Vec<_>>().join(", ");
-        Failure::input([format!("{}: no built-in scenario; there are {names}", asked.display())])
+        Failure::at(asked, format!("no built-in scenario; there are {names}"))
     })?;
     let text = builtin::text(path).unwrap_or_default();
     let file = match &arguments.file {
@@ -27,7 +27,7 @@ pub fn new(arguments: &New) -> Result<(), Failure> {
     }
     if file.is_file() {
         let why = format!("{} already exists; choose a new file", file.display());
-        return Err(Failure::input([why]));
+        return Err(Failure::of(why));
     }
     OutputFile::prepare(file, OutputKind::Scenario)?.text(text)?;
     print(&format!("written to {}: punctual run {0}\n", file.display()))

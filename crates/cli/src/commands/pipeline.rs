@@ -30,51 +30,41 @@ pub fn pipeline(arguments: &Pipeline) -> Result<(), Failure> {
         PipelineCommand::List { json } => list(&found, json.as_ref()),
         PipelineCommand::Move { stage, core, mechanism } => {
             let panel = the_one(&found)?;
-            let told = hand_over(&panel, stage, true, |panel| {
+            print(&hand_over(&panel, stage, |panel| {
                 panel.move_stage(stage, CoreId(*core), *mechanism)
-            })?;
-            print(&told)
+            })?)
         }
         PipelineCommand::Upgrade { stage, program } => {
             let path = program.canonicalize();
-            let path = path.map_err(|why| Failure::input([format!("{}: {why}", program.display())]))?;
+            let path = path.map_err(|why| Failure::at(program, why))?;
             let panel = the_one(&found)?;
-            print(&hand_over(&panel, stage, true, |panel| panel.replace(stage, &path))?)
+            print(&hand_over(&panel, stage, |panel| panel.replace(stage, &path))?)
         }
         PipelineCommand::Set { key, value } => print(&set(&the_one(&found)?, key, value)?),
-        PipelineCommand::Kill { stage } => {
-            let panel = the_one(&found)?;
-            print(&hand_over(&panel, stage, false, |panel| panel.kill(stage).map(drop))?)
-        }
     }
 }
 
 /// The only pipeline, or an error that asks for `--process`.
 fn the_one(found: &[RunningPipeline]) -> Result<Panel, Failure> {
-    let failed = |why: String| Failure::input([why]);
     match found {
-        [one] => one.panel().map_err(|why| failed(why.to_string())),
-        [] => Err(failed(
-            "no pipeline of this user runs here (with --process: of that process)".into(),
+        [one] => one.panel().map_err(Failure::of),
+        [] => Err(Failure::of(
+            "no pipeline of this user runs here (with --process: of that process)",
         )),
         several => {
             let names = several
                 .iter()
                 .map(|it| format!("{} (process {})", it.name(), it.process));
             let names = names.collect::<Vec<_>>().join(", ");
-            Err(failed(format!("several pipelines run: name one by --process: {names}")))
+            Err(Failure::of(format!(
+                "several pipelines run: name one by --process: {names}"
+            )))
         }
     }
 }
 
 /// Requests a handover until it is accepted, and waits for its end.
-fn hand_over(
-    panel: &Panel,
-    stage: &str,
-    is_move: bool,
-    ask: impl Fn(&Panel) -> Result<(), MoveError>,
-) -> Result<String, Failure> {
-    let failed = |why: String| Failure::input([why]);
+fn hand_over(panel: &Panel, stage: &str, ask: impl Fn(&Panel) -> Result<(), MoveError>) -> Result<String, Failure> {
     let (begin, before) = (Instant::now(), panel.stages());
     let number = before.iter().position(|it| it.name == stage);
     // Discards earlier handovers.
@@ -83,7 +73,7 @@ fn hand_over(
         match ask(panel) {
             Ok(()) => break,
             Err(MoveError::Busy(_) | MoveError::NotReady(..)) if begin.elapsed() < PATIENCE => std::thread::sleep(LOOK),
-            Err(why) => return Err(failed(why.to_string())),
+            Err(why) => return Err(Failure::of(why)),
         }
     }
     let mut quiet = 0;
@@ -92,8 +82,7 @@ fn hand_over(
         if let Some(handover) = handovers.iter().find(|it| Some(it.stage) == number) {
             return Ok(told(panel, stage, handover));
         }
-        // After a kill no handover is under way until the death is noticed, so only a move counts as abandoned.
-        let given_up = is_move && !panel.is_under_way(stage).unwrap_or(false);
+        let given_up = !panel.is_under_way(stage).unwrap_or(false);
         quiet = if given_up { quiet + 1 } else { 0 };
         std::thread::sleep(LOOK);
     }
@@ -101,7 +90,7 @@ fn hand_over(
         Some(why) => format!("the new one did not take over: {why}"),
         None => "it was there already, or the new one was abandoned".into(),
     };
-    Err(failed(format!("stage \"{stage}\" kept its process: {why}")))
+    Err(Failure::of(format!("stage \"{stage}\" kept its process: {why}")))
 }
 
 fn told(panel: &Panel, stage: &str, handover: &Handover) -> String {
@@ -113,7 +102,7 @@ fn told(panel: &Panel, stage: &str, handover: &Handover) -> String {
 
 /// Changes a setting; returns its new value as text.
 fn set(panel: &Panel, key: &str, value: &str) -> Result<String, Failure> {
-    let wrong = |what: String| Failure::input([format!("{key}: {what}")]);
+    let wrong = |what: String| Failure::of(format!("{key}: {what}"));
     let span = || parse_time(value).map_err(wrong);
     let set = match key {
         "policy" => panel.set_policy(mapping_policy(value).map_err(wrong)?),
@@ -125,7 +114,7 @@ fn set(panel: &Panel, key: &str, value: &str) -> Result<String, Failure> {
         "period" => panel.set_period(span()?),
         _ => return Err(wrong("there is no such setting: policy, rate, hold, period".into())),
     };
-    set.map_err(|why| Failure::input([why.to_string()]))?;
+    set.map_err(Failure::of)?;
     let lacks = if key == "policy" { panel.lacks() } else { None };
     let lacks = lacks.map_or(String::new(), |refusal| format!("refused: {refusal}\n"));
     Ok(format!("{key}: {value}\n{lacks}"))
@@ -192,13 +181,10 @@ fn list(found: &[RunningPipeline], json: Option<&PathBuf>) -> Result<(), Failure
 
 fn write_listed(text: &mut String, listed: &PipelineEntry) {
     let cores = listed.cores.iter().map(CoreId::to_string).collect::<Vec<_>>().join(",");
-    let PipelineEntry {
-        name, process, policy, ..
-    } = listed;
+    let (name, process, rate, policy) = (&listed.name, listed.process, listed.rate, listed.policy);
     let _ = write!(
         text,
-        "{name} (process {process}), cores {cores}, {:.0} frames/s, policy {policy}",
-        listed.rate
+        "{name} (process {process}), cores {cores}, {rate:.0} frames/s, policy {policy}"
     );
     if let Some(core) = listed.coordinator {
         let _ = write!(text, " asked on core {core}, {} moves by it", listed.policy_moves);

@@ -1,16 +1,18 @@
 //! `punctual replay`: repeats the decisions of a recorded run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use punctual_loop::{EventLog, LOG_KIND, LOG_VERSION, ReplayError};
+use punctual_loop::{EventLog, LOG_KIND, LOG_OLDEST, LOG_VERSION};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Replay;
 use punctual_files::failure::Failure;
+use punctual_report::output::OutputFile;
 
 /// Content of a log's file.
 #[derive(Serialize, Deserialize)]
-pub struct LogFile {
+struct LogFile {
     kind: String,
     version: u32,
     log: EventLog,
@@ -25,48 +27,49 @@ struct Label {
     version: Option<u32>,
 }
 
-impl LogFile {
-    /// Labels a log with the current version.
-    pub fn of(log: EventLog) -> LogFile {
-        LogFile {
-            kind: LOG_KIND.into(),
-            version: LOG_VERSION,
-            log,
-        }
-    }
+/// Writes a log to the file that was asked for.
+///
+/// # Errors
+/// [`Failure`] if the file cannot be written.
+pub fn write(file: Option<OutputFile>, log: Option<EventLog>) -> Result<(), Failure> {
+    let Some((file, log)) = file.zip(log) else {
+        return Ok(());
+    };
+    file.json(&LogFile {
+        kind: LOG_KIND.into(),
+        version: LOG_VERSION,
+        log,
+    })
 }
 
 /// Carries out `punctual replay`.
 pub fn replay(arguments: &Replay) -> Result<(), Failure> {
     let path = &arguments.log;
     let log = read(path)?;
-    let differences = punctual_loop::replay(&log).map_err(|error| match error {
-        ReplayError::Mapping(why) => refused(path, &why.to_string()),
-        error => refused(path, &format!("makes no regulator: {error}; record the run again")),
-    })?;
-    let decisions = log.decisions();
+    let differences = punctual_loop::replay(&log)
+        .map_err(|error| Failure::at(path, format!("makes no decider: {error}; record the run again")))?;
+    let decisions = log.decisions.len();
     match differences.first() {
-        None => {
-            let among = [
-                (log.splits(), "split cache ways and bandwidth anew"),
-                (log.lendings(), "are about lending exclusive cores"),
-                (log.backlogs(), "are about the bounds of backlogs"),
-                (log.mappings(), "are about where stages run"),
-                (log.clocks(), "are about the clocks beneath them"),
-                (log.gaps(), "unknown: earlier ones are missing"),
-            ];
-            let among = among.into_iter().filter(|(count, _)| *count > 0);
-            let among: String = among.map(|(count, what)| format!("; {count} of them {what}")).collect();
-            super::print(&format!("{decisions} decisions, identical{among}\n"))
+        None => super::print(&format!("{decisions} decisions, identical{}\n", among(&log))),
+        Some(first) => {
+            let (path, differ) = (path.display(), differences.len());
+            let first = format!("the first is number {}: {}", first.index + 1, first.what);
+            Err(Failure::Refuted(format!(
+                "{path}: {differ} of {decisions} decisions differ; {first}"
+            )))
         }
-        Some(first) => Err(Failure::Refuted(format!(
-            "{}: {} of {decisions} decisions differ; the first is number {}: {}",
-            path.display(),
-            differences.len(),
-            first.index + 1,
-            first.what
-        ))),
     }
+}
+
+/// Number of decisions of each decider, and of those for which there was no room.
+fn among(log: &EventLog) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for decision in &log.decisions {
+        *counts.entry(log.deciders[decision.decider].about()).or_default() += 1;
+    }
+    let told = counts.iter().map(|(about, count)| format!("; {count} about {about}"));
+    let lost = (log.lost > 0).then(|| format!("; {} more are not in the log", log.lost));
+    told.chain(lost).collect()
 }
 
 fn read(path: &Path) -> Result<EventLog, Failure> {
@@ -80,30 +83,26 @@ fn read(path: &Path) -> Result<EventLog, Failure> {
 fn check_label(path: &Path, text: &str) -> Result<(), Failure> {
     let label: Label = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
     match (label.kind.as_deref(), label.version) {
-        (Some(LOG_KIND), Some(LOG_VERSION)) => Ok(()),
-        (Some(LOG_KIND) | None, version) => Err(refused(
+        (Some(LOG_KIND), Some(LOG_OLDEST..=LOG_VERSION)) => Ok(()),
+        (Some(LOG_KIND) | None, version) => Err(Failure::at(
             path,
-            &format!(
-                "is a log of version {}, and this program replays version {LOG_VERSION}: replay it with the program that \
-                 wrote it, or record the run again",
+            format!(
+                "is a log of version {}, and this program replays logs from version {LOG_OLDEST} to version \
+                 {LOG_VERSION}: replay it with the program that wrote it, or record the run again",
                 version.unwrap_or(1)
             ),
         )),
-        (Some(other), _) => Err(refused(
+        (Some(other), _) => Err(Failure::at(
             path,
-            &format!("is a \"{other}\"; name a log that `punctual run --record` wrote"),
+            format!("is a \"{other}\"; name a log that `punctual run --record` wrote"),
         )),
     }
 }
 
 fn damaged(path: &Path, error: &serde_json::Error) -> Failure {
-    Failure::input([format!(
+    Failure::of(format!(
         "{}:{}: damaged, or no log of a run: {error}; record the run again with `punctual run --record`",
         path.display(),
         error.line()
-    )])
-}
-
-fn refused(path: &Path, what: &str) -> Failure {
-    Failure::input([format!("{}: {what}", path.display())])
+    ))
 }

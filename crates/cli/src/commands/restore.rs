@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use punctual_jobs::clear_left_over;
 use punctual_platform::Refusal;
 use punctual_platform::linux::recovery::{self, RecoveryReport};
 
@@ -14,17 +15,17 @@ use punctual_report::output::OutputFile;
 pub fn restore(json: Option<&PathBuf>) -> Result<(), Failure> {
     let json = OutputFile::report(json)?;
     let folder = recovery::folder();
-    let recovered = recovery::restore(&folder).map_err(|refusal| Failure::input([refusal.to_string()]))?;
-    let out_of_reach = recovery::out_of_reach().map_err(|refusal| Failure::input([refusal.to_string()]))?;
+    let mut recovered = recovery::restore(&folder).map_err(Failure::of)?;
+    match clear_left_over(&folder) {
+        Ok(None) => {}
+        Ok(Some(_)) => recovered.undone.push(folder.join("jobs").display().to_string()),
+        Err(refusal) => recovered.left.push(refusal),
+    }
+    let out_of_reach = recovery::out_of_reach().map_err(Failure::of)?;
     super::print(&told(&recovered, &folder))?;
     json.map_or(Ok(()), |file| file.json(&recovered))?;
-    let left: Vec<String> = { recovered.left.iter().chain(&out_of_reach) }
-        .map(Refusal::to_string)
-        .collect();
-    match left.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::input(left)),
-    }
+    let left = recovered.left.iter().chain(&out_of_reach);
+    Failure::refuse(left.map(Refusal::to_string))
 }
 
 fn told(recovered: &RecoveryReport, folder: &Path) -> String {
@@ -39,11 +40,8 @@ fn told(recovered: &RecoveryReport, folder: &Path) -> String {
         let _ = writeln!(text, "left      {changed}");
     }
     if recovered.undone.is_empty() && recovered.changed_since.is_empty() && recovered.left.is_empty() {
-        let _ = writeln!(
-            text,
-            "nothing to restore: no dead program has left anything changed ({})",
-            folder.display()
-        );
+        text.push_str("nothing to restore: no dead program has left anything changed ");
+        let _ = writeln!(text, "({})", folder.display());
     }
     text
 }

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use punctual_allocation::Refill;
-use punctual_loop::ModelDocument;
+use punctual_loop::{EventLog, ModelDocument, law_kind};
+use punctual_platform::linux::{KernelTree, resctrl};
 use punctual_runtime::FinishedRun;
 use punctual_runtime::report::RunReport;
-use punctual_scenario::stages::AddedKinds;
-use punctual_scenario::{AllocationRequest, ControllerSource, PlatformChoice, RunError, RunRequest};
+use punctual_scenario::stages::{AddedKinds, Stages};
+use punctual_scenario::{AllocationRequest, ControllerSource, PlatformChoice, RunError, RunRequest, WithoutEffect};
 use punctual_workload::ControllerKind;
 
+use super::metrics::RunMetrics;
 use super::{document, failures, matrices, replay, stages};
 use crate::args::{Change, Platform, Run};
 use punctual_files::builtin;
@@ -19,6 +21,7 @@ use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Allocation, Loaded};
 use punctual_files::{profiles, trace};
 use punctual_report::output::{self, OutputFile};
+use punctual_report::timeline::timeline;
 use punctual_report::verdict::Verdict;
 use punctual_report::watch::Watcher;
 use punctual_report::{page, summary};
@@ -31,6 +34,9 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     let change = &arguments.change;
     let overrides = change.overrides(arguments.controller);
     let mut loaded = scenario::load_with(arguments.scenario.as_deref(), &overrides, kinds)?;
+    if arguments.dry_run {
+        return rehearse(&make(&loaded, change)?, &loaded);
+    }
     // In a process of the scenario's own stages, this serves the stage and does not return.
     let prepared = stages::prepare(&mut loaded, change.platform, arguments.record.is_some())?;
     output::apart(&[
@@ -38,6 +44,7 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
         ("--model", arguments.model.as_deref()),
         ("--json", arguments.json.as_deref()),
         ("--html", arguments.html.as_deref()),
+        ("--trace", arguments.trace.as_deref()),
         ("--record", arguments.record.as_deref()),
     ])?;
     if loaded.is_stages_only() {
@@ -45,10 +52,12 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     }
     let json = OutputFile::report(arguments.json.as_ref())?;
     let html = OutputFile::page(arguments.html.as_ref())?;
+    let trace = OutputFile::report(arguments.trace.as_ref())?;
     let record = OutputFile::log(arguments.record.as_ref())?;
     let mut request = make(&loaded, change)?;
     request.record = record.is_some();
     request.force = arguments.force;
+    request.stages = prepared.as_ref().map_or_else(Vec::new, Stages::goals);
     let controlled = loaded.scenario.control.kind != ControllerKind::Open;
     refuse_without_effect(&request, arguments)?;
     if controlled && !arguments.identify {
@@ -57,46 +66,60 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
         check_controller(&request, path.as_deref())?;
     }
 
+    let mut metrics = RunMetrics::serve(arguments.metrics, true)?;
     let watcher = Watcher::start(arguments.plain)?;
     let mut learnt = LearningResult::default();
     if controlled && arguments.identify {
         learnt = learn_for(&mut request, &watcher, &loaded)?;
     }
-    let mut beside = stages::SideStages::new(prepared);
-    let finished = perform(&request, &watcher, &loaded, &mut beside);
+    let mut beside = stages::SideStages::new(prepared, request.record);
+    let finished = perform(&request, &watcher, &mut metrics, &loaded, &mut beside);
     // The view ends before the stages do, so that the last output of their programs is visible.
     drop(watcher);
-    let (rows, failed) = beside.finish(&loaded);
+    let shared = beside.beside();
+    let stages::EndedStages { rows, failed, decided } = beside.finish(&loaded);
     // A run whose stage failed has a report, too.
     let FinishedRun { mut report, log } = match (finished, &failed) {
         (Err(_), Err(_)) => return failed,
         (finished, _) => finished?,
     };
     report.stages = rows;
+    report.header.protection.extend(shared);
     report.summary.notes.splice(0..0, learnt.note);
 
     // The text comes first, and one output that cannot be written does not prevent the others.
     let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));
     let json = json.map_or(Ok(()), |file| file.json(&report));
     let html = html.map_or(Ok(()), |file| file.text(&page::page(&report, command)));
-    let record = match (record, log) {
-        (Some(file), Some(log)) => file.json(&replay::LogFile::of(log)),
-        _ => Ok(()),
-    };
-    let stages = stages::checked(&report.stages, arguments.check);
-    Failure::all([
-        told,
-        json,
-        html,
-        record,
-        failed,
-        checked(&report, arguments.check),
-        stages,
-    ])
+    let trace = trace.map_or(Ok(()), |file| file.json(&timeline(&report)));
+    let record = decided.and_then(|stages| {
+        let joined = |mut log: EventLog| {
+            stages.into_iter().for_each(|stages| log.join(stages));
+            log
+        };
+        replay::write(record, log.map(joined))
+    });
+    let checked = checked(&report, arguments.check);
+    Failure::all([told, json, html, trace, record, failed, checked])
+}
+
+/// Prints how a run would set cache ways and bandwidth, as commands.
+fn rehearse(request: &RunRequest, loaded: &Loaded) -> Result<(), Failure> {
+    if request.platform == PlatformChoice::Sim {
+        return Err(Failure::of(WithoutEffect::of(
+            "--dry-run",
+            "it is for --platform linux",
+        )));
+    }
+    let commands = punctual_scenario::rehearse(request).map_err(|error| failures::of_run(error, loaded))?;
+    super::print(&match commands.is_empty() {
+        true => "no task has a profile, so a run sets neither cache ways nor bandwidth\n".into(),
+        false => format!("a run would, and this has not:\n{}\n", commands.join("\n")),
+    })
 }
 
 /// Fails if the run was to meet its goals and did not.
-fn checked(report: &RunReport, check: bool) -> Result<(), Failure> {
+pub(super) fn checked(report: &RunReport, check: bool) -> Result<(), Failure> {
     let verdict = Verdict::of(report);
     match check && !verdict.is_good() {
         true => Err(Failure::Refuted(format!("--check: {}", verdict.sentence(report)))),
@@ -107,17 +130,19 @@ fn checked(report: &RunReport, check: bool) -> Result<(), Failure> {
 /// Request to the runtime, without a controller.
 pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
     let trace = Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?);
-    let (platform, allocation) = match change.platform {
+    let platform = match change.platform {
         Platform::Linux => {
             is_folder(loaded)?;
-            (PlatformChoice::Linux, None)
+            PlatformChoice::Linux
         }
-        Platform::Sim => (PlatformChoice::Sim, allocation(loaded)?),
+        Platform::Sim => PlatformChoice::Sim,
     };
+    let splits = platform == PlatformChoice::Sim || resctrl::is_mounted(&KernelTree::default());
     Ok(RunRequest {
         store_path: loaded.store_path.clone(),
         neighbours: loaded.neighbours.clone(),
-        allocation,
+        // Files that are missing are refused wherever the run is.
+        allocation: allocation(loaded)?.filter(|_| splits),
         ..RunRequest::new(loaded.scenario.clone(), trace, platform)
     })
 }
@@ -125,11 +150,11 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
 /// Refuses a store where there is something else than a folder.
 fn is_folder(loaded: &Loaded) -> Result<(), Failure> {
     match &loaded.store_path {
-        Some(path) if path.exists() && !path.is_dir() => Err(Failure::input([format!(
+        Some(path) if path.exists() && !path.is_dir() => Err(Failure::of(format!(
             "{}: store.path: {} is no folder: name another, which is made if it is missing",
             loaded.place_of("store.path"),
             path.display()
-        )])),
+        ))),
         _ => Ok(()),
     }
 }
@@ -137,27 +162,14 @@ fn is_folder(loaded: &Loaded) -> Result<(), Failure> {
 /// Refuses options without effect in this run; settings of the scenario without effect are noted in the report.
 fn refuse_without_effect(request: &RunRequest, arguments: &Run) -> Result<(), Failure> {
     let open = request.scenario.control.kind == ControllerKind::Open;
-    let of_model = [
-        ("--model", arguments.model.is_some()),
-        ("--identify", arguments.identify),
-        ("--force", arguments.force),
-    ];
-    let of_model = of_model
-        .into_iter()
-        .filter(|(_, given)| *given && open)
-        .map(|(what, _)| {
-            format!(
-                "{what} has no effect in this run: `open` works without a model; leave it out, or choose a --controller"
-            )
-        });
+    let why = "`open` works without a model; leave it out, or choose a --controller";
+    let of_model = arguments
+        .of_a_model()
+        .filter(|_| open)
+        .map(|option| WithoutEffect::of(option, why));
     let others = punctual_scenario::without_effect(request).into_iter();
-    let others = others.filter(|found| found.is_option()).map(|found| found.to_string());
-    let refused: Vec<String> = of_model.chain(others).collect();
-    if refused.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::Input(refused))
-    }
+    let others = others.filter(WithoutEffect::is_option);
+    Failure::refuse(of_model.chain(others).map(|found| found.to_string()))
 }
 
 /// Refuses a model or controller that cannot meet a goal here, and names its file.
@@ -168,7 +180,7 @@ fn check_controller(request: &RunRequest, path: Option<&Path>) -> Result<(), Fai
         _ => "",
     };
     punctual_scenario::check_controller(request)
-        .map_err(|error| Failure::input([format!("{}: {error}{}", path.display(), hint(&error))]))
+        .map_err(|error| Failure::of(format!("{}: {error}{}", path.display(), hint(&error))))
 }
 
 /// Result of learning a model before a run.
@@ -188,7 +200,8 @@ fn learn_for(request: &mut RunRequest, watcher: &Watcher, loaded: &Loaded) -> Re
         Ok((model, _)) => {
             let shown = model.mimo.as_ref().unwrap_or(&model.tardiness);
             text = format!("\nmodel learnt on this machine\n{}", matrices::model(shown));
-            let fit = model.check_fit(request.scenario.control.kind);
+            let law = law_kind(request.scenario.control.kind, request.prices());
+            let fit = model.check_fit(law);
             request.controller = Some(ControllerSource::Model(model));
             match fit.map_err(|error| error.to_string()).and_then(|()| usable(request)) {
                 Ok(()) => return Ok(LearningResult { text, note: None }),
@@ -242,9 +255,7 @@ fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
             Err(why) => wrong.push(format!("{}: {why}", file.place)),
         }
     }
-    if !wrong.is_empty() {
-        return Err(Failure::Input(wrong));
-    }
+    Failure::refuse(wrong)?;
     Ok(Some(AllocationRequest {
         policy,
         changes,
@@ -286,7 +297,7 @@ fn for_platform(path: &Path, platform: PlatformChoice) -> PathBuf {
 
 /// Learns a model with the request's scenario, under the live view.
 pub fn learn(request: &RunRequest, watcher: &Watcher, loaded: &Loaded) -> Result<(ModelDocument, RunReport), Failure> {
-    try_learn(request, watcher, loaded)?.map_err(|why| Failure::input([why]))
+    try_learn(request, watcher, loaded)?.map_err(Failure::of)
 }
 
 /// As `learn`, but a record without a usable model is no failure: the inner error is the reason.
@@ -296,11 +307,12 @@ fn try_learn(
     loaded: &Loaded,
 ) -> Result<Result<(ModelDocument, RunReport), String>, Failure> {
     watcher.begin(request.scenario.duration.as_secs_f64());
-    let identified = punctual_scenario::identify(request, &mut |progress| watcher.see(progress));
+    let identified = punctual_scenario::identify(request, &mut |progress| {
+        super::keep_off_exclusive_cores(&progress);
+        watcher.see(progress)
+    });
     if watcher.stopped() {
-        return Err(Failure::input([
-            "stopped before a model was learnt; nothing was written",
-        ]));
+        return Err(Failure::of("stopped before a model was learnt; nothing was written"));
     }
     match identified {
         Ok(learnt) => Ok(Ok(learnt)),
@@ -312,17 +324,20 @@ fn try_learn(
 fn perform(
     request: &RunRequest,
     watcher: &Watcher,
+    metrics: &mut RunMetrics,
     loaded: &Loaded,
     beside: &mut stages::SideStages,
 ) -> Result<FinishedRun, Failure> {
     watcher.begin(request.scenario.duration.as_secs_f64());
     let finished = punctual_scenario::run(request, &mut |progress| {
+        super::keep_off_exclusive_cores(&progress);
         if beside.look(&progress).is_break() {
             return ControlFlow::Break(());
         }
         if let Some(told) = beside.news() {
             watcher.sinks(told);
         }
+        metrics.see(&progress);
         watcher.see(progress)
     });
     finished.map_err(|error| failures::of_run(error, loaded))

@@ -1,20 +1,22 @@
 //! Stages of a scenario in `punctual run`: alone, or beside its tasks.
 
-use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use punctual_loop::EventLog;
 use punctual_pipelines::TardinessFigures;
 use punctual_pipelines::linux::{Panel, PipeError, PipelineError, QueueNow, StageNow};
+use punctual_platform::Refusal;
 use punctual_platform::linux::HeldOutput;
-use punctual_runtime::report::{Progress, StageReport};
+use punctual_runtime::report::{Progress, Protection, StageReport};
+use punctual_scenario::WithoutEffect;
 use punctual_scenario::stages::{StageError, StageRun, Stages, StagesSpec, stage_cores};
 use punctual_units::CoreId;
 use punctual_workload::TaskGoal;
 use serde::Serialize;
 
-use super::print;
+use super::{print, replay};
 use crate::args::{Platform, Run};
 use crate::decisions::Recorder;
 use crate::pipeline::display::{Display, ViewRequest};
@@ -27,7 +29,7 @@ use punctual_files::scenario::Loaded;
 use punctual_report::output::OutputFile;
 use punctual_report::stages::{is_good, summary};
 use punctual_report::summary::count;
-use punctual_report::terminal::{FRAME, is_there, say};
+use punctual_report::terminal::{FRAME, is_live, is_there, say};
 
 /// Interval between looks at a run of stages.
 const LOOK: Duration = Duration::from_millis(5);
@@ -39,10 +41,10 @@ const LINE: Duration = Duration::from_secs(1);
 pub fn prepare(loaded: &mut Loaded, platform: Platform, records: bool) -> Result<Option<Stages>, Failure> {
     match (loaded.stages.stages.as_slice(), platform) {
         ([], _) => Ok(None),
-        (_, Platform::Sim) => Err(Failure::input([format!(
+        (_, Platform::Sim) => Err(Failure::of(format!(
             "{}: stage: stages are carried out on Linux only: leave out --platform sim, or the stages",
             loaded.place_of("stage")
-        )])),
+        ))),
         (_, Platform::Linux) => {
             if punctual_pipelines::linux::told().is_none() {
                 place(loaded)?;
@@ -71,21 +73,19 @@ fn told(why: &StageError, loaded: &Loaded) -> Failure {
         StageError::Pipe(PipeError::Start { name, program, why }) => {
             let key = number(name).map_or("stage".into(), |number| format!("stage[{number}].program"));
             let what = format!("`{program}` does not start: {why}; install it, or name it with its folder");
-            Failure::input([at(key, what)])
+            Failure::of(at(key, what))
         }
         StageError::File { stage, path, why } => {
             let key = number(stage).map_or("stage".into(), |number| format!("stage[{number}].file"));
-            Failure::input([at(key, format!("{path}: {why}"))])
+            Failure::of(at(key, format!("{path}: {why}")))
         }
         // Shared memory was refused: the message names its largest user, to be made smaller.
-        StageError::Pipeline(PipelineError::Machine(why)) => {
-            Failure::input([at(largest(&loaded.stages), why.to_string())])
-        }
+        StageError::Pipeline(PipelineError::Machine(why)) => Failure::of(at(largest(&loaded.stages), why.to_string())),
         StageError::Pipeline(PipelineError::Policy(why)) => {
             let key = format!("pipeline.{}", why.key);
-            Failure::input([at(key, why.what.clone())])
+            Failure::of(at(key, why.what.clone()))
         }
-        why => Failure::input([why.to_string()]),
+        why => Failure::of(why),
     }
 }
 
@@ -124,20 +124,19 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) 
     let json = OutputFile::report(arguments.json.as_ref())?;
     let html = OutputFile::page(arguments.html.as_ref())?;
     let record = OutputFile::log(arguments.record.as_ref())?;
-    let recorder = record.map(|output| Recorder::start(prepared.pipeline(), output));
+    let recorder = record.as_ref().map(|_| Recorder::start(prepared.pipeline()));
     let lacks = match prepared.pipeline().clocks() {
         Some(Err(refusal)) => Some(refusal),
         _ => prepared.pipeline().panel().lacks(),
     };
-    let picture = !arguments.plain && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-    let mut display = Display::start(picture && is_there())?;
+    let mut display = Display::start(is_live(arguments.plain) && is_there())?;
     let held = display.live.then(HeldOutput::begin).transpose();
     let mut held = held.map_err(|error| Failure::Internal(format!("standard output: {error}")))?;
     let (begun, mut run) = (Instant::now(), prepared.begin().map_err(|why| told(&why, loaded))?);
     let seen = watch(&mut run, loaded, &display);
     display.leave();
     held.iter_mut().for_each(HeldOutput::pass);
-    let ends = Ends::of(&run.panel());
+    let (ends, beside) = (Ends::of(&run.panel()), run.beside());
     let (stages, failed) = run.finish(&mut |told| say(Some(told)));
     held.into_iter().for_each(HeldOutput::end);
     let report = StagesReport {
@@ -145,7 +144,7 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) 
         platform: "linux",
         seconds: begun.elapsed().as_secs_f64(),
         stages: &stages,
-        refused: lacks.iter().map(ToString::to_string).collect(),
+        refused: lacks.iter().chain(&beside).map(ToString::to_string).collect(),
     };
     let mut text = summary(report.scenario, report.seconds, &stages);
     report
@@ -158,7 +157,8 @@ pub fn alone(prepared: Stages, loaded: &Loaded, arguments: &Run, command: &str) 
         let along = ends.along(&seen.history);
         file.text(&page(report.scenario, report.seconds, &stages, &along, command))
     });
-    let record = recorder.map_or(Ok(()), Recorder::write);
+    let log = recorder.map(Recorder::end).transpose();
+    let record = log.and_then(|log| replay::write(record, log));
     let failed = failed.map_or(Ok(()), |why| Err(told(&why, loaded)));
     Failure::all([text, json, html, record, failed, checked(&stages, arguments.check)])
 }
@@ -231,11 +231,7 @@ impl Ends {
     }
 
     fn along<'h>(&self, history: &'h History) -> Along<'h> {
-        let name = |number: usize| {
-            self.stages
-                .get(number)
-                .map_or(String::new(), |stage| stage.name.clone())
-        };
+        let name = |number: usize| self.stages.get(number).map_or("".into(), |stage| stage.name.clone());
         Along {
             history,
             stages: { self.stages.iter() }
@@ -298,7 +294,7 @@ impl Standstill {
 }
 
 /// Fails if the stages were to meet their goals and did not.
-pub fn checked(stages: &[StageReport], check: bool) -> Result<(), Failure> {
+fn checked(stages: &[StageReport], check: bool) -> Result<(), Failure> {
     match check && !is_good(stages) {
         true => Err(Failure::Refuted(
             "--check: a stage misses its goal, or frames were left".into(),
@@ -309,21 +305,21 @@ pub fn checked(stages: &[StageReport], check: bool) -> Result<(), Failure> {
 
 /// Refuses options without effect in a scenario without tasks.
 fn refuse_others(arguments: &Run) -> Result<(), Failure> {
-    let given = [
-        ("--controller", arguments.controller.is_some()),
-        ("--model", arguments.model.is_some()),
-        ("--identify", arguments.identify),
-        ("--force", arguments.force),
-    ];
-    let refused = given.iter().filter(|(_, given)| *given);
-    let refused: Vec<String> = refused
-        .map(|(option, _)| format!("{option} has no effect in this run: the scenario has stages only; leave it out"))
-        .collect();
-    if refused.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::Input(refused))
-    }
+    let why = "the scenario has stages only; leave it out";
+    let controller = arguments.controller.map(|_| "--controller").into_iter();
+    let trace = arguments.trace.as_ref().map(|_| "--trace");
+    let metrics = arguments.metrics.map(|_| "--metrics");
+    let given = controller.chain(trace).chain(metrics).chain(arguments.of_a_model());
+    Failure::refuse(given.map(|option| WithoutEffect::of(option, why).to_string()))
+}
+
+/// Stages that have ended beside tasks.
+pub struct EndedStages {
+    pub rows: Vec<StageReport>,
+    /// The first error, of a stage or of a program.
+    pub failed: Result<(), Failure>,
+    /// The decisions about them, where they were kept.
+    pub decided: Result<Option<EventLog>, Failure>,
 }
 
 /// Stages beside tasks: they start with the run proper, and end with it.
@@ -331,15 +327,22 @@ pub struct SideStages {
     prepared: Option<Stages>,
     run: Option<StageRun>,
     failed: Option<StageError>,
+    /// Seconds of the start-up that the run's figures leave out; `None` once it is over.
+    start_up_s: Option<f64>,
     lines: Lines,
+    recorder: Option<Recorder>,
 }
 
 impl SideStages {
-    pub fn new(prepared: Option<Stages>) -> SideStages {
+    /// Stages that begin with the run; `records`: their decisions are kept.
+    pub fn new(prepared: Option<Stages>, records: bool) -> SideStages {
+        let recorded = prepared.as_ref().filter(|_| records);
         SideStages {
+            recorder: recorded.map(|prepared| Recorder::start(prepared.pipeline())),
             prepared,
             run: None,
             failed: None,
+            start_up_s: None,
             lines: Lines::new(),
         }
     }
@@ -351,6 +354,9 @@ impl SideStages {
 
     /// Supervises the stages; `Break` if they cannot start.
     pub fn look(&mut self, progress: &Progress<'_>) -> ControlFlow<()> {
+        if let Progress::Started(header) = progress {
+            self.start_up_s = Some(header.settle_s);
+        }
         if let Progress::Started(_) = progress
             && let Some(prepared) = self.prepared.take()
         {
@@ -364,17 +370,39 @@ impl SideStages {
         }
         if let Some(run) = &mut self.run {
             run.look();
+            if let Progress::Sample(sample) = progress
+                && self.start_up_s.is_some_and(|start_up| sample.t_s >= start_up)
+            {
+                self.start_up_s = None;
+                run.settle();
+            }
         }
         ControlFlow::Continue(())
     }
 
-    /// Ends the stages; returns a report for each, and the first error.
-    pub fn finish(self, loaded: &Loaded) -> (Vec<StageReport>, Result<(), Failure>) {
+    /// Real-time work that other programs have on the stages' cores, for the report.
+    pub fn beside(&self) -> Vec<Protection> {
+        let found = self.run.as_ref().map_or_else(Vec::new, StageRun::beside);
+        let refused = |refusal: Refusal| Protection {
+            what: refusal.what.clone(),
+            refused: Some(refusal),
+            stays: Vec::new(),
+        };
+        found.into_iter().map(refused).collect()
+    }
+
+    /// Ends the stages, and waits until their processes have.
+    pub fn finish(self, loaded: &Loaded) -> EndedStages {
         let (rows, failed) = match self.run {
             Some(run) => run.finish(&mut |told| say(Some(told))),
             None => (Vec::new(), None),
         };
         let failed = self.failed.or(failed);
-        (rows, failed.map_or(Ok(()), |why| Err(told(&why, loaded))))
+        let log = self.recorder.map(Recorder::end).transpose();
+        EndedStages {
+            rows,
+            failed: failed.map_or(Ok(()), |why| Err(told(&why, loaded))),
+            decided: log,
+        }
     }
 }

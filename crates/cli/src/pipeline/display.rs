@@ -150,9 +150,7 @@ impl Screen {
     }
 
     fn hear(&mut self) {
-        let keys = self.live.as_mut().map(Live::keys).unwrap_or_default();
-        let live = &self.live;
-        let stops = self.stop.hear(&keys, || live.iter().for_each(Live::leave));
+        let (stops, keys) = self.stop.hear(&mut self.live);
         if stops && !self.told && self.live.is_none() {
             say(Some(STOPPING.into()));
         }

@@ -26,25 +26,7 @@ pub struct Column {
     /// Sum of the levels of each queue over the looks.
     pub waiting: Vec<u64>,
     /// Number of blackouts by cause and class of length.
-    pub blackouts: BTreeMap<(GapCause, u32), u32>,
-}
-
-/// Reason why a stage had no process for a while.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GapCause {
-    Moved,
-    Died,
-}
-
-impl GapCause {
-    /// `None` for a stage that has just started.
-    pub fn of(cause: Cause) -> Option<GapCause> {
-        match cause {
-            Cause::Began => None,
-            Cause::Moved => Some(GapCause::Moved),
-            Cause::Died => Some(GapCause::Died),
-        }
-    }
+    pub blackouts: BTreeMap<(Cause, u32), u32>,
 }
 
 impl Column {
@@ -102,7 +84,7 @@ impl History {
     }
 
     /// Records a blackout that ended at `at`.
-    pub fn blackout(&mut self, at: Nanos, kind: GapCause, lasted: Nanos) {
+    pub fn blackout(&mut self, at: Nanos, kind: Cause, lasted: Nanos) {
         *self.column(at).blackouts.entry((kind, part(lasted))).or_default() += 1;
     }
 
@@ -159,9 +141,10 @@ impl PipelineRecorder {
     pub fn look(&mut self, panel: &Panel, handovers: &[Handover]) {
         let now = LinuxOs.now();
         for handover in handovers {
-            if let Some(kind) = GapCause::of(handover.cause) {
+            // A stage that has just started had no process before.
+            if handover.cause != Cause::Began {
                 let at = handover.at.since(self.begin);
-                self.history.blackout(at, kind, handover.blackout);
+                self.history.blackout(at, handover.cause, handover.blackout);
             }
         }
         if now.since(self.looked) >= LOOK {
@@ -201,7 +184,7 @@ mod tests {
             for (at, core, waiting, died) in &looks {
                 history.look(Nanos(*at), &[None, Some(*core)], &[*waiting, 1]);
                 if *died {
-                    history.blackout(Nanos(*at), GapCause::Died, Nanos::from_micros(*waiting));
+                    history.blackout(Nanos(*at), Cause::Died, Nanos::from_micros(*waiting));
                 }
             }
             prop_assert!(history.columns.len() <= COLUMNS_MAX);

@@ -96,14 +96,10 @@ impl Meddler {
             Wish::Kill(name) => {
                 let killed = panel.kill(name)?;
                 self.kills += u64::from(killed);
-                Ok(format!(
-                    "{name}: {}",
-                    if killed {
-                        "killed"
-                    } else {
-                        "has no process at this instant"
-                    }
-                ))
+                Ok(match killed {
+                    true => format!("{name}: killed"),
+                    false => format!("{name}: has no process at this instant"),
+                })
             }
             Wish::Upgrade(name) => {
                 panel.replace(name, &self.upgrade_to)?;

@@ -4,19 +4,17 @@
 use std::fmt::Write;
 
 use maud::{Markup, html};
+use punctual_pipelines::linux::Cause;
 use punctual_runtime::report::StageReport;
 use punctual_units::Nanos;
 
-use super::history::{DECADES, GapCause, History, PARTS};
-use punctual_report::page::chart::{BOTTOM, Chart, Curve, HEIGHT, LEFT, RIGHT, TOP, WIDTH, grid, label, px, ticks};
+use super::history::{DECADES, History, PARTS};
+use punctual_report::page::chart::{
+    BOTTOM, CLASSES, Chart, Curve, HEIGHT, LANE, LEFT, NAMES, RIGHT, TOP, WIDTH, drawing, px, seconds,
+};
 use punctual_report::page::{figure, framed, stages, what};
 use punctual_report::stages::{is_good, notes, sentence};
 
-/// Classes of the style sheet, by the core's index among the pipeline's, and by curve.
-const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// Height of a stage's lane, and width of its name, in pixels.
-const LANE: f64 = 17.0;
-const NAMES: f64 = 84.0;
 /// Shares within a lane are rounded to this many steps.
 const STEPS: f64 = 16.0;
 
@@ -63,35 +61,6 @@ pub fn along(along: &Along<'_>) -> Markup {
             "lane for each core. The larger a dot, the more handovers."
         }
     }
-}
-
-/// A drawing with axes; labels lie at shares of an axis.
-pub fn drawing(
-    what: &str,
-    left: f64,
-    height: f64,
-    ups: &[(f64, String)],
-    alongs: &[(f64, String)],
-    inner: &Markup,
-) -> Markup {
-    let (foot, end) = (height - BOTTOM, WIDTH - RIGHT);
-    html! {
-        svg viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(what) {
-            @for (share, text) in ups { (grid(left, foot - (foot - TOP) * share, text)) }
-            @for (share, text) in alongs {
-                text class="second" x=(px(left + (end - left) * share)) y=(px(foot + 15.0)) { (text) }
-            }
-            (inner)
-        }
-    }
-}
-
-/// Labels in seconds for an axis of `length` seconds.
-fn seconds(length: f64) -> Vec<(f64, String)> {
-    let ticks = ticks(0.0, length).into_iter();
-    ticks
-        .map(|at| (at / length, format!("{} s", label(at, length))))
-        .collect()
 }
 
 /// A lane for each stage, coloured by its core.
@@ -190,10 +159,7 @@ fn blackouts(history: &History) -> Markup {
     let ups: Vec<(f64, String)> = ups
         .map(|(decade, text)| (f64::from(decade) / decades, text.into()))
         .collect();
-    let class = |kind: &GapCause| match kind {
-        GapCause::Moved => "a",
-        GapCause::Died => "late",
-    };
+    let class = |kind: &Cause| if *kind == Cause::Died { "late" } else { "a" };
     let inner = html! { @for (number, column) in history.columns.iter().enumerate() {
         @let x = LEFT + (end - LEFT) * (number as f64 + 0.5) / history.columns.len() as f64;
         @for ((kind, part), times) in &column.blackouts {

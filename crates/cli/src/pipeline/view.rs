@@ -12,7 +12,7 @@ use super::Spans;
 use super::shown::{GoalShown, StageShown, Tone, ViewContent};
 use punctual_report::stages::{late_of, standing_of};
 use punctual_report::summary::count;
-use punctual_report::view::panel;
+use punctual_report::view::{panel, program};
 
 /// Colours of the cores, by their index among the pipeline's.
 const CORES: [Color; 8] = [
@@ -39,15 +39,9 @@ const TARDINESS: u16 = 5;
 /// Draws the whole frame; `chosen` is the index of the stage that keys act on.
 pub fn draw(frame: &mut Frame<'_>, shown: &ViewContent, chosen: usize, stopping: bool) {
     let stages = shown.stages.len() as u16 + 3;
-    let [title, counts, table, foot, answer, hints] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(1),
-        Constraint::Length(stages),
-        Constraint::Min(6),
-        Constraint::Length(1),
-        Constraint::Length(1),
-    ])
-    .areas(frame.area());
+    let [one, table] = [1, stages].map(Constraint::Length);
+    let rows = Layout::vertical([one, one, table, Constraint::Min(6), one, one]);
+    let [title, counts, table, foot, answer, hints] = rows.areas(frame.area());
     draw_title(frame, title, shown);
     draw_counts(frame, counts, shown);
     draw_stages(frame, table, shown, chosen);
@@ -77,7 +71,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ViewContent, chosen: usize, stopping:
 
 fn draw_title(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent) {
     let line = Line::from(vec![
-        Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold()),
+        program(),
         Span::styled(format!("  {}", shown.title), Modifier::BOLD),
         Span::raw(format!("  {}", shown.pace)),
         format!("  {:.0} s", shown.elapsed_s).dim(),
@@ -106,59 +100,36 @@ fn color(cores: &[CoreId], core: Option<CoreId>) -> Color {
     number.map_or(Color::Gray, |number| CORES[number % CORES.len()])
 }
 
-/// A column of the table of stages: its title, its width, and the narrowest terminal that shows it.
-struct Column {
-    title: &'static str,
-    width: u16,
-    from: u16,
-    cell: fn(&StageShown) -> String,
-}
+/// A column of the table of stages: its title, its width, the narrowest terminal that has it, and a stage's cell.
+type Column = (&'static str, u16, u16, fn(&StageShown) -> String);
 
-const fn column(title: &'static str, width: u16, from: u16, cell: fn(&StageShown) -> String) -> Column {
-    Column {
-        title,
-        width,
-        from,
-        cell,
-    }
-}
-
-/// Columns between the stage's name and its queue.
+#[rustfmt::skip] // a column a line
 const COLUMNS: [Column; 9] = [
-    column("core", 4, 0, |it| it.core.map_or("-".into(), |core| core.to_string())),
-    column("process", 7, WIDE, |it| match it.pid {
-        0 => "none".into(),
-        pid => pid.to_string(),
-    }),
-    column("steps/s", 7, 0, |it| format!("{:.0}", it.steps_per_s)),
-    column("load", 6, 0, |it| format!("{:.1}%", it.load * 100.0)),
-    column("us/frame", 8, 0, |it| {
-        it.frame_us.map_or("-".into(), |us| format!("{us:.1}"))
-    }),
-    column("kcycles", 7, WIDE, |it| {
-        it.frame_cycles
-            .map_or("-".into(), |cycles| format!("{:.1}", cycles as f64 / 1e3))
-    }),
-    column("MiB", 5, 0, |it| match it.memory_bytes {
-        0 => "-".into(),
-        bytes => format!("{:.1}", bytes as f64 / f64::from(1 << 20)),
-    }),
-    column("vers", 4, 0, |it| it.version.to_string()),
-    column("starts", 6, 0, |it| match it.hung {
-        0 => it.restarts.to_string(),
-        hung => format!("{} ({hung})", it.restarts),
-    }),
+    ("core", 4, 0, |it| or_none(it.core.map(|core| core.to_string()))),
+    ("process", 7, WIDE, |it| if it.pid == 0 { "none".into() } else { it.pid.to_string() }),
+    ("steps/s", 7, 0, |it| format!("{:.0}", it.steps_per_s)),
+    ("load", 6, 0, |it| format!("{:.1}%", it.load * 100.0)),
+    ("us/frame", 8, 0, |it| or_none(it.frame_us.map(|us| format!("{us:.1}")))),
+    ("kcycles", 7, WIDE, |it| or_none(it.frame_cycles.map(|cycles| format!("{:.1}", cycles as f64 / 1e3)))),
+    ("MiB", 5, 0, |it| or_none((it.memory_bytes > 0).then(|| format!("{:.1}", it.memory_bytes as f64 / f64::from(1 << 20))))),
+    ("vers", 4, 0, |it| it.version.to_string()),
+    ("starts", 6, 0, |it| if it.hung == 0 { it.restarts.to_string() } else { format!("{} ({})", it.restarts, it.hung) }),
 ];
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".into())
+}
+
 /// Width from which a terminal shows all columns.
 const WIDE: u16 = 100;
 
 fn draw_stages(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent, chosen: usize) {
-    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| area.width >= column.from).collect();
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|(_, _, from, _)| area.width >= *from).collect();
     let rows = shown.stages.iter().map(|stage| row(stage, &columns, &shown.cores));
-    let widths = columns.iter().map(|column| Constraint::Length(column.width));
+    let widths = columns.iter().map(|(_, width, ..)| Constraint::Length(*width));
     let widths = std::iter::once(Constraint::Fill(1)).chain(widths);
     let widths = widths.chain([Constraint::Length(GAUGE as u16 + 9)]);
-    let header = columns.iter().map(|column| Line::from(column.title).right_aligned());
+    let header = columns.iter().map(|(title, ..)| Line::from(*title).right_aligned());
     let header = std::iter::once(Line::from("stage")).chain(header);
     let table = Table::new(rows, widths)
         .header(Row::new(header.chain([Line::from("before it")])).dim())
@@ -170,7 +141,7 @@ fn draw_stages(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent, chosen: u
 }
 
 fn row<'s>(stage: &'s StageShown, columns: &[&Column], cores: &[CoreId]) -> Row<'s> {
-    let right = |column: &&Column| Cell::from(Line::from((column.cell)(stage)).right_aligned());
+    let right = |(.., cell): &&Column| Cell::from(Line::from(cell(stage)).right_aligned());
     let cells = std::iter::once(Cell::from(stage.name.as_str())).chain(columns.iter().map(right));
     Row::new(cells.chain([Cell::from(gauge(stage.queue))])).style(Style::new().fg(color(cores, stage.core)))
 }
@@ -216,13 +187,8 @@ fn draw_goals(frame: &mut Frame<'_>, area: Rect, shown: &ViewContent) {
         rows.push(Row::new([Cell::from(format!("and {} more", all - many).dim())]));
     }
     let late = shown.goals.iter().map(|it| late(it).chars().count() as u16).max();
-    let widths = [
-        Constraint::Fill(1),
-        Constraint::Length(GOAL),
-        Constraint::Length(late.unwrap_or(0).max(4)),
-        Constraint::Length(TARDINESS),
-        Constraint::Length(TARDINESS),
-    ];
+    let widths = [GOAL, late.unwrap_or(0).max(4), TARDINESS, TARDINESS];
+    let widths = std::iter::once(Constraint::Fill(1)).chain(widths.map(Constraint::Length));
     let head = Row::new(["stage", "goal", "late", "p50", "p99"]).dim();
     frame.render_widget(Table::new(rows, widths).header(head).block(block), area);
 }

@@ -16,7 +16,7 @@ pub fn load(paths: &TlsPaths) -> Result<Arc<Tls>, Failure> {
         key: paths.key.clone(),
         clients: paths.clients.clone(),
     };
-    let tls = Tls::load(files, SystemTime::now()).map_err(|error| Failure::input([error.to_string()]))?;
+    let tls = Tls::load(files, SystemTime::now()).map_err(Failure::of)?;
     Ok(Arc::new(tls))
 }
 

@@ -7,7 +7,6 @@ pub mod tasks;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use punctual_engines::Lmdb;
@@ -18,18 +17,16 @@ use punctual_server::metrics::Page;
 use punctual_server::users::Users;
 use punctual_server::{Listening, Options, RunningServer};
 use punctual_store::batch::is_reserved;
-use punctual_store::engine::{Durability, Engine, Read, Table};
+use punctual_store::engine::{Engine, Read, Table};
 use punctual_store::temporal::{ClockOrigin, ObjectSpec, decode};
 use punctual_store::{Store, StoreError, StoreOptions};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag::{register, register_conditional_shutdown};
+use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 use tasks::{ReadyTasks, RunningTasks};
 
 use crate::args;
 use crate::cluster::member;
-use crate::commands::print;
-use crate::commands::replay::LogFile;
+use crate::commands::{metrics, print, replay};
 use punctual_files::failure::Failure;
 use punctual_files::server::{self, NodeFile};
 use punctual_report::output::OutputFile;
@@ -44,8 +41,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Carries out `punctual serve`.
 pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
-    if let Some(args::ServeCommand::Hash { rounds }) = &arguments.command {
-        return password::hash(*rounds);
+    if let Some(rounds) = arguments.hash {
+        return password::hash(rounds);
     }
     let mut node = settings(arguments)?;
     if let Some(membership) = node.federation.take() {
@@ -73,18 +70,8 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
         ))?;
     }
     // Signals first: a signal while the store is opened also ends the server in order. A second one ends it at once,
-    // like a kill: handlers run in this order, so the first signal finds `asked` unset.
-    let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
-            .and_then(|_| register(signal, Arc::clone(&asked)))
-            .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
-    }
-    // SIGHUP reloads certificates; without certificates it ends the server, as it ends any program.
-    let taken = [SIGINT, SIGTERM].into_iter().chain(node.tls.as_ref().map(|_| SIGHUP));
-    let signals = Signals::new(taken)
-        .map_err(|error| Failure::input([format!("signals cannot be taken: {error}; see `ulimit -n`")]))?;
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
+    // like a kill.
+    let (asked, signals) = member::signals(node.tls.is_some())?;
     #[cfg(feature = "tls")]
     if let Some(paths) = &node.tls {
         node.options.tls = Some(certificates::load(paths)?);
@@ -92,29 +79,21 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     #[cfg(not(feature = "tls"))]
     if node.tls.is_some() {
         let what = "tls: this build of punctual has no TLS: build it with `--features tls`";
-        return Err(Failure::input([what]));
+        return Err(Failure::of(what));
     }
     refuse_others_folder(&node.store)?;
     // The port before the store: a second server fails here, without opening the store.
     node.options.users = Arc::new(Users::new(std::mem::take(&mut node.users), password::salt()?));
-    let mut listening = Listening::bind(node.listen, &node.options.users).map_err(|error| input(&error))?;
+    let mut listening = Listening::bind(node.listen, &node.options.users).map_err(Failure::of)?;
     if let Some(path) = &node.unix_socket {
-        listening = listening
-            .also(path, node.unix_socket_mode)
-            .map_err(|error| input(&error))?;
+        listening = listening.also(path, node.unix_socket_mode).map_err(Failure::of)?;
     }
-    let page = match node.metrics.map(Page::bind).transpose() {
-        Ok(page) => page,
-        Err(error) => {
-            let what = "metrics: cannot listen there: name a free port of this machine";
-            return Err(Failure::input([format!("{what}: {error}")]));
-        }
-    };
+    let page = metrics::bind(node.metrics)?;
     let Some(tasks) = tasks else {
         let store = open(&mut node, StoreOptions::default(), |engine, options| {
             Store::open(engine, LinuxOs, options)
         });
-        let store = Arc::new(store.map_err(|error| input(&error))?);
+        let store = Arc::new(store.map_err(Failure::of)?);
         return serve_on(listening, store, &node, page, signals, None);
     };
     let mut shared = None;
@@ -149,7 +128,7 @@ fn settings(arguments: &args::Serve) -> Result<NodeFile, Failure> {
         .map_or(node.durability, args::StoreDurability::durability);
     if node.federation.is_some() && node.unix_socket.is_some() {
         let what = "--unix-socket: a node of a federation listens on its address alone: leave it out";
-        return Err(Failure::input([what]));
+        return Err(Failure::of(what));
     }
     Ok(node)
 }
@@ -163,20 +142,13 @@ fn serve_on<E: Engine + 'static>(
     mut signals: Signals,
     tasks: Option<(RunningTasks, Option<OutputFile>)>,
 ) -> Result<(), Failure> {
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
     let metrics = page.as_ref().and_then(|page| page.address().ok());
     let (address, durability) = (listening.address(), store.durability());
-    let running = listening
-        .serve(store, &node.options, page)
-        .map_err(|error| input(&error))?;
+    let running = listening.serve(store, &node.options, page).map_err(Failure::of)?;
     print(&format!(
         "serving {} ({}) on {address}; Ctrl-C ends it\n",
         node.store.display(),
-        match durability {
-            Durability::Durable => "durable",
-            Durability::NoMetaSync => "no-meta-sync",
-            Durability::Volatile => "volatile",
-        }
+        durability.name()
     ))?;
     if let Some(path) = &node.unix_socket {
         print(&format!("also on {}\n", path.display()))?;
@@ -194,11 +166,8 @@ fn serve_on<E: Engine + 'static>(
         tasks.as_ref().map(|(tasks, _)| tasks),
     );
     // Tasks first: their last updates are flushed with those of clients.
-    let ended = tasks.map_or(Ok(()), |(tasks, record)| match (tasks.end()?, record) {
-        (Some(log), Some(record)) => record.json(&LogFile::of(log)),
-        _ => Ok(()),
-    });
-    let stopped = running.stop().map_err(|error| input(&error));
+    let ended = tasks.map_or(Ok(()), |(tasks, record)| replay::write(record, tasks.end()?));
+    let stopped = running.stop().map_err(Failure::of);
     asked.and(ended).and(stopped)
 }
 
@@ -265,7 +234,7 @@ fn refuse_others_folder(folder: &Path) -> Result<(), Failure> {
     ];
     if any && !store {
         let what = "holds files, and no store: name an empty folder, or one that is not there";
-        return Err(Failure::input([format!("{}: {what}", folder.display())]));
+        return Err(Failure::at(folder, what));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `punctual serve hash`: computes the line for a password in a node's file.
+//! `punctual serve --hash`: computes the line for a password in a node's file.
 
 use std::io::{BufRead, IsTerminal, Read, stdin};
 
@@ -7,13 +7,13 @@ use punctual_server::users::{PASSWORD_MAX, PasswordHash, ROUNDS_RANGE};
 use crate::commands::print;
 use punctual_files::failure::Failure;
 
-/// Carries out `punctual serve hash`.
+/// Carries out `punctual serve --hash`.
 pub fn hash(rounds: u32) -> Result<(), Failure> {
     if !ROUNDS_RANGE.contains(&rounds) {
         let (low, high) = (ROUNDS_RANGE.start(), ROUNDS_RANGE.end());
-        return Err(Failure::input([format!(
-            "--rounds: {rounds} is out of range: {low} to {high}"
-        )]));
+        return Err(Failure::of(format!(
+            "--hash: {rounds} is out of range: {low} to {high}"
+        )));
     }
     let password = read()?;
     print(&format!("{}\n", PasswordHash::of(&password, salt()?, rounds)))
@@ -31,12 +31,12 @@ fn read() -> Result<Vec<u8>, Failure> {
     if silent.is_some() {
         eprintln!();
     }
-    read.map_err(|error| Failure::input([format!("standard input: the password cannot be read: {error}")]))?;
+    read.map_err(|error| Failure::of(format!("standard input: the password cannot be read: {error}")))?;
     let password = line.strip_suffix(b"\n").unwrap_or(&line);
     let password = password.strip_suffix(b"\r").unwrap_or(password);
     if password.is_empty() || password.len() > PASSWORD_MAX {
         let what = format!("standard input: a password has 1 to {PASSWORD_MAX} bytes, on one line");
-        return Err(Failure::input([what]));
+        return Err(Failure::of(what));
     }
     Ok(password.to_vec())
 }
@@ -46,7 +46,7 @@ pub fn salt() -> Result<[u8; 16], Failure> {
     let mut salt = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut salt))
-        .map_err(|error| Failure::input([format!("/dev/urandom: no random bytes: {error}; mount /dev")]))?;
+        .map_err(|error| Failure::of(format!("/dev/urandom: no random bytes: {error}; mount /dev")))?;
     Ok(salt)
 }
 

@@ -20,38 +20,25 @@ pub fn examine(folder: &Path) -> (Finding, Result<(), Failure>) {
     let failure = match &looked {
         Ok(_) => Ok(()),
         Err(corrupt @ EngineError::Corrupt { .. }) => Err(Failure::Refuted(corrupt.to_string())),
-        Err(error) => Err(Failure::input([error.to_string()])),
+        Err(error) => Err(Failure::of(error)),
     };
     // Errors name the folder themselves.
-    let (status, detail, remedy) = match looked {
+    let error = match looked {
         Ok((detail, remedies)) => {
             let detail = format!("{}: {detail}", folder.display());
-            (Status::Offered, detail, remedies.join("; "))
+            return (
+                Facility::Store.found(Status::Offered, detail, remedies.join("; ")),
+                failure,
+            );
         }
-        Err(error) => match error {
-            EngineError::NoStore { .. } => {
-                let remedy = "name the folder that has the file data.mdb";
-                (Status::Missing, error.to_string(), remedy.to_owned())
-            }
-            EngineError::Corrupt { .. } => {
-                let remedy = "see \"After damage\" in docs/store.md";
-                (Status::Refused, error.to_string(), remedy.to_owned())
-            }
-            other => (
-                Status::Refused,
-                other.to_string(),
-                "do what the message says".to_owned(),
-            ),
-        },
+        Err(error) => error,
     };
-    let finding = Finding {
-        facility: Facility::Store,
-        status,
-        detail,
-        remedy,
-        steps: Vec::new(),
+    let (status, remedy) = match error {
+        EngineError::NoStore { .. } => (Status::Missing, "name the folder that has the file data.mdb"),
+        EngineError::Corrupt { .. } => (Status::Refused, "see \"After damage\" in docs/guide/store.md"),
+        _ => (Status::Refused, "do what the message says"),
     };
-    (finding, failure)
+    (Facility::Store.found(status, error.to_string(), remedy), failure)
 }
 
 /// Description of the store, and remedies for its problems.

@@ -133,46 +133,37 @@ fn told(found: &Inspection) -> String {
         let _ = writeln!(text, "{name:<11} {what}");
     };
     line("store", found.store.clone());
-    let sums = if found.checksums {
-        "all records"
-    } else {
-        "temporal objects only"
+    let sums = match found.checksums {
+        true => "all records",
+        false => "temporal objects only",
     };
     line(
         "format",
         format!("{}, checksums on {sums}, commit {}", found.format, found.commit),
     );
-    line(
-        "open in",
-        match found.owner {
-            Some(process) => format!("process {process}"),
-            None => "no process".to_owned(),
-        },
-    );
-    line(
-        "durability",
-        match found.volatile {
-            true => "volatile: a power cut loses all of it until it is closed".to_owned(),
-            false => "what was synced survives a power cut".to_owned(),
-        },
-    );
+    let owner = found.owner.map(|process| format!("process {process}"));
+    line("open in", owner.unwrap_or_else(|| "no process".into()));
+    let durability = match found.volatile {
+        true => "volatile: a power cut loses all of it until it is closed",
+        false => "what was synced survives a power cut",
+    };
+    line("durability", durability.into());
+    let bytes = [
+        found.file_bytes,
+        found.records_bytes,
+        found.free_bytes,
+        found.medium_bytes,
+    ];
+    let [file, records, free, medium] = bytes.map(shown);
+    let quota = found.quota_bytes.map_or("unknown size".to_owned(), shown);
     line(
         "file",
-        format!(
-            "{} of a quota of {}: {} in records, {} free; {} on the medium",
-            shown(found.file_bytes),
-            found.quota_bytes.map_or("unknown size".to_owned(), shown),
-            shown(found.records_bytes),
-            shown(found.free_bytes),
-            shown(found.medium_bytes)
-        ),
+        format!("{file} of a quota of {quota}: {records} in records, {free} free; {medium} on the medium"),
     );
+    let reserve = found.reserve_bytes.map_or("unknown".to_owned(), shown);
     line(
         "reserve",
-        format!(
-            "{} for deletes, temporal objects and commits",
-            found.reserve_bytes.map_or("unknown".to_owned(), shown)
-        ),
+        format!("{reserve} for deletes, temporal objects and commits"),
     );
     line(
         "records",
@@ -185,16 +176,11 @@ fn told(found: &Inspection) -> String {
         };
         line("federation", format!("{what} {revision}"));
     }
-    for Reader {
-        process,
-        commits_behind,
-        held_bytes,
-    } in &found.readers
-    {
-        let held = shown(*held_bytes);
+    for reader in &found.readers {
+        let (process, behind, held) = (reader.process, reader.commits_behind, shown(reader.held_bytes));
         line(
             "reader",
-            format!("of process {process}, {commits_behind} commits behind, keeps {held} from reuse"),
+            format!("of process {process}, {behind} commits behind, keeps {held} from reuse"),
         );
     }
     if !found.temporal.is_empty() {

@@ -47,7 +47,7 @@ pub fn store(what: &StoreCommand) -> Result<(), Failure> {
             let (mut from, name) = source(&import.from)?;
             let answer = told(|progress| transfer::import(&mut *from, &import.store, progress));
             let done = answer.map_err(|error| match error {
-                TransferError::Damaged { .. } | TransferError::Read(_) => Failure::input([format!("{name}: {error}")]),
+                TransferError::Damaged { .. } | TransferError::Read(_) => Failure::of(format!("{name}: {error}")),
                 other => refused(other),
             })?;
             print(&summary("imported", done, &import.store))
@@ -115,7 +115,7 @@ fn check_length(visitor: &Visitor<'_>, space: &Space) -> Result<(), EngineError>
 fn refused(error: TransferError) -> Failure {
     match error {
         TransferError::Engine(corrupt @ EngineError::Corrupt { .. }) => Failure::Refuted(corrupt.to_string()),
-        other => Failure::input([other.to_string()]),
+        other => Failure::of(other),
     }
 }
 
@@ -142,7 +142,7 @@ fn source(path: &Path) -> Result<(Box<dyn BufRead>, String), Failure> {
         return Ok((Box::new(std::io::stdin().lock()), "standard input".to_owned()));
     }
     let name = path.display().to_string();
-    let cannot = |why: &dyn std::fmt::Display| Failure::input([format!("{name}: {why}; name a file, or - for a pipe")]);
+    let cannot = |why: &dyn std::fmt::Display| Failure::of(format!("{name}: {why}; name a file, or - for a pipe"));
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = opened.map_err(|error| cannot(&format!("cannot be read: {error}")))?;
     match file.metadata() {
@@ -154,11 +154,8 @@ fn source(path: &Path) -> Result<(Box<dyn BufRead>, String), Failure> {
 
 fn summary(done: &str, what: CopyCount, store: &Path) -> String {
     let CopyCount { records, bytes } = what;
-    format!(
-        "{}: {done} {records} records, {}\n",
-        store.display(),
-        size::shown(bytes)
-    )
+    let (store, bytes) = (store.display(), size::shown(bytes));
+    format!("{store}: {done} {records} records, {bytes}\n")
 }
 
 /// Runs `work` and shows its progress on a terminal.

@@ -126,7 +126,10 @@ fn a_model_in_which_a_knob_works_backwards_is_refused() {
         .expect("a faster clock makes jobs earlier");
     *effect = (-forwards).into();
     let backwards = model.to_string();
-    let text = SMALL.replace("\"open\"", "\"mimo\"");
+    // With prices in place of a set point of drr, the law is that of the clock alone.
+    let text = SMALL
+        .replace("\"open\"", "\"mimo\"")
+        .replace("[trace]", "[goal]\ndrr = 0.6\n[trace]");
     let folder = folder_with(&[("x.toml", &text), ("back.json", &backwards)]);
     let refused = |arguments: &[&str]| refused(folder.path(), arguments);
     let why = "back.json: the model says that more of `clock`";

@@ -2,8 +2,9 @@
 
 #![cfg(target_os = "linux")]
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use punctual_platform::linux::journal::Journal;
 use punctual_platform::linux::{AnnouncedTask, KernelTree, cores, recovery};
@@ -94,4 +95,40 @@ fn stages_and_exclusive_tasks_of_a_file_are_not_put_on_one_core() {
         .expect("the key");
     assert!(error.starts_with(&format!("x.toml:{line}: pipeline.cores")), "{error}");
     assert!(error.contains("\"steer\""), "{error}");
+}
+
+/// Also the thread that draws, and the one that waits for the run, are not to disturb a core of its own.
+#[test]
+fn no_other_thread_of_a_run_may_use_its_exclusive_core() {
+    let _machine = punctual_testing::machine();
+    let text = SCENARIO.replace("real-time", "exclusive").replace("1s", "60s");
+    let folder = common::folder_with(&[("x.toml", &text)]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.args(["run", "x.toml", "--plain"]).current_dir(folder.path());
+    command.env(recovery::FOLDER, folder.path()).stderr(Stdio::piped());
+    let mut run = punctual_testing::start(&mut command, common::BOUND).expect("the program starts");
+    let mut told = BufReader::new(run.stderr().expect("standard error"))
+        .lines()
+        .map_while(Result::ok);
+    assert!(told.any(|line| line.contains("tardiness")), "the run ended early");
+    let held = recovery::look(folder.path()).expect("a ledger").holders;
+    let Some(core) = held.iter().find_map(|holder| holder.exclusive.first()) else {
+        return eprintln!("skipped: no exclusive core is to be had");
+    };
+    let mut seen = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{}/task", run.id())).expect("it runs") {
+        let thread = thread.expect("an entry").path();
+        let read = |file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+        let (name, status) = (read("comm").trim().to_string(), read("status"));
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let allowed = cores::parse_list(allowed.unwrap_or_default().trim());
+        if !["steer", &format!("gap-probe-{core}")].contains(&name.as_str()) {
+            assert!(!allowed.contains(core), "{name} may use core {core}");
+        }
+        seen.push(name);
+    }
+    assert!(seen.iter().any(|name| name == "display"), "{seen:?}");
+    // SAFETY: plain system call; the child has not been waited for, so the id is still its own.
+    assert_eq!(unsafe { libc::kill(run.id() as libc::pid_t, libc::SIGINT) }, 0);
+    assert_eq!(run.wait().expect("an end").code(), Some(0));
 }

@@ -134,14 +134,27 @@ mod run {
     /// The first signal has the run end in order, and a second one ends it at once; whichever comes first.
     #[test]
     fn a_second_signal_leaves_nothing_behind() {
+        ends_by(libc::SIGINT);
+    }
+
+    /// timeout(1) signals a program, and then its group.
+    #[test]
+    fn an_echo_of_the_signal_leaves_the_end_in_order() {
+        assert_eq!(ends_by(libc::SIGTERM).code(), Some(0));
+    }
+
+    /// Ends a run by SIGTERM and, a moment later, by `second`.
+    fn ends_by(second: i32) -> std::process::ExitStatus {
         let folder = tempfile::tempdir().unwrap();
         let (mut child, ..) = started(folder.path());
-        for _ in 0..2 {
+        for signal in [libc::SIGTERM, second] {
             // SAFETY: plain numbers; the child has not been waited for.
-            unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+            unsafe { libc::kill(child.id() as i32, signal) };
+            std::thread::sleep(std::time::Duration::from_millis(2));
         }
-        drop(child.wait());
+        let status = child.wait().unwrap();
         wait_until("its files are removed", || files(folder.path()) == 0);
+        status
     }
 
     #[test]
@@ -636,7 +649,7 @@ mod run {
             folder.path(),
             &["cluster", "balance", "--listen", "192.0.2.1:7400", "127.0.0.1:1"],
         );
-        assert!(error.contains("clients come to 127.0.0.1"), "{error}");
+        assert!(error.contains("listen on 127.0.0.1"), "{error}");
         let error = refused(folder.path(), &["process", "node"]);
         assert!(error.contains("punctual cluster run"), "{error}");
     }
@@ -718,7 +731,7 @@ mod members {
 
     fn hashed(folder: &Path) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-        command.args(["serve", "hash", "--rounds", "1000"]).current_dir(folder);
+        command.args(["serve", "--hash", "1000"]).current_dir(folder);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
         let output = child.wait_with_output().unwrap();
@@ -1472,7 +1485,7 @@ mod members {
             (
                 "[store]".into(),
                 format!("metrics = \"127.0.0.1:{metrics}\"\n[store]"),
-                "metrics: cannot listen there: name a free port",
+                "name a free port of this machine",
             ),
             ("store-1".into(), "store-0".into(), "store-0"),
             ("store-1".into(), "garbage".into(), "garbage"),
@@ -1592,17 +1605,14 @@ mod members {
         end(&log);
     }
 
-    /// The smallest file of docs/federation.md, with this machine's addresses.
+    /// The smallest file of docs/guide/reference/node-file.md, with this machine's addresses.
     #[test]
     fn five_lines_make_a_node() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let docs = include_str!("../../../../docs/federation.md");
-        let begin = docs
-            .find("```toml\n[federation]\nname = \"plant\"\nnode = 0\n")
-            .unwrap()
-            + "```toml\n".len();
-        let text = docs[begin..].split("```").next().unwrap();
+        let docs = include_str!("../../../../docs/guide/reference/node-file.md");
+        let (_, rest) = docs.split_once("```toml\n# five.node.toml\n").unwrap();
+        let text = rest.split("```").next().unwrap();
         assert_eq!(text.lines().count(), 5, "{text}");
         let [peers, clients] = reserved_ports::<2>();
         let text = text.replace(
@@ -1681,7 +1691,7 @@ mod members {
     #[cfg(feature = "etcd")]
     #[test]
     fn a_node_keeps_its_log_in_an_etcd_that_was_made_its_own() {
-        use punctual_logs::etcd::{EtcdProgram, Members};
+        use punctual_testing::etcd::{EtcdProgram, Members};
         let program = match EtcdProgram::find() {
             Ok(program) => program,
             Err(why) => return println!("skipped: no etcd ({why})"),

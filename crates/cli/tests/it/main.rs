@@ -1,9 +1,11 @@
 //! The integration tests of this crate, in one program: a module for each question.
 
+mod attach;
 mod bad_input;
 mod bad_pipelines;
 mod beside_programs;
 mod common;
+mod comparing;
 mod endless;
 mod federation;
 mod fixing;

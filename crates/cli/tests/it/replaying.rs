@@ -52,18 +52,16 @@ fn a_recorded_run_decides_the_same_again_and_a_changed_log_does_not() {
     let (out, _) = told(punctual(folder.path(), &["replay", "log.json"]));
     let (count, rest) = out.split_once(' ').expect("a count");
     assert!(
-        count.parse::<u64>().expect("a number") > 100 && rest == "decisions, identical\n",
+        count.parse::<u64>().expect("a number") > 100 && rest.starts_with("decisions, identical; "),
         "{out}"
     );
 
     // The admitted share of the last plan, changed.
     let mut changed: serde_json::Value = serde_json::from_str(&log).expect("JSON");
-    let steps = changed["log"]["steps"].as_array_mut().expect("steps");
-    let step = steps
-        .iter_mut()
-        .rfind(|step| !step["answer"].is_null())
-        .expect("an answer");
-    step["answer"] = serde_json::Value::Null;
+    let decisions = changed["log"]["decisions"].as_array_mut().expect("decisions");
+    let mut steps = decisions.iter_mut().rev();
+    let step = steps.find(|it| it["answer"]["step"].is_object()).expect("an answer");
+    step["answer"] = "nothing".into();
     fs::write(folder.path().join("changed.json"), changed.to_string()).expect("a file");
     let output = punctual(folder.path(), &["replay", "changed.json"]);
     let error = String::from_utf8(output.stderr).expect("text");

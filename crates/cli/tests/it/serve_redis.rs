@@ -26,7 +26,7 @@ fn is_here(program: &str, arguments: &[&str]) -> bool {
 /// The requests, in this order.
 const ASKED: &str = include_str!("../../../server/tests/data/requests.txt");
 
-/// In which these differ, and docs/commands.md says so; or Redis' own words, which are not protocol.
+/// In which these differ, and docs/guide/redis.md says so; or Redis' own words, which are not protocol.
 fn is_known(asked: &str) -> bool {
     let differ = [
         "CLIENT SETINFO NOPE x", // came with Redis 7.2

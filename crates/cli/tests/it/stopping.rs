@@ -1,6 +1,7 @@
 //! Ctrl-C and the end of a terminal: the first ends a run in order, the second leaves at once.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{ChildStderr, Command, Stdio};
 
 use punctual_testing::{CHILD_MAX, TestChild};
@@ -18,6 +19,8 @@ fn long_run() -> (TestChild, BufReader<ChildStderr>) {
         "open",
         "--duration",
         "20h",
+        "--metrics",
+        "127.0.0.1:0",
     ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -76,4 +79,49 @@ fn the_second_interrupt_leaves_at_once() {
     let mut rest = String::new();
     told.read_to_string(&mut rest).expect("text");
     assert_eq!(run.wait().expect("an end").code(), Some(130), "{rest}");
+}
+
+/// The page of a run that goes on, and that of one whose port is taken.
+#[test]
+fn a_run_shows_its_figures_while_it_goes_on() {
+    let (mut run, _told) = long_run();
+    let mut line = String::new();
+    let mut printed = BufReader::new(run.stdout().expect("standard output"));
+    printed.read_line(&mut line).expect("text");
+    let address = line.trim().strip_prefix("figures on http://");
+    let address = address
+        .and_then(|rest| rest.strip_suffix("/metrics"))
+        .expect("its address");
+    let mut page = String::new();
+    punctual_testing::wait_until("the page has jobs", || {
+        // A page is for those that ask within half a second, which a busy machine may not let this test do.
+        page.clear();
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        let asked = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
+        let answered = asked.and_then(|()| stream.read_to_string(&mut page));
+        answered.is_ok() && page.contains("punctual_task_response_seconds")
+    });
+    for family in [
+        "punctual_task_late_total{task=\"balance\"} 0\n",
+        "punctual_task_deadline_seconds{task=\"balance\"} 0.015\n",
+        "punctual_task_response_seconds{task=\"balance\",quantile=\"0.99\"} ",
+        "# TYPE punctual_fresh_share gauge\n",
+        "# TYPE punctual_admitted_share gauge\n",
+    ] {
+        assert!(page.contains(family), "no {family} in {page}");
+    }
+    let mut second = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    let second = second
+        .args(["run", SCENARIO, "--platform", "sim", "--metrics", address])
+        .output();
+    let second = second.expect("the program starts");
+    assert_eq!(second.status.code(), Some(2));
+    assert!(
+        String::from_utf8_lossy(&second.stderr).contains("name a free port"),
+        "{second:?}"
+    );
+    signal(&run, libc::SIGINT);
+    let mut rest = String::new();
+    printed.read_to_string(&mut rest).expect("text");
+    assert_eq!(run.wait().expect("an end").code(), Some(0));
 }

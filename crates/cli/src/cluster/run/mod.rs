@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use punctual_federation::ids::FederationId;
 use punctual_logs::Local;
 use punctual_logs::socket::{LogServer, SharedLog};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use self::processes::Processes;
+use super::member;
 use super::node::FOLDER_PREFIX;
 use super::watch::{self, Watching};
 use crate::args::ClusterRun;
@@ -28,7 +28,7 @@ use punctual_files::failure::Failure;
 use punctual_files::local::LocalSettings;
 use punctual_report::output::{OutputFile, apart};
 use punctual_report::summary::counted;
-use punctual_report::terminal::{Live, hang_up};
+use punctual_report::terminal::{Live, hang_up, is_live};
 
 /// Interval between looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -44,14 +44,11 @@ pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
     let html = OutputFile::page(arguments.html.as_ref())?;
     let ends = ended_by_signals()?;
     let mut running = LocalCluster::start(&settings, &ends)?;
-    let head = format!(
-        "{}, {}, log: one file of this machine, not replicated; {}\n",
-        counted(u64::from(settings.balancers), "balancer"),
-        counted(u64::from(settings.nodes), "node"),
-        settings
-            .duration
-            .map_or("Ctrl-C ends them".into(), |most| format!("for {most}")),
-    );
+    let balancers = counted(u64::from(settings.balancers), "balancer");
+    let nodes = counted(u64::from(settings.nodes), "node");
+    let most = settings.duration.map(|most| format!("for {most}"));
+    let most = most.unwrap_or_else(|| "Ctrl-C ends them".into());
+    let head = format!("{balancers}, {nodes}, log: one file of this machine, not replicated; {most}\n");
     let announcement = Announcement {
         head: &head,
         to_standard_output: arguments.json.as_deref() != Some(Path::new("-")),
@@ -73,7 +70,7 @@ pub fn run(arguments: &ClusterRun, command: &str) -> Result<(), Failure> {
         let json = json.map_or(Ok(()), |file| file.json(&past.document()));
         [
             json,
-            html.map_or(Ok(()), |file| file.text(&watch::written(&past, command))),
+            html.map_or(Ok(()), |file| file.text(&watch::page(&past, command))),
         ]
     });
     Failure::all(std::iter::once(went_on).chain(written.into_iter().flatten()))
@@ -109,13 +106,12 @@ impl LocalCluster {
     /// # Errors
     /// If one of them cannot start.
     pub fn start(settings: &LocalSettings, ends: &Arc<AtomicBool>) -> Result<LocalCluster, Failure> {
-        let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
         let folder = Folder::new()?;
         let socket = folder.path().join("log.socket");
-        let log = Local::open(&folder.path().join("log")).map_err(|error| input(&error))?;
+        let log = Local::open(&folder.path().join("log")).map_err(Failure::of)?;
         let log = SharedLog::new(log);
         let served = log.clone();
-        let server = LogServer::start(&socket, move || Some(served.clone())).map_err(|error| input(&error))?;
+        let server = LogServer::start(&socket, move || Some(served.clone())).map_err(Failure::of)?;
         let processes = Processes::start(random_id(), folder.path(), (socket, None), settings, None, ends)?;
         Ok(LocalCluster {
             processes,
@@ -130,11 +126,6 @@ impl LocalCluster {
         self.processes.addresses(true)
     }
 
-    /// Process ids of the nodes and balancers.
-    pub fn pids(&self) -> Vec<u32> {
-        self.processes.ids().map(|(_, _, process)| process).collect()
-    }
-
     /// Takes reports of the processes for a moment.
     ///
     /// # Errors
@@ -142,7 +133,7 @@ impl LocalCluster {
     pub fn listen(&mut self) -> Result<(), Failure> {
         self.processes.listen(LOOK_EVERY)?;
         let failure = self.log.log().failure().map(str::to_owned);
-        failure.map_or(Ok(()), |failure| Err(Failure::input([failure])))
+        failure.map_or(Ok(()), |failure| Err(Failure::of(failure)))
     }
 }
 
@@ -151,19 +142,15 @@ pub fn random_id() -> FederationId {
     FederationId(RandomState::new().hash_one(std::process::id()))
 }
 
-/// Flag that SIGINT, SIGTERM and SIGHUP set. A second SIGINT or SIGTERM ends this process as if it had no handler.
+/// Flag that SIGINT, SIGTERM and SIGHUP set. A second SIGINT or SIGTERM ends this process at once ([`member::ends`]).
 ///
 /// # Errors
 /// Those of the system.
 pub fn ended_by_signals() -> Result<Arc<AtomicBool>, Failure> {
     let ends = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        let registered = flag::register_conditional_default(signal, Arc::clone(&ends))
-            .and_then(|_| flag::register(signal, Arc::clone(&ends)));
-        registered.map_err(|error| Failure::input([error.to_string()]))?;
-    }
+    member::ends(&ends).map_err(Failure::of)?;
     if let Some(signal) = hang_up() {
-        flag::register(signal, Arc::clone(&ends)).map_err(|error| Failure::input([error.to_string()]))?;
+        flag::register(signal, Arc::clone(&ends)).map_err(Failure::of)?;
     }
     Ok(ends)
 }
@@ -191,7 +178,7 @@ pub fn announce(processes: &Processes, announcement: &Announcement<'_>) -> Resul
         // A closed standard error is no reason to stop.
         false => drop(std::io::stderr().write_all(line.as_bytes())),
     }
-    let is_live = announcement.to_standard_output && watch::is_live(announcement.plain);
+    let is_live = announcement.to_standard_output && is_live(announcement.plain);
     if !is_live && !announcement.watch {
         return Ok(None);
     }
@@ -212,10 +199,9 @@ impl Folder {
     /// # Errors
     /// Those of the system.
     pub fn new() -> Result<Folder, Failure> {
-        let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
         let folder = tempfile::Builder::new().prefix(FOLDER_PREFIX).tempdir();
-        let folder = folder.map_err(|error| input(&format!("a folder for the nodes' stores: {error}")))?;
-        let sweeper = Sweeper::start(folder.path()).map_err(|error| input(&error))?;
+        let folder = folder.map_err(|error| Failure::of(format!("a folder for the nodes' stores: {error}")))?;
+        let sweeper = Sweeper::start(folder.path()).map_err(Failure::of)?;
         Ok(Folder {
             folder,
             _sweeper: sweeper,

@@ -45,12 +45,6 @@ pub trait NodeNetwork {
     /// # Errors
     /// A sentence for the user.
     fn join(&self, node: usize, process: u32) -> Result<(), String>;
-
-    /// Disconnects a node, or connects it again.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    fn cut(&self, node: usize, is_cut: bool) -> Result<(), String>;
 }
 
 /// A process, by its index in the run: nodes by their numbers, then balancers.
@@ -74,6 +68,17 @@ struct Process {
     serves: Option<Time>,
     /// Whether it was ordered to leave, so that its end is no error.
     leaves: bool,
+}
+
+impl Process {
+    fn kill(&mut self) {
+        self.serves = None;
+        if let Some((mut child, _)) = self.child.take() {
+            // An error means that the process has ended already.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
 }
 
 /// All processes of a run, nodes first.
@@ -195,10 +200,13 @@ impl Processes {
         self.all.iter().enumerate().filter_map(with)
     }
 
-    /// Starts a process, on its former port if it had one. It ends with the calling thread.
-    fn spawn(&mut self, part: Part) -> Result<(), Failure> {
+    /// Starts a process that is not running, on its former port if it had one. It ends with the calling thread.
+    ///
+    /// # Errors
+    /// [`Failure`] where the kernel refuses the process, or its network.
+    pub fn spawn(&mut self, part: Part) -> Result<(), Failure> {
         let name = self.name(part);
-        let failed = |error: &dyn std::fmt::Display| Failure::input([format!("{name} cannot be started: {error}")]);
+        let failed = |error: &dyn std::fmt::Display| Failure::of(format!("{name} cannot be started: {error}"));
         let nodes: Vec<String> = self
             .all
             .iter()
@@ -264,11 +272,7 @@ impl Processes {
     }
 
     fn order(&mut self, part: Part, order: &Order) {
-        if let Some(Process {
-            child: Some((_, stdin)),
-            ..
-        }) = self.all.get_mut(part)
-        {
+        if let Some((_, stdin)) = self.all.get_mut(part).and_then(|process| process.child.as_mut()) {
             // A write error means that the process has ended, which is noticed elsewhere.
             drop(writeln!(stdin, "{}", serde_json::to_string(order).unwrap_or_default()));
         }
@@ -314,14 +318,11 @@ impl Processes {
                     self.introduce(part);
                 }
             }
-            (
-                NodeLine::Seen(TimedNotice {
-                    what: What::Note(text), ..
-                }),
-                _,
-            ) => self.note(part, &text),
-            (NodeLine::Seen(_), Role::Balancer(..)) => {}
-            (NodeLine::Seen(seen), Role::Node(begin)) => {
+            (NodeLine::Seen(seen), role) => {
+                if let What::Note(text) = &seen.what {
+                    return self.note(part, text);
+                }
+                let Role::Node(begin) = role else { return };
                 let node = begin.node;
                 if let What::Reigns(epoch) = seen.what
                     && self.master.is_none_or(|(_, before)| epoch > before)
@@ -371,7 +372,7 @@ impl Processes {
                 process.child = None;
                 if !process.leaves {
                     let name = self.name(part);
-                    return Err(Failure::input([format!("{name} has ended by itself: {status}")]));
+                    return Err(Failure::of(format!("{name} has ended by itself: {status}")));
                 }
             }
         }
@@ -382,10 +383,10 @@ impl Processes {
         let until = Instant::now() + START_MAX;
         while !is_so(self) {
             if Instant::now() > until {
-                return Err(Failure::input([format!("the processes {not_so} within {START_MAX:?}")]));
+                return Err(Failure::of(format!("the processes {not_so} within {START_MAX:?}")));
             }
             if self.ends.load(Ordering::SeqCst) {
-                return Err(Failure::input(["ended by a signal before there was a master"]));
+                return Err(Failure::of("ended by a signal before there was a master"));
             }
             self.listen(LOOK_EVERY)?;
         }
@@ -409,42 +410,8 @@ impl Processes {
     /// Kills a process, and returns the instant. Like a power cut of its machine, except that its sockets are reset.
     pub fn kill(&mut self, part: Part) -> Time {
         let at = LinuxOs.now();
-        if let Some((mut child, _)) = self.all.get_mut(part).and_then(|process| process.child.take()) {
-            // An error means that the process has ended already.
-            drop(child.kill());
-            drop(child.wait());
-        }
-        if let Some(process) = self.all.get_mut(part) {
-            process.serves = None;
-        }
+        self.all.get_mut(part).map(Process::kill);
         at
-    }
-
-    /// Sends a process a signal (SIGSTOP, SIGCONT), and returns the instant.
-    pub fn signal(&mut self, part: Part, signal: i32) -> Time {
-        let at = LinuxOs.now();
-        if let Some(Process {
-            child: Some((child, _)),
-            ..
-        }) = self.all.get_mut(part)
-        {
-            // SAFETY: plain numbers; the process is a child that was not waited for, so its id is not reused.
-            unsafe { libc::kill(child.id() as i32, signal) };
-        }
-        at
-    }
-
-    /// Disconnects a node's cable, or connects it again; returns the instant.
-    ///
-    /// # Errors
-    /// If the run has no private network, or the change fails.
-    pub fn cut(&mut self, part: Part, is_cut: bool) -> Result<Time, Failure> {
-        let at = LinuxOs.now();
-        let Some(network) = &self.network else {
-            return Err(Failure::Internal("a cut without a network of the run's own".into()));
-        };
-        network.cut(part, is_cut).map_err(|error| Failure::input([error]))?;
-        Ok(at)
     }
 
     /// Orders a node to finish its requests and end; returns the instant.
@@ -455,16 +422,6 @@ impl Processes {
         }
         self.order(part, &Order::Leave);
         at
-    }
-
-    /// Whether the process no longer runs.
-    pub fn has_ended(&self, part: Part) -> bool {
-        self.all.get(part).is_none_or(|process| process.child.is_none())
-    }
-
-    /// Restarts a process that has ended.
-    pub fn restart(&mut self, part: Part) -> Result<(), Failure> {
-        self.spawn(part)
     }
 
     /// Orders all nodes to leave, and kills those that do not.
@@ -490,11 +447,6 @@ impl Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        for process in &mut self.all {
-            if let Some((mut child, _)) = process.child.take() {
-                drop(child.kill());
-                drop(child.wait());
-            }
-        }
+        self.all.iter_mut().for_each(Process::kill);
     }
 }

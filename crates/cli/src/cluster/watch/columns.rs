@@ -23,52 +23,38 @@ pub struct WatchColumn {
     pub value: fn(&Look, &Moment) -> String,
 }
 
+const BALANCERS: bool = true;
+const NODES: bool = false;
+
 /// All figures at present, in the order in which they are shown.
 #[rustfmt::skip] // a figure a line
-pub static COLUMNS: [WatchColumn; 15] = [
-    column("standing", |look, _| look.word("standing").into()).live(9, 0).page(""),
-    column("epoch", |look, _| look.word("epoch").into()).live(5, 0).page(help::EPOCH),
-    column("applied", |look, _| count(look.count("applied"))).live(8, 0).page(help::APPLIED),
-    column("lag", |look, _| count(look.count("lag_entries"))).live(4, 0).page(help::LAG),
-    column("d", |look, _| bound(look.bound())).live(7, 0).page(help::BOUND),
-    column("waits", |look, _| count(look.waiting())).live(5, 91).of_balancers(),
-    column("done/s", |_, now| count(now.done.round() as u64)).live(7, 0).of_balancers(),
-    column("late/s", |_, now| count(now.late.round() as u64)).live(7, 0).of_balancers(),
-    column("done", |look, _| count(look.requests("done"))).page("").of_balancers(),
-    column("not done", |look, _| why(look, "0")).page("").of_balancers(),
-    column("readings/s", |_, now| count(now.readings.round() as u64)).live(10, 102),
-    column("readings set, taken, skipped", |look, _| readings(look)).page(SKIPPED),
-    column("oldest", |look, _| oldest(look.number("age_ms_max"))).live(8, 79).page(help::OLDEST),
-    column("tasks late", |look, _| tasks_late(look)).live(10, 113),
-    column("peers", |look, _| live(look)).live(5, 85),
-];
-
-const fn column(title: &'static str, value: fn(&Look, &Moment) -> String) -> WatchColumn {
-    WatchColumn {
-        title,
-        live: None,
-        page: None,
-        is_of_balancers: false,
-        value,
+pub static COLUMNS: [WatchColumn; 15] = {
+    type Live = Option<(u16, u16)>;
+    type Page = Option<&'static str>;
+    type Cell = fn(&Look, &Moment) -> String;
+    const fn column(title: &'static str, live: Live, page: Page, is_of_balancers: bool, value: Cell) -> WatchColumn {
+        WatchColumn { title, live, page, is_of_balancers, value }
     }
-}
+    [
+        column("standing", Some((9, 0)), Some(""), NODES, |look, _| look.word("standing").into()),
+        column("epoch", Some((5, 0)), Some(help::EPOCH), NODES, |look, _| look.word("epoch").into()),
+        column("applied", Some((8, 0)), Some(help::APPLIED), NODES, |look, _| count(look.count("applied"))),
+        column("lag", Some((4, 0)), Some(help::LAG), NODES, |look, _| count(look.count("lag_entries"))),
+        column("d", Some((7, 0)), Some(help::BOUND), NODES, |look, _| bound(look.bound())),
+        column("waits", Some((5, 91)), None, BALANCERS, |look, _| count(look.waiting())),
+        column("done/s", Some((7, 0)), None, BALANCERS, |_, now| count(now.done.round() as u64)),
+        column("late/s", Some((7, 0)), None, BALANCERS, |_, now| count(now.late.round() as u64)),
+        column("done", None, Some(""), BALANCERS, |look, _| count(look.requests("done"))),
+        column("not done", None, Some(""), BALANCERS, |look, _| why(look, "0")),
+        column("readings/s", Some((10, 102)), None, NODES, |_, now| count(now.readings.round() as u64)),
+        column("readings set, taken, skipped", None, Some(SKIPPED), NODES, |look, _| readings(look)),
+        column("oldest", Some((8, 79)), Some(help::OLDEST), NODES, |look, _| oldest(look.number("age_ms_max"))),
+        column("tasks late", Some((10, 113)), None, NODES, |look, _| tasks_late(look)),
+        column("peers", Some((5, 85)), None, NODES, |look, _| live(look)),
+    ]
+};
 
 impl WatchColumn {
-    const fn live(mut self, width: u16, narrowest: u16) -> Self {
-        self.live = Some((width, narrowest));
-        self
-    }
-
-    const fn page(mut self, help: &'static str) -> Self {
-        self.page = Some(help);
-        self
-    }
-
-    const fn of_balancers(mut self) -> Self {
-        self.is_of_balancers = true;
-        self
-    }
-
     /// Whether `look`'s process reports this figure.
     pub fn is_of(&self, look: &Look) -> bool {
         self.is_of_balancers || !look.is_balancer()
@@ -87,22 +73,11 @@ impl WatchColumn {
 pub struct WatchCurve {
     /// Key in JSON.
     pub key: &'static str,
-    /// Chart on the page, if it has one.
-    pub chart: Option<WatchChart>,
+    /// Chart on the page, if it has one: title, the quantity and the unit of its vertical axis, and the factor from the
+    /// value to the unit.
+    pub chart: Option<(&'static str, &'static str, &'static str, f64)>,
     is_of_balancers: bool,
     value: fn(&Moment) -> Option<f64>,
-}
-
-/// Texts and scale of a figure's chart.
-pub struct WatchChart {
-    /// Title on the page.
-    pub title: &'static str,
-    /// Quantity that the vertical axis shows.
-    pub about: &'static str,
-    /// Unit after the numbers of the vertical axis.
-    pub unit: &'static str,
-    /// Factor from the value to the unit.
-    pub scale: f64,
 }
 
 impl WatchCurve {
@@ -117,42 +92,23 @@ impl WatchCurve {
     }
 }
 
-const BALANCERS: bool = true;
-const NODES: bool = false;
-
-const fn chart(title: &'static str, about: &'static str, unit: &'static str, scale: f64) -> Option<WatchChart> {
-    Some(WatchChart {
-        title,
-        about,
-        unit,
-        scale,
-    })
-}
-
-const fn curve(
-    key: &'static str,
-    chart: Option<WatchChart>,
-    is_of_balancers: bool,
-    value: fn(&Moment) -> Option<f64>,
-) -> WatchCurve {
-    WatchCurve {
-        key,
-        chart,
-        is_of_balancers,
-        value,
-    }
-}
-
 /// All figures along the watch.
 #[rustfmt::skip] // a figure a line
-pub static CURVES: [WatchCurve; 6] = [
-    curve("done_per_s", chart("Done", "requests a second", "", 1.0), BALANCERS, |now| Some(now.done)),
-    curve("late_per_s", chart("Late or unknown", "requests a second", "", 1.0), BALANCERS, |now| Some(now.late)),
-    curve("lag_entries", chart("Lag", "entries of the log", "", 1.0), NODES, |now| Some(now.lag)),
-    curve("bound_items", None, NODES, |now| now.bound),
-    curve("readings_per_s", chart("Readings", "set and taken, a second", "", 1.0), NODES, |now| Some(now.readings)),
-    curve("oldest_reading_ms", chart("Oldest reading", "age at most", " s", 1e-3), NODES, |now| now.age_ms),
-];
+pub static CURVES: [WatchCurve; 6] = {
+    type Chart = Option<(&'static str, &'static str, &'static str, f64)>;
+    type Point = fn(&Moment) -> Option<f64>;
+    const fn curve(key: &'static str, chart: Chart, is_of_balancers: bool, value: Point) -> WatchCurve {
+        WatchCurve { key, chart, is_of_balancers, value }
+    }
+    [
+        curve("done_per_s", Some(("Done", "requests a second", "", 1.0)), BALANCERS, |now| Some(now.done)),
+        curve("late_per_s", Some(("Late or unknown", "requests a second", "", 1.0)), BALANCERS, |now| Some(now.late)),
+        curve("lag_entries", Some(("Lag", "entries of the log", "", 1.0)), NODES, |now| Some(now.lag)),
+        curve("bound_items", None, NODES, |now| now.bound),
+        curve("readings_per_s", Some(("Readings", "set and taken, a second", "", 1.0)), NODES, |now| Some(now.readings)),
+        curve("oldest_reading_ms", Some(("Oldest reading", "age at most", " s", 1e-3)), NODES, |now| now.age_ms),
+    ]
+};
 
 /// Age of the oldest reading in milliseconds, as text.
 pub fn oldest(ms: Option<u64>) -> String {

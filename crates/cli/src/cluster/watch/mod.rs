@@ -23,6 +23,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::low_level::raise;
 
 use self::look::Look;
+pub use self::page::page;
 pub use self::past::Past;
 use super::dial::Dial;
 use crate::args::ClusterWatch;
@@ -30,12 +31,14 @@ use crate::args::ServerAddress;
 use crate::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::output::{OutputFile, apart};
-use punctual_report::terminal::{Live, Stop, TICK};
+use punctual_report::terminal::{Live, Stop, TICK, is_live};
 
 /// Interval between questions to a node.
 const EVERY: Duration = Duration::from_millis(250);
 /// Time without an answer after which a node counts as silent.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// The same for a login: a wrong password is answered half a second later at least, on a busy machine seconds.
+const LOGIN_PATIENCE: Duration = Duration::from_secs(3);
 /// Time after which a watch that prints lines ends if nothing has ever answered. A live view stays until it is ended.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Interval between printed lines without a live view.
@@ -126,7 +129,12 @@ fn look(connection: &mut Option<Stream>, place: &ServerAddress, dial: &Dial) -> 
         Some(stream) => stream,
         None => {
             let socket = TcpStream::connect_timeout(&place.socket, PATIENCE)?;
-            socket.set_read_timeout(Some(PATIENCE))?;
+            let limit = socket.try_clone()?;
+            limit.set_read_timeout(Some(if dial.login().is_some() {
+                LOGIN_PATIENCE
+            } else {
+                PATIENCE
+            }))?;
             socket.set_write_timeout(Some(PATIENCE))?;
             // The socket blocks, up to that limit: this thread does not poll.
             let mut stream = dial.begin(mio::net::TcpStream::from_std(socket), &place.host)?;
@@ -136,6 +144,7 @@ fn look(connection: &mut Option<Stream>, place: &ServerAddress, dial: &Dial) -> 
                     refused => return Err(no_node(format!("AUTH was answered {refused:?}"))),
                 }
             }
+            limit.set_read_timeout(Some(PATIENCE))?;
             connection.insert(stream)
         }
     };
@@ -213,8 +222,7 @@ pub fn watch(arguments: &ClusterWatch, command: &str) -> Result<(), Failure> {
     };
     loop {
         take(&told, &mut past);
-        let keys = live.as_mut().map(Live::keys).unwrap_or_default();
-        let asked = stop.hear(&keys, || live.iter().for_each(Live::leave));
+        let (asked, _) = stop.hear(&mut live);
         if asked || is_over(began.elapsed(), &past) || failure.is_some() {
             break;
         }
@@ -234,22 +242,11 @@ pub fn watch(arguments: &ClusterWatch, command: &str) -> Result<(), Failure> {
     let written = [
         failure.map_or(Ok(()), Err),
         json.map_or(Ok(()), |file| file.json(&past.document())),
-        html.map_or(Ok(()), |file| file.text(&page::page(&past, command))),
+        html.map_or(Ok(()), |file| file.text(&page(&past, command))),
     ];
     Failure::all(written)?;
     match past.was_told() {
         true => Ok(()),
         false => Err(Failure::input(past.complaints())),
     }
-}
-
-/// Whether to show a live view.
-pub fn is_live(plain: bool) -> bool {
-    use std::io::IsTerminal;
-    !plain && io::stdout().is_terminal() && io::stdin().is_terminal()
-}
-
-/// The figures as a page; `command` is the command line that produced it.
-pub fn written(past: &Past, command: &str) -> String {
-    page::page(past, command)
 }

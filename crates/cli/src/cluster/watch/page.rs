@@ -3,19 +3,15 @@
 use maud::{Markup, html};
 use punctual_node::spans::SpanStage;
 
-use super::columns::{COLUMNS, CURVES, WatchChart, WatchCurve, oldest};
+use super::columns::{COLUMNS, CURVES, WatchCurve, oldest};
 use super::look::{Look, part};
 use super::past::{Moment, Node, Past};
-use crate::pipeline::page::drawing;
-use punctual_report::page::chart::{BOTTOM, Chart, Curve, RIGHT, TOP, WIDTH, label, px, ticks};
+use punctual_report::page::chart::{
+    BOTTOM, CLASSES, Chart, Curve, LANE, NAMES, RIGHT, TOP, WIDTH, drawing, px, seconds,
+};
 use punctual_report::page::{figure, framed, sheet, tiles, what};
 use punctual_report::summary::count;
 
-/// Classes of the style sheet, by node.
-const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-/// Height of a node's lane, and width of its name, in pixels.
-const LANE: f64 = 17.0;
-const NAMES: f64 = 84.0;
 /// Class of a master's lane.
 const MASTER: &str = "c";
 /// Most late requests of a node that are shown.
@@ -108,13 +104,7 @@ fn class(number: usize) -> &'static str {
 }
 
 fn curves(past: &Past, shown: &WatchCurve) -> Markup {
-    let Some(WatchChart {
-        title,
-        about,
-        unit,
-        scale,
-    }) = &shown.chart
-    else {
+    let Some((title, about, unit, scale)) = &shown.chart else {
         return Markup::default();
     };
     let value = |node: &Node, moment: &Moment| Some(shown.value(node, moment).filter(|_| moment.is_there)? * scale);
@@ -147,10 +137,8 @@ fn roles(past: &Past) -> Markup {
             rect class={ "bar " (class) } x=(px(x(from))) y=(px(top + 2.0)) width=(width) height=(px(LANE - 5.0)) {}
         }
     } };
-    let along = ticks(0.0, length).into_iter();
-    let along = along.map(|at| (at / length, format!("{} s", label(at, length))));
-    let along: Vec<(f64, String)> = along.collect();
-    drawing("what each node was over time", NAMES, height, &[], &along, &inner)
+    let what = "what each node was over time";
+    drawing(what, NAMES, height, &[], &seconds(length), &inner)
 }
 
 /// Stretches of one class, with start and end in seconds.
@@ -174,11 +162,8 @@ fn stretches(node: &Node, end: f64) -> Vec<(&'static str, f64, f64)> {
 fn nodes(past: &Past) -> Markup {
     let columns = || COLUMNS.iter().filter(|column| column.page.is_some());
     let head = ["node", "address", "role"].into_iter();
-    let mut rows = vec![
-        head.chain(columns().map(|column| column.title))
-            .map(str::to_owned)
-            .collect(),
-    ];
+    let head = head.chain(columns().map(|column| column.title));
+    let mut rows = vec![head.map(str::to_owned).collect()];
     for node in &past.nodes {
         let mut row = vec![node.name(), node.address.to_string()];
         match (&node.last, node.moments.last()) {

@@ -10,10 +10,8 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table};
 use super::columns::{COLUMNS, WatchColumn, why};
 use super::past::{Moment, Node, Past};
 use punctual_report::summary::count;
-use punctual_report::view::panel;
+use punctual_report::view::{EIGHTHS, framed, program};
 
-/// Bars of increasing height, in eighths of a character.
-const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// Colours of the stages at which requests were late.
 const PLACES: [Color; SpanStage::ALL.len()] = [
     Color::Gray,
@@ -30,14 +28,9 @@ const NAME: u16 = 7;
 /// Draws the whole frame; `hint` explains the keys.
 pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
     let nodes = past.nodes.len() as u16;
-    let [title, table, late, curves, hints] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(nodes + 3),
-        Constraint::Length(nodes + 2),
-        Constraint::Min(nodes + 2),
-        Constraint::Length(1),
-    ])
-    .areas(frame.area());
+    let [one, table, late] = [1, nodes + 3, nodes + 2].map(Constraint::Length);
+    let rows = Layout::vertical([one, table, late, Constraint::Min(nodes + 2), one]);
+    let [title, table, late, curves, hints] = rows.areas(frame.area());
     draw_title(frame, title, past);
     draw_nodes(frame, table, past);
     draw_late(frame, late, past);
@@ -51,14 +44,6 @@ pub fn draw(frame: &mut Frame<'_>, past: &Past, hint: &str) {
     frame.render_widget(Line::from(format!(" {hint}").dim()), hints);
 }
 
-/// Draws a border, and returns the area inside.
-fn framed(frame: &mut Frame<'_>, area: Rect, title: Line<'static>) -> Rect {
-    let block = panel(title);
-    let inside = block.inner(area);
-    frame.render_widget(block, area);
-    inside
-}
-
 fn draw_title(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let there = past.nodes.iter().filter(|node| node.answers()).count();
     let masters: Vec<String> = past.nodes.iter().filter(|node| reigns(node)).map(Node::name).collect();
@@ -69,7 +54,7 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let all = past.nodes.len();
     let answer = format!("  {there} of {all} answer  ");
     let line = Line::from(vec![
-        Span::styled(" punctual ", Style::new().fg(Color::Black).bg(Color::Cyan).bold()),
+        program(),
         "  cluster".bold(),
         if there == all { answer.into() } else { answer.yellow() },
         master,
@@ -98,12 +83,8 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
     let row = |node: &Node| {
         let name = Cell::from(node.name().bold());
         let Some((look, now)) = node.present() else {
-            let silent = [
-                name,
-                Cell::from("silent".red().bold()),
-                Cell::from(node.address.to_string().dim()),
-            ];
-            return Row::new(silent);
+            let silent = ["silent".red().bold(), node.address.to_string().dim()];
+            return Row::new(std::iter::once(name).chain(silent.map(Cell::from)));
         };
         let role = match look.role() {
             "master" => "master".green().bold(),
@@ -124,11 +105,8 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, past: &Past) {
         Row::new([name, Cell::from(role)].into_iter().chain(cells))
     };
     let widths = [Constraint::Length(names), Constraint::Length(7)].into_iter();
-    let widths = widths.chain(
-        columns
-            .iter()
-            .filter_map(|column| Some(Constraint::Length(column.live?.0))),
-    );
+    let more = columns.iter().filter_map(|column| column.live);
+    let widths = widths.chain(more.map(|(width, _)| Constraint::Length(width)));
     let table = Table::new(past.nodes.iter().map(row), widths)
         .header(head)
         .column_spacing(1);
@@ -217,9 +195,11 @@ fn draw_curves(
         let bars: String = row
             .iter()
             .map(|value| match value {
-                None => " ",
-                Some(value) if most > 0.0 && *value > 0.0 => BLOCKS[((value / most * 8.0).ceil() as usize).clamp(1, 8)],
-                Some(_) => "▁",
+                None => ' ',
+                Some(value) if most > 0.0 && *value > 0.0 => {
+                    EIGHTHS[((value / most * 8.0).ceil() as usize).clamp(1, 8)]
+                }
+                Some(_) => EIGHTHS[1],
             })
             .collect();
         Line::from(vec![

@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
-use punctual_allocation::Profile;
+use punctual_allocation::{Profile, Share};
 
 use super::show::{ProfileView, named, ways};
+use super::steps::Steps;
 use punctual_report::columns::columns;
 use punctual_report::summary::{count, percent};
+use punctual_report::view::EIGHTHS;
 
 /// Height of a curve, in lines.
 const HEIGHT: usize = 3;
@@ -14,8 +16,6 @@ const HEIGHT: usize = 3;
 const MARGIN: usize = 8;
 /// Narrowest and widest plot, in characters.
 const WIDTH: std::ops::RangeInclusive<usize> = 32..=240;
-/// Eighths of a character, filled from below.
-const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Text of the command, for a terminal of `width` characters.
 pub fn text(shown: &ProfileView, width: usize) -> String {
@@ -24,45 +24,21 @@ pub fn text(shown: &ProfileView, width: usize) -> String {
     for line in shown.provenance() {
         let _ = writeln!(text, "{line}");
     }
-    let rates: Vec<(String, Vec<f64>)> = shown
-        .shares
-        .iter()
-        // Times can be added, so a column's rate is the inverse of its mean time.
-        .map(|share| {
-            (
-                named(*share),
-                shown
-                    .rate(*share)
-                    .map(f64::recip)
-                    .means(width)
-                    .iter()
-                    .map(|pace| pace.recip())
-                    .collect(),
-            )
-        })
-        .collect();
+    // Times can be added, so a column's rate is the inverse of its mean time.
+    let rate = |share: &Share| {
+        let times = shown.rate(*share).map(f64::recip).means(width);
+        (named(*share), times.into_iter().map(f64::recip).collect())
+    };
+    let rates: Vec<(String, Vec<f64>)> = shown.shares.iter().map(rate).collect();
     plots(&mut text, "rate, million instructions per second", &rates);
-    let misses: Vec<(String, Vec<f64>)> = shown
-        .misses()
-        .iter()
-        .map(|(of, steps)| (ways(*of), steps.means(width)))
-        .collect();
+    let of = |(of, steps): (u8, Steps)| (ways(of), steps.means(width));
+    let misses: Vec<(String, Vec<f64>)> = shown.misses().into_iter().map(of).collect();
     if !misses.is_empty() {
         plots(&mut text, "misses per 1000 instructions", &misses);
     }
-    let _ = writeln!(
-        text,
-        "\nphases\n{:MARGIN$} {}",
-        "",
-        ruler(&shown.compiled.profile, width)
-    );
-    let _ = writeln!(
-        text,
-        "{:MARGIN$} 0 %{:>rest$}\n",
-        "",
-        "100 %",
-        rest = width.saturating_sub(3)
-    );
+    let (ruler, rest) = (ruler(&shown.compiled.profile, width), width.saturating_sub(3));
+    let _ = writeln!(text, "\nphases\n{:MARGIN$} {ruler}", "");
+    let _ = writeln!(text, "{:MARGIN$} 0 %{:>rest$}\n", "", "100 %");
     text + &figures(shown)
 }
 
@@ -126,20 +102,14 @@ fn short(value: f64) -> String {
 }
 
 fn figures(shown: &ProfileView) -> String {
-    let mut text = columns(
-        &std::iter::once(
-            ["a whole run with", "takes", "of the longest"]
-                .map(String::from)
-                .to_vec(),
-        )
-        .chain(
-            shown
-                .durations()
-                .iter()
-                .map(|(share, seconds, part)| vec![named(*share), format!("{seconds:.3} s"), percent(*part)]),
-        )
-        .collect::<Vec<_>>(),
-    );
+    let mut table = vec![
+        ["a whole run with", "takes", "of the longest"]
+            .map(String::from)
+            .to_vec(),
+    ];
+    let row = |(share, seconds, part): (_, f64, _)| vec![named(share), format!("{seconds:.3} s"), percent(part)];
+    table.extend(shown.durations().into_iter().map(row));
+    let mut text = columns(&table);
     text += "\n";
     for (name, what) in shown.figures() {
         let _ = writeln!(text, "{name:<16}{what}");

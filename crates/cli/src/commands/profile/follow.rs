@@ -9,6 +9,7 @@ use signal_hook::iterator::Signals;
 
 use super::place::millions;
 use punctual_files::failure::Failure;
+use punctual_report::terminal::ECHO;
 
 /// Interval between looks for signals.
 const TICK: Duration = Duration::from_millis(100);
@@ -22,22 +23,23 @@ const TELL_FILE: Duration = Duration::from_secs(10);
 /// once. Also returns whether it was asked to end.
 pub fn follow(run: &mut ProfilerRun, signals: &mut Signals) -> Result<(ProgramEnding, bool), Failure> {
     let mut teller = Teller::new();
-    let mut asked: Option<Instant> = None;
+    let mut asked: Option<(i32, Instant)> = None;
     loop {
-        let ending = run.wait(TICK).map_err(|error| Failure::input([error.to_string()]))?;
+        let ending = run.wait(TICK).map_err(Failure::of)?;
         for signal in signals.pending() {
             match asked {
                 None => run.ask_to_end(),
                 Some(_) if signal == SIGHUP => {} // reported twice
+                Some((first, at)) if signal == first && at.elapsed() < ECHO => {}
                 Some(_) => run.kill(),
             }
-            asked.get_or_insert_with(Instant::now);
+            asked.get_or_insert_with(|| (signal, Instant::now()));
         }
         if let Some(ending) = ending {
             teller.done();
             return Ok((ending, asked.is_some()));
         }
-        if asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
+        if asked.is_some_and(|(_, at)| at.elapsed() > PATIENCE) {
             run.kill();
         }
         teller.tell(run.progress().instructions);

@@ -5,13 +5,10 @@ use punctual_allocation::Share;
 use punctual_allocation::cluster::Candidate;
 use punctual_allocation::profile::ProfileRecording;
 
-use punctual_report::page::chart::{Band, Chart, Curve};
+use punctual_report::page::chart::{Band, CLASSES, Chart, Curve};
 use punctual_report::page::{again, document, figure, table};
 
 use super::{ProfileView, Steps, named, ways};
-
-/// Classes of curves, by their order in a figure.
-const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// Page of `shown`; `command` is the command line that produced it.
 pub fn profile(shown: &ProfileView, command: &str) -> String {

@@ -29,12 +29,9 @@ pub fn keep(
     partial.push(".partial");
     let partial = PathBuf::from(partial);
     OutputFile::prepare(&partial, OutputKind::Profile)?.text(&rows()?)?;
-    Ok(Some(format!(
-        "{}: {} instructions of it, in {}; there is no profile of the whole",
-        partial.display(),
-        millions(instructions),
-        counted(windows as u64, "window")
-    )))
+    let (place, windows) = (partial.display(), counted(windows as u64, "window"));
+    let part = format!("{} instructions of it, in {windows}", millions(instructions));
+    Ok(Some(format!("{place}: {part}; there is no profile of the whole")))
 }
 
 /// Instructions in millions, such as `12.3 M`.

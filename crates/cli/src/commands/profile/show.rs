@@ -50,9 +50,9 @@ pub fn show(file: &Path, arguments: &Profile, command: &str) -> Result<(), Failu
 fn options(arguments: &Profile) -> Result<ProfileOptions, Failure> {
     let show = &arguments.show;
     if arguments.trace.ways.is_some() && show.partitions.is_none() {
-        return Err(Failure::input([
+        return Err(Failure::of(
             "--ways with a profile describes a machine: add --partitions",
-        ]));
+        ));
     }
     let grid = arguments.trace.ways.zip(show.partitions);
     Ok(ProfileOptions {
@@ -79,19 +79,14 @@ impl ProfileView {
     pub fn read(file: &Path, options: ProfileOptions) -> Result<ProfileView, Failure> {
         let bytes = profiles::bytes(file).map_err(|line| Failure::Input(vec![line]))?;
         let name = file.display().to_string();
-        ProfileView::of(&name, &bytes, options).map_err(|error| Failure::input([error.to_string()]))
+        ProfileView::of(&name, &bytes, options).map_err(Failure::of)
     }
 
     /// Reads and compiles the profile in `bytes`; messages call it `file`.
     pub fn of(file: &str, bytes: &[u8], options: ProfileOptions) -> Result<ProfileView, ReadError> {
         let recording = ProfileRecording::read(file, bytes, options.grid)?;
-        let failed = |problem| ReadError {
-            file: file.to_string(),
-            line: None,
-            problem,
-        };
-        let course = recording.course(&options).map_err(failed)?;
-        let compiled = recording.compile(&options).map_err(failed)?;
+        let course = recording.course(&options).map_err(|error| error.of_file(file))?;
+        let compiled = recording.compile(&options).map_err(|error| error.of_file(file))?;
         let Grid { ways, partitions } = course.grid();
         let part = |divisor: u8| Share {
             ways: (ways / divisor).max(1),
@@ -170,17 +165,13 @@ impl ProfileView {
             return Vec::new();
         };
         let whole = windows.instructions() as f64;
-        let of = |ways: u8| Steps {
-            ends: windows
-                .windows()
-                .iter()
-                .map(|window| (window.start + window.instructions) as f64 / whole)
-                .collect(),
-            values: windows
-                .windows()
-                .iter()
-                .map(|window| 1000.0 * window.misses(ways) as f64 / window.instructions as f64)
-                .collect(),
+        let of = |ways: u8| {
+            let steps = windows.windows().iter().map(|window| {
+                let misses = 1000.0 * window.misses(ways) as f64 / window.instructions as f64;
+                ((window.start + window.instructions) as f64 / whole, misses)
+            });
+            let (ends, values) = steps.unzip();
+            Steps { ends, values }
         };
         let mut ways: Vec<u8> = self.shares.iter().map(|share| share.ways).collect();
         ways.sort_unstable();
@@ -195,20 +186,15 @@ impl ProfileView {
         let mut counts = vec![1, 2, 3, 5, 10, 20, 40, most];
         counts.retain(|count| *count <= most);
         counts.dedup();
-        let share = |count: &u8| Share {
-            ways: ways.min(*count),
-            partitions: partitions.min(*count),
+        let taken = |count: u8| {
+            let (ways, partitions) = (ways.min(count), partitions.min(count));
+            let share = Share { ways, partitions };
+            (share, self.course.duration(share))
         };
-        let taken: Vec<(Share, f64)> = counts
-            .iter()
-            .map(share)
-            .map(|share| (share, self.course.duration(share)))
-            .collect();
+        let taken: Vec<(Share, f64)> = counts.into_iter().map(taken).collect();
         let longest = taken.iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max);
-        taken
-            .into_iter()
-            .map(|(share, seconds)| (share, seconds, seconds / longest))
-            .collect()
+        let with_part = |(share, seconds)| (share, seconds, seconds / longest);
+        taken.into_iter().map(with_part).collect()
     }
 
     /// Names and texts of the figures that the terminal and the page both show.
@@ -219,63 +205,41 @@ impl ProfileView {
             kinds,
             phases_found,
         } = &self.compiled;
-        let mut figures = Vec::new();
+        let (mut figures, grid) = (Vec::new(), self.course.grid());
+        let mut figure = |name, text| figures.push((name, text));
         if let Some(kinds) = kinds {
             let best = kinds.choice.best();
-            let each: Vec<String> = self
-                .shares
-                .iter()
-                .map(|share| format!("{} with {}", count(kinds.phases(*share) as u64), named(*share)))
-                .collect();
-            figures.push((
-                "kinds",
-                format!(
-                    "{} of windows; Davies-Bouldin {:.2}, Calinski-Harabasz {:.0}",
-                    best.kinds, best.davies_bouldin, best.calinski_harabasz
-                ),
-            ));
-            figures.push(("runs of a kind", each.join(", ")));
+            let each = |share: &Share| format!("{} with {}", count(kinds.phases(*share) as u64), named(*share));
+            let each: Vec<String> = self.shares.iter().map(each).collect();
+            let indices = (best.davies_bouldin, best.calinski_harabasz);
+            let indices = format!("Davies-Bouldin {:.2}, Calinski-Harabasz {:.0}", indices.0, indices.1);
+            figure("kinds", format!("{} of windows; {indices}", best.kinds));
+            figure("runs of a kind", each.join(", "));
         }
         let made = match self.options.smoothing {
             Smoothing::AsRecorded => "",
             Smoothing::Best => ", rates monotone by the best within a share",
             Smoothing::Nearest => ", rates nearest monotone",
         };
-        figures.push((
+        let (kept, found) = (profile.phases.len(), count(*phases_found as u64));
+        figure(
             "phases",
-            format!(
-                "{} of {} over all {} shares{made}",
-                profile.phases.len(),
-                count(*phases_found as u64),
-                self.course.grid().len()
-            ),
-        ));
-        figures.push((
-            "rate error",
-            format!(
-                "{} on average over progress and shares; {} with the worst share; {} at worst",
-                percent(accuracy.rate_mean),
-                percent(accuracy.rate_mean_worst_share),
-                percent(accuracy.rate_worst)
-            ),
-        ));
-        figures.push((
-            "time error",
-            format!(
-                "{:.2} % of a whole run on average over shares, {:.2} % with the worst; up to some progress {:.2} % at worst",
-                100.0 * accuracy.duration_mean,
-                100.0 * accuracy.duration_worst,
-                100.0 * accuracy.lag_worst
-            ),
-        ));
+            format!("{kept} of {found} over all {} shares{made}", grid.len()),
+        );
+        let rates = [accuracy.rate_mean, accuracy.rate_mean_worst_share, accuracy.rate_worst];
+        let [mean, worst_share, worst] = rates.map(percent);
+        let rates = format!("{mean} on average over progress and shares; {worst_share} with the worst share");
+        figure("rate error", format!("{rates}; {worst} at worst"));
+        let times = [accuracy.duration_mean, accuracy.duration_worst, accuracy.lag_worst];
+        let [mean, worst, lag] = times.map(|part| format!("{:.2} %", 100.0 * part));
+        let times = format!("{mean} of a whole run on average over shares, {worst} with the worst");
+        figure("time error", format!("{times}; up to some progress {lag} at worst"));
         if accuracy.faster_than_recorded > 0.0 {
-            figures.push((
+            let by = percent(accuracy.faster_than_recorded);
+            figure(
                 "too fast",
-                format!(
-                    "up to {} faster than any recorded run within its share",
-                    percent(accuracy.faster_than_recorded)
-                ),
-            ));
+                format!("up to {by} faster than any recorded run within its share"),
+            );
         }
         figures
     }

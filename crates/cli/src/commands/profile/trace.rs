@@ -24,12 +24,12 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
     let (name, rest) = arguments
         .command
         .split_first()
-        .ok_or_else(|| Failure::input(["name the program to profile: punctual profile -- PROGRAM ARGS"]))?;
-    let program = Program::find(name, rest, &search).map_err(refused)?;
+        .ok_or_else(|| Failure::of("name the program to profile: punctual profile -- PROGRAM ARGS"))?;
+    let program = Program::find(name, rest, &search).map_err(Failure::of)?;
     let path = arguments.output.clone().unwrap_or_else(|| beside(name));
     let output = OutputFile::prepare(&path, OutputKind::Profile)?;
     let mut signals = stop_signals()?;
-    let mut run = ProfilerRun::start(&program, &geometry, &search).map_err(refused)?;
+    let mut run = ProfilerRun::start(&program, &geometry, &search).map_err(Failure::of)?;
     let begun = Instant::now();
     let (ending, stopped) = follow(&mut run, &mut signals)?;
     let (windows, progress) = (run.windows(), run.progress());
@@ -42,19 +42,12 @@ pub fn trace(arguments: &Trace) -> Result<(), Failure> {
     let whole = ending == ProgramEnding::Finished && !stopped && progress.uncounted_threads == 0;
     if whole {
         output.text(&rows(windows, &geometry)?)?;
-        tell(&format!(
-            "{}written to {}: {}\n",
-            summary.text(),
-            path.display(),
-            counted(windows.len() as u64, "window")
-        ));
+        let (place, windows) = (path.display(), counted(windows.len() as u64, "window"));
+        tell(&format!("{}written to {place}: {windows}\n", summary.text()));
         return Ok(());
     }
-    let mut lines = vec![format!(
-        "{}: {}",
-        program.name.display(),
-        why(ending, stopped, &progress)
-    )];
+    let why = why(ending, stopped, &progress);
+    let mut lines = vec![format!("{}: {why}", program.name.display())];
     let instructions = windows.iter().map(|window| window.instructions).sum();
     lines.extend(keep(&path, windows.len(), instructions, || rows(windows, &geometry))?);
     Err(Failure::Input(lines))
@@ -138,8 +131,4 @@ impl Summary<'_> {
         }
         text
     }
-}
-
-fn refused(error: punctual_profiler::ProfilerError) -> Failure {
-    Failure::input([error.to_string()])
 }

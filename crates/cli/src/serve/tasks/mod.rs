@@ -10,18 +10,18 @@ use punctual_federation::replica::Replica;
 use punctual_loop::EventLog;
 use punctual_node::own::OwnReading;
 use punctual_os::LinuxOs;
-use punctual_platform::linux::{recovery, thread};
 use punctual_runtime::linux::Runtime;
-use punctual_runtime::report::{Progress, RunHeader, TaskReport};
+use punctual_runtime::report::{Progress, RunHeader};
 use punctual_scenario::beside::{self, Needs, NodeEngine, NodeStore, OpenedStore};
 use punctual_scenario::{PlatformChoice, RunError, RunRequest};
-use punctual_server::tasks::{TaskFigures, Tasks, TasksNow};
+use punctual_server::tasks::{Tasks, TasksNow};
 use punctual_store::engine::Engine;
 use punctual_store::{StoreError, Together};
 use punctual_units::Clock;
 use punctual_workload::ControllerKind;
 
-use crate::commands::{failures, print, run};
+use crate::commands::metrics::figures_of;
+use crate::commands::{self, failures, print, run};
 use punctual_files::failure::Failure;
 use punctual_files::scenario::{self, Loaded};
 use punctual_files::tasks::{SetBy, TasksFile};
@@ -75,9 +75,7 @@ impl ReadyTasks {
                 ));
             }
         }
-        if !wrong.is_empty() {
-            return Err(Failure::Input(wrong));
-        }
+        Failure::refuse(wrong)?;
         let trace = Arc::new(trace::load(&loaded.scenario, loaded.file.as_deref())?);
         let mut request = RunRequest {
             neighbours: loaded.neighbours.clone(),
@@ -86,7 +84,7 @@ impl ReadyTasks {
         if loaded.scenario.control.kind != ControllerKind::Open {
             request.controller = run::given_controller(None, &loaded, PlatformChoice::Linux)?;
             punctual_scenario::check_controller(&request)
-                .map_err(|error| Failure::input([format!("{}: {error}", loaded.shown())]))?;
+                .map_err(|error| Failure::of(format!("{}: {error}", loaded.shown())))?;
         }
         Ok(ReadyTasks {
             file: file.clone(),
@@ -137,23 +135,9 @@ impl ReadyTasks {
             Err(RunError::Interrupted) => return Ok(None),
             Err(error) => return Err(failures::of_run(error, &loaded)),
         };
-        keep_off();
+        commands::keep_off();
         print(&begun(&runtime.header(), &loaded))?;
         RunningTasks::watch(runtime).map(Some)
-    }
-}
-
-/// Moves the calling thread, and threads that it starts later, off the exclusive cores of this process. The sweep of
-/// those cores moves only threads of other programs.
-fn keep_off() {
-    let found = recovery::look(&recovery::folder()).unwrap_or_default();
-    let own = { found.holders.iter() }.find(|holder| holder.process == std::process::id() as i32);
-    let exclusive = own.map_or(&[][..], |own| &own.exclusive);
-    let mut left = thread::allowed_cores();
-    left.retain(|core| !exclusive.contains(core));
-    if !exclusive.is_empty() && !left.is_empty() {
-        // If this fails, the server's threads behave like other threads below the tasks' priority.
-        drop(thread::pin_to(&left));
     }
 }
 
@@ -190,7 +174,8 @@ impl RunningTasks {
                     match runtime.figures() {
                         Ok(figures) => told.leave(TasksNow {
                             mode: figures.mode.as_str().into(),
-                            admitted: figures.admitted.get(),
+                            admitted: Some(figures.admitted.get()),
+                            fresh: None,
                             clock_hz: figures.clock.map(|clock| clock.0),
                             tasks: figures.tasks.iter().map(figures_of).collect(),
                         }),
@@ -208,7 +193,7 @@ impl RunningTasks {
             }
         };
         let thread = std::thread::Builder::new().name("serve-tasks".into()).spawn(tells);
-        let thread = thread.map_err(|error| Failure::input([format!("the thread that tells of tasks: {error}")]))?;
+        let thread = thread.map_err(|error| Failure::of(format!("the thread that tells of tasks: {error}")))?;
         Ok(RunningTasks {
             runtime,
             told,
@@ -240,7 +225,7 @@ impl RunningTasks {
         drop(self.thread.take().map(JoinHandle::join));
         match ended {
             Ok(finished) => print(&summary::summary(&finished.report)).map(|()| finished.log),
-            Err(error) => Err(Failure::input([format!("tasks: {error}")])),
+            Err(error) => Err(Failure::of(format!("tasks: {error}"))),
         }
     }
 }
@@ -253,19 +238,6 @@ impl Drop for RunningTasks {
             drop(self.runtime.stop());
             drop(thread.join());
         }
-    }
-}
-
-fn figures_of(task: &TaskReport) -> TaskFigures {
-    TaskFigures {
-        name: task.name.clone(),
-        deadline_us: task.deadline_us,
-        jobs: task.jobs,
-        late: task.late,
-        failed: task.failed,
-        skipped: task.skipped,
-        response_us: task.response_us.map(|times| [times.p50, times.p99, times.max]),
-        cause: task.causes.first().map(|cause| cause.cause.words().into()),
     }
 }
 
