@@ -117,10 +117,11 @@ fn check_log(history: &History) -> Result<BTreeMap<RequestId, Position>, Violati
 fn check_reign(reign: &mut Reign, revision: Revision, entry: &Entry, at: Time) -> Result<(), Violation> {
     let (epoch, member) = (entry.id.epoch, entry.id.member);
     match entry.body {
-        Body::Reign if epoch.0 == reign.epoch.0 + 1 => {
+        Body::Reign(history) if epoch.0 == reign.epoch.0 + 1 => {
             *reign = Reign {
                 epoch,
                 master: Some(member),
+                history,
             };
             Ok(())
         }
@@ -308,7 +309,7 @@ impl<'h> Replay<'h> {
         for (revision, entry) in (1..).map(Revision).zip(&self.history.log) {
             self.read(Position { revision, index: 0 })?;
             match &entry.body {
-                Body::Reign => self.apply(&punctual_federation::records::sets(entry)[0].changes),
+                Body::Reign(_) => self.apply(&punctual_federation::records::sets(entry)[0].changes),
                 Body::Batch(transactions) => self.batch(revision, transactions)?,
             }
             self.look(revision)?;
@@ -411,7 +412,7 @@ impl<'h> Replay<'h> {
             .and_then(|at| self.history.log.get(at.wrapping_sub(1)));
         let logged = entry.and_then(|entry| match &entry.body {
             Body::Batch(batch) => batch.get(done.position.index as usize),
-            Body::Reign => None,
+            Body::Reign(_) => None,
         });
         match (logged.filter(|logged| logged.id == done.deed.request.id), done.output) {
             (Some(logged), _) => Readings::Logged(logged.set.read.iter()),

@@ -94,6 +94,7 @@ impl World {
     pub(super) fn start(&mut self, number: usize) {
         let (now, nodes) = (self.now, self.hosts.len() as u32);
         let takes_part_for_whole = self.planted_part();
+        let log_opened = self.log.opened();
         let host = &mut self.hosts[number];
         if host.up.is_some() || host.stopped.is_some() {
             return;
@@ -131,7 +132,7 @@ impl World {
                 self.note(Endpoint::Host(number), Mark::Restart, || {
                     format!("starts as {}", setup.me)
                 });
-                self.tell(number, Event::Wake);
+                self.tell(number, Event::Opened(log_opened));
             }
             Err(error) => self.store_failed("open", error),
         }

@@ -15,7 +15,7 @@
 //! the log's end, every request answered. [`Plant`]ed faults prove that the check finds violations.
 //!
 //! **Left out.** Bytes that change on their way or on disk, and a log that forgets acknowledged entries: no order of
-//! messages compensates for these (docs/federation.md lists the assumptions). Clocks that run backwards.
+//! messages compensates for these (docs/guide/cluster-safety.md lists the assumptions). Clocks that run backwards.
 
 pub mod balancers;
 pub mod check;
@@ -232,7 +232,7 @@ pub fn run(settings: &ClusterSettings, seed: u64, plant: Option<Plant>, keep: Tr
             .history
             .log
             .iter()
-            .filter(|entry| entry.body == Body::Reign)
+            .filter(|entry| matches!(entry.body, Body::Reign(_)))
             .count() as u64,
         longest_without_master: world.without_master,
         copies: world.copies,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{Member, Revision};
-use punctual_logs::{AppendResult, CommitLog, FORMAT, Identity, LogError, Memory};
+use punctual_logs::{AppendResult, CommitLog, FORMAT, HistoryId, Identity, LogError, LogHistory, LogState, Memory};
 use punctual_units::{ObjectName, Time};
 use rand::RngExt;
 
@@ -37,12 +37,23 @@ pub(super) struct LogPlace {
     pub(super) created: BTreeSet<ObjectName>,
 }
 
+/// History of the log, which each node opens as it starts.
+pub(super) const HISTORY: LogHistory = LogHistory {
+    id: HistoryId(1),
+    base: Revision::ZERO,
+    parent: HistoryId(0),
+};
+
 impl LogPlace {
     /// Makes an empty log that accepts entries up to this length.
     pub(super) fn new(entry_bytes_max: usize) -> LogPlace {
         let mut log = Memory::default();
-        let (federation, format) = (FEDERATION, FORMAT);
-        let _ = log.open(Identity { federation, format }); // a new one takes any federation
+        let identity = Identity {
+            federation: FEDERATION,
+            format: FORMAT,
+            history: HISTORY,
+        };
+        let _ = log.open(identity); // a new one takes any federation
         LogPlace {
             log,
             deaf: None,
@@ -50,6 +61,15 @@ impl LogPlace {
             reign: None,
             entry_bytes_max,
             created: BTreeSet::new(),
+        }
+    }
+
+    /// State of the log for a node that opens it.
+    pub(super) fn opened(&self) -> LogState {
+        LogState {
+            last: self.last(),
+            history: HISTORY,
+            ..LogState::default()
         }
     }
 
@@ -107,7 +127,7 @@ impl World {
         match Entry::decode(bytes, revision, FEDERATION) {
             Ok(entry) => {
                 match &entry.body {
-                    Body::Reign => self.log.reign = Some(entry.id.member),
+                    Body::Reign(_) => self.log.reign = Some(entry.id.member),
                     Body::Batch(batch) => {
                         let created = batch.iter().flat_map(|logged| &logged.set.created);
                         self.log.created.extend(created.map(|creation| creation.made));

@@ -14,7 +14,7 @@ const STOCKS: u32 = 2;
 /// Money for a user that can neither buy nor sell.
 const GRANT: i64 = 50;
 
-/// What a client knows of its user: keys of money and shares of a stock, and their records as last read.
+/// State of a user that its client knows: keys of money and shares of a stock, and their records as last read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Portfolio {
     read: Option<(u32, [Option<Value>; 2])>,

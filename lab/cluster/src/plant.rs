@@ -10,6 +10,7 @@ use punctual_federation::message::{Answer, Key, Position, Reply, Request, Value,
 use punctual_logs::{AppendResult, LogError};
 use punctual_units::{Nanos, Time};
 
+use super::log::HISTORY;
 use super::world::{FutureEvent, StoreWork, World};
 
 /// A fault that breaks a promise.
@@ -220,7 +221,9 @@ impl World {
     /// Intercepts a question to the log; true: the question is not sent.
     pub(super) fn planted_ask(&mut self, number: usize, boot: Boot, ticket: Ticket, ask: &Ask) -> bool {
         match (self.plant, ask) {
-            (Some(Plant::UnknownTakenForFailed), Ask::Append { last, entry }) if entry.body != Body::Reign => {
+            (Some(Plant::UnknownTakenForFailed), Ask::Append { last, entry })
+                if !matches!(entry.body, Body::Reign(_)) =>
+            {
                 let last = *last;
                 self.mischief(number)
                     .map(|mischief| mischief.asked.insert(ticket, last));
@@ -246,7 +249,10 @@ impl World {
             member,
             ..BatchId::default()
         };
-        let entry = Arc::new(Entry { id, body: Body::Reign });
+        let entry = Arc::new(Entry {
+            id,
+            body: Body::Reign(HISTORY.id),
+        });
         let answer = LogAnswer::Read {
             entries: vec![(last.next(), entry)],
             last: last.next(),

@@ -25,6 +25,7 @@ pub mod data_path;
 pub mod dna;
 pub mod dps;
 pub mod dual;
+pub mod edf;
 pub mod goals;
 #[cfg(target_os = "linux")]
 mod instructions;
@@ -100,7 +101,10 @@ impl Experiment {
             [dna::CLAIMS, dna::REASONS]
         } else if self.name == controllers::EXPERIMENT.name {
             [controllers::CLAIMS, controllers::REASONS]
-        } else if self.name == goals::EXPERIMENT.name {
+        } else if [goals::EXPERIMENT, goals::prices::EXPERIMENT]
+            .iter()
+            .any(|it| it.name == self.name)
+        {
             [goals::CLAIMS, goals::REASONS]
         } else if mig::parts(self.name).is_some() {
             [mig::CLAIMS, mig::REASONS]
@@ -135,7 +139,7 @@ pub enum ExperimentError {
 
 /// All experiments, those of the first paper first.
 pub fn experiments() -> Vec<Experiment> {
-    let others = [controllers::EXPERIMENT, goals::EXPERIMENT]
+    let others = [controllers::EXPERIMENT, goals::EXPERIMENT, goals::prices::EXPERIMENT]
         .into_iter()
         .chain(dna::EXPERIMENTS)
         .chain(dps::EXPERIMENTS)

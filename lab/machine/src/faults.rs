@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use punctual_platform::{Applied, KnobId, Machine, MeterId, Plan, Reading, Readings, Refusal, Value};
+use punctual_platform::{Applied, KnobId, Machine, Measure, MeterId, Plan, Reading, Readings, Refusal, Value};
 use punctual_sim::Simulation;
 use punctual_units::{Clock, Nanos, Time};
 use punctual_workload::{JobOutcome, Split};
@@ -121,7 +121,7 @@ impl Faulty {
     }
 
     /// Turns the knobs of `machine`, as far as they work.
-    pub fn apply(&mut self, machine: &mut Simulation<'_>, plan: &Plan) -> Applied {
+    pub fn apply(&mut self, machine: &mut Simulation, plan: &Plan) -> Applied {
         let clock = plan.get(KnobId::CLOCK).and_then(|_| self.clock_fault(machine));
         let Some(clock) = clock else {
             return machine.apply(plan);
@@ -132,7 +132,7 @@ impl Faulty {
     }
 
     /// Reads the meters of `machine`, as far as they work.
-    pub fn read(&mut self, machine: &mut Simulation<'_>) -> Readings {
+    pub fn read(&mut self, machine: &mut Simulation) -> Readings {
         let mut readings = machine.read();
         self.remember(&readings);
         for fault in self.faults.active(readings.at) {
@@ -196,7 +196,7 @@ impl Faulty {
     }
 
     /// Result of setting the clock now, if a fault affects it.
-    fn clock_fault(&self, machine: &Simulation<'_>) -> Option<Result<Value, Refusal>> {
+    fn clock_fault(&self, machine: &Simulation) -> Option<Result<Value, Refusal>> {
         let becomes = |fault: Fault| match fault.failing {
             Failing::StuckClock => Some(Ok(Value::Clock(machine.clock()))),
             Failing::RefusedClock => Some(Err(Refusal {
@@ -245,8 +245,22 @@ fn change(readings: &mut Readings, meter: MeterId, to: impl Fn(&Reading) -> Read
 
 fn multiply(readings: &mut Readings, meter: MeterId, factor: f64) {
     change(readings, meter, |reading| {
-        reading.clone().map(|measure| measure.times(factor))
+        reading
+            .as_ref()
+            .map(|measure| times(measure, factor))
+            .map_err(Clone::clone)
     });
+}
+
+/// Multiplies the measure by `factor`, element by element.
+fn times(measure: &Measure, factor: f64) -> Measure {
+    match measure {
+        Measure::Clock(clock) => Measure::Clock(clock.scaled(factor)),
+        Measure::Clocks(clocks) => Measure::Clocks(clocks.iter().map(|clock| clock.scaled(factor)).collect()),
+        Measure::Busy(busy) => Measure::Busy(busy.iter().map(|busy| busy.scaled(factor)).collect()),
+        Measure::Joules(joules) => Measure::Joules(joules * factor),
+        Measure::Celsius(celsius) => Measure::Celsius(celsius * factor),
+    }
 }
 
 fn fail(readings: &mut Readings, meter: MeterId, why: &str) {

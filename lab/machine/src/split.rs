@@ -66,6 +66,26 @@ pub enum SplitError {
     },
 }
 
+/// An allocator's answer to a question.
+#[derive(Clone, Debug, Default)]
+pub struct SplitAnswer {
+    /// A slice for each core; `None`: they stay.
+    pub slices: Option<Vec<Option<Slice>>>,
+    /// Time at which to ask again, though nothing may have changed.
+    pub due: Option<Time>,
+    /// Whether it was put off: then it does not count as a decision.
+    pub put_off: bool,
+}
+
+impl From<Option<Vec<Option<Slice>>>> for SplitAnswer {
+    fn from(slices: Option<Vec<Option<Slice>>>) -> SplitAnswer {
+        SplitAnswer {
+            slices,
+            ..SplitAnswer::default()
+        }
+    }
+}
+
 /// Result of a run that ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SplitResult {
@@ -73,7 +93,7 @@ pub struct SplitResult {
     pub jobs: Vec<JobOutcome>,
     /// When the last job ended.
     pub ended: Time,
-    /// Number of calls of the allocator.
+    /// Number of calls of the allocator that it did not put off.
     pub decisions: u64,
     /// Number of times that it changed a slice.
     pub changes: u64,
@@ -89,33 +109,36 @@ pub struct SplitResult {
 
 /// Runs `tasks` by earliest deadline first on their cores, all released first at 0 and last before `duration`, until
 /// every job has ended; a task's deadline is the end of its period, and late jobs run to their end. `allocate` is
-/// called after releases, ends and phase changes, at most once per [`SplitModel::decision_gap`]; it returns a slice for
-/// each core, or `None` for no change.
+/// called after releases, ends and phase changes, at most once per [`SplitModel::decision_gap`], and when its last
+/// answer says so; it returns a slice for each core, or `None` for no change.
 ///
 /// # Errors
 /// [`SplitError`] for invalid input, and for a run that would not end.
-pub fn run(
+pub fn run<A: Into<SplitAnswer>>(
     model: &SplitModel,
     programs: &[RunnableProfile],
     tasks: &[PeriodicTask],
     duration: Nanos,
-    mut allocate: impl FnMut(&Instant) -> Option<Vec<Option<Slice>>>,
+    mut allocate: impl FnMut(&Instant) -> A,
 ) -> Result<SplitResult, SplitError> {
     check(model, programs, tasks, duration)?;
     let mut machine = machine(model, programs, tasks, duration)?;
     let mut finished = SplitResult::default();
     let mut under_way = UnderWay::new();
-    let mut decided: Option<Time> = None;
+    let (mut decided, mut again): (Option<Time>, Option<Time>) = (None, None);
     let (mut next, mut seen) = (Time::ZERO, 0);
     loop {
         pass(&mut machine, next, &mut under_way, |job| {
             note(&mut finished, job, programs, tasks);
         });
         let due = decided.map_or(Time::ZERO, |at| at + model.decision_gap);
-        if seen != machine.work_changes() && due <= machine.now() {
+        let changed = seen != machine.work_changes() && due <= machine.now();
+        if changed || again.is_some_and(|again| again <= machine.now()) {
             (decided, seen) = (Some(machine.now()), machine.work_changes());
-            finished.decisions += 1;
-            let gained = match allocate(&machine.instant()) {
+            let answer: SplitAnswer = allocate(&machine.instant()).into();
+            finished.decisions += u64::from(!answer.put_off);
+            again = answer.due;
+            let gained = match answer.slices {
                 Some(slices) => machine.hand_out(&slices)?,
                 None => None,
             };
@@ -123,7 +146,8 @@ pub fn run(
             finished.ways_moved += u64::from(gained.unwrap_or(0));
         }
         let asks = seen != machine.work_changes();
-        next = machine.next_change().min(if asks { due } else { Time::MAX });
+        let asked = again.unwrap_or(Time::MAX).min(if asks { due } else { Time::MAX });
+        next = machine.next_change().min(asked);
         if next > Time::ZERO + duration * LASTS_MAX {
             return end(&machine, &under_way, finished);
         }
@@ -134,7 +158,7 @@ pub fn run(
 type UnderWay = BTreeMap<(TaskId, u64), Time>;
 
 /// Advances time to `next`, which is not after the next event, and handles all events up to then.
-fn pass(machine: &mut Simulation<'_>, next: Time, under_way: &mut UnderWay, mut ended: impl FnMut(JobOutcome)) {
+fn pass(machine: &mut Simulation, next: Time, under_way: &mut UnderWay, mut ended: impl FnMut(JobOutcome)) {
     loop {
         match machine.run_until(next) {
             SimulationEvent::Completed(outcome) => {
@@ -159,7 +183,7 @@ fn note(finished: &mut SplitResult, job: JobOutcome, programs: &[RunnableProfile
 }
 
 /// Ends a run without further events, or with none for very long.
-fn end(machine: &Simulation<'_>, under_way: &UnderWay, finished: SplitResult) -> Result<SplitResult, SplitError> {
+fn end(machine: &Simulation, under_way: &UnderWay, finished: SplitResult) -> Result<SplitResult, SplitError> {
     if let Some(((task, _), released)) = under_way.first_key_value() {
         return Err(SplitError::NeverEnds {
             task: task.index(),
@@ -180,16 +204,15 @@ fn machine(
     programs: &[RunnableProfile],
     tasks: &[PeriodicTask],
     duration: Nanos,
-) -> Result<Simulation<'static>, SplitError> {
-    let until = Active {
-        from: Nanos::ZERO,
-        until: duration,
-    };
+) -> Result<Simulation, SplitError> {
     let task = |(number, task): (usize, &PeriodicTask)| Task {
         name: format!("task {number}"),
         deadline: Some(task.period),
         release: Release::Arrival(Arrival::Periodic { period: task.period }),
-        active: until,
+        active: Active {
+            from: task.from.since(Time::ZERO),
+            until: task.until.since(Time::ZERO).min(duration),
+        },
         core: Some(task.core),
         jobs: Jobs::Alike((0..programs[task.program].phases()).map(Step::Phase).collect()),
         program: Some(task.program),
@@ -199,7 +222,8 @@ fn machine(
         tasks: tasks.iter().enumerate().map(task).collect(),
         scheduling: Dispatch::EarliestDeadline,
         split: Some((*model, programs.to_vec())),
-        lending: None,
+        rule: None,
+        waits: Vec::new(),
         devices: Vec::new(),
         seed: 0,
     };

@@ -55,7 +55,7 @@ impl Environment for Surroundings {
         found
     }
 
-    fn begin(&mut self, machine: &mut Simulation<'_>, is_clock_set: bool) -> Vec<String> {
+    fn begin(&mut self, machine: &mut Simulation, is_clock_set: bool) -> Vec<String> {
         if let Some(governor) = self.governor {
             machine.govern_with(governor.start());
         }
@@ -68,11 +68,11 @@ impl Environment for Surroundings {
             .collect()
     }
 
-    fn apply(&mut self, machine: &mut Simulation<'_>, plan: &Plan) -> Applied {
+    fn apply(&mut self, machine: &mut Simulation, plan: &Plan) -> Applied {
         self.faulty.apply(machine, plan)
     }
 
-    fn read(&mut self, machine: &mut Simulation<'_>) -> Readings {
+    fn read(&mut self, machine: &mut Simulation) -> Readings {
         self.faulty.read(machine)
     }
 

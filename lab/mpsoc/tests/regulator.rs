@@ -142,10 +142,7 @@ fn model(seed: u64) -> ModelDocument {
 }
 
 fn nearest(wanted: Hertz) -> usize {
-    let offer = ClockOffer {
-        steps: clocks(),
-        provenance: Provenance::Simulated,
-    };
+    let offer = ClockOffer::new(clocks(), Provenance::Simulated);
     let step = offer.nearest(wanted);
     clocks().iter().position(|clock| *clock == step).unwrap()
 }
@@ -163,15 +160,13 @@ fn regulator(seed: u64) -> Regulator {
             min_fresh: Share::clamped(0.5),
         },
         goals: Vec::new(),
+        stages: Vec::new(),
         offers: Offers {
             machine: "test".into(),
             cores: (0..3).map(CoreId).collect(),
             knobs: vec![KnobOffer {
                 knob: KnobId::CLOCK,
-                range: Range::Clock(ClockOffer {
-                    steps: clocks(),
-                    provenance: Provenance::Simulated,
-                }),
+                range: Range::Clock(ClockOffer::new(clocks(), Provenance::Simulated)),
             }],
             meters: Vec::new(),
             domains: Vec::new(),
@@ -184,6 +179,8 @@ fn regulator(seed: u64) -> Regulator {
         design: Some(model(seed).design().unwrap()),
         best_effort: None,
         split: None,
+        prices: None,
+        idle_clock: false,
         excite: None,
     };
     Regulator::new(options).unwrap()

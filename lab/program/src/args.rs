@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use punctual_allocation::mapping::MappingPolicy;
 use punctual_cli::args::{
     Change, Controller, Dialling, Pipeline, Platform, Policies, Process, Profile, Replay, Run, Serve, ServerAddress,
-    between, mapping_policy, mechanism, span,
+    mapping_policy, mechanism, span,
 };
 use punctual_evaluation::control_loop::Way;
 use punctual_evaluation::neighbours::Stranger;
@@ -17,9 +17,34 @@ use punctual_pipelines::WhenFull;
 use punctual_pipelines::linux::Mechanism;
 use punctual_radio::format::SampleFormat;
 use punctual_units::{CoreId, Nanos};
+use punctual_workload::ControllerKind;
 
 use crate::radio;
 use crate::simulated::SimulationOptions;
+
+/// Parser of times from `least` to `most`.
+pub fn between(least: &'static str, most: &'static str) -> impl Fn(&str) -> Result<Nanos, String> + Clone {
+    move |text| {
+        let time = parse_time(text)?;
+        let is_within = |bound: &str, within: fn(&Nanos, &Nanos) -> bool| {
+            parse_time(bound).is_ok_and(|bound| within(&time, &bound))
+        };
+        match is_within(least, Nanos::ge) && is_within(most, Nanos::le) {
+            true => Ok(time),
+            false => Err(format!("give a time from {least} to {most}")),
+        }
+    }
+}
+
+/// The kind of controller that an option names.
+pub const fn kind(controller: Controller) -> ControllerKind {
+    match controller {
+        Controller::Open => ControllerKind::Open,
+        Controller::Qod => ControllerKind::Qod,
+        Controller::Clock => ControllerKind::Clock,
+        Controller::Mimo => ControllerKind::Mimo,
+    }
+}
 
 /// Measures `punctual`, and repeats the evaluations of papers.
 #[derive(Debug, Parser)]
@@ -714,8 +739,8 @@ pub enum LabProcess {
 /// Arguments of `punctual-lab cluster run`.
 #[derive(Debug, Args)]
 pub struct ClusterTrial {
-    /// Settings of cluster and load in TOML; docs/federation.md lists the keys [default: two balancers, three nodes,
-    /// twice their capacity, 10 s]
+    /// Settings of cluster and load in TOML; docs/guide/reference/node-file.md lists the keys [default: two balancers,
+    /// three nodes, twice their capacity, 10 s]
     pub file: Option<PathBuf>,
     /// Number of nodes, 1 to 16
     #[arg(long, value_name = "N")]
@@ -799,7 +824,7 @@ pub struct ClusterLoad {
     pub parent: Option<i32>,
 }
 
-/// What the clients of a load ask for.
+/// Requests of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Workload {
     /// Each client counts, and reads its count
@@ -857,8 +882,8 @@ pub enum Fault {
 /// Arguments of `punctual-lab cluster sim`.
 #[derive(Debug, Args)]
 pub struct ClusterSim {
-    /// Settings of the cluster, in TOML; docs/federation.md lists the keys [default: three nodes, one that joins, two
-    /// balancers, four clients, 2.5 s with faults]
+    /// Settings of the cluster, in TOML; docs/guide/cluster-safety.md lists the keys [default: three nodes, one that
+    /// joins, two balancers, four clients, 2.5 s with faults]
     pub file: Option<PathBuf>,
     /// Number of seeds to simulate, at least 1
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]

@@ -13,7 +13,7 @@ const MACHINE: &str = "a machine file, such as machines/dps-dual-core.toml";
 
 /// The wanted parts of the second paper's evaluation, and their machine and media; `None` for any other experiment.
 pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure> {
-    let refuse = |what: String| Err(Failure::input([what]));
+    let refuse = |what: String| Err(Failure::of(what));
     let Some(parts) = parts(&arguments.name) else {
         return match (&arguments.media, arguments.play.is_some()) {
             (None, false) => Ok(None),
@@ -31,7 +31,7 @@ pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Ground)>, Failure
         decode: asked.decode.unwrap_or(shipped.decode),
         jobs: asked.hogs.unwrap_or(shipped.jobs),
     };
-    ground.play.check().map_err(|what| Failure::input([what]))?;
+    ground.play.check().map_err(Failure::of)?;
     match arguments.machines.as_slice() {
         [] => {}
         [path] => ground.machine = document::load(path, MACHINE, DualMachine::from_toml)?,

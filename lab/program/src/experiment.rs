@@ -36,7 +36,7 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
     }
     let experiment = find(&arguments.name).map_err(refused)?;
     // First of all: the processes of measured pipelines run this command again.
-    mig::measured::serve_if_told().map_err(|why| Failure::input([why]))?;
+    mig::measured::serve_if_told().map_err(Failure::of)?;
     let json = OutputFile::report(arguments.json.as_ref())?;
     let html = OutputFile::page(arguments.html.as_ref())?;
     let outcome = if arguments.platform == Platform::Linux && mig::parts(&arguments.name).is_some() {
@@ -64,7 +64,7 @@ pub fn experiment(arguments: &Experiment, command: &str) -> Result<(), Failure> 
 /// If a signal ended the experiment: what was printed is not all of it.
 fn ended(outcome: &Outcome) -> Result<(), Failure> {
     match outcome.failures.iter().any(|failure| failure == ENDED) {
-        true => Err(Failure::input([ENDED])),
+        true => Err(Failure::of(ENDED)),
         false => Ok(()),
     }
 }
@@ -116,7 +116,7 @@ fn of_pipelines(arguments: &Experiment) -> Result<Outcome, Failure> {
     if arguments.scenario.is_some() || !arguments.machines.is_empty() {
         let name = &arguments.name;
         let why = format!("{name} --platform linux measures this machine; leave out --scenario and --machines");
-        return Err(Failure::input([why]));
+        return Err(Failure::of(why));
     }
     let settings = Settings {
         machines: Vec::new(),
@@ -141,7 +141,7 @@ fn of_processes(arguments: &Experiment) -> Result<Outcome, Failure> {
     if arguments.scenario.is_some() || !arguments.machines.is_empty() {
         let name = &arguments.name;
         let why = format!("{name} --platform linux measures this machine; leave out --scenario and --machines");
-        return Err(Failure::input([why]));
+        return Err(Failure::of(why));
     }
     let settings = Settings {
         machines: Vec::new(),
@@ -169,10 +169,10 @@ fn of_processes(arguments: &Experiment) -> Result<Outcome, Failure> {
 fn with_scenario(arguments: &Experiment) -> Result<Outcome, Failure> {
     let (transient, laws) = (qedb::Part::Transient.name(), controllers::EXPERIMENT.name);
     if ![transient, laws].contains(&arguments.name.as_str()) {
-        return Err(Failure::input([format!(
+        return Err(Failure::of(format!(
             "{}: only {transient} and {laws} run with a scenario; leave out --platform and --scenario",
             arguments.name
-        )]));
+        )));
     }
     let change = Change {
         platform: arguments.platform,
@@ -207,7 +207,7 @@ fn list() -> String {
 }
 
 fn refused(error: ExperimentError) -> Failure {
-    Failure::input([error.to_string()])
+    Failure::of(error)
 }
 
 /// The claims of the command line, else the shipped ones.
@@ -235,10 +235,10 @@ fn profiles(
     if !runs_profiles(experiment) {
         return match &arguments.profiles {
             None => Ok(Vec::new()),
-            Some(_) => Err(Failure::input([format!(
+            Some(_) => Err(Failure::of(format!(
                 "{}: only dna-* run programs with profiles; leave out --profiles",
                 experiment.name
-            )])),
+            ))),
         };
     }
     match &arguments.profiles {
@@ -252,10 +252,10 @@ fn machines(arguments: &Experiment, experiment: &punctual_evaluation::Experiment
     if chronos::parts(experiment.name).is_some() {
         return match arguments.machines.as_slice() {
             [] => Ok(Vec::new()),
-            _ => Err(Failure::input([format!(
+            _ => Err(Failure::of(format!(
                 "{}: queues are simulated, not a machine; leave out --machines",
                 experiment.name
-            )])),
+            ))),
         };
     }
     if arguments.machines.is_empty() {

@@ -16,11 +16,11 @@ pub fn of(arguments: &Experiment) -> Result<Option<(Vec<Part>, Mpsoc)>, Failure>
         [] => Mpsoc::paper(),
         [path] => document::load(path, "a machine file, such as machines/mpsoc.toml", Mpsoc::from_toml)?,
         [_, another, ..] => {
-            return Err(Failure::input([format!(
+            return Err(Failure::of(format!(
                 "--machines: {} runs on one machine; leave out {}",
                 arguments.name,
                 another.display()
-            )]));
+            )));
         }
     };
     Ok(Some((parts, machine)))

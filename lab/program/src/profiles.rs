@@ -14,7 +14,7 @@ use punctual_files::profiles::bytes;
 /// # Errors
 /// [`Failure::Input`] naming the file that cannot be read, or the folder if it contains none.
 pub fn folder(folder: &Path) -> Result<Vec<ProfileSet>, Failure> {
-    let refused = |why: String| Failure::input([format!("{}: {why}", folder.display())]);
+    let refused = |why: String| Failure::at(folder, why);
     let unreadable = |error: std::io::Error| refused(format!("cannot be read: {}", error.kind()));
     let entries = folder.read_dir().map_err(unreadable)?;
     let mut files = entries
@@ -41,7 +41,7 @@ fn sets(files: &[PathBuf]) -> Result<Vec<ProfileSet>, Failure> {
         .iter()
         .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
         .collect();
-    let sets = read(&files).map_err(|error| Failure::input([error.to_string()]))?;
+    let sets = read(&files).map_err(Failure::of)?;
     for assumed in sets.iter().flat_map(|set| &set.assumed) {
         tell(&format!("note: {assumed}\n"));
     }

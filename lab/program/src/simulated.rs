@@ -78,7 +78,7 @@ impl SimulationOptions {
     pub fn request(&self, loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> {
         if change.platform == Platform::Linux && self.is_some() {
             let what = "--machine, --governor, --fault, --profile, --allocate and --way-kib are for the simulated machine: add --platform sim";
-            return Err(Failure::input([what]));
+            return Err(Failure::of(what));
         }
         one_profile_each(&self.profile)?;
         let faults = Faults {
@@ -106,9 +106,9 @@ fn profile_of(text: &str) -> Result<(String, String), String> {
 fn one_profile_each(given: &[(String, String)]) -> Result<(), Failure> {
     for (number, (task, file)) in given.iter().enumerate() {
         if let Some((_, first)) = given[..number].iter().find(|(other, _)| other == task) {
-            return Err(Failure::input([format!(
+            return Err(Failure::of(format!(
                 "--profile {task}={file}: the task has the profile {first} already; give it one"
-            )]));
+            )));
         }
     }
     Ok(())

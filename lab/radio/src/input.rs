@@ -52,7 +52,7 @@ pub enum InputError {
         path: PathBuf,
         /// Description of its content.
         found: String,
-        /// What to do.
+        /// Advice, for the message.
         remedy: String,
     },
     /// The recording has no sample.

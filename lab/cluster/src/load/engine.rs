@@ -6,7 +6,8 @@ use std::collections::BinaryHeap;
 use punctual_federation::admission::{Ask, BacklogReport, Late, Reason};
 use punctual_federation::balancer::{Query, QueryReply};
 use punctual_federation::ids::NodeId;
-use punctual_loop::backlog::{Backlog, BacklogGround, BacklogLog};
+use punctual_loop::backlog::{Backlog, BacklogGround};
+use punctual_loop::{DeciderSetup, EventLog};
 use punctual_units::{Nanos, Time};
 
 use super::clients::{Draws, QueryDraw};
@@ -175,7 +176,8 @@ impl<'s> Engine<'s> {
             asked: Vec::new(),
         };
         if let Some(ground) = ground {
-            engine.nodes[0].record(BacklogLog::new(ground));
+            let setup = DeciderSetup::Backlog(Box::new(ground));
+            engine.nodes[0].record(EventLog::of(setup, usize::MAX));
         }
         engine.begin();
         engine

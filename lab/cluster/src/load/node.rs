@@ -3,7 +3,8 @@
 use punctual_federation::admission::{BacklogMachine, Intake, ServiceOrder, Start};
 use punctual_federation::balancer::Period;
 use punctual_federation::ids::NodeId;
-use punctual_loop::backlog::{Backlog, BacklogDecision, BacklogLog, BacklogSeen};
+use punctual_loop::EventLog;
+use punctual_loop::backlog::{Backlog, BacklogSeen};
 use punctual_platform::{Applied, KnobId, Machine, Plan, Provenance, Value};
 use punctual_units::{Nanos, Time};
 
@@ -28,7 +29,7 @@ pub(super) struct NodeState {
     /// recorded.
     law: Option<Backlog>,
     applied: Option<Applied>,
-    log: Option<BacklogLog>,
+    log: Option<EventLog>,
     pub(super) meter: ProbeMeter,
     /// The query on each executor.
     pub(super) running: Vec<Number>,
@@ -101,11 +102,11 @@ impl NodeState {
     }
 
     /// Records the decisions about the knob from now on.
-    pub(super) fn record(&mut self, log: BacklogLog) {
+    pub(super) fn record(&mut self, log: EventLog) {
         self.log = Some(log);
     }
 
-    pub(super) fn take_log(&mut self) -> Option<BacklogLog> {
+    pub(super) fn take_log(&mut self) -> Option<EventLog> {
         self.log.take()
     }
 
@@ -133,7 +134,7 @@ impl NodeState {
         };
         let plan = law.step(&seen);
         if let Some(log) = &mut self.log {
-            log.note(BacklogDecision { now, seen, plan });
+            log.note(now, seen, plan);
         }
         self.turn(&plan);
     }

@@ -1,6 +1,6 @@
 //! Figures of one run.
 
-use punctual_loop::backlog::BacklogLog;
+use punctual_loop::EventLog;
 use punctual_units::{Nanos, Time};
 
 /// Counts of queries and their delays, in the judged part of a run unless stated otherwise.
@@ -50,7 +50,7 @@ pub struct Summary {
     /// Sampling points of the first node, of the whole run.
     pub first_node: Vec<NodeSample>,
     /// Decisions about the first node's bound, if a control law sets it.
-    pub log: Option<BacklogLog>,
+    pub log: Option<EventLog>,
     /// For the whole run: offered queries; and answered, refused, lost or unfinished ones. Both are equal.
     pub balance: (u64, u64),
 }
@@ -250,7 +250,7 @@ impl SummaryBuilder {
     }
 
     /// Completes the summary, with `under_way` queries unfinished.
-    pub(super) fn end(mut self, under_way: u64, log: Option<BacklogLog>) -> Summary {
+    pub(super) fn end(mut self, under_way: u64, log: Option<EventLog>) -> Summary {
         self.summary.log = log;
         self.summary.delays.sort_unstable_by(f32::total_cmp);
         self.summary.balance.1 = self.ended + under_way;

@@ -96,13 +96,13 @@ fn the_bound_of_the_backlog_is_decided_by_the_loop_and_replays() {
         gate: published(),
     };
     let summary = open(1.5).run(&policy, 1).unwrap();
-    let log = EventLog::of_backlogs(summary.log.into_iter().collect());
-    assert_eq!(log.decisions(), 20);
-    let bounds: Vec<_> = log.backlogs[0].decisions.iter().map(|decision| decision.plan).collect();
+    let log = summary.log.expect("a log");
+    assert_eq!(log.decisions.len(), 20);
+    let bounds: Vec<_> = log.decisions.iter().map(|decision| &decision.answer).collect();
     assert!(bounds.windows(2).any(|pair| pair[0] != pair[1]), "{bounds:?}");
     let mut log: EventLog = serde_json::from_str(&serde_json::to_string(&log).unwrap()).unwrap();
     assert_eq!(replay(&log), Ok(Vec::new()));
-    log.backlogs[0].decisions[7].plan = Plan::of(KnobId::Backlog, Value::Items(1));
+    log.decisions[7].answer = Plan::of(KnobId::Backlog, Value::Items(1)).into();
     assert_eq!(replay(&log).unwrap().len(), 1);
 }
 

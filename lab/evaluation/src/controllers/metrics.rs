@@ -97,7 +97,9 @@ mod tests {
 
     /// A job every 100 ms with these tardinesses, the first at 0.1 s.
     fn jobs(tardiness: impl Iterator<Item = f64>) -> Vec<FinishedJob> {
-        let job = |(k, tardiness)| FinishedJob {
+        let job = |(k, tardiness): (usize, f64)| FinishedJob {
+            task: 0,
+            job: k as u64,
             t_s: 0.1 * (k as f64 + 1.0),
             tardiness,
         };

@@ -7,7 +7,7 @@
 //! default of the scenarios.
 
 mod columns;
-mod disturbance;
+pub(crate) mod disturbance;
 mod fronts;
 mod metrics;
 mod on_machine;

@@ -1,11 +1,12 @@
 //! Runs a task set under every variant.
 
-use punctual_allocation::PeriodicTask;
-use punctual_machine::split::{SplitError, run};
+use punctual_allocation::policy::equal;
+use punctual_allocation::{Base, Foresight, Loads, PeriodicTask};
+use punctual_machine::split::run;
 use punctual_sim::split::{Refill, SplitModel};
 use punctual_units::Nanos;
 
-use super::decide::Decider;
+use super::decide::{Decider, POOL};
 use super::measured::SetFigures;
 use super::profiles::RunSet;
 use super::tasksets;
@@ -63,8 +64,11 @@ impl Set<'_> {
                 };
             }
         };
+        let even = equal(POOL, cores);
+        let loads = Loads::new(&self.prepared.by_speed, &set.tasks, cores);
         let mut results = SetResults {
             refused: set.refused,
+            even_utilisation: loads.each(&even).sum(),
             ..SetResults::default()
         };
         let mut fixed: Option<(Variant, SetFigures)> = None;
@@ -78,7 +82,7 @@ impl Set<'_> {
                 results.results.push((variant, measured.clone()));
                 continue;
             }
-            match self.run(&set.tasks, variant, &mut results.even_utilisation) {
+            match self.run(&set.tasks, variant) {
                 Ok(measured) => {
                     fixed = (variant.rule == Rule::Static).then(|| (variant, measured.clone()));
                     results.results.push((variant, measured));
@@ -95,26 +99,31 @@ impl Set<'_> {
         results
     }
 
-    /// Runs `tasks` under one variant, and sets `even_utilisation`.
-    pub(super) fn run(
-        &self,
-        tasks: &[PeriodicTask],
-        variant: Variant,
-        even_utilisation: &mut f64,
-    ) -> Result<SetFigures, SplitError> {
-        let machine = SplitModel {
-            refill: if variant.rule == Rule::Static {
-                Refill::Free
-            } else {
-                variant.refill
-            },
-            ..self.prepared.machine
-        };
-        let mut decider = Decider::new(self.prepared, &machine, tasks, variant);
-        *even_utilisation = decider.even_utilisation();
-        let finished = run(&machine, &self.prepared.programs, tasks, DURATION, |instant| {
-            decider.decide(instant)
-        })?;
-        Ok(SetFigures::of(&finished))
+    /// Runs `tasks` under one variant.
+    pub(super) fn run(&self, tasks: &[PeriodicTask], variant: Variant) -> Result<SetFigures, String> {
+        Ok(carry(self.prepared, self.prepared.machine, tasks, (variant, Base::Ahead))?.0)
     }
+}
+
+/// Runs `tasks` on `machine`, with the variant's price of refilling, under a variant that starts from `base`. Also
+/// returns what was foreseen, where the rule has looked ahead.
+///
+/// # Errors
+/// A message, where the run is impossible or does not end.
+pub(super) fn carry(
+    prepared: &RunSet,
+    mut machine: SplitModel,
+    tasks: &[PeriodicTask],
+    (variant, base): (Variant, Base),
+) -> Result<(SetFigures, Option<Foresight>), String> {
+    machine.refill = match variant.rule {
+        Rule::Static => Refill::Free,
+        _ => variant.refill,
+    };
+    let mut decider = Decider::from_base(prepared, &mut machine, tasks, (variant, base))?;
+    let ran = run(&machine, &prepared.programs, tasks, DURATION, |instant| {
+        decider.decide(instant)
+    });
+    let figures = SetFigures::of(&ran.map_err(|error| error.to_string())?);
+    Ok((figures, decider.forecast().cloned()))
 }

@@ -6,7 +6,8 @@ use crate::samples::{Labels, Run};
 
 use super::carry::SetResults;
 use super::measured::{SetFigures, mean, quantile};
-use super::variant::{Policy, Variant};
+use super::policy::Policy;
+use super::variant::{VC2M, Variant};
 
 /// The quantile of response times that the paper evaluates.
 pub const TAIL: f64 = 0.9999;
@@ -88,6 +89,10 @@ fn row(set: &SetResults, variant: Variant) -> Vec<(&'static str, Option<f64>)> {
     let verdict = |measured: &SetFigures| f64::from(measured.is_schedulable());
     let over = |of: fn(&SetFigures) -> f64, policy| Some(of(own?) - of(beside(policy)?));
     let latency = |measured: &SetFigures| mean(&measured.responses);
+    let dna = match variant.policy.is_published() {
+        true => Policy::DnaPaper,
+        false => Policy::Dna,
+    };
     let values = [
         own.map(verdict),
         own.map(SetFigures::misses),
@@ -97,12 +102,11 @@ fn row(set: &SetResults, variant: Variant) -> Vec<(&'static str, Option<f64>)> {
         own.map(|own| mean(&own.relative)),
         over(SetFigures::misses, Policy::StaticBest),
         over(SetFigures::misses, Policy::StaticFewest),
-        over(SetFigures::misses, Policy::Vc2m),
-        over(SetFigures::misses, Policy::Dna).filter(|_| !variant.policy.is_static()),
+        over(SetFigures::misses, VC2M),
+        over(SetFigures::misses, dna).filter(|_| !variant.policy.is_static()),
         own.zip(beside(Policy::StaticBest))
             .map(|(own, other)| latency(own) / latency(other)),
-        own.zip(beside(Policy::Vc2m))
-            .map(|(own, other)| verdict(own) - verdict(other)),
+        own.zip(beside(VC2M)).map(|(own, other)| verdict(own) - verdict(other)),
         Some(set.even_utilisation),
         own.map(|own| own.decisions),
         own.map(|own| own.changes),

@@ -12,9 +12,10 @@ use punctual_sim::split::Refill;
 use super::carry::DURATION;
 use super::decide::Decider;
 use super::measured::quantile;
+use super::policy::Policy;
 use super::profiles::RunSet;
 use super::tasksets;
-use super::variant::{Policy, Rule, Variant};
+use super::variant::{Rule, Variant};
 use crate::claims::Claim;
 use crate::outcome::Measure;
 use crate::samples::{Labels, Replication, Run, labels as of};
@@ -31,8 +32,8 @@ const UTILISATION: f64 = 2.6;
 
 /// The policies and rules that are timed.
 const TIMED: [(Policy, Rule); 6] = [
-    (Policy::Dna, Rule::EveryChange),
-    (Policy::Dadna, Rule::EveryChange),
+    (Policy::DnaPaper, Rule::EveryChange),
+    (Policy::DadnaPaper, Rule::EveryChange),
     (Policy::Exact, Rule::EveryChange),
     (Policy::Dna, Rule::Hysteresis),
     (Policy::Dadna, Rule::Hysteresis),
@@ -98,13 +99,15 @@ fn timed(prepared: &RunSet, seed: u64, policy: Policy, rule: Rule) -> Result<Run
     if rule == Rule::EveryChange {
         machine.refill = Refill::Free;
     }
-    let mut decider = Decider::new(prepared, &machine, &set.tasks, variant);
+    let mut decider = Decider::new(prepared, &mut machine, &set.tasks, variant)?;
     let mut costs: Vec<f32> = Vec::new();
     run(&machine, &prepared.programs, &set.tasks, DURATION, |instant| {
         let begun = Instant::now();
-        let slices = decider.decide(instant);
-        costs.push(begun.elapsed().as_secs_f32() * 1e6);
-        slices
+        let answer = decider.decide(instant);
+        if !answer.put_off {
+            costs.push(begun.elapsed().as_secs_f32() * 1e6);
+        }
+        answer
     })
     .map_err(|error| error.to_string())?;
     let mut rising = costs.clone();

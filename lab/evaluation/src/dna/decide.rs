@@ -1,13 +1,17 @@
-//! Connects the allocators to the simulated machine: its state is their input, their plan its split.
+//! Connects the allocator to the simulated machine: its state is the allocator's input, the allocator's plan its split.
 
-use punctual_allocation::hysteresis::{Aim, Keeper};
-use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
-use punctual_allocation::{CoreShares, Leftovers, Loads, PeriodicTask, Pool, Refill, RunningJob, placed};
-use punctual_sim::split::{Instant, Slice, SplitModel, slices};
-use punctual_units::Time;
+use punctual_allocation::policy::static_best;
+use punctual_allocation::{
+    Allocator, AllocatorSettings, Base, CoreShares, Foresight, Loads, PeriodicTask, Pool, Programs, Refill,
+};
+use punctual_machine::split::SplitAnswer;
+use punctual_sim::split::{Instant, SplitModel, slices};
 
+use super::policy::Policy;
 use super::profiles::RunSet;
-use super::variant::{Policy, Rule, Variant};
+use super::published::PaperAllocator;
+use super::variant::{Rule, Variant};
+use super::vc2m::vc2m;
 
 /// The resources to allocate, and the minimum per core: 3 ways (section VII), 1 partition (not stated in the paper).
 pub const POOL: Pool = Pool::PAPER;
@@ -15,108 +19,105 @@ pub const POOL: Pool = Pool::PAPER;
 /// Decides for one task set under one variant.
 #[derive(Debug)]
 pub struct Decider<'p> {
-    prepared: &'p RunSet,
-    means: Means,
-    even_utilisation: f64,
+    programs: &'p Programs,
+    splitter: Splitter,
     begun: bool,
 }
 
-/// Method by which a decision is made.
+/// Splits the machine by one policy.
 #[derive(Debug)]
-enum Means {
-    /// The split never changes.
-    Never(CoreShares),
-    /// Recomputed by the policy at every change, and placed so that few ways change hands.
-    EveryChange(Policy, CoreShares, Box<Option<Exact>>),
-    /// Changed only where the gain exceeds the cost of the change.
-    Kept(Box<Keeper>),
+enum Splitter {
+    /// By one of the product's.
+    Ours(Box<Allocator>),
+    /// Once and for all, after vC2M.
+    Fixed(CoreShares),
+    /// As the paper does.
+    Paper(Box<PaperAllocator>),
 }
 
 impl<'p> Decider<'p> {
-    /// A decider of `variant` for `tasks` on `machine`.
-    pub fn new(prepared: &'p RunSet, machine: &SplitModel, tasks: &[PeriodicTask], variant: Variant) -> Decider<'p> {
-        let loads = Loads::new(&prepared.compiled, tasks, machine.cores);
-        let even = equal(POOL, machine.cores);
-        let split = CoreShares::side_by_side(match (variant.policy, variant.rule) {
-            (Policy::Equal, _) => even.clone(),
-            (Policy::Vc2m, _) => vc2m(&loads, POOL, Leftovers::HandedOut),
-            (Policy::Vc2mStrict, _) => vc2m(&loads, POOL, Leftovers::Kept),
-            (Policy::StaticFewest, _) | (_, Rule::Hysteresis) => static_fewest(&loads, POOL),
-            _ => static_best(&loads, POOL),
-        });
+    /// A decider of `variant` for `tasks` on `machine`, whose least time between two decisions becomes the allocator's.
+    ///
+    /// # Errors
+    /// A message that says what does not fit.
+    pub fn new(
+        prepared: &'p RunSet,
+        machine: &mut SplitModel,
+        tasks: &[PeriodicTask],
+        variant: Variant,
+    ) -> Result<Decider<'p>, String> {
+        Decider::from_base(prepared, machine, tasks, (variant, Base::Ahead))
+    }
+
+    /// As `new`, where a rule that lends starts from `base`.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn from_base(
+        prepared: &'p RunSet,
+        machine: &mut SplitModel,
+        tasks: &[PeriodicTask],
+        (variant, base): (Variant, Base),
+    ) -> Result<Decider<'p>, String> {
+        let lends = variant.rule == Rule::Hysteresis;
         let refill = Refill {
             way_bytes: machine.way_bytes,
             partition_bytes_per_second: machine.partition_bandwidth,
         };
-        let exact = || (variant.policy == Policy::Exact).then(|| prepared.exact.clone());
-        Decider {
-            prepared,
-            means: match variant.rule {
-                Rule::Static => Means::Never(split),
-                Rule::EveryChange => Means::EveryChange(variant.policy, split, Box::new(exact())),
-                Rule::Hysteresis => Means::Kept(Box::new(Keeper::new(
-                    split,
-                    POOL,
-                    refill,
-                    aim(variant.policy),
-                    machine.decision_gap,
-                ))),
-            },
-            even_utilisation: loads.each(&even).sum(),
-            begun: false,
-        }
-    }
-
-    /// Utilisation of the set under an even split.
-    pub fn even_utilisation(&self) -> f64 {
-        self.even_utilisation
-    }
-
-    /// The shares of every core, at the first call and whenever they change; else `None`.
-    pub fn decide(&mut self, instant: &Instant) -> Option<Vec<Option<Slice>>> {
-        let begins = !std::mem::replace(&mut self.begun, true);
-        if let Means::Never(plan) = &self.means {
-            return begins.then(|| slices(plan));
-        }
-        self.step(&instant.cores(), instant.now)
-            .or_else(|| begins.then(|| slices(self.plan())))
-    }
-
-    /// Decides for the programs that run on `cores`; `None`: the shares stay.
-    pub fn step(&mut self, cores: &[Option<RunningJob>], now: Time) -> Option<Vec<Option<Slice>>> {
-        let programs = &self.prepared.compiled;
-        match &mut self.means {
-            Means::Never(_) => None,
-            Means::Kept(keeper) => keeper.decide(programs, cores, now).map(slices),
-            Means::EveryChange(policy, plan, exact) => {
-                let wanted = match (policy, exact.as_mut()) {
-                    (_, Some(exact)) => exact.decide(programs, cores),
-                    (Policy::Dadna, _) => dadna(programs, POOL, cores, now),
-                    _ => dna(programs, POOL, cores),
-                };
-                let next = placed(&wanted, plan, POOL);
-                if next == *plan {
-                    return None;
-                }
-                *plan = next;
-                Some(slices(plan))
+        let gap = std::mem::take(&mut machine.decision_gap);
+        let programs = prepared.compiled(variant.policy);
+        let loads = || Loads::new(programs, tasks, machine.cores);
+        let splitter = match variant.policy {
+            Policy::Vc2m(leftovers) => Splitter::Fixed(CoreShares::side_by_side(vc2m(&loads(), POOL, leftovers))),
+            Policy::DnaPaper | Policy::DadnaPaper => {
+                let plan = CoreShares::side_by_side(static_best(&loads(), POOL));
+                let knows_deadlines = variant.policy == Policy::DadnaPaper;
+                Splitter::Paper(Box::new(PaperAllocator::new(knows_deadlines, POOL, gap, plan)))
             }
+            policy => {
+                let settings = AllocatorSettings {
+                    pool: POOL,
+                    cores: machine.cores,
+                    policy: policy.ours().ok_or("a policy of the product")?,
+                    base: if lends { base } else { Base::StaticBest },
+                    refill: lends.then_some(refill),
+                    gap,
+                };
+                let allocator = Allocator::new(programs, tasks, settings).map_err(|error| error.to_string())?;
+                Splitter::Ours(Box::new(allocator))
+            }
+        };
+        Ok(Decider {
+            programs,
+            splitter,
+            begun: false,
+        })
+    }
+
+    /// Result of the allocator's look ahead, if it has looked.
+    pub fn forecast(&self) -> Option<&Foresight> {
+        match &self.splitter {
+            Splitter::Ours(allocator) => allocator.forecast(),
+            Splitter::Fixed(_) | Splitter::Paper(_) => None,
         }
     }
 
-    fn plan(&self) -> &CoreShares {
-        match &self.means {
-            Means::Never(plan) | Means::EveryChange(_, plan, _) => plan,
-            Means::Kept(keeper) => keeper.plan(),
+    /// The shares of every core, at the first call and whenever they change.
+    pub fn decide(&mut self, instant: &Instant) -> SplitAnswer {
+        let begins = !std::mem::replace(&mut self.begun, true);
+        let (programs, cores, now) = (self.programs, instant.cores(), instant.now);
+        let (changed, plan, due, decided) = match &mut self.splitter {
+            Splitter::Ours(allocator) => {
+                let changed = allocator.step(programs, &cores, now).is_some();
+                (changed, allocator.plan(), allocator.due(), allocator.decided())
+            }
+            Splitter::Fixed(plan) => (false, &*plan, None, None),
+            Splitter::Paper(paper) => (paper.step(programs, &cores, now), &paper.plan, paper.due, paper.decided),
+        };
+        SplitAnswer {
+            slices: (changed || begins).then(|| slices(plan)),
+            due,
+            put_off: decided != Some(now),
         }
-    }
-}
-
-/// Recipient of bandwidth that no core needs.
-fn aim(policy: Policy) -> Aim {
-    match policy {
-        Policy::Dadna => Aim::Deadlines,
-        Policy::Exact => Aim::Speed,
-        _ => Aim::Gradient,
     }
 }

@@ -9,7 +9,7 @@
 //! | `kind` | `modelled`: from a model of caches and of time; `counted`: by a processor's counters |
 //! | `way-bytes` | bytes of a way of the last-level cache |
 
-use punctual_allocation::profile::{Problem, ReadError};
+use punctual_allocation::profile::ReadError;
 
 /// Characters of a wrong value that an error repeats.
 const SHOWN_MAX: usize = 40;
@@ -107,15 +107,11 @@ struct Remark<'a> {
 
 impl Remark<'_> {
     fn wrong(&self, expected: &'static str) -> SetError {
-        let problem = Problem::Number {
-            column: self.key.to_string(),
-            text: self.value.chars().take(SHOWN_MAX).collect(),
-            expected,
-        };
+        let text: String = self.value.chars().take(SHOWN_MAX).collect();
         SetError::Read(ReadError {
             file: self.file.to_string(),
             line: Some(self.line),
-            problem,
+            what: format!("{} is \"{text}\"; it must be {expected}", self.key),
         })
     }
 

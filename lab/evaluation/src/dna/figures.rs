@@ -2,8 +2,9 @@
 
 use super::columns::labels_of;
 use super::measured::quantile;
+use super::policy::Policy;
 use super::tasksets;
-use super::variant::{Policy, Variant};
+use super::variant::{VC2M, Variant};
 use super::{Part, Row};
 use crate::outcome::{Chart, Curve, Figure};
 use crate::samples::{Labels, Replication, Run};
@@ -42,7 +43,7 @@ pub fn figures(parts: &[Part], replications: &[Replication], rows: &[Row]) -> Ve
                         ("worst latency", "worst-pooled"),
                     ] {
                         let title = format!("{what}, vC2M's over it");
-                        figures.push(by_utilisation(replication, *part, &title, series, Some(Policy::Vc2m)));
+                        figures.push(by_utilisation(replication, *part, &title, series, Some(VC2M)));
                     }
                     figures.push(by_utilisation(
                         replication,

@@ -5,6 +5,7 @@
 //! without task sets; `refill` varies the price of refilling and the objective, on which the ranking of the rules
 //! depends. `profiles` has the sets of profiles, with the way size of their machine.
 
+mod ahead;
 mod carry;
 mod columns;
 mod cost;
@@ -16,11 +17,14 @@ mod figures;
 mod half;
 mod measured;
 mod motivation;
+mod policy;
 mod profiles;
+mod published;
 mod refill;
 mod sets;
 mod tasksets;
 mod variant;
+mod vc2m;
 
 use punctual_allocation::Profile;
 
@@ -41,6 +45,7 @@ pub use facts::{Facts, ProfileOrigin, SetError};
 pub use profiles::{ProfileSet, WAY_BYTES, shipped};
 pub use sets::{File, read};
 pub use tasksets::{SETS, TaskSet, draw};
+pub use vc2m::{Leftovers, vc2m};
 
 /// The claims that the paper makes, and our goals, as written before the first run.
 pub const CLAIMS: &str = include_str!("../../data/dna-claims.toml");
@@ -48,7 +53,7 @@ pub const CLAIMS: &str = include_str!("../../data/dna-claims.toml");
 pub const REASONS: &str = include_str!("../../data/dna-reasons.toml");
 
 /// The paper's experiments, all of them together, and an experiment of our own.
-pub const EXPERIMENTS: [Experiment; 6] = [
+pub const EXPERIMENTS: [Experiment; 7] = [
     Experiment {
         name: "dna-motivation",
         about: "Figs. 1 and 2: programs with few and with many partitions",
@@ -78,6 +83,11 @@ pub const EXPERIMENTS: [Experiment; 6] = [
         name: "dna-refill",
         about: "what the order hangs on: refilling at shares of its cost, and the paper's objective",
         run: refill::run,
+    },
+    Experiment {
+        name: "dna-ahead",
+        about: "the base that looking ahead finds, beside the best of the static splits and the optimum, set by set",
+        run: ahead::run,
     },
 ];
 

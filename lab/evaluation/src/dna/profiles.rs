@@ -1,11 +1,10 @@
 //! The sets of profiles that the experiments run on.
 
-use punctual_allocation::policy::Exact;
 use punctual_allocation::{Objective, Profile, Programs};
 use punctual_sim::split::{RunnableProfile, SplitModel};
 
-use super::decide::POOL;
 use super::facts::{ProfileOrigin, SetError};
+use super::policy::Policy;
 use super::sets::{read, size};
 
 /// Size of a way where no profile of a set states it, in bytes: that of the fifth paper's machine.
@@ -96,10 +95,10 @@ pub struct RunSet {
     pub programs: Vec<RunnableProfile>,
     /// Number of phases that were found in its file, for each program.
     pub phases_found: Vec<usize>,
-    /// The programs for the allocators.
-    pub compiled: Programs,
-    /// The tables of the exact optimum, filled.
-    pub exact: Exact,
+    /// The programs for our allocators.
+    pub by_speed: Programs,
+    /// The programs for the paper's.
+    by_instructions: Programs,
 }
 
 impl RunSet {
@@ -109,11 +108,8 @@ impl RunSet {
     /// A message that names the profile and the error.
     pub fn new(set: &ProfileSet) -> Result<RunSet, String> {
         let programs = set.profiles.iter().cloned().map(RunnableProfile::new);
-        let compiled = Programs::new(&set.profiles, Objective::Speed).map_err(|error| error.to_string())?;
-        let mut exact = Exact::new(&compiled, POOL, SplitModel::PAPER.cores);
-        exact.fill(&compiled);
+        let compiled = |objective| Programs::new(&set.profiles, objective).map_err(|error| error.to_string());
         Ok(RunSet {
-            exact,
             name: set.name.clone(),
             phases_found: set.phases_found.clone(),
             machine: SplitModel {
@@ -121,7 +117,16 @@ impl RunSet {
                 ..SplitModel::PAPER
             },
             programs: programs.collect::<Result<_, _>>().map_err(|error| error.to_string())?,
-            compiled,
+            by_speed: compiled(Objective::Speed)?,
+            by_instructions: compiled(Objective::Instructions)?,
         })
+    }
+
+    /// The programs, compiled for `policy`.
+    pub fn compiled(&self, policy: Policy) -> &Programs {
+        match policy.objective() {
+            Objective::Speed => &self.by_speed,
+            Objective::Instructions => &self.by_instructions,
+        }
     }
 }

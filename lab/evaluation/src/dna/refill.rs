@@ -4,18 +4,18 @@
 //! never changes; if refilling is free, it wins. A real machine lies between the two.
 //!
 //! **Method.** Runs the task sets of one utilisation with a way holding only a share of its bytes, both for the machine
-//! and for the rule that weighs the cost. Also compares the paper's own objective: DNA as implemented here sums the
-//! speeds of the programs, each relative to its best; the paper sums instructions per second.
+//! and for the rule that weighs the cost. Also compares the paper's DNA, which sums instructions per second, with ours
+//! at every change, which sums the speeds of the programs, each relative to its best.
 
-use punctual_allocation::{Objective, Programs};
+use punctual_allocation::Base;
 use punctual_sim::split::{Refill, SplitModel};
 
-use super::carry::DURATION;
-use super::decide::Decider;
+use super::carry::{DURATION, carry};
 use super::measured::{SetFigures, mean as mean_of};
-use super::profiles::{ProfileSet, RunSet};
+use super::policy::Policy;
+use super::profiles::RunSet;
 use super::tasksets;
-use super::variant::{Policy, Rule, Variant};
+use super::variant::{Rule, Variant};
 use crate::outcome::{Measure, Testbed};
 use crate::parallel::in_order;
 use crate::stats::{Spread, mean};
@@ -36,8 +36,8 @@ enum Contender {
     Fewest,
     /// DNA, recomputed at every change.
     EveryChange,
-    /// DNA at every change, maximising instructions per second.
-    Instructions,
+    /// DNA as published, at every change and every millisecond.
+    Published,
     /// Bandwidth is lent, and ways move where it pays.
     Hysteresis,
 }
@@ -47,7 +47,7 @@ impl Contender {
         Contender::Static,
         Contender::Fewest,
         Contender::EveryChange,
-        Contender::Instructions,
+        Contender::Published,
         Contender::Hysteresis,
     ];
 
@@ -56,7 +56,7 @@ impl Contender {
             Contender::Static => "static-best",
             Contender::Fewest => "static-fewest",
             Contender::EveryChange => "dna, every change",
-            Contender::Instructions => "dna by instructions per second, every change",
+            Contender::Published => "dna-paper",
             Contender::Hysteresis => "dna, hysteresis",
         }
     }
@@ -65,7 +65,8 @@ impl Contender {
         let (policy, rule) = match self {
             Contender::Static => (Policy::StaticBest, Rule::Static),
             Contender::Fewest => (Policy::StaticFewest, Rule::Static),
-            Contender::EveryChange | Contender::Instructions => (Policy::Dna, Rule::EveryChange),
+            Contender::EveryChange => (Policy::Dna, Rule::EveryChange),
+            Contender::Published => (Policy::DnaPaper, Rule::EveryChange),
             Contender::Hysteresis => (Policy::Dna, Rule::Hysteresis),
         };
         Variant {
@@ -74,12 +75,6 @@ impl Contender {
             rule,
         }
     }
-}
-
-/// The programs of one set of profiles, compiled for both objectives.
-struct Ground {
-    by_speed: RunSet,
-    by_instructions: RunSet,
 }
 
 /// A run. `ground` and `share` are indices into the list of grounds and into `SHARES`.
@@ -105,10 +100,10 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
             "an experiment needs at least one set of profiles, one seed and one task set".into(),
         ));
     }
-    let grounds: Vec<Ground> = settings
+    let grounds: Vec<RunSet> = settings
         .profiles
         .iter()
-        .map(ground)
+        .map(RunSet::new)
         .collect::<Result<_, _>>()
         .map_err(ExperimentError::Settings)?;
     let jobs = jobs(grounds.len(), settings);
@@ -136,18 +131,6 @@ pub fn run(settings: &Settings, progress: Progress) -> Result<Outcome, Experimen
     })
 }
 
-fn ground(set: &ProfileSet) -> Result<Ground, String> {
-    let by_speed = RunSet::new(set)?;
-    let compiled = Programs::new(&set.profiles, Objective::Instructions).map_err(|error| error.to_string())?;
-    Ok(Ground {
-        by_instructions: RunSet {
-            compiled,
-            ..by_speed.clone()
-        },
-        by_speed,
-    })
-}
-
 fn jobs(grounds: usize, settings: &Settings) -> Vec<Job> {
     let mut jobs = Vec::new();
     for ground in 0..grounds {
@@ -172,50 +155,25 @@ fn jobs(grounds: usize, settings: &Settings) -> Vec<Job> {
     jobs
 }
 
-fn carry_out(grounds: &[Ground], job: &Job) -> RefillResult {
-    let ground = &grounds[job.ground];
-    let prepared = match job.contender {
-        Contender::Instructions => &ground.by_instructions,
-        _ => &ground.by_speed,
-    };
+fn carry_out(grounds: &[RunSet], job: &Job) -> RefillResult {
+    let prepared = &grounds[job.ground];
     let (share, name) = SHARES[job.share];
-    let measured = carry(
-        prepared,
-        job.contender.variant(),
-        UTILISATION,
-        share,
-        job.seed,
-        job.number,
-    )
-    .map_err(|why| {
+    let variant = job.contender.variant();
+    let measured = carried(prepared, variant, share, job.seed, job.number).map_err(|why| {
         let title = job.contender.title();
         format!("{}, refill {name}, set {}, {title}: {why}", prepared.name, job.number)
     })?;
     Ok((measured.misses(), mean_of(&measured.responses)))
 }
 
-/// Runs set `number` of `utilisation` under `variant`, with a way holding `share` of its bytes.
-pub(super) fn carry(
-    prepared: &RunSet,
-    variant: Variant,
-    utilisation: f64,
-    share: f64,
-    seed: u64,
-    number: usize,
-) -> Result<SetFigures, String> {
+/// Runs set `number` under `variant`, with a way holding `share` of its bytes.
+fn carried(prepared: &RunSet, variant: Variant, share: f64, seed: u64, number: usize) -> Result<SetFigures, String> {
     let machine = SplitModel {
         way_bytes: prepared.machine.way_bytes * share,
-        refill: variant.refill,
         ..prepared.machine
     };
-    let set = tasksets::draw(&prepared.programs, machine.cores, utilisation, seed, number)?;
-    let mut decider = Decider::new(prepared, &machine, &set.tasks, variant);
-    let finished = punctual_machine::split::run(&machine, &prepared.programs, &set.tasks, DURATION, |instant| {
-        decider.decide(instant)
-    });
-    finished
-        .map(|finished| SetFigures::of(&finished))
-        .map_err(|error| error.to_string())
+    let set = tasksets::draw(&prepared.programs, machine.cores, UTILISATION, seed, number)?;
+    Ok(carry(prepared, machine, &set.tasks, (variant, Base::Ahead))?.0)
 }
 
 /// Late jobs, and latency divided by that of the static split: means over the task sets, their spread over seeds.
@@ -284,8 +242,8 @@ mod tests {
         let tasks = tasksets::draw(&prepared.programs, prepared.machine.cores, UTILISATION, 1, 0)
             .unwrap()
             .tasks;
-        let alone = |variant| set.run(&tasks, variant, &mut 0.0).unwrap();
-        let swept = |share| carry(&prepared, charged, UTILISATION, share, 1, 0).unwrap();
+        let alone = |variant| set.run(&tasks, variant).unwrap();
+        let swept = |share| carried(&prepared, charged, share, 1, 0).unwrap();
         let (none, whole) = (swept(0.0), swept(1.0));
         assert_eq!(none.late, alone(free).late);
         assert_eq!(whole, alone(charged));

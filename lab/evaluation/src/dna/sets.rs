@@ -4,7 +4,7 @@
 //! ways ([`Facts`]); facts that it does not state are assumed, and reported as assumed.
 
 use punctual_allocation::Grid;
-use punctual_allocation::profile::{Fit, ProfileOptions, ProfileRecording, ReadError};
+use punctual_allocation::profile::{Fit, ProfileOptions, ProfileRecording};
 
 use super::facts::{Facts, ProfileOrigin, SetError};
 use super::profiles::{PHASES, ProfileSet, WAY_BYTES};
@@ -31,14 +31,9 @@ pub fn read(files: &[File]) -> Result<Vec<ProfileSet>, SetError> {
     };
     let mut sets: Vec<SetBuilder> = Vec::new();
     for (file, bytes) in files {
-        let refused = |problem| ReadError {
-            file: file.to_string(),
-            line: None,
-            problem,
-        };
         let facts = Facts::read(file, bytes)?;
         let recording = ProfileRecording::read(file, bytes, options.grid)?;
-        let compiled = recording.compile(&options).map_err(refused)?;
+        let compiled = recording.compile(&options).map_err(|error| error.of_file(file))?;
         let kind = facts.kind.unwrap_or(match recording {
             ProfileRecording::Windows(_) => ProfileOrigin::Modelled,
             ProfileRecording::Measured(_) => ProfileOrigin::Counted,

@@ -61,10 +61,12 @@ pub fn draw(
         if packing.check().is_err() {
             continue;
         }
-        let task = |((part, program), core): ((&f64, usize), usize)| PeriodicTask {
-            program,
-            period: Nanos::from_secs_f64(programs[program].reference() / part),
-            core,
+        let task = |((part, program), core): ((&f64, usize), usize)| {
+            PeriodicTask::new(
+                program,
+                Nanos::from_secs_f64(programs[program].reference() / part),
+                core,
+            )
         };
         let tasks = parts.iter().zip(programs_of).zip(packing.cores).map(task).collect();
         return Ok(TaskSet { tasks, refused });

@@ -3,28 +3,12 @@
 
 use punctual_sim::split::Refill;
 
+use super::policy::Policy;
+use super::vc2m::Leftovers;
 use crate::samples::{Labels, labels};
 
-/// The policy that determines the resources of each core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Policy {
-    /// Equal shares for every core.
-    Equal,
-    /// Static by WCETs; left-over resources are handed out.
-    Vc2m,
-    /// Static by WCETs; left-over resources stay unused.
-    Vc2mStrict,
-    /// The static split with the least largest utilisation of a core.
-    StaticBest,
-    /// The static split that overloads the fewest cores.
-    StaticFewest,
-    /// The greedy algorithm of the fifth paper.
-    Dna,
-    /// The fifth paper's greedy algorithm with late tasks first.
-    Dadna,
-    /// The split with the largest possible sum of rates.
-    Exact,
-}
+/// The paper's baseline: left-over resources are handed out.
+pub const VC2M: Policy = Policy::Vc2m(Leftovers::HandedOut);
 
 /// Rule by which a new split is adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +17,7 @@ pub enum Rule {
     Static,
     /// Whenever the policy's split changes: the paper's rule.
     EveryChange,
-    /// Where the gain exceeds the cost of the change.
+    /// Where the gain exceeds the cost of the change, from the base that looking ahead has found.
     Hysteresis,
 }
 
@@ -44,38 +28,6 @@ pub struct Variant {
     /// Price of ways that change hands.
     pub refill: Refill,
     pub rule: Rule,
-}
-
-impl Policy {
-    /// All policies, in the order of the tables.
-    pub const ALL: [Policy; 8] = [
-        Policy::Equal,
-        Policy::Vc2mStrict,
-        Policy::Vc2m,
-        Policy::StaticBest,
-        Policy::StaticFewest,
-        Policy::Dna,
-        Policy::Dadna,
-        Policy::Exact,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::Equal => "equal",
-            Policy::Vc2m => "vc2m",
-            Policy::Vc2mStrict => "vc2m-strict",
-            Policy::StaticBest => "static-best",
-            Policy::StaticFewest => "static-fewest",
-            Policy::Dna => "dna",
-            Policy::Dadna => "dadna",
-            Policy::Exact => "exact",
-        }
-    }
-
-    /// Whether the policy never changes its split.
-    pub fn is_static(self) -> bool {
-        self < Policy::Dna
-    }
 }
 
 impl Rule {
@@ -90,17 +42,16 @@ impl Rule {
 
 impl Variant {
     /// All columns: static policies with free and with charged refill (with equal results, because no way changes
-    /// hands); dynamic policies free, charged, and charged with hysteresis.
+    /// hands); the paper's, free and charged; ours, charged, where it pays; and the optimum, free.
     pub fn all() -> Vec<Variant> {
         let of = |policy: Policy| {
-            let kinds: &[(Refill, Rule)] = if policy.is_static() {
-                &[(Refill::Free, Rule::Static), (Refill::Charged, Rule::Static)]
-            } else {
-                &[
-                    (Refill::Free, Rule::EveryChange),
-                    (Refill::Charged, Rule::EveryChange),
-                    (Refill::Charged, Rule::Hysteresis),
-                ]
+            let kinds: &[(Refill, Rule)] = match policy {
+                _ if policy.is_static() => &[(Refill::Free, Rule::Static), (Refill::Charged, Rule::Static)],
+                _ if policy.is_published() => {
+                    &[(Refill::Free, Rule::EveryChange), (Refill::Charged, Rule::EveryChange)]
+                }
+                Policy::Exact => &[(Refill::Free, Rule::EveryChange), (Refill::Charged, Rule::Hysteresis)],
+                _ => &[(Refill::Charged, Rule::Hysteresis)],
             };
             kinds.iter().map(move |(refill, rule)| Variant {
                 policy,

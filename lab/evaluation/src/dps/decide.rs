@@ -1,12 +1,13 @@
 //! Decides which job runs where, and how the player waits for its reads: by the paper, or by `punctual_cores`.
 
-use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
-use punctual_sim::{Sharing, Step, Task};
+use punctual_cores::{Completion, LendingCosts, Sporadic};
+use punctual_sim::{Step, Task};
 use punctual_units::Nanos;
 use thiserror::Error;
 
 use crate::completion::{NoFigures, completion};
-use crate::dual::{DualError, DualMachine, Exclusive, Management, computes};
+use crate::dual::{DualError, DualMachine, Exclusive, Management, Sharing, computes};
+use crate::edf::first_fit;
 
 use super::plan::{Approach, PlannedRun};
 
@@ -98,14 +99,14 @@ fn computed(machine: &DualMachine, player: &Task, services: &[Nanos]) -> Result<
         period,
     };
     let management = match first_fit(&[demand], &machine.exclusive) {
-        Ok(places) => Management::Dual(Exclusive {
+        Some(places) => Management::Dual(Exclusive {
             places,
             waits: vec![way, OTHERS_WAIT],
             costs: lending(machine),
             slack: demand.deadline - demand.execution,
             wait: Nanos::ZERO,
         }),
-        Err(_) => Management::Shared(Sharing::Fifo),
+        None => Management::Shared(Sharing::Fifo),
     };
     Ok(Decision {
         management,

@@ -5,9 +5,9 @@
 //! run: with another seed than during the film, which no scheduler knows in advance. The longest of these times is an
 //! estimate of the longest possible time, not a bound.
 
-use crate::dual::{DualError, DualMachine, Management, simulate};
+use crate::dual::{DualError, DualMachine, Management, Sharing, simulate};
 use punctual_machine::media::MediaDevice;
-use punctual_sim::{Access, PageRequest, Sharing, Step, Task};
+use punctual_sim::{Access, PageRequest, Step, Task};
 use punctual_units::{Nanos, Time};
 
 use super::replicate::{PLAYERS, played};

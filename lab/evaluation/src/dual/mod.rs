@@ -19,13 +19,14 @@
 
 mod list;
 mod machine;
+mod queue;
 mod report;
 
 use punctual_cores::{Completion, LendingCosts};
 use punctual_machine::media::MediaDevice;
 use punctual_sim::{
-    Device, Dispatch, Lending, MachineModel, ModelError, Release, SharedQueue, Sharing, Simulation, SimulationError,
-    SimulationEvent, Step, Task, TaskWorkload,
+    Device, Dispatch, MachineModel, ModelError, Release, Simulation, SimulationError, SimulationEvent, Step, Task,
+    TaskWorkload,
 };
 use punctual_units::{Clock, CoreId, Nanos, Time};
 use punctual_workload::Op;
@@ -33,6 +34,7 @@ use thiserror::Error;
 
 pub use list::{CoreListError, check_cores};
 pub use machine::DualMachine;
+pub use queue::{Lending, SharedQueue, Sharing};
 pub use report::DualReport;
 
 /// Policy that decides where jobs run and how they wait for their I/O.
@@ -181,8 +183,8 @@ fn work(
     devices: Vec<MediaDevice>,
 ) -> Result<TaskWorkload, DualError> {
     let mut tasks = tasks.to_vec();
-    let (sharing, lending) = match management {
-        Management::Shared(sharing) => (*sharing, None),
+    let (sharing, lending, waits) = match management {
+        Management::Shared(sharing) => (*sharing, None, Vec::new()),
         Management::Dual(decided) => {
             let count = real_time(&tasks).count();
             let sound = decided.places.len() == count
@@ -198,24 +200,22 @@ fn work(
             }
             let lending = Lending {
                 cores: machine.exclusive.clone(),
-                waits: decided.waits.clone(),
                 costs: decided.costs,
                 slack: decided.slack,
                 wait: decided.wait,
             };
-            (Sharing::Quantum, Some(lending))
+            (Sharing::Quantum, Some(lending), decided.waits.clone())
         }
     };
     let boxed = |device| Box::new(device) as Box<dyn Device>;
+    let takes = [machine.quantum(), machine.switch()];
+    let queue = SharedQueue::new(sharing, takes, lending, [machine.cores as usize, tasks.len()]);
     Ok(TaskWorkload {
         tasks,
-        scheduling: Dispatch::Queue(SharedQueue {
-            sharing,
-            quantum: machine.quantum(),
-            switch: machine.switch(),
-        }),
+        scheduling: Dispatch::EarliestDeadline,
+        rule: Some(Box::new(queue)),
         split: None,
-        lending,
+        waits,
         devices: devices.into_iter().map(boxed).collect(),
         seed: 0,
     })

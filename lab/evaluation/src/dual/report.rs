@@ -36,7 +36,7 @@ pub struct DualReport {
 
 impl DualReport {
     /// Fills in the figures that `machine` has at its end.
-    pub(super) fn of(self, machine: &Simulation<'_>) -> DualReport {
+    pub(super) fn of(self, machine: &Simulation) -> DualReport {
         let now = machine.now();
         DualReport {
             ended: now,

@@ -11,18 +11,20 @@
 //!
 //! **How many jobs.** One seed shows little: at 0.1 %, `LateShareGoal::judged` jobs have two or three late ones. So the
 //! jobs of all seeds are pooled, machine by machine: 30 seeds give 75 late jobs of 75,000 where exactly 0.1 % are late,
-//! and Wilson's interval at 95 % (E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
-//! Journal of the American Statistical Association 22(158), 1927) then reaches from 0.8 to 1.25 of that. The interval
-//! assumes independent jobs. Before the first judged job the estimate has `LateShareGoal::learning` jobs to learn the
+//! and Wilson's interval at 95 % ([`wilson`]) then reaches from 0.8 to 1.25 of that. The interval assumes independent
+//! jobs. Before the first judged job the estimate has `LateShareGoal::learning` jobs to learn the
 //! tail.
 //!
 //! **Figures** of each machine and goal: `late`, the share of late jobs; `of-asked`, that share divided by the asked
 //! share, with its interval from `of-asked-low` to `of-asked-high`; `power`, the mean in watts; `power-of-tuned`, that
 //! power divided by the tuned law's; `tuned`, the tuned set point; `lowest`, the share of steps at the lowest clock.
 
+pub mod prices;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use punctual_control::intervals::wilson;
 use punctual_loop::ModelDocument;
 use punctual_runtime::report::RunReport;
 use punctual_scenario::{ControllerSource, RunRequest};
@@ -351,15 +353,6 @@ fn columns(asked: f64, seen: &GoalSums, grid: &[GoalSums]) -> BTreeMap<String, V
     SERIES.into_iter().zip(values).map(column).collect()
 }
 
-/// Wilson's interval at 95 % for the true share, given `late` of `jobs` jobs; assumes independent jobs.
-fn wilson(late: f64, jobs: f64) -> [f64; 2] {
-    const Z: f64 = 1.96;
-    let share = late / jobs;
-    let middle = share + Z * Z / (2.0 * jobs);
-    let half = Z * (share * (1.0 - share) / jobs + Z * Z / (4.0 * jobs * jobs)).sqrt();
-    [middle - half, middle + half].map(|bound| bound / (1.0 + Z * Z / jobs))
-}
-
 /// Text for a reached share. At its lowest clock the machine has no cheaper setting: fewer late jobs than the goal
 /// permits count as no miss there.
 fn verdict(of_asked: f64, lowest: f64) -> &'static str {
@@ -436,16 +429,6 @@ fn figure(replications: &[Replication]) -> Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn wilson_s_interval_is_the_textbook_s() {
-        let [low, high] = wilson(10.0, 100.0);
-        assert!(
-            (low - 0.0552).abs() < 1e-3 && (high - 0.1744).abs() < 1e-3,
-            "{low} {high}"
-        );
-        assert!(wilson(0.0, 100.0)[0].abs() < 1e-12);
-    }
 
     #[test]
     fn a_share_is_reached_within_a_factor_and_the_lowest_clock_is_no_miss() {

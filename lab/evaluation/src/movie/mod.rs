@@ -24,12 +24,12 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use punctual_platform::linux::probe::GapProbe;
-use punctual_platform::linux::real_time::RealTimeLimits;
+use punctual_platform::linux::real_time::{FairServer, RealTimeLimits, Throttling};
 use punctual_platform::linux::thread;
 use punctual_platform::{Neighbours, Refusal};
 use punctual_runtime::linux::TASK_PRIORITY;
 use punctual_runtime::linux::tenancy::{LendingMeasured, Observer, Tenancy, occupy};
-use punctual_units::Nanos;
+use punctual_units::{Nanos, Share};
 use serde::Serialize;
 
 use self::player::{Film, Performance, Player, Source};
@@ -253,10 +253,24 @@ impl<'p> Stage<'p> {
     /// Time that reading a frame may take, and so the limit of polling: the period or the deadline, less the time for
     /// decoding and the share that the kernel keeps from real-time threads.
     fn slack(&self) -> Nanos {
-        let usable = RealTimeLimits::read(&self.beside.place.tree).usable();
+        let usable = usable(&RealTimeLimits::read(&self.beside.place.tree));
         let granted = Nanos((self.plan.period.0 as f64 * usable.get()) as u64);
         self.plan.deadline.min(granted).saturating_sub(self.plan.decode)
     }
+}
+
+/// The share of a core that real-time threads may use, as far as known, while ordinary threads wait; 1 if nothing
+/// bounds them.
+fn usable(limits: &RealTimeLimits) -> Share {
+    let unthrottled = match limits.throttling {
+        Throttling::Bounded { runtime, period } | Throttling::Possible { runtime, period } => runtime.ratio(period),
+        Throttling::Off | Throttling::Unknown => 1.0,
+    };
+    let unserved = match limits.fair_server {
+        FairServer::Reserves { runtime, period, .. } if period > Nanos::ZERO => 1.0 - runtime.ratio(period),
+        _ => 1.0,
+    };
+    Share::clamped(unthrottled.min(unserved))
 }
 
 /// Where Linux keeps POSIX shared memory (shm_overview(7)).
@@ -279,4 +293,35 @@ pub fn possible(plan: &MoviePlan) -> Result<(), Refusal> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usable_share_is_the_least_that_throttling_and_the_fair_server_leave() {
+        let (second, unknown) = (Nanos::from_secs(1), Throttling::Unknown);
+        let bounded = Throttling::Bounded {
+            runtime: Nanos::from_millis(950),
+            period: second,
+        };
+        let served = |runtime| FairServer::Reserves {
+            runtime: Nanos::from_millis(runtime),
+            period: second,
+            cores: 1,
+        };
+        for (throttling, fair_server, expected) in [
+            (bounded, FairServer::None, 0.95),
+            (unknown, FairServer::None, 1.0),
+            (bounded, served(100), 0.9),
+            (bounded, served(10), 0.95),
+        ] {
+            let limits = RealTimeLimits {
+                throttling,
+                fair_server,
+            };
+            assert!((usable(&limits).get() - expected).abs() < 1e-9, "{limits}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! The default machines of the evaluation: those that were calibrated on the paper's microbenchmarks, each with the job
-//! that was calibrated together with it (`machines/qedb-*`, docs/calibration.md).
+//! that was calibrated together with it (`machines/qedb-*`, docs/lab/qedb.md).
 
 use punctual_sim::MachineModel;
 use punctual_units::Nanos;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::setting::JobTimes;
 use crate::Subject;
 
-/// Results of the calibration (docs/calibration.md).
+/// Results of the calibration (docs/lab/qedb.md).
 const CALIBRATION: &str = include_str!("../../../../machines/qedb-calibration.json");
 
 macro_rules! machine {
@@ -32,7 +32,7 @@ const MACHINES: [(&str, &str); 7] = [
 ];
 
 /// Number of machines that were calibrated together, two for each open question. The control laws of this project are
-/// compared on these (docs/control.md, docs/goals.md); the seventh machine was added later.
+/// compared on these (docs/lab/control.md); the seventh machine was added later.
 pub const FIRST_MACHINES: usize = 6;
 
 #[derive(Deserialize)]

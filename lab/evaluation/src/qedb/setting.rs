@@ -40,7 +40,7 @@ const FRESHNESS_SLACK: Nanos = Nanos::from_millis(50);
 /// the goal. Under the disturbance, at full QoD, it ends too late, so that updates are shed: by the figures of DVFSonly
 /// the disturbance makes a job at most 1.37^1.08 = 1.40 times longer, so that alone it takes more than 0.71. The middle
 /// is 0.81. On the calibrated machines twice the microbenchmark's job takes 0.91 there, this one 0.80 (medians;
-/// docs/qedb.md).
+/// docs/lab/qedb.md).
 pub const EVALUATION_JOB: f64 = 1.75;
 
 /// Length of the job in the comparison of controllers, as such a multiple. That comparison is not the paper's: here a
@@ -210,6 +210,8 @@ pub fn scenario(ask: &Ask) -> Scenario {
             probe: true,
             best_effort_share: Share::ONE,
             best_effort_min: None,
+            prices: None,
+            prices_stated: false,
         },
         store: StoreNeeds {
             update_mode: UpdateMode::Transaction,

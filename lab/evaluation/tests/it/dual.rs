@@ -1,10 +1,13 @@
 //! Jobs with I/O on cores: identities, and what no schedule may do.
 
 use proptest::prelude::*;
-use punctual_cores::{Completion, LendingCosts, Sporadic, first_fit};
-use punctual_evaluation::dual::{DualError, DualMachine, DualReport, Exclusive, Management, computes, simulate};
+use punctual_cores::{Completion, LendingCosts, Sporadic};
+use punctual_evaluation::dual::{
+    DualError, DualMachine, DualReport, Exclusive, Management, Sharing, computes, simulate,
+};
+use punctual_evaluation::edf::first_fit;
 use punctual_machine::media::{Disk, MediaDevice, Medium};
-use punctual_sim::{Access, Jobs, PageRequest, Release, Sharing, Step, Task};
+use punctual_sim::{Access, Jobs, PageRequest, Release, Step, Task};
 use punctual_units::{CoreId, Nanos, Time};
 use punctual_workload::{Active, Arrival, JobOutcome};
 
@@ -456,7 +459,7 @@ proptest! {
             tasks.push(task);
         }
         let devices = || vec![disk(io as f64); shapes.len()];
-        if let Ok(places) = first_fit(&demands, &[CoreId(1), CoreId(2)]) {
+        if let Some(places) = first_fit(&demands, &[CoreId(1), CoreId(2)]) {
             let places: Vec<u32> = places.iter().map(|core| core.0).collect();
             tasks.extend((0..hogs).map(|_| forever(vec![compute(700)])));
             let management = polling(&places, shapes.len(), us(switch));
@@ -580,7 +583,7 @@ fn an_overload_is_seen_to_miss() {
         deadline: us(5_000),
         period: us(5_000),
     };
-    assert!(first_fit(&[demand, demand], &[CoreId(1)]).is_err());
+    assert!(first_fit(&[demand, demand], &[CoreId(1)]).is_none());
     let tasks = [
         periodic(5_000, vec![vec![compute(3_000)]; 5]),
         periodic(5_000, vec![vec![compute(3_000)]; 5]),
@@ -602,7 +605,7 @@ fn a_core_that_is_nearly_full_misses_nothing() {
         deadline: us(period),
         period: us(period),
     };
-    assert!(first_fit(&[demand(2_030, 5_000), demand(5_630, 10_000)], &[CoreId(1)]).is_ok());
+    assert!(first_fit(&[demand(2_030, 5_000), demand(5_630, 10_000)], &[CoreId(1)]).is_some());
     let tasks = [
         periodic(5_000, vec![vec![compute(1_000), read(0), compute(900)]; 40]),
         periodic(10_000, vec![vec![compute(5_000), read(1), compute(500)]; 20]),

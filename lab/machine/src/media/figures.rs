@@ -1,4 +1,4 @@
-//! The figures of media, read from files (`media/`, explained in `media/README.md`).
+//! The figures of media, read from files (`media/`; `dps-table-1.toml` explains the keys).
 
 use punctual_sim::{Access, ModelError, read_file, require, shipped};
 use punctual_toml::Section;

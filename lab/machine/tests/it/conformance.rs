@@ -9,15 +9,15 @@ use punctual_units::{Clock, Nanos, Time};
 use crate::loads::{compute, load, machine, real_time, silence};
 
 /// A machine that is seen through its knobs and meters.
-struct Seen<'t>(Simulation<'t>, Faulty);
+struct Seen(Simulation, Faulty);
 
-impl Clock for Seen<'_> {
+impl Clock for Seen {
     fn now(&self) -> Time {
         self.0.now()
     }
 }
 
-impl Machine for Seen<'_> {
+impl Machine for Seen {
     fn offers(&self) -> &Offers {
         self.0.offers()
     }

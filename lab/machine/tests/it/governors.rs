@@ -18,7 +18,7 @@ fn started(governor: &str) -> Box<dyn Governor> {
 }
 
 /// A machine under this governor, with a job of so many cycles every 100 ms and perhaps an interferer that never rests.
-fn under<'t>(trace: &'t Trace, governor: &str, cycles: u64, crowd: bool) -> Simulation<'t> {
+fn under(trace: &Trace, governor: &str, cycles: u64, crowd: bool) -> Simulation {
     let tasks = [
         Some(real_time(&[compute(cycles)])),
         crowd.then(|| interferer(&[compute(1_000_000)])),

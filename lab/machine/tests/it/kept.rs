@@ -18,13 +18,13 @@ const ROUNDING: f64 = 1e-5;
 
 /// A task set on a machine, and the split that it is compared with.
 #[derive(Debug)]
-struct Case {
-    machine: SplitModel,
-    pool: Pool,
-    programs: Vec<RunnableProfile>,
-    tasks: Vec<PeriodicTask>,
-    base: CoreShares,
-    aim: Aim,
+pub struct Case {
+    pub machine: SplitModel,
+    pub pool: Pool,
+    pub programs: Vec<RunnableProfile>,
+    pub tasks: Vec<PeriodicTask>,
+    pub base: CoreShares,
+    pub aim: Aim,
 }
 
 /// When a job was due, and when it ended under each (s).
@@ -75,7 +75,7 @@ fn parts(random: &mut ChaCha8Rng, cores: usize, all: u8, least: u8) -> Vec<u8> {
     parts
 }
 
-fn compiled(programs: &[RunnableProfile]) -> Programs {
+pub fn compiled(programs: &[RunnableProfile]) -> Programs {
     let profiles: Vec<Profile> = programs.iter().map(|program| program.profile().clone()).collect();
     Programs::new(&profiles, Objective::Speed).unwrap()
 }
@@ -83,7 +83,7 @@ fn compiled(programs: &[RunnableProfile]) -> Programs {
 /// Two to four cores, gaps of 1 and 10 ms, ways that take from 10 us to 50 ms to fill with one partition, loads from
 /// light to overload. The base of one half of the cases is drawn, that of the other half gives up as few cores as it
 /// can.
-fn case(seed: u64) -> Case {
+pub fn case(seed: u64) -> Case {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let cores = random.random_range(2..=4);
     let least = Share {
@@ -118,7 +118,7 @@ fn case(seed: u64) -> Case {
             let program = random.random_range(0..programs.len());
             let utilisation = random.random_range(0.1..0.5);
             let period = Nanos::from_secs_f64(programs[program].profile().duration(base.shares[core]) / utilisation);
-            tasks.push(PeriodicTask { program, period, core });
+            tasks.push(PeriodicTask::new(program, period, core));
         }
     }
     let pool = Pool { grid, least, idle };
@@ -196,7 +196,7 @@ fn lateness(jobs: &[JobComparison]) -> f64 {
     jobs.iter().map(of).fold(f64::NEG_INFINITY, f64::max)
 }
 
-fn cost(machine: &SplitModel) -> Cost {
+pub fn cost(machine: &SplitModel) -> Cost {
     Cost {
         way_bytes: machine.way_bytes,
         partition_bytes_per_second: machine.partition_bandwidth,

@@ -1,5 +1,6 @@
 //! The integration tests of this crate, in one program: a module for each question.
 
+mod ahead;
 #[path = "../../../../crates/scenario/tests/it/common/mod.rs"]
 mod common;
 mod conformance;

@@ -61,11 +61,7 @@ fn halves(_: &Instant) -> Option<Vec<Option<Slice>>> {
 #[test]
 fn a_job_alone_takes_what_its_profile_says() {
     let programs = [program(&[0.0, 0.5, 0.1])];
-    let tasks = [PeriodicTask {
-        program: 0,
-        period: seconds(10.0),
-        core: 0,
-    }];
+    let tasks = [PeriodicTask::new(0, seconds(10.0), 0)];
     let finished = run(&MACHINE, &programs, &tasks, seconds(25.0), halves).unwrap();
     assert_eq!((finished.jobs.len(), finished.too_fast), (3, 0));
     for job in &finished.jobs {
@@ -77,11 +73,7 @@ fn a_job_alone_takes_what_its_profile_says() {
 #[test]
 fn the_earlier_deadline_runs_first_and_late_jobs_run_to_their_end() {
     let programs = [program(&[0.0])];
-    let task = |period| PeriodicTask {
-        program: 0,
-        period: seconds(period),
-        core: 1,
-    };
+    let task = |period| PeriodicTask::new(0, seconds(period), 1);
     // One second of work each: the short one is due after 1.5 s, the long one waits for it and is late.
     let tasks = [task(1.9), task(1.5)];
     let finished = run(&MACHINE, &programs, &tasks, seconds(1.0), halves).unwrap();
@@ -97,11 +89,7 @@ fn the_earlier_deadline_runs_first_and_late_jobs_run_to_their_end() {
 #[test]
 fn gained_ways_cost_their_size_at_the_cores_bandwidth_and_returned_ones_again() {
     let programs = [program(&[0.0, 0.0])];
-    let tasks = [0, 1].map(|core| PeriodicTask {
-        program: 0,
-        period: seconds(10.0),
-        core,
-    });
+    let tasks = [0, 1].map(|core| PeriodicTask::new(0, seconds(10.0), core));
     // At the phase boundary, core 0 gains two ways and core 1 loses them.
     let move_two = |moment: &Instant| {
         let late = moment.cores()[0].is_none_or(|job| job.progress >= 0.5);
@@ -134,11 +122,7 @@ fn gained_ways_cost_their_size_at_the_cores_bandwidth_and_returned_ones_again() 
 #[test]
 fn decisions_are_a_gap_apart() {
     let programs = [program(&[0.0; 50])];
-    let tasks = [0, 1].map(|core| PeriodicTask {
-        program: 0,
-        period: seconds(1.5),
-        core,
-    });
+    let tasks = [0, 1].map(|core| PeriodicTask::new(0, seconds(1.5), core));
     let wide = SplitModel {
         decision_gap: Nanos::from_millis(100),
         ..MACHINE
@@ -156,11 +140,7 @@ fn decisions_are_a_gap_apart() {
 #[test]
 fn what_is_handed_out_twice_is_refused() {
     let programs = [program(&[0.0])];
-    let tasks = [PeriodicTask {
-        program: 0,
-        period: seconds(1.0),
-        core: 0,
-    }];
+    let tasks = [PeriodicTask::new(0, seconds(1.0), 0)];
     let run = |slices: Vec<Option<Slice>>| {
         run(&MACHINE, &programs, &tasks, seconds(1.0), |_: &Instant| {
             Some(slices.clone())
@@ -179,11 +159,7 @@ fn what_is_handed_out_twice_is_refused() {
 #[test]
 fn a_task_that_gets_nothing_never_ends() {
     let programs = [program(&[0.0])];
-    let tasks = [0, 1].map(|core| PeriodicTask {
-        program: 0,
-        period: seconds(1.0),
-        core,
-    });
+    let tasks = [0, 1].map(|core| PeriodicTask::new(0, seconds(1.0), core));
     let starved = run(&MACHINE, &programs, &tasks, seconds(2.0), |_: &Instant| {
         Some(vec![slice(0, 6, 6), None])
     });
@@ -202,11 +178,7 @@ fn a_task_that_gets_nothing_never_ends() {
 #[test]
 fn tasks_of_nothing_are_refused() {
     let programs = [program(&[0.0])];
-    let good = PeriodicTask {
-        program: 0,
-        period: seconds(1.0),
-        core: 0,
-    };
+    let good = PeriodicTask::new(0, seconds(1.0), 0);
     for (wrong, word) in [
         (PeriodicTask { program: 1, ..good }, "no program"),
         (
@@ -229,11 +201,7 @@ fn tasks_of_nothing_are_refused() {
 #[test]
 fn what_would_not_end_is_refused() {
     let programs = [program(&[0.0])];
-    let task = |period| PeriodicTask {
-        program: 0,
-        period: seconds(period),
-        core: 0,
-    };
+    let task = |period| PeriodicTask::new(0, seconds(period), 0);
     let run = |period| run(&MACHINE, &programs, &[task(period)], seconds(120.0), halves);
     assert!(matches!(run(1e-9), Err(SplitError::Jobs { .. })));
 }
@@ -250,7 +218,7 @@ proptest! {
     ) {
         let programs: Vec<RunnableProfile> = gains.iter().map(|gains| program(gains)).collect();
         let tasks: Vec<PeriodicTask> = periods.iter()
-            .map(|(program, period, core)| PeriodicTask { program: program % programs.len(), period: seconds(*period), core: *core })
+            .map(|(program, period, core)| PeriodicTask::new(program % programs.len(), seconds(*period), *core))
             .collect();
         let refill = if charged { Refill::Charged } else { Refill::Free };
         let mut turn = cuts.iter().cycle();

@@ -24,14 +24,14 @@ const RESERVED: f64 = 0.8;
 pub fn control_loop(arguments: &Loop) -> Result<(), Failure> {
     let json = OutputFile::report(arguments.json.as_ref())?;
     let plan = plan(arguments);
-    let wrong = |refusal: punctual_platform::Refusal| Failure::input([format!("{}: {}", refusal.why, refusal.remedy)]);
+    let wrong = |refusal: punctual_platform::Refusal| Failure::of(format!("{}: {}", refusal.why, refusal.remedy));
     plan.check().map_err(wrong)?;
     let interrupt = Interrupt::listen()?;
     let report = compare(&plan, &mut |what| {
         tell(what);
         interrupt.answer()
     });
-    let report = report.map_err(|error| Failure::input([error.to_string()]))?;
+    let report = report.map_err(Failure::of)?;
     print(&told(&report))?;
     json.map_or(Ok(()), |file| file.json(&report))
 }

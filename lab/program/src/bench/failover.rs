@@ -82,7 +82,7 @@ pub fn failover(arguments: &Failover) -> Result<(), Failure> {
         .collect();
     if arguments.leader_kills + arguments.both_kills > 0 && arguments.log != LogKind::Members {
         let why = "--leader-kills, --both-kills: only an etcd that this starts is killed: add --log etcd";
-        return Err(Failure::input([why]));
+        return Err(Failure::of(why));
     }
     let at = |number: usize| Nanos(FIRST.0 + EVERY.0 * number as u64);
     let planned: Vec<(Nanos, Fault)> = faults.iter().enumerate().map(|(n, fault)| (at(n), *fault)).collect();

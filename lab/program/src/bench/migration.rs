@@ -12,7 +12,7 @@ use punctual_report::output::OutputFile;
 
 /// Carries out `punctual-lab bench migration`.
 pub fn migration(arguments: &Migration) -> Result<(), Failure> {
-    let failed = |why: punctual_evaluation::migration::MigrationError| Failure::input([why.to_string()]);
+    let failed = |why: punctual_evaluation::migration::MigrationError| Failure::of(why);
     // First of all: the processes of the measured pipelines run this command again.
     serve_if_told().map_err(failed)?;
     let json = OutputFile::report(arguments.json.as_ref())?;

@@ -46,7 +46,7 @@ pub fn movie(arguments: &Movie, command: &str) -> Result<(), Failure> {
         tell(what);
         interrupt.answer()
     });
-    let report = report.map_err(|error| Failure::input([error.to_string()]))?;
+    let report = report.map_err(Failure::of)?;
     print(&told(&report))?;
     let written = MovieDocument {
         scenario: loaded.shown(),
@@ -65,7 +65,7 @@ const BLOCK: usize = 4096;
 
 /// The plan of a scenario with one exclusive task, changed by the options in `asked`.
 fn plan(loaded: &Loaded, asked: &Play, repetitions: u32) -> Result<MoviePlan, Failure> {
-    let complain = |what: String| Failure::input([format!("{}: {what}", loaded.shown())]);
+    let complain = |what: String| Failure::of(format!("{}: {what}", loaded.shown()));
     let tasks = &loaded.scenario.tasks;
     let mut players = tasks
         .iter()

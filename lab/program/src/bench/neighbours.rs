@@ -54,7 +54,7 @@ pub fn neighbours(arguments: &Neighbours) -> Result<(), Failure> {
     });
     let report = report.map_err(|error| match error {
         NeighboursError::Run(error) => of_run(error, &loaded),
-        error => Failure::input([error.to_string()]),
+        error => Failure::of(error),
     })?;
     let goals = goals(&report);
     print(&told(&report, &goals))?;
@@ -96,7 +96,7 @@ fn request(loaded: &Loaded, lasts: Nanos) -> Result<RunRequest, Failure> {
         .retain(|task| matches!(task.class, Class::Exclusive { .. }));
     if scenario.tasks.is_empty() {
         let what = format!("{}: task: give at least one class = \"exclusive\"", loaded.shown());
-        return Err(Failure::input([what]));
+        return Err(Failure::of(what));
     }
     scenario.duration = lasts;
     let trace = Arc::new(trace::load(&scenario, loaded.file.as_deref())?);

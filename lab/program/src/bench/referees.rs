@@ -50,7 +50,7 @@ pub fn referees(arguments: &Referees, command: &str) -> Result<(), Failure> {
         tell(what);
         interrupt.answer()
     });
-    let runs = heard.map_err(|error: BesideError| Failure::input([error.to_string()]))?;
+    let runs = heard.map_err(|error: BesideError| Failure::of(error))?;
     print(&told(&runs, &absent))?;
     let written = RefereesDocument {
         seconds,

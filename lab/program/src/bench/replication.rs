@@ -80,7 +80,7 @@ pub fn replication(arguments: &Replication) -> Result<(), Failure> {
     }
     for peers in &arguments.peers {
         let measured = measure(arguments, *peers)
-            .map_err(|error| Failure::input([format!("bench replication, {peers} peers: {error}")]))?;
+            .map_err(|error| Failure::of(format!("bench replication, {peers} peers: {error}")))?;
         if is_apart {
             print(&row(&measured))?;
         }
@@ -98,7 +98,8 @@ fn measure(arguments: &Replication, peers: u32) -> Outcome<ReplicationRow> {
         ..LocalSettings::default()
     };
     let running = LocalCluster::start(&settings, &Arc::default()).map_err(|failure| format!("{failure:?}"))?;
-    let (addresses, pids) = (running.addresses(), running.pids());
+    let addresses = running.addresses();
+    let pids: Vec<u32> = running.processes.ids().map(|(_, _, process)| process).collect();
     let mut nodes = addresses
         .iter()
         .map(Client::connect)

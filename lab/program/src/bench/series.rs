@@ -102,10 +102,10 @@ pub fn check_length(loaded: &Loaded) -> Result<(), Failure> {
     if duration > settled {
         return Ok(());
     }
-    Err(Failure::input([format!(
+    Err(Failure::of(format!(
         "{}: duration: a run of {duration} ends before means are taken, {settled} after its start ({SETTLING} after control.warm_up): give a longer --duration",
         loaded.shown()
-    )]))
+    )))
 }
 
 /// Prints a line of the series' progress. A closed standard error does not end the series.

@@ -73,7 +73,7 @@ impl Measuring {
     /// # Errors
     /// Those of the system.
     pub fn new(duration: Nanos) -> Result<Measuring, Failure> {
-        let folder = tempfile::tempdir().map_err(|error| Failure::input([error.to_string()]))?;
+        let folder = tempfile::tempdir().map_err(Failure::of)?;
         let (duration, ends) = (duration.into(), ended_by_signals()?);
         Ok(Measuring {
             duration,
@@ -162,7 +162,7 @@ impl Measuring {
             }
         }
         let why = format!("no model explains a slave's delay; its law {found}, use a machine with less to do");
-        Err(Failure::input([why]))
+        Err(Failure::of(why))
     }
 
     /// Starts nodes and balancers, makes the market, and measures what is served.
@@ -185,7 +185,7 @@ impl Measuring {
         let cluster = LocalCluster::start(&settings, &self.ends)?;
         let clients = (CLIENTS * slaves) as usize;
         let addresses = cluster.processes.addresses(false);
-        let writer = stock::set_up(&addresses, clients, STOCKS).map_err(|why| Failure::input([why]))?;
+        let writer = stock::set_up(&addresses, clients, STOCKS).map_err(Failure::of)?;
         let mut market = Market {
             cluster,
             slaves,
@@ -300,9 +300,7 @@ impl Market {
     }
 
     fn restore(&mut self, struck: &[Process]) -> Result<(), Failure> {
-        struck
-            .iter()
-            .try_for_each(|part| self.cluster.processes.restart(*part))?;
+        struck.iter().try_for_each(|part| self.cluster.processes.spawn(*part))?;
         let cluster = &mut self.cluster;
         until_served(SERVE_MAX, || {
             cluster.listen()?;
@@ -313,7 +311,7 @@ impl Market {
     /// Counts the market, and ends the nodes in order.
     fn close(mut self) -> Result<(), Failure> {
         let clients = (CLIENTS * self.slaves) as usize;
-        let found = stock::count(&mut self.writer, clients, STOCKS).map_err(|why| Failure::input([why]))?;
+        let found = stock::count(&mut self.writer, clients, STOCKS).map_err(Failure::of)?;
         self.cluster.processes.leave();
         match found == Balance::at_first(clients, STOCKS) {
             true => Ok(()),
@@ -350,7 +348,7 @@ fn until_served(max: Duration, mut serve: impl FnMut() -> Result<bool, Failure>)
     while !serve()? {
         if Instant::now() >= until {
             let why = format!("a node that was killed does not serve {max:?} after its restart; run it again");
-            return Err(Failure::input([why]));
+            return Err(Failure::of(why));
         }
     }
     Ok(())

@@ -86,7 +86,7 @@ pub fn process(what: &LabProcess) -> Result<(), Failure> {
 fn member(parent: i32, program: &Path, arguments: &[String]) -> Failure {
     process::die_with(parent);
     let error = std::process::Command::new(program).args(arguments).exec();
-    Failure::input([format!("{}: cannot be started: {error}", program.display())])
+    Failure::at(program, format!("cannot be started: {error}"))
 }
 
 fn sim(arguments: &ClusterSim, command: &str) -> Result<(), Failure> {
@@ -96,9 +96,9 @@ fn sim(arguments: &ClusterSim, command: &str) -> Result<(), Failure> {
     };
     let plant = arguments.plant.as_deref().map(planted).transpose()?;
     if arguments.export == Some(Export::ListAppend) && arguments.seeds != 1 {
-        return Err(Failure::input([
+        return Err(Failure::of(
             "--export list-append: Elle reads one history at a time; add `--seeds 1`, and `--seed S` for another one",
-        ]));
+        ));
     }
     let exported = arguments.export.map(|_| arguments.to.as_path());
     apart(&[
@@ -146,7 +146,7 @@ fn planted(name: &str) -> Result<Plant, Failure> {
     let found = Plant::ALL.into_iter().find(|plant| plant.name() == name);
     found.ok_or_else(|| {
         let names = Plant::ALL.map(Plant::name).join(", ");
-        Failure::input([format!("--plant {name}: no such fault; there are {names}")])
+        Failure::of(format!("--plant {name}: no such fault; there are {names}"))
     })
 }
 

@@ -7,11 +7,8 @@ use punctual_evaluation::{Chart as Shape, Figure, Measure, Outcome};
 
 use super::bars;
 use crate::claims::{apart, figure, held, paper, predictions, range};
-use punctual_report::page::chart::{Band, Chart, Curve, Level};
+use punctual_report::page::chart::{Band, CLASSES, Chart, Curve, Level};
 use punctual_report::page::{self, framed, lines, table};
-
-/// CSS classes of curves and bars, by their order in a figure.
-const CLASSES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// The page of `outcome`; `command` is the command line that produced it.
 pub fn experiment(outcome: &Outcome, command: &str) -> String {

@@ -20,6 +20,7 @@ use punctual_pipelines::linux::{Pipeline, PipelineError, PipelineOptions};
 use punctual_radio::{Options, sound};
 
 use crate::args::Radio;
+use punctual_cli::commands::replay;
 use punctual_cli::decisions::Recorder;
 use punctual_cli::pipeline::display::Display;
 use punctual_files::failure::Failure;
@@ -34,7 +35,7 @@ use session::RadioResult;
 /// Carries out `punctual-lab radio`; `command` is the command line.
 pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     let plan = RadioPlan::new(arguments)?;
-    let graph = punctual_radio::graph(&plan.radio).map_err(|why| Failure::input([why.to_string()]))?;
+    let graph = punctual_radio::graph(&plan.radio).map_err(Failure::of)?;
     let options = PipelineOptions {
         cores: plan.cores.clone(),
         priority: Some(session::PRIORITY),
@@ -48,7 +49,7 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     let bodies = Arc::new(move |name: &str| punctual_radio::stage(name, &made).ok());
     // In a process started by a radio, this serves the stage and does not return.
     let started = Pipeline::start(graph, &options, bodies);
-    let pipeline = started.map_err(|why| Failure::input([explained(&why)]))?;
+    let pipeline = started.map_err(|why| Failure::of(explained(&why)))?;
     plan.check_moves(&pipeline.supervisor().cores())?;
     let layout = plan.layout()?;
 
@@ -60,7 +61,7 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     ])?;
     let json = OutputFile::report(arguments.json.as_ref())?;
     let record = OutputFile::log(arguments.record.as_ref())?;
-    let recorder = record.map(|output| Recorder::start(&pipeline, output));
+    let recorder = record.as_ref().map(|_| Recorder::start(&pipeline));
     let html = OutputFile::page(arguments.html.as_ref())?;
     let mut display = Display::start(is_watched(arguments))?;
     let heard = session::play(&plan, pipeline, &display)?;
@@ -80,9 +81,9 @@ pub fn radio(arguments: &Radio, command: &str) -> Result<(), Failure> {
     } else {
         punctual_cli::commands::print(&text)?;
     }
-    recorder.map_or(Ok(()), Recorder::write)?;
+    replay::write(record, recorder.map(Recorder::end).transpose()?)?;
     match heard.failed {
-        Some(why) => Err(Failure::input([why])),
+        Some(why) => Err(Failure::of(why)),
         None => report.verdict(arguments.check),
     }
 }
@@ -119,5 +120,5 @@ fn explained(why: &PipelineError) -> String {
 
 /// True sound of the file at `path`, to compare with.
 fn reference(path: &Path) -> Result<Vec<f32>, Failure> {
-    sound::read(path).map_err(|why| Failure::input([why.to_string()]))
+    sound::read(path).map_err(Failure::of)
 }

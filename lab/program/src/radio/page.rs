@@ -11,8 +11,8 @@ use punctual_radio::{AUDIO_RATE, IQ_RATE, sound};
 use super::report::RadioReport;
 use punctual_cli::pipeline::Spans;
 use punctual_cli::pipeline::history::History;
-use punctual_cli::pipeline::page::{Along, along, drawing};
-use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH};
+use punctual_cli::pipeline::page::{Along, along};
+use punctual_report::page::chart::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, drawing};
 use punctual_report::page::{figure, framed, sheet, tiles, what};
 use punctual_report::summary::count;
 
@@ -348,7 +348,7 @@ mod tests {
     use super::super::report::{SourceReport, Stage};
     use super::*;
     use crate::radio::report::SoundReport;
-    use punctual_cli::pipeline::history::GapCause;
+    use punctual_pipelines::linux::Cause;
     use punctual_report::fixture::check_nesting;
 
     fn report(name: &str) -> RadioReport {
@@ -392,8 +392,8 @@ mod tests {
         for look in 0..looks {
             let (at, core) = (Nanos::from_millis(2 * look), (look % 3 == 0) as usize);
             history.look(at, &[None, Some(0), Some(core), Some(1), None], &[3, 4, 5]);
-            history.blackout(at, GapCause::Moved, Nanos(look * 1000));
-            history.blackout(at, GapCause::Died, Nanos(look * 9000));
+            history.blackout(at, Cause::Moved, Nanos(look * 1000));
+            history.blackout(at, Cause::Died, Nanos(look * 9000));
         }
         let shown = PageContent {
             history: &history,

@@ -52,7 +52,7 @@ impl RadioPlan {
     /// # Errors
     /// [`Failure::Input`] naming the option.
     pub fn new(arguments: &Radio) -> Result<RadioPlan, Failure> {
-        let wrong = |option: &str, why: String| Failure::input([format!("{option}: {why}")]);
+        let wrong = |option: &str, why: String| Failure::of(format!("{option}: {why}"));
         let gains = match (&arguments.gains, arguments.bands) {
             (Some(gains), None) => gains.clone(),
             (Some(gains), Some(bands)) if gains.len() == bands => gains.clone(),
@@ -69,7 +69,7 @@ impl RadioPlan {
             full: arguments.when_full,
             ..Options::default()
         };
-        radio.check().map_err(|why| Failure::input([why.to_string()]))?;
+        radio.check().map_err(Failure::of)?;
         let real = 1.0 / real_period(&radio).as_secs_f64();
         let rate = match arguments.rate.as_str() {
             "real" => Some(real),
@@ -122,9 +122,9 @@ impl RadioPlan {
     /// [`Failure::Input`] on a single core.
     pub fn check_moves(&self, cores: &[CoreId]) -> Result<(), Failure> {
         match (cores, self.orders.migrate_every) {
-            ([only], Some(_)) => Err(Failure::input([format!(
+            ([only], Some(_)) => Err(Failure::of(format!(
                 "--migrate-every: core {only} is the only one: leave the option out, or give the radio two cores (--cores)"
-            )])),
+            ))),
             _ => Ok(()),
         }
     }
@@ -138,7 +138,7 @@ impl RadioPlan {
         let Some(path) = self.recording.as_deref().filter(|_| self.can_be_read_again()) else {
             return Ok(None);
         };
-        let opened = Recording::open_as(path, &self.input).map_err(|why| Failure::input([why.to_string()]))?;
+        let opened = Recording::open_as(path, &self.input).map_err(Failure::of)?;
         Ok(opened.layout())
     }
 
@@ -173,10 +173,10 @@ impl RadioPlan {
             Some(path) if !is_packed(path) => {
                 let located = self.located(path)?;
                 let incoming = Incoming::open(&located.path, stop);
-                let incoming = incoming.map_err(|why| Failure::input([format!("{}: {why}", path.display())]))?;
+                let incoming = incoming.map_err(|why| Failure::at(path, why))?;
                 let mut converted = Converter::new(located, incoming);
                 if !self.is_live() {
-                    converted.check().map_err(|why| Failure::input([why.to_string()]))?;
+                    converted.check().map_err(Failure::of)?;
                 }
                 Box::new(converted)
             }
@@ -194,7 +194,7 @@ impl RadioPlan {
     }
 
     fn located(&self, path: &Path) -> Result<RecordingFile, Failure> {
-        RecordingFile::new(path, &self.input).map_err(|why| Failure::input([why.to_string()]))
+        RecordingFile::new(path, &self.input).map_err(Failure::of)
     }
 
     /// Bytes of a frame as received.
@@ -205,7 +205,7 @@ impl RadioPlan {
     /// Decompresses a whole recording in advance, so that decompression delays no frame.
     fn unpacked(&self, path: Option<&Path>) -> Result<Vec<u8>, Failure> {
         let recording = Recording::open_as(path.unwrap_or(Path::new(STATION)), &self.input);
-        let mut recording = recording.map_err(|why| Failure::input([why.to_string()]))?;
+        let mut recording = recording.map_err(Failure::of)?;
         let limit = self.frames.map(|frames| (frames * self.frame_bytes()) as usize);
         let mut plain = LimitedBuffer {
             bytes: Vec::new(),
@@ -214,7 +214,7 @@ impl RadioPlan {
         let copied = recording.copy_to(&mut plain);
         match copied {
             Err(_) if plain.is_full() => {}
-            other => drop(other.map_err(|why| Failure::input([why.to_string()]))?),
+            other => drop(other.map_err(Failure::of)?),
         }
         plain.bytes.truncate(limit.unwrap_or(usize::MAX));
         Ok(plain.bytes)

@@ -248,7 +248,7 @@ fn one_thread(plan: &RadioPlan, frames: u64) -> Result<Option<String>, Failure> 
     if !plan.can_be_read_again() {
         return Ok(None);
     }
-    let failed = |why: String| Failure::input([why]);
+    let failed = |why: String| Failure::of(why);
     let mut recording = plan.open(&Arc::default(), &Arc::new(Tap::new(0)))?;
     let mut receiver = Receiver::new(&plan.radio).map_err(|why| failed(why.to_string()))?;
     let (mut fingerprint, mut sound) = (Fingerprint::default(), Vec::new());

@@ -86,7 +86,7 @@ pub struct RadioResult {
 /// [`Failure::Input`] if the recording cannot be read, or the sound cannot be written. A stage that cannot continue
 /// ends the run early: see [`RadioResult::failed`].
 pub fn play(plan: &RadioPlan, pipeline: Pipeline, display: &Display) -> Result<RadioResult, Failure> {
-    let failed = |why: String| Failure::input([why]);
+    let failed = |why: String| Failure::of(why);
     let wires = Arc::new(Wires::new(plan.period, Spectrum::SAMPLES));
     let sound = sink::open(plan.wav.as_deref(), &wires.stop)?;
     let supervisor = pipeline.supervisor();
@@ -195,7 +195,7 @@ fn start_player(
     sound: Option<Sound>,
     ending: EndNotice,
 ) -> Result<JoinHandle<Result<DeliveredFrames, Failure>>, Failure> {
-    let sink = pipeline.pinned(SINK).map_err(|why| Failure::input([why.to_string()]))?;
+    let sink = pipeline.pinned(SINK).map_err(Failure::of)?;
     let (live, keeps, wires) = (plan.is_live(), plan.keeps(), Arc::clone(wires));
     Ok(std::thread::spawn(move || {
         let _ending = ending;
@@ -288,7 +288,7 @@ type FeedResult = Result<(u64, Option<String>), String>;
 fn feed(plan: &RadioPlan, pipeline: &Pipeline, wires: &Arc<Wires>) -> Result<JoinHandle<FeedResult>, Failure> {
     let recording = plan.open(&wires.stop, &wires.input)?;
     let source = pipeline.pinned(SOURCE);
-    let mut source = source.map_err(|why| Failure::input([why.to_string()]))?;
+    let mut source = source.map_err(Failure::of)?;
     let (radio, stamp) = (plan.radio.clone(), stamper(plan.is_live(), wires));
     Ok(std::thread::spawn(move || {
         set_up();

@@ -130,12 +130,12 @@ pub fn open(wav: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Option<Sound>,
         None => return Ok(None),
         Some(path) if path == Path::new("-") => {
             let pipe = Outgoing::stdout(stop);
-            let pipe = pipe.map_err(|why| Failure::input([format!("standard output: {why}")]))?;
+            let pipe = pipe.map_err(|why| Failure::of(format!("standard output: {why}")))?;
             Sound::pipe(Box::new(pipe))
         }
         Some(path) => Sound::create(path),
     };
-    sound.map(Some).map_err(|why| Failure::input([why.to_string()]))
+    sound.map(Some).map_err(Failure::of)
 }
 
 /// Sound and counts of the frames so far.
@@ -195,7 +195,7 @@ impl Player<'_> {
     /// # Errors
     /// [`Failure::Input`] if the sound cannot be written, or a stage cannot continue.
     pub fn play(mut self, mut sound: Option<Sound>) -> Result<DeliveredFrames, Failure> {
-        let failed = |why: String| Failure::input([why]);
+        let failed = |why: String| Failure::of(why);
         let room = self.keeps;
         let kept = Arc::new(Mutex::new(ReceivedSound {
             room,

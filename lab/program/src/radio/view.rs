@@ -1,6 +1,6 @@
 //! Spectrum of the sound in the live view.
 
-use punctual_report::view::panel;
+use punctual_report::view::{EIGHTHS, framed};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Stylize;
@@ -10,31 +10,27 @@ use ratatui::widgets::Paragraph;
 /// Range of the spectrum in decibels of full scale.
 const QUIET: f32 = -84.0;
 const LOUD: f32 = -12.0;
-/// Bars of increasing height, in eighths of a character.
-const BLOCKS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// Draws the sound's spectrum, in decibels of full scale.
 pub fn draw_spectrum(frame: &mut Frame<'_>, area: Rect, spectrum: &[f32]) {
     let title = Line::from(vec![" sound ".bold(), "40 Hz to 12.5 kHz, -84 to -12 dB ".dim()]);
-    let block = panel(title);
-    let inner = block.inner(area);
-    frame.render_widget(block, area);
+    let inner = framed(frame, area, title);
     let wide = (usize::from(inner.width) / spectrum.len().max(1)).max(1);
     let lines = (0..inner.height).map(|line| {
         let above = inner.height - 1 - line;
         let columns = spectrum
             .iter()
-            .map(|power| part(*power, above, inner.height).repeat(wide));
+            .flat_map(|power| std::iter::repeat_n(part(*power, above, inner.height), wide));
         Line::from(columns.collect::<String>().cyan())
     });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inner);
 }
 
 /// Character in the line that has `above` lines below it, for a column of that power.
-fn part(power: f32, above: u16, height: u16) -> &'static str {
+fn part(power: f32, above: u16, height: u16) -> char {
     let share = ((power - QUIET) / (LOUD - QUIET)).clamp(0.0, 1.0);
     let eighths = (share * f32::from(height) * 8.0) as usize;
-    BLOCKS[eighths.saturating_sub(usize::from(above) * 8).min(8)]
+    EIGHTHS[eighths.saturating_sub(usize::from(above) * 8).min(8)]
 }
 
 #[cfg(test)]
@@ -66,8 +62,8 @@ mod tests {
 
     #[test]
     fn loud_columns_are_higher() {
-        assert_eq!((part(LOUD, 0, 8), part(LOUD, 7, 8)), ("█", "█"));
-        assert_eq!((part(QUIET, 0, 8), part(f32::NAN, 0, 8)), (" ", " "));
-        assert_eq!((part(-48.0, 3, 8), part(-48.0, 4, 8)), ("█", " "), "half way");
+        assert_eq!((part(LOUD, 0, 8), part(LOUD, 7, 8)), ('█', '█'));
+        assert_eq!((part(QUIET, 0, 8), part(f32::NAN, 0, 8)), (' ', ' '));
+        assert_eq!((part(-48.0, 3, 8), part(-48.0, 4, 8)), ('█', ' '), "half way");
     }
 }

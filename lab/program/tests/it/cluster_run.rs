@@ -122,7 +122,7 @@ fn a_load_trusts_an_authority_and_logs_in() {
         command
     };
     let mut hash = program();
-    hash.args(["serve", "hash", "--rounds", "1000"])
+    hash.args(["serve", "--hash", "1000"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     let mut hash = hash.spawn().unwrap();
@@ -248,7 +248,7 @@ fn a_log_that_is_none_is_refused() {
 mod etcd {
     use std::os::unix::fs::PermissionsExt;
 
-    use punctual_logs::etcd::{EtcdProgram, Members};
+    use punctual_testing::etcd::{EtcdProgram, Members};
     use punctual_testing::wait_ok;
 
     use super::*;
@@ -314,10 +314,11 @@ mod etcd {
         }
         assert_eq!(files(runs.path()), 0, "nothing is left behind");
         // What another one has there is refused, and stays.
-        use punctual_logs::{CommitLog, Etcd, FORMAT, FederationId, Identity};
+        use punctual_logs::{CommitLog, Etcd, FORMAT, FederationId, Identity, LogHistory};
         let other = Identity {
             federation: FederationId(1),
             format: FORMAT,
+            history: LogHistory::default(),
         };
         let mut log = Etcd::new(&address, true).unwrap();
         wait_ok("the log is open", || log.open(other));

@@ -41,14 +41,14 @@ fn decisions_are_recorded_and_replay() {
     let (code, told, errors) = ran(folder.path(), &["replay", path]);
     assert_eq!(code, Some(0), "{errors}");
     assert!(
-        told.contains(" decisions, identical; ") && told.contains("are about where stages run"),
+        told.contains(" decisions, identical; ") && told.contains("about where stages run"),
         "{told}"
     );
 
     let mut changed: Value = serde_json::from_slice(&std::fs::read(&log).unwrap()).unwrap();
-    let decisions = changed["log"]["mapping"]["decisions"].as_array_mut().unwrap();
+    let decisions = changed["log"]["decisions"].as_array_mut().unwrap();
     let last = decisions.last_mut().expect("a decision in 25 periods");
-    last["answer"]["moves"] = serde_json::json!([{"stage": 0, "from": 0, "to": 0}]);
+    last["answer"]["stages"]["moves"] = serde_json::json!([{"stage": 0, "from": 0, "to": 0}]);
     std::fs::write(&log, changed.to_string()).unwrap();
     let (code, _, errors) = ran(folder.path(), &["replay", path]);
     assert_eq!(code, Some(1), "{errors}");

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{BOUND, folder_with, lab, refused};
+use common::{BOUND, folder_with, kill_stage, lab, refused};
 use punctual_radio::{Options, Recording, SCENARIO, STATION, receive};
 use punctual_testing::wait_until;
 use serde_json::Value;
@@ -40,9 +40,9 @@ fn the_shipped_radio_loses_nothing_when_its_stages_are_killed() {
     let mut kills = 0;
     wait_until("the run ends", || {
         let stage = ["demodulator", "sum", "band-2"][kills % 3];
-        let arguments = ["pipeline", "--process", &process, "kill", stage];
-        // Refused before it runs, and at its end.
-        kills += usize::from(lab(folder.path(), &arguments).status.success());
+        let arguments = ["pipeline", "--process", &process, "list", "--json", "-"];
+        // Not there before it runs, and at its end.
+        kills += usize::from(kill_stage(&lab(folder.path(), &arguments), stage));
         // Lets stages go on between two kills.
         std::thread::sleep(Duration::from_millis(50));
         run.ended().expect("a child").is_some()

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
+use crate::common::kill_stage;
 use punctual_platform::linux::recovery;
 use punctual_testing::{CHILD_MAX, TestChild, shared_machine, wait_for};
 
@@ -154,8 +155,7 @@ fn two_terminals_act_on_one_radio_and_the_first_is_given_back() {
     assert!(!watched.is_usable(), "the view hears keys");
     let listed = String::from_utf8(watched.pipeline(&["list"]).stdout).unwrap();
     assert!(listed.contains("low-pass"), "{listed}");
-    let killed = watched.pipeline(&["kill", "sum"]);
-    assert!(killed.status.success(), "{killed:?}");
+    assert!(kill_stage(&watched.pipeline(&["list", "--json", "-"]), "sum"));
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
         let moved = watched.pipeline(&["move", "band-2", "1"]);
         assert!(moved.status.success(), "{moved:?}");

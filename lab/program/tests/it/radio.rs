@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use crate::common::kill_stage;
 use punctual_platform::linux::recovery;
 use punctual_testing::{CHILD_MAX, MachineGuard, TestChild, free_cores, shared_machine, wait_until};
 use serde_json::Value;
@@ -122,16 +123,12 @@ fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
         sink.is_some_and(|sink| sink["steps"].as_u64() > Some(10))
     });
     let own = env!("CARGO_BIN_EXE_punctual-lab");
-    for (arguments, told) in [
-        (["kill", "sum"].as_slice(), "sum: process"),
-        (&["upgrade", "band-2", own], "band-2: process"),
-    ] {
-        let output = beside.pipeline(arguments);
-        assert!(
-            String::from_utf8_lossy(&output.stdout).contains(told),
-            "{arguments:?}: {output:?}"
-        );
-    }
+    assert!(kill_stage(&beside.pipeline(&["list", "--json", "-"]), "sum"));
+    let upgraded = beside.pipeline(&["upgrade", "band-2", own]);
+    assert!(
+        String::from_utf8_lossy(&upgraded.stdout).contains("band-2: process"),
+        "{upgraded:?}"
+    );
     for (arguments, told) in [
         (["upgrade", "band-1", "/bin/false"], "kept its process"),
         (["upgrade", "band-1", "/nowhere"], "/nowhere"),
@@ -154,8 +151,12 @@ fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
         "{report}"
     );
     assert_eq!(report["audio_sha256"], report["audio_sha256_one_thread"], "{report}");
-    let output = beside.pipeline(&["kill", "sum"]);
+    let output = beside.pipeline(&["upgrade", "sum", own]);
     assert_eq!(output.status.code(), Some(2), "it has ended: {output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no pipeline"),
+        "{output:?}"
+    );
 }
 
 /// The radio on a pipe or file of its own, with its report in a file.

@@ -65,8 +65,7 @@ fn a_scenario_needs_no_option_and_options_replace_what_it_says() {
 
 #[test]
 fn elsewhere_a_profile_is_reported_and_worked_around() {
-    // There is no such file: no reader looks for it.
-    let folder = folder_with(&[("s/x.toml", SCENARIO)]);
+    let folder = folder_with(&[("s/x.toml", SCENARIO), ("s/p.csv", &good())]);
     let (text, _) = told(lab(folder.path(), &["run", "s/x.toml", "--plain"]));
     assert!(
         text.contains("refused    cache ways and bandwidth by the profiles of answer"),

@@ -126,7 +126,7 @@ fn task_set(programs: &Programs, cores: usize, utilisation: f64, rng: &mut ChaCh
         .map(|(utilisation, core)| {
             let program = rng.random_range(0..programs.len());
             let period = Nanos::from_secs_f64(programs.duration(program, all) / utilisation);
-            PeriodicTask { program, period, core }
+            PeriodicTask::new(program, period, core)
         })
         .collect()
 }

@@ -123,8 +123,7 @@ pub fn allocation(arguments: &AllocationBench) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let mut machines = Vec::new();
     for set in &sets {
-        let programs =
-            Programs::new(&set.profiles, Objective::Speed).map_err(|error| Failure::input([error.to_string()]))?;
+        let programs = Programs::new(&set.profiles, Objective::Speed).map_err(Failure::of)?;
         for setting in &SETTINGS {
             machines.push(measured(setting, set, &programs, arguments, &interrupt)?);
         }
@@ -148,10 +147,10 @@ fn measured(
     let Setting { cores, pool, .. } = *setting;
     if pool.grid != programs.grid() {
         let (grid, needed) = (programs.grid(), pool.grid);
-        return Err(Failure::input([format!(
+        return Err(Failure::of(format!(
             "these profiles are of {} ways and {} partitions, the bounds are for {} and {}: give profiles of such a machine",
             grid.ways, grid.partitions, needed.ways, needed.partitions
-        )]));
+        )));
     }
     let utilisation = UTILISATION_OF_A_CORE * cores as f64;
     let bench = Bench::new(set, programs, (cores, pool), utilisation, arguments.seed)?;
@@ -161,7 +160,7 @@ fn measured(
         .collect::<Result<Vec<Vec<RecordedRun>>, _>>()?;
     let stopped = "stopped before all was measured; nothing is left behind";
     let costs = timing::measure(programs, &runs, arguments.repetitions, arguments.seed, interrupt)
-        .ok_or_else(|| Failure::input([stopped]))?;
+        .ok_or_else(|| Failure::of(stopped))?;
     let costs: Vec<CostOf> = DECIDERS
         .iter()
         .zip(&runs)

@@ -1,8 +1,9 @@
 //! The split that each policy wants at an instant, regardless of the split in force, to measure its distance from the
 //! optimum.
 
-use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest, vc2m};
-use punctual_allocation::{Leftovers, PerCore, Pool, Programs, RunningJob, Share};
+use punctual_allocation::policy::{Exact, dadna, dna, equal, static_best, static_fewest};
+use punctual_allocation::{PerCore, Pool, Programs, RunningJob, Share};
+use punctual_evaluation::dna::{Leftovers, vc2m};
 
 use super::instants::Instants;
 

@@ -20,7 +20,7 @@ pub const RELEASES: Nanos = Nanos::from_secs(5);
 
 /// A policy, and whether it knows the cost of a gained way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decider {
+pub struct TimedDecider {
     pub name: &'static str,
     pub policy: Policy,
     pub hysteresis: bool,
@@ -30,9 +30,9 @@ pub struct Decider {
 pub const CONTROL: &str = "control: a split that stays";
 
 /// All timed policies, the control first.
-pub const DECIDERS: [Decider; 7] = {
-    const fn of(name: &'static str, policy: Policy, hysteresis: bool) -> Decider {
-        Decider {
+pub const DECIDERS: [TimedDecider; 7] = {
+    const fn of(name: &'static str, policy: Policy, hysteresis: bool) -> TimedDecider {
+        TimedDecider {
             name,
             policy,
             hysteresis,
@@ -83,13 +83,11 @@ impl<'b> Bench<'b> {
         seed: u64,
     ) -> Result<Bench<'b>, Failure> {
         let simulated = set.profiles.iter().cloned().map(RunnableProfile::new);
-        let simulated: Vec<RunnableProfile> = simulated
-            .collect::<Result<_, _>>()
-            .map_err(|error| Failure::input([error.to_string()]))?;
+        let simulated: Vec<RunnableProfile> = simulated.collect::<Result<_, _>>().map_err(Failure::of)?;
         let set_of = |number| draw(&simulated, cores, utilisation, seed, number);
         let sets = (0..TASK_SETS).map(set_of).collect::<Result<_, String>>();
         Ok(Bench {
-            sets: sets.map_err(|what| Failure::input([what]))?,
+            sets: sets.map_err(Failure::of)?,
             programs,
             pool,
             machine: SplitModel {
@@ -106,7 +104,7 @@ impl<'b> Bench<'b> {
     ///
     /// # Errors
     /// [`Failure`] for an impossible machine or task set.
-    pub fn run(&self, decider: Decider) -> Result<Vec<RecordedRun>, Failure> {
+    pub fn run(&self, decider: TimedDecider) -> Result<Vec<RecordedRun>, Failure> {
         self.sets.iter().map(|set| self.run_set(decider, set)).collect()
     }
 
@@ -114,7 +112,7 @@ impl<'b> Bench<'b> {
     ///
     /// # Errors
     /// As [`Bench::run`].
-    pub fn run_set(&self, decider: Decider, set: &TaskSet) -> Result<RecordedRun, Failure> {
+    pub fn run_set(&self, decider: TimedDecider, set: &TaskSet) -> Result<RecordedRun, Failure> {
         let machine = SplitModel {
             refill: match decider.hysteresis {
                 true => split::Refill::Charged,
@@ -137,12 +135,12 @@ impl<'b> Bench<'b> {
             // The machine begins without a split.
             (changed || run.instants.len() == 1).then(|| slices(deciding.plan()))
         });
-        ended.map_err(|error| Failure::input([error.to_string()]))?;
+        ended.map_err(Failure::of)?;
         run.last = deciding.plan().clone();
         Ok(run)
     }
 
-    fn allocator(&self, decider: Decider, set: &TaskSet) -> Result<Allocator, Failure> {
+    fn allocator(&self, decider: TimedDecider, set: &TaskSet) -> Result<Allocator, Failure> {
         let refill = Refill {
             way_bytes: self.machine.way_bytes,
             partition_bytes_per_second: self.machine.partition_bandwidth,
@@ -156,7 +154,7 @@ impl<'b> Bench<'b> {
             // The machine enforces the gap itself.
             gap: Nanos::ZERO,
         };
-        Allocator::new(self.programs, &set.tasks, settings).map_err(|error| Failure::input([error.to_string()]))
+        Allocator::new(self.programs, &set.tasks, settings).map_err(Failure::of)
     }
 }
 

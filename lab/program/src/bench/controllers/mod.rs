@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::series::{Interrupt, check_length, overrides, perform, tell};
 use crate::args::Controllers;
+use crate::args::kind;
 use punctual_cli::args::Controller;
 use punctual_cli::commands::{failures, print, run};
 use punctual_files::failure::Failure;
@@ -50,7 +51,7 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
     let loaded = scenario::load(arguments.scenario.as_deref(), &plain)?;
     check_length(&loaded)?;
     let output = OutputFile::report(arguments.json.as_ref())?;
-    let kinds: Vec<ControllerKind> = arguments.controllers.iter().copied().map(Controller::kind).collect();
+    let kinds: Vec<ControllerKind> = arguments.controllers.iter().copied().map(kind).collect();
     let columns = columns(arguments, &plain)?;
     let platform = arguments.simulated.request(&loaded, change)?.platform;
     let interrupt = Interrupt::listen()?;
@@ -74,9 +75,9 @@ pub fn controllers(arguments: &Controllers) -> Result<(), Failure> {
     let mut runs = Vec::new();
     let ended = series.measure(&mut runs);
     if runs.is_empty() {
-        return ended.and(Err(Failure::input([
+        return ended.and(Err(Failure::of(
             "stopped before a run was complete; nothing was measured",
-        ])));
+        )));
     }
     let comparison = Comparison {
         scenario: loaded.scenario.name.clone(),
@@ -126,7 +127,7 @@ fn is_controlled(kinds: &[ControllerKind]) -> bool {
 /// pace, follow the controller.
 fn columns(arguments: &Controllers, plain: &[Override]) -> Result<Vec<Loaded>, Failure> {
     let under = |controller: &Controller| {
-        let name = controller.kind().name();
+        let name = kind(*controller).name();
         let mut overrides = plain.to_vec();
         overrides.push(Override::of_option("--controllers", "control.controller", name));
         scenario::load(arguments.scenario.as_deref(), &overrides)
@@ -147,18 +148,14 @@ fn learn(arguments: &Controllers, interrupt: &Interrupt) -> Result<ModelDocument
     tell(&format!("learning a model for {}", loaded.scenario.duration));
     let identified = punctual_scenario::identify(&request, &mut |_| interrupt.answer());
     if interrupt.asked() {
-        return Err(Failure::input([
-            "stopped before a model was learnt; nothing was measured",
-        ]));
+        return Err(Failure::of("stopped before a model was learnt; nothing was measured"));
     }
     let (model, _) = identified.map_err(|error| failures::of_run(error, &loaded))?;
     for (what, r2) in r_squared(&model) {
         tell(&format!("R^2 of {what}: {r2:.3}"));
     }
-    for kind in arguments.controllers.iter().copied().map(Controller::kind) {
-        model
-            .check_fit(kind)
-            .map_err(|error| Failure::input([error.to_string()]))?;
+    for kind in arguments.controllers.iter().copied().map(kind) {
+        model.check_fit(kind).map_err(Failure::of)?;
     }
     Ok(model)
 }

@@ -85,7 +85,7 @@ pub fn failed_premise(summary: &Summary, due: u64, failings: &[String]) -> Optio
 /// within a second of trace time, and all are counted as if they started last.
 pub fn due(trace: &Trace, speedup: f64, replicas: u32, elapsed: Nanos) -> u64 {
     let from_the_last = elapsed.saturating_sub(Nanos::from_secs(1).scaled(1.0 / speedup));
-    let of_one = SensorStream::new(trace, speedup, 1).take_while(|update| update.at <= from_the_last);
+    let of_one = SensorStream::new(trace.clone(), speedup, 1).take_while(|update| update.at <= from_the_last);
     of_one.count() as u64 * u64::from(replicas)
 }
 
@@ -164,7 +164,7 @@ mod tests {
         let trace = Trace::synthetic(9, period[0], period[1], Nanos::from_secs(4), 1);
         for (speedup, replicas, elapsed) in [(1.0, 3, 9), (20.0, 5, 2), (2.0, 1, 1)] {
             let elapsed = Nanos::from_secs(elapsed);
-            let arrived = SensorStream::new(&trace, speedup, replicas)
+            let arrived = SensorStream::new(trace.clone(), speedup, replicas)
                 .take_while(|update| update.at <= elapsed)
                 .count() as u64;
             let due = due(&trace, speedup, replicas, elapsed);

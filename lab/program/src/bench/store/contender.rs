@@ -121,11 +121,11 @@ pub trait Session {
     /// [`CaseError`].
     fn scan(&mut self, key: &[u8], count: usize) -> Result<(), CaseError>;
 
-    /// Sets `key` to `value`, with the guarantee that the contender was opened for.
+    /// Sets each of `keys` to `value` in one transaction, with the guarantee that the contender was opened for.
     ///
     /// # Errors
     /// [`CaseError`].
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError>;
+    fn puts(&mut self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), CaseError>;
 }
 
 /// Consumes a value in each case: its address and its length. Contenders that find a value without touching it need not
@@ -159,8 +159,8 @@ impl Session for Nothing {
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError> {
-        look(key);
+    fn puts(&mut self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), CaseError> {
+        keys.iter().for_each(|key| look(key));
         look(value);
         Ok(())
     }

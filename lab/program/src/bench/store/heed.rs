@@ -109,9 +109,10 @@ impl Session for &Heed {
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError> {
+    fn puts(&mut self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), CaseError> {
         let mut txn = self.env.write_txn().map_err(failed(NAME))?;
-        self.table.put(&mut txn, key, value).map_err(failed(NAME))?;
+        let mut put = |key: &Vec<u8>| self.table.put(&mut txn, key, value).map_err(failed(NAME));
+        keys.iter().try_for_each(&mut put)?;
         txn.commit().map_err(failed(NAME))
     }
 }

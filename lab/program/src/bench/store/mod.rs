@@ -7,6 +7,7 @@
 
 mod cases;
 mod contender;
+mod goals;
 mod heed;
 mod ours;
 #[cfg(feature = "peers")]
@@ -47,18 +48,18 @@ struct BenchReport {
 pub fn store(records: Records, rounds: u32, json: Option<&PathBuf>) -> Result<(), Failure> {
     let output = OutputFile::report(json)?;
     if records.bytes() > BYTES_MAX {
-        return Err(Failure::input([format!(
+        return Err(Failure::of(format!(
             "--objects times --value-bytes is {} bytes: at most {} (for each of the stores, in the temporary folder)",
             count(records.bytes()),
             count(BYTES_MAX)
-        )]));
+        )));
     }
     let interrupt = Interrupt::listen()?;
     let going_on = || match interrupt.asked() {
         true => Err(CaseError::Stopped),
         false => Ok(()),
     };
-    let failed = |error: CaseError| Failure::input([format!("a store of the benchmark failed: {error}")]);
+    let failed = |error: CaseError| Failure::of(format!("a store of the benchmark failed: {error}"));
     let cases = compared(records, rounds, &going_on).map_err(failed)?;
     let report = BenchReport { rounds, records, cases };
     print(&told(&report))?;
@@ -82,6 +83,7 @@ fn compared(records: Records, rounds: u32, going_on: GoingOn<'_>) -> Result<Vec<
         ..records
     };
     let ours = ours::on_lmdb(records, Promise::Visible, going_on)?;
+    let by_transactions = ours::by_transactions(going_on)?;
     let all = |records, promise| -> Result<Vec<Box<dyn Contender>>, CaseError> {
         let mut all: Vec<Box<dyn Contender>> = vec![Box::new(Nothing)];
         all.push(Box::new(heed::Heed::fill(records, promise, going_on)?));
@@ -93,10 +95,12 @@ fn compared(records: Records, rounds: u32, going_on: GoingOn<'_>) -> Result<Vec<
     let (drawn, drawn_synced) = (cases::KeySequence::of(records), cases::KeySequence::of(synced));
     let mut cases = cases::visible(&ours, &drawn)?;
     cases.extend(cases::ours(&ours, &drawn));
+    cases.extend(cases::offers(&ours.store, &by_transactions.store));
     for contender in &visible {
         cases.extend(cases::visible(&**contender, &drawn)?);
     }
     cases.push(cases::durable(&ours_durable, &drawn_synced)?);
+    cases.push(cases::durable_by_eight(&ours_durable, &drawn_synced));
     for contender in &durable {
         cases.push(cases::durable(&**contender, &drawn_synced)?);
     }
@@ -147,6 +151,7 @@ fn told(report: &BenchReport) -> String {
         "\nRatios are of batches, round by round. An operation that is timed by itself contains reading the clock: below \
          the\nno-op control nothing can be said.\n",
     );
+    text.push_str(&goals::told(&report.cases, report.records.value_bytes));
     if cfg!(not(feature = "peers")) {
         text.push_str("Built without other stores: `cargo run --release -p punctual-lab --features peers -- bench store` has them.\n");
     }
@@ -175,12 +180,12 @@ mod tests {
             operations
         };
         let control = of(Nothing.name());
-        assert_eq!(control.len(), 7);
+        assert_eq!(control.len(), 9);
         let contenders = peers(records, Promise::Visible, &|| Ok(())).unwrap();
         for contender in contenders.iter().map(|peer| peer.name()).chain([heed::NAME]) {
             assert_eq!(of(contender), control, "{contender}");
         }
-        assert_eq!(of(ours::NAME).len(), control.len() + 5);
+        assert_eq!(of(ours::NAME).len(), control.len() + 9);
         for case in &figures {
             assert!(
                 case.one.samples > 0 && case.one.median_ns <= case.one.p99_ns && case.one.p99_ns <= case.one.p99_9_ns
@@ -194,6 +199,7 @@ mod tests {
             cases: figures,
         });
         assert!(text.contains("bare heed") && text.contains("p99.9"), "{text}");
+        assert_eq!(text.matches("met\n").count(), 8, "{text}");
     }
 
     #[test]

@@ -1,12 +1,10 @@
 //! Our store, on one of its engines.
 
-use std::ops::{Bound, ControlFlow};
-
 use punctual_engines::lmdb::LmdbOptions;
 use punctual_os::LinuxOs;
 use punctual_store::engine::{Durability, Engine};
 use punctual_store::temporal::ObjectSpec;
-use punctual_store::{Deadline, Store, StoreError, StoreOptions};
+use punctual_store::{Deadline, Store, StoreError, StoreOptions, UpdateMode};
 use punctual_units::{Clock, Nanos, SensorId, Seq};
 use tempfile::TempDir;
 
@@ -40,7 +38,27 @@ pub fn on_lmdb(
         ..LmdbOptions::default()
     };
     let engine = options.open(folder.path()).map_err(failed(NAME))?;
-    fill(NAME, engine, folder, records, going_on)
+    fill(NAME, engine, folder, records, UpdateMode::MemoryFirst, going_on)
+}
+
+/// Opens our store with a transaction for each update, as in the first paper, and without other records.
+///
+/// # Errors
+/// [`CaseError`], in particular if there is no room.
+pub fn by_transactions(going_on: GoingOn<'_>) -> Result<Ours<punctual_engines::Lmdb>, CaseError> {
+    let folder = tempfile::tempdir()?;
+    let durability = durability(Promise::Visible);
+    let engine = LmdbOptions {
+        durability,
+        ..LmdbOptions::default()
+    }
+    .open(folder.path());
+    let none = Records {
+        objects: 0,
+        value_bytes: 0,
+    };
+    let mode = UpdateMode::Transaction;
+    fill(NAME, engine.map_err(failed(NAME))?, folder, none, mode, going_on)
 }
 
 pub fn durability(promise: Promise) -> Durability {
@@ -59,6 +77,7 @@ pub fn fill<E: Engine>(
     engine: E,
     folder: TempDir,
     records: Records,
+    update_mode: UpdateMode,
     going_on: GoingOn<'_>,
 ) -> Result<Ours<E>, CaseError> {
     let period = Nanos::from_secs(1);
@@ -71,6 +90,7 @@ pub fn fill<E: Engine>(
     };
     let options = StoreOptions {
         objects: (0..TEMPORAL_OBJECTS).map(object).collect(),
+        update_mode,
         ..StoreOptions::default()
     };
     let store = Store::open(engine, LinuxOs, options).map_err(failed(name))?;
@@ -78,7 +98,7 @@ pub fn fill<E: Engine>(
     let put = |group: std::ops::Range<u32>| -> Result<(), StoreError> {
         let mut transaction = store.write_transaction(Deadline::NONE)?;
         for i in group {
-            transaction.put(&key(i), values.of(i as usize))?;
+            transaction.put(key(i), values.of(i as usize))?;
         }
         transaction.commit().map(drop)
     };
@@ -123,22 +143,23 @@ impl<E: Engine> Session for &Ours<E> {
     }
 
     fn scan(&mut self, key: &[u8], count: usize) -> Result<(), CaseError> {
-        let mut left = count;
-        let visit = |key: &[u8], value: &[u8]| {
+        let fail = failed(self.name);
+        let transaction = self.store.begin_read().map_err(fail)?;
+        let mut records = transaction.range(key..).map_err(fail)?;
+        for _ in 0..count {
+            let Some((key, value)) = records.lend().map_err(fail)? else {
+                break;
+            };
             look(key);
             look(value);
-            left -= 1;
-            if left == 0 {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        };
-        let range = (Bound::Included(key), Bound::Unbounded);
-        self.store.scan(range, visit).map_err(failed(self.name))
+        }
+        Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError> {
-        self.store.put(key, value).map_err(failed(self.name))
+    fn puts(&mut self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), CaseError> {
+        let put = self
+            .store
+            .update(|tx| keys.iter().try_for_each(|key| tx.put(key, value)));
+        put.map_err(failed(self.name))
     }
 }

@@ -107,7 +107,7 @@ pub fn load(arguments: &ClusterLoad) -> Result<(), Failure> {
 }
 
 fn offer(arguments: &ClusterLoad) -> Result<Offer, Failure> {
-    let refuse = |what: String| Failure::input([what]);
+    let refuse = |what: String| Failure::of(what);
     if arguments
         .rate
         .is_some_and(|rate| !(1.0..=super::run::RATE_MAX).contains(&rate))
@@ -172,8 +172,8 @@ fn for_a_run(offer: Offer, dial: Dial, parent: i32) -> Result<(), Failure> {
 fn failed(error: &std::io::Error) -> Failure {
     // Errors of the driver are sentences; those of the system do not say where they came from.
     match error.get_ref() {
-        Some(refused) => Failure::input([refused.to_string()]),
-        None => Failure::input([format!("the load's event loop: {error}")]),
+        Some(refused) => Failure::of(refused.to_string()),
+        None => Failure::of(format!("the load's event loop: {error}")),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use punctual_federation::entry::{Body, Entry};
 use punctual_federation::ids::{FederationId, RequestId, Revision, SessionId};
 use punctual_federation::message::Reign;
-use punctual_logs::{AppendResult, CommitLog, Identity, Local, LogError, LogRecord, Stretch};
+use punctual_logs::{AppendResult, CommitLog, Identity, Local, LogError, LogRecord, LogState, Stretch};
 
 use super::super::load::Fate;
 
@@ -49,7 +49,7 @@ impl AuditedLog {
 }
 
 impl CommitLog for AuditedLog {
-    fn open(&mut self, identity: Identity) -> Result<Revision, LogError> {
+    fn open(&mut self, identity: Identity) -> Result<LogState, LogError> {
         self.log.open(identity)
     }
 
@@ -83,12 +83,13 @@ impl Audit {
         };
         let epoch = self.reign.epoch;
         match body {
-            Body::Reign => {
+            Body::Reign(history) => {
                 self.reigns += 1;
                 self.double_masters += u64::from(id.epoch.0 != epoch.0 + 1);
                 self.reign = Reign {
                     epoch: id.epoch,
                     master: Some(id.member),
+                    history,
                 };
             }
             Body::Batch(transactions) => {

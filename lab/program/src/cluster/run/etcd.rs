@@ -9,10 +9,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use punctual_federation::ids::{FederationId, Revision};
-use punctual_logs::etcd::{Address, EtcdError, EtcdProgram, Members};
+use punctual_logs::etcd::{Address, EtcdError};
 use punctual_logs::socket::WAIT_MAX;
-use punctual_logs::{CommitLog, Etcd, FORMAT, Identity, LogError};
+use punctual_logs::{CommitLog, Etcd, FORMAT, HistoryId, Identity, LogError, LogHistory};
 use punctual_os::LinuxOs;
+use punctual_testing::etcd::{EtcdProgram, Members};
 use punctual_units::{Clock, Nanos, Time};
 
 use super::audit::Audit;
@@ -56,7 +57,7 @@ struct InEtcd {
 }
 
 fn input(error: &dyn std::fmt::Display) -> Failure {
-    Failure::input([error.to_string()])
+    Failure::of(error)
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -90,14 +91,18 @@ pub(super) fn open(kind: &LogKind, folder: &Path, federation: FederationId) -> R
     let identity = Identity {
         federation,
         format: FORMAT,
+        history: LogHistory {
+            id: HistoryId(federation.0),
+            ..LogHistory::default()
+        },
     };
-    let last = answered(|| log.open(identity)).map_err(|error| match error {
-        LogError::OtherFederation { found, .. } => Failure::input([format!(
+    let opened = answered(|| log.open(identity)).map_err(|error| match error {
+        LogError::OtherFederation { found, .. } => Failure::of(format!(
             "{address}: the log of another run is there (federation {found}), which goes on or was killed: name another \
              place behind the addresses, as etcd://HOST:PORT/NAME, or remove that log with `etcdctl del --prefix {}/`",
             address.name
-        )]),
-        error => Failure::input([format!("{address}: {error}")]),
+        )),
+        error => Failure::of(format!("{address}: {error}")),
     })?;
     let mut backing = InEtcd {
         log,
@@ -113,7 +118,7 @@ pub(super) fn open(kind: &LogKind, folder: &Path, federation: FederationId) -> R
     let mut reader = Etcd::new(&address, false).map_err(|error| input(&error))?;
     let (noted, ends) = (Arc::clone(&backing.noted), Arc::clone(&backing.ends));
     backing.threads.push(thread::spawn(move || {
-        if let Err(error) = note(&mut reader, identity, last, &noted, &ends) {
+        if let Err(error) = note(&mut reader, identity, opened.last, &noted, &ends) {
             locked(&noted).stopped = Some(error);
         }
     }));
@@ -171,18 +176,18 @@ impl Backing for InEtcd {
     fn audit(&mut self) -> Result<Audit, Failure> {
         let unread = |why: &dyn std::fmt::Display| {
             let address = &self.address;
-            Failure::input([format!(
+            Failure::of(format!(
                 "{address}: what was appended could not be read to its end: {why}"
-            )])
+            ))
         };
-        let last = answered(|| self.log.open(self.identity)).map_err(|error| unread(&error))?;
+        let opened = answered(|| self.log.open(self.identity)).map_err(|error| unread(&error))?;
         let until = Instant::now() + ANSWER_MAX;
         loop {
             let noted = locked(&self.noted);
             if let Some(error) = &noted.stopped {
                 return Err(unread(error));
             }
-            if noted.upto >= last {
+            if noted.upto >= opened.last {
                 return Ok(noted.audit.clone());
             }
             if Instant::now() > until {
@@ -196,7 +201,7 @@ impl Backing for InEtcd {
     fn kill_leader(&mut self) -> Result<Time, Failure> {
         let Some(members) = &mut self.members else {
             let why = "this run has not started etcd, and does not kill it: run it with --log etcd";
-            return Err(Failure::input([why]));
+            return Err(Failure::of(why));
         };
         // A second missing member would cost the majority.
         members.await_leader(START_MAX).map_err(|error| input(&error))?;

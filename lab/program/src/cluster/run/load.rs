@@ -41,7 +41,7 @@ pub(super) struct LoadProcess {
 impl LoadProcess {
     /// Starts the process of the load.
     pub fn start(offer: &Offer) -> Result<LoadProcess, Failure> {
-        let failed = |error: &dyn std::fmt::Display| Failure::input([format!("the load cannot be started: {error}")]);
+        let failed = |error: &dyn std::fmt::Display| Failure::of(format!("the load cannot be started: {error}"));
         let mut command = Command::new("/proc/self/exe");
         command
             .args(["process", "load", "--parent", &std::process::id().to_string()])
@@ -90,13 +90,13 @@ impl LoadProcess {
         let until = Instant::now() + BEGIN_MAX;
         while !self.began && goes_on()? {
             if Instant::now() > until || !self.take()? {
-                return Err(Failure::input([format!("the load did not begin within {BEGIN_MAX:?}")]));
+                return Err(Failure::of(format!("the load did not begin within {BEGIN_MAX:?}")));
             }
         }
         match self.tally.capacity {
-            Some(capacity) if capacity < 1.0 => Err(Failure::input([
+            Some(capacity) if capacity < 1.0 => Err(Failure::of(
                 "nothing was served while the capacity was measured: give --rate, or a smaller --work",
-            ])),
+            )),
             _ => Ok(()),
         }
     }
@@ -108,7 +108,7 @@ impl LoadProcess {
         }
         match self.child.try_wait() {
             Ok(Some(status)) if !status.success() => {
-                Err(Failure::input([format!("the load has ended by itself: {status}")]))
+                Err(Failure::of(format!("the load has ended by itself: {status}")))
             }
             Ok(status) => Ok(status.is_none()),
             Err(_) => Ok(false),

@@ -88,11 +88,10 @@ pub(super) fn open(
     if *kind != LogKind::Local {
         return super::etcd::open(kind, folder, federation);
     }
-    let input = |error: &dyn std::fmt::Display| Failure::input([error.to_string()]);
-    let log = Local::open(&folder.join("log")).map_err(|error| input(&error))?;
+    let log = Local::open(&folder.join("log")).map_err(Failure::of)?;
     let log = SharedLog::new(AuditedLog::new(log, federation));
     let served = log.clone();
-    let server = LogServer::start(socket, move || Some(served.clone())).map_err(|error| input(&error))?;
+    let server = LogServer::start(socket, move || Some(served.clone())).map_err(Failure::of)?;
     Ok(Box::new(File { log, _server: server }))
 }
 
@@ -110,7 +109,7 @@ impl Backing for File {
     }
 
     fn kill_leader(&mut self) -> Result<Time, Failure> {
-        Err(Failure::input([NO_LEADER]))
+        Err(Failure::of(NO_LEADER))
     }
 
     fn restart(&mut self) -> Result<(), Failure> {

@@ -88,7 +88,7 @@ pub fn run(arguments: &ClusterTrial, command: &str) -> Result<(), Failure> {
     let html = OutputFile::page(arguments.html.as_ref())?;
     // Refused before anything is started.
     if matches!(arguments.fault, Fault::Leader | Fault::Both) && settings.log == LogKind::Local {
-        return Err(Failure::input([log::NO_LEADER]));
+        return Err(Failure::of(log::NO_LEADER));
     }
     let faults = match arguments.fault_every {
         None => vec![(Nanos(settings.duration().0 / 2), arguments.fault)],
@@ -128,7 +128,7 @@ pub fn run(arguments: &ClusterTrial, command: &str) -> Result<(), Failure> {
     let written = [
         json.map(|file| file.json(&report::document(&report))),
         html.zip(past)
-            .map(|(file, past)| file.text(&watch::written(&past, command))),
+            .map(|(file, past)| file.text(&watch::page(&past, command))),
     ];
     Failure::all(written.into_iter().flatten())?;
     report.verdict()
@@ -154,9 +154,9 @@ impl TrialReport {
 /// balancers; so are faults of the log, which the run may not have started.
 fn now_and_then(every: Nanos, settings: &TrialSettings) -> Result<Vec<(Nanos, Fault)>, Failure> {
     if every < AWAY {
-        return Err(Failure::input([format!(
+        return Err(Failure::of(format!(
             "--fault-every: at least {AWAY}, for as long as a fault lasts"
-        )]));
+        )));
     }
     let kinds: Vec<Fault> = Fault::ALL
         .into_iter()
@@ -194,11 +194,11 @@ pub fn federation(
     // The network comes first, so that every later process is in it.
     if cuts && settings.log != LogKind::Local {
         let why = "cuts: the log would be cut off with its node, by a network that no etcd is in: leave out --log";
-        return Err(Failure::input([why]));
+        return Err(Failure::of(why));
     }
     let network = match cuts {
         true => {
-            let network = Network::start().map_err(|error| Failure::input([format!("cuts: {error}")]))?;
+            let network = Network::start().map_err(|error| Failure::of(format!("cuts: {error}")))?;
             Some(Box::new(network) as Box<dyn NodeNetwork>)
         }
         false => None,
@@ -274,7 +274,7 @@ pub fn federation(
 
 /// Fails if the log no longer answers, as far as this process knows.
 fn healthy(log: &mut dyn Backing) -> Result<(), Failure> {
-    log.failure().map_or(Ok(()), |failure| Err(Failure::input([failure])))
+    log.failure().map_or(Ok(()), |failure| Err(Failure::of(failure)))
 }
 
 /// A run in progress.
@@ -335,8 +335,8 @@ impl Run<'_> {
         };
         let at = match fault {
             Fault::Kill | Fault::ReplicaKill | Fault::BalancerKill => self.processes.kill(part),
-            Fault::Stop => self.processes.signal(part, libc::SIGSTOP),
-            Fault::Cut => self.processes.cut(part, true)?,
+            Fault::Stop => signal(&self.processes, part, libc::SIGSTOP),
+            Fault::Cut => network::cut(part, true)?,
             Fault::Upgrade => self.processes.drain(part),
             Fault::Leader => self.log.kill_leader()?,
             Fault::Both => {
@@ -358,21 +358,21 @@ impl Run<'_> {
         let Run {
             away, processes, log, ..
         } = self;
-        let has_left = |part: Part, fault| fault != Fault::Upgrade || processes.has_ended(part);
+        let has_left = |part: Part, fault| fault != Fault::Upgrade || has_ended(processes, part);
         let due = away.extract_if(.., |(until, part, fault)| {
             ends || *until <= now && has_left(*part, *fault)
         });
         for (_, part, fault) in due.collect::<Vec<_>>() {
             match fault {
-                Fault::Kill | Fault::ReplicaKill | Fault::BalancerKill => processes.restart(part)?,
-                Fault::Stop => _ = processes.signal(part, libc::SIGCONT),
-                Fault::Cut => _ = processes.cut(part, false)?,
+                Fault::Kill | Fault::ReplicaKill | Fault::BalancerKill => processes.spawn(part)?,
+                Fault::Stop => _ = signal(processes, part, libc::SIGCONT),
+                Fault::Cut => _ = network::cut(part, false)?,
                 Fault::Leader => log.restart()?,
                 Fault::Both => {
                     log.restart()?;
-                    processes.restart(part)?;
+                    processes.spawn(part)?;
                 }
-                Fault::Upgrade if processes.has_ended(part) => processes.restart(part)?,
+                Fault::Upgrade if has_ended(processes, part) => processes.spawn(part)?,
                 Fault::Upgrade => {}
             }
         }
@@ -483,6 +483,26 @@ fn ask(stream: &mut TcpStream, parser: &mut ReplyParser, words: &[&str], patienc
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Number of the process that `part` has now; `None` while it has none.
+fn process(processes: &Processes, part: Part) -> Option<u32> {
+    { processes.ids() }.find_map(|(of, _, id)| (of == part).then_some(id))
+}
+
+/// Whether the process no longer runs.
+fn has_ended(processes: &Processes, part: Part) -> bool {
+    process(processes, part).is_none()
+}
+
+/// Sends a process a signal (SIGSTOP, SIGCONT), and returns the instant.
+fn signal(processes: &Processes, part: Part, signal: i32) -> Time {
+    let at = LinuxOs.now();
+    if let Some(process) = process(processes, part) {
+        // SAFETY: plain numbers; the process is a child that was not waited for, so its id is not reused.
+        unsafe { libc::kill(process as i32, signal) };
+    }
+    at
 }
 
 #[cfg(test)]

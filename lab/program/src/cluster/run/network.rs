@@ -8,6 +8,9 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use punctual_cli::cluster::run::processes::NodeNetwork;
+use punctual_files::failure::Failure;
+use punctual_os::LinuxOs;
+use punctual_units::{Clock, Time};
 
 /// Name of the bridge's interface.
 const SWITCH: &str = "switch";
@@ -81,10 +84,17 @@ impl NodeNetwork for Network {
         }
         Ok(())
     }
+}
 
-    fn cut(&self, node: usize, is_cut: bool) -> Result<(), String> {
-        ip(&["link", "set", &cable(node), if is_cut { "down" } else { "up" }])
-    }
+/// Disconnects a node's cable, or connects it again, after [`Network::start`] only; returns the instant.
+///
+/// # Errors
+/// If the change fails.
+pub fn cut(node: usize, is_cut: bool) -> Result<Time, Failure> {
+    let at = LinuxOs.now();
+    let set = ip(&["link", "set", &cable(node), if is_cut { "down" } else { "up" }]);
+    set.map_err(Failure::of)?;
+    Ok(at)
 }
 
 fn address(last: u8) -> IpAddr {

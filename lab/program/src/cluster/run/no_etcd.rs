@@ -12,5 +12,5 @@ const WITHOUT: &str =
     "this program was built without etcd: build it with `cargo build --release -p punctual-lab --features etcd`";
 
 pub(super) fn open(_: &LogKind, _: &Path, _: FederationId) -> Result<Box<dyn Backing>, Failure> {
-    Err(Failure::input([WITHOUT]))
+    Err(Failure::of(WITHOUT))
 }

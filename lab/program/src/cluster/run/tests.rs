@@ -45,6 +45,7 @@ fn audit(entries: &[Vec<u8>]) -> Audit {
     let identity = punctual_logs::Identity {
         federation: OURS,
         format: punctual_logs::FORMAT,
+        history: punctual_logs::LogHistory::default(),
     };
     log.open(identity).unwrap();
     for (last, entry) in entries.iter().enumerate() {
@@ -66,9 +67,9 @@ const DONE: Fate = Fate::Acknowledged { returned: 1, right: 1 };
 #[test]
 fn what_agrees_is_not_complained_of() {
     let log = audit(&[
-        entry(0, 1, Body::Reign),
+        entry(0, 1, Body::Reign(Default::default())),
         batch(0, 1, &[1, 2]),
-        entry(1, 2, Body::Reign),
+        entry(1, 2, Body::Reign(Default::default())),
         batch(1, 2, &[3]),
     ]);
     let told = told(&[DONE, Fate::Committed, DONE, Fate::NotExecuted, Fate::NeverExecuted]);
@@ -77,7 +78,7 @@ fn what_agrees_is_not_complained_of() {
 
 #[test]
 fn each_planted_fault_is_found() {
-    let reign = || entry(0, 1, Body::Reign);
+    let reign = || entry(0, 1, Body::Reign(Default::default()));
     let found = |entries: &[Vec<u8>], fates: &[Fate]| compare(&audit(entries), &told(fates));
     let none = Disagreements::default;
 
@@ -123,7 +124,7 @@ fn each_planted_fault_is_found() {
         }
     );
     // A deposed master, one of another start of the node, and a reign that begins twice.
-    let deposed = [reign(), entry(1, 2, Body::Reign), batch(0, 1, &[1])];
+    let deposed = [reign(), entry(1, 2, Body::Reign(Default::default())), batch(0, 1, &[1])];
     assert_eq!(
         found(&deposed, &[DONE]),
         Disagreements {
@@ -131,7 +132,7 @@ fn each_planted_fault_is_found() {
             ..none()
         }
     );
-    let again = [reign(), entry(1, 1, Body::Reign)];
+    let again = [reign(), entry(1, 1, Body::Reign(Default::default()))];
     assert_eq!(
         found(&again, &[]),
         Disagreements {

@@ -190,7 +190,7 @@ pub fn records(users: usize, stocks: usize) -> impl Iterator<Item = (String, Str
         .chain((0..users).flat_map(of_user))
 }
 
-/// What must be true of the market whatever happened: sums of money and shares, and nothing negative.
+/// Invariants of the market: sums of money and shares, and nothing negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
     /// Money of all, in cents.

@@ -97,7 +97,7 @@ struct MarketRun<'t> {
 
 /// Carries out `punctual-lab cluster load --workload stock`.
 pub fn load(arguments: &ClusterLoad) -> Result<(), Failure> {
-    let input = |what: String| Failure::input([what]);
+    let input = |what: String| Failure::of(what);
     if arguments.dialling.authority.is_some() || arguments.dialling.user.is_some() {
         return Err(input(
             "--workload stock: reaches servers without users and TLS only".into(),

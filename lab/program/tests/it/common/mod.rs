@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use serde_json::Value;
+
 /// How long a program of these tests may take before it is killed: far longer than any does on a busy machine.
 pub const BOUND: Duration = Duration::from_secs(300);
 
@@ -45,6 +47,23 @@ pub fn told(output: Output) -> (String, String) {
     let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
     assert!(output.status.success(), "{err}");
     (out, err)
+}
+
+/// Kills the process of a stage in the output of `pipeline list --json -`; returns whether it was there.
+pub fn kill_stage(listed: &Output, stage: &str) -> bool {
+    let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+    let stages = listed[0]["stages"].as_array().cloned().unwrap_or_default();
+    let process = stages
+        .iter()
+        .find(|it| it["name"] == stage)
+        .map(|it| it["process"].to_string());
+    let kill = |process: String| {
+        Command::new("kill")
+            .args(["-KILL", &process])
+            .output()
+            .expect("kill(1)")
+    };
+    process.is_some_and(|process| kill(process).status.success())
 }
 
 /// A new folder with these files, by name and text; removed when dropped.

@@ -79,8 +79,9 @@ impl Session for &Fjall {
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError> {
-        self.records.insert(key, value).map_err(failed(NAME))?;
+    fn puts(&mut self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), CaseError> {
+        let put = |key: &Vec<u8>| self.records.insert(key.as_slice(), value).map_err(failed(NAME));
+        keys.iter().try_for_each(put)?;
         match self.promise {
             Promise::Visible => Ok(()), // handed to the kernel: fjall itself buffers nothing
             Promise::Durable => self.database.persist(PersistMode::SyncData).map_err(failed(NAME)),

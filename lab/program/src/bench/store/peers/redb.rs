@@ -2,6 +2,7 @@
 
 use ::redb::{Database, Durability, ReadableDatabase, TableDefinition};
 use punctual_engines::redb::RedbOptions;
+use punctual_store::UpdateMode;
 use tempfile::TempDir;
 
 use super::super::contender::{CaseError, Contender, FILLED, GoingOn, Promise, Records, Session, failed, key, look};
@@ -29,7 +30,14 @@ pub fn ours(records: Records, promise: Promise, going_on: GoingOn<'_>) -> Result
         ..RedbOptions::default()
     };
     let engine = options.open(folder.path()).map_err(failed(OURS))?;
-    Ok(Box::new(ours::fill(OURS, engine, folder, records, going_on)?))
+    Ok(Box::new(ours::fill(
+        OURS,
+        engine,
+        folder,
+        records,
+        UpdateMode::MemoryFirst,
+        going_on,
+    )?))
 }
 
 impl Redb {
@@ -87,13 +95,17 @@ impl Redb {
         Ok(())
     }
 
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), ::redb::Error> {
+    fn puts(&self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), ::redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(match self.promise {
             Promise::Visible => Durability::None,
             Promise::Durable => Durability::Immediate,
         })?;
-        transaction.open_table(TABLE)?.insert(key, value)?;
+        let mut table = transaction.open_table(TABLE)?;
+        for key in keys {
+            table.insert(key.as_slice(), value)?;
+        }
+        drop(table);
         Ok(transaction.commit()?)
     }
 }
@@ -118,7 +130,7 @@ impl Session for &Redb {
         Redb::scan(self, key, count).map_err(failed(NAME))
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError> {
-        Redb::put(self, key, value).map_err(failed(NAME))
+    fn puts(&mut self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), CaseError> {
+        Redb::puts(self, keys, value).map_err(failed(NAME))
     }
 }

@@ -109,8 +109,16 @@ impl Session for Connection {
         scan(self, key, count).map_err(failed(NAME))
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), CaseError> {
-        let put = || self.prepare_cached(PUT)?.execute(params![key, value]);
-        put().map(drop).map_err(failed(NAME))
+    fn puts(&mut self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), CaseError> {
+        let put = |key: &Vec<u8>| self.prepare_cached(PUT)?.execute(params![key, value]).map(drop);
+        let all = || match keys {
+            [key] => put(key),
+            keys => {
+                self.execute_batch("BEGIN IMMEDIATE")?;
+                keys.iter().try_for_each(put)?;
+                self.execute_batch("COMMIT")
+            }
+        };
+        all().map_err(failed(NAME))
     }
 }
