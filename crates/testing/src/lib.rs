@@ -1,4 +1,5 @@
-//! What do tests and benchmarks share? Members of etcd, children with a bound, virtual time, conformance suites, kernel trees.
+//! What do tests and benchmarks share? Members of etcd, children with a bound, virtual time, conformance suites, trees
+//! of the kernel's files.
 
 mod allocations;
 #[cfg(unix)]

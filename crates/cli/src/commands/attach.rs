@@ -92,7 +92,8 @@ pub fn attach(arguments: &Attach, command: &str) -> Result<(), Failure> {
     Failure::all([told, json, html, trace, checked(&report, arguments.check)])
 }
 
-/// Whether the run would get the groups and interrupts that `file` names; changes nothing: groups are checked on a ledger of its own.
+/// Whether the run would get the groups and interrupts that `file` names; changes nothing, as groups are checked
+/// without the machine's ledger.
 fn allowed(file: &AttachFile) -> Result<(), Refusal> {
     let (tree, neighbours) = (KernelTree::default(), &file.neighbours);
     check_groups(&tree, &neighbours.lend_to, GroupUse::Lent)?;
