@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
-    let source = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../tracer/src");
+    let source = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("tracer");
     let library = PathBuf::from(variable("OUT_DIR")).join("tracer.so");
     println!("cargo::rerun-if-changed={}", source.display());
     let mut compile = Command::new(variable("RUSTC"));

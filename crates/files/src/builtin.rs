@@ -7,7 +7,7 @@ use std::path::Path;
 
 macro_rules! built_in {
     ($($path:literal),* $(,)?) => {
-        &[$(($path, include_bytes!(concat!("../../../", $path)))),*]
+        &[$(($path, include_bytes!(concat!("../", $path)))),*]
     };
 }
 

@@ -8,8 +8,8 @@ use punctual_units::Hertz;
 use crate::check::ModelError;
 use crate::model::{ClockStep, MachineModel};
 
-const EXYNOS5422_A15: &str = include_str!("../../../machines/exynos5422-a15.toml");
-const EXYNOS5422_DUO: &str = include_str!("../../../machines/exynos5422-duo.toml");
+const EXYNOS5422_A15: &str = include_str!("../machines/exynos5422-a15.toml");
+const EXYNOS5422_DUO: &str = include_str!("../machines/exynos5422-duo.toml");
 
 /// Highest clock of a step, in megahertz.
 const MHZ_MAX: u64 = 1_000_000;
@@ -33,7 +33,7 @@ impl MachineModel {
     ///
     /// ```
     /// use punctual_sim::MachineModel;
-    /// let text = include_str!("../../../machines/exynos5422-a15.toml");
+    /// let text = include_str!("../machines/exynos5422-a15.toml");
     /// assert_eq!(MachineModel::from_toml(text, "x.toml")?, MachineModel::exynos5422_a15());
     ///
     /// let misspelt = text.replace("lines-per-miss", "lines-per-mis");

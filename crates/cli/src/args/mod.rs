@@ -22,10 +22,8 @@ pub use store::StoreCommand;
 
 /// Keep soft real-time work on time on multicore Linux.
 #[derive(Debug, Parser)]
-#[command(
-    version,
-    after_help = "Without a command, `punctual` runs the built-in scenario: `punctual run`."
-)]
+#[command(name = "punctual", version)]
+#[command(after_help = "Without a command, `punctual` runs the built-in scenario: `punctual run`.")]
 pub struct Arguments {
     /// Command; `run` if left out.
     #[command(subcommand)]
