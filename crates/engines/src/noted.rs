@@ -39,8 +39,7 @@ pub(crate) fn open_in<P>(slot: &SnapshotSlot<P>, place: u64) -> Option<OpenSnaps
 
 /// Encodes why a snapshot was ended, and at what age, for its reader's next call.
 pub(crate) fn words(age: Nanos, why: EndedBecause) -> [u64; 2] {
-    let number = EndedBecause::ALL.iter().position(|one| *one == why);
-    [age.0, number.map_or(NONE, |number| number as u64)]
+    [age.0, why as u64]
 }
 
 /// Decodes `words` into the error that the reader of an ended snapshot gets.

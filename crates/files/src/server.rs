@@ -268,10 +268,10 @@ fn store(section: &mut Section<'_, '_>, node: &mut NodeFile) {
         node.store = path.into();
     }
     node.durability = section
-        .choice("durability", &Durability::ALL)
+        .choice("durability", &Durability::NAMED)
         .unwrap_or(node.durability);
     section.update("map_bytes", 1 << 20..=1 << 46, &mut node.quota);
-    node.verify = section.choice("verify", &Verify::ALL).unwrap_or(node.verify);
+    node.verify = section.choice("verify", &Verify::NAMED).unwrap_or(node.verify);
 }
 
 pub fn tls(section: &mut Section<'_, '_>) -> TlsPaths {

@@ -1,6 +1,7 @@
 //! A macro for enums of named things, so that each name stands beside its variant.
 
-/// Declares an enum whose variants have a name each, the constant `ALL`, and the function that returns the name.
+/// Declares an enum whose variants have a name each, the constants `ALL` and `NAMED`, and the function that returns the
+/// name.
 ///
 /// ```
 /// punctual_units::named! {
@@ -14,6 +15,7 @@
 /// }
 /// assert_eq!(Side::ALL, [Side::Left, Side::Right]);
 /// assert_eq!(Side::Right.name(), "right");
+/// assert_eq!(Side::NAMED[1], ("right", Side::Right));
 /// ```
 #[macro_export]
 macro_rules! named {
@@ -31,6 +33,9 @@ macro_rules! named {
         impl $type {
             /// Every variant, in the order of the declaration.
             pub const ALL: [$type; [$($name),+].len()] = [$($type::$variant),+];
+
+            /// Every variant behind its name, in the order of the declaration.
+            pub const NAMED: [(&'static str, $type); Self::ALL.len()] = [$(($name, $type::$variant)),+];
 
             /// The variant's name, as declared beside it.
             pub const fn $function(self) -> &'static str {

@@ -129,55 +129,32 @@ pub struct ControlSpec {
     pub prices_stated: bool,
 }
 
-/// How sensor updates reach the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum UpdateMode {
-    /// Into memory slots, written to the engine in groups.
-    #[default]
-    MemoryFirst,
-    /// Every update is a write transaction of its own, as in the paper.
-    Transaction,
-}
-
-impl UpdateMode {
-    /// All modes, by their names in files.
-    pub const ALL: [(&'static str, UpdateMode); 2] = [
-        ("memory-first", UpdateMode::MemoryFirst),
-        ("transaction", UpdateMode::Transaction),
-    ];
-
-    /// Value of `update_mode` in a file that means this mode.
-    pub const fn name(self) -> &'static str {
-        UpdateMode::ALL[self as usize].0
+punctual_units::named! {
+    /// How sensor updates reach the store.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum UpdateMode by name {
+        /// Into memory slots, written to the engine in groups.
+        #[default]
+        MemoryFirst = "memory-first",
+        /// Every update is a write transaction of its own, as in the paper.
+        Transaction = "transaction",
     }
 }
 
-/// Failures that a commit survives; it always survives the death of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Durability {
-    /// A power cut: a commit that has returned is there afterwards.
-    Durable,
-    /// A power cut, but for the newest commit: one that has returned is there afterwards if another has returned since,
-    /// or a sync. The store is never damaged.
-    NoMetaSync,
-    /// No power cut: a store that was open at that moment is refused afterwards. A sync is refused, too, because later
-    /// commits would undo it.
-    Volatile,
-}
-
-impl Durability {
-    /// All durabilities, by their names in files.
-    pub const ALL: [(&'static str, Durability); 3] = [
-        ("durable", Durability::Durable),
-        ("no-meta-sync", Durability::NoMetaSync),
-        ("volatile", Durability::Volatile),
-    ];
-
-    /// Value of `durability` in a file that means this one.
-    pub const fn name(self) -> &'static str {
-        Durability::ALL[self as usize].0
+punctual_units::named! {
+    /// Failures that a commit survives; it always survives the death of the process.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Durability by name {
+        /// A power cut: a commit that has returned is there afterwards.
+        Durable = "durable",
+        /// A power cut, but for the newest commit: one that has returned is there afterwards if another has returned
+        /// since, or a sync. The store is never damaged.
+        NoMetaSync = "no-meta-sync",
+        /// No power cut: a store that was open at that moment is refused afterwards. A sync is refused, too, because
+        /// later commits would undo it.
+        Volatile = "volatile",
     }
 }
 
@@ -207,30 +184,23 @@ pub struct StoreNeeds {
     pub verify: StoreCheck,
 }
 
-/// How much of a store is read before it is opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StoreCheck {
-    /// Reads every page in use, and compares every checksum: the opened data is exactly the written data.
-    #[default]
-    Full,
-    /// Reads every page in use and checks all that the engine relies on without checking it. Damage in values is found
-    /// when they are read, by their checksums.
-    Structure,
-    /// Reads the two meta pages, the tables, and the lists of free pages. Other pages are checked when they are first
-    /// met, with the records in them, so that damage is an error of that call; docs/guide/store.md lists the damage
-    /// that stays unnoticed. Reads take about twice as long, and pages are not brought into memory, so first reads wait
-    /// for the medium.
-    None,
-}
-
-impl StoreCheck {
-    /// All checks, by their names in files.
-    pub const ALL: [(&'static str, StoreCheck); 3] = [
-        ("full", StoreCheck::Full),
-        ("structure", StoreCheck::Structure),
-        ("none", StoreCheck::None),
-    ];
+punctual_units::named! {
+    /// How much of a store is read before it is opened.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum StoreCheck by name {
+        /// Reads every page in use, and compares every checksum: the opened data is exactly the written data.
+        #[default]
+        Full = "full",
+        /// Reads every page in use and checks all that the engine relies on without checking it. Damage in values is
+        /// found when they are read, by their checksums.
+        Structure = "structure",
+        /// Reads the two meta pages, the tables, and the lists of free pages. Other pages are checked when they are
+        /// first met, with the records in them, so that damage is an error of that call; docs/guide/store.md lists the
+        /// damage that stays unnoticed. Reads take about twice as long, and pages are not brought into memory, so first
+        /// reads wait for the medium.
+        None = "none",
+    }
 }
 
 impl StoreNeeds {
@@ -484,16 +454,6 @@ pub struct Excitation {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-
-    #[test]
-    fn modes_have_the_names_that_stand_beside_them() {
-        assert!(UpdateMode::ALL.iter().all(|(name, mode)| mode.name() == *name));
-        assert!(
-            Durability::ALL
-                .iter()
-                .all(|(name, durability)| durability.name() == *name)
-        );
-    }
 
     /// A small sound scenario for the tests of this crate.
     pub(crate) fn example() -> Scenario {

@@ -36,50 +36,28 @@ use crate::pool::{PerCore, Pool};
 use crate::programs::Programs;
 use crate::running::RunningJob;
 
-/// Policy that splits a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Policy {
-    /// Every core the same, once.
-    Equal,
-    /// The static split with the least largest utilisation, by exhaustion: [`static_best`].
-    StaticBest,
-    /// The static split of the least total overload, by exhaustion: [`static_overload`].
-    StaticOverload,
-    /// The static split that overloads the fewest cores, by exhaustion: [`static_fewest`].
-    StaticFewest,
-    /// [`dna`]: one partition at a time to the largest average gain.
-    Dna,
-    /// Jobs first that would otherwise be late, at the cost of jobs that can afford it: [`dadna`].
-    Dadna,
-    /// The largest summed rate that there is: [`Exact`].
-    Exact,
+punctual_units::named! {
+    /// Policy that splits a machine.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum Policy by name {
+        /// Every core the same, once.
+        Equal = "equal",
+        /// The static split with the least largest utilisation, by exhaustion: [`static_best`].
+        StaticBest = "static-best",
+        /// The static split of the least total overload, by exhaustion: [`static_overload`].
+        StaticOverload = "static-overload",
+        /// The static split that overloads the fewest cores, by exhaustion: [`static_fewest`].
+        StaticFewest = "static-fewest",
+        /// [`dna`]: one partition at a time to the largest average gain.
+        Dna = "dna",
+        /// Jobs first that would otherwise be late, at the cost of jobs that can afford it: [`dadna`].
+        Dadna = "dadna",
+        /// The largest summed rate that there is: [`Exact`].
+        Exact = "exact",
+    }
 }
 
 impl Policy {
-    /// All, in the order in which messages list them.
-    pub const ALL: [Policy; 7] = [
-        Policy::Equal,
-        Policy::StaticBest,
-        Policy::StaticOverload,
-        Policy::StaticFewest,
-        Policy::Dna,
-        Policy::Dadna,
-        Policy::Exact,
-    ];
-
-    /// Name as users write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::Equal => "equal",
-            Policy::StaticBest => "static-best",
-            Policy::StaticOverload => "static-overload",
-            Policy::StaticFewest => "static-fewest",
-            Policy::Dna => "dna",
-            Policy::Dadna => "dadna",
-            Policy::Exact => "exact",
-        }
-    }
-
     /// The policy of this [`Policy::name`].
     pub fn named(name: &str) -> Option<Policy> {
         Policy::ALL.into_iter().find(|policy| policy.name() == name)

@@ -27,17 +27,15 @@ pub struct CheckNote {
 
 /// Notes that `commit` was just found whole; does nothing for `Verify::None`.
 pub(super) fn note(directory: &Path, verify: Verify, commit: u64) {
-    let what = match verify {
-        Verify::Full => "full",
-        Verify::Structure => "structure",
-        Verify::None => return,
-    };
+    if verify == Verify::None {
+        return;
+    }
     // Another user may have written the file; removing it needs only the right to change the folder.
     forget(directory);
     // Only as a new file: the folder's owner may have put a link there, to a file of another user.
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).open(directory.join(FILE_NAME));
-    let _ = made.and_then(|mut file| writeln!(file, "{what} {commit}"));
+    let _ = made.and_then(|mut file| writeln!(file, "{} {commit}", verify.name()));
 }
 
 /// Removes the note, when `directory` gets another store or this one is found damaged.
@@ -60,13 +58,9 @@ pub fn last_check(directory: &Path) -> Option<CheckNote> {
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     let (what, commit) = text.trim().split_once(' ')?;
-    let verify = match what {
-        "full" => Verify::Full,
-        "structure" => Verify::Structure,
-        _ => return None,
-    };
+    let is_noted = |verify: &Verify| *verify != Verify::None && verify.name() == what;
     Some(CheckNote {
-        verify,
+        verify: Verify::ALL.into_iter().find(is_noted)?,
         commit: commit.parse().ok()?,
         at: about.modified().ok()?,
     })

@@ -16,13 +16,6 @@ use punctual_workload::{
 use super::allocation::{Allocation, allocation};
 use super::stages::{alone, stages};
 
-const CONTROLLERS: [(&str, ControllerKind); 4] = [
-    (ControllerKind::Open.name(), ControllerKind::Open),
-    (ControllerKind::Qod.name(), ControllerKind::Qod),
-    (ControllerKind::Clock.name(), ControllerKind::Clock),
-    (ControllerKind::Mimo.name(), ControllerKind::Mimo),
-];
-
 /// Content of a scenario file, with its paths as written.
 #[derive(Debug)]
 pub struct Draft {
@@ -224,7 +217,7 @@ fn control(section: &mut Section<'_, '_>, paper: bool, by_hand: bool) -> (Contro
     let every_period = Pace::Period(period);
     let paces = [("period", every_period), ("job", Pace::Job)];
     let kind = section
-        .choice("controller", &CONTROLLERS)
+        .choice("controller", &ControllerKind::NAMED)
         .unwrap_or(ControllerKind::Mimo);
     // The faster the reaction to a late job, the fewer there are; and only the clock can change during a job.
     let usual = match kind.turns_clock() && !section.has("period") {
@@ -265,10 +258,10 @@ fn prices(section: &mut Section<'_, '_>) -> Prices {
 fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
     let store = StoreNeeds {
         update_mode: section
-            .choice("update_mode", &UpdateMode::ALL)
+            .choice("update_mode", &UpdateMode::NAMED)
             .unwrap_or(UpdateMode::MemoryFirst),
         durability: section
-            .choice("durability", &Durability::ALL)
+            .choice("durability", &Durability::NAMED)
             .unwrap_or(Durability::Volatile),
         coldest_first: section
             .choice("shedding", &[("uniform", false), ("coldest-first", true)])
@@ -280,7 +273,7 @@ fn store(section: &mut Section<'_, '_>) -> (StoreNeeds, Option<String>) {
         reader_life_max: section
             .time_or_none("reader_life_max")
             .unwrap_or(Some(StoreNeeds::READER_LIFE_MAX)),
-        verify: section.choice("verify", &StoreCheck::ALL).unwrap_or_default(),
+        verify: section.choice("verify", &StoreCheck::NAMED).unwrap_or_default(),
     };
     let path = section.text("path");
     if path.as_deref() == Some("") {

@@ -29,11 +29,10 @@ pub fn stages(top: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> StagesSpec {
 }
 
 fn pipeline(section: &mut Section<'_, '_>) -> StagesSpec {
-    let policies = MappingPolicy::ALL.map(|policy| (policy.name(), policy));
     StagesSpec {
         cores: cores(section),
         priority: priority(section),
-        policy: section.choice("policy", &policies).unwrap_or_default(),
+        policy: section.choice("policy", &MappingPolicy::NAMED).unwrap_or_default(),
         rate: section.number("rate"),
         step_max: section.time("step_max"),
         ..StagesSpec::default()

@@ -80,28 +80,22 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Reason for which a snapshot was ended before its reader released it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EndedBecause {
-    /// The firm deadline of its transaction had passed.
-    Deadline,
-    /// The snapshot was older than [`reader_life_max`](crate::StoreOptions::reader_life_max).
-    Life,
-    /// The snapshot kept more from reuse than [the data takes](crate::readers::HELD_MIN).
-    Held,
-    /// The store's quota was met, and the snapshot kept pages that a delete or a group commit needed.
-    Quota,
+punctual_units::named! {
+    /// Reason for which a snapshot was ended before its reader released it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum EndedBecause by reason {
+        /// The firm deadline of its transaction had passed.
+        Deadline = "its firm deadline had passed",
+        /// The snapshot was older than [`reader_life_max`](crate::StoreOptions::reader_life_max).
+        Life = "it was older than reader_life_max",
+        /// The snapshot kept more from reuse than [the data takes](crate::readers::HELD_MIN).
+        Held = "it kept more from reuse than all data takes",
+        /// The store's quota was met, and the snapshot kept pages that a delete or a group commit needed.
+        Quota = "the quota was met and it kept pages that were needed",
+    }
 }
 
 impl EndedBecause {
-    /// All reasons, in order of declaration.
-    pub const ALL: [EndedBecause; 4] = [
-        EndedBecause::Deadline,
-        EndedBecause::Life,
-        EndedBecause::Held,
-        EndedBecause::Quota,
-    ];
-
     /// Advice for the reader, to end a message with.
     pub fn remedy(self) -> &'static str {
         match self {
@@ -115,12 +109,7 @@ impl EndedBecause {
 
 impl fmt::Display for EndedBecause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            EndedBecause::Deadline => "its firm deadline had passed",
-            EndedBecause::Life => "it was older than reader_life_max",
-            EndedBecause::Held => "it kept more from reuse than all data takes",
-            EndedBecause::Quota => "the quota was met and it kept pages that were needed",
-        })
+        f.write_str(self.reason())
     }
 }
 
