@@ -16,7 +16,7 @@ use punctual_units::Nanos;
 
 use crate::held::{PinnedSnapshot, Snapshots};
 use crate::noted::note;
-use crate::seek::{Find, SeekCursor};
+use crate::seek::{Chunk, Find, SeekCursor};
 
 type Bytes = Box<[u8]>;
 type Records = BTreeMap<Bytes, Bytes>;
@@ -165,14 +165,14 @@ impl OpenEngine for Memory {
 }
 
 impl Find for MemorySnapshot {
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Value, Value)>, EngineError> {
-        Ok(self.0.enter()?.with(|tables| tables.first(table, range, back)))
+    fn find(&self, table: Table, range: KeyRange<'_>, back: bool, chunk: &mut Chunk) -> Result<bool, EngineError> {
+        Ok(chunk.only(self.0.enter()?.with(|tables| tables.first(table, range, back))))
     }
 }
 
 impl Find for MemoryWrite<'_> {
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Value, Value)>, EngineError> {
-        Ok(self.tables.first(table, range, back))
+    fn find(&self, table: Table, range: KeyRange<'_>, back: bool, chunk: &mut Chunk) -> Result<bool, EngineError> {
+        Ok(chunk.only(self.tables.first(table, range, back)))
     }
 }
 

@@ -30,7 +30,7 @@ use punctual_units::Nanos;
 use crate::directory;
 use crate::held::{PinnedSnapshot, Snapshots};
 use crate::noted::note;
-use crate::seek::{Find, SeekCursor};
+use crate::seek::{Chunk, Find, SeekCursor};
 
 type Bytes = &'static [u8];
 type Records<'t> = ::redb::Table<'t, Bytes, Bytes>;
@@ -380,12 +380,11 @@ fn first(
 }
 
 impl Find for RedbSnapshot<'_> {
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Value, Value)>, EngineError> {
+    fn find(&self, table: Table, range: KeyRange<'_>, back: bool, chunk: &mut Chunk) -> Result<bool, EngineError> {
         self.engine.usable()?;
         let inside = self.held.enter()?;
-        inside
-            .with(|pin| first(pin.of(table), range, back))
-            .map_err(self.engine.fail("scan records"))
+        let first = inside.with(|pin| first(pin.of(table), range, back));
+        Ok(chunk.only(first.map_err(self.engine.fail("scan records"))?))
     }
 }
 
@@ -421,9 +420,10 @@ impl RedbWrite<'_> {
 }
 
 impl Find for RedbWrite<'_> {
-    fn first(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<(Value, Value)>, EngineError> {
+    fn find(&self, table: Table, range: KeyRange<'_>, back: bool, chunk: &mut Chunk) -> Result<bool, EngineError> {
         self.engine.usable()?;
-        first(self.of(table), range, back).map_err(self.engine.fail("scan records"))
+        let first = first(self.of(table), range, back);
+        Ok(chunk.only(first.map_err(self.engine.fail("scan records"))?))
     }
 }
 

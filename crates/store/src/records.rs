@@ -6,12 +6,12 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::ops::{Bound, Deref};
+use std::ops::{Bound, Deref, RangeBounds as _};
 
 use punctual_os::Os;
 use punctual_units::ObjectId;
 
-use crate::engine::{Cursor, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Record, Table};
+use crate::engine::{Cursor, Engine, EngineError, KEY_MAX_LEN, KeyRange, OwnedRange, Read, Record, Table, owned};
 use crate::expiry::TermView;
 use crate::store::Store;
 use crate::tables::{BEHIND_REGION, REGION};
@@ -156,8 +156,6 @@ impl<E: Engine, O: Os, R: Read> DoubleEndedIterator for Records<'_, E, O, R> {
 
 impl<E: Engine, O: Os, R: Read> std::iter::FusedIterator for Records<'_, E, O, R> {}
 
-pub(crate) type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
-
 /// Plain records and temporal objects in the order of their keys, without accounting of time.
 pub(crate) struct MergedRecords<'t, E: Engine, O: Os, R: Read + 't> {
     store: &'t Store<E, O>,
@@ -201,9 +199,8 @@ enum Position {
 
 impl<'t, E: Engine, O: Os, R: Read> MergedRecords<'t, E, O, R> {
     /// The records in a range of the engine's keys; those of a named table have its `prefix`.
-    pub fn new(store: &'t Store<E, O>, read: &'t R, terms: TermView, (low, high): KeyRange<'_>, prefix: &[u8]) -> Self {
-        let range = (low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec));
-        let temporal = store.temporal_in((low, high));
+    pub fn new(store: &'t Store<E, O>, read: &'t R, terms: TermView, range: KeyRange<'_>, prefix: &[u8]) -> Self {
+        let (temporal, range) = (store.temporal_in(range), owned(range));
         MergedRecords {
             store,
             read,
@@ -418,20 +415,12 @@ fn pass(left: &mut OwnedRange, key: &[u8], back: bool) {
 
 /// Whether `key` lies before the lower bound `low`.
 fn is_before<K: Deref<Target = [u8]>>(key: &[u8], low: &Bound<K>) -> bool {
-    match low {
-        Bound::Included(low) => key < &**low,
-        Bound::Excluded(low) => key <= &**low,
-        Bound::Unbounded => false,
-    }
+    !(low.as_ref().map(|low| &**low), Bound::Unbounded).contains(key)
 }
 
 /// Whether `key` lies behind the upper bound `high`.
 fn is_behind<K: Deref<Target = [u8]>>(key: &[u8], high: &Bound<K>) -> bool {
-    match high {
-        Bound::Included(high) => key > &**high,
-        Bound::Excluded(high) => key >= &**high,
-        Bound::Unbounded => false,
-    }
+    !(Bound::Unbounded, high.as_ref().map(|high| &**high)).contains(key)
 }
 
 impl<E: Engine, O: Os> Store<E, O> {

@@ -47,8 +47,8 @@ use punctual_units::Nanos;
 
 use crate::StoreError;
 use crate::codec::{Codec, Encode};
-use crate::engine::{Engine, KEY_MAX_LEN, Read, prefix_range};
-use crate::records::{OwnedRange, Records};
+use crate::engine::{Engine, KEY_MAX_LEN, OwnedRange, Read, owned, prefix_range};
+use crate::records::Records;
 use crate::store::Store;
 use crate::temporal::{ReadingBuffer, Sample};
 use crate::transaction::{ReadTransaction, Transaction, TransactionState, WriteTransaction, check_key};
@@ -283,8 +283,7 @@ where
         's: 't,
     {
         let (mut end, prefix) = (Vec::new(), self.bound(&prefix)?);
-        let (low, high) = prefix_range(&prefix, &mut end);
-        self.records((low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec)))
+        self.records(owned(prefix_range(&prefix, &mut end)))
     }
 
     /// All records.

@@ -12,10 +12,12 @@ use std::ops::{ControlFlow, RangeBounds};
 use punctual_os::Os;
 use punctual_units::{Nanos, Time};
 
-use crate::engine::{Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table, Write, prefix_range};
+use crate::engine::{
+    Engine, EngineError, KEY_MAX_LEN, KeyRange, OwnedRange, Read, Table, Write, borrowed, owned, prefix_range,
+};
 use crate::expiry::{SWEPT_FOR_ONE, Sweep, TermView, check_expiring};
 use crate::permit::{Permit, WaitedFor};
-use crate::records::{MergedRecords, OwnedRange, Records};
+use crate::records::{MergedRecords, Records};
 use crate::store::{Freshness, Store};
 use crate::tables::{REGION, key_range};
 use crate::watch::ChangeKind;
@@ -355,7 +357,7 @@ impl<'s, E: Engine, O: Os, S: TransactionState<'s, E, O>> Transaction<'s, E, O, 
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn records(&self, range: KeyRange<'_>) -> Result<Records<'_, E, O, S::Read>, StoreError> {
-        self.records_at(&(range.0.map(<[u8]>::to_vec), range.1.map(<[u8]>::to_vec)), &[])
+        self.records_at(&owned(range), &[])
     }
 
     /// The records whose keys begin with `prefix`, own changes included.
@@ -369,13 +371,12 @@ impl<'s, E: Engine, O: Os, S: TransactionState<'s, E, O>> Transaction<'s, E, O, 
     /// The records in a range of the engine's keys, which begin with `prefix`.
     pub(crate) fn records_at(
         &self,
-        (low, high): &OwnedRange,
+        range: &OwnedRange,
         prefix: &[u8],
     ) -> Result<Records<'_, E, O, S::Read>, StoreError> {
-        let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
         self.look(|store, read, terms| {
             Ok(Records {
-                merged: MergedRecords::new(store, read, terms, range, prefix),
+                merged: MergedRecords::new(store, read, terms, borrowed(range), prefix),
                 meter: &self.meter,
             })
         })

@@ -18,13 +18,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use punctual_os::linux::mapping::Mapping;
 use punctual_store::engine::EndedBecause;
+
+use super::lock;
 
 /// `sizeof(MDB_reader)`, one cache line, in bytes.
 pub(super) const CELL_LEN: usize = 64;
@@ -44,15 +45,10 @@ const LOCKS_AT: i64 = 1 << 40;
 /// The mapped table of readers.
 #[derive(Debug)]
 pub(super) struct Cells {
-    base: NonNull<u8>,
-    len: usize,
+    /// All access is by atomics.
+    mapping: Mapping,
     file: File,
 }
-
-// SAFETY: all access is by atomics, and the mapping is unmapped by `Drop` only.
-unsafe impl Send for Cells {}
-// SAFETY: as above.
-unsafe impl Sync for Cells {}
 
 /// A reader's fields in the table.
 #[derive(Clone, Copy, Debug)]
@@ -80,39 +76,26 @@ impl Cells {
         if !about.is_file() || len < 2 * CELL_LEN {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it is no table of readers"));
         }
-        // SAFETY: a new mapping of an open file, at an address of the kernel's choice.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Cells { base, len, file }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let mapping = Mapping::of(&file, len, true)?;
+        Ok(Cells { mapping, file })
     }
 
     /// Length of the mapped part, in bytes.
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.mapping.bytes()
     }
 
     /// The word at byte `at`, a multiple of 4.
     pub(super) fn word(&self, at: usize) -> &AtomicU32 {
-        assert!(at.is_multiple_of(4) && at + 4 <= self.len, "a word of the table");
+        assert!(at.is_multiple_of(4) && at + 4 <= self.len(), "a word of the table");
         // SAFETY: within the mapping and aligned; zero or any other content is a valid number.
-        unsafe { self.base.add(at).cast().as_ref() }
+        unsafe { self.mapping.base().add(at).cast().as_ref() }
     }
 
     fn double(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at + 8 <= self.len, "a word of the table");
+        assert!(at.is_multiple_of(8) && at + 8 <= self.len(), "a word of the table");
         // SAFETY: as above.
-        unsafe { self.base.add(at).cast().as_ref() }
+        unsafe { self.mapping.base().add(at).cast().as_ref() }
     }
 
     /// The cell that begins at byte `at`.
@@ -127,53 +110,30 @@ impl Cells {
 
     /// Offsets at which a cell may begin, in bytes.
     pub(super) fn places(&self) -> impl Iterator<Item = usize> + use<> {
-        (CELL_LEN..self.len + 1 - CELL_LEN).step_by(CELL_LEN)
+        (CELL_LEN..self.len() + 1 - CELL_LEN).step_by(CELL_LEN)
     }
 
     /// Locks the cell at `at` for this visitor; false if another visitor has it. The lock belongs to the open file
     /// (`F_OFD_SETLK`), so that two visitors in one process exclude each other.
     pub(super) fn take(&self, at: usize) -> io::Result<bool> {
-        let wanted = byte(at);
-        // SAFETY: the descriptor is open, and `wanted` is valid for the call.
-        if unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &wanted) } == 0 {
-            return Ok(true);
-        }
-        match io::Error::last_os_error() {
-            held if matches!(held.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
-            refused => Err(refused),
-        }
+        lock::set(&self.file, libc::F_OFD_SETLK, &byte(at))
     }
 
     /// Whether a living visitor has the cell at `at`; true if the kernel does not answer.
     pub(super) fn is_taken(&self, at: usize) -> bool {
-        let mut wanted = byte(at);
-        // SAFETY: the descriptor is open, and `wanted` is valid for the call, which writes to it.
-        let answer = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GETLK, &mut wanted) };
-        answer != 0 || wanted.l_type != libc::F_UNLCK as libc::c_short
+        lock::holder(&self.file, byte(at)).map_or(true, |holder| holder.is_some())
     }
 }
 
 fn byte(at: usize) -> libc::flock {
-    // SAFETY: plain numbers, for which zero is a valid value.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock.l_start = LOCKS_AT + at as i64;
-    lock.l_len = 1;
+    let mut lock = lock::whole();
+    (lock.l_start, lock.l_len) = (LOCKS_AT + at as i64, 1);
     lock
-}
-
-impl Drop for Cells {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length, and not used after.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-    }
 }
 
 /// Encodes why a snapshot was ended, as a commit number that its visitor recognizes.
 pub(super) fn number_of(why: EndedBecause) -> u64 {
-    let at = EndedBecause::ALL.iter().position(|one| *one == why);
-    u64::MAX - 1 - at.unwrap_or(0) as u64
+    u64::MAX - 1 - why as u64
 }
 
 /// Decodes `number_of`; `None` for any other number.

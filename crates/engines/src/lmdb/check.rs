@@ -36,6 +36,7 @@ use std::os::unix::fs::FileExt;
 use punctual_store::engine::KEY_MAX_LEN;
 
 use super::meta::{DATA_NAME, Main};
+use super::pages::is_page;
 use super::sum;
 use super::verify::{Callback, VerifyProgress};
 
@@ -765,13 +766,6 @@ impl<'f> Check<'f> {
 pub(super) fn pages_of_large(number: u64, page: &[u8]) -> Option<u32> {
     let is_first = u64_at(page, 0) == number && u16_at(page, 10) == P_OVERFLOW;
     is_first.then(|| u32_at(page, 12))
-}
-
-fn is_page(number: u64, page: &[u8]) -> Result<(), Damage> {
-    match u64_at(page, 0) {
-        said if said == number => Ok(()),
-        said => Err(damaged(number, &format!("says it is page {said}"))),
-    }
 }
 
 fn of_kind(number: u64, page: &[u8], kind: u16) -> Result<(), Damage> {

@@ -41,8 +41,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use punctual_store::engine::Table;
 
 use super::check::{
-    Content, Damage, F_BIGDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Tree, check_small, child_at,
-    damaged, key_at, node_fits, node_offsets, pages_of_large, u16_at, u64_at,
+    Damage, F_BIGDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, Tree, check_small, child_at, damaged,
+    key_at, node_fits, node_offsets, pages_of_large, u16_at, u64_at,
 };
 use super::sum::{self, Sums};
 
@@ -543,9 +543,4 @@ fn lies(at: PageBounds<'_>, page: &[u8], nodes: Range<usize>) -> Result<(), Dama
         true => Ok(()),
         false => Err(damaged(at.number, "has keys of another page")),
     }
-}
-
-/// The tree in the record of a table's name; `None` if it cannot be one.
-pub(super) fn tree_of(record: &[u8]) -> Option<Tree> {
-    (record.len() == super::check::TREE_LEN).then(|| Tree::read(record, 0, Content::Records))?
 }

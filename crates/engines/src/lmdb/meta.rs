@@ -126,7 +126,8 @@ impl Main {
     }
 }
 
-fn tree(value: &[u8]) -> Option<Tree> {
+/// The tree in the record of a table's name; `None` if it cannot be one.
+pub(super) fn tree(value: &[u8]) -> Option<Tree> {
     (value.len() == TREE_LEN).then(|| Tree::read(value, 0, Content::Records))?
 }
 

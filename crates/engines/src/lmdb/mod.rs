@@ -21,11 +21,13 @@ mod crc;
 mod error;
 mod guard;
 mod life;
+mod lock;
 mod medium;
 mod memory;
 mod meta;
 mod order;
 mod owner;
+mod pages;
 mod protect;
 mod room;
 mod seats;
@@ -72,7 +74,7 @@ use sum::Sums;
 pub use transactions::{LmdbScan, LmdbSnapshot, LmdbSnapshotScan, LmdbWrite};
 use unsynced::UnsyncedMark;
 pub use verify::{Verify, VerifyProgress};
-pub use visiting::{VisitCursor, VisitSnapshot, Visiting};
+pub use visiting::{VisitSnapshot, Visiting};
 pub use visitor::{Look, Visitor};
 use visitors::{VISITORS_MAX, Visitors};
 
@@ -516,7 +518,7 @@ impl Lmdb {
             let record = self.main.get(transaction, name);
             record.map_err(error::engine(self.place(), "look for a table"))
         };
-        let tree = |name: &[u8]| of(name).map(|record| record.and_then(guard::tree_of));
+        let tree = |name: &[u8]| of(name).map(|record| record.and_then(meta::tree));
         // Also for a write transaction, the commit that it began from: it writes its own number only as it commits.
         let commit = of(sum::COMMIT_KEY)?.and_then(|commit| commit.try_into().ok());
         let (Some(data), Some(temporal), Some(commit)) = (tree(meta::DATA_NAME)?, tree(meta::TEMPORAL_NAME)?, commit)

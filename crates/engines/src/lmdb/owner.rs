@@ -13,14 +13,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use punctual_store::engine::EngineError;
 
-use super::error;
+use super::{error, lock};
 
 pub(super) const FILE_NAME: &str = "owner.pid";
 
@@ -68,7 +67,8 @@ impl Owner {
         let mut file = options
             .open(&path)
             .map_err(io("open the file that names the store's owner"))?;
-        if !lock(&file).map_err(io("lock the file that names the store's owner"))? {
+        let is_ours = lock::set(&file, libc::F_SETLK, &lock::whole());
+        if !is_ours.map_err(io("lock the file that names the store's owner"))? {
             return Err(in_use(holder(&mut file)));
         }
         let about = file
@@ -112,14 +112,9 @@ pub(super) fn of(directory: &Path) -> Option<u32> {
         .custom_flags(libc::O_NONBLOCK)
         .open(directory.join(FILE_NAME));
     let mut file = opened.ok()?;
-    let mut whole = whole();
-    // SAFETY: the descriptor is open, and `whole` is valid for the call, which writes to it.
-    let answer = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut whole) };
-    if answer != 0 || whole.l_type == libc::F_UNLCK as libc::c_short {
-        return None;
-    }
+    let process = lock::holder(&file, lock::whole()).ok().flatten()?;
     // The kernel does not report the id of a process in another namespace; the file does.
-    u32::try_from(whole.l_pid)
+    u32::try_from(process)
         .ok()
         .filter(|pid| *pid != 0)
         .or_else(|| holder(&mut file))
@@ -127,28 +122,6 @@ pub(super) fn of(directory: &Path) -> Option<u32> {
 
 fn identity(about: &fs::Metadata) -> Identity {
     (about.dev(), about.ino())
-}
-
-fn whole() -> libc::flock {
-    // SAFETY: plain numbers, for which zero is a valid value; a length of 0 means up to the end.
-    let mut whole: libc::flock = unsafe { std::mem::zeroed() };
-    whole.l_type = libc::F_WRLCK as libc::c_short;
-    whole.l_whence = libc::SEEK_SET as libc::c_short;
-    whole
-}
-
-/// Locks all of the file for this process; false if another process holds the lock.
-fn lock(file: &File) -> io::Result<bool> {
-    let whole = whole();
-    // SAFETY: the descriptor is open, and `whole` is valid for the call.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &whole) } == 0 {
-        return Ok(true);
-    }
-    let refused = io::Error::last_os_error();
-    match refused.raw_os_error() {
-        Some(libc::EACCES | libc::EAGAIN) => Ok(false),
-        _ => Err(refused),
-    }
 }
 
 /// Writes the pid in place, with a fixed length: on a full disk the file may not be able to grow again.

@@ -13,6 +13,7 @@ use super::check::{
     Content, Damage, F_BIGDATA, F_SUBDATA, Meta, NO_PAGE, NODE_HEADER, P_BRANCH, P_LEAF, PAGE_HEADER, TREE_LEN, Tree,
     child_at, damaged, node_fits, node_offsets, u16_at, u64_at,
 };
+use super::pages::load;
 use super::{Lmdb, LmdbSnapshot};
 
 /// The room of an open store, in bytes.
@@ -140,7 +141,7 @@ impl Trees<'_> {
             if visited > self.meta.last_page {
                 return Err(damaged(number, "is part of a tree without an end"));
             }
-            self.load(number, &mut page)?;
+            load(self.file, self.meta, number, &mut page)?;
             for offset in node_offsets(number, &page)? {
                 match (u16_at(&page, 10), depth == tree.depth) {
                     (P_BRANCH, false) => {
@@ -160,18 +161,6 @@ impl Trees<'_> {
                     (flags, _) => return Err(damaged(number, &format!("of kind {flags:#x} is no part of its tree"))),
                 }
             }
-        }
-        Ok(())
-    }
-
-    fn load(&self, number: u64, page: &mut [u8]) -> Result<(), Damage> {
-        if !(2..=self.meta.last_page).contains(&number) {
-            return Err(damaged(number, "is referred to, and is none of the store's pages"));
-        }
-        let at = number * self.meta.page_size as u64;
-        self.file.read_exact_at(page, at).map_err(Damage::Io)?;
-        if u64_at(page, 0) != number {
-            return Err(damaged(number, &format!("says it is page {}", u64_at(page, 0))));
         }
         Ok(())
     }

@@ -10,21 +10,20 @@
 //!
 //! **Notice of changes** is by a poll of [`Visiting::commit`], two small reads of the file.
 
-use std::collections::VecDeque;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use punctual_os::{LinuxOs, Os as _};
 use punctual_store::engine::{
-    Cursor, Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, Record, SnapshotId,
-    Space, Table, Write,
+    Durability, EndedBecause, Engine, EngineError, KeyRange, OpenSnapshot, Read, Reader, SnapshotId, Space, Table,
 };
 use punctual_store::temporal::{ClockOrigin, ObjectSpec};
-use punctual_store::{Store, StoreError, StoreOptions, UpdateMode};
+use punctual_store::{Store, StoreError, StoreOptions, UpdateMode, Value};
 use punctual_units::Nanos;
 
+use super::LmdbWrite;
 use super::check::Meta;
 use super::visitor::{Visitor, open_file};
+use crate::seek::{Chunk, Find, SeekCursor};
 
 /// Bytes of records that a cursor reads at a time, at least one record.
 const CHUNK: usize = 64 << 10;
@@ -110,7 +109,8 @@ impl Visiting {
 
 impl Engine for Visiting {
     type Snapshot<'e> = VisitSnapshot;
-    type Write<'e> = NoWrite;
+    /// None is ever begun.
+    type Write<'e> = LmdbWrite<'e>;
 
     fn snapshot_for(&self, _: Reader) -> Result<VisitSnapshot, EngineError> {
         Visitor::open(&self.directory).map(VisitSnapshot)
@@ -129,7 +129,7 @@ impl Engine for Visiting {
         Visitor::open(&self.directory)?.space()
     }
 
-    fn write(&self) -> Result<NoWrite, EngineError> {
+    fn write(&self) -> Result<LmdbWrite<'_>, EngineError> {
         self.refused()
     }
 
@@ -155,36 +155,15 @@ impl Engine for Visiting {
 pub struct VisitSnapshot(Visitor<'static>);
 
 impl Read for VisitSnapshot {
-    type Cursor<'t> = VisitCursor<'t>;
+    type Cursor<'t> = SeekCursor<'t, Self>;
 
     fn get_with<T>(&self, table: Table, key: &[u8], look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
         Ok(self.0.get(table, key)?.map(|value| look(&value)))
     }
 
-    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<VisitCursor<'_>, EngineError> {
-        let owned = |bound: Bound<&[u8]>| bound.map(<[u8]>::to_vec);
-        Ok(VisitCursor {
-            visitor: &self.0,
-            table,
-            rest: Some((owned(range.0), owned(range.1))),
-            back,
-            read: VecDeque::new(),
-        })
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<SeekCursor<'_, Self>, EngineError> {
+        Ok(SeekCursor::begin(self, table, range, back))
     }
-}
-
-type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
-
-/// A scan of such a snapshot.
-#[derive(Debug)]
-pub struct VisitCursor<'v> {
-    visitor: &'v Visitor<'static>,
-    table: Table,
-    /// The part of the range that has not been read; `None`: nothing, or a read has failed.
-    rest: Option<OwnedRange>,
-    back: bool,
-    /// Records that were read; the first one is lent.
-    read: VecDeque<(Vec<u8>, Vec<u8>)>,
 }
 
 /// The end of a chunk.
@@ -199,75 +178,18 @@ impl From<EngineError> for ChunkEnd {
     }
 }
 
-impl VisitCursor<'_> {
-    fn read_chunk(&mut self) -> Result<(), EngineError> {
-        let Some((low, high)) = self.rest.take() else {
-            return Ok(());
-        };
-        let (mut bytes, read) = (0, &mut self.read);
-        let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        let visited = self
-            .visitor
-            .visit_range::<ChunkEnd>(self.table, range, self.back, &mut |key, value| {
-                bytes += key.len() + value.len();
-                read.push_back((key.to_vec(), value.to_vec()));
-                if bytes < CHUNK { Ok(()) } else { Err(ChunkEnd::Full) }
-            });
+impl Find for VisitSnapshot {
+    fn find(&self, table: Table, range: KeyRange<'_>, back: bool, chunk: &mut Chunk) -> Result<bool, EngineError> {
+        let mut bytes = 0;
+        let visited = self.0.visit_range::<ChunkEnd>(table, range, back, &mut |key, value| {
+            bytes += key.len() + value.len();
+            chunk.push((Value::of(key), Value::of(value)));
+            if bytes < CHUNK { Ok(()) } else { Err(ChunkEnd::Full) }
+        });
         match visited {
-            Ok(()) => {}
-            Err(ChunkEnd::Failed(error)) => {
-                self.read.clear();
-                return Err(error);
-            }
-            Err(ChunkEnd::Full) => {
-                let last = self.read.back().map(|(key, _)| Bound::Excluded(key.clone()));
-                self.rest = last.map(|last| if self.back { (low, last) } else { (last, high) });
-            }
+            Ok(()) => Ok(false),
+            Err(ChunkEnd::Full) => Ok(true),
+            Err(ChunkEnd::Failed(error)) => Err(error),
         }
-        Ok(())
-    }
-}
-
-impl Cursor for VisitCursor<'_> {
-    fn step(&mut self) -> Result<bool, EngineError> {
-        self.read.pop_front();
-        if self.read.is_empty() {
-            self.read_chunk()?;
-        }
-        Ok(!self.read.is_empty())
-    }
-
-    fn record(&self) -> Record<'_> {
-        self.read.front().map_or((&[], &[]), |(key, value)| (key, value))
-    }
-}
-
-/// A write transaction, which is never begun.
-#[derive(Debug)]
-pub enum NoWrite {}
-
-impl Read for NoWrite {
-    type Cursor<'t> = VisitCursor<'t>;
-
-    fn get_with<T>(&self, _: Table, _: &[u8], _: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, EngineError> {
-        match *self {}
-    }
-
-    fn cursor(&self, _: Table, _: KeyRange<'_>, _: bool) -> Result<VisitCursor<'_>, EngineError> {
-        match *self {}
-    }
-}
-
-impl Write for NoWrite {
-    fn put(&mut self, _: Table, _: &[u8], _: &[u8]) -> Result<(), EngineError> {
-        match *self {}
-    }
-
-    fn delete(&mut self, _: Table, _: &[u8]) -> Result<bool, EngineError> {
-        match *self {}
-    }
-
-    fn commit(self) -> Result<(), EngineError> {
-        match self {}
     }
 }

@@ -19,7 +19,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds as _};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -34,6 +34,7 @@ use super::check::{
     node_fits, node_offsets, u16_at, u32_at, u64_at,
 };
 use super::meta::Main;
+use super::pages;
 use super::space::Survey;
 use super::unsynced::{self, UnsyncedMark};
 use super::verify::{Verify, VerifyProgress};
@@ -437,7 +438,7 @@ impl<'e> Visitor<'e> {
         }
         if range.is_none() && walk.records != tree.records {
             let reason = "a table has another number of records than it says".to_owned();
-            return Err(self.sound::<()>(Err(Damage::Corrupt(reason))).unwrap_err().into());
+            self.sound::<()>(Err(Damage::Corrupt(reason)))?;
         }
         Ok(())
     }
@@ -600,11 +601,8 @@ impl Walk<'_> {
         let offsets: Vec<usize> = self.visitor.sound(node_offsets(number, &page))?.collect();
         let is_leaf = depth == self.tree.depth;
         if u16_at(&page, 10) != if is_leaf { P_LEAF } else { P_BRANCH } {
-            return Err(self
-                .visitor
-                .sound::<()>(Err(damaged(number, "is no part of its tree")))
-                .unwrap_err()
-                .into());
+            let damage = damaged(number, "is no part of its tree");
+            self.visitor.sound::<()>(Err(damage))?;
         }
         let mut keys = Vec::with_capacity(offsets.len());
         for offset in &offsets {
@@ -615,7 +613,7 @@ impl Walk<'_> {
             let at = if self.back { offsets.len() - 1 - step } else { step };
             let offset = &offsets[at];
             if is_leaf {
-                if !is_below(keys[at], self.range.0) && !is_above(keys[at], self.range.1) {
+                if self.range.contains(keys[at]) {
                     self.record(number, &page, *offset, look)?;
                 }
                 continue;
@@ -625,7 +623,8 @@ impl Walk<'_> {
                 Bound::Included(low) | Bound::Excluded(low) => *next <= low,
                 Bound::Unbounded => false,
             });
-            if !ends_below && (at == 0 || !is_above(keys[at], self.range.1)) {
+            let begins_within = at == 0 || (Bound::Unbounded, self.range.1).contains(keys[at]);
+            if !ends_below && begins_within {
                 self.page(check::child_at(&page, *offset), depth + 1, look)?;
             }
         }
@@ -634,14 +633,11 @@ impl Walk<'_> {
 
     fn load(&self, number: u64) -> Result<Vec<u8>, Damage> {
         let meta = &self.visitor.meta;
-        if !(2..=meta.last_page).contains(&number) || self.pages > meta.last_page {
-            return Err(damaged(number, "is referred to, and is none of the store's pages"));
+        if self.pages > meta.last_page {
+            return Err(damaged(number, "is part of a tree without an end"));
         }
         let mut page = vec![0; meta.page_size];
-        read_at(&self.visitor.file, number * meta.page_size as u64, &mut page)?;
-        if u64_at(&page, 0) != number {
-            return Err(damaged(number, &format!("says it is page {}", u64_at(&page, 0))));
-        }
+        pages::load(&self.visitor.file, meta, number, &mut page)?;
         Ok(page)
     }
 
@@ -674,10 +670,9 @@ impl Walk<'_> {
             false => self.before.as_slice() < key,
             true => self.before.as_slice() > key,
         };
-        let Some(value) = value.filter(|_| in_order && !key.is_empty() && flags & !F_BIGDATA == 0) else {
-            let reason = format!("the record {} is not what was written", key.escape_ascii());
-            return Err(visitor.sound::<()>(Err(Damage::Corrupt(reason))).unwrap_err().into());
-        };
+        let value = value.filter(|_| in_order && !key.is_empty() && flags & !F_BIGDATA == 0);
+        let damage = || Damage::Corrupt(format!("the record {} is not what was written", key.escape_ascii()));
+        let value = visitor.sound(value.ok_or_else(damage))?;
         self.before.clear();
         self.before.extend_from_slice(key);
         self.records += 1;
@@ -694,43 +689,15 @@ impl Walk<'_> {
             return Err(damaged(first, "is referred to, and is none of the store's pages"));
         };
         let mut header = [0; PAGE_HEADER];
-        read_at(&self.visitor.file, begin, &mut header)?;
+        pages::read_at(&self.visitor.file, begin, &mut header)?;
         let pages = u64::from(u32_at(&header, 12));
         let room = pages.saturating_mul(meta.page_size as u64);
         if u64_at(&header, 0) != first || (PAGE_HEADER + len) as u64 > room || first + pages > meta.last_page + 1 {
             return Err(damaged(first, "is not the large value it should be"));
         }
         let mut value = vec![0; len];
-        read_at(&self.visitor.file, begin + PAGE_HEADER as u64, &mut value)?;
+        pages::read_at(&self.visitor.file, begin + PAGE_HEADER as u64, &mut value)?;
         Ok(value)
-    }
-}
-
-/// Whether `key` lies before a range that begins with `low`.
-fn is_below(key: &[u8], low: Bound<&[u8]>) -> bool {
-    match low {
-        Bound::Included(low) => key < low,
-        Bound::Excluded(low) => key <= low,
-        Bound::Unbounded => false,
-    }
-}
-
-/// Whether `key` lies behind a range that ends with `high`.
-fn is_above(key: &[u8], high: Bound<&[u8]>) -> bool {
-    match high {
-        Bound::Included(high) => key > high,
-        Bound::Excluded(high) => key >= high,
-        Bound::Unbounded => false,
-    }
-}
-
-fn read_at(file: &File, at: u64, bytes: &mut [u8]) -> Result<(), Damage> {
-    match file.read_exact_at(bytes, at) {
-        Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => Err(Damage::Corrupt(format!(
-            "it ends before byte {}: it was truncated",
-            at + bytes.len() as u64
-        ))),
-        answer => answer.map_err(Damage::Io),
     }
 }
 
@@ -827,10 +794,9 @@ mod tests {
                     Ok(())
                 });
                 visited.unwrap();
-                let all = (0..15_000u32).step_by(3).filter(|number| {
-                    let key = &number.to_be_bytes()[..];
-                    !is_below(key, range.0) && !is_above(key, range.1)
-                });
+                let all = (0..15_000u32)
+                    .step_by(3)
+                    .filter(|number| range.contains(&number.to_be_bytes()[..]));
                 assert_eq!(found, all.collect::<Vec<_>>(), "{range:?}");
             }
         }

@@ -44,6 +44,19 @@ pub const VALUE_MAX_LEN: usize = u32::MAX as usize - size_of::<u32>();
 /// A range of keys: lower and upper bound. Bounds may be bytes of any length, the empty string included.
 pub type KeyRange<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
+/// A range of keys with bounds of its own.
+pub type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Copies the bounds of a range.
+pub fn owned((low, high): KeyRange<'_>) -> OwnedRange {
+    (low.map(<[u8]>::to_vec), high.map(<[u8]>::to_vec))
+}
+
+/// Borrows the bounds of a range.
+pub fn borrowed((low, high): &OwnedRange) -> KeyRange<'_> {
+    (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice))
+}
+
 /// A key and its value.
 pub type Record<'r> = (&'r [u8], &'r [u8]);
 
