@@ -1,4 +1,4 @@
-//! Decides whether an idle exclusive core is lent, and until when.
+//! The costs of lending an idle exclusive core, and until when a lease pays.
 
 use punctual_units::{Nanos, Share, Time, percentile};
 use serde::{Deserialize, Serialize};
@@ -30,60 +30,21 @@ impl LendingCosts {
             take_back: at(take_back)?,
         })
     }
-}
 
-/// Knowledge about the core's next real-time job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextRelease {
-    /// Released at this instant: a periodic task's timer.
-    At(Time),
-    /// Released any time from now on: an event, or a job that waits for its medium.
-    Anytime {
-        /// The least slack of the core's tasks: deadline less response bound. The job may begin this much later.
-        slack: Nanos,
-    },
-    /// No further job comes.
-    Never,
-}
-
-/// Decision about an idle exclusive core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lease {
-    /// Leave the core idle: the time is too short to lend it.
-    Keep,
-    /// Lend the core; begin to take it back at this instant.
-    Until(Time),
-    /// Lend the core; take it back when the next job is released.
-    UntilReleased,
-}
-
-/// Decides whether to lend a core that is idle at `now`.
-///
-/// A lease ends `take_back` before a known release, so that the job finds its core ready; it is granted only if other
-/// work gets to run at all, that is if more than `hand_over` lies before its end. Where the release is not known,
-/// taking back delays the job by `take_back`: the core is lent if the job's slack covers that.
-///
-/// ```
-/// use punctual_cores::{Lease, LendingCosts, NextRelease, lend};
-/// use punctual_units::{Nanos, Time};
-/// let costs = LendingCosts { hand_over: Nanos::from_micros(15), take_back: Nanos::from_micros(40) };
-/// let release = Time(10_000_000);
-/// assert_eq!(lend(Time(0), NextRelease::At(release), costs), Lease::Until(Time(9_960_000)));
-/// assert_eq!(lend(Time(9_950_000), NextRelease::At(release), costs), Lease::Keep);
-/// ```
-pub fn lend(now: Time, next: NextRelease, costs: LendingCosts) -> Lease {
-    match next {
-        NextRelease::Never => Lease::UntilReleased,
-        NextRelease::Anytime { slack } if slack >= costs.take_back => Lease::UntilReleased,
-        NextRelease::Anytime { .. } => Lease::Keep,
-        NextRelease::At(release) => {
-            let end = release - costs.take_back;
-            if end.since(now) > costs.hand_over {
-                Lease::Until(end)
-            } else {
-                Lease::Keep
-            }
-        }
+    /// End of a lease of a core that is idle at `now`, so that a job finds its core ready at its `release`; `None` if
+    /// no other work would get to run until then.
+    ///
+    /// ```
+    /// use punctual_cores::LendingCosts;
+    /// use punctual_units::{Nanos, Time};
+    /// let costs = LendingCosts { hand_over: Nanos::from_micros(15), take_back: Nanos::from_micros(40) };
+    /// let release = Time(10_000_000);
+    /// assert_eq!(costs.lease_end(Time(0), release), Some(Time(9_960_000)));
+    /// assert_eq!(costs.lease_end(Time(9_950_000), release), None);
+    /// ```
+    pub fn lease_end(self, now: Time, release: Time) -> Option<Time> {
+        let end = release - self.take_back;
+        (end.since(now) > self.hand_over).then_some(end)
     }
 }
 
@@ -101,13 +62,12 @@ mod tests {
             take_back in 0u64..300,
         ) {
             let costs = LendingCosts { hand_over: Nanos(hand_over), take_back: Nanos(take_back) };
-            match lend(Time(now), NextRelease::At(Time(release)), costs) {
-                Lease::Until(end) => {
+            match costs.lease_end(Time(now), Time(release)) {
+                Some(end) => {
                     prop_assert!(end + costs.take_back <= Time(release), "ready at the release");
                     prop_assert!(Time(now) + costs.hand_over < end, "another thread gets to run");
                 }
-                Lease::Keep => prop_assert!(now + hand_over + take_back >= release, "no thread could have run"),
-                Lease::UntilReleased => prop_assert!(false, "the release is known"),
+                None => prop_assert!(now + hand_over + take_back >= release, "no thread could have run"),
             }
         }
 
@@ -122,13 +82,6 @@ mod tests {
             prop_assert!(above as f64 <= (1.0 - quantile) * samples.len() as f64 + 1e-9);
             prop_assert!(samples.contains(&costs.hand_over));
             prop_assert_eq!(LendingCosts::measured(&samples, &[], Share::clamped(quantile)), None);
-        }
-
-        #[test]
-        fn an_unknown_release_is_risked_only_within_the_slack(slack in 0u64..300, take_back in 0u64..300) {
-            let costs = LendingCosts { hand_over: Nanos::ZERO, take_back: Nanos(take_back) };
-            let lent = lend(Time(7), NextRelease::Anytime { slack: Nanos(slack) }, costs) == Lease::UntilReleased;
-            prop_assert_eq!(lent, take_back <= slack);
         }
     }
 }

@@ -11,9 +11,9 @@
 //! the time from the decision until the real-time job could run there.
 //!
 //! **Method.** [`place`] assigns every task of a run to cores, as a [`Placement`] that both machines obey.
-//! [`responses`] is the test for fixed priorities on one core, which is what Linux runs. [`lend`] decides on a lease,
-//! and [`Tenants`] does so for several tasks: a lease ends as long before the next release as taking the core back
-//! takes. [`LearntCosts`] learns how long that took lately, and [`Usage`] stops leases that borrowers do not use. The
+//! [`responses`] is the test for fixed priorities on one core, which is what Linux runs. [`Tenants`] decides on the
+//! leases of a core with several tasks: a lease ends as long before the next release as taking the core back takes.
+//! [`LearntCosts`] learns how long that took lately, and [`Usage`] stops leases that borrowers do not use. The
 //! machine's figures are arguments; none is a constant of this crate.
 
 mod budget;
@@ -32,7 +32,7 @@ mod usage;
 pub use completion::Completion;
 pub use fixed_priority::{Bandwidth, responses};
 pub use learnt::LearntCosts;
-pub use lending::{Lease, LendingCosts, NextRelease, lend};
+pub use lending::LendingCosts;
 pub use placement::{
     Chair, Limits, PlaceError, Placement, PlacementRequest, Seat, TASKS_PER_CORE_MAX, first_set_apart, place,
 };

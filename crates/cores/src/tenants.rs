@@ -1,12 +1,13 @@
 //! The tasks of one exclusive core, and when that core is lent between their jobs.
 //!
 //! The core is free while no task has a job: it is lent until the earliest of their next releases, less the time to
-//! take it back ([`lend`]). A task that is released takes the core back before it works, whichever task lent it.
+//! take it back ([`LendingCosts::lease_end`]). A task that is released takes the core back before it works, whichever
+//! task lent it.
 
 use punctual_units::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{Lease, LendingCosts, NextRelease, lend};
+use super::LendingCosts;
 
 /// State of one task of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +124,8 @@ impl Tenants {
 
     fn lend_if_free(&mut self, now: Time) -> bool {
         let free = self.useful && self.is_kept_idle();
-        self.lent |= free && matches!(lend(now, self.next_release(), self.costs), Lease::Until(_));
+        let pays = |release| self.costs.lease_end(now, release).is_some();
+        self.lent |= free && self.next_release().is_some_and(pays);
         free && self.lent
     }
 
@@ -133,12 +135,12 @@ impl Tenants {
         }
     }
 
-    fn next_release(&self) -> NextRelease {
+    fn next_release(&self) -> Option<Time> {
         let releases = self.tenants.iter().filter_map(|tenant| match tenant {
             Tenant::Away(release) => Some(*release),
             Tenant::Working | Tenant::Gone => None,
         });
-        releases.min().map_or(NextRelease::Never, NextRelease::At)
+        releases.min()
     }
 }
 

@@ -9,7 +9,7 @@
 //! the least is next. A job that wakes is set to at most [`SLEEPER_BONUS`] before the least of those that run or wait,
 //! so that sleep is not saved up.
 
-use punctual_cores::{Lease, LendingCosts, NextRelease, lend};
+use punctual_cores::LendingCosts;
 use punctual_sim::{SharedCores, SharingRule};
 use punctual_units::{CoreId, Nanos, Time};
 
@@ -54,6 +54,18 @@ pub struct Lending {
     pub slack: Nanos,
     /// Time that a real-time job waits if it becomes ready while its core is lent. Zero: it takes its core at once.
     pub wait: Nanos,
+}
+
+impl Lending {
+    /// End of a lease of a core that is idle at `now`; `None`: not lent.
+    fn lease_end(&self, now: Time, next: NextRelease) -> Option<Time> {
+        match next {
+            NextRelease::Never => Some(Time::MAX),
+            // Taking back delays the job, which its slack has to cover.
+            NextRelease::Anytime => (self.slack >= self.costs.take_back).then_some(Time::MAX),
+            NextRelease::At(release) => self.costs.lease_end(now, release),
+        }
+    }
 }
 
 /// A queue that cores share, except exclusive cores, on which the tasks pinned there come first, by earliest deadline.
@@ -181,14 +193,10 @@ impl SharedQueue {
                 (None, NextRelease::Never) => NextRelease::At(runner.next_release),
                 (None, NextRelease::At(other)) => NextRelease::At(runner.next_release.min(other)),
                 // A job that blocked may return any time: the policy does not know the device's schedule.
-                _ => NextRelease::Anytime { slack: lending.slack },
+                _ => NextRelease::Anytime,
             };
         }
-        match lend(machine.now(), next, lending.costs) {
-            Lease::Keep => None,
-            Lease::Until(end) => Some(end),
-            Lease::UntilReleased => Some(Time::MAX),
-        }
+        lending.lease_end(machine.now(), next)
     }
 
     /// Assigns jobs to an idle core until it is busy or no job is left.
@@ -249,6 +257,17 @@ impl SharedQueue {
             span => machine.take_back(core, span),
         }
     }
+}
+
+/// Knowledge about a core's next real-time job.
+#[derive(Clone, Copy)]
+enum NextRelease {
+    /// Released at this instant.
+    At(Time),
+    /// Released any time from now on: a job that waits for its medium.
+    Anytime,
+    /// No further job comes.
+    Never,
 }
 
 impl SharingRule for SharedQueue {
@@ -351,4 +370,21 @@ fn is_held_by_interactive(machine: &SharedCores<'_>, core: usize) -> bool {
 /// Whether an interactive job holds this exclusive core, and does not end now anyway.
 fn is_lent_out(machine: &SharedCores<'_>, core: usize) -> bool {
     is_held_by_interactive(machine, core) && machine.core(core).finish > machine.now()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn an_unknown_release_is_risked_only_within_the_slack(slack in 0u64..300, take_back in 0u64..300) {
+            let costs = LendingCosts { hand_over: Nanos::ZERO, take_back: Nanos(take_back) };
+            let lending = Lending { cores: Vec::new(), costs, slack: Nanos(slack), wait: Nanos::ZERO };
+            let lent = lending.lease_end(Time(7), NextRelease::Anytime) == Some(Time::MAX);
+            prop_assert_eq!(lent, take_back <= slack);
+        }
+    }
 }
