@@ -37,8 +37,8 @@ impl Failure {
     ///
     /// # Errors
     /// [`Failure::Input`] with these messages, one per line.
-    pub fn refuse(messages: impl IntoIterator<Item = String>) -> Result<(), Failure> {
-        let lines: Vec<String> = messages.into_iter().collect();
+    pub fn refuse(messages: impl IntoIterator<Item: ToString>) -> Result<(), Failure> {
+        let lines: Vec<String> = messages.into_iter().map(|message| message.to_string()).collect();
         match lines.is_empty() {
             true => Ok(()),
             false => Err(Failure::Input(lines)),

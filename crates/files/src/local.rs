@@ -6,6 +6,7 @@ use punctual_federation::admission::AdmissionKind;
 use punctual_federation::balancer::BalancerKind;
 use punctual_toml::{Section, read_checked};
 use punctual_units::Nanos;
+use punctual_workload::Problems;
 
 use crate::document;
 use crate::failure::Failure;
@@ -95,52 +96,31 @@ impl LocalSettings {
     }
 
     /// Keys whose values are out of range, each with what is allowed.
-    pub fn faults(&self) -> Faults {
-        let mut faults = Faults::default();
+    pub fn faults(&self) -> Problems {
+        let mut faults = Problems::default();
         let (nodes, balancers) = (1..=NODES_MAX, 1..=BALANCERS_MAX);
-        faults.unless(
+        faults.require(
             nodes.contains(&self.nodes),
             "nodes",
             format!("1 to {NODES_MAX} nodes run on one machine"),
         );
         let what = format!("1 to {BALANCERS_MAX} balancers run on one machine");
-        faults.unless(balancers.contains(&self.balancers), "balancers", what);
+        faults.require(balancers.contains(&self.balancers), "balancers", what);
         let lasts = self.duration.is_none_or(|duration| DURATIONS.contains(&duration));
-        faults.unless(lasts, "duration", "a run takes 1 s to 24 h");
-        faults.unless(
+        faults.require(lasts, "duration", "a run takes 1 s to 24 h");
+        faults.require(
             self.work <= WORK_MAX,
             "work",
             format!("a request costs a node at most {WORK_MAX}"),
         );
-        faults.unless(
+        faults.require(
             self.log_entries_max > 0,
             "log_entries_max",
             "the log keeps at least 1 entry",
         );
         let what = "a store has 16777216 (16 MiB) to 1099511627776 (1 TiB) bytes";
-        faults.unless(STORE_BYTES.contains(&self.store_bytes_max), "store_bytes_max", what);
+        faults.require(STORE_BYTES.contains(&self.store_bytes_max), "store_bytes_max", what);
         faults
-    }
-}
-
-/// Keys that are out of range, each with what is allowed.
-#[derive(Default)]
-pub struct Faults(Vec<(&'static str, String)>);
-
-impl Faults {
-    /// Adds `key`, where its rule does not hold.
-    pub fn unless(&mut self, holds: bool, key: &'static str, allowed: impl Into<String>) {
-        if !holds {
-            self.0.push((key, allowed.into()));
-        }
-    }
-
-    /// Refuses the settings, where a key is out of range.
-    ///
-    /// # Errors
-    /// [`Failure::Input`] with a line for each.
-    pub fn refuse(&self) -> Result<(), Failure> {
-        Failure::refuse(self.0.iter().map(|(key, what)| format!("{key}: {what}")))
     }
 }
 
@@ -151,9 +131,11 @@ impl Faults {
 pub fn load<T>(
     file: &Path,
     read: impl FnOnce(&mut Section<'_, '_>) -> T,
-    faults: impl FnOnce(&T) -> Faults,
+    faults: impl FnOnce(&T) -> Problems,
 ) -> Result<T, Failure> {
     document::load(file, "a file of settings", |text, shown| {
-        read_checked(text, shown, read, |settings| faults(settings).0)
+        read_checked(text, shown, read, |settings| {
+            faults(settings).0.into_iter().map(|fault| (fault.key, fault.what))
+        })
     })
 }

@@ -17,7 +17,7 @@ pub fn of(arguments: &ClusterRun) -> Result<LocalSettings, Failure> {
     };
     take(&mut settings, arguments.nodes, arguments.balancers, arguments.duration);
     take_policies(&mut settings, &arguments.policies);
-    settings.faults().refuse()?;
+    Failure::refuse(settings.faults().0)?;
     Ok(settings)
 }
 

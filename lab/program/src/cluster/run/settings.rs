@@ -2,10 +2,11 @@
 
 use punctual_cli::cluster::run::settings;
 use punctual_units::Nanos;
+use punctual_workload::Problems;
 
 use crate::args::{ClusterTrial, LogKind};
 use punctual_files::failure::Failure;
-use punctual_files::local::{Faults, LocalSettings, load};
+use punctual_files::local::{LocalSettings, load};
 use punctual_files::toml::Section;
 
 /// Most requests a second: as many as the process of the load can send.
@@ -74,7 +75,7 @@ impl TrialSettings {
         settings.cluster.work = arguments.work.unwrap_or(settings.cluster.work);
         settings.rate = arguments.rate.or(settings.rate);
         settings.log = arguments.log.clone();
-        settings.faults().refuse()?;
+        Failure::refuse(settings.faults().0)?;
         Ok(settings)
     }
 
@@ -90,21 +91,21 @@ impl TrialSettings {
         self.clients.unwrap_or(usual)
     }
 
-    fn faults(&self) -> Faults {
+    fn faults(&self) -> Problems {
         let mut faults = self.cluster.faults();
         let rate = self.rate.is_none_or(|rate| (1.0..=RATE_MAX).contains(&rate));
-        faults.unless(rate, "rate", format!("the load has 1 to {RATE_MAX} requests a second"));
+        faults.require(rate, "rate", format!("the load has 1 to {RATE_MAX} requests a second"));
         let times = (0.1..=100.0).contains(&self.times);
-        faults.unless(times, "times", "0.1 to 100 times of what is served are offered");
-        faults.unless(
+        faults.require(times, "times", "0.1 to 100 times of what is served are offered");
+        faults.require(
             (0.0..=1.0).contains(&self.writes),
             "writes",
             "a share of the requests, 0 to 1",
         );
         let clients = (1..=CLIENTS_MAX).contains(&self.clients());
-        faults.unless(clients, "clients", format!("1 to {CLIENTS_MAX} clients send the load"));
+        faults.require(clients, "clients", format!("1 to {CLIENTS_MAX} clients send the load"));
         let deadlines = Nanos::from_millis(10)..=Nanos::from_secs(60);
-        faults.unless(
+        faults.require(
             deadlines.contains(&self.deadline),
             "deadline",
             "a request has 10 ms to 60 s",
