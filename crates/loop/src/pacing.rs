@@ -22,6 +22,8 @@ use punctual_platform::ClockOffer;
 use punctual_units::{Nanos, TaskId, Time};
 use punctual_workload::{CHECKPOINTS_MAX, JobOutcome, JobProgress};
 
+use crate::idle::JobRelease;
+
 /// Tasks that are paced at most; jobs of further ones run at the clock that the others need.
 const TASKS_MAX: usize = 64;
 /// Changes of the clock that are remembered: those of two jobs that change it at each of their checkpoints.
@@ -230,6 +232,23 @@ impl Pacing {
         })
     }
 
+    /// The forecast for a job that has begun, of which no checkpoint was taken: it was released at the clock between
+    /// jobs, and has the one in force since that was last changed.
+    pub(crate) fn forecast_begun(&self, begun: &JobRelease, goal: f64) -> Option<Forecast> {
+        let task = self.tasks.get(begun.task.index())?.as_ref()?;
+        let (clock, since) = (self.clock.now(), self.clock.changes.back()?.since.max(begun.released));
+        // With that clock from its release on, the job would be as far if it was released later by `lost`.
+        let before = since.since(begun.released).as_secs_f64();
+        let lost = (before - self.clock.between(begun.released, since) / clock).max(0.0) / begun.deadline.as_secs_f64();
+        let stays = task.pacer.stays(None, goal - lost, clock);
+        let stays = stays.map(|(earliest, latest)| (earliest + lost, latest + lost));
+        Some(Forecast {
+            job: begun.job,
+            since: begun.released,
+            ..Forecast::new(0, stays, begun.deadline)
+        })
+    }
+
     /// Checkpoints of a job came as forecast, and were not reported: its end teaches, as that of a job that did.
     pub(crate) fn spared(&mut self, task: TaskId, job: u64) {
         if let Some(task) = self.tasks.get_mut(task.index()).and_then(Option::as_mut) {
@@ -321,16 +340,17 @@ mod tests {
         }
 
         /// Jobs that report only what the forecast does not hold end as those do that report each checkpoint, whatever
-        /// slows them down.
+        /// slows them down, and however late the clock between jobs gives way to the law's.
         #[test]
         fn what_is_not_reported_changes_no_end(
             slow in prop::collection::vec((0..PARTS, 0.6..1.8f64), 1..6),
             goal in 0.6..1.0f64,
+            turned_after in prop::option::of(0.0..0.02f64),
         ) {
             let mut disturbed = [1.0; PARTS];
             slow.iter().for_each(|(from, by)| disturbed[*from..].fill(*by));
-            let (all, _) = last_end(&disturbed, goal, false);
-            let (few, reports) = last_end(&disturbed, goal, true);
+            let (all, _) = last_end(&disturbed, goal, turned_after, false);
+            let (few, reports) = last_end(&disturbed, goal, turned_after, true);
             prop_assert!((all - few).abs() <= 2.0 * TOLERANCE * goal, "{all} and {few} after {reports} reports");
         }
     }
@@ -339,8 +359,9 @@ mod tests {
     const DEADLINE: Nanos = Nanos::from_millis(100);
 
     /// Runs four jobs, the last with these slow-downs of its parts; returns its end, in deadlines, and how many of its
-    /// checkpoints were reported.
-    fn last_end(disturbed: &[f64; PARTS], goal: f64, spares: bool) -> (f64, usize) {
+    /// checkpoints were reported. With `turned_after`, each job is released at a tenth of the top clock, and its clock
+    /// is restored that many deadlines later.
+    fn last_end(disturbed: &[f64; PARTS], goal: f64, turned_after: Option<f64>, spares: bool) -> (f64, usize) {
         let steps: Vec<Hertz> = (1..=10).map(|step| Hertz::from_mhz(200 * step)).collect();
         let offer = ClockOffer::new(steps, Provenance::Simulated);
         let mut pacing = Pacing::new(&offer, 1.0, Time::ZERO);
@@ -350,6 +371,20 @@ mod tests {
             let released = Time(job as u64 * 1_000_000_000);
             let (mut elapsed, mut reports) = (0.0, 0);
             let mut forecast = pacing.forecast_next(TaskId(0), goal);
+            if let Some(after) = turned_after {
+                let law = pacing.clock.now();
+                pacing.turned(0.1, released);
+                pacing.turned(law, released + DEADLINE.scaled(after));
+                elapsed = after * (1.0 - 0.1 / law);
+                let begun = JobRelease {
+                    task: TaskId(0),
+                    job: job as u64,
+                    released,
+                    deadline: DEADLINE,
+                    pending: 0,
+                };
+                forecast = pacing.forecast_begun(&begun, goal);
+            }
             for (part, slow) in slow.iter().enumerate() {
                 // Work of half a deadline in all, in parts of two kinds.
                 let work = 0.5 / PARTS as f64 * if part % 2 == 0 { 1.5 } else { 0.5 };
@@ -426,11 +461,13 @@ mod tests {
 
     #[test]
     fn a_job_as_usual_reports_few_checkpoints() {
-        let (end, reports) = last_end(&[1.0; PARTS], 0.8, true);
-        assert!(
-            (end - 0.8).abs() <= 2.0 * TOLERANCE && reports <= 2,
-            "{end} after {reports} reports"
-        );
+        for turned_after in [None, Some(0.01)] {
+            let (end, reports) = last_end(&[1.0; PARTS], 0.8, turned_after, true);
+            assert!(
+                (end - 0.8).abs() <= 2.0 * TOLERANCE && reports <= 2,
+                "{end} after {reports} reports, {turned_after:?}"
+            );
+        }
     }
 
     #[test]

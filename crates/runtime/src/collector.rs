@@ -253,11 +253,17 @@ impl Collector {
         news.next()
     }
 
-    /// The next job that waits to begin, of which the loop does not know ([`OpenJobs::waiting`]).
-    pub(crate) fn waiting(&mut self, pending: u64) -> Option<JobRelease> {
+    /// The next release of which the loop does not know ([`OpenJobs::untold_release`]).
+    pub(crate) fn untold_release(&mut self, pending: u64) -> Option<JobRelease> {
         let tasks = self.tasks.iter_mut().zip(0..);
-        let mut waiting = tasks.filter_map(|(task, id)| task.as_mut()?.open().waiting(TaskId(id), pending));
-        waiting.next()
+        let mut untold = tasks.filter_map(|(task, id)| task.as_mut()?.open().untold_release(TaskId(id), pending));
+        untold.next()
+    }
+
+    /// Records that the loop learns of a release; returns whether it did not know of it.
+    pub(crate) fn tell_release(&mut self, release: &JobRelease) -> bool {
+        let task = self.figures(release.task);
+        task.is_none_or(|task| task.open().tell_release(release.released))
     }
 
     /// Counts events of `task` that were `merged` with others, or `put_off`, by `at`.

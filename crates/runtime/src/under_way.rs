@@ -56,16 +56,18 @@ pub struct OpenJobs {
     /// Number of the first job that is not known to have ended, and when the one before it ended.
     next_job: u64,
     last_end: Time,
-    /// Number of jobs that have begun, where the machine tells.
+    /// Number of jobs that have begun, where the machine tells, and the release of the last.
     begun: Option<u64>,
+    begun_release: Time,
     /// Instant of the count.
     now: Time,
     /// When the task was asked to end.
     stopped: Option<Time>,
     /// Release of the latest overdue job, and number of dropped releases, that the loop knows.
     told: (Option<Time>, u64),
-    /// Number of the latest job that was reported as waiting.
-    told_waiting: Option<u64>,
+    /// The latest release that the loop knows. Not by the job's number: a job that waits and is then skipped leaves its
+    /// number to a later release.
+    told_release: Option<Time>,
 }
 
 /// The late releases among the open ones.
@@ -90,10 +92,11 @@ impl OpenJobs {
             next_job: 0,
             last_end: Time::ZERO,
             begun: None,
+            begun_release: Time::ZERO,
             now: Time::ZERO,
             stopped: None,
             told: (None, 0),
-            told_waiting: None,
+            told_release: None,
         }
     }
 
@@ -110,7 +113,9 @@ impl OpenJobs {
 
     /// Records which job the thread began last, and its release.
     pub fn began(&mut self, job: u64, released: Time) {
-        self.begun = Some(self.begun.unwrap_or(0).max(job + 1));
+        if self.begun.is_none_or(|begun| begun <= job) {
+            (self.begun, self.begun_release) = (Some(job + 1), released);
+        }
         let is_new = job >= self.next_job && self.open.back().is_none_or(|(last, _)| *last < job);
         if self.schedule.is_none() && is_new {
             // The job before has ended.
@@ -190,11 +195,19 @@ impl OpenJobs {
 
     fn gone(&mut self, next_job: u64, finished: Time) {
         (self.next_job, self.last_end) = (next_job, finished);
-        if let Some(Schedule { next, rng }) = &mut self.schedule {
-            (next_job..).zip(&mut self.open).for_each(|(job, open)| open.0 = job);
-            if next.follows_a_job() {
-                next.follow(finished, rng);
-            }
+        self.number();
+        if let Some(Schedule { next, rng }) = &mut self.schedule
+            && next.follows_a_job()
+        {
+            next.follow(finished, rng);
+        }
+    }
+
+    /// Numbers the open jobs of a schedule from the next one on, as the thread will.
+    fn number(&mut self) {
+        if self.schedule.is_some() {
+            let numbered = self.open.iter_mut().zip(self.next_job..);
+            numbered.for_each(|(open, job)| open.0 = job);
         }
     }
 
@@ -214,6 +227,7 @@ impl OpenJobs {
             };
             known += u64::from(self.told.0 >= Some(release));
         }
+        self.number();
         releases - known
     }
 
@@ -255,14 +269,24 @@ impl OpenJobs {
         self.now
     }
 
-    /// The oldest job that was released and waits to begin, where the machine tells and the loop does not know;
-    /// `pending` updates wait for their installation.
-    pub fn waiting(&mut self, task: TaskId, pending: u64) -> Option<JobRelease> {
-        let waits = |open: &&(u64, Time)| self.has_begun(open.0) == Some(false);
-        let (job, released) = *self.open.iter().find(waits)?;
-        let is_new = self.told_waiting.is_none_or(|told| told < job);
-        self.told_waiting = Some(job);
-        is_new.then_some(JobRelease {
+    /// Records that the loop learns of a release; returns whether it did not know of it.
+    pub fn tell_release(&mut self, release: Time) -> bool {
+        let is_new = self.told_release < Some(release);
+        self.told_release = self.told_release.max(Some(release));
+        is_new
+    }
+
+    /// The release, of which the loop does not know, of the job under way or of the oldest one that waits, where the
+    /// machine tells; `pending` updates wait for their installation. The message by which a job reports its begin may
+    /// lie behind others.
+    pub fn untold_release(&self, task: TaskId, pending: u64) -> Option<JobRelease> {
+        let under_way = (self.begun?.checked_sub(1)).map(|job| (job, self.begun_release));
+        let under_way = under_way.filter(|(job, _)| *job >= self.next_job);
+        let waits = |open: &(u64, Time)| self.has_begun(open.0) == Some(false);
+        let waiting = self.open.iter().copied().find(waits);
+        let is_new = |(_, release): &(u64, Time)| self.told_release < Some(*release);
+        let (job, released) = under_way.into_iter().chain(waiting).find(is_new)?;
+        Some(JobRelease {
             task,
             job,
             released,
@@ -427,8 +451,9 @@ mod tests {
     fn a_job_that_waits_is_reported_once() {
         let mut open = every_period();
         let waiting = |open: &mut OpenJobs| {
-            open.waiting(TaskId(0), 0)
-                .map(|release| (release.job, release.released))
+            let release = open.untold_release(TaskId(0), 0)?;
+            assert!(open.tell_release(release.released));
+            Some((release.job, release.released))
         };
         open.advance(ms(5));
         assert_eq!(waiting(&mut open), Some((0, ms(0))));
@@ -442,6 +467,42 @@ mod tests {
         open.began(2, ms(20));
         open.ended(2, ms(20), ms(27));
         assert_eq!(waiting(&mut open), None);
+    }
+
+    /// Another task's job ends between a job's begin and the moment at which the loop takes the message about it.
+    #[test]
+    fn a_job_whose_begin_is_still_in_the_mailbox_is_reported_in_its_stead() {
+        let mut open = every_period();
+        open.advance(ms(5));
+        assert!(open.tell_release(ms(0)));
+        open.began(0, ms(0));
+        assert_eq!(open.untold_release(TaskId(0), 0), None);
+        // All until 5 ms is known: neither the end of the first job nor the release of the second.
+        open.began(1, ms(10));
+        let untold = open.untold_release(TaskId(0), 7).expect("it is under way");
+        assert_eq!((untold.job, untold.released, untold.pending), (1, ms(10), 7));
+        assert!(open.tell_release(ms(10)) && !open.tell_release(ms(10)));
+        open.ended(0, ms(0), ms(9));
+        assert_eq!(open.untold_release(TaskId(0), 0), None);
+        open.ended(1, ms(10), ms(12));
+        assert_eq!(open.untold_release(TaskId(0), 0), None);
+    }
+
+    /// A thread that ran late skips releases that had places: its next job has the number of the first of them.
+    #[test]
+    fn a_job_that_begins_after_skipped_releases_is_new_to_the_loop() {
+        let mut open = every_period();
+        open.advance(ms(25));
+        assert!(open.tell_release(ms(0)));
+        open.skipped(3, ms(25));
+        open.advance(ms(35));
+        let untold = open.untold_release(TaskId(0), 0).expect("it waits");
+        assert_eq!((untold.job, untold.released), (0, ms(30)));
+        open.began(0, ms(30));
+        let untold = open.untold_release(TaskId(0), 0).expect("it is under way");
+        assert_eq!((untold.job, untold.released), (0, ms(30)));
+        assert!(open.tell_release(ms(30)));
+        assert_eq!(open.untold_release(TaskId(0), 0), None);
     }
 
     /// The loop counts each late release once, however it becomes known.

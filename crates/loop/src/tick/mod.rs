@@ -39,7 +39,7 @@ use crate::event::{Answer, Event, Step, Vitals, Window};
 use crate::exciter::Exciter;
 use crate::give_back::{GiveBack, SheddingReview};
 use crate::goals::{Goals, TaskWindow};
-use crate::idle::Idle;
+use crate::idle::{Idle, JobRelease};
 use crate::mode::{Mode, ModeName};
 use crate::monitor::Monitor;
 use crate::pacing::{Forecast, Pacing};
@@ -440,11 +440,23 @@ impl Regulator {
         pacing.forecast(job, self.goals.set_point(job.task))
     }
 
-    /// When checkpoints of further jobs of `task` may come so, if these begin at the clock in force. `None` beside
-    /// other tasks: a job that reports nothing does not hold up the clock that one of them raised.
+    /// When checkpoints of further jobs of `task` may come so, if these begin at the clock in force. `None` while that
+    /// is the clock between jobs, and beside other tasks: a job that reports nothing does not hold up the clock that
+    /// one of them raised.
     pub fn forecast_next(&self, task: TaskId) -> Option<Forecast> {
+        let is_below = |law: Hertz| Some(law) != self.plan.clock();
+        if self.idle.as_ref().and_then(Idle::law_clock).is_some_and(is_below) {
+            return None;
+        }
         let pacing = self.pacing.as_ref().filter(|_| self.paces() && self.goals.one_task())?;
         pacing.forecast_next(task, self.goals.set_point(task))
+    }
+
+    /// When the checkpoints of the job that has begun may come so, after its release was taken and the machine has
+    /// restored the law's clock. `None` beside other tasks.
+    pub fn forecast_begun(&self, begun: &JobRelease) -> Option<Forecast> {
+        let pacing = self.pacing.as_ref().filter(|_| self.paces() && self.goals.one_task())?;
+        pacing.forecast_begun(begun, self.goals.set_point(begun.task))
     }
 
     /// Senses and decides; the caller acts.

@@ -311,13 +311,20 @@ impl<E: Engine> Control<'_, E> {
         self.collector.tasks()
     }
 
-    /// Steps the regulator with a job's begin, and applies the clock that it may answer.
+    /// Steps the regulator with a release of which it does not know, and applies the clock that it may answer.
     fn begun(&mut self, begun: JobRelease) {
+        if !self.collector.tell_release(&begun) {
+            return;
+        }
         let (event, now) = (Event::Begun(begun), LinuxOs.now());
         let answer = self.regulator.step(&event, now);
         self.note(&event, now, &answer);
         if let Some(Answer::Turn(plan)) = answer {
             self.act(plan);
+            if let Some(state) = self.states.get(begun.task.index()) {
+                let next = self.regulator.forecast_next(begun.task);
+                state.forecast(Some(self.regulator.forecast_begun(&begun)), next);
+            }
         }
     }
 
@@ -381,9 +388,9 @@ impl<E: Engine> Control<'_, E> {
             self.step(late, LinuxOs.now());
         }
         while self.shared.rests
-            && let Some(waiting) = self.collector.waiting(self.store.pending_updates())
+            && let Some(untold) = self.collector.untold_release(self.store.pending_updates())
         {
-            self.begun(waiting);
+            self.begun(untold);
         }
         self.take_frames();
         let readings = self.machine.read();

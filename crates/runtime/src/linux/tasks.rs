@@ -89,9 +89,10 @@ pub(super) struct TaskState {
     first_failure: OnceLock<String>,
     /// Number of jobs that failed.
     failed: AtomicU64,
-    /// Number of jobs that have begun, and the release of the last: a job that hangs reports nothing else.
+    /// Number of jobs that have begun, and the releases of the last two, by their numbers' lowest bit: a job that hangs
+    /// reports nothing else.
     begun: AtomicU64,
-    begun_release: AtomicU64,
+    begun_release: [AtomicU64; 2],
     /// Number of releases behind that job that are late by now, where only other programs report them.
     behind: AtomicU64,
     /// When checkpoints of the job under way, and of later ones, need no report, where they are paced from within.
@@ -125,7 +126,7 @@ impl TaskState {
 
     /// Records that job `number`, counted from 0, begins.
     pub(super) fn begin(&self, number: u64, released: Time) {
-        self.begun_release.store(released.0, Ordering::Relaxed);
+        self.begun_release[number as usize % 2].store(released.0, Ordering::Release);
         self.begun.store(number + 1, Ordering::Release);
     }
 
@@ -139,10 +140,13 @@ impl TaskState {
         self.behind.load(Ordering::Relaxed)
     }
 
-    /// Number and release of the job that began last, if any. The release may belong to the job after it.
+    /// Number and release of the job that began last; `None` if there is none, or others begin at this moment.
     pub(super) fn begun(&self) -> Option<(u64, Time)> {
-        let number = self.begun.load(Ordering::Acquire).checked_sub(1)?;
-        Some((number, Time(self.begun_release.load(Ordering::Relaxed))))
+        let begun = self.begun.load(Ordering::Acquire);
+        let number = begun.checked_sub(1)?;
+        let released = self.begun_release[number as usize % 2].load(Ordering::Acquire);
+        // The place is written again only once the next job has begun.
+        (self.begun.load(Ordering::Relaxed) == begun).then_some((number, Time(released)))
     }
 
     /// The clock is turned: nothing that was expected of checkpoints holds any more.
