@@ -264,9 +264,9 @@ pub struct Wish {
 /// Answer to a request for a handover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// The target owns the stage already.
+    /// The target owns the stage already, in the version that was wished for.
     Already,
-    /// Another handover is under way.
+    /// Another handover is under way, or has just given the stage to the target in another version: ask again.
     Busy,
     /// A process that sleeps in the slot must end first: write this slot word and ring its bell.
     Retire(Slot),
@@ -282,7 +282,10 @@ pub fn grant(control: Control, target: u8, said: Slot, wish: Wish) -> Grant {
         return Grant::Busy;
     }
     if control.owner == target {
-        return Grant::Already;
+        return match said.version == wish.version {
+            true => Grant::Already,
+            false => Grant::Busy,
+        };
     }
     let wanted = Slot {
         wanted: true,
@@ -660,6 +663,24 @@ mod tests {
         let there = started(requested, begun, 9);
         assert_eq!((there.pid, there.version, there.fresh), (9, now, false));
         assert!(matches!(grant(control, 2, there, wish), Grant::Retire(_)));
+    }
+
+    /// A replacement was aimed at the slot beside the owner's, which a handover gave the stage meanwhile.
+    #[test]
+    fn an_owner_of_another_version_than_wished_for_is_not_the_one() {
+        let control = Control::held(2, 5);
+        let owner = Slot {
+            pid: 9,
+            wanted: true,
+            ..Slot::default()
+        };
+        let wish = |version| Wish {
+            announced: true,
+            fresh: true,
+            version,
+        };
+        assert_eq!(grant(control, 2, owner, wish(owner.version)), Grant::Already);
+        assert_eq!(grant(control, 2, owner, wish(owner.version.next(1))), Grant::Busy);
     }
 
     #[test]

@@ -167,8 +167,8 @@ impl Instance<'_> {
     /// Yields the stage if it was asked to.
     fn leave(&self) -> Spell {
         let shared = self.shared;
-        shared.at(Point::Asked);
         shared.stamp(self.stage, Note::YieldedAt);
+        shared.at(Point::Asked);
         // The next owner has given no sign yet.
         shared.set_beat(self.stage, shared.now(), OwnerActivity::Starts);
         if let Some(next) = shared.change_control(self.stage, |control| control.yields(self.slot)) {

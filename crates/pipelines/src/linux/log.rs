@@ -75,6 +75,14 @@ impl Segment {
         ]);
     }
 
+    /// Clears the time of a yield that the stage's owner in `slot` has not completed, or that gave it the stage and is
+    /// not logged: it has died, and its successor is no migration. Call this before that one owns the stage.
+    pub(super) fn forget_yield(&self, stage: usize, slot: u8) {
+        if self.control(stage).owner == slot {
+            self.take_stamp(stage, Note::YieldedAt);
+        }
+    }
+
     /// Logs that the owner served an extra request at a checkpoint, from `began` until now.
     pub(super) fn log_besides(&self, stage: usize, slot: u8, began: Time) {
         let now = self.now().0;

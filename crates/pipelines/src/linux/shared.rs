@@ -426,6 +426,7 @@ impl Segment {
             if self.core_of(owner) != core {
                 continue;
             }
+            self.forget_yield(stage, owner);
             let now = self.versions(stage).now;
             let ready = |slot: &u8| self.core_of(*slot) != core && may_go_on(self.slot(stage, *slot), now);
             let Some(spare) = (0..self.slots()).find(ready) else {

@@ -259,6 +259,7 @@ impl Worker {
         let empty = others().find(|other| said(*other).pid == 0);
         let ready = || others().find(|other| may_go_on(said(*other), shared.versions(stage).now));
         let Some(spare) = empty.or_else(ready) else { return };
+        shared.forget_yield(stage, slot);
         let handed = |control: Control| (control.owner == slot).then(|| control.died(slot, Some(spare)))?;
         let Some(next) = shared.change_control(stage, handed) else {
             return;
@@ -397,6 +398,10 @@ impl Worker {
         // whatever this one did.
         if runs {
             let spare = self.spare(stage, slot);
+            // A handover that was meant for the slot is one, though its process has ended as not needed.
+            if how != Death::NotNeeded {
+                shared.forget_yield(stage, slot);
+            }
             shared.change_control(stage, |control: Control| buried(control, slot, how, spare));
         }
         shared.at(Point::Buried);

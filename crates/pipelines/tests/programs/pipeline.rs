@@ -357,6 +357,7 @@ pub fn main() {
         turn < 400
     });
     planted_kills();
+    a_death_in_a_handover_is_logged_as_one();
     hangs(&folder);
     stays_of_its_version(&folder);
     goes_back(&folder);
@@ -394,6 +395,36 @@ fn planted_kills() {
         }
         println!("kills at {point:?}: {happened}");
         assert!(happened > 0 || !cfg!(debug_assertions), "{point:?} was never met");
+    }
+}
+
+/// The owner dies as it yields; the next one dies before it has logged that it has the stage.
+fn a_death_in_a_handover_is_logged_as_one() {
+    for point in [Point::Asked, Point::Taken]
+        .into_iter()
+        .filter(|_| cfg!(debug_assertions))
+    {
+        let (mut asked, mut dead) = (false, None);
+        PACED.store(true, Relaxed);
+        let handovers = run(&format!("one kill at {point:?}"), true, false, |supervisor, _| {
+            let cores = supervisor.cores();
+            let first = supervisor.stages().swap_remove(1);
+            if !asked && first.steps > 0 {
+                supervisor.plant_kill(point);
+                let to = cores.iter().find(|core| first.core != Some(**core));
+                asked = to.is_none_or(|to| supervisor.move_stage("first", *to, Mechanism::Replica).is_ok());
+            }
+            if first.restarts > 0 {
+                dead.get_or_insert(first.steps);
+            }
+            cores.len() > 1 && dead.is_none_or(|steps| first.steps == steps)
+        });
+        let causes = handovers.iter().filter(|it| it.stage == 1 && it.cause != Cause::Began);
+        let causes: Vec<Cause> = causes.map(|it| it.cause).collect();
+        assert!(
+            causes.iter().all(|cause| *cause == Cause::Died),
+            "{point:?}: {causes:?}"
+        );
     }
 }
 
