@@ -323,6 +323,27 @@ impl Journal {
             .map(drop)
     }
 
+    /// Records that restoring sets the four bytes at `at` of the file of `user` at `path` to 0: they stand for this
+    /// process while it has the file locked (flock(2)), and for the next one once that has it locked.
+    ///
+    /// # Errors
+    /// [`Refusal`] where that cannot be recorded.
+    pub fn clears_word(&self, path: &Path, user: u32, at: usize) -> Result<(), Refusal> {
+        let mut table = self.0.ledger.lock()?;
+        let text = format!("{user} {at}");
+        self.join(&mut table, Kind::LockedWord, path, text.as_bytes()).map(drop)
+    }
+
+    /// Withdraws that record: this process has set the bytes to 0.
+    pub fn word_is_clear(&self, path: &Path) {
+        // Without the lock, restoring finds them at 0, or of the next process.
+        if let (Ok(mut table), true) = (self.0.ledger.lock(), self.0.owned())
+            && let Some(change) = find(&table, Kind::LockedWord, path)
+        {
+            table.withdraw(self.0.holder.place, change);
+        }
+    }
+
     /// Records the cores on which `thread`, of any process, may run; restoring lets it run there again, unless it has
     /// ended.
     ///
@@ -746,6 +767,10 @@ pub(crate) fn left_changed(table: &Table, change: usize, errno: Errno) -> Refusa
         ),
         Some(Kind::MakeDir) => (format!("removing {path}"), format!("rmdir {path}")),
         Some(Kind::MakeTree) => (format!("removing {path}"), format!("rm -r {path}")),
+        Some(Kind::LockedWord) => (
+            format!("clearing {path}"),
+            format!("rm {path}, and start its programs anew"),
+        ),
         Some(Kind::Affinity) => (
             format!("letting the thread of {path} run where it did"),
             "taskset -p, with the number of the thread".to_owned(),

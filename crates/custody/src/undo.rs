@@ -28,6 +28,10 @@ const RMDIR_TRIES: u32 = 200;
 const RMDIR_PAUSE_NANOS: libc::c_long = 10_000_000;
 /// Passes over a list of tasks: tasks may be started while it is emptied.
 const MOVE_ROUNDS: u32 = 64;
+/// Attempts to lock a file: the kernel may close a dead process's copy of it last...
+const LOCK_TRIES: u32 = 20;
+/// ...and the pause between them: 0.2 s in all.
+const LOCK_PAUSE_NANOS: libc::c_long = 10_000_000;
 /// Deepest nesting of a temporary folder that is removed, and the most readings of one folder to empty it.
 const TREE_DEPTH: u32 = 16;
 const TREE_ROUNDS: u32 = 100_000;
@@ -90,6 +94,7 @@ pub(crate) fn carry_out(step: LedgerAction<'_>, patience: Patience) -> Result<()
         LedgerAction::MoveTasks { from, to } => move_tasks(from, to),
         LedgerAction::RemoveDir { path } => remove_dir(path, patience),
         LedgerAction::RemoveTree { path } => remove_tree(path),
+        LedgerAction::ClearWord { path, user, at } => clear_word(path, user, at, patience),
     }
 }
 
@@ -318,6 +323,39 @@ fn remove_tree(path: &CStr) -> Result<(), Errno> {
         Ok(())
     } else {
         Err(errno())
+    }
+}
+
+/// Sets the four bytes at `at` of the file to 0. The superuser acts with the rights of `user` only: a link that this
+/// user puts there meanwhile leads to no file that they could not change themselves. If another process has the file
+/// locked, the bytes belong to that one by now. A link or a pipe in the file's stead has none.
+fn clear_word(path: &CStr, user: libc::uid_t, at: libc::off_t, patience: Patience) -> Result<(), Errno> {
+    let clear = || {
+        let file = Fd::open(libc::AT_FDCWD, path, libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK)?;
+        let mut tries = if patience == Patience::Waits { LOCK_TRIES } else { 1 };
+        // SAFETY: the descriptor is open; its lock goes with it.
+        while unsafe { libc::flock(file.0, libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+            tries -= 1;
+            match errno() {
+                libc::EWOULDBLOCK if tries == 0 => return Ok(()),
+                libc::EWOULDBLOCK => sleep(LOCK_PAUSE_NANOS),
+                other => return Err(other),
+            }
+        }
+        // SAFETY: the descriptor is open, and the four bytes are valid.
+        match unsafe { libc::pwrite(file.0, [0u8; 4].as_ptr().cast(), 4, at) } {
+            4 => Ok(()),
+            _ => Err(errno()),
+        }
+    };
+    // SAFETY: takes a number, and concerns the calling thread only (setfsuid(2)).
+    let former = unsafe { libc::setfsuid(user) };
+    let cleared = clear();
+    // SAFETY: as above.
+    unsafe { libc::setfsuid(former as libc::uid_t) };
+    match cleared {
+        Err(libc::ELOOP | libc::ESPIPE) => Ok(()),
+        cleared => cleared,
     }
 }
 

@@ -21,5 +21,5 @@ mod shared;
 pub mod wire;
 
 pub use client::{JobGuard, JobReporter, note};
-pub use listener::{Arrival, Listener, ReportedJob, Reporter, clear_left_over, left_over};
+pub use listener::{Arrival, Listener, ReportedJob, Reporter};
 pub use punctual_custody::recovery::folder;

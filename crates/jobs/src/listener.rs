@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
+use punctual_custody::journal::Journal;
 use punctual_os::linux::{last_error, refused};
 use punctual_os::{LinuxOs, Refusal, Tid};
 use punctual_units::{Clock, Nanos, Time};
@@ -19,8 +20,10 @@ use crate::wire::{BYTES, HELLO, MAGIC, NAME_BYTES, PAGE, Page, RECORDS, Ring, SO
 /// Messages taken at a time: the kernel keeps at most some hundred.
 const MESSAGES_MAX: usize = 256;
 
-/// Time for which [`left_over`] has the lock at most.
-const LOOK_TIME: Duration = Duration::from_millis(10);
+/// Attempts to lock the page, which the guardian of a dead listener or a child of it may have for a moment...
+const LOCK_TRIES: u32 = 20;
+/// ...and the pause between them: 0.2 s in all.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Receives the reports of a folder's programs. Dropping it tells them that none listens any more.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub struct Listener {
     /// The folder's user: beside the superuser and the user of this process, its programs are heard.
     user: u32,
     refused: u64,
+    /// The journal that clears the page if this process is killed, or why it does not.
+    journal: Option<Result<Journal, Refusal>>,
 }
 
 /// News of a folder's programs.
@@ -122,11 +127,11 @@ impl Listener {
         }
         allocate(&page.0).map_err(cannot)?;
         let is_locked = |tries: u32| {
-            std::thread::sleep(LOOK_TIME * tries);
+            std::thread::sleep(LOCK_PAUSE * tries.min(1));
             // SAFETY: the descriptor is open.
             unsafe { libc::flock(page.0.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
         };
-        if !(0..3).any(is_locked) {
+        if !(0..LOCK_TRIES).any(is_locked) {
             let by = page.number(offset_of!(Page, listener)).map_err(cannot)?;
             return Err(refusal(
                 &format!("process {by} listens there already"),
@@ -142,7 +147,20 @@ impl Listener {
             path,
             user,
             refused: 0,
+            journal: None,
         })
+    }
+
+    /// Lets `journal` say in the page that none listens any more if this process is killed.
+    pub fn recorded_in(&mut self, journal: &Journal) {
+        let page = self.path.with_file_name(PAGE);
+        let recorded = journal.clears_word(&page, self.user, offset_of!(Page, epoch));
+        self.journal = Some(recorded.map(|()| journal.clone()));
+    }
+
+    /// Why the page would stay as it is if this process was killed; `None` if it would not, or no journal was asked.
+    pub fn unrecorded(&self) -> Option<&Refusal> {
+        self.journal.as_ref()?.as_ref().err()
     }
 
     /// News since the last call, but for tasks that are not `wanted`.
@@ -165,59 +183,15 @@ impl Listener {
     }
 }
 
-/// The process of a listener in `folder` that was killed, if none has listened there since: programs report to it in
-/// vain until another one starts and ends.
-pub fn left_over(folder: &Path) -> Option<u32> {
-    killed(folder, false).ok()?.map(|(_, process)| process)
-}
-
-/// Says in `folder` that none listens, if a listener was killed there. Returns its process.
-///
-/// # Errors
-/// [`Refusal`] if the folder cannot be written.
-pub fn clear_left_over(folder: &Path) -> Result<Option<u32>, Refusal> {
-    let clear = || {
-        if left_over(folder).is_none() {
-            return Ok(None);
-        }
-        let _rights = FileRights::of(user_of(folder, own_user() == 0)?);
-        let Some((page, process)) = killed(folder, true)? else {
-            return Ok(None);
-        };
-        page.set_epoch(0)?;
-        // A socket that stays is replaced by the next listener.
-        let _ = fs::remove_file(folder.join(SOCKET));
-        Ok(Some(process))
-    };
-    clear().map_err(|why: io::Error| {
-        let what = format!("clearing {} of a listener that was killed", folder.display());
-        refused(what, why, "run this as the folder's user")
-    })
-}
-
-/// Page of a killed listener, and its process. Locked until it is dropped: for writing alone, else shared.
-fn killed(folder: &Path, writes: bool) -> io::Result<Option<(PageFile, u32)>> {
-    let file = { OpenOptions::new() }
-        .read(true)
-        .write(writes)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(folder.join(PAGE));
-    let page = PageFile(file?);
-    let lock = if writes { libc::LOCK_EX } else { libc::LOCK_SH };
-    // SAFETY: the descriptor is open. A listener has the lock; ours goes with the descriptor.
-    let is_alone = unsafe { libc::flock(page.0.as_raw_fd(), lock | libc::LOCK_NB) } == 0;
-    if !is_alone || page.number(offset_of!(Page, epoch))? == 0 {
-        return Ok(None);
-    }
-    let process = page.number(offset_of!(Page, listener))?;
-    Ok(Some((page, process)))
-}
-
 impl Drop for Listener {
     fn drop(&mut self) {
         let _rights = FileRights::of(self.user);
         // Fails on a folder that was taken away, whose programs read nothing there either.
-        let _ = self.page.set_epoch(0);
+        let cleared = self.page.set_epoch(0);
+        // While the page is locked: the next listener's word is not this one's.
+        if let (Ok(()), Some(Ok(journal))) = (cleared, &self.journal) {
+            journal.word_is_clear(&self.path.with_file_name(PAGE));
+        }
         // A socket that stays is replaced by the next listener.
         let _ = fs::remove_file(&self.path);
         // A program that another thread starts has a copy of the lock until execve(2), unless it is released.

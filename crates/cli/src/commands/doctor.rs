@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use punctual_jobs::{clear_left_over, left_over};
 use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::doctor::{Facility, Finding, Status, examine};
 use punctual_platform::linux::fix::{StepOutcome, fix};
@@ -29,30 +28,12 @@ pub fn doctor(arguments: &Doctor) -> Result<(), Failure> {
     }
     let json = OutputFile::report(arguments.json.as_ref())?;
     let tree = KernelTree::default();
-    let (mut steps, mut findings) = match arguments.fix {
+    let (steps, mut findings) = match arguments.fix {
         // A closed output does not keep a step from being taken.
         true => fix(&tree, &mut |line| drop(super::print(&format!("{line}\n")))),
         false => (Vec::new(), examine(&tree)),
     };
     findings.push(cache_profiles());
-    let folder = punctual_jobs::folder();
-    if arguments.fix && left_over(&folder).is_some() {
-        steps.push(StepOutcome {
-            facility: Facility::AsFound,
-            step: format!("clear {}", folder.join("jobs").display()),
-            refused: clear_left_over(&folder).err().map(|refusal| refusal.to_string()),
-        });
-    }
-    let of_changes = findings
-        .iter_mut()
-        .find(|finding| finding.facility == Facility::AsFound);
-    if let (Some(process), Some(finding)) = (left_over(&folder), of_changes) {
-        let detail = "was killed, to which programs still report each of their jobs";
-        finding.detail += &format!("; process {process} {detail}");
-        if finding.remedy.is_empty() {
-            (finding.status, finding.remedy) = (Status::Missing, "punctual doctor --restore".into());
-        }
-    }
     let (named, failures): (Vec<Finding>, Vec<_>) =
         { arguments.store.iter() }.map(|folder| health::examine(folder)).unzip();
     findings.extend(named);
@@ -192,8 +173,8 @@ mod tests {
     fn the_outcome_of_a_fix_is_told_and_its_exit_code_says_whether_it_helped() {
         let files = [
             ("/proc/sys/kernel/osrelease", "6.1.0"),
-            ("/proc/sys/kernel/sched_util_clamp_min", "1024"),
-            ("/proc/sys/kernel/sched_util_clamp_min_rt_default", "1024"),
+            ("/proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC"),
+            ("/sys/kernel/debug/sched/preempt", "(none) voluntary full"),
         ];
         let folder = punctual_testing::kernel_files(&files);
         let tree = KernelTree::at(folder.path());

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use punctual_jobs::clear_left_over;
 use punctual_platform::Refusal;
 use punctual_platform::linux::recovery::{self, RecoveryReport};
 
@@ -15,12 +14,7 @@ use punctual_report::output::OutputFile;
 pub fn restore(json: Option<&PathBuf>) -> Result<(), Failure> {
     let json = OutputFile::report(json)?;
     let folder = recovery::folder();
-    let mut recovered = recovery::restore(&folder).map_err(Failure::of)?;
-    match clear_left_over(&folder) {
-        Ok(None) => {}
-        Ok(Some(_)) => recovered.undone.push(folder.join("jobs").display().to_string()),
-        Err(refusal) => recovered.left.push(refusal),
-    }
+    let recovered = recovery::restore(&folder).map_err(Failure::of)?;
     let out_of_reach = recovery::out_of_reach().map_err(Failure::of)?;
     super::print(&told(&recovered, &folder))?;
     json.map_or(Ok(()), |file| file.json(&recovered))?;

@@ -1,5 +1,7 @@
 //! Changes to ordinary files, and to helper programs of ours.
 
+use std::os::unix::fs::MetadataExt;
+
 use super::super::core_mask::affinity_of;
 use super::super::ledger::WISHES;
 use super::*;
@@ -152,6 +154,37 @@ fn what_cannot_be_put_back_is_named_and_stays_recorded() {
     fs::remove_file(group.join("ordinary file")).unwrap();
     assert_eq!(journal.restore(), []);
     assert!(!group.exists());
+}
+
+#[test]
+fn a_word_that_stands_for_a_process_is_cleared_unless_another_one_has_the_file_locked() {
+    let folder = punctual_testing::shared_folder();
+    let path = folder.path().join("page");
+    let user = fs::metadata(folder.path()).unwrap().uid();
+    let cleared = |locked: bool| {
+        fs::write(&path, "head-seen-tail").unwrap();
+        let journal = unguarded();
+        journal.clears_word(&path, user, 5).unwrap();
+        let other = fs::File::open(&path).unwrap();
+        if locked {
+            other.lock().unwrap();
+        }
+        assert_eq!(journal.restore(), []);
+        fs::read(&path).unwrap()
+    };
+    assert_eq!(cleared(false), b"head-\0\0\0\0-tail");
+    assert_eq!(cleared(true), b"head-seen-tail");
+    let journal = unguarded();
+    journal.clears_word(&path, user, 5).unwrap();
+    journal.word_is_clear(&path);
+    assert_eq!(journal.restore(), []);
+    assert_eq!(fs::read(&path).unwrap(), b"head-seen-tail", "no longer recorded");
+    fs::remove_file(&path).unwrap();
+    journal.clears_word(&path, user, 5).unwrap();
+    assert_eq!(journal.restore(), [], "nothing is left to clear");
+    std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+    journal.clears_word(&path, user, 5).unwrap();
+    assert_eq!(journal.restore(), [], "a link has no word");
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub const FOLDER: &str = "PUNCTUAL_RUN_DIR";
 pub(crate) const SYSTEM: &str = "/run/punctual";
 const NAME: &str = "ledger";
 /// Version of the file's layout: raised with every change of a type in `table.rs`.
-const LAYOUT: u32 = 4;
+const LAYOUT: u32 = 5;
 const MAGIC: [u8; 8] = *b"punctual";
 /// Longest wait for the lock while the process that has it makes no progress: longer than a group takes to become empty
 /// (`undo.rs`).

@@ -77,10 +77,13 @@ pub(crate) enum Kind {
     /// The scheduling of a thread, named by the path of its `stat`. The original is the thread's start time, its policy
     /// and its priority, as numbers with blanks between.
     Scheduling = 10,
+    /// A word of a file that stands for the process that has the file locked (flock(2)): undoing sets it to 0. The
+    /// original is the file's user and the place of the four bytes, as numbers with a blank between.
+    LockedWord = 11,
 }
 
 impl Kind {
-    const ALL: [Kind; 10] = [
+    const ALL: [Kind; 11] = [
         Kind::Write,
         Kind::Switch,
         Kind::OffList,
@@ -91,6 +94,7 @@ impl Kind {
         Kind::MakeDir,
         Kind::MakeTree,
         Kind::Scheduling,
+        Kind::LockedWord,
     ];
 
     /// Whether undoing is a write to a file, which may succeed once other changes are undone.
@@ -182,6 +186,12 @@ pub(crate) enum LedgerAction<'a> {
     },
     RemoveTree {
         path: &'a CStr,
+    },
+    /// Sets four bytes of a file to 0, unless a process has it locked.
+    ClearWord {
+        path: &'a CStr,
+        user: libc::uid_t,
+        at: libc::off_t,
     },
 }
 
@@ -650,7 +660,9 @@ impl Table {
         let wanted = holders & !bit(LEFT) != 0;
         match kind {
             Kind::Write => write(self.newest_wish(change, holders).unwrap_or(original)),
-            Kind::Switch | Kind::MoveTasks | Kind::MakeDir | Kind::MakeTree | Kind::Scheduling if wanted => {
+            Kind::Switch | Kind::MoveTasks | Kind::MakeDir | Kind::MakeTree | Kind::Scheduling | Kind::LockedWord
+                if wanted =>
+            {
                 Some(LedgerAction::Keep)
             }
             Kind::OffList | Kind::OffWords | Kind::OnList if !wanted => write(original),
@@ -698,6 +710,14 @@ impl Table {
             }),
             Kind::MakeDir => Some(LedgerAction::RemoveDir { path }),
             Kind::MakeTree => Some(LedgerAction::RemoveTree { path }),
+            Kind::LockedWord => {
+                let mut words = original.split(|byte| *byte == b' ').map(number);
+                Some(LedgerAction::ClearWord {
+                    path,
+                    user: words.next()??,
+                    at: words.next()??.into(),
+                })
+            }
         }
     }
 

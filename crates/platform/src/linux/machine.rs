@@ -280,6 +280,11 @@ impl LinuxMachine {
         Ok(())
     }
 
+    /// Records how to undo further changes.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
     /// Moves threads of other programs while the machine is in use elsewhere.
     pub fn guests(&self) -> Guests {
         Guests(self.journal.clone())

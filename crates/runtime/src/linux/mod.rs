@@ -405,7 +405,8 @@ impl<E: Engine + 'static> RuntimeBuilder<E> {
     }
 
     /// Adds tasks whose jobs other programs report to `listener`. Their numbers follow those of the other tasks.
-    pub fn reported(&mut self, listener: Listener, tasks: Vec<ReportedTask>) -> &mut Self {
+    pub fn reported(&mut self, mut listener: Listener, tasks: Vec<ReportedTask>) -> &mut Self {
+        listener.recorded_in(self.machine.journal());
         self.reported = Some((listener, tasks));
         self
     }

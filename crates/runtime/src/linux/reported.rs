@@ -252,6 +252,9 @@ impl ReportReader {
                 self.listener.refused()
             ));
         }
+        if let Some(refusal) = self.listener.unrecorded() {
+            notes.push(format!("a kill would have left programs reporting: {refusal}"));
+        }
         notes
     }
 }
