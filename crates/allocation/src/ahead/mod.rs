@@ -230,17 +230,3 @@ impl Run {
             .push((sum(|core| core.late_weight), sum(|core| core.response)));
     }
 }
-
-/// The share of late jobs that a core is given up for, at least, when it is said.
-const GIVEN_UP: f64 = 0.01;
-
-impl Foresight {
-    /// Sentences about the cores that the choice gives up: the share of their jobs that will be late.
-    pub fn given_up(&self) -> impl Iterator<Item = String> + '_ {
-        let sentence = |(core, counts): (usize, &JobCounts)| {
-            let share = counts.late as f64 / counts.due.max(1) as f64;
-            (share >= GIVEN_UP).then(|| format!("core {core}: {:.0} % of its jobs will be late", share * 100.0))
-        };
-        self.cores.iter().enumerate().filter_map(sentence)
-    }
-}

@@ -66,7 +66,6 @@ fn bandwidth_is_lent_where_it_saves_deadlines() {
         0,
         "{forecast:?}"
     );
-    assert_eq!(forecast.given_up().count(), 0);
     assert!(forecast.seen >= HORIZON, "{forecast:?}");
 }
 
@@ -75,11 +74,7 @@ fn nothing_is_lent_where_lending_does_not_help() {
     // Both want the same at the same time, and never rest.
     let forecast = foreseen(&[task(2, 90, 0), task(2, 90, 1)]);
     assert!(!forecast.lends, "{forecast:?}");
-    let said: Vec<String> = forecast.given_up().collect();
-    assert!(
-        !said.is_empty() && said.iter().all(|line| line.ends_with("% of its jobs will be late")),
-        "{said:?}"
-    );
+    assert!(forecast.cores.iter().any(|core| core.late > 0), "{forecast:?}");
 }
 
 #[test]
