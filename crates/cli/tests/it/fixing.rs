@@ -27,8 +27,8 @@ fn without_rights_each_step_is_announced_and_refused_and_the_machine_stays_as_it
         let mounts = mounts
             .lines()
             .filter(|line| line.contains("debugfs") || line.contains("resctrl"));
-        let clamp = text("/proc/sys/kernel/sched_util_clamp_min_rt_default");
-        (mounts.map(str::to_owned).collect::<Vec<_>>(), clamp)
+        let preempt = text("/sys/kernel/debug/sched/preempt");
+        (mounts.map(str::to_owned).collect::<Vec<_>>(), preempt)
     };
     let before = settings();
     let mut command = Command::new(&program);

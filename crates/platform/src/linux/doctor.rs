@@ -1,11 +1,10 @@
-//! Examines the facilities of this machine: available or missing, and how to get them.
+//! Examines the facilities of this machine that runs use: available or missing, and how to get them.
 //!
 //! Each finding answers one question about one facility. Kernel files are read below the given tree; facts that only a
 //! system call reveals (scheduling, locked memory) are those of this process, found by harmless trials on a thread or a
 //! group that is removed afterwards.
 
 use std::fmt;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 use punctual_custody::journal::Journal;
@@ -19,7 +18,6 @@ use super::cpufreq::CpuFreq;
 use super::emulated::nominal_frequency;
 use super::exclusive::{self, Mechanism};
 use super::fix::{self, RemedyStep};
-use super::flush::{Flush, flush_instruction};
 use super::powercap::EnergyMeter;
 use super::real_time::{FairServer, RealTimeLimits, Throttling};
 use super::thermal::Thermometer;
@@ -49,18 +47,12 @@ punctual_units::named! {
         IsolatedCores = "isolated cores",
         /// A core from which all other threads are moved away.
         ExclusiveCore = "exclusive core",
-        /// Memory that survives power loss, mapped into files (dax).
-        PersistentMemory = "persistent memory",
-        /// Completions that can be polled for (`io_uring`).
-        PolledCompletion = "polled completion",
         /// Cores without a timer tick (nohz_full).
         TicklessCores = "tickless cores",
         /// A kernel that can be preempted.
         Preemption = "preemptible kernel",
         /// Cache ways and memory bandwidth by control group (resctrl).
         CachePartitions = "cache and bandwidth partitions",
-        /// Clock limits per task (uclamp).
-        UtilClamp = "clock limits per task",
         /// A meter of energy (powercap).
         Energy = "energy meter",
         /// A meter of temperature (thermal zones).
@@ -135,12 +127,9 @@ pub fn examine(tree: &KernelTree) -> Vec<Finding> {
         (Facility::LockedMemory, locked_memory()),
         (Facility::IsolatedCores, isolated(tree)),
         (Facility::ExclusiveCore, exclusive_core(tree, holders)),
-        (Facility::PersistentMemory, persistent_memory(tree)),
-        (Facility::PolledCompletion, polled_completion(tree)),
         (Facility::TicklessCores, tickless(tree)),
         (Facility::Preemption, preemption(tree)),
         (Facility::CachePartitions, cache_partitions(tree)),
-        (Facility::UtilClamp, uclamp(tree)),
         (Facility::Energy, energy(tree)),
         (Facility::Temperature, temperature(tree)),
         (Facility::BusyTime, busy_time(tree)),
@@ -347,64 +336,6 @@ fn exclusive_core(tree: &KernelTree, holders: &[Holding]) -> CheckResult {
     }
 }
 
-fn persistent_memory(tree: &KernelTree) -> CheckResult {
-    let mountinfo = tree.text("/proc/self/mountinfo");
-    let mounted = mountinfo.lines().filter(|line| {
-        line.split([' ', ','])
-            .any(|option| ["dax", "dax=always"].contains(&option))
-    });
-    let points: Vec<&str> = mounted.filter_map(|line| line.split(' ').nth(4)).collect();
-    let flush = match flush_instruction() {
-        Flush::Clwb => "written back by CLWB",
-        Flush::Clflushopt => "written back by CLFLUSHOPT",
-        Flush::Msync => "written back by msync",
-    };
-    if points.is_empty() {
-        missing(
-            format!(
-                "no file system is mounted with dax (it would be {flush}); shared memory stands in, which survives the process only"
-            ),
-            "mount persistent memory with -o dax, or set memory aside for trying: memmap=<size>!<start> on the kernel's command line",
-        )
-    } else {
-        offered(format!("{}, {flush}", points.join(", ")))
-    }
-}
-
-/// Makes a ring on trial; a device's queue shows whether its driver polls (`nvme.poll_queues`).
-fn polled_completion(tree: &KernelTree) -> CheckResult {
-    if let Err(why) = try_ring() {
-        return refused(
-            format!("io_uring: {why}"),
-            "allow it: sysctl kernel.io_uring_disabled=0, and in containers its seccomp profile",
-        );
-    }
-    let polled: Vec<String> = entries(&tree.path("/sys/block"))
-        .filter(|device| read_trimmed(&device.path().join("queue/io_poll")).is_ok_and(|flag| flag == "1"))
-        .map(|device| device.file_name().to_string_lossy().into_owned())
-        .collect();
-    let drivers = match polled.as_slice() {
-        [] => "no driver polls its device".to_owned(),
-        polled => format!("drivers poll {}", polled.join(", ")),
-    };
-    offered(format!("io_uring, by looking into its ring; {drivers}"))
-}
-
-/// Makes an io_uring with two entries, and closes it.
-fn try_ring() -> Result<(), std::io::Error> {
-    /// Bytes of `struct io_uring_params` (io_uring_setup(2)); all zero asks for the defaults.
-    const PARAMS_BYTES: usize = 120;
-    let mut params = [0u64; PARAMS_BYTES / 8];
-    // SAFETY: the kernel writes at most PARAMS_BYTES to `params`, which live until the call has returned.
-    let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 2, params.as_mut_ptr()) };
-    if ring < 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just returned the descriptor, and no other code knows it.
-    drop(unsafe { OwnedFd::from_raw_fd(ring as RawFd) });
-    Ok(())
-}
-
 /// Examines the core that an exclusive task would get first.
 fn tickless(tree: &KernelTree) -> CheckResult {
     let candidates = exclusive::candidates(tree, &CoreChoice::Any).unwrap_or_default();
@@ -476,22 +407,6 @@ fn cache_partitions(tree: &KernelTree) -> CheckResult {
             let beside = if listed.is_empty() { "" } else { "; in use: " };
             offered(format!("resctrl: {}{beside}{}", knob.layout(), listed.join(", ")))
         }
-    }
-}
-
-fn uclamp(tree: &KernelTree) -> CheckResult {
-    if tree.read("/proc/sys/kernel/sched_util_clamp_min").is_err() {
-        return missing("this kernel has none", "build the kernel with CONFIG_UCLAMP_TASK");
-    }
-    // 1024 is the full clock: real-time threads then run at it, however low a governor sets the knob.
-    let real_time = tree.text("/proc/sys/kernel/sched_util_clamp_min_rt_default");
-    match real_time.parse::<u32>() {
-        Ok(least) if least > 0 => (
-            Status::Offered,
-            format!("real-time threads ask for at least {least}/1024 of the clock"),
-            "to let governors slow real-time threads down: sysctl -w kernel.sched_util_clamp_min_rt_default=0".into(),
-        ),
-        _ => offered("real-time threads ask for no clock of their own"),
     }
 }
 
@@ -657,8 +572,6 @@ mod tests {
             ("/sys/fs/resctrl/schemata", "L3:0=fff"),
             ("/sys/fs/resctrl/info/L3/cbm_mask", "fff"),
             ("/sys/fs/resctrl/info/L3/num_closids", "8"),
-            ("/proc/sys/kernel/sched_util_clamp_min", "1024"),
-            ("/proc/sys/kernel/sched_util_clamp_min_rt_default", "0"),
             ("/proc/stat", "cpu0 1 2 3 4 5 6 7 0"),
             ("/proc/cpuinfo", "flags : fpu tsc"),
             ("/proc/self/cgroup", "0::/user.slice"),
@@ -676,7 +589,6 @@ mod tests {
             Facility::TicklessCores,
             Facility::Preemption,
             Facility::CachePartitions,
-            Facility::UtilClamp,
             Facility::BusyTime,
             Facility::BareMetal,
             Facility::NoSteal,
@@ -741,7 +653,6 @@ mod tests {
             Facility::TicklessCores,
             Facility::Preemption,
             Facility::CachePartitions,
-            Facility::UtilClamp,
             Facility::Energy,
             Facility::Temperature,
             Facility::BareMetal,

@@ -84,7 +84,6 @@ pub(super) fn steps(tree: &KernelTree, finding: &Finding) -> Vec<RemedyStep> {
         Facility::CpuShare => cpu_controller(tree),
         Facility::Preemption if is_dynamic() => switch(tree, preempt.into(), "full").or_else(debugfs),
         Facility::CachePartitions => mount_of(tree, "resctrl", "/sys/fs/resctrl"),
-        Facility::UtilClamp => switch(tree, "/proc/sys/kernel/sched_util_clamp_min_rt_default".into(), "0"),
         Facility::Energy => rapl(tree).filter(|_| finding.status == Status::Missing),
         Facility::AsFound => Some(RemedyStep::Restore).filter(|_| finding.status == Status::Missing),
         _ => None,
@@ -201,14 +200,14 @@ mod tests {
     use crate::linux::testing;
 
     const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
-    const LEAST: &str = "/proc/sys/kernel/sched_util_clamp_min_rt_default";
-    /// A machine of an old kernel, which throttles, and asks for the full clock of real-time threads.
+    const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
+    /// A machine of an old kernel, which throttles, and preempts nothing in the kernel.
     const WANTING: [(&str, &str); 5] = [
         ("/proc/sys/kernel/osrelease", "6.1.0"),
         (RUNTIME, "950000"),
         ("/proc/sys/kernel/sched_rt_period_us", "1000000"),
-        ("/proc/sys/kernel/sched_util_clamp_min", "1024"),
-        (LEAST, "1024"),
+        ("/proc/sys/kernel/version", "#1 SMP PREEMPT_DYNAMIC"),
+        (PREEMPT, "(none) voluntary full"),
     ];
 
     fn fixed(tree: &KernelTree) -> (Vec<StepOutcome>, Vec<Finding>, Vec<String>) {
@@ -221,11 +220,11 @@ mod tests {
     fn faults_are_mended_and_each_step_is_told_with_the_former_value() {
         let (_folder, tree) = testing::tree(&WANTING);
         let (steps, findings, told) = fixed(&tree);
-        assert_eq!(told, [format!("write 0 to {LEAST} (was 1024)")]);
+        assert_eq!(told, [format!("write full to {PREEMPT} (was (none) voluntary full)")]);
         assert!(steps.iter().all(|step| step.refused.is_none()), "{steps:?}");
         assert_eq!(
-            (tree.read(RUNTIME).unwrap(), tree.read(LEAST).unwrap()),
-            ("950000".into(), "0".into()),
+            (tree.read(RUNTIME).unwrap(), tree.read(PREEMPT).unwrap()),
+            ("950000".into(), "full".into()),
             "a protection stays"
         );
         assert!(findings.iter().all(|finding| finding.steps.is_empty()), "{findings:?}");
@@ -236,7 +235,7 @@ mod tests {
     fn a_refused_write_changes_nothing_and_is_told_once() {
         let (folder, tree) = testing::tree(&WANTING);
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::set_permissions(tree.path(LEAST), fs::Permissions::from_mode(0o444)).unwrap();
+        fs::set_permissions(tree.path(PREEMPT), fs::Permissions::from_mode(0o444)).unwrap();
         let other = tree.clone();
         let without_rights = testing::as_user_without_rights(move || fixed(&other));
         let (steps, findings, told) = without_rights.unwrap_or_else(|| fixed(&tree));
@@ -246,7 +245,7 @@ mod tests {
             "{steps:?}"
         );
         assert_eq!((steps.len(), told.len()), (1, 2), "{told:?}");
-        assert_eq!(tree.read(LEAST).unwrap(), "1024");
+        assert_eq!(tree.read(PREEMPT).unwrap(), "(none) voluntary full");
         assert!(findings.iter().any(|finding| !finding.steps.is_empty()));
     }
 

@@ -13,7 +13,6 @@ pub mod emulated;
 pub mod events;
 pub mod exclusive;
 pub mod fix;
-pub mod flush;
 pub mod futex;
 mod held;
 pub mod library;

@@ -25,10 +25,9 @@ use std::ptr::NonNull;
 
 use punctual_platform::Refusal;
 use punctual_platform::linux::KernelTree;
-use punctual_platform::linux::flush::{Flush, flush_instruction};
 use serde::{Deserialize, Serialize};
 
-use super::flush::write_back;
+use super::flush::{Flush, flush_instruction, write_back};
 use super::refused;
 use super::room::available;
 
