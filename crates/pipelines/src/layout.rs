@@ -1,6 +1,6 @@
 //! Offsets of everything in the memory of a pipeline.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use punctual_units::Time;
 
@@ -11,6 +11,8 @@ use crate::graph::{Graph, Link, WhenFull};
 use crate::region::{LINE, Region, load_bytes, store_bytes};
 use crate::tardiness::{self, Tardiness};
 
+/// Most looks at an input whose stage takes frames meanwhile.
+const LOOKS_MAX: usize = 8;
 /// "punctual", as a little-endian word.
 const MAGIC: u64 = u64::from_le_bytes(*b"punctual");
 /// Version of the layout: changed with every change below.
@@ -514,6 +516,37 @@ impl Layout {
         let taken = self.committed(region, stage).taken(port);
         let (made, _) = self.committed(region, input.from.0).made(input.from.1);
         (taken < made).then(|| input.ring.read_head(region, taken))
+    }
+
+    /// Number of frames past their due time at an input of a stage, and the tardiness of the oldest so far, 0 for none.
+    pub(crate) fn overdue(&self, region: &Region, stage: usize, port: usize, now: Time) -> (u64, f64) {
+        let Input { ring, from, .. } = &self.stages[stage].inputs[port];
+        let taken = || self.committed(region, stage).taken(port);
+        // A frame without a due time is never late.
+        let is_late = |head: Head| head.due_by > head.captured_at && head.due_by < now;
+        for _ in 0..LOOKS_MAX {
+            let (first, (made, _)) = (taken(), self.committed(region, from.0).made(from.1));
+            // Frames come in the order of their due times: the first one in time ends the late ones.
+            let (mut late, mut not) = (first, made.max(first));
+            while late < not {
+                let middle = late + (not - late) / 2;
+                (late, not) = if is_late(ring.read_head(region, middle)) {
+                    (middle + 1, not)
+                } else {
+                    (late, middle)
+                };
+            }
+            let oldest = ring.read_head(region, first);
+            fence(Ordering::Acquire);
+            // A slot is written again only after its frame was taken.
+            if taken() == first {
+                let allowed = oldest.due_by.since(oldest.captured_at);
+                let found = (late > first && is_late(oldest))
+                    .then(|| (late - first, now.since(oldest.captured_at).ratio(allowed)));
+                return found.unwrap_or_default();
+            }
+        }
+        (0, 0.0)
     }
 
     /// Offset of one of the two places of a stage's state.

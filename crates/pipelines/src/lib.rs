@@ -29,6 +29,7 @@ mod layout;
 mod life;
 #[cfg(target_os = "linux")]
 pub mod linux;
+mod missing;
 mod region;
 mod runner;
 mod serial;
@@ -55,6 +56,7 @@ pub use life::{
     Death, Duty, Grant, Slot, Version, Versions, Wish, after_end, buried, doing, emptied, grant, may_go_on, started,
     starts,
 };
+pub use missing::Missing;
 pub use region::Region;
 pub use runner::{Runner, TakeError, TurnResult};
 pub use serial::run_serially;

@@ -51,6 +51,8 @@ pub struct Runner {
     scratch: Vec<u8>,
     /// Metadata of the frames that the last step took, until `count_tardiness` counts them.
     heads: Vec<Head>,
+    /// Frames with a due time that this turn dropped, until its commit.
+    lost: u64,
 }
 
 impl Runner {
@@ -85,6 +87,7 @@ impl Runner {
             began: vec![0; at.outputs.len()],
             scratch: vec![0; if at.save_every > 1 { scratch } else { 0 }],
             heads: Vec::with_capacity(at.inputs.iter().map(|input| input.takes as usize).sum()),
+            lost: 0,
             record,
         };
         runner.repeat(body).map_err(refused)?;
@@ -175,6 +178,8 @@ impl Runner {
             Ok(commit) => self.commit = commit,
             Err(ShutOut) => return TurnResult::ShutOut,
         }
+        let lost = std::mem::take(&mut self.lost);
+        self.layout.tardiness(&self.region, self.stage).add_dropped(lost);
         self.ring_neighbours(ring);
         TurnResult::Stepped
     }
@@ -271,6 +276,9 @@ impl Runner {
                 WhenFull::DropOldest => too_many(made - self.record.taken[port], input),
                 WhenFull::DropLate => self.late(made, port, input, now),
             };
+            let heads = (self.record.taken[port]..).take(many as usize);
+            let heads = heads.map(|position| input.ring.read_head(&self.region, position));
+            self.lost += heads.filter(|head| head.due_by > head.captured_at).count() as u64;
             self.record.taken[port] += many;
             self.record.dropped[port] += many;
             dropped |= many > 0;

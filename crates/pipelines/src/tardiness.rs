@@ -25,6 +25,7 @@ const TIMED: usize = 1;
 const LATE: usize = 2;
 const MAX: usize = 3;
 const SUM: usize = 4;
+const DROPPED: usize = 5;
 const FIXED: usize = 8;
 /// Words of shared memory for one stage.
 pub(crate) const WORDS: usize = FIXED + BINS;
@@ -38,10 +39,12 @@ pub struct Tardiness<'m>(&'m [AtomicU64]);
 pub struct TardinessFigures {
     /// Frames that were taken from all inputs.
     pub frames: u64,
-    /// Of these, frames with a due time after their capture; all other figures describe these.
+    /// Of these, frames with a due time after their capture, and missing ones.
     pub timed: u64,
-    /// Of the timed frames, those taken after their due time.
+    /// Of the timed frames, those taken after their due time, and missing ones.
     pub late: u64,
+    /// Late frames that were not taken ([`Missing`](crate::Missing)); the other figures are of the rest.
+    pub missing: u64,
     /// Mean tardiness; like the following figures, 0 without a timed frame.
     pub mean: f64,
     /// Median of the tardiness.
@@ -50,6 +53,13 @@ pub struct TardinessFigures {
     pub p99: f64,
     /// Greatest tardiness of a frame.
     pub max: f64,
+}
+
+impl TardinessFigures {
+    /// Mean tardiness of the timed frames that were taken; `None` without such a frame.
+    pub fn mean_taken(&self) -> Option<f64> {
+        (self.timed > self.missing).then_some(self.mean)
+    }
 }
 
 impl<'m> Tardiness<'m> {
@@ -72,6 +82,16 @@ impl<'m> Tardiness<'m> {
         self.0[MAX].store(self.word(MAX).max(tardiness), Ordering::Relaxed);
     }
 
+    /// Counts frames with a due time that were dropped before the stage. Only the process that owns the stage counts.
+    pub(crate) fn add_dropped(&self, frames: u64) {
+        self.add(DROPPED, frames);
+    }
+
+    /// Number of dropped frames with a due time.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.word(DROPPED)
+    }
+
     /// The figures since `words` were copied, or of all frames if there are none; all frames count as taken. A frame
     /// that is being counted may be in some figures and not yet in others.
     pub fn figures(&self, words: &[u64]) -> TardinessFigures {
@@ -89,6 +109,7 @@ impl<'m> Tardiness<'m> {
             frames: self.word(FRAMES),
             timed,
             late: since(LATE),
+            missing: 0,
             mean: since(SUM) as f64 / UNIT / timed.max(1) as f64,
             p50: quantile(0.5),
             p99: quantile(0.99),

@@ -42,7 +42,10 @@ use punctual_platform::linux::process::{die_with, leave_signals_to_parent};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
 use punctual_units::{CoreId, Nanos};
 
-use crate::{Control, Graph, Layout, LayoutError, Region, StageSpec, TakeError, TardinessFigures, TardinessSince};
+use crate::missing::FramePath;
+use crate::{
+    Control, Graph, Layout, LayoutError, Missing, Region, StageSpec, TakeError, TardinessFigures, TardinessSince,
+};
 
 pub use punctual_allocation::mapping;
 
@@ -211,6 +214,10 @@ pub struct PipelineOptions {
     pub machine: Option<Cores>,
     /// How clocks are set by the rows of a table; `None`: they stay as they are.
     pub clocks: Option<ClockOptions>,
+    /// Pairs of stages without an edge between them, the one that feeds a program and the one that reads it: frames
+    /// that are late before the first are missing behind the second, one for one: a program that makes fewer frames
+    /// than it takes has too many missing.
+    pub joined: Vec<(String, String)>,
     /// Longest time of a step: a process that takes longer, or that has frames and room and begins no step for that
     /// time, is killed, and the step is repeated by the next one. `None`: 5 s.
     pub step_max: Option<Nanos>,
@@ -224,13 +231,23 @@ pub struct FrameReader {
     shared: Segment,
     stage: usize,
     since: TardinessSince,
+    path: FramePath,
 }
 
 impl FrameReader {
     /// Adds the tardiness of the frames since the last call, of more than [`FRAMES_MAX`](crate::FRAMES_MAX) that many.
-    pub fn read(&mut self, into: &mut Vec<f64>) {
+    /// Returns the late frames that the stage had not taken before.
+    pub fn read(&mut self, into: &mut Vec<f64>) -> Missing {
+        let missing = self.shared.missing(&self.path);
         let counted = self.shared.layout.tardiness(&self.shared.region, self.stage);
         self.since.frames(counted, into);
+        missing
+    }
+}
+
+impl Segment {
+    fn missing(&self, path: &FramePath) -> Missing {
+        path.look(&self.layout, &self.region, self.now())
     }
 }
 
@@ -246,8 +263,10 @@ pub struct Pipeline {
     /// The thread that sets clocks, or why there is none. Clocks are restored after all processes have ended.
     clocks: Option<Result<Turning, Refusal>>,
     beside: Announcement,
-    /// Copies of each stage's tardiness at the end of the start-up; none before.
-    start_up: Vec<Vec<u64>>,
+    /// The way of frames to each stage.
+    paths: Vec<FramePath>,
+    /// Copies of each stage's tardiness at the end of the start-up, and the frames dropped on the way to it.
+    start_up: Vec<(Vec<u64>, u64)>,
 }
 
 impl Pipeline {
@@ -289,7 +308,13 @@ impl Pipeline {
         };
         let clocks = machine.map(turn).transpose().map_err(|why: PipelineError| why)?;
         let supervisor = Supervisor::start(&shared, options)?;
+        let number = |name: &String| shared.graph.number(name);
+        let joined = { options.joined.iter() }.filter_map(|(feeds, reads)| number(feeds).zip(number(reads)));
+        let joined: Vec<_> = joined.collect();
         Ok(Pipeline {
+            paths: { shared.stages() }
+                .map(|stage| FramePath::to(stage, &shared.graph, &joined))
+                .collect(),
             shared,
             supervisor,
             ground,
@@ -340,26 +365,41 @@ impl Pipeline {
     pub fn frames(&self, name: &str) -> Option<FrameReader> {
         let (shared, since) = (self.shared.clone(), TardinessSince::default());
         let stage = shared.graph.number(name)?;
-        Some(FrameReader { shared, stage, since })
+        Some(FrameReader {
+            shared,
+            stage,
+            since,
+            path: self.paths[stage].clone(),
+        })
     }
 
-    /// Tardiness of the frames that a stage took; `None` if there is no such stage.
+    /// Tardiness of the frames that a stage took, and the late ones that it has not taken; `None` if there is no such
+    /// stage.
     pub fn tardiness(&self, name: &str) -> Option<TardinessFigures> {
         let stage = self.shared.graph.number(name)?;
-        let start_up = self.start_up.get(stage).map_or(&[][..], Vec::as_slice);
-        Some(
-            self.shared
-                .layout
-                .tardiness(&self.shared.region, stage)
-                .figures(start_up),
-        )
+        let (words, dropped) = self
+            .start_up
+            .get(stage)
+            .map_or((&[][..], 0), |(words, dropped)| (words, *dropped));
+        let figures = self.shared.layout.tardiness(&self.shared.region, stage).figures(words);
+        let missing = self.shared.missing(&self.paths[stage]);
+        let missing = missing.overdue + missing.dropped.saturating_sub(dropped);
+        Some(TardinessFigures {
+            timed: figures.timed + missing,
+            late: figures.late + missing,
+            missing,
+            ..figures
+        })
     }
 
     /// Ends the start-up: tardiness counts from here.
     pub fn settle(&mut self) {
         let (layout, region) = (&self.shared.layout, &self.shared.region);
-        let words = |stage| layout.tardiness(region, stage).words();
-        self.start_up = self.shared.stages().map(words).collect();
+        let begun = |(stage, path): (usize, &FramePath)| {
+            let dropped = self.shared.missing(path).dropped;
+            (layout.tardiness(region, stage).words(), dropped)
+        };
+        self.start_up = self.paths.iter().enumerate().map(begun).collect();
     }
 
     /// Frames that a stage has made, at all outputs; 0 if there is no such stage.
