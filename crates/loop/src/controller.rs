@@ -104,6 +104,15 @@ impl Knobs {
         self.set(knob, self.get(knob).map(|position| position.max(least.get())));
     }
 
+    /// Moves each knob that has a position to that of `other`, where that is safer.
+    pub(crate) fn make_as_safe_as(&mut self, other: &Knobs) {
+        for ControlledKnob { knob, .. } in &KNOBS {
+            if !self.as_safe_as(other, *knob) {
+                self.set(*knob, other.get(*knob));
+            }
+        }
+    }
+
     /// The knobs that have a position.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (KnobId, f64)> {
         let all = KNOBS.iter().zip(self.0);

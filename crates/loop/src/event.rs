@@ -38,6 +38,17 @@ pub enum Event {
         /// Response time over the time that the frame had.
         tardiness: f64,
     },
+    /// Frames that are late and that a stage with a goal has not taken. Reported before a decision, and before the
+    /// frames that it has taken: at first, which counts none, and while there are any under way, or more or fewer than
+    /// at the last report.
+    Missing {
+        /// Index of its goal into [`crate::RegulatorOptions::stages`].
+        stage: usize,
+        /// Dropped frames since the start, and those past their due time that are under way.
+        frames: u64,
+        /// Tardiness so far of the oldest one under way; 0 for none.
+        tardiness: f64,
+    },
     /// A job of a real-time task has not ended by its deadline: it runs, waits, or was never begun. Reported once,
     /// before a decision, in the order of the releases.
     Overdue {
@@ -123,6 +134,10 @@ pub struct Step {
     /// window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Lead>,
+    /// Pressure of the stage that the knobs are turned for, 1 at its goal: the furthest beyond it in this window, or
+    /// else the furthest of those measured not long ago. `None` without a frame for some time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_pressure: Option<f64>,
     /// Positions of the knobs for the next window.
     pub plan: Plan,
     /// Mode of the loop after this window.

@@ -87,7 +87,7 @@ pub struct SheddingReview {
     pub helped: bool,
     /// The share that was tried.
     pub tried: Share,
-    /// The task that shedding helps most, or else the latest.
+    /// The task, or stage ([`stage_of`](crate::stage_of)), that shedding helps most, or else the latest.
     pub task: TaskId,
     /// Lateness of its jobs while updates were shed.
     pub late_shed: f64,
@@ -96,14 +96,14 @@ pub struct SheddingReview {
 }
 
 impl SheddingReview {
-    /// Message to the user about the task of this name.
-    pub fn told(&self, task: &str) -> String {
+    /// Message to the user about the task or stage of this name.
+    pub fn told(&self, name: &str) -> String {
         let what = match self.helped {
             true => "shedding updates helps",
             false => "shedding updates did not help: given back",
         };
         format!(
-            "{what}; jobs of \"{task}\" were late by {:.2} with an admitted share of {}, by {:.2} with the least (0: a \
+            "{what}; \"{name}\" was late by {:.2} with an admitted share of {}, by {:.2} with the least (0: a \
              fifth of the deadline is left, 1: a fifth beyond it)",
             self.late_tried, self.tried, self.late_shed
         )
@@ -204,14 +204,15 @@ pub(crate) struct GiveBack {
 }
 
 impl GiveBack {
-    pub(crate) fn new(start: Time) -> GiveBack {
+    /// `stages`: number of stages beside the tasks.
+    pub(crate) fn new(start: Time, stages: usize) -> GiveBack {
         GiveBack {
             phase: Phase::Watching,
             given: Share::ZERO,
             tried: Share::ZERO,
             target: Share::ZERO,
             // Room for all that a step ever needs, so that it allocates nothing.
-            tasks: Vec::with_capacity(TASKS_MAX),
+            tasks: Vec::with_capacity(TASKS_MAX + stages),
             elsewhere: 0,
             settling: 0,
             left: 0,
@@ -360,9 +361,11 @@ impl GiveBack {
             .any(|task| task.back.spans >= spans && task.back.is_later_than(&task.shed, tasks))
     }
 
-    /// Whether a task is so late while shedding that nothing tells settings apart.
+    /// Whether a task is so late while shedding that nothing tells settings apart. A stage may hang, and be late under
+    /// every setting for good: it prevents no trial.
     fn overload(&self) -> bool {
-        self.live().any(|task| task.shed.mean() > LATE_MAX)
+        let mut tasks = self.tasks.iter().take(TASKS_MAX).filter(|task| task.live);
+        tasks.any(|task| task.shed.mean() > LATE_MAX)
     }
 
     /// Begins a trial where enough jobs are late in spite of shedding.
@@ -466,13 +469,19 @@ impl GiveBack {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::goals::stage_id;
 
     /// A disturbance that shedding does not cure, and that grows with each retry: each time it looks as if the load had
     /// come to need shedding.
     #[test]
     fn the_pause_after_a_retry_that_found_nothing_is_held() {
+        [0, 1].into_iter().for_each(pauses_are_held);
+    }
+
+    /// With `hung` stages that hang beside the task: they prevent no trial.
+    fn pauses_are_held(hung: usize) {
         let least = Share::clamped(0.27);
-        let mut experiment = GiveBack::new(Time::ZERO);
+        let mut experiment = GiveBack::new(Time::ZERO, hung);
         let mut ended: Vec<u32> = Vec::new();
         let mut late = 0.1;
         for span in 1..4000 {
@@ -481,8 +490,10 @@ mod tests {
             assert!(experiment.ends_span(in_force, now));
             let retrying = experiment.phase == Phase::Retrying;
             let lateness = Lateness { mean: late, late };
-            let one_task = [(TaskId(0), Some(lateness))].into_iter();
-            if let Some(review) = experiment.step(one_task, 2.0 * in_force.get(), least, now) {
+            let all = Lateness { mean: 1.0, late: 1.0 };
+            let late_ones = [(TaskId(0), Some(lateness)), (stage_id(0), Some(all))];
+            let late_ones = late_ones.into_iter().take(1 + hung);
+            if let Some(review) = experiment.step(late_ones, 2.0 * in_force.get(), least, now) {
                 assert!(!review.helped, "{review:?}");
                 if retrying {
                     ended.push(span);

@@ -27,6 +27,19 @@ use crate::reach::{Reach, Unheld};
 /// Tasks with a goal of their own at most; jobs of further ones count in the window, and lead nothing.
 pub const TASKS_MAX: usize = 64;
 
+/// Missing frames that one report counts at most: the estimate of a tail is at its bound long before.
+const MISSING_MAX: u64 = 4096;
+
+/// The id by which a stage is named beside tasks: they have lower ones.
+pub(crate) fn stage_id(stage: usize) -> TaskId {
+    TaskId((TASKS_MAX + stage) as u32)
+}
+
+/// Index of the stage that `id` names; `None` where it names a task.
+pub fn stage_of(id: TaskId) -> Option<usize> {
+    id.index().checked_sub(TASKS_MAX)
+}
+
 /// The jobs of one task in one window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskWindow {
@@ -76,9 +89,10 @@ pub(crate) struct Goals {
     reaches: Vec<Reach>,
     /// The last window, without tasks that had nothing in it.
     windows: Vec<TaskWindow>,
-    /// Stages, in the order of the options; they lead nothing, because no law knows their response to its knobs.
-    stages: Vec<TaskState>,
-    /// The largest pressure of a stage that has taken frames not long ago, and whether it took one in the last window.
+    /// Stages, in the order of the options. They lead no law, because no model knows their response to its knobs.
+    stages: Vec<StageState>,
+    /// The largest pressure of a stage that is late in the last window, or else of one that was measured not long ago;
+    /// and whether it was measured in that window.
     stage_pressure: Option<(f64, bool)>,
     /// Pressure of the leading task, also if it was measured in an earlier window.
     task_pressure: Option<f64>,
@@ -98,6 +112,16 @@ struct TaskState {
     /// Release of the latest job that was counted as late before its end; all earlier ones were counted as well.
     overdue: Option<Time>,
     last: Option<TaskMeasurement>,
+}
+
+/// State of a stage: its frames count as jobs do.
+#[derive(Clone, Copy, Debug)]
+struct StageState {
+    frames: TaskState,
+    /// Late frames that the stage had not taken by the last report; `None` before the first one.
+    missing: Option<u64>,
+    /// Frames that counted as late before the stage took them, and whose end was not reported yet.
+    known: u64,
 }
 
 /// Last measurement of a task's jobs.
@@ -123,6 +147,8 @@ struct Sums {
     drr: f64,
     jobs: u32,
     late: u32,
+    /// Frames that a stage with a goal of late ones has not taken, each once: at their due time at least.
+    missing: u32,
     /// Largest tardiness so far of a job that has not finished.
     running: Option<f64>,
 }
@@ -189,26 +215,30 @@ impl TaskState {
         }
     }
 
-    fn completed(&mut self, job: &JobOutcome, tardiness: f64, safe: bool, reach: &mut Reach) {
-        let counted = self.overdue >= Some(job.released);
+    /// Counts a complete job; `counted`: as late, before its end.
+    fn completed(&mut self, tardiness: f64, drr: f64, counted: bool, safe: bool) {
         let window = &mut self.window;
         window.jobs += 1;
         window.tardiness += tardiness;
         window.tardiness_max = window.tardiness_max.max(tardiness);
-        window.drr += job.drr();
+        window.drr += drr;
         window.late += u32::from(tardiness > 1.0 && !counted);
         if !counted || matches!(self.set_point, SetPoint::Mean(_)) {
             let (jobs, sums) = &mut self.recent;
             *jobs = jobs.saturating_add(1);
             *sums = sums.and(self.set_point.lateness(tardiness), 1.0);
         }
-        if let SetPoint::Late { asked, tail } = &mut self.set_point {
+        if let SetPoint::Late { tail, .. } = &mut self.set_point {
             match counted {
                 true => tail.measure(tardiness),
                 false => tail.observe(tardiness, safe),
             }
-            reach.observe(job, tardiness, safe, *asked);
         }
+    }
+
+    /// Takes note that a job which has not ended is at least so tardy.
+    fn runs(&mut self, tardiness: f64) {
+        self.window.running = self.window.running.into_iter().chain([tardiness]).reduce(f64::max);
     }
 
     /// Counts `jobs` late jobs that are not complete.
@@ -246,7 +276,9 @@ impl TaskState {
             set_point,
         };
         // A job that has not finished says only how tardy it is at least.
-        let measured = match (window.tardiness, running) {
+        let all = jobs.saturating_add(sums.missing);
+        let so_far = (all > 0).then(|| (sums.tardiness + f64::from(sums.missing)) / f64::from(all));
+        let measured = match (so_far, running) {
             (Some(mean), Some(running)) => Some(mean.max(running)),
             (mean, running) => mean.or(running),
         };
@@ -280,7 +312,13 @@ impl Goals {
             tasks: Vec::with_capacity(TASKS_MAX),
             reaches: Vec::with_capacity(TASKS_MAX),
             windows: Vec::with_capacity(TASKS_MAX),
-            stages: stages.iter().copied().map(TaskState::new).collect(),
+            stages: { stages.iter() }
+                .map(|goal| StageState {
+                    frames: TaskState::new(*goal),
+                    missing: None,
+                    known: 0,
+                })
+                .collect(),
             stage_pressure: None,
             task_pressure: None,
             seen: 0,
@@ -325,7 +363,10 @@ impl Goals {
         let Some((state, reach)) = self.state(job.task) else {
             return;
         };
-        state.completed(job, tardiness, safe, reach);
+        state.completed(tardiness, job.drr(), state.overdue >= Some(job.released), safe);
+        if let SetPoint::Late { asked, .. } = state.set_point {
+            reach.observe(job, tardiness, safe, asked);
+        }
     }
 
     /// Counts a frame that a stage has taken; `safe`: nothing is left to be done for it.
@@ -333,15 +374,42 @@ impl Goals {
         let Some(state) = self.stages.get_mut(stage) else {
             return;
         };
-        state.window.jobs += 1;
-        state.window.tardiness += tardiness;
-        if let SetPoint::Late { tail, .. } = &mut state.set_point {
-            tail.observe(tardiness, safe);
+        // Frames are taken in their order: the first late ones are those that counted before.
+        let counted = tardiness > 1.0 && state.known > 0;
+        state.known -= u64::from(counted);
+        state.frames.completed(tardiness, 0.0, counted, safe);
+    }
+
+    /// Counts the late frames that a stage has not taken, of which there are `frames` now, each once. The oldest of
+    /// them under way is at `tardiness` so far.
+    pub(crate) fn missing(&mut self, stage: usize, frames: u64, tardiness: f64, safe: bool) {
+        let Some(state) = self.stages.get_mut(stage) else {
+            return;
+        };
+        // The first report tells how many there were before: another loop has counted them.
+        let before = state.missing.replace(frames).unwrap_or(frames);
+        state.known = before.saturating_sub(frames);
+        let new = frames.saturating_sub(before).min(MISSING_MAX) as u32;
+        let state = &mut state.frames;
+        state.missed(new, safe);
+        if let SetPoint::Late { .. } = state.set_point {
+            state.window.missing = state.window.missing.saturating_add(new);
+        }
+        if tardiness > 1.0 {
+            state.runs(tardiness);
+            // A stage that hangs is late all the time, also when no more frames can come.
+            let lateness = state.set_point.lateness(tardiness);
+            state.recent = (state.recent.0.saturating_add(1), state.recent.1.and(lateness, 1.0));
         }
     }
 
-    /// The largest pressure of a stage, in units of the nominal set point, and whether it was measured in the last
-    /// window.
+    /// Whether missing frames are reported: logs before version 10 had none.
+    pub(crate) fn reports_missing(&self) -> bool {
+        self.stages.iter().any(|stage| stage.missing.is_some())
+    }
+
+    /// The pressure of the stage that the knobs are turned for, in units of the nominal set point, and whether it was
+    /// measured in the last window.
     pub(crate) fn stage_pressure(&self) -> Option<(f64, bool)> {
         self.stage_pressure
             .map(|(pressure, new)| (pressure / self.nominal, new))
@@ -361,7 +429,7 @@ impl Goals {
         state.overdue = Some(released);
         state.missed(1, safe);
         if let SetPoint::Late { .. } = state.set_point {
-            state.window.running = state.window.running.into_iter().chain([tardiness]).reduce(f64::max);
+            state.runs(tardiness);
         }
     }
 
@@ -376,15 +444,20 @@ impl Goals {
     /// window.
     pub(crate) fn close(&mut self, now: Time) -> Option<Lead> {
         self.windows.clear();
-        let pressure = |state: &mut TaskState| {
+        let pressure = |stage: &mut StageState| {
+            let StageState { frames: state, .. } = stage;
+            stage.known = 0;
             state.close(TaskId(0), self.nominal, now);
             let known = state
                 .last
                 .filter(|last| now.since(last.at) < self.forget_after.max(STAGE_FORGOTTEN) || last.at == now)?;
-            Some((known.pressure, known.at == now))
+            // A stage that is late now comes before one that was later: that one only keeps knobs from being eased.
+            let late_now = stage.missing.is_some() && known.at == now && known.pressure > self.nominal;
+            Some((late_now, known.pressure, known.at == now))
         };
         let pressures = self.stages.iter_mut().filter_map(pressure);
-        self.stage_pressure = pressures.max_by(|one, other| one.0.total_cmp(&other.0));
+        let most = pressures.max_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
+        self.stage_pressure = most.map(|(_, pressure, new)| (pressure, new));
         let mut lead: Option<(TaskId, TaskMeasurement)> = None;
         for (index, state) in self.tasks.iter_mut().enumerate() {
             let Some(state) = state else { continue };
@@ -404,17 +477,23 @@ impl Goals {
         (at == now).then_some(Lead { task, pressure, drr })
     }
 
-    /// Mean lateness of each task's jobs since the last call; `None` where a task that had jobs not long ago has had
-    /// none since.
+    /// Mean lateness of each task's jobs since the last call, and of each stage's frames by its [`stage_id`]; `None`
+    /// where one that had some not long ago has had none since.
     pub(crate) fn take_lateness(&mut self, now: Time) -> impl Iterator<Item = (TaskId, Option<Lateness>)> {
         let forget_after = self.forget_after;
-        let tasks = self.tasks.iter_mut().enumerate();
-        tasks.filter_map(move |(index, state)| {
-            let state = state.as_mut()?;
+        let tasks = self.tasks.iter_mut().zip(0..);
+        let tasks = tasks.filter_map(move |(state, id)| Some((TaskId(id), state.as_mut()?, forget_after)));
+        let stages = self.stages.iter_mut().enumerate();
+        let stages = stages.filter(|(_, stage)| stage.missing.is_some());
+        let stages = stages.map(move |(number, stage)| {
+            let forget_after = forget_after.max(STAGE_FORGOTTEN);
+            (stage_id(number), &mut stage.frames, forget_after)
+        });
+        tasks.chain(stages).filter_map(move |(task, state, forget_after)| {
             let (jobs, sums) = std::mem::take(&mut state.recent);
             let known = state.last.is_some_and(|last| now.since(last.at) < forget_after);
             let mean = (jobs > 0).then(|| Lateness::default().and(sums, 1.0 / f64::from(jobs)));
-            (known || jobs > 0).then_some((TaskId(index as u32), mean))
+            (known || jobs > 0).then_some((task, mean))
         })
     }
 
@@ -457,5 +536,71 @@ impl Goals {
         let (state, reach) = (&mut self.tasks[index], &mut self.reaches[index]);
         self.seen += usize::from(state.is_none());
         Some((state.get_or_insert_with(|| TaskState::new(goal)), reach))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Frames that hang, come late or are dropped: whenever they are reported, each is late once.
+        #[test]
+        fn a_late_frame_counts_once(
+            reports in prop::collection::vec((0u64..5, 0u64..5, 0u64..3), 1..40),
+        ) {
+            let goal = TaskGoal::Late(punctual_units::Share::clamped(0.01));
+            let mut goals = Goals::new(&[], goal, &[goal], Nanos::from_secs(1));
+            let (mut open, mut dropped, mut taken) = (0u64, 0, 0);
+            goals.missing(0, 0, 0.0, false);
+            for (overdue, come, lost) in reports {
+                // Those that come, or are dropped, were under way.
+                open += overdue;
+                let (come, lost) = (come.min(open), lost.min(open - come.min(open)));
+                (open, dropped, taken) = (open - come - lost, dropped + lost, taken + come);
+                goals.missing(0, open + dropped, 1.5, false);
+                (0..come).for_each(|_| goals.frame(0, 2.0, false));
+                let counted = u64::from(goals.stages[0].frames.window.late);
+                prop_assert_eq!(counted, open + dropped + taken);
+            }
+        }
+    }
+
+    fn two_stages() -> Goals {
+        let goal = TaskGoal::Late(punctual_units::Share::clamped(0.01));
+        Goals::new(&[], goal, &[goal, goal], Nanos::from_secs(1))
+    }
+
+    #[test]
+    fn frames_that_came_by_a_report_excuse_no_later_ones() {
+        let mut goals = two_stages();
+        for frames in [0, 2, 0] {
+            goals.missing(0, frames, 0.0, false);
+        }
+        goals.close(Time(1));
+        goals.frame(0, 2.0, false);
+        assert_eq!(goals.stages[0].frames.window.late, 1);
+    }
+
+    #[test]
+    fn a_stage_that_is_late_now_comes_before_one_that_was_later() {
+        let mut goals = two_stages();
+        for stage in [0, 1] {
+            goals.missing(stage, 0, 0.0, false);
+        }
+        for (at, frames, expected) in [
+            (1, &[(0, 5.0)][..], (5.0, true)),
+            (2, &[(1, 1.5)], (1.5, true)),
+            (3, &[(1, 0.1)], (5.0, false)),
+        ] {
+            frames
+                .iter()
+                .for_each(|(stage, tardiness)| goals.frame(*stage, *tardiness, false));
+            goals.close(Time(at));
+            let (pressure, new) = goals.stage_pressure().unwrap();
+            assert!(pressure >= expected.0 && new == expected.1, "{at}: {pressure} {new}");
+        }
     }
 }

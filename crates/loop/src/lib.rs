@@ -48,7 +48,7 @@ pub use document::{
 pub use event::{Answer, Event, Step, Vitals, Window};
 pub use exciter::Exciter;
 pub use give_back::SheddingReview;
-pub use goals::{Lead, TASKS_MAX, TaskWindow};
+pub use goals::{Lead, TASKS_MAX, TaskWindow, stage_of};
 pub use idle::JobRelease;
 pub use mode::{GOOD_WINDOWS, Mode, ModeName, SILENT_RELEASES, SILENT_WINDOWS};
 pub use monitor::Monitor;

@@ -9,6 +9,8 @@
 //! leading task's distance from its goal (`goals.rs`), which for a goal of late jobs follows their measured share
 //! ([`Tail`](punctual_control::Tail)). The knobs end near the best fixed setting: a cut too many is given back after
 //! some calm windows, and each failed return makes the next one rarer.
+//!
+//! No model is about the frames of a stage: such a law bounds the knobs for them, beside whatever law the tasks have.
 
 use punctual_platform::{ClockOffer, KnobId, Offers};
 use punctual_units::Share;
@@ -70,6 +72,12 @@ impl Stepwise {
     /// The settings in force.
     pub(crate) fn knobs(&self) -> Knobs {
         self.held
+    }
+
+    /// Whether no knob has more to give to late jobs.
+    pub(crate) fn is_spent(&self) -> bool {
+        let mut knobs = self.spared.iter().chain(&self.admitted);
+        knobs.all(|knob| knob.share() <= knob.least())
     }
 
     /// Takes a window in which the task furthest from its goal was at `pressure`; `None`: it was not measured. The

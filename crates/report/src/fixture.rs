@@ -91,6 +91,7 @@ pub fn sample(k: u64) -> Sample {
         admitted_share: admitted,
         admitted_knob: admitted,
         fresh_share: (admitted + 0.2 + 0.02 * noise).min(1.0),
+        stage_pressure: None,
         best_effort_share: None,
         clock_hz: Some(
             ((1400.0 + 500.0 * (1.0 - settling) + 80.0 * noise + 60.0 * disturbance) / 100.0).round() as u64

@@ -29,17 +29,20 @@ const TEXTS: usize = 3;
 
 /// Standing of a stage against its goal; `None` without a goal.
 pub fn standing(stage: &StageReport) -> Option<Standing> {
-    let mean = stage.tardiness_mean.unwrap_or_default();
-    Some(standing_of(stage.goal()?, (stage.late, stage.timed), mean))
+    Some(standing_of(
+        stage.goal()?,
+        (stage.late, stage.timed),
+        stage.tardiness_mean,
+    ))
 }
 
-/// Standing of a stage against `goal`, from its late frames, its frames with a due time, and its mean tardiness
-/// (response time / deadline).
-pub fn standing_of(goal: TaskGoal, (late, timed): (u64, u64), mean: f64) -> Standing {
+/// Standing of a stage against `goal`, from its late frames, its frames with a due time, and the mean tardiness
+/// (response time / deadline) of those that it took: missing ones have none, and miss a mean where no other came.
+pub fn standing_of(goal: TaskGoal, (late, timed): (u64, u64), mean: Option<f64>) -> Standing {
     match goal {
         _ if timed == 0 => Standing::NoJob,
         TaskGoal::Late(goal) => Standing::of_late(late, timed, goal.get()),
-        TaskGoal::Tardiness(goal) if mean <= goal + TOLERANCE => Standing::Held,
+        TaskGoal::Tardiness(goal) if mean.is_some_and(|mean| mean <= goal + TOLERANCE) => Standing::Held,
         TaskGoal::Tardiness(_) => Standing::Missed,
     }
 }
@@ -172,10 +175,10 @@ pub fn sentence(stages: &[StageReport]) -> String {
 fn stands(stage: &StageReport) -> String {
     match stage.goal() {
         Some(goal @ TaskGoal::Late(_)) => format!("{} frames late, goal {goal}", late_of(stage.late, stage.timed)),
-        Some(goal @ TaskGoal::Tardiness(_)) => {
-            let mean = stage.tardiness_mean.unwrap_or_default();
-            format!("tardiness {mean:.2} on average, goal {goal}")
-        }
+        Some(goal @ TaskGoal::Tardiness(_)) => match stage.tardiness_mean {
+            Some(mean) => format!("tardiness {mean:.2} on average, goal {goal}"),
+            None => format!("no frame came, {} missing, goal {goal}", count(stage.missing)),
+        },
         None => String::new(),
     }
 }
@@ -198,11 +201,16 @@ mod tests {
 
     #[test]
     fn frames_are_judged_as_jobs_are() {
-        let late = |late, timed| standing_of(TaskGoal::Late(Share::clamped(0.01)), (late, timed), 0.0);
+        let late = |late, timed| standing_of(TaskGoal::Late(Share::clamped(0.01)), (late, timed), None);
         let standings = [(0, 0), (0, 50), (1, 50), (3, 50), (1, 100), (2, 100)].map(|(of, timed)| late(of, timed));
         let few = Standing::TooFew { needed: 100 };
         let [missed, held] = [Standing::Missed, Standing::Held];
         assert_eq!(standings, [Standing::NoJob, few, few, missed, held, missed]);
+        let mean = |late, mean| standing_of(TaskGoal::Tardiness(0.8), (late, 50), mean);
+        assert_eq!(
+            [mean(50, None), mean(40, Some(0.7)), mean(0, Some(0.9))],
+            [missed, held, missed]
+        );
     }
 
     #[test]

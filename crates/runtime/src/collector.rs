@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
-use punctual_loop::{Event, JobRelease, Step, Unheld, Window};
+use punctual_loop::{Event, JobRelease, Step, Unheld, Window, stage_of};
 use punctual_platform::{KnobId, Plan, Readings};
 use punctual_store::updates::{Reconciliation, UpdateCounts};
 use punctual_units::{Nanos, Share, TaskId, Time};
@@ -91,6 +91,7 @@ pub struct Collector {
     last: Option<Readings>,
     /// Indexed by task; `None` for tasks without a deadline.
     tasks: Vec<Option<TaskFigures>>,
+    stages: Vec<String>,
     samples: Samples,
     finished: Vec<FinishedJob>,
     /// Late jobs after the start-up, with the index of their task.
@@ -127,6 +128,7 @@ impl Collector {
             plan,
             last: None,
             tasks: tasks.into_iter().map(figures).collect(),
+            stages: Vec::new(),
             samples: Samples::new(SAMPLES_MAX, WhenFull::Halve),
             finished: Vec::new(),
             late_jobs: Vec::new(),
@@ -289,8 +291,17 @@ impl Collector {
         }
     }
 
-    /// Name of a task whose figures are reported.
+    /// Names of the stages that the loop serves, for notes on them.
+    pub fn stages(mut self, names: Vec<String>) -> Collector {
+        self.stages = names;
+        self
+    }
+
+    /// Name of a task whose figures are reported, or of a stage that the loop serves.
     pub fn name(&self, task: TaskId) -> Option<&str> {
+        if let Some(stage) = stage_of(task) {
+            return self.stages.get(stage).map(String::as_str);
+        }
         self.tasks.get(task.index())?.as_ref().map(TaskFigures::name)
     }
 
@@ -381,6 +392,7 @@ impl Collector {
             admitted_share: window.admitted.unwrap_or(admitted.get()),
             admitted_knob: admitted.get(),
             fresh_share: window.fresh,
+            stage_pressure: step.stage_pressure,
             best_effort_share: self.plan.share(KnobId::BestEffortShare).map(Share::get),
             clock_hz: self.clock_over(window, readings),
             energy_j: self.energy_since(readings),
@@ -779,6 +791,7 @@ mod tests {
         let step = Step {
             window: Window::default(),
             lead: None,
+            stage_pressure: None,
             plan: Plan::default(),
             mode: ModeName::Running,
             fallback: None,

@@ -94,11 +94,14 @@ pub struct StageReport {
     pub refused: u64,
     /// Frames that still waited before the stage when the run ended.
     pub left: u64,
-    /// Of the frames taken, beside tasks after the start-up, those with a due time: the following figures are of these.
+    /// Of the frames taken, beside tasks after the start-up, those with a due time; and `missing` ones.
     pub timed: u64,
     /// Of the timed frames, those that were late.
     pub late: u64,
-    /// Mean tardiness of the timed frames; `None` without such a frame.
+    /// Of `late`, frames that were not taken: dropped on their way to the stage, or past their due time and under way.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing: u64,
+    /// Mean tardiness of the timed frames that were taken; `None` without such a frame. A goal of a mean is about it.
     pub tardiness_mean: Option<f64>,
     /// Quantiles of the tardiness, at most one part in 16 above the true ones; the maximum is exact.
     pub tardiness: Option<Quantiles>,
@@ -599,6 +602,9 @@ pub struct Sample {
     pub admitted_knob: f64,
     /// Share of temporal objects that are fresh at the end of the window.
     pub fresh_share: f64,
+    /// Pressure of the stage that the knobs are turned for: 1 at its goal, more beyond it; `None` without frames.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage_pressure: Option<f64>,
     /// Share of their cores that best-effort work might use in this window; `None` where that is not bounded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best_effort_share: Option<f64>,

@@ -38,7 +38,7 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
         return rehearse(&make(&loaded, change)?, &loaded);
     }
     // In a process of the scenario's own stages, this serves the stage and does not return.
-    let prepared = stages::prepare(&mut loaded, change.platform, arguments.record.is_some())?;
+    let prepared = stages::prepare(&mut loaded, arguments)?;
     output::apart(&[
         ("the scenario", loaded.file.as_deref()),
         ("--model", arguments.model.as_deref()),
@@ -85,7 +85,12 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     };
     report.stages = rows;
     report.header.protection.extend(shared);
-    report.summary.notes.splice(0..0, learnt.note);
+    let left_out = request.platform == PlatformChoice::Sim && !loaded.stages.stages.is_empty();
+    let left_out = left_out.then(|| "stages are left out: the simulated machine carries out none".into());
+    report
+        .summary
+        .notes
+        .splice(0..0, learnt.note.into_iter().chain(left_out));
 
     // The text comes first, and one output that cannot be written does not prevent the others.
     let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));

@@ -38,14 +38,19 @@ const LINE: Duration = Duration::from_secs(1);
 
 /// Starts the processes of the scenario's stages, on other cores than its exclusive tasks get; `None` if it has none.
 /// In such a process, this serves the stage and does not return.
-pub fn prepare(loaded: &mut Loaded, platform: Platform, records: bool) -> Result<Option<Stages>, Failure> {
-    match (loaded.stages.stages.as_slice(), platform) {
+pub fn prepare(loaded: &mut Loaded, arguments: &Run) -> Result<Option<Stages>, Failure> {
+    let refused = |also: &str| {
+        let place = loaded.place_of("stage");
+        let why = "stages are carried out on Linux only: leave out --platform sim";
+        Err(Failure::of(format!("{place}: stage: {why}, {also}or the stages")))
+    };
+    match (loaded.stages.stages.as_slice(), arguments.change.platform) {
         ([], _) => Ok(None),
-        (_, Platform::Sim) => Err(Failure::of(format!(
-            "{}: stage: stages are carried out on Linux only: leave out --platform sim, or the stages",
-            loaded.place_of("stage")
-        ))),
+        (_, Platform::Sim) if loaded.is_stages_only() => refused(""),
+        (_, Platform::Sim) if arguments.check => refused("--check, "),
+        (_, Platform::Sim) => Ok(None),
         (_, Platform::Linux) => {
+            let records = arguments.record.is_some();
             if punctual_pipelines::linux::told().is_none() {
                 place(loaded)?;
             }
@@ -187,7 +192,7 @@ fn watch(run: &mut StageRun, loaded: &Loaded, display: &Display) -> PipelineReco
             let fps = came.saturating_sub(std::mem::replace(&mut frames, came)) as f64 / seconds;
             let counts = [
                 (format!("{} frames", count(came)), Tone::Plain),
-                (format!("{} late", count(late)), Tone::bad(late)),
+                (format!("{} late or missing", count(late)), Tone::bad(late)),
             ];
             let stands = standstill.look(run, Instant::now()).map(|text| (text, Tone::bad(1)));
             display.show(ViewContent {
@@ -265,14 +270,14 @@ impl Lines {
         self.told += LINE;
         let sink = |(name, it): (&str, TardinessFigures)| {
             let (frames, late) = (count(it.frames), count(it.late));
-            format!("{name}: {frames} frames, {late} late")
+            format!("{name}: {frames} frames, {late} late or missing")
         };
         let stands = self.standstill.look(run, self.told);
         Some(run.sinks().map(sink).chain(stands).collect::<Vec<_>>().join("; "))
     }
 }
 
-/// Since when no frame has reached a sink although some wait: none of these is late before it comes through.
+/// Since when no frame has reached a sink although some wait: those without a due time are never late.
 #[derive(Default)]
 struct Standstill {
     frames: u64,

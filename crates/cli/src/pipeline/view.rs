@@ -199,11 +199,8 @@ fn late(shown: &GoalShown) -> String {
 
 fn goal_row(shown: &GoalShown) -> Row<'_> {
     let GoalShown { stage, goal, taken } = shown;
-    let color = standing_of(*goal, (taken.late, taken.timed), taken.mean).color();
-    let figure = |value: f64| match taken.timed {
-        0 => "-".to_string(),
-        _ => format!("{value:.2}"),
-    };
+    let color = standing_of(*goal, (taken.late, taken.timed), taken.mean_taken()).color();
+    let figure = |value: f64| taken.mean_taken().map_or("-".into(), |_| format!("{value:.2}"));
     Row::new([
         Cell::from(stage.as_str()),
         Cell::from(goal.to_string()),

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{folder_with, punctual};
+use common::{folder_with, punctual, told};
 use punctual_platform::linux::process::ProcessId;
 use punctual_testing::{start, wait_until};
 use serde_json::Value;
@@ -130,6 +130,45 @@ fn a_stage_that_fails_beside_tasks_leaves_a_report() {
     );
     assert_eq!(stage(&report)["frames_taken"], 9);
     assert_eq!(report["tasks"].as_array().expect("tasks").len(), 1);
+}
+
+/// A stage that hangs, and one whose steps take longer than its frames have: updates are shed for either beside a task
+/// that is in time, both are late, and the decisions replay.
+#[test]
+fn knobs_are_turned_for_a_late_stage_beside_a_task_in_time() {
+    let tasks = "[control]\ncontroller = \"qod\"\nwarm_up = \"500ms\"\n[trace]\nsensors = 4\n[[task]]\nname = \"t\"\n\
+                 class = \"real-time\"\nperiod = \"50ms\"\ndeadline = \"40ms\"\ncompute = \"100us\"\n";
+    let endless = "while :; do printf %016d 7; sleep 0.02; done";
+    let scenario = with_source(&SCENARIO.replace("DURATION", "8s"), endless)
+        .replace("step_max = \"200ms\"", "step_max = \"60s\"")
+        .replacen("[[stage]]", &format!("{tasks}[[stage]]"), 1)
+        .replacen("name = \"src\"", "name = \"src\"\ndeadline = \"1ms\"", 1)
+        .replacen("name = \"faulty\"", "name = \"faulty\"\nlate = \"1 %\"", 1);
+    for (fault, hangs) in [("for (;;) ;", true), ("counter->frames = 9; usleep(5000)", false)] {
+        let folder = folder_with(&[("x.toml", &scenario)]);
+        let source = FAULTY.replacen("#include", "#include <unistd.h>\n    #include", 1);
+        library(folder.path(), "faulty.so", &source.replace("FAULT", fault));
+        let arguments = ["run", "x.toml", "--plain", "--json", "r.json", "--record", "log.json"];
+        let output = punctual(folder.path(), &arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        let report: Value =
+            serde_json::from_str(&fs::read_to_string(folder.path().join("r.json")).expect(&error)).unwrap();
+        let samples = report["samples"].as_array().expect("samples");
+        let pressed = |sample: &&Value| sample["stage_pressure"].as_f64() > Some(1.0);
+        assert!(samples.iter().any(|sample| pressed(&sample)), "{hangs}: {error}");
+        let least = samples
+            .iter()
+            .filter_map(|sample| sample["admitted_knob"].as_f64())
+            .reduce(f64::min);
+        assert!(least < Some(0.9), "{hangs}: {least:?}");
+        let stage = stage(&report);
+        let count = |key: &str| stage[key].as_u64().unwrap_or(0);
+        assert!(count("late") > 0 && (!hangs || count("missing") > 0), "{stage}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("Goal missed by stage \"faulty\""), "{text}");
+        let (out, _) = told(punctual(folder.path(), &["replay", "log.json"]));
+        assert!(out.contains("decisions, identical"), "{out}");
+    }
 }
 
 /// Hands frames on with what it has counted; `MORE` fields, `VERSION`, and `CONVERT`, which takes over version 1.

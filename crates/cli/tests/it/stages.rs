@@ -160,6 +160,27 @@ fn what_cannot_run_is_told_with_its_line() {
     assert!(told.contains("no task has a deadline"), "{told}");
 }
 
+/// The simulated machine carries out the tasks of a file, and says that it leaves out the stages.
+#[test]
+fn tasks_beside_stages_run_on_the_simulated_machine() {
+    let tasks = "[trace]\nsensors = 4\n[[task]]\nname = \"t\"\nclass = \"real-time\"\nperiod = \"50ms\"\n\
+                 deadline = \"40ms\"\ncompute = \"1ms\"\n[control]\ncontroller = \"open\"\n";
+    let folder = folder_with(&[
+        (
+            "x.toml",
+            &format!("{tasks}{}", PIPES.replace("duration = \"100s\"", "")),
+        ),
+        ("from", "abc"),
+    ]);
+    let (out, _) = told(punctual(
+        folder.path(),
+        &["run", "x.toml", "--platform", "sim", "--plain"],
+    ));
+    assert!(out.contains("stages are left out"), "{out}");
+    let told = refused(folder.path(), &["run", "x.toml", "--platform", "sim", "--check"]);
+    assert!(told.contains("stage: ") && told.contains("--check"), "{told}");
+}
+
 /// A scenario of stages only has a page, and a log of what its policy decided.
 #[test]
 fn stages_alone_have_a_page_and_a_log() {

@@ -20,7 +20,8 @@
 //!
 //! Where shedding leaves as many jobs late, it is taken back (`give_back.rs`).
 //!
-//! Without a model the knobs move in steps, by the signs of their effects (`stepwise.rs`).
+//! Without a model the knobs move in steps, by the signs of their effects (`stepwise.rs`). So they do for stages of a
+//! pipeline: each knob has the safer of the positions that the law of the tasks and the steps for stages ask for.
 //!
 //! Where energy has a price, dear clock steps are left out ([`ClockOffer::economical`]). With prices, `mimo` finds the
 //! admitted share by them (`prices.rs`).
@@ -71,7 +72,7 @@ pub struct RegulatorOptions {
     /// Best-effort tasks have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub goals: Vec<Option<TaskGoal>>,
-    /// Goals of the stages of a pipeline beside the tasks: best-effort work yields to them as to tasks.
+    /// Goals of the stages of a pipeline beside the tasks: the knobs are turned for them as for tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<TaskGoal>,
     /// Knobs and meters that the machine offers.
@@ -164,6 +165,8 @@ pub struct Regulator {
     /// Since when the knobs have stood at the safe setting, if they do.
     safe_since: Option<Time>,
     driver: Driver,
+    /// Bounds the knobs for stages; `None` where there are none, or no knob is turned.
+    for_stages: Option<Stepwise>,
     pacing: Option<Pacing>,
     /// Turns the clock between jobs; `None`: it stays at the law's.
     idle: Option<Idle>,
@@ -226,7 +229,7 @@ impl Regulator {
             let controller = kind.name();
             return Err(Mismatch::NoClock { controller });
         }
-        let goals = Goals::new(&asked, goal.tasks, &stages, silence);
+        let (goals, asked_kind) = (Goals::new(&asked, goal.tasks, &stages, silence), kind);
         let offers = if saves { offers.economical() } else { offers };
         let kind = match &design {
             Some(design) if excite.is_none() => design.law_of(kind, pricing)?,
@@ -252,8 +255,7 @@ impl Regulator {
         let mut plan = Plan::default();
         replan(&mut plan, knobs, offers.clock());
         // The range is asked for by itself, so the share is turned without a controller, too.
-        let learns = matches!(driver, Driver::Excite(_));
-        let turned = offers.range(KnobId::BestEffortShare).is_some() && !learns;
+        let turned = offers.range(KnobId::BestEffortShare).is_some() && !matches!(driver, Driver::Excite(_));
         let best_effort = best_effort.filter(|_| turned).map(Staircase::new);
         if let Some(law) = &best_effort {
             plan.set(KnobId::BestEffortShare, Value::Share(law.share()));
@@ -270,7 +272,7 @@ impl Regulator {
         let pricing = pricing.map(|prices| Pricing::new(prices, start));
         let sheds = match &pricing {
             Some(pricing) => cautious && pricing.buys(),
-            None => cautious && driver.turns().contains(&KnobId::AdmittedShare),
+            None => (cautious || !stages.is_empty()) && driver.sheds(),
         };
         let mut regulator = Regulator {
             // Admission adds what the minimum needs until it has reported how much that is.
@@ -278,7 +280,7 @@ impl Regulator {
             goals,
             cautious,
             best_effort,
-            give_back: sheds.then(|| GiveBack::new(start)),
+            give_back: sheds.then(|| GiveBack::new(start, stages.len())),
             others_safe: false,
             law_clock: None,
             safe_since: None,
@@ -287,6 +289,7 @@ impl Regulator {
             min_fresh: goal.min_fresh,
             pricing,
             splitting: splitting.map(Box::new),
+            for_stages: (!stages.is_empty() && driver.controls()).then(|| Stepwise::new(asked_kind, 1.0, &offers)),
             clock: offers.clock().cloned(),
             mode: Mode::WarmUp { until: start + warm_up },
             monitor: Monitor::default(),
@@ -344,9 +347,14 @@ impl Regulator {
                 }
             }
             Event::Completed(job) => self.completed(job),
-            Event::Frame { stage, tardiness } => {
-                let safe = self.best_effort.as_ref().is_none_or(|law| law.share() <= law.least());
-                self.goals.frame(*stage, *tardiness, safe);
+            Event::Frame { stage, tardiness } => self.goals.frame(*stage, *tardiness, self.stages_have_all()),
+            Event::Missing {
+                stage,
+                frames,
+                tardiness,
+            } => {
+                let safe = self.stages_have_all();
+                self.goals.missing(*stage, *frames, *tardiness, safe);
             }
             Event::Overdue {
                 task,
@@ -379,6 +387,20 @@ impl Regulator {
     /// Whether the safe setting has been in force ever since `released`.
     fn safe_over(&self, released: Time) -> bool {
         self.safe_since.is_some_and(|since| since <= released)
+    }
+
+    /// Whether nothing is left to be done for stages.
+    fn stages_have_all(&self) -> bool {
+        let reported = self.goals.reports_missing();
+        let bounds = self.for_stages.as_ref().filter(|_| reported);
+        let best_effort = self.best_effort.as_ref().is_none_or(|law| law.share() <= law.least());
+        reported && self.safe_since.is_some() || best_effort && bounds.is_none_or(Stepwise::is_spent)
+    }
+
+    /// The positions of the knobs that stages need at least, while they have frames.
+    fn stage_bounds(&self) -> Option<Knobs> {
+        self.goals.stage_pressure().filter(|_| self.goals.reports_missing())?;
+        self.for_stages.as_ref().map(Stepwise::knobs)
     }
 
     /// Takes note of whether the plan is the safe setting, from `now` on. A knob that the controller does not turn is
@@ -416,7 +438,11 @@ impl Regulator {
         // A pacer sees one job: of several tasks only the law knows how they are in each other's way, and jobs only ask
         // for more.
         let floor = self.law_clock.filter(|_| !self.goals.one_task());
-        let wanted = wanted.map(|wanted| floor.map_or(wanted, |floor| wanted.max(floor)));
+        let floor = floor
+            .into_iter()
+            .chain(self.stage_bounds().and_then(|bounds| bounds.get(KnobId::CLOCK)));
+        let floor = floor.fold(0.0, f64::max);
+        let wanted = wanted.map(|wanted| wanted.max(floor));
         let wanted = wanted.filter(|_| self.mode == Mode::Running)?;
         let clock = on_step(wanted, self.clock.as_ref()?);
         if self.plan.clock() == Some(clock) {
@@ -490,7 +516,9 @@ impl Regulator {
         self.mode = std::mem::replace(&mut self.mode, Mode::Running).next(fault, good, now);
         self.was_silent &= self.mode.name() == ModeName::Fallback;
         if self.mode == Mode::Running && !was_running {
-            self.driver.resume(self.planned(&Plan::default()));
+            let planned = self.planned(&Plan::default());
+            self.driver.resume(planned);
+            self.for_stages.iter_mut().for_each(|law| law.resume(planned));
         }
         let mut knobs = match &self.mode {
             Mode::WarmUp { .. } if !self.cautious => self.driver.operating_point(),
@@ -506,6 +534,9 @@ impl Regulator {
             knobs.set(KnobId::CLOCK, knobs.get(KnobId::CLOCK).map(|clock| clock.max(wanted)));
         }
         if self.mode == Mode::Running {
+            if let Some(bounds) = self.stage_bounds() {
+                knobs.make_as_safe_as(&bounds);
+            }
             knobs.raise(KnobId::AdmittedShare, self.floor());
         }
         replan(&mut self.plan, knobs, self.clock.as_ref());
@@ -517,6 +548,11 @@ impl Regulator {
         Step {
             window,
             lead,
+            stage_pressure: self
+                .goals
+                .stage_pressure()
+                .filter(|_| self.goals.reports_missing())
+                .map(|(it, _)| it),
             plan: self.plan,
             mode: self.mode.name(),
             fallback: self.mode.reason().map(String::from),
@@ -526,7 +562,9 @@ impl Regulator {
 
     /// Takes the window, which the law ran in or not, into the experiment on shedding.
     fn review_shedding(&mut self, window: &Window, ran: bool, now: Time) -> Option<SheddingReview> {
-        let give_back = self.give_back.as_mut()?;
+        // In logs before version 10 nothing was given back for stages alone.
+        let reviews = self.cautious || self.goals.reports_missing();
+        let give_back = self.give_back.as_mut().filter(|_| reviews)?;
         if !ran {
             self.goals.take_lateness(now).for_each(drop);
             give_back.skip(now);
@@ -552,10 +590,10 @@ impl Regulator {
                 let task = read.tardiness.map(|pressure| pressure / self.goals.nominal());
                 let stage = self.goals.stage_pressure();
                 match stage {
-                    // The share is the only knob that is turned for a stage. It stays until the next frame tells.
+                    // The share stays until the next frame tells.
                     Some((pressure, new)) if self.goals.task_pressure().is_none_or(|task| pressure > task) => match new
                     {
-                        true => law.step(Some(pressure), true),
+                        true => law.step(Some(pressure), self.others_safe || !self.goals.reports_missing()),
                         false => law.share(),
                     },
                     _ => law.step(task, self.others_safe),
@@ -569,6 +607,10 @@ impl Regulator {
     fn step_law(&mut self, read: &Window, measured: bool, vitals: &Vitals, now: Time) -> Knobs {
         let floor = Share::clamped(self.least.get().max(self.floor().get()));
         let mut knobs = self.driver.step(read, floor);
+        if let Some(law) = &mut self.for_stages {
+            let stage = self.goals.stage_pressure().filter(|(_, new)| *new);
+            law.step(stage.map(|(pressure, _)| pressure), floor);
+        }
         if measured {
             self.law_clock = knobs.get(KnobId::CLOCK);
         } else if let (Some(_), true) = (&self.pacing, read.jobs > 0) {
@@ -669,6 +711,11 @@ impl Driver {
             Driver::Steps(_) => true,
             Driver::Excite(_) => false,
         }
+    }
+
+    /// Whether it controls, and cuts the admitted share.
+    fn sheds(&self) -> bool {
+        self.controls() && self.turns().contains(&KnobId::AdmittedShare)
     }
 
     /// Knobs that this driver moves.

@@ -10,6 +10,7 @@ use crate::mode::{GOOD_WINDOWS, SILENT_WINDOWS};
 
 mod goals;
 mod paced;
+mod stages;
 mod unlearnt;
 
 const STEP: Nanos = Nanos::from_millis(200);
@@ -447,99 +448,4 @@ fn steps_that_others_undercut_are_left_out_where_energy_has_a_price() {
     let ends = [Hertz::from_mhz(800), TOP];
     assert!(asked(1.0).iter().all(|clock| ends.contains(clock)));
     assert!(asked(0.0).iter().any(|clock| !ends.contains(clock)));
-}
-
-/// A stage in time does not stand before a late task whose jobs are rarer than its frames.
-#[test]
-fn best_effort_work_yields_to_a_late_task_beside_a_stage_in_time() {
-    let mut options = options(ControllerKind::Open);
-    options.offers.knobs.push(KnobOffer {
-        knob: KnobId::BestEffortShare,
-        range: Range::Share(Provenance::Simulated),
-    });
-    options.stages = vec![TaskGoal::Late(Share::clamped(0.01))];
-    let least = Share::clamped(0.2);
-    options.best_effort = Some(BestEffortRange {
-        most: Share::ONE,
-        least,
-    });
-    let mut bench = Bench {
-        regulator: Regulator::new(options).unwrap(),
-        now: Time::ZERO,
-    };
-    let mut share = None;
-    for number in 0..120 {
-        if number % 3 == 0 {
-            bench.job(1.4, 0.6);
-        }
-        let frame = Event::Frame {
-            stage: 0,
-            tardiness: 0.3,
-        };
-        assert_eq!(bench.regulator.step(&frame, bench.now), None);
-        share = bench
-            .period(Ok(Hertz::from_mhz(2000)))
-            .plan
-            .share(KnobId::BestEffortShare);
-    }
-    assert_eq!(share, Some(least));
-}
-
-/// Best-effort work yields to a stage as to a task, without a controller too, and gets its share back.
-#[test]
-fn best_effort_work_yields_to_a_stage_that_is_late() {
-    // Every how many windows there are frames: a camera is slower than the jobs whose ends may be windows.
-    for (kind, asked, every) in [
-        (ControllerKind::Open, Some(TaskGoal::Late(Share::clamped(0.01))), 1),
-        (ControllerKind::Open, Some(TaskGoal::Late(Share::clamped(0.01))), 5),
-        (
-            ControllerKind::Open,
-            Some(TaskGoal::Late(Share::clamped(0.01))),
-            2 * SILENT_WINDOWS as usize,
-        ),
-        (ControllerKind::Clock, Some(TaskGoal::Tardiness(0.8)), 1),
-        (ControllerKind::Open, None, 1),
-    ] {
-        let mut options = options(kind);
-        options.offers.knobs.push(KnobOffer {
-            knob: KnobId::BestEffortShare,
-            range: Range::Share(Provenance::Simulated),
-        });
-        options.stages = asked.into_iter().collect();
-        let least = Share::clamped(0.2);
-        options.best_effort = Some(BestEffortRange {
-            most: Share::ONE,
-            least,
-        });
-        let mut bench = Bench {
-            regulator: Regulator::new(options).unwrap(),
-            now: Time::ZERO,
-        };
-        let mut shares = |tardiness: f64, windows: usize| -> Option<Share> {
-            let window = |number: usize| {
-                bench.job(0.5, 0.6);
-                let now = bench.now;
-                for _ in 0..if number.is_multiple_of(every) { 5 } else { 0 } {
-                    let frame = Event::Frame { stage: 0, tardiness };
-                    assert_eq!(bench.regulator.step(&frame, now), None);
-                }
-                bench
-                    .period(Ok(Hertz::from_mhz(2000)))
-                    .plan
-                    .share(KnobId::BestEffortShare)
-            };
-            (0..windows).map(window).last().flatten()
-        };
-        let expected = if asked.is_some() { least } else { Share::ONE };
-        assert_eq!(
-            shares(1.4, 40 * every),
-            Some(expected),
-            "{kind:?} {asked:?}: frames are late"
-        );
-        assert_eq!(
-            shares(0.3, 600 * every),
-            Some(Share::ONE),
-            "{kind:?} {asked:?}: frames are in time"
-        );
-    }
 }

@@ -82,6 +82,8 @@ pub(super) struct Control<'r, E: Engine> {
     /// Stages with a goal, and the tardiness of their frames since the last step.
     pub(super) stages: Vec<StageFrames>,
     pub(super) frames: Vec<f64>,
+    /// Missing frames of each stage at the last report; none before the first.
+    pub(super) missing: Vec<u64>,
     /// All that happened before this instant is known: the mailbox was empty.
     pub(super) heard: Time,
 }
@@ -296,6 +298,7 @@ impl<E: Engine> Control<'_, E> {
                     self.pace = pace;
                     self.shared.wake_at_jobs(pace == Pace::Job);
                     self.record = record;
+                    self.missing.clear();
                     self.act(self.regulator.plan());
                 }
             }
@@ -440,7 +443,17 @@ impl<E: Engine> Control<'_, E> {
     /// Steps the loop with the frames that stages have taken since the last step.
     fn take_frames(&mut self) {
         for stage in 0..self.stages.len() {
-            (self.stages[stage].read)(&mut self.frames);
+            let (frames, tardiness) = (self.stages[stage].read)(&mut self.frames);
+            if self.missing.get(stage) != Some(&frames) || tardiness > 1.0 {
+                self.missing.resize(self.missing.len().max(stage + 1), 0);
+                self.missing[stage] = frames;
+                let missing = Event::Missing {
+                    stage,
+                    frames,
+                    tardiness,
+                };
+                self.step(missing, LinuxOs.now());
+            }
             while let Some(tardiness) = self.frames.pop() {
                 self.step(Event::Frame { stage, tardiness }, LinuxOs.now());
             }

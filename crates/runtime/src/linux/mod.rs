@@ -262,12 +262,15 @@ pub struct RunOptions {
     pub stages: Vec<StageFrames>,
 }
 
-/// Adds the tardiness of a stage's frames since the last call, at most 64.
-pub type ReadFrames = dyn Fn(&mut Vec<f64>) + Send + Sync;
+/// Adds the tardiness of a stage's frames since the last call, at most 64. Returns the number of late frames that the
+/// stage had not taken before, and the tardiness so far of the oldest under way ([`punctual_loop::Event::Missing`]).
+pub type ReadFrames = dyn Fn(&mut Vec<f64>) -> (u64, f64) + Send + Sync;
 
 /// The frames of a stage with a goal.
 #[derive(Clone)]
 pub struct StageFrames {
+    /// Name of the stage.
+    pub name: String,
     /// Goal of the frames that the stage takes.
     pub goal: TaskGoal,
     /// Called at each step of the loop, with a list that keeps its room.
@@ -276,7 +279,7 @@ pub struct StageFrames {
 
 impl std::fmt::Debug for StageFrames {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "StageFrames({})", self.goal)
+        write!(out, "StageFrames({}: {})", self.name, self.goal)
     }
 }
 

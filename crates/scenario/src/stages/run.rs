@@ -82,9 +82,11 @@ impl Stages {
             let (goal, frames) = (stage.goal?, self.pipeline.frames(&parts.takes)?);
             let frames = Mutex::new(frames);
             let read = Arc::new(move |into: &mut Vec<f64>| {
-                frames.lock().unwrap_or_else(PoisonError::into_inner).read(into);
+                let missing = frames.lock().unwrap_or_else(PoisonError::into_inner).read(into);
+                (missing.overdue + missing.dropped, missing.tardiness)
             });
-            Some(StageFrames { goal, read })
+            let name = stage.name.clone();
+            Some(StageFrames { name, goal, read })
         };
         stages.filter_map(read).collect()
     }
@@ -122,6 +124,10 @@ impl Stages {
         let options = PipelineOptions {
             placement,
             cores,
+            joined: { plan.parts.iter() }
+                .filter(|parts| parts.makes != parts.takes)
+                .map(|parts| (parts.takes.clone(), parts.makes.clone()))
+                .collect(),
             tag: kept.tag(&tag),
             ..options
         };
@@ -261,11 +267,15 @@ fn bodies(spec: &StagesSpec, kept: KeptLibraries) -> Bodies {
     Arc::new(move |name: &str| body(&spec, &kept, name))
 }
 
+/// Whether the policy has a table, whose rows name clocks.
+fn has_rows(policy: MappingPolicy) -> bool {
+    matches!(policy, MappingPolicy::Table | MappingPolicy::TableOff)
+}
+
 /// How clocks are turned, where a table decides: for the first stage with a goal, above the table's rows.
 fn clocks(spec: &StagesSpec, records: bool) -> Option<ClockOptions> {
-    let table = matches!(spec.policy, MappingPolicy::Table | MappingPolicy::TableOff);
     let goal = |stage: &StageNeeds| Some((stage.name.clone(), stage.goal?));
-    (table && spec.turns_clocks).then(|| ClockOptions {
+    (has_rows(spec.policy) && spec.turns_clocks).then(|| ClockOptions {
         tree: KernelTree::default(),
         holds: spec.stages.iter().find_map(goal),
         records,
@@ -308,9 +318,15 @@ impl StageRun {
         self.stages.pipeline.panel()
     }
 
-    /// Real-time work that other programs have on the stages' cores; see [`Pipeline::beside`].
+    /// Real-time work of other programs on the stages' cores ([`Pipeline::beside`]), and clocks that are not set.
     pub fn beside(&self) -> Vec<Refusal> {
-        self.stages.pipeline.beside()
+        let spec = &self.stages.spec;
+        let clocks = (has_rows(spec.policy) && !spec.turns_clocks).then(|| Refusal {
+            what: format!("setting clocks (pipeline.policy = \"{}\")", spec.policy.name()),
+            why: "beside tasks, the clock belongs to their controller".into(),
+            remedy: "the table is made for the highest clock alone; give the stages a file of their own".into(),
+        });
+        self.stages.pipeline.beside().into_iter().chain(clocks).collect()
     }
 
     /// The stages that take frames and make none, and how late these were so far.
@@ -420,8 +436,9 @@ impl Stages {
             left: self.pipeline.waiting(&parts.takes),
             timed: taken.timed,
             late: taken.late,
-            tardiness_mean: (taken.timed > 0).then_some(taken.mean),
-            tardiness: (taken.timed > 0).then_some(Quantiles {
+            missing: taken.missing,
+            tardiness_mean: taken.mean_taken(),
+            tardiness: taken.mean_taken().map(|_| Quantiles {
                 p50: taken.p50,
                 p99: taken.p99,
                 max: taken.max,

@@ -209,7 +209,8 @@ impl<'r> LoopInput<'r> {
         threads: &mut RunThreads<'r, '_, E>,
     ) -> Result<Control<'r, E>, RuntimeError> {
         let (start, duration) = (options.regulator.start, options.duration);
-        let mut collector = Collector::new(options.header.clone(), self.watched, start, self.plan);
+        let mut collector = Collector::new(options.header.clone(), self.watched, start, self.plan)
+            .stages(options.stages.iter().map(|stage| stage.name.clone()).collect());
         if options.regulator.excite.is_some() {
             collector = collector.learning();
         } else if duration.is_none() {
@@ -245,6 +246,7 @@ impl<'r> LoopInput<'r> {
             log: options.record.is_some().then(log),
             stages: options.stages.clone(),
             frames: Vec::new(),
+            missing: Vec::new(),
             heard: start,
         })
     }
