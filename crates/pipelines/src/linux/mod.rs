@@ -263,9 +263,9 @@ pub struct Pipeline {
     /// The thread that sets clocks, or why there is none. Clocks are restored after all processes have ended.
     clocks: Option<Result<Turning, Refusal>>,
     beside: Announcement,
-    /// The way of frames to each stage.
+    /// The path of frames to each stage.
     paths: Vec<FramePath>,
-    /// Copies of each stage's tardiness at the end of the start-up, and the frames dropped on the way to it.
+    /// Copies of each stage's tardiness at the end of the start-up, and the frames dropped before it.
     start_up: Vec<(Vec<u64>, u64)>,
 }
 
