@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow};
 use punctual_units::Nanos;
 
 use super::look::{Edit, KeyInfo, Look};
-use super::record::StoredRecord;
+use super::record::{MARK, StoredRecord};
 use super::strings::{Unit, exists as is_there, put, term};
 use super::{Command, CommandResult, Failure, SYNTAX, Verb, integer, reply, unknown_part, wrong_number};
 use crate::cursors::Cursors;
@@ -136,10 +136,12 @@ fn each(look: &impl Look, from: Bound<&[u8]>, mut visit: impl FnMut(&[u8]) -> Co
     Ok(failed?)
 }
 
+/// Counts the keys without a look at their records. As Redis does, a node counts records that have expired but are not
+/// removed yet.
 pub(super) fn count(look: &impl Look, out: &mut Writer<'_>) -> CommandResult {
     let mut count = 0;
-    each(look, Bound::Unbounded, |_| {
-        count += 1;
+    look.keys(Bound::Unbounded, |key| {
+        count += i64::from(!key.starts_with(MARK));
         ControlFlow::Continue(())
     })?;
     out.integer(count);
