@@ -147,7 +147,7 @@ struct NodeWay {
 impl NodeWay {
     fn new(address: PeerAddress, token: Token) -> NodeWay {
         NodeWay {
-            way: Way::new(address, token, FRAME_BYTES_MAX),
+            way: Way::new(address, token, FRAME_BYTES_MAX, true),
             node: None,
             said: Report::default(),
         }

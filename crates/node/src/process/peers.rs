@@ -84,7 +84,7 @@ pub(super) enum Trouble {
 impl PeerOut {
     pub fn new(address: PeerAddress, token: Token) -> PeerOut {
         PeerOut {
-            way: Way::new(address, token, STRANGER_BYTES_MAX),
+            way: Way::new(address, token, STRANGER_BYTES_MAX, false),
             outgoing: Outgoing::default(),
             written: 0,
             taken: None,

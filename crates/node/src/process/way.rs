@@ -15,6 +15,10 @@ use crate::wire::{OLDEST, Packet, VERSION};
 
 /// Time after which a connection counts as accepted: the next attempt after its end does not wait.
 const LASTED: Nanos = RETRY_MAX;
+/// Least time between the first two different reasons that are reported of a connection; then twice as long each time.
+const REPORT_FIRST: Nanos = Nanos::from_secs(60);
+/// Least time between two different reasons at last: a day.
+const REPORT_MAX: Nanos = Nanos::from_secs(24 * 60 * 60);
 
 /// The reason for which a connection with another process is over.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +40,14 @@ pub(super) enum LinkEnd {
 }
 
 impl LinkEnd {
+    /// The reason in words: the same ones for all bytes of a program that is none of a federation.
+    fn why(&self) -> String {
+        match self {
+            LinkEnd::Frame(FrameError::TooLong { .. }) => FrameError::Garbled.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether an operator need not know. Refusals by TLS are reported; after other errors of the system, the process
     /// at the other end counts as gone.
     pub fn is_plain(&self) -> bool {
@@ -63,12 +75,20 @@ pub(super) struct Way {
     dialled: Time,
     retry_at: Time,
     backoff: Nanos,
-    /// The last reason that was reported; forgotten at the end of a connection that lasted and was not refused.
-    refused: Option<String>,
+    /// Whether a node sends packets on such a connection, unless it refuses it.
+    is_answered: bool,
+    /// Whether a packet has come on the connection.
+    is_heard: bool,
+    /// The last reason that was reported, and the instant before which no other one is; forgotten at the end of a
+    /// connection that lasted, brought packets if it is answered, and was not refused.
+    refused: Option<(String, Time)>,
+    report_wait: Nanos,
+    /// Attempts since then that ended by a reason which was not reported.
+    unreported: u64,
 }
 
 impl Way {
-    pub fn new(address: PeerAddress, token: Token, frame_max: usize) -> Way {
+    pub fn new(address: PeerAddress, token: Token, frame_max: usize, is_answered: bool) -> Way {
         Way {
             address,
             token,
@@ -81,7 +101,11 @@ impl Way {
             dialled: Time::ZERO,
             retry_at: Time::ZERO,
             backoff: RETRY_FIRST,
+            is_answered,
+            is_heard: false,
             refused: None,
+            report_wait: REPORT_FIRST,
+            unreported: 0,
         }
     }
 
@@ -117,14 +141,14 @@ impl Way {
         let socket = TcpStream::connect(self.address.socket).ok()?;
         let mut stream = match access.dial(socket, &self.address.name) {
             Ok(stream) => stream,
-            Err(refused) => return self.refused(refused),
+            Err(refused) => return self.refused(refused, now),
         };
         let both = Interest::READABLE | Interest::WRITABLE;
         registry.register(stream.socket(), self.token, both).ok()?;
         let mut link = Link::new(stream);
         let [oldest, newest] = access.versions;
         self.version = if self.is_older { oldest } else { newest };
-        self.is_connected = false;
+        (self.is_connected, self.is_heard) = (false, false);
         frame::write(&mut link.out, self.version, name);
         self.link = Some(link);
         None
@@ -132,34 +156,46 @@ impl Way {
 
     /// Drops the connection, which has ended. Where it was accepted and lasted for less than [`LASTED`], the other end
     /// may be an older program: the next attempt speaks the other version. Returns a reason that an operator should
-    /// know, once for any number of attempts that end by it.
+    /// know, once for any number of attempts that end by it, and another one [`REPORT_FIRST`] later at the earliest.
     pub fn ended(&mut self, gone: &LinkEnd, now: Time) -> Option<String> {
         let has_lasted = now.since(self.dialled) >= LASTED;
         let was_open = self.link.take().is_some_and(|link| !link.stream.is_handshaking());
         self.frames = Frames::between([OLDEST, VERSION], self.frame_max);
         self.is_older = !self.is_older && self.is_connected && !has_lasted;
         if !gone.is_plain() {
-            return self.refused(gone.to_string());
+            return self.refused(gone.why(), now);
         }
-        if self.is_connected && was_open && has_lasted {
-            self.refused = None;
+        let is_taken = if self.is_answered {
+            self.is_heard
+        } else {
+            self.is_connected
+        };
+        if is_taken && was_open && has_lasted {
+            (self.refused, self.unreported, self.report_wait) = (None, 0, REPORT_FIRST);
         }
         None
     }
 
-    /// Returns a refusal to report, unless it was the last one reported.
-    fn refused(&mut self, why: String) -> Option<String> {
-        if self.refused.as_ref() == Some(&why) {
+    /// Returns a refusal to report, with the number of those before it that were not.
+    fn refused(&mut self, why: String, now: Time) -> Option<String> {
+        let is_known = |(last, until): &(String, Time)| *last == why || now < *until;
+        if self.refused.as_ref().is_some_and(is_known) {
+            self.unreported += 1;
             return None;
         }
-        self.refused = Some(why.clone());
-        Some(why)
+        self.refused = Some((why.clone(), now + self.report_wait));
+        self.report_wait = Nanos(self.report_wait.0 * 2).min(REPORT_MAX);
+        Some(match std::mem::take(&mut self.unreported) {
+            0 => why,
+            more => format!("{why} ({more} attempts that failed since the last report are not reported)"),
+        })
     }
 
     /// Reads the packets that have arrived, also those before the end; returns whether there may be more.
     pub fn turn(&mut self, scratch: &mut Vec<u8>, now: Time, mut take: impl FnMut(Packet)) -> Result<bool, LinkEnd> {
         let turn = self.read(scratch, now);
         while let Some(packet) = self.frames.take()? {
+            self.is_heard = true;
             take(packet);
         }
         match turn? {
@@ -204,7 +240,7 @@ mod tests {
 
     fn way_to(listener: &TcpListener) -> Way {
         let address = PeerAddress::of(listener.local_addr().unwrap());
-        Way::new(address, Token(1), FRAME_BYTES_MAX)
+        Way::new(address, Token(1), FRAME_BYTES_MAX, true)
     }
 
     /// An older program closes the connection of a newer one at once; one that lasted may have been upgraded since.
@@ -308,5 +344,81 @@ mod tests {
             assert_eq!(way.ended(gone, now + lasts).is_some(), is_reported, "end {at}");
             now = now + lasts + RETRY_MAX;
         }
+    }
+
+    /// A node sends nothing to one that dials it, unless it refuses it.
+    #[test]
+    fn a_connection_that_is_not_answered_and_lasted_was_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let poll = Poll::new().unwrap();
+        for (is_answered, reports) in [(true, 1), (false, 2)] {
+            let mut way = way_to(&listener);
+            way.is_answered = is_answered;
+            let (mut now, mut reported) = (Time::ZERO, 0);
+            for gone in [LinkEnd::SecondName, LinkEnd::Ended, LinkEnd::SecondName] {
+                way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
+                way.is_connected = true;
+                reported += usize::from(way.ended(&gone, now + LASTED).is_some());
+                now = now + LASTED + RETRY_MAX;
+            }
+            assert_eq!(reported, reports);
+        }
+    }
+
+    /// Two reasons in turn are reported less and less often.
+    #[test]
+    fn reasons_that_change_are_reported_less_and_less_often() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut way = way_to(&listener);
+        let reports = (0..24 * 60).filter(|minute| {
+            let now = Time::ZERO + REPORT_FIRST * *minute;
+            way.refused((minute % 2).to_string(), now).is_some()
+        });
+        assert!(reports.count() <= 12);
+    }
+
+    /// A program that is none of a federation answers each attempt with other bytes, or lasts and says nothing.
+    #[test]
+    fn bytes_that_are_no_packets_are_reported_once_and_other_reasons_seldom() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let poll = Poll::new().unwrap();
+        let mut way = way_to(&listener);
+        let mut now = Time::ZERO;
+        let garbage = |len| LinkEnd::Frame(FrameError::TooLong { len, max: 1 });
+        let version = || {
+            LinkEnd::Frame(FrameError::Version {
+                found: 9,
+                oldest: 1,
+                newest: 2,
+            })
+        };
+        let mut reports = Vec::new();
+        for gone in [
+            garbage(7),
+            garbage(8),
+            LinkEnd::Ended,
+            LinkEnd::Frame(FrameError::Garbled),
+            version(),
+            version(),
+            garbage(9),
+        ] {
+            way.connect(poll.registry(), &Access::default(), &Packet::Front, now);
+            way.is_connected = true;
+            reports.extend(way.ended(&gone, now + LASTED));
+            now = now
+                + if reports.len() < 2 && matches!(gone, LinkEnd::Frame(FrameError::Version { .. })) {
+                    REPORT_FIRST
+                } else {
+                    RETRY_MAX + LASTED
+                };
+        }
+        let [first, second] = &reports[..] else {
+            panic!("{reports:?}")
+        };
+        assert!(first.contains("no program of this kind"), "{first}");
+        assert!(
+            second.contains("version 9") && second.contains("(3 attempts"),
+            "{second}"
+        );
     }
 }
