@@ -486,6 +486,16 @@ pub enum Stop {
         /// Revision of the last entry in the store.
         at: Revision,
     },
+    /// The log has trimmed the store's last entries, and one of the two does not name its history.
+    #[error(
+        "the log has trimmed the store's last entry, at revision {at}, and an older version made one of them, without \
+         the number of its history: the store may have records that no other node has, so it is not copied over. Correct \
+         the address of the log, or move the store away and start with an empty folder: peers give the node their records"
+    )]
+    UnknownHistory {
+        /// Revision of the last entry in the store.
+        at: Revision,
+    },
     /// An entry of the log cannot be decoded.
     #[error("the log's entry at revision {revision} cannot be read: restore the log, or begin a new federation")]
     Corrupt {

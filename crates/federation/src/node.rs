@@ -574,9 +574,13 @@ impl Node {
         out.answer(waiting.caller, waiting.request.id, answer);
     }
 
-    fn installed(&mut self, revision: Revision, reign: Reign, now: Time, out: &mut Outbox) {
+    fn installed(&mut self, revision: Revision, mut reign: Reign, now: Time, out: &mut Outbox) {
         self.core.follower.installed(revision);
         self.core.copying.installed();
+        // A peer of an older version has no number to give, and takes none away.
+        if reign.history == HistoryId(0) && self.core.reign.history == self.core.history.id {
+            reign.history = self.core.history.id;
+        }
         self.core.reign.history = reign.history; // in the first part of a copy
         // The record of the term may be among those that are missing.
         if self.core.copying.is_whole() || reign.epoch > self.core.reign.epoch {

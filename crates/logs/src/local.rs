@@ -2,8 +2,9 @@
 //! the log is gone, and with it the federation.
 //!
 //! **The file.** A head, which names the program, the format of the file, that of the entries, the federation, the last
-//! revision before the first record, and the history (unknown in format 1); then records: length, revision, checksum
-//! (CRC32C), entry. A head is never changed in place: a new file takes the old one's name, once it is on the medium.
+//! revision before the first record, and the history; then records: length, revision, checksum (CRC32C), entry. In
+//! format 1 there is no history: the first program that opens such a log, and finds room for a new file, gives it a
+//! number. A head is never changed in place: a new file takes the old one's name, once it is on the medium.
 //!
 //! **A torn tail.** An append is written and synced before the next begins, so a power cut leaves at most one
 //! incomplete record, the last one, and that was not acknowledged. It is cut off. If a later record can be read behind
@@ -327,20 +328,32 @@ impl CommitLog for Local {
         let history = match self.identity {
             Some(found) => {
                 found.admit(identity)?;
-                found.history
+                match found.history.id {
+                    HistoryId(0) => LogHistory {
+                        id: identity.history.id,
+                        ..LogHistory::default()
+                    },
+                    _ => found.history,
+                }
             }
             None => {
                 self.entries = Memory::beginning_after(identity.history.base);
                 identity.history
             }
         };
-        let identity = Identity { history, ..identity };
+        let mut identity = Identity { history, ..identity };
         if self.identity != Some(identity)
             && let Err(error) = self.write_anew(identity)
         {
-            return Err(self.fail(&error));
+            let is_as_before = |found: &Identity| is_full(&error) && found.format == identity.format;
+            match self.identity.filter(is_as_before) {
+                // Without room for the history's number, it opens without one until it is opened again.
+                Some(found) => identity = found,
+                None => return Err(self.fail(&error)),
+            }
         }
         let opened = self.entries.open(identity)?;
+        let history = identity.history;
         Ok(LogState { history, ..opened })
     }
 
@@ -763,7 +776,7 @@ mod tests {
         assert_eq!(opened(&path).last(), Revision(1));
     }
 
-    /// In a file that was made by an older program, trimmed or not, the history is unknown, and stays so.
+    /// A file of an older program, which wrote no history, adopts the number of the first program that opens it.
     #[test]
     fn a_log_keeps_its_history() {
         let folder = tempfile::tempdir().unwrap();
@@ -773,7 +786,11 @@ mod tests {
             parent: HistoryId(9),
         };
         let begun = Identity { history, ..OURS };
-        for (name, found) in [("begun", history), ("older", LogHistory::default())] {
+        let adopted = LogHistory {
+            id: HistoryId(11),
+            ..LogHistory::default()
+        };
+        for (name, found) in [("begun", history), ("older", adopted)] {
             let path = folder.path().join(name);
             if name == "older" {
                 let mut bytes = head(begun, Revision(40));
@@ -781,12 +798,20 @@ mod tests {
                 bytes.truncate(HEAD_1 - 4);
                 bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
                 fs::write(&path, bytes).unwrap();
+                // Without room for a number, it opens without one.
+                #[cfg(target_os = "linux")]
+                {
+                    std::os::unix::fs::symlink("/dev/full", beside(&path, ".new")).unwrap();
+                    assert_eq!(opened(&path).identity.unwrap().history, LogHistory::default());
+                }
             } else {
                 drop(Local::begin(&path, begun).unwrap());
             }
             for last in 40..44 {
                 let mut log = Local::open(&path).unwrap();
-                let opened = CommitLog::open(&mut log, OURS).unwrap();
+                let id = HistoryId(last - 29);
+                let history = LogHistory { id, ..OURS.history };
+                let opened = CommitLog::open(&mut log, Identity { history, ..OURS }).unwrap();
                 assert_eq!((opened.last, opened.history), (Revision(last), found), "{name}");
                 log.append(log.last(), &vec![1; 900_000]).unwrap();
                 log.trim(log.last()).unwrap();

@@ -13,7 +13,7 @@ use punctual_federation::message::{
 };
 use punctual_federation::node::{NAME_WAIT, Node, Setup};
 use punctual_federation::queries::{BEHIND_MAX, Due, Queries};
-use punctual_logs::LogError;
+use punctual_logs::{HistoryId, LogError, LogHistory, LogState};
 use punctual_units::{Nanos, Time};
 
 const START: Time = Time(1_000_000_000);
@@ -67,6 +67,57 @@ fn an_answer_without_the_entry_that_is_compared_stops_no_node() {
         assert_eq!(node.stopped(), stops.then_some(&stopped));
         let reads_again = |action: &Action| matches!(action, Action::Log(_, Ask::Read { after: Revision(2), .. }));
         assert_eq!(actions.iter().any(reads_again), !stops, "{actions:?}");
+    }
+}
+
+/// The log has trimmed the store's last entry. A store of an older version, which has no number, adopts the log's, but
+/// not behind the backup with which the log began; the log of an older version does not say where that was. One with a
+/// number refuses a log without.
+#[test]
+fn a_store_that_cannot_be_compared_is_copied_over_unless_the_histories_deny_it() {
+    let history = |id, base| LogHistory {
+        id: HistoryId(id),
+        base: Revision(base),
+        parent: HistoryId(0),
+    };
+    let at = Revision(3);
+    let part = Some(b"m".to_vec());
+    for (store, upto, log, is_refused) in [
+        (0, None, history(0, 0), false),
+        (0, None, history(1, 0), false),
+        (0, None, history(1, 3), false),
+        (0, None, history(1, 2), true),
+        (0, part, history(1, 2), false),
+        (1, None, history(1, 2), false),
+        (1, None, history(0, 0), true),
+    ] {
+        let reign = Reign {
+            epoch: Epoch(1),
+            master: Some(member(0, 1)),
+            history: HistoryId(store),
+        };
+        let mut node = Node::new(&setup(), at, upto, reign, START);
+        let opened = LogState {
+            last: Revision(9),
+            history: log,
+            trimmed: Revision(8),
+            bytes: 0,
+        };
+        let actions = node.step(Event::Opened(opened), START);
+        let ticket = actions.iter().find_map(|action| match action {
+            Action::Log(ticket, Ask::Read { .. }) => Some(*ticket),
+            _ => None,
+        });
+        let trimmed = Err(LogError::Compacted { trimmed: Revision(8) });
+        node.step(Event::Log(ticket.expect("the log is read"), trimmed), START);
+        let refused = Stop::UnknownHistory { at };
+        assert_eq!(node.stopped(), is_refused.then_some(&refused), "store {store}, {log:?}");
+        if store == log.id.0 {
+            // A copy from an older peer, which gives no number.
+            let history = HistoryId(0);
+            node.step(Event::Installed(Revision(9), Reign { history, ..reign }), START);
+            assert_eq!(node.reign().history, log.id);
+        }
     }
 }
 

@@ -245,6 +245,12 @@ fn begin_anew([older, backup, further, furthest]: &[&Image; 4], master: usize, i
     }
     start(&mut table, other, older);
     table.pass(TAKEOVER + SECOND);
+    if !is_known {
+        let at = older.revision;
+        assert_eq!(table.node(other).stopped(), Some(&Stop::UnknownHistory { at }));
+        assert_eq!(table.image(other), ***older, "a store with a number, and a log without");
+        return;
+    }
     assert_eq!(table.node(other).stopped(), None);
     assert_eq!(table.image(other), table.image(master), "an older one is given a copy");
     table.tell(

@@ -1,7 +1,8 @@
 //! Reports of the loop to the process that started the node: outages, copies, notes.
 
 use punctual_federation::ids::NodeId;
-use punctual_federation::message::Standing;
+use punctual_federation::message::{Reign, Standing};
+use punctual_logs::HistoryId;
 use punctual_os::Os;
 use punctual_store::batch::Image;
 use punctual_store::engine::Engine;
@@ -16,6 +17,7 @@ pub(super) struct LastReport {
     master: Option<NodeId>,
     is_master: bool,
     is_serving: bool,
+    reign: Reign,
     /// Bytes of records received with the last copy.
     pub(super) copied: u64,
     /// When the progress of a copy was reported.
@@ -36,7 +38,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         }
     }
 
-    /// Reports changes of master, role and standing, of which outages consist.
+    /// Reports changes of master, role and standing, of which outages consist, and the history that a store adopts.
     pub(super) fn observe(&mut self, now: Time) {
         let trusts = self.node.master(now);
         if trusts != self.last_report.master {
@@ -48,6 +50,15 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
             self.last_report.is_master = reigns;
             let epoch = self.node.reign().epoch;
             self.seen(if reigns { What::Reigns(epoch) } else { What::Cedes });
+        }
+        let now_known = self.node.reign().history;
+        let Reign { master, history, .. } = std::mem::replace(&mut self.last_report.reign, self.node.reign());
+        if master.is_some() && history != now_known && history == HistoryId::default() {
+            let number = now_known.0;
+            self.note(format!(
+                "an older version made the store, without a number of the log's history: it has adopted {number:016x}, \
+                 the log's, and is refused by any other log from now on"
+            ));
         }
         match self.node.standing() {
             Standing::Serving if !self.last_report.is_serving => {
