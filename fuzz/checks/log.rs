@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use punctual_federation::entry::{Body, Entry, LoggedTransaction};
+use punctual_federation::entry::{Body, Entry, KeyEvent, LoggedTransaction};
 use punctual_federation::ids::{BatchId, Boot, Epoch, Member, NodeId, RequestId, SessionId};
 use punctual_logs::{CommitLog, FORMAT, FederationId, HistoryId, Identity, Local, LocalError, LogHistory, Revision};
 use punctual_store::batch::{TemporalRead, WriteSet};
@@ -58,10 +58,18 @@ fn samples() -> &'static [Vec<u8>] {
             number,
         };
         let logged = vec![
-            LoggedTransaction { id: id_of(1), set },
+            LoggedTransaction {
+                id: id_of(1),
+                set,
+                events: Vec::new(),
+            },
             LoggedTransaction {
                 id: id_of(2),
                 set: WriteSet::default(),
+                events: vec![KeyEvent {
+                    name: 3,
+                    key: b"k".to_vec(),
+                }],
             },
         ];
         [Body::Reign(HistoryId(7)), Body::Batch(logged)]

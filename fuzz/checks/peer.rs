@@ -130,7 +130,7 @@ fn samples() -> &'static [Vec<u8>] {
             Packet::Readings(vec![report.clone(), report]),
             Packet::Taken(stamp, vec![(made, Seq(8))]),
             Packet::Hear,
-            Packet::Changed(Revision(40), vec![(b"arm/1".to_vec(), true)]),
+            Packet::Changed(Revision(40), vec![(b"arm/1".to_vec(), true)], vec![0]),
         ];
         for work in sample_works() {
             let request = Request {

@@ -6,7 +6,7 @@ use punctual_logs::{AppendResult, LogError, LogState};
 use punctual_store::batch::{Image, WriteSet};
 use punctual_units::Nanos;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, KeyEvent};
 use crate::follower::NumberedEntry;
 use crate::ids::{BatchId, NodeId, Revision};
 use crate::message::{ClientCommand, Heartbeat, Key, Message, Output, Refusal, Reign, Reply, Request, Stop, Value};
@@ -109,6 +109,8 @@ pub enum Execution {
         output: Output,
         /// Changes of the request; without any there is nothing to log.
         set: WriteSet,
+        /// See [`LoggedTransaction::events`](crate::entry::LoggedTransaction::events).
+        events: Vec<KeyEvent>,
     },
     /// The request was undone; the others of the batch were not.
     Refused(Refusal),

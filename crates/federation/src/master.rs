@@ -17,8 +17,8 @@
 //! way, one can arrive. Once the log has moved, the entry at that revision decides the outcome of the batch finally.
 //!
 //! **Too long.** A log always refuses an entry of a length that it has refused once. So nothing of that batch is or
-//! will be in the log: half of it is executed again, the rest is queued again, and a transaction that is too long alone
-//! is refused.
+//! will be in the log. It is appended again without the events of keys. If it has none, half of it is executed again,
+//! the rest is queued again, and a transaction that is too long alone is refused.
 //!
 //! **Reads.** A batch that writes nothing is answered once the log confirms that it has not moved since: then no
 //! acknowledged write can be missing.
@@ -30,7 +30,7 @@ use punctual_units::{Nanos, Time};
 
 use crate::action::{Action, Ask, Caller, Execution, LogAnswer};
 use crate::admission::{self, Gate, Intake, ServiceOrder, Start};
-use crate::entry::{Body, Entry, LoggedTransaction};
+use crate::entry::{Body, Entry, LoggedTransaction, fit_events};
 use crate::follower::NumberedEntry;
 use crate::ids::{BatchId, Epoch, Member, Revision};
 use crate::line::LogCalls;
@@ -268,22 +268,23 @@ impl Master {
         let mut logged = Vec::new();
         let taken = std::mem::take(&mut batch.taken);
         let done = done.into_iter().chain(std::iter::repeat(Execution::NotRun));
-        for (mut taken, done) in taken.into_iter().zip(done) {
+        for (mut taken, mut done) in taken.into_iter().zip(done) {
             if done == Execution::NotRun {
                 self.intake.abandon(taken.executor);
                 self.admit(taken.queued, now, out);
                 continue;
             }
             taken.index = logged.len() as u32;
-            if let Execution::Done { set, .. } = &done
+            if let Execution::Done { set, events, .. } = &mut done
                 && !set.changes.is_empty()
             {
-                let (id, set) = (taken.queued.request.id, set.clone());
-                logged.push(LoggedTransaction { id, set });
+                let (id, set, events) = (taken.queued.request.id, set.clone(), std::mem::take(events));
+                logged.push(LoggedTransaction { id, set, events });
             }
             taken.done = Some(done);
             batch.taken.push(taken);
         }
+        fit_events(&mut logged);
         logged
     }
 
@@ -299,7 +300,7 @@ impl Master {
             return Reigning;
         };
         let last = self.last;
-        match (&batch.phase, answer) {
+        match (&mut batch.phase, answer) {
             (Phase::Confirming, Ok(LogAnswer::Read { last: end, .. })) if end == last => self.confirmed(now, out),
             (Phase::Confirming, Ok(_) | Err(LogError::Compacted { .. })) => return Deposed,
             (Phase::Confirming, Err(_)) => line.ask_later(Ask::Read { after: last, max: 0 }, now),
@@ -308,7 +309,19 @@ impl Master {
                 batch.phase = Phase::Applying;
                 return Committed(placed);
             }
-            (Phase::Appending(_), Err(LogError::EntryTooLong { len })) => self.too_long(len, now, out),
+            (Phase::Appending(entry), Err(LogError::EntryTooLong { len })) => {
+                match Arc::make_mut(entry).clear_events() {
+                    true => line.ask(
+                        Ask::Append {
+                            last,
+                            entry: Arc::clone(entry),
+                        },
+                        now,
+                        out,
+                    ),
+                    false => self.too_long(len, now, out),
+                }
+            }
             (Phase::Appending(entry), _) => {
                 batch.doubted = true;
                 batch.phase = Phase::Reading(Arc::clone(entry));

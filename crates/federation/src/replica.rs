@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use punctual_os::Os;
-use punctual_redis::commands::{Edit, Look};
+use punctual_redis::commands::{Edit, Look, events};
 use punctual_store::batch::{Batch, BatchBounds, BatchTransaction, Image, WriteSet};
 use punctual_store::engine::{Engine, EngineError};
 use punctual_store::temporal::{Creation, Sample};
+use punctual_store::watch::Change;
 use punctual_store::{Deadline, Freshness, ReadTransaction, Store, StoreError, unless_impossible};
 use punctual_units::{Nanos, ObjectName, Seq, Time};
 
 use crate::action::Execution;
 use crate::commands::{self, end, left};
-use crate::entry::Entry;
+use crate::entry::{Entry, KeyEvent, plain_events};
 use crate::ids::Revision;
 use crate::master::{BATCH_BYTES_MAX, BATCH_MAX};
 use crate::message::{
@@ -58,6 +59,9 @@ struct View<'b, 's, E: Engine + 's, O: Os> {
     has_terms: &'b Cell<bool>,
     /// Whether the transaction has found a record expired: then the next master must find it expired, too.
     judged: Cell<bool>,
+    /// Label of the command that is carried out, see [`Edit::label`]; 0: none is.
+    label: u8,
+    events: Vec<KeyEvent>,
 }
 
 /// A snapshot of the store, with the view that commands have of it.
@@ -141,15 +145,42 @@ impl<E: Engine, O: Os> View<'_, '_, E, O> {
         if self.is_full {
             return Err(self.replica.full());
         }
-        self.transaction.put(key, value)?;
-        self.forget(key)?;
+        self.replace(key, value)?;
         term.map_or(Ok(()), |end| self.remember(key, end))
     }
 
-    /// Removes a record, whether it has expired or not; returns whether there was one.
-    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        self.forget(key)?;
-        unless_impossible(self.transaction.delete(key))
+    /// Sets a record that never expires; reports that one before it has expired.
+    fn replace(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.transaction.put(key, value)?;
+        if self.forget(key)? {
+            self.note(&Change::Expired { key }, 0);
+        }
+        Ok(())
+    }
+
+    /// Removes a record, whether it has expired or not, and reports that; returns whether there was one that had not.
+    fn remove(&mut self, key: &[u8], label: u8) -> Result<bool, StoreError> {
+        let is_over = self.forget(key)?;
+        let is_removed = unless_impossible(self.transaction.delete(key))?;
+        match (is_removed, is_over) {
+            (true, true) => self.note(&Change::Expired { key }, 0),
+            (true, false) => self.note(&Change::Deleted { key }, label),
+            (false, _) => {}
+        }
+        Ok(is_removed && !is_over)
+    }
+
+    /// Adds the events of a change of a client's key.
+    fn note(&mut self, change: &Change<'_>, label: u8) {
+        if let Some(key) = events::key(change)
+            && key.first() != Some(&RESERVED)
+        {
+            let event = |name: &&str| KeyEvent {
+                name: events::number(name),
+                key: key.to_vec(),
+            };
+            self.events.extend(events::names(change, label).iter().map(event));
+        }
     }
 
     /// Whether the record has expired, so that it counts as missing.
@@ -157,12 +188,12 @@ impl<E: Engine, O: Os> View<'_, '_, E, O> {
         Ok(self.term(key)?.is_some_and(|end| end <= self.now))
     }
 
-    /// Removes the expiry of a record.
-    fn forget(&mut self, key: &[u8]) -> Result<(), StoreError> {
-        let Some(end) = self.term(key)? else { return Ok(()) };
+    /// Removes the expiry of a record; returns whether it has expired.
+    fn forget(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        let Some(end) = self.term(key)? else { return Ok(false) };
         self.transaction.delete(&terms::due_key(end, key))?;
         self.transaction.delete(&terms::term_key(key))?;
-        Ok(())
+        Ok(end <= self.now)
     }
 
     fn remember(&mut self, key: &[u8], end: Millis) -> Result<(), StoreError> {
@@ -207,16 +238,25 @@ impl<E: Engine, O: Os> Look for View<'_, '_, E, O> {
 }
 
 impl<E: Engine, O: Os> Edit for View<'_, '_, E, O> {
+    fn label(&mut self, label: u8) {
+        self.label = label;
+    }
+
     fn put(&mut self, key: &[u8], bytes: &[u8]) -> Result<(), StoreError> {
-        self.set(key, bytes, None)
+        self.set(key, bytes, None)?;
+        self.note(&Change::Put { key }, self.label);
+        Ok(())
     }
 
     fn put_for(&mut self, key: &[u8], bytes: &[u8], life: Nanos) -> Result<(), StoreError> {
-        self.set(key, bytes, Some(end(self.now, life)))
+        self.set(key, bytes, Some(end(self.now, life)))?;
+        self.note(&Change::Put { key }, self.label);
+        self.note(&Change::Expiry { key, expires: true }, self.label);
+        Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        self.remove(key)
+        self.remove(key, self.label)
     }
 
     fn set_life(&mut self, key: &[u8], life: Option<Nanos>) -> Result<bool, StoreError> {
@@ -229,6 +269,8 @@ impl<E: Engine, O: Os> Edit for View<'_, '_, E, O> {
             }
             self.forget(key)?;
             life.map_or(Ok(()), |life| self.remember(key, end(self.now, life)))?;
+            let expires = life.is_some();
+            self.note(&Change::Expiry { key, expires }, self.label);
         }
         Ok(is_there)
     }
@@ -258,12 +300,13 @@ impl<E: Engine, O: Os> RecordAccess for View<'_, '_, E, O> {
         if self.is_full && key.first() != Some(&RESERVED) {
             return Err(Undo::Refused(Refusal::StoreFull));
         }
-        self.transaction.put(key, value).map_err(undo)?;
-        self.forget(key).map_err(undo)
+        self.replace(key, value).map_err(undo)?;
+        self.note(&Change::Put { key }, 0);
+        Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Undo<StoreError>> {
-        self.remove(key).map(drop).map_err(undo)
+        self.remove(key, 0).map_err(undo).map(drop)
     }
 
     fn run(&mut self, command: &ClientCommand) -> Result<Value, Undo<StoreError>> {
@@ -288,7 +331,7 @@ impl<E: Engine, O: Os> RecordAccess for View<'_, '_, E, O> {
         });
         scanned.map_err(undo)?;
         for key in &due {
-            match self.remove(key) {
+            match self.remove(key, 0) {
                 // An earlier version gave an object a term, which is forgotten now.
                 Err(StoreError::Temporal { .. }) => {}
                 removed => drop(removed.map_err(undo)?),
@@ -465,17 +508,22 @@ impl<E: Engine, O: Os> Replica<E, O> {
                 continue;
             }
             let outcome = execute(&mut batch, request, revision, self, (is_full, now, &has_terms))?;
-            if let Outcome::Kept(output) = &outcome {
+            if let Outcome::Kept(output, _) = &outcome {
                 found += output.bytes();
             }
             outcomes.push(outcome);
         }
         let mut sets = batch.close().into_iter();
         let performed = outcomes.into_iter().map(|outcome| match outcome {
-            Outcome::Kept(output) => Execution::Done {
-                output,
-                set: sets.next().unwrap_or_default(),
-            },
+            Outcome::Kept(output, events) => {
+                let set = sets.next().unwrap_or_default();
+                let events = if events == plain_events(&set) {
+                    Vec::new()
+                } else {
+                    events
+                };
+                Execution::Done { output, set, events }
+            }
             Outcome::Undone(performed) => performed,
         });
         Ok(performed.collect())
@@ -682,8 +730,8 @@ impl<E: Engine, O: Os> Replica<E, O> {
 
 /// Outcome of one request.
 enum Outcome {
-    /// The write set of the request is part of the batch.
-    Kept(Output),
+    /// The write set of the request is part of the batch; the events of its keys.
+    Kept(Output, Vec<KeyEvent>),
     Undone(Execution),
 }
 
@@ -711,6 +759,8 @@ fn execute<E: Engine, O: Os>(
         now,
         has_terms,
         judged: Cell::new(false),
+        label: 0,
+        events: Vec::new(),
     };
     let performed = records::perform(&mut view, request.id, &request.work, revision);
     let performed = performed.and_then(|output| match view.judged.get() {
@@ -720,7 +770,7 @@ fn execute<E: Engine, O: Os>(
     match performed {
         Ok(output) => {
             view.transaction.keep()?;
-            Ok(Outcome::Kept(output))
+            Ok(Outcome::Kept(output, view.events))
         }
         Err(Undo::Refused(refusal)) => Ok(Outcome::Undone(Execution::Refused(refusal))),
         // If it was the first, it would not fit alone either.

@@ -1,31 +1,48 @@
-//! Keys that an entry of the log has changed, for clients that subscribe to changes.
+//! Events of the keys that an entry of the log has changed, for clients that subscribe to changes.
 
 use std::collections::BTreeMap;
 
-use punctual_federation::entry::{Body, Entry};
+use punctual_federation::entry::{Body, Entry, KeyEvent, plain_events};
 use punctual_federation::ids::Revision;
-use punctual_federation::message::{Key, RESERVED};
+use punctual_federation::message::Key;
+use punctual_server::commands::events;
 use punctual_server::subscribers::KeyNotice;
 
-use crate::wire::IsSet;
+use crate::wire::{IsSet, Packet};
 
-/// The keys that an entry sets or removes, in order of keys; of several changes of a key, the last counts. Keys that
-/// are reserved for the federation are left out.
-pub fn of(entry: &Entry) -> Vec<(Key, IsSet)> {
-    let Body::Batch(transactions) = &entry.body else {
-        return Vec::new();
+/// The packet with the events of an entry, in their order. A receiver of a version without names gets the last change
+/// of each key.
+pub fn of(revision: Revision, entry: &Entry, has_names: bool) -> Packet {
+    let transactions = match &entry.body {
+        Body::Batch(transactions) => &transactions[..],
+        Body::Reign(_) => &[],
     };
-    let changes = transactions.iter().flat_map(|logged| &logged.set.changes);
-    let clients = changes.filter(|(key, _)| key.first() != Some(&RESERVED));
-    let last: BTreeMap<&Key, IsSet> = clients.map(|(key, value)| (key, value.is_some())).collect();
-    last.into_iter().map(|(key, is_set)| (key.clone(), is_set)).collect()
+    if !has_names {
+        let all = transactions.iter().flat_map(|logged| plain_events(&logged.set));
+        let last: BTreeMap<Key, IsSet> = all.map(|event| (event.key, event.name == events::SET)).collect();
+        return Packet::Changed(revision, last.into_iter().collect(), Vec::new());
+    }
+    let (mut keys, mut names) = (Vec::new(), Vec::new());
+    for logged in transactions {
+        for KeyEvent { name, key } in logged.events().into_owned() {
+            let is_set = match events::name(name) {
+                Some(known) => !events::removes(known),
+                None => logged.set.changes.get(&key).is_some_and(Option::is_some),
+            };
+            keys.push((key, is_set));
+            names.push(name);
+        }
+    }
+    Packet::Changed(revision, keys, names)
 }
 
-/// Converts keys into changes to report to subscribers.
-pub fn told(changes: Vec<(Key, IsSet)>) -> impl Iterator<Item = KeyNotice> {
-    changes.into_iter().map(|(key, is_set)| match is_set {
-        true => KeyNotice::Event("set", key),
-        false => KeyNotice::Event("del", key),
+/// Converts events into changes to report to subscribers: by `set` or `del` where a node of an older version sends no
+/// name, or one of a newer version an unknown one.
+pub fn told(keys: Vec<(Key, IsSet)>, names: Vec<u8>) -> impl Iterator<Item = KeyNotice> {
+    let names = names.into_iter().map(Some).chain(std::iter::repeat(None));
+    keys.into_iter().zip(names).map(|((key, is_set), name)| {
+        let plain = if is_set { "set" } else { "del" };
+        KeyNotice::Event(name.and_then(events::name).unwrap_or(plain), key)
     })
 }
 
@@ -60,13 +77,14 @@ impl StreamPosition {
 mod tests {
     use punctual_federation::entry::LoggedTransaction;
     use punctual_federation::ids::{BatchId, RequestId};
+    use punctual_federation::message::RESERVED;
     use punctual_store::batch::WriteSet;
 
     use super::*;
 
     #[test]
-    fn the_last_change_of_a_key_is_told_and_none_of_our_own() {
-        let set = |changes: &[(&[u8], Option<&[u8]>)]| LoggedTransaction {
+    fn events_are_in_order_and_none_of_our_own() {
+        let logged = |changes: &[(&[u8], Option<&[u8]>)], events: &[(u8, &[u8])]| LoggedTransaction {
             id: RequestId::default(),
             set: WriteSet {
                 changes: changes
@@ -75,23 +93,56 @@ mod tests {
                     .collect(),
                 ..WriteSet::default()
             },
+            events: events
+                .iter()
+                .map(|(name, key)| KeyEvent {
+                    name: *name,
+                    key: key.to_vec(),
+                })
+                .collect(),
         };
+        let expired = events::number("expired");
         let body = Body::Batch(vec![
-            set(&[(b"a", Some(b"1")), (b"b", Some(b"1")), (&[RESERVED, b's'], Some(b"1"))]),
-            set(&[(b"a", None), (b"c", None)]),
+            logged(
+                &[(b"a", Some(b"1")), (b"b", None), (&[RESERVED, b's'], Some(b"1"))],
+                &[],
+            ),
+            logged(&[(b"a", None)], &[(events::number("incrby"), b"a"), (expired, b"a")]),
+            logged(&[(b"c", Some(b"1")), (b"d", None)], &[(200, b"c"), (200, b"d")]),
         ]);
         let id = BatchId::default();
-        let changes = of(&Entry { id, body });
+        let entry = Entry { id, body };
+        let Packet::Changed(Revision(7), keys, names) = of(Revision(7), &entry, true) else {
+            panic!("another packet")
+        };
+        let event = |name, key: &str| KeyNotice::Event(name, key.into());
+        let named = [
+            event("set", "a"),
+            event("del", "b"),
+            event("incrby", "a"),
+            event("expired", "a"),
+            event("set", "c"),
+            event("del", "d"),
+        ];
+        assert!(told(keys, names).eq(named));
+        // For, and of, an older program.
+        let Packet::Changed(Revision(7), keys, names) = of(Revision(7), &entry, false) else {
+            panic!("another packet")
+        };
+        let plain = [
+            event("del", "a"),
+            event("del", "b"),
+            event("set", "c"),
+            event("del", "d"),
+        ];
+        assert!(names.is_empty() && told(keys, names).eq(plain));
+        let reign = Entry {
+            id,
+            body: Body::Reign(Default::default()),
+        };
         assert_eq!(
-            changes,
-            [(b"a".to_vec(), false), (b"b".to_vec(), true), (b"c".to_vec(), false)]
-        );
-        assert!(
-            of(&Entry {
-                id,
-                body: Body::Reign(Default::default())
-            })
-            .is_empty()
+            of(Revision(8), &reign, true),
+            Packet::Changed(Revision(8), Vec::new(), Vec::new())
         );
     }
 

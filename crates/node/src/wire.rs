@@ -17,8 +17,11 @@ use punctual_federation::temporal::{ReadingReport, Stamp, Together};
 use punctual_units::{Nanos, ObjectName, Revision, Seq};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Version of the packets. Since 5, a [`Report`](punctual_federation::message::Report) says whether the log is full.
+/// Version of the packets. Since 5, a [`Report`](punctual_federation::message::Report) says whether the log is full,
+/// and [`Packet::Changed`] has names.
 pub const VERSION: u8 = 5;
+/// The first version in which [`Packet::Changed`] has names.
+pub const NAMES_SINCE: u8 = 5;
 /// The oldest version that this program speaks; nodes of others are refused. See [`Frames::between`] for what a newer
 /// version may change.
 ///
@@ -30,7 +33,7 @@ pub const STRANGER_BYTES_MAX: usize = 256;
 /// takes a frame it does nothing else, so a longer frame would make its peers suspect it.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
 
-/// Whether a key was set; otherwise it was removed.
+/// Whether there is a record under a key; otherwise it was removed.
 pub type IsSet = bool;
 
 /// A packet on a connection between nodes, or between a node and a balancer.
@@ -59,9 +62,10 @@ pub enum Packet {
     Taken(Stamp, Vec<(ObjectName, Seq)>),
     /// The sender, a balancer, asks for changes of keys from now on.
     Hear,
-    /// Keys that the entry at that revision has set or removed, once the sender has applied it. The first such packet
-    /// has no keys: its revision is the entry behind which the sender begins to report.
-    Changed(Revision, Vec<(Key, IsSet)>),
+    /// Events of the entry at that revision, once the sender has applied it: each one's key, and the number of its
+    /// [name](punctual_server::commands::events::name), which versions before 5 do not send. The first such packet has
+    /// none: its revision is the entry behind which the sender begins to report.
+    Changed(Revision, Vec<(Key, IsSet)>, Vec<u8>),
 }
 
 /// [`Packet::Readings`], encoded from the feed's memory without a copy.

@@ -169,7 +169,7 @@ impl World {
     fn acknowledge(&mut self, number: usize, revision: Revision, requests: &[Request], performed: &[Execution]) {
         let mut index = 0;
         for (request, performed) in requests.iter().zip(performed) {
-            let Execution::Done { output, set } = performed else {
+            let Execution::Done { output, set, .. } = performed else {
                 continue;
             };
             let connection = self.connection_of(number, request.id);

@@ -359,10 +359,10 @@ mod run {
                 &Reply::Array(subscribed.to_vec()),
             );
             assert_eq!(
-                client.ask("PSUBSCRIBE __keyevent*:del"),
+                client.ask("PSUBSCRIBE __keyevent*:expired"),
                 Reply::Array(vec![
                     Reply::bulk("psubscribe"),
-                    Reply::bulk("__keyevent*:del"),
+                    Reply::bulk("__keyevent*:expired"),
                     Reply::Integer(2),
                 ])
             );
@@ -371,13 +371,14 @@ mod run {
         assert_eq!(ask(1, "MSET door open other 1"), Reply::ok());
         assert_eq!(ask(1, "SET door closed PX 1"), Reply::ok());
         for client in &mut hearing {
-            let heard: Vec<Reply> = (0..4).map(|_| client.reply()).collect();
+            let heard: Vec<Reply> = (0..5).map(|_| client.reply()).collect();
             let message = |text: &str| Reply::Array(["message", "__keyspace@0__:door", text].map(Reply::bulk).to_vec());
-            let of_pattern = ["pmessage", "__keyevent*:del", "__keyevent@0__:del", "door"].map(Reply::bulk);
+            let of_pattern = ["pmessage", "__keyevent*:expired", "__keyevent@0__:expired", "door"].map(Reply::bulk);
             let expected = [
                 message("set"),
                 message("set"),
-                message("del"),
+                message("expire"),
+                message("expired"),
                 Reply::Array(of_pattern.to_vec()),
             ];
             assert_eq!(heard, expected);

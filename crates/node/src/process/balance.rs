@@ -393,16 +393,15 @@ impl<O: Os, N: FnMut(String)> Process<O, N> {
                 node.said = reply.said;
                 self.events.push_back(FrontEvent::Reply(from, ticket, reply));
             }
-            (Packet::Changed(revision, changes), Some(_)) if self.told_by == Some(number) => {
+            (Packet::Changed(revision, keys, names), Some(_)) if self.told_by == Some(number) => {
                 let missed = match std::mem::replace(&mut self.is_told, true) {
                     true => self.heard.entry(revision),
                     false => Some(self.heard.begins(revision)),
                 };
                 if let Some(missed) = missed {
                     let missed = (missed > 0).then_some(KeyNotice::Missed(missed));
-                    self.clients
-                        .told
-                        .extend(missed.into_iter().chain(changes::told(changes)));
+                    let told = missed.into_iter().chain(changes::told(keys, names));
+                    self.clients.told.extend(told);
                 }
             }
             // A newer node may send more kinds of packets.

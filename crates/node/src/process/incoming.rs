@@ -77,7 +77,7 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         }
         let clients = peer.clients;
         if begins_to_hear {
-            peer.push(&Packet::Changed(self.node.applied(), Vec::new()));
+            peer.push(&Packet::Changed(self.node.applied(), Vec::new(), Vec::new()));
         }
         let node = match peer.from {
             Some(Sender::Node(from)) => Some(from.node),
@@ -136,11 +136,13 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         if !self.clients.hears && fronts.peek().is_none() {
             return;
         }
-        let changes = changes::of(&entry);
-        let packet = Packet::Changed(revision, changes);
-        fronts.for_each(|front| front.push(&packet));
-        if let Packet::Changed(_, changes) = packet {
-            self.clients.told.extend(changes::told(changes));
+        let packet = changes::of(revision, &entry, true);
+        fronts.for_each(|front| match front.reads_names() {
+            true => front.push(&packet),
+            false => front.push(&changes::of(revision, &entry, false)),
+        });
+        if let Packet::Changed(_, keys, names) = packet {
+            self.clients.told.extend(changes::told(keys, names));
         }
     }
 

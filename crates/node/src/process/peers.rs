@@ -19,7 +19,7 @@ use super::clients::STALLED_MAX;
 use super::way::{LinkEnd, Way};
 use super::{Access, FIRST_PEER, PEERS_MAX, PeerAddress};
 use crate::outgoing::Outgoing;
-use crate::wire::{FRAME_BYTES_MAX, Packet, STRANGER_BYTES_MAX};
+use crate::wire::{FRAME_BYTES_MAX, NAMES_SINCE, Packet, STRANGER_BYTES_MAX};
 
 /// Messages are encoded for a peer only while fewer bytes than this are unsent; further ones stay in their queue.
 const UNSENT_MAX: usize = 256 << 10;
@@ -282,6 +282,11 @@ impl PeerIn {
     fn is(&mut self, named: Sender) {
         self.from = Some(named);
         self.frames.allow(FRAME_BYTES_MAX);
+    }
+
+    /// Whether it reads the names in a [`Packet::Changed`].
+    pub fn reads_names(&self) -> bool {
+        self.frames.spoken() >= NAMES_SINCE
     }
 
     /// Adds a packet to the unsent bytes.

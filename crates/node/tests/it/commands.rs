@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 use punctual_engines::Memory;
 use punctual_federation::action::Execution;
+use punctual_federation::entry::{KeyEvent, LoggedTransaction};
 use punctual_federation::ids::{RequestId, Revision, SessionId};
 use punctual_federation::message::{
     BATCH_FOUND_BYTES_MAX, ClientCommand, FOUND_BYTES_MAX, Operation, Output, RESERVED, Request, VALUE_BYTES_MAX, Work,
@@ -15,6 +16,7 @@ use punctual_federation::message::{
 use punctual_federation::replica::Replica;
 use punctual_federation::terms::Millis;
 use punctual_node::sensing::Temporal;
+use punctual_server::commands::events;
 use punctual_store::temporal::Creation;
 use punctual_store::{Store, StoreOptions};
 use punctual_testing::VirtualOs;
@@ -60,6 +62,8 @@ struct Pair {
     nodes: [Node; 2],
     revision: Revision,
     number: u64,
+    /// Events of all transactions so far.
+    events: Vec<KeyEvent>,
 }
 
 impl Pair {
@@ -68,6 +72,7 @@ impl Pair {
             nodes: [Node::new(), Node::new()],
             revision: Revision::ZERO,
             number: 0,
+            events: Vec::new(),
         };
         assert!(matches!(pair.perform(Work::Open), Some(Output::Session(SessionId(1)))));
         pair
@@ -98,10 +103,17 @@ impl Pair {
             seen: Revision::ZERO,
         };
         let next = self.revision.next();
+        let id = request.id;
         let mut performed = self.nodes[0].replica.execute(next, &[request]).unwrap();
-        let Execution::Done { output, set } = performed.remove(0) else {
+        let Execution::Done { output, set, events } = performed.remove(0) else {
             return None;
         };
+        let events = LoggedTransaction {
+            id,
+            set: set.clone(),
+            events,
+        };
+        self.events.extend(events.events().iter().cloned());
         if !set.changes.is_empty() {
             self.revision = next;
             for node in &self.nodes {
@@ -126,6 +138,16 @@ impl Pair {
     fn agree(&self) {
         let [one, other] = self.nodes.each_ref().map(|node| node.replica.image().unwrap());
         assert_eq!(one.records, other.records);
+    }
+
+    /// The events since the last call, by name.
+    fn told(&mut self) -> Vec<String> {
+        let told = self.events.drain(..);
+        told.map(|event| {
+            let name = events::name(event.name).unwrap();
+            format!("{name} {}", String::from_utf8_lossy(&event.key))
+        })
+        .collect()
     }
 
     /// The latest time that a master has written down.
@@ -186,6 +208,60 @@ fn a_term_is_the_masters_and_no_node_shows_a_record_beyond_it() {
     pair.set(0, 2000);
     pair.say("SET other 1");
     assert_eq!(pair.kept_of_terms(), 0);
+    pair.agree();
+}
+
+/// A record that has expired is reported as one by the transaction that removes it, before that one's own events.
+#[test]
+fn events_have_redis_names() {
+    let mut pair = Pair::new();
+    for words in [
+        "SET k v PX 100",
+        "SET l v",
+        "HSET h f 1",
+        "GET k",
+        "EXPIRE h 100",
+        "EXPIRE none 1",
+    ] {
+        pair.say(words);
+    }
+    let told = ["set k", "expire k", "set l", "hset h", "expire h"];
+    assert_eq!(pair.told(), told);
+    pair.set(0, 1100);
+    pair.say("INCR n");
+    assert_eq!(pair.told(), ["expired k", "incrby n"]);
+    pair.say("SET k v PX 100");
+    pair.set(0, 1200);
+    pair.perform(Work::Sweep);
+    assert_eq!(pair.told(), ["set k", "expire k", "expired k"]);
+    let both = [command("RENAME l m", true), command("DEL m", true)].map(Operation::Run);
+    pair.perform(Work::Transaction(both.into()));
+    assert_eq!(pair.told(), ["rename_from l", "rename_to m", "del m"]);
+    // More expired records than one transaction sweeps: it reports those that it meets itself.
+    for (at, key) in "abcdefghijkl".chars().enumerate() {
+        pair.say(&format!("SET {key} 1 PX {}", 100 + at));
+    }
+    pair.told();
+    pair.set(0, 1400);
+    let met = ["DEL l", "SET k 1", "INCR j"].map(|words| Operation::Run(command(words, true)));
+    let met = met.into_iter().chain([Operation::Put(b"i".to_vec(), b"1".to_vec())]);
+    let Some(Output::Values(values)) = pair.perform(Work::Transaction(met.collect())) else {
+        panic!("not done")
+    };
+    assert_eq!(values[0].as_deref(), Some(&b":0\r\n"[..]));
+    let told = pair.told();
+    let (swept, met) = told.split_at(8);
+    assert!(swept.iter().all(|event| event.starts_with("expired ")), "{swept:?}");
+    let own = [
+        "expired l",
+        "expired k",
+        "set k",
+        "expired j",
+        "incrby j",
+        "expired i",
+        "set i",
+    ];
+    assert_eq!(met, own);
     pair.agree();
 }
 

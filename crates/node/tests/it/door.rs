@@ -78,7 +78,7 @@ const DIFFERENCES: &[Difference] = &[
     ),
     differs(
         "PUBLISH",
-        "messages are of a process; changes of keys are what all nodes report",
+        "messages are of a process; events of keys are what all nodes report",
     ),
     diverges("MULTI: KEYS", SCANS),
     diverges("MULTI: DBSIZE", SCANS),
@@ -705,6 +705,46 @@ fn a_store_alone_a_node_and_a_balancer_answer_alike() {
         found.wrong.len(),
         found.wrong.join("\n")
     );
+}
+
+/// Requests whose events are compared.
+const CHANGES: &str = r"
+SET k 1|SET k 2 EX 100|GETEX k PERSIST|EXPIRE k 100|PERSIST k|SETEX k 100 3|SET k 4 KEEPTTL|GETSET k 5|GETDEL k|DEL k
+APPEND s ab|SETRANGE s 1 x|SETBIT s 3 1|COPY s t|RENAME s u|RENAMENX u v|MSET b 1 a 2|MSETNX b 1 c 2|UNLINK a b
+INCR n|DECRBY n 5|INCRBYFLOAT n 1.5|SETNX n 1|SET n 1 NX|SET n 2 GET|PEXPIREAT n 1
+HSET h f 1 g 2|HINCRBY h f 1|HINCRBYFLOAT h f 0.5|HSETNX h f 3|HDEL h f|HDEL h g|HDEL h g
+MULTI|SET m 1|INCR m|INCR m|DEL m|SET m 2|EXEC|MULTI|SET m 3|DISCARD|WATCH m|MULTI|HSET z f 1|EXEC|DEL z m nothing
+";
+
+/// Subscribers of a node and of a balancer get the events that those of a store alone get, by the same names.
+#[test]
+fn changes_of_keys_have_the_same_events() {
+    let doors = Doors::open(Vec::new());
+    let events = doors.all.map(|(_, address)| {
+        let mut subscriber = Client::connect(address);
+        subscriber.ask(DEADLINE);
+        wait_until("a subscription begins", || {
+            !matches!(subscriber.ask("PSUBSCRIBE __keyevent@0__:*")[..], [Reply::Error(_)])
+        });
+        let mut client = Client::connect(address);
+        client.ask(DEADLINE);
+        for request in lines(CHANGES).flatten().chain(["SET end 1".to_owned()]) {
+            client.ask(&request);
+        }
+        let next = || match subscriber.reply() {
+            Reply::Array(parts) | Reply::Push(parts) => parts[2..].to_vec(),
+            other => panic!("{other:?}"),
+        };
+        let is_last = |parts: &Vec<Reply>| parts[1] == Reply::bulk("end");
+        std::iter::repeat_with(next)
+            .take_while(|parts| !is_last(parts))
+            .collect::<Vec<_>>()
+    });
+    let text = |all: &[Vec<Reply>]| all.iter().map(|parts| shown(parts)).collect::<Vec<_>>();
+    let [alone, node, balancer] = events.each_ref().map(|all| text(all));
+    assert!(alone.len() > 40, "{alone:?}");
+    assert_eq!(node, alone);
+    assert_eq!(balancer, alone);
 }
 
 /// A reply of the node's that differs, and an entry of the list that nothing needs.

@@ -12,6 +12,17 @@ const ALL: &str = "g$lshzxetd";
 /// The class of events about keys of any type, and its members; `x` is the class of ended lives.
 const GENERIC: [&str; 6] = ["del", "expire", "persist", "rename_from", "rename_to", "copy_to"];
 
+/// Names of all events. Logs and packets of a federation have their indices: new names go last.
+#[rustfmt::skip]
+const NAMES: [&str; 18] = [
+    "set", "del", "expired", "expire", "persist", "append", "setrange", "setbit", "copy_to", "incrby", "incrbyfloat",
+    "hset", "hincrby", "hincrbyfloat", "hdel", "rename_from", "rename_to", "tset",
+];
+/// Number of the event `set`.
+pub const SET: u8 = 0;
+/// Number of the event `del`.
+pub const DEL: u8 = 1;
+
 /// A change of a key, to be reported to subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyNotice {
@@ -32,19 +43,43 @@ pub(super) fn label(command: &Command, request: &Request) -> u8 {
     verb as u8 + 1
 }
 
+/// Number of an event's name.
+pub fn number(name: &str) -> u8 {
+    let found = NAMES.iter().position(|known| *known == name);
+    found.map_or(SET, |at| at as u8)
+}
+
+/// The event's name of that number; `None` for one of a newer version.
+pub fn name(number: u8) -> Option<&'static str> {
+    NAMES.get(usize::from(number)).copied()
+}
+
+/// Whether an event of that name leaves no record under its key.
+pub fn removes(name: &str) -> bool {
+    ["del", "expired", "rename_from"].contains(&name)
+}
+
+/// The key of a change.
+pub fn key<'c>(change: &Change<'c>) -> Option<&'c [u8]> {
+    match *change {
+        Change::Missed { .. } => None,
+        Change::Put { key } | Change::Deleted { key } | Change::Expired { key } => Some(key),
+        Change::Expiry { key, .. } | Change::Updated { key, .. } => Some(key),
+    }
+}
+
 /// Notices of a change with this label, for subscribers.
 pub fn of(change: &Change<'_>, label: u8) -> Vec<KeyNotice> {
-    let key = match change {
-        Change::Missed { changes } => return vec![KeyNotice::Missed(*changes)],
-        Change::Put { key } | Change::Deleted { key } | Change::Expired { key } => key,
-        Change::Expiry { key, .. } | Change::Updated { key, .. } => key,
-    };
+    if let Change::Missed { changes } = change {
+        return vec![KeyNotice::Missed(*changes)];
+    }
+    let key = key(change).unwrap_or_default();
     let notice = |name: &&'static str| KeyNotice::Event(name, key.to_vec());
     names(change, label).iter().map(notice).collect()
 }
 
 /// Events of a change; of a program's own change, without label, those of the plainest command.
-fn names(change: &Change<'_>, label: u8) -> &'static [&'static str] {
+pub fn names(change: &Change<'_>, label: u8) -> &'static [&'static str] {
     let command = usize::from(label).checked_sub(1).and_then(|at| TABLE.get(at));
     let verb = command.map_or(Verb::Set, |command| command.verb);
     match change {
@@ -130,6 +165,7 @@ mod tests {
             assert_eq!(ordered(given).as_deref(), Ok(ordered_as), "{given}");
         }
         assert!(ordered("KEq").is_err() && ordered("KEn").is_err());
+        assert_eq!([SET, DEL, 200].map(name), [Some("set"), Some("del"), None]);
         assert!(is_wanted("expired", "Ex") && !is_wanted("set", "KExg") && is_wanted("hset", "AK"));
     }
 }

@@ -198,9 +198,6 @@ impl ServerSettings {
         for (known, value) in &mut set {
             let fails = |why: &str| fails(known, why);
             match *known {
-                EVENTS if self.limits.is_federation && !value.contains('A') && value.contains(['h', 'x']) => {
-                    return fails("there are no events of the classes h and x here: nodes report set and del");
-                }
                 EVENTS => match events::ordered(value) {
                     Ok(classes) => *value = classes,
                     Err(why) => return fails(why),
@@ -248,27 +245,4 @@ pub(super) fn config(request: &Request, settings: &ServerSettings) -> Reply {
             .map(|(name, value)| (Reply::bulk(name), Reply::bulk(value)))
             .collect(),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classes_without_events_are_refused() {
-        let set = |is_federation, classes| {
-            let limits = Limits {
-                is_federation,
-                ..Limits::ALONE
-            };
-            let request = Request::of(["CONFIG", "SET", EVENTS, classes]);
-            ServerSettings::of(limits, []).configure(&request)
-        };
-        for classes in ["Ex", "Kh"] {
-            assert!(matches!(set(true, classes), Reply::Error(why) if why.contains("nodes report set and del")));
-            assert_eq!(set(false, classes), Reply::ok());
-        }
-        assert_eq!(set(true, "KEA"), Reply::ok());
-        assert_eq!(set(true, "E$g"), Reply::ok());
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use punctual_federation::action::{Action, Ask, Event, Execution, LogAnswer, Ticket};
 use punctual_federation::admission::Gate;
-use punctual_federation::entry::{Body, Entry};
+use punctual_federation::entry::{Body, Entry, plain_events};
 use punctual_federation::ids::{Boot, FederationId, Member, NodeId, RequestId, Revision};
 use punctual_federation::message::{Answer, Key, Message, Operation, Output, Reply, Request, Value, Work};
 use punctual_federation::node::{Node, Setup};
@@ -443,7 +443,8 @@ impl Place {
                         changes: view.changes,
                         ..WriteSet::default()
                     };
-                    Execution::Done { output, set }
+                    let events = plain_events(&set);
+                    Execution::Done { output, set, events }
                 }
                 Err(Undo::Refused(refusal)) => Execution::Refused(refusal),
                 Err(Undo::Failed(never)) => match never {},

@@ -35,6 +35,7 @@ fn batch(node: u32, epoch: u64, numbers: &[u64]) -> Vec<u8> {
     let logged = |number: &u64| LoggedTransaction {
         id: id(*number),
         set: WriteSet::default(),
+        events: Vec::new(),
     };
     entry(node, epoch, Body::Batch(numbers.iter().map(logged).collect()))
 }
