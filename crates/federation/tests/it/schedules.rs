@@ -248,7 +248,7 @@ fn begin_anew([older, backup, further, furthest]: &[&Image; 4], master: usize, i
     if !is_known {
         let at = older.revision;
         assert_eq!(table.node(other).stopped(), Some(&Stop::UnknownHistory { at }));
-        assert_eq!(table.image(other), ***older, "a store with a number, and a log without");
+        assert_eq!(table.image(other), *older, "a store with a number, and a log without");
         return;
     }
     assert_eq!(table.node(other).stopped(), None);
