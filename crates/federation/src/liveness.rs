@@ -141,6 +141,12 @@ impl Liveness {
         self.live(now).any(|peer| peer.from == member && peer.may_reign())
     }
 
+    /// Whether the master is alive, and would stay if the log answered it.
+    pub fn waits_for_log(&self, master: Option<Member>, now: Time) -> bool {
+        self.live(now)
+            .any(|peer| Some(peer.from) == master && peer.serves() && peer.said.log_silent)
+    }
+
     /// The live node that takes requests and has applied the most; `None` if no node serves.
     pub fn serving(&self, now: Time) -> Option<NodeId> {
         let serving = self.live(now).filter(|peer| peer.said.standing == Standing::Serving);

@@ -130,6 +130,8 @@ pub struct Node {
     left: bool,
     /// Standing and idleness in the last heartbeat; a change of them may cause a heartbeat at once.
     told: (Standing, bool),
+    /// Whether the last heartbeat said that the log is silent: a change causes one at once.
+    told_silent: bool,
     stopped: Option<Stop>,
 }
 
@@ -166,6 +168,7 @@ impl Node {
             joined: None,
             left: false,
             told: (Standing::Joining, false),
+            told_silent: false,
             stopped: None,
         }
     }
@@ -659,6 +662,10 @@ impl Node {
             self.beat = Time::ZERO;
         }
         self.told = (standing, idle);
+        let is_silent = self.said(now).log_silent;
+        if std::mem::replace(&mut self.told_silent, is_silent) != is_silent {
+            self.beat = Time::ZERO;
+        }
     }
 
     /// Whether no client waits for an answer.

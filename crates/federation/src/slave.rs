@@ -48,7 +48,7 @@ impl Slave {
                 core.follower.ends(last);
                 entries.into_iter().for_each(|placed| core.follower.offer(placed));
                 if let Some(takeover) = &mut self.takeover {
-                    takeover.read();
+                    takeover.read(now);
                 }
             }
             Ok(LogAnswer::Appended(AppendResult::At(revision))) => {
@@ -112,6 +112,7 @@ impl Slave {
     fn ask_log(&mut self, core: &mut Core, now: Time, out: &mut Outbox) {
         if core.to_compare.is_none()
             && let Some(takeover) = &mut self.takeover
+            && (takeover.has_listened(now) || !core.liveness.waits_for_log(core.reign.master, now))
         {
             let next = Epoch(core.reign.epoch.0 + 1);
             if let Some((last, entry)) =

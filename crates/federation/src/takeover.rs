@@ -2,7 +2,9 @@
 //!
 //! 1. It suspects the master, and waits one [`STEP`] for each live node that should go before it: the one that has
 //!    applied the most goes first, because it has the least to catch up.
-//! 2. It reads the log to its end (a linearizable read), and applies it.
+//! 2. It reads the log to its end (a linearizable read), and applies it. If the master is alive, and only says that the
+//!    log does not answer it, the node listens to it for [`LISTEN`] more: a log that was stalled, as by its disk,
+//!    answers both at once, and the master goes on.
 //! 3. It appends the record of a new term where it believes the end to be. If the log has moved, it goes back to 2.
 //! 4. Once its record is applied, it is the master.
 //!
@@ -17,10 +19,14 @@ use punctual_units::{Nanos, Time};
 use crate::entry::{Body, Entry};
 use crate::follower::Follower;
 use crate::ids::{BatchId, Epoch, Member, Revision};
-use crate::liveness::SUSPECT_AFTER;
+use crate::line::ANSWER_MAX;
+use crate::liveness::{HEARTBEAT, SUSPECT_AFTER};
 
 /// Head start of each node over the next: time enough for a read, an append, and a heartbeat.
 pub const STEP: Nanos = Nanos::from_millis(30);
+
+/// Time from the log's answer in which a master that the log answers as well asks it again, and says so.
+pub const LISTEN: Nanos = Nanos(ANSWER_MAX.0 + HEARTBEAT.0);
 
 /// How long a node has been without a live master.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +62,8 @@ impl Suspicion {
 pub struct Takeover {
     /// Whether the log must be read, to learn where it ends or whether it has the record.
     read_first: bool,
+    /// When the log answered first.
+    read_at: Option<Time>,
     /// The record of the new term, and the end of the log that it was made for.
     record: Option<(Revision, Arc<Entry>)>,
 }
@@ -64,6 +72,7 @@ impl Default for Takeover {
     fn default() -> Takeover {
         Takeover {
             read_first: true,
+            read_at: None,
             record: None,
         }
     }
@@ -76,8 +85,14 @@ impl Takeover {
     }
 
     /// Notes that the log was read to its end, as far as the follower knows.
-    pub fn read(&mut self) {
+    pub fn read(&mut self, now: Time) {
         self.read_first = false;
+        self.read_at.get_or_insert(now);
+    }
+
+    /// Whether the log has answered for long enough that the master would have said that it answers it as well.
+    pub fn has_listened(&self, now: Time) -> bool {
+        self.read_at.is_some_and(|at| now.since(at) >= LISTEN)
     }
 
     /// Notes that the record was not appended, or that no answer came: the log must be read.

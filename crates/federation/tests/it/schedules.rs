@@ -118,6 +118,27 @@ fn an_append_that_is_under_way_during_a_takeover_is_in_the_log_or_never_will_be(
     }
 }
 
+/// A log whose disk is busy answers no node for a while: a takeover would gain nothing.
+#[test]
+fn a_log_that_is_silent_for_all_nodes_changes_no_master() {
+    let (mut table, first) = federation(100);
+    let mut client = Client::open(&mut table, first, 1);
+    let epoch = table.node(first).reign().epoch;
+    for stall in 0..30 {
+        table.cut_from_log.extend(0..3);
+        client.sends(&mut table, first, add(1), SECOND);
+        table.pass(SUSPECT_AFTER * 2 + Nanos::from_millis(7 * stall));
+        assert!(table.node(first).said(table.now).log_silent);
+        table.cut_from_log.clear();
+        table.pass(SECOND);
+        assert_eq!(
+            (the_master(&table), table.node(first).reign().epoch),
+            (first, epoch),
+            "{stall}"
+        );
+    }
+}
+
 #[test]
 fn a_session_goes_on_over_two_failovers_with_an_unknown_in_between() {
     let (mut table, first) = federation(100);
@@ -248,7 +269,7 @@ fn begin_anew([older, backup, further, furthest]: &[&Image; 4], master: usize, i
     if !is_known {
         let at = older.revision;
         assert_eq!(table.node(other).stopped(), Some(&Stop::UnknownHistory { at }));
-        assert_eq!(table.image(other), *older, "a store with a number, and a log without");
+        assert_eq!(table.image(other), **older, "a store with a number, and a log without");
         return;
     }
     assert_eq!(table.node(other).stopped(), None);
