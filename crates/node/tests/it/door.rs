@@ -491,8 +491,8 @@ impl Random {
 /// Removes all records, so that each conversation begins with none.
 fn clear(address: SocketAddr, login: Option<&str>) {
     let mut client = Client::connect(address);
-    client.ask(DEADLINE);
     login.map(|login| client.ask(login));
+    client.ask(DEADLINE);
     let keys = client.ask("KEYS *");
     if let [Reply::Array(keys)] = keys.as_slice() {
         for key in keys {
@@ -790,7 +790,13 @@ fn users_may_do_the_same_on_all() {
         user("owner", &Right::ALL.map(|(_, right)| right), ""),
         user("guest", &[Right::Read], "room/"),
     ]);
-    let conversations: Vec<_> = lines(OF_USERS).collect();
+    // Each log-in is followed by a deadline, as the first request is in the other conversations.
+    let with_deadline = |request: String| {
+        let is_login = request.contains(" secret");
+        [request].into_iter().chain(is_login.then(|| DEADLINE.to_owned()))
+    };
+    let of_users = lines(OF_USERS).map(|requests| requests.into_iter().flat_map(with_deadline).collect());
+    let conversations: Vec<Conversation> = of_users.collect();
     let allowed = [
         differs("SESSION", COMMANDS),
         differs("OUTCOME", COMMANDS),
