@@ -42,8 +42,9 @@ pub const FLIGHTS_MAX: usize = 65_536;
 /// Part of a request's time reserved for the transport to a node and back; the node gets the rest.
 pub const WAY: Nanos = Nanos::from_millis(1);
 
-/// Time after the last sign of a master for which transactions are kept for the next one: four missed heartbeats and a
-/// takeover, twice. Beyond, transactions are late at once.
+/// Time without a master for which transactions are kept for the next one: twice the wait before a takeover (four
+/// missed heartbeats, or [`LISTEN`](crate::takeover::LISTEN)), and some head starts. Beyond, transactions are late at
+/// once.
 pub const HOLD: Nanos = Nanos(SUSPECT_AFTER.0 * 5 / 2);
 
 /// An event of a balancer.

@@ -20,7 +20,7 @@ pub struct LogCalls {
     later: Option<(Time, Ask)>,
     /// No call is made before this instant.
     rests_until: Option<Time>,
-    /// Instant of the first of the calls since the log's last answer.
+    /// Instant of the first of the calls since the last end of a silence.
     silent_since: Option<Time>,
     excuse: Excuse,
     /// Whether the medium of the log was full at the last append.
@@ -70,18 +70,28 @@ impl LogCalls {
         self.asked.is_none() && self.later.is_none() && self.rests_until.is_none()
     }
 
-    /// Whether `ticket` is that of the open call, which is then closed.
-    pub fn answered(&mut self, ticket: Ticket) -> bool {
-        self.asked.take_if(|(asked, _)| *asked == ticket).is_some()
-    }
-
-    /// Notes that the log has given an answer, or that it is full.
-    pub fn heard(&mut self, answer: &Result<LogAnswer, LogError>) {
-        self.silent_since = None;
+    /// Takes an answer; returns whether `ticket` is that of the open call, which is then closed. That ends a silence,
+    /// but not one that heartbeats report (`is_reported`), unless only room is missing: a read alone commits nothing.
+    pub fn answered(&mut self, ticket: Ticket, answer: &Result<LogAnswer, LogError>, is_reported: bool) -> bool {
         match answer {
             Err(LogError::NoRoom) => self.is_full = true,
             Ok(LogAnswer::Appended(_)) => self.is_full = false,
             _ => {}
+        }
+        let is_open = self.asked.take_if(|(asked, _)| *asked == ticket).is_some();
+        let ends_silence = match answer {
+            Err(LogError::NoAnswer) => false,
+            Err(LogError::NoRoom) => true,
+            _ => !is_reported,
+        };
+        self.silent_since.take_if(|_| is_open && ends_silence);
+        is_open
+    }
+
+    /// Ends a silence if no call followed the answer: a master asks on until its batch is decided.
+    pub fn settle(&mut self) {
+        if self.idle() {
+            self.silent_since = None;
         }
     }
 
@@ -95,7 +105,7 @@ impl LogCalls {
         self.is_full
     }
 
-    /// How long the log has been called without an answer.
+    /// How long the log has been called without an answer that ends its silence.
     pub fn silent_for(&self, now: Time) -> Nanos {
         self.silent_since
             .map_or(Nanos::ZERO, |since| now.since(since + self.excuse.0))

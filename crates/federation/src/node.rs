@@ -310,6 +310,9 @@ impl Node {
         if away >= STARVED_AFTER {
             self.core.liveness.excuse(away);
             self.core.line.excuse(away);
+            if let Role::Slave(slave) = &mut self.role {
+                slave.excuse(away);
+            }
         }
     }
 
@@ -343,18 +346,15 @@ impl Node {
             Event::Reset(peer) => self.core.liveness.reset(peer),
             Event::Opened(log) => self.opened(&log, now, out),
             Event::Log(ticket, answer) => {
-                let is_there = !matches!(answer, Err(LogError::NoAnswer));
-                if is_there {
-                    self.core.line.heard(&answer);
-                }
                 let is_refused = matches!(answer, Err(LogError::NoAnswer | LogError::NoRoom));
-                if self.core.line.answered(ticket) {
+                if self.core.line.answered(ticket, &answer, self.told_silent) {
                     // A log that is down or full may fail at once, again and again. A master postpones its call by
                     // itself.
                     if is_refused && matches!(self.role, Role::Slave(_)) {
                         self.core.line.rest(now);
                     }
                     self.log(answer, now, out);
+                    self.core.line.settle();
                 }
             }
             Event::Watched(entries) => self.watched(entries, now, out),

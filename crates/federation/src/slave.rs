@@ -60,7 +60,7 @@ impl Slave {
             Ok(LogAnswer::Appended(AppendResult::Lost { .. }) | LogAnswer::Trimmed) | Err(_) => {
                 self.heard = None;
                 if let Some(takeover) = &mut self.takeover {
-                    takeover.unresolved();
+                    takeover.unresolved(matches!(answer, Err(LogError::NoAnswer)));
                 }
             }
         }
@@ -112,7 +112,7 @@ impl Slave {
     fn ask_log(&mut self, core: &mut Core, now: Time, out: &mut Outbox) {
         if core.to_compare.is_none()
             && let Some(takeover) = &mut self.takeover
-            && (takeover.has_listened(now) || !core.liveness.waits_for_log(core.reign.master, now))
+            && (takeover.listens_until() <= now || !core.liveness.waits_for_log(core.reign.master, now))
         {
             let next = Epoch(core.reign.epoch.0 + 1);
             if let Some((last, entry)) =
@@ -134,6 +134,13 @@ impl Slave {
     /// Whether the record of its term waits for the log's answer, or for room there.
     pub fn takes_over(&self) -> bool {
         self.takeover.is_some()
+    }
+
+    /// Does not count `span`, for which this node itself did not run, as time in which it listened to the master.
+    pub fn excuse(&mut self, span: Nanos) {
+        if let Some(takeover) = &mut self.takeover {
+            takeover.excuse(span);
+        }
     }
 
     /// Notes that an image is installed: the log may have more entries.
@@ -161,8 +168,9 @@ impl Slave {
             true => Time::MAX,
             false => core.copying.next_due(applied),
         };
-        let takeover = match self.takeover {
+        let takeover = match &self.takeover {
             None if core.serves() => self.takeover_due(core, now),
+            Some(takeover) if takeover.listens_until() > now => takeover.listens_until(),
             _ => Time::MAX,
         };
         log.min(copy).min(takeover)

@@ -4,12 +4,12 @@
 //!    applied the most goes first, because it has the least to catch up.
 //! 2. It reads the log to its end (a linearizable read), and applies it. If the master is alive, and only says that the
 //!    log does not answer it, the node listens to it for [`LISTEN`] more: a log that was stalled, as by its disk,
-//!    answers both at once, and the master goes on.
+//!    answers both at once, and the master goes on. If the log falls silent again, it begins anew.
 //! 3. It appends the record of a new term where it believes the end to be. If the log has moved, it goes back to 2.
 //! 4. Once its record is applied, it is the master.
 //!
-//! The old master's next append fails, since the log has moved past the end that it knows. Only step 1 reads a clock,
-//! and step 1 decides when to begin, not what is safe.
+//! The old master's next append fails, since the log has moved past the end that it knows. Steps 1 and 2 alone read
+//! a clock: they decide when to go on, not what is safe.
 
 use std::sync::Arc;
 
@@ -20,13 +20,14 @@ use crate::entry::{Body, Entry};
 use crate::follower::Follower;
 use crate::ids::{BatchId, Epoch, Member, Revision};
 use crate::line::ANSWER_MAX;
-use crate::liveness::{HEARTBEAT, SUSPECT_AFTER};
+use crate::liveness::{Excuse, HEARTBEAT, SUSPECT_AFTER};
 
 /// Head start of each node over the next: time enough for a read, an append, and a heartbeat.
 pub const STEP: Nanos = Nanos::from_millis(30);
 
-/// Time from the log's answer in which a master that the log answers as well asks it again, and says so.
-pub const LISTEN: Nanos = Nanos(ANSWER_MAX.0 + HEARTBEAT.0);
+/// Time from the log's answer in which a master that the log answers as well asks it again, and says so: the wait for
+/// a call that was lost, and two heartbeats for the calls after it and for the message.
+pub const LISTEN: Nanos = Nanos(ANSWER_MAX.0 + HEARTBEAT.0 * 2);
 
 /// How long a node has been without a live master.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +63,8 @@ impl Suspicion {
 pub struct Takeover {
     /// Whether the log must be read, to learn where it ends or whether it has the record.
     read_first: bool,
-    /// When the log answered first.
-    read_at: Option<Time>,
+    /// When the log answered first since it was silent, and the time since in which this node did not run.
+    read_at: Option<(Time, Excuse)>,
     /// The record of the new term, and the end of the log that it was made for.
     record: Option<(Revision, Arc<Entry>)>,
 }
@@ -87,17 +88,26 @@ impl Takeover {
     /// Notes that the log was read to its end, as far as the follower knows.
     pub fn read(&mut self, now: Time) {
         self.read_first = false;
-        self.read_at.get_or_insert(now);
+        self.read_at.get_or_insert((now, Excuse::default()));
     }
 
-    /// Whether the log has answered for long enough that the master would have said that it answers it as well.
-    pub fn has_listened(&self, now: Time) -> bool {
-        self.read_at.is_some_and(|at| now.since(at) >= LISTEN)
+    /// The instant from which on a master that the log answers as well would have said so; `Time::MAX` while the log is
+    /// silent.
+    pub fn listens_until(&self) -> Time {
+        self.read_at.map_or(Time::MAX, |(at, excuse)| at + excuse.0 + LISTEN)
     }
 
-    /// Notes that the record was not appended, or that no answer came: the log must be read.
-    pub fn unresolved(&mut self) {
+    /// Does not count `span`, for which this node itself did not run, as time of listening.
+    pub fn excuse(&mut self, span: Nanos) {
+        if let Some((_, excuse)) = &mut self.read_at {
+            excuse.add(span);
+        }
+    }
+
+    /// Notes that the record was not appended, or that no answer came (`is_silent`): the log must be read.
+    pub fn unresolved(&mut self, is_silent: bool) {
         self.read_first = true;
+        self.read_at.take_if(|_| is_silent);
     }
 
     /// The record that was to be appended, and its revision's predecessor.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common;
 
 use common::{Client, Table, add, found, identity, list};
-use punctual_federation::action::Event;
+use punctual_federation::action::{Event, LogAnswer};
 use punctual_federation::copying::COPY_EVERY;
 use punctual_federation::entry::Body;
 use punctual_federation::ids::{FederationId, NodeId, Revision};
@@ -13,13 +13,14 @@ use punctual_federation::liveness::{EXCUSE_MAX, SUSPECT_AFTER};
 use punctual_federation::message::{
     Answer, Fate, Message, Operation, Output, Reason, Refusal, Reign, Standing, Stop, Work,
 };
+use punctual_federation::takeover::{LISTEN, STEP};
 use punctual_logs::{CommitLog, HistoryId, LogError, LogState, Memory};
 use punctual_store::batch::Image;
 use punctual_units::Nanos;
 
 const SECOND: Nanos = Nanos::from_secs(1);
 const MOMENT: Nanos = Nanos::from_millis(20);
-/// Until a node is suspected, and the slowest of three has taken over.
+/// Until a node that is not heard is suspected, and the slowest of three has taken over.
 const TAKEOVER: Nanos = Nanos::from_millis(400);
 
 /// Three nodes with a master.
@@ -118,23 +119,78 @@ fn an_append_that_is_under_way_during_a_takeover_is_in_the_log_or_never_will_be(
     }
 }
 
-/// A log whose disk is busy answers no node for a while: a takeover would gain nothing.
+/// Lets time pass, in which peers learn at once that the log is silent for the master or answers it again.
+fn pass_and_compare(table: &mut Table, master: usize, span: Nanos) {
+    let end = table.now + span;
+    while table.now < end {
+        table.pass(Nanos(1)); // one step
+        let is_silent = table.node(master).said(table.now).log_silent;
+        assert!((0..3).all(|number| table.node(number).commits(table.now) != is_silent));
+    }
+}
+
+/// A log whose disk is busy answers no node for a while, or late: a takeover would gain nothing.
 #[test]
 fn a_log_that_is_silent_for_all_nodes_changes_no_master() {
     let (mut table, first) = federation(100);
     let mut client = Client::open(&mut table, first, 1);
     let epoch = table.node(first).reign().epoch;
-    for stall in 0..30 {
+    for (stall, is_late) in (0..30).flat_map(|stall| [(stall, false), (stall, true)]) {
+        if is_late {
+            table.hold_appends.insert(first);
+        }
+        let request = client.sends(&mut table, first, add(1), SECOND * 2);
+        if is_late {
+            table.settle();
+        }
         table.cut_from_log.extend(0..3);
-        client.sends(&mut table, first, add(1), SECOND);
-        table.pass(SUSPECT_AFTER * 2 + Nanos::from_millis(7 * stall));
+        pass_and_compare(&mut table, first, SUSPECT_AFTER * 2 + Nanos::from_millis(7 * stall));
         assert!(table.node(first).said(table.now).log_silent);
         table.cut_from_log.clear();
-        table.pass(SECOND);
+        table.hold_appends.clear();
+        table.release_appends();
+        // The append was given up: its answer says nothing yet.
+        assert!(table.node(first).said(table.now).log_silent);
+        pass_and_compare(&mut table, first, SECOND);
         assert_eq!(
             (the_master(&table), table.node(first).reign().epoch),
             (first, epoch),
-            "{stall}"
+            "{stall}, {is_late}"
+        );
+        let answer = client.hears(&table, &request);
+        assert!(matches!(answer, Some(Answer::Done { .. })), "{answer:?}");
+    }
+}
+
+/// A candidate that does not run hears no master say that the log answers again: it reads that first.
+#[test]
+fn a_candidate_that_is_starved_while_it_listens_changes_no_master() {
+    let (mut table, master) = federation(100);
+    let mut client = Client::open(&mut table, master, 1);
+    let slave = (0..3).find(|number| *number != master).expect("three nodes");
+    let epoch = table.node(master).reign().epoch;
+    for (away, since) in [160, 300, 1_000]
+        .map(|away| (0..16).map(move |step| (away, step * 7)))
+        .into_iter()
+        .flatten()
+    {
+        table.cut_from_log.extend(0..3);
+        client.sends(&mut table, master, add(1), SECOND);
+        table.pass(SUSPECT_AFTER * 2 + Nanos::from_millis(since));
+        table.cut_from_log.clear();
+        table.pass(Nanos::from_millis(since));
+        table.starved.insert(slave);
+        table.pass(Nanos::from_millis(away));
+        table.starved.remove(&slave);
+        // The log's answers are read before what peers have sent.
+        table.deaf.insert(slave);
+        table.pass(MOMENT);
+        table.deaf.remove(&slave);
+        table.pass(SECOND);
+        assert_eq!(
+            (the_master(&table), table.node(master).reign().epoch),
+            (master, epoch),
+            "{since} ms, then {away} ms"
         );
     }
 }
@@ -579,11 +635,46 @@ fn a_master_that_leaves_is_ended_only_when_no_client_waits_for_it() {
 /// Its peers hear it as ever, and reach the log that it does not reach: without a word of it they would wait for ever.
 #[test]
 fn a_master_that_the_log_does_not_answer_gives_way() {
+    gives_way(false);
+}
+
+/// Its calls are answered once it has given them up.
+#[test]
+fn a_master_that_the_log_answers_too_late_gives_way() {
+    gives_way(true);
+}
+
+/// Its reads are answered again, and its appends are not: a read alone does not end a silence that peers know of.
+#[test]
+fn a_master_that_can_only_read_again_gives_way() {
+    let (mut table, first) = federation(100);
+    let mut client = Client::open(&mut table, first, 1);
+    table.hold_appends.insert(first);
+    client.sends(&mut table, first, add(1), SECOND);
+    table.settle();
+    table.cut_from_log.extend(0..3);
+    table.pass(SUSPECT_AFTER * 2);
+    table.cut_from_log.clear();
+    table.pass(SUSPECT_AFTER + LISTEN);
+    assert_ne!(the_master(&table), first);
+}
+
+fn gives_way(is_late: bool) {
     let (mut table, first) = federation(100);
     let mut client = Client::open(&mut table, first, 1);
     table.cut_from_log.insert(first);
     let request = client.sends(&mut table, first, add(1), SECOND);
     table.settle();
+    let begin = table.now;
+    while table.masters() == [first] && table.now.since(begin) < SECOND {
+        if is_late {
+            table.tell(first, Event::Log(0, Ok(LogAnswer::Trimmed)));
+        }
+        table.pass(Nanos(1)); // one step
+    }
+    // The silent master counts as one of the nodes that go before.
+    let (took, least) = (table.now.since(begin), SUSPECT_AFTER + LISTEN);
+    assert!(took >= least && took <= least + STEP * 2, "{took}");
     table.pass(SECOND);
     let second = table.masters().into_iter().find(|number| *number != first);
     let second = second.expect("another node took over");
