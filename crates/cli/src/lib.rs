@@ -68,6 +68,7 @@ fn perform(command: Command, kinds: AddedKinds<'_>) -> Result<(), Failure> {
     match command {
         Command::Run(run) => commands::run::run(&run, kinds, &commands::run::request, &command_line("punctual")),
         Command::Attach(attach) => commands::attach::attach(&attach, &command_line("punctual")),
+        Command::Top(top) => commands::top::top(&top, &command_line("punctual")),
         Command::Job(job) => commands::attach::job(&job),
         Command::New(new) => commands::new::new(&new),
         Command::Model(args::Model::Learn(learn)) => commands::learn::learn(&learn, kinds),

@@ -9,11 +9,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 const LAB: &str = "cargo run --release -p punctual-lab --";
 
 /// Former commands, as the first words after the program, and the present ones; `lab` if they are of that program.
-const COMMANDS: [(&str, &str); 23] = [
+const COMMANDS: [(&str, &str); 24] = [
     ("federation sim", "lab cluster sim"),
     ("federation load", "lab cluster load"),
     ("federation run", "lab cluster run"),
-    ("federation watch", "cluster watch"),
+    ("federation watch", "top ADDRESS"),
+    ("cluster watch", "top ADDRESS"),
     ("federation balance", "cluster balance"),
     ("federation log", "cluster log"),
     ("federation found", "cluster found"),
@@ -129,6 +130,7 @@ mod tests {
         assert!(moved.contains("punctual-lab"), "{moved}");
         for line in [
             "run robot.toml",
+            "top robot",
             "cluster run",
             "profile x.csv",
             "store inspect x",

@@ -23,3 +23,4 @@ pub mod wire;
 pub use client::{JobGuard, JobReporter, note};
 pub use listener::{Arrival, Listener, ReportedJob, Reporter};
 pub use punctual_custody::recovery::folder;
+pub use shared::user_of;

@@ -77,7 +77,10 @@ pub(crate) fn own_user() -> u32 {
 
 /// The user of `folder`, which is no link: another user could point it anywhere, and take the memory of a file there
 /// away from programs that map it. `others`: whether it may be another than this user and the superuser.
-pub(crate) fn user_of(folder: &Path, others: bool) -> io::Result<u32> {
+///
+/// # Errors
+/// The error of the system; the folder is a link, or belongs to a user that it may not.
+pub fn user_of(folder: &Path, others: bool) -> io::Result<u32> {
     let found = folder.symlink_metadata()?;
     let user = found.uid();
     match found.is_dir() {

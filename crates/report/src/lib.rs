@@ -4,6 +4,7 @@ pub mod causes;
 pub mod columns;
 pub mod compare;
 mod curves;
+pub mod feed;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixture;
 pub mod output;

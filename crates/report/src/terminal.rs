@@ -219,9 +219,11 @@ pub const ECHO: Duration = Duration::from_millis(200);
 /// Message after the first Ctrl-C.
 pub const STOPPING: &str = "stopping in order; Ctrl-C again leaves at once without a report";
 
-/// Prints a line on standard error; a closed one is no reason to end a run.
+/// Prints lines on standard error, without escapes, as another process may have named things; a closed one is no reason
+/// to end a run.
 pub fn say(line: Option<String>) {
     if let Some(line) = line {
+        let line = line.replace(|c: char| c.is_control() && c != '\n', "?");
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }

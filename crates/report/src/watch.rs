@@ -6,44 +6,52 @@
 //! at once with code 130. Changes to the machine are restored in either case: by the run itself, or by its guardian
 //! (cleanup) process.
 
+use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use punctual_platform::linux::recovery;
 use punctual_runtime::report::Progress;
 
+use crate::feed::RunFeed;
 use crate::plain::Plain;
 use crate::terminal::{Live, STOPPING, Stop, TICK, is_live, say};
 use crate::view::{self, News, ViewState};
 use punctual_files::failure::Failure;
 
 /// Capacity of the queue of news: a minute of a loop that steps every 10 ms. News beyond it are not shown.
-const NEWS_MAX: usize = 6000;
+pub(crate) const NEWS_MAX: usize = 6000;
 
 /// Shows one run after another until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    news: Option<SyncSender<Notice>>,
+    news: Option<SyncSender<News>>,
+    /// For other processes; `None` in a view of another process' run, and where the system refuses it.
+    feed: Option<RunFeed>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
-enum Notice {
-    /// The next run begins; its length in seconds.
-    Run(f64),
-    News(News),
-}
-
 impl Watcher {
     /// Starts to show: a live view if standard output and input are a terminal and `plain` is false, else a line per
-    /// second on standard error.
+    /// second on standard error. Runs of this process are shown to `punctual top`, too, which finds them by `name`;
+    /// without one, this shows another process' run.
     ///
     /// # Errors
     /// [`Failure::Input`] if the terminal cannot be used, [`Failure::Internal`] if signal handlers cannot be installed.
-    pub fn start(plain: bool) -> Result<Watcher, Failure> {
+    pub fn start(plain: bool, name: Option<&str>) -> Result<Watcher, Failure> {
+        let unseen = |why: &std::io::Error| {
+            let folder = recovery::folder();
+            let folder = folder.display();
+            // A script runs no `top`.
+            say(std::io::stderr().is_terminal().then(|| {
+                format!("`punctual top` does not find this run: {folder}: {why}; name a folder by PUNCTUAL_RUN_DIR")
+            }));
+        };
+        let feed = name.and_then(|name| RunFeed::start(&recovery::folder(), name).inspect_err(unseen).ok());
         let stop = Arc::new(AtomicBool::new(false));
         let heard = Stop::listen(stop.clone())?;
         let live = is_live(plain).then(Live::take).transpose()?;
@@ -51,7 +59,10 @@ impl Watcher {
         let display = Display {
             live,
             plain: Plain::default(),
-            state: ViewState::default(),
+            state: ViewState {
+                is_visitor: name.is_none(),
+                ..ViewState::default()
+            },
             stop: heard,
         };
         let thread = std::thread::Builder::new()
@@ -60,6 +71,7 @@ impl Watcher {
         let thread = thread.map_err(|error| Failure::Internal(format!("no thread for the display: {error}")))?;
         Ok(Watcher {
             news: Some(news),
+            feed,
             stop,
             thread: Some(thread),
         })
@@ -67,13 +79,13 @@ impl Watcher {
 
     /// Announces a run of `duration_s` seconds.
     pub fn begin(&self, duration_s: f64) {
-        self.tell(Notice::Run(duration_s));
+        self.tell(News::Run(duration_s));
     }
 
     /// Takes news of a run; returns `Break` once the user asked to stop.
     pub fn see(&self, progress: Progress<'_>) -> ControlFlow<()> {
         if let Some(news) = News::of(progress) {
-            self.tell(Notice::News(news));
+            self.tell(news);
         }
         if self.stopped() {
             ControlFlow::Break(())
@@ -84,7 +96,7 @@ impl Watcher {
 
     /// Shows the counts at the sinks of a scenario's stages.
     pub fn sinks(&self, told: String) {
-        self.tell(Notice::News(News::Sinks(told)));
+        self.tell(News::Sinks(told));
     }
 
     /// Whether the user asked to stop.
@@ -92,18 +104,18 @@ impl Watcher {
         self.stop.load(Ordering::Acquire)
     }
 
-    fn tell(&self, notice: Notice) {
-        if let Some(news) = &self.news {
-            // Full if the terminal is stuck: the run goes on without display.
-            let _ = news.try_send(notice);
-        }
+    /// Shows news, here and to other processes.
+    pub fn tell(&self, news: News) {
+        self.feed.iter().for_each(|feed| feed.publish(news.clone()));
+        // Full if the terminal is stuck: the run goes on without display.
+        let _ = self.news.as_ref().map(|to| to.try_send(news));
     }
 }
 
 impl Drop for Watcher {
     /// Restores the terminal, so that later output (a report, an error) is readable.
     fn drop(&mut self) {
-        self.news = None;
+        (self.news, self.feed) = (None, None);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -119,12 +131,12 @@ struct Display {
 }
 
 impl Display {
-    fn show(mut self, inbox: &Receiver<Notice>) {
+    fn show(mut self, inbox: &Receiver<News>) {
         loop {
             match inbox.recv_timeout(TICK) {
-                Ok(notice) => {
-                    self.take(notice);
-                    inbox.try_iter().for_each(|notice| self.take(notice));
+                Ok(news) => {
+                    self.take(news);
+                    inbox.try_iter().for_each(|news| self.take(news));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -136,28 +148,30 @@ impl Display {
         self.live.iter().for_each(Live::leave);
     }
 
-    fn take(&mut self, notice: Notice) {
-        match (notice, &self.live) {
-            (Notice::Run(duration_s), _) => {
-                self.state = ViewState {
-                    stopping: self.state.stopping,
-                    ..ViewState::new(duration_s)
-                }
-            }
-            (Notice::News(news), Some(_)) => self.state.update(news),
-            (Notice::News(News::Stage(stage)), None) => {
+    fn take(&mut self, news: News) {
+        if self.live.is_some() {
+            return self.state.update(news);
+        }
+        match news {
+            News::Run(_) | News::Ended => {}
+            News::Stage(stage) => {
                 say(self.plain.flush());
                 say(Some(format!("{stage} ...")));
             }
-            (Notice::News(News::Started(header)), None) => say(Some(self.plain.started(&header))),
-            (Notice::News(News::Sample(sample)), None) => say(self.plain.sample(&sample)),
-            (Notice::News(News::Tasks(tasks)), None) => say(self.plain.tasks(&tasks)),
-            (Notice::News(News::Sinks(sinks)), None) => say(Some(format!("{:10}{sinks}", ""))),
+            News::Started(header) => say(Some(self.plain.started(&header))),
+            News::Sample(sample) => say(self.plain.sample(&sample)),
+            News::Samples(samples) => samples.last().into_iter().for_each(|last| say(self.plain.sample(last))),
+            News::Tasks(tasks) => say(self.plain.tasks(&tasks)),
+            News::Sinks(sinks) if sinks.is_empty() => {}
+            News::Sinks(sinks) => say(Some(format!("{:10}{sinks}", ""))),
         }
     }
 
     fn hear(&mut self) {
         let (stops, _) = self.stop.hear(&mut self.live);
+        if self.state.is_visitor {
+            return;
+        }
         if stops && !self.state.stopping && self.live.is_none() {
             say(Some(STOPPING.into()));
         }
@@ -178,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_signal_asks_for_the_end_in_order() {
-        let watcher = Watcher::start(true).unwrap();
+        let watcher = Watcher::start(true, None).unwrap();
         watcher.begin(60.0);
         assert_eq!(
             watcher.see(Progress::Started(&fixture::header())),

@@ -21,11 +21,6 @@ pub enum Cluster {
     /// Prints the addresses for Redis clients and for `cluster balance`, and shows the nodes until Ctrl-C. The
     /// replication log is one file of this machine, itself not replicated. Its data is removed at the end.
     Run(ClusterRun),
-    /// Show what nodes report: roles, lag, requests done and late, why and where they were late, ages of readings
-    ///
-    /// Live view on a terminal, otherwise a line for each node every second. Ctrl-C or q ends it. Exits with 2 if no
-    /// node answers.
-    Watch(ClusterWatch),
     /// Forward requests of any Redis client to the nodes of a cluster
     ///
     /// Reads go to the node that the balancer chooses, writes to the master, so a client needs this one address. A
@@ -106,20 +101,25 @@ pub struct ClusterRun {
     pub plain: bool,
 }
 
-/// Arguments of `punctual cluster watch`.
+/// Arguments of `punctual top`.
 #[derive(Debug, Args)]
-pub struct ClusterWatch {
-    /// HOST:PORT for clients, of 1 to 64 nodes or balancers
-    #[arg(required = true, num_args = 1..=64, value_name = "ADDRESS")]
-    pub places: Vec<ServerAddress>,
+pub struct Top {
+    /// Name of a run, or number of its process; or HOST:PORT for clients, of 1 to 64 nodes or balancers [default: the
+    /// only run]
+    #[arg(num_args = 0..=64, value_name = "NAME|PID|ADDRESS")]
+    pub shown: Vec<String>,
     #[command(flatten)]
     pub dialling: Dialling,
-    /// Duration, such as 10s [default: until Ctrl-C]
+    /// Duration, such as 10s [default: until Ctrl-C, or the run's end]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub duration: Option<Nanos>,
-    /// Print lines instead of the live view; ends after 10 s if nothing answers
+    /// Print lines instead of the live view; of nodes it ends after 10 s if none answers
     #[arg(long)]
     pub plain: bool,
+    /// Serve the view of a run to browsers at http://ADDRESS/, a loopback address, which every user of this machine can
+    /// read, and print lines; port 0 takes a free port
+    #[arg(long, value_name = "ADDRESS", value_parser = of_this_machine)]
+    pub serve: Option<SocketAddr>,
     /// Write the nodes' reports as JSON at the end; - is standard output
     #[arg(long, value_name = "FILE|-")]
     pub json: Option<PathBuf>,

@@ -16,7 +16,7 @@ use punctual_store::engine::Durability;
 use punctual_files::server::of_this_machine;
 use punctual_files::toml::{Override, parse_time};
 
-pub use cluster::{Cluster, ClusterBalance, ClusterRun, ClusterWatch, Dialling, Policies, Process, ServerAddress};
+pub use cluster::{Cluster, ClusterBalance, ClusterRun, Dialling, Policies, Process, ServerAddress, Top};
 pub use profile::{Profile, Show, Smooth, Trace};
 pub use store::StoreCommand;
 
@@ -44,6 +44,11 @@ pub enum Command {
     /// `punctual job begin NAME` and `punctual job end NAME` (docs/guide/attach.md). Only what the file names is set,
     /// and restored at the end of the run, also after a kill.
     Attach(Attach),
+    /// Show a `run`, `attach` or `model learn` of this user while it runs, or what nodes of a cluster report
+    ///
+    /// Live view on a terminal, otherwise a line a second. Ctrl-C or q ends it, and the run goes on. Without a name it
+    /// shows the only run; root finds those of all users. Exits with 2 if there is no such run, or no node answers.
+    Top(Top),
     /// Report that a job of a task begins or ends, for scripts; does nothing if no `punctual attach` runs
     #[command(hide = true)]
     Job(JobWords),
@@ -73,7 +78,7 @@ pub enum Command {
     /// command again. Exit codes: 2 if there is no store or it cannot be read, 1 if it is damaged.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Replicate a store: try, watch and balance a cluster of nodes
+    /// Replicate a store: try and balance a cluster of nodes
     #[command(subcommand)]
     Cluster(Cluster),
     /// Part of a run of a cluster, in a process of its own

@@ -48,7 +48,7 @@ pub(super) fn balance(arguments: &ClusterBalance) -> Result<(), Failure> {
     let access = member::access(settings.users, settings.tls.as_ref(), settings.of_nodes.as_ref())?;
     let ends = Arc::new(AtomicBool::new(false));
     let mut balancing = Balancing::bind(settings.listen, access.clone()).map_err(Failure::of)?;
-    let page = metrics::bind(settings.metrics)?;
+    let page = metrics::bind("metrics", settings.metrics)?;
     let metrics = page.as_ref().and_then(|page| page.address().ok());
     if let Some(page) = page {
         balancing = balancing.page(page);

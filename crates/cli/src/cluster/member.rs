@@ -196,7 +196,7 @@ fn listen(file: &NodeFile, membership: &Membership, access: Access) -> Result<Li
         })?,
     };
     let mut listening = Listening::bind(file.listen, peers, access).map_err(Failure::of)?;
-    listening.page = metrics::bind(file.metrics)?;
+    listening.page = metrics::bind("metrics", file.metrics)?;
     (listening.temporal, listening.extra.each) = (temporal(), membership.work);
     Ok(listening)
 }

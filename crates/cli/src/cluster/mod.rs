@@ -1,5 +1,5 @@
 //! `punctual cluster`: nodes and balancers as processes of this machine (`run`), balancers and logs on their own
-//! (`balance`, `log`, `found`), and a view of their figures (`watch`).
+//! (`balance`, `log`, `found`), and a view of their figures ([`watch`]).
 
 mod backlog;
 pub mod balance;
@@ -22,7 +22,6 @@ use punctual_files::failure::Failure;
 pub fn cluster(what: &Cluster, command: &str) -> Result<(), Failure> {
     match what {
         Cluster::Run(arguments) => run::run(arguments, command),
-        Cluster::Watch(arguments) => watch::watch(arguments, command),
         Cluster::Balance(arguments) => balance::balance(arguments),
         Cluster::Log { file, listen } => log::log(file, listen),
         Cluster::Found { name, log, from } => log::found(name, log, from.as_deref()),

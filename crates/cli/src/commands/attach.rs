@@ -75,10 +75,11 @@ pub fn attach(arguments: &Attach, command: &str) -> Result<(), Failure> {
     let html = OutputFile::page(arguments.html.as_ref())?;
     let trace = OutputFile::report(arguments.trace.as_ref())?;
     let mut metrics = RunMetrics::serve(arguments.metrics, false)?;
-    let watcher = Watcher::start(arguments.plain)?;
+    let name = arguments.file.file_stem().unwrap_or_default().to_string_lossy();
+    let watcher = Watcher::start(arguments.plain, Some(&name))?;
     watcher.begin(duration.map_or(f64::INFINITY, |duration| duration.as_secs_f64()));
     let listener = Listener::start(&folder).map_err(refused)?;
-    let finished = run(listener, tasks, &file, duration, arguments, &mut |progress| {
+    let finished = run(listener, tasks, &file, duration, &name, &mut |progress| {
         super::keep_off_exclusive_cores(&progress);
         metrics.see(&progress);
         watcher.see(progress)
@@ -128,7 +129,7 @@ fn run(
     tasks: Vec<ReportedTask>,
     file: &AttachFile,
     duration: Option<Nanos>,
-    arguments: &Attach,
+    name: &str,
     watch: Watch<'_>,
 ) -> Result<FinishedRun, RuntimeError> {
     let store = Store::open(Memory::default(), LinuxOs, StoreOptions::default())?;
@@ -148,7 +149,6 @@ fn run(
         .neighbours(neighbours)
         .keep_named_cores(kept)
         .reported(listener, tasks);
-    let name = arguments.file.file_stem().unwrap_or_default().to_string_lossy();
     let goal = Goal {
         tasks: TaskGoal::default(),
         drr: 0.5,

@@ -35,7 +35,7 @@ pub fn learn(arguments: &Learn, stages: AddedKinds<'_>) -> Result<(), Failure> {
     let output = OutputFile::prepare(&arguments.output, OutputKind::Document(document::MODEL))?;
     let record = OutputFile::report(arguments.json.as_ref())?;
     let request = run::request(&loaded, &arguments.change)?;
-    let watcher = Watcher::start(arguments.plain)?;
+    let watcher = Watcher::start(arguments.plain, Some(&loaded.scenario.name))?;
     let (model, report) = run::learn(&request, &watcher, &loaded)?;
     drop(watcher);
     if let Some(record) = record {

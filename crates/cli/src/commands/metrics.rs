@@ -1,4 +1,4 @@
-//! Metrics of a run while it goes on, where `--metrics` asks for them.
+//! Metrics of a run while it goes on, where `--metrics` asks for them, and ports of pages.
 
 use std::net::SocketAddr;
 
@@ -8,14 +8,14 @@ use punctual_server::figures::prometheus;
 use punctual_server::metrics::{Page, PublishedFigures};
 use punctual_server::tasks::{TaskFigures, TasksNow};
 
-/// Binds the page of metrics, if there is to be one.
+/// Binds the port of the page that `asked` asks for, if there is to be one.
 ///
 /// # Errors
 /// [`Failure::Input`] if the port is taken, or may not be bound.
-pub fn bind(address: Option<SocketAddr>) -> Result<Option<Page>, Failure> {
+pub fn bind(asked: &str, address: Option<SocketAddr>) -> Result<Option<Page>, Failure> {
     let bound = address.map(|address| {
         Page::bind(address)
-            .map_err(|error| format!("metrics: cannot listen at {address}: {error}; name a free port of this machine"))
+            .map_err(|error| format!("{asked}: cannot listen at {address}: {error}; name a free port of this machine"))
     });
     bound.transpose().map_err(Failure::of)
 }
@@ -35,7 +35,7 @@ impl RunMetrics {
     /// As of [`bind`]; [`Failure`] if there is no thread for the page.
     pub fn serve(address: Option<SocketAddr>, has_sensors: bool) -> Result<RunMetrics, Failure> {
         let text = |now: &TasksNow| prometheus("", &now.figures());
-        let page = PublishedFigures::serve(bind(address)?, text);
+        let page = PublishedFigures::serve(bind("metrics", address)?, text);
         let page = page.map_err(|error| Failure::of(format!("metrics: no thread for the page: {error}")))?;
         if let Some(address) = page.address {
             super::print(&format!("figures on http://{address}/metrics\n"))?;

@@ -13,6 +13,7 @@ pub mod replay;
 mod restore;
 pub mod run;
 mod stages;
+pub mod top;
 
 pub mod document;
 pub mod failures;

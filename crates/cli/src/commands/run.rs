@@ -67,7 +67,7 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     }
 
     let mut metrics = RunMetrics::serve(arguments.metrics, true)?;
-    let watcher = Watcher::start(arguments.plain)?;
+    let watcher = Watcher::start(arguments.plain, Some(&loaded.scenario.name))?;
     let mut learnt = LearningResult::default();
     if controlled && arguments.identify {
         learnt = learn_for(&mut request, &watcher, &loaded)?;

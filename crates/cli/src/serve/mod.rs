@@ -88,7 +88,7 @@ pub fn serve(arguments: &args::Serve) -> Result<(), Failure> {
     if let Some(path) = &node.unix_socket {
         listening = listening.also(path, node.unix_socket_mode).map_err(Failure::of)?;
     }
-    let page = metrics::bind(node.metrics)?;
+    let page = metrics::bind("metrics", node.metrics)?;
     let Some(tasks) = tasks else {
         let store = open(&mut node, StoreOptions::default(), |engine, options| {
             Store::open(engine, LinuxOs, options)

@@ -542,7 +542,7 @@ mod run {
         let (json, html) = (folder.path().join("seen.json"), folder.path().join("seen.html"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
         command
-            .args(["cluster", "watch", "--duration", "2s"])
+            .args(["top", "--duration", "2s"])
             .args(&nodes)
             .arg(&balancers[0]);
         command.arg("--json").arg(&json).arg("--html").arg(&html);
@@ -622,16 +622,13 @@ mod run {
         let [free] = punctual_testing::reserved_ports();
         let folder = tempfile::tempdir().unwrap();
         let address = format!("127.0.0.1:{free}");
-        let error = refused(folder.path(), &["cluster", "watch", "--duration", "1s", &address]);
+        let error = refused(folder.path(), &["top", "--duration", "1s", &address]);
         assert!(error.contains(&address), "{error}");
         // The kernel takes connections for a program that never accepts them.
         let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = silent.local_addr().unwrap().to_string();
         // Lines say the same meanwhile.
-        let output = punctual(
-            folder.path(),
-            &["cluster", "watch", "--plain", "--duration", "1s", &address],
-        );
+        let output = punctual(folder.path(), &["top", "--plain", "--duration", "1s", &address]);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(&address) && error.contains("no answer"), "{error}");
@@ -824,8 +821,7 @@ mod members {
         assert!(!info(&mut clients[1]).contains("task0"));
         let [address, other] = [ports[0], ports[1]].map(|port| format!("127.0.0.1:{port}"));
         let watch = [
-            "cluster",
-            "watch",
+            "top",
             &address,
             &other,
             "--plain",
@@ -1219,7 +1215,7 @@ mod members {
         let node = format!("localhost:{}", ports[3]);
         // A second may be too short for an answer on a machine that is busy: it watches again.
         let watch = |more: &[&str], code, part: &str| {
-            let arguments = ["cluster", "watch", &node, "--duration", "1s", "--plain", "--json", "-"];
+            let arguments = ["top", &node, "--duration", "1s", "--plain", "--json", "-"];
             let arguments = [&arguments[..], more].concat();
             wait_ok(&format!("{arguments:?}: {code}, {part}"), || {
                 let (found, said) = ends(folder, &arguments);

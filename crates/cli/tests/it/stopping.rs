@@ -125,3 +125,91 @@ fn a_run_shows_its_figures_while_it_goes_on() {
     printed.read_to_string(&mut rest).expect("text");
     assert_eq!(run.wait().expect("an end").code(), Some(0));
 }
+
+/// Lines of a child's output up to one with `part`, which is returned.
+fn line_with(lines: &mut impl BufRead, part: &str) -> String {
+    let (mut line, mut all) = (String::new(), String::new());
+    while !line.contains(part) {
+        line.clear();
+        assert!(lines.read_line(&mut line).expect("text") > 0, "no {part} in {all}");
+        all += &line;
+    }
+    line
+}
+
+/// Two views of a run that was started without an option for them, in a terminal and in a browser.
+#[test]
+fn top_shows_a_run_of_another_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run_in = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(words).env("PUNCTUAL_RUN_DIR", folder.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        punctual_testing::start(&mut command, CHILD_MAX).expect("the program starts")
+    };
+    // Repeated: a run that is put off for long gives no greeting.
+    let refused = |words: &[&str], part: &str| {
+        punctual_testing::wait_ok(part, || {
+            let (mut child, mut text) = (run_in(words), String::new());
+            child
+                .stderr()
+                .expect("standard error")
+                .read_to_string(&mut text)
+                .expect("text");
+            assert_eq!(child.wait().expect("an end").code(), Some(2), "{text}");
+            if text.contains(part) { Ok(()) } else { Err(text) }
+        });
+    };
+    refused(&["top", "no-such-run"], "no run of this user");
+    let long = [
+        "run",
+        SCENARIO,
+        "--platform",
+        "sim",
+        "--controller",
+        "open",
+        "--duration",
+        "20h",
+    ];
+    let mut run = run_in(&long);
+    line_with(&mut BufReader::new(run.stderr().expect("standard error")), "tardiness");
+    refused(&["top", "no-such-run"], "robot (process");
+
+    let mut lines = run_in(&["top", "robot", "--plain"]);
+    line_with(
+        &mut BufReader::new(lines.stderr().expect("standard error")),
+        "tardiness",
+    );
+    signal(&lines, libc::SIGINT);
+    assert_eq!(lines.wait().expect("an end").code(), Some(0));
+
+    let process = run.id().to_string();
+    let mut page = run_in(&["top", &process, "--serve", "127.0.0.1:0"]);
+    let line = line_with(&mut BufReader::new(page.stdout().expect("standard output")), "http://");
+    let address = line
+        .split("http://")
+        .nth(1)
+        .and_then(|rest| rest.trim().strip_suffix('/'))
+        .expect("its address");
+    let ask = |path: &str, part: &str| {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream
+            .write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes())
+            .expect("a request");
+        line_with(&mut BufReader::new(stream), part);
+    };
+    ask("/", "new EventSource('events')");
+    ask("/events", "tasks hold their goals");
+    refused(&["top", "robot", "--serve", address], "name a free port");
+    refused(&["top", "robot", "--json", "-"], "--json has no effect");
+
+    drop(run);
+    let mut told = String::new();
+    page.stderr()
+        .expect("standard error")
+        .read_to_string(&mut told)
+        .expect("text");
+    assert_eq!(page.wait().expect("an end").code(), Some(2));
+    assert!(told.contains("has died"), "{told}");
+    refused(&["top"], "no run of this user");
+}

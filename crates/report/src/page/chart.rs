@@ -75,6 +75,8 @@ pub struct Chart {
     pub at_least: (f64, f64),
     /// Unit after the numbers of the vertical axis.
     pub unit: &'static str,
+    /// Begin of the horizontal axis, as its length.
+    pub begin_s: f64,
     /// Length of the horizontal axis: in seconds, or in `x_unit`.
     pub length_s: f64,
     /// Unit of the horizontal axis; `None`: time in seconds.
@@ -101,7 +103,7 @@ impl Chart {
                 @for value in ticks(axes.low, axes.high) {
                     (grid(LEFT, axes.y(value), &(label(value, axes.high - axes.low) + self.unit)))
                 }
-                @for at in ticks(0.0, axes.length) {
+                @for at in ticks(axes.begin, axes.begin + axes.length) {
                     text class="second" x=(px(axes.x(at))) y=(px(foot + 15.0)) {
                         (label(at, axes.length)) " " (self.x_unit.as_deref().unwrap_or("s"))
                     }
@@ -128,6 +130,7 @@ impl Chart {
         Axes {
             low,
             high,
+            begin: self.begin_s,
             length: self.length_s.max(1.0),
         }
     }
@@ -179,12 +182,13 @@ pub fn seconds(length: f64) -> Vec<(f64, String)> {
 struct Axes {
     low: f64,
     high: f64,
+    begin: f64,
     length: f64,
 }
 
 impl Axes {
     fn x(&self, second: f64) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * (second / self.length).clamp(0.0, 1.0)
+        LEFT + (WIDTH - LEFT - RIGHT) * ((second - self.begin) / self.length).clamp(0.0, 1.0)
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -281,6 +285,7 @@ mod tests {
         let axes = Axes {
             low: 0.0,
             high: 1.0,
+            begin: 0.0,
             length: 10.0,
         };
         let points = vec![

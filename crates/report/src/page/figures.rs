@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use punctual_loop::ModeName;
-use punctual_runtime::report::{RunReport, Sample};
+use punctual_runtime::report::{RunHeader, Sample};
 
 use super::chart::{Band, Chart, Curve, Level};
 use super::figure;
@@ -11,23 +11,24 @@ use crate::curves::{ChartLevel, RunChart, charts};
 /// Classes of curves, by their order in a chart.
 const CLASSES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Charts of `report` with their captions; those without any value are left out.
-pub fn figures(report: &RunReport) -> Vec<Markup> {
-    let mut all: Vec<Drawn> = { charts(&report.header, report.samples.last()).into_iter() }
-        .map(|chart| drawn(report, chart))
+/// Charts of a run with their captions, between two seconds of it; those without any value are left out.
+pub fn figures(header: &RunHeader, samples: &[Sample], [begin_s, end_s]: [f64; 2]) -> Vec<Markup> {
+    let samples = &samples[samples.partition_point(|sample| sample.t_s < begin_s)..];
+    let mut all: Vec<Drawn> = { charts(header, samples.last()).into_iter() }
+        .map(|chart| drawn(samples, chart))
         .collect();
-    let late = report.samples.iter().filter(|sample| sample.misses > 0);
+    let late = samples.iter().filter(|sample| sample.misses > 0);
     all[0].2.marks = late.map(|sample| sample.t_s).collect();
-    all.insert(all.len() - 1, ("Core load", None, cores(&report.samples)));
+    all.insert(all.len() - 1, ("Core load", None, cores(samples)));
     let known = |curve: &Curve| curve.points.iter().any(|(_, value)| value.is_some());
     let known = all.into_iter().filter(|(.., chart)| chart.curves.iter().any(known));
-    let length_s = report.samples.last().map_or(0.0, |last| last.t_s);
     let shown = known.map(|(title, badge, chart)| {
         let names: Vec<&str> = chart.curves.iter().map(|curve| curve.name.as_str()).collect();
         let chart = Chart {
             description: format!("{title} over time: {}", names.join(", ")),
-            length_s,
-            bands: bands(report),
+            begin_s,
+            length_s: end_s - begin_s,
+            bands: bands(header.settle_s, samples),
             ..chart
         };
         let mut keys = chart.keys();
@@ -44,7 +45,7 @@ pub fn figures(report: &RunReport) -> Vec<Markup> {
 /// Title, badge and drawing of a chart.
 type Drawn = (&'static str, Option<String>, Chart);
 
-fn drawn(report: &RunReport, shown: RunChart) -> Drawn {
+fn drawn(samples: &[Sample], shown: RunChart) -> Drawn {
     let curves = shown
         .figures
         .iter()
@@ -55,7 +56,7 @@ fn drawn(report: &RunReport, shown: RunChart) -> Drawn {
                      value,
                  }| Level { name, class, value };
     let chart = Chart {
-        curves: curves_of(&report.samples, curves),
+        curves: curves_of(samples, curves),
         levels: shown.levels.into_iter().map(level).collect(),
         at_least: shown.at_least,
         unit: shown.unit,
@@ -104,14 +105,14 @@ fn curves_of<F: Fn(&Sample) -> Option<f64>>(
 }
 
 /// Bands for the start-up, and for every stretch of fallback.
-fn bands(report: &RunReport) -> Vec<Band> {
+fn bands(settle_s: f64, samples: &[Sample]) -> Vec<Band> {
     let mut bands = vec![Band {
         class: "unsettled",
         from: 0.0,
-        to: report.header.settle_s,
+        to: settle_s,
     }];
     let mut before = 0.0;
-    for sample in &report.samples {
+    for sample in samples {
         if sample.mode == ModeName::Fallback {
             match bands.last_mut() {
                 Some(band) if band.class == "fallback" && band.to == before => band.to = sample.t_s,
@@ -138,7 +139,7 @@ mod tests {
         for k in [50, 51, 90] {
             report.samples[k].mode = ModeName::Fallback;
         }
-        let bands = bands(&report);
+        let bands = bands(report.header.settle_s, &report.samples);
         assert_eq!(bands.len(), 3);
         assert!((bands[1].from - 10.0).abs() < 1e-9 && (bands[1].to - 10.4).abs() < 1e-9);
     }

@@ -5,6 +5,7 @@
 
 pub mod chart;
 mod figures;
+pub mod live;
 mod tasks;
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
@@ -28,6 +29,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
         false => "",
     };
     let sentences = verdict.sentences(report);
+    let whole = [0.0, report.samples.last().map_or(0.0, |last| last.t_s)];
     let head = html! {
         b { (header.scenario) } " · " (header.controller.name()) " on " (header.machine)
         @if header.platform == PlatformChoice::Sim { " · " span class="badge stand-in" { "simulated" } }
@@ -39,7 +41,7 @@ pub fn page(report: &RunReport, command: &str) -> String {
         (tasks::tasks(&report.tasks))
         (stages(&report.stages))
         h2 { "Curves" }
-        div class="charts" { @for shown in figures(report) { (shown) } }
+        div class="charts" { @for shown in figures(header, &report.samples, whole) { (shown) } }
         p class="note" {
             "Shaded: the start-up of " (format!("{:.0}", header.settle_s)) " s, which the figures leave out. Red shade: "
             "fallback. Red strokes: windows with late jobs."

@@ -50,7 +50,7 @@ fn row(task: &TaskReport) -> Markup {
                 td class={ "figure" @if title == "late" { (standing) } } { (text(task)) }
             }
             td { @match &task.where_us { Some(parts) => (bar(parts)), None => "-" } }
-            td { @if causes.is_empty() { "-" } @else { (lines(&causes)) } }
+            td class="text" { @if causes.is_empty() { "-" } @else { (lines(&causes)) } }
         }
     }
 }

@@ -131,7 +131,10 @@ fn draw_hints(frame: &mut Frame, area: Rect, state: &ViewState) {
         (false, Some(reason)) => Line::from(format!(" fallback: {reason}").red()),
         (false, None) => Line::from(vec![
             " q ".bold(),
-            "stop in order and report".dim(),
+            match state.is_visitor {
+                true => "end this view; the run goes on".dim(),
+                false => "stop in order and report".dim(),
+            },
             if state
                 .header
                 .as_ref()

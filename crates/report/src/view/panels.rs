@@ -139,10 +139,11 @@ pub fn foot(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader
 }
 
 fn jobs(frame: &mut Frame, area: Rect, state: &ViewState, header: &RunHeader, own_time: &RunChart) {
-    let share = 100.0 * state.misses as f64 / state.jobs.max(1) as f64;
-    let late = format!("{} late ({share:.1} %)", count(state.misses));
-    let late = if state.misses == 0 { late.green() } else { late.red() };
-    let done = format!(" {} jobs  ", count(state.jobs));
+    let [jobs, misses] = state.jobs();
+    let share = 100.0 * misses as f64 / jobs.max(1) as f64;
+    let late = format!("{} late ({share:.1} %)", count(misses));
+    let late = if misses == 0 { late.green() } else { late.red() };
+    let done = format!(" {} jobs  ", count(jobs));
     let took = |figure: &SampleFigure| {
         let value = figure.shown(state.last());
         [format!(" {} ", figure.names[0]).dim(), (value + " ").into()]
@@ -184,7 +185,8 @@ pub fn figures(frame: &mut Frame, area: Rect, state: &ViewState, charts: &[RunCh
         let badge = chart.badge.as_ref().map(|badge| format!(" ({badge})"));
         Line::from_iter(chart.figures.iter().map(figure).chain(badge))
     };
-    let jobs = format!(" {} jobs, {} late", state.jobs, state.misses);
+    let [jobs, misses] = state.jobs();
+    let jobs = format!(" {jobs} jobs, {misses} late");
     let more = [jobs.into(), " 60 x 18 or more shows curves".dim().into()];
     let lines: Vec<Line> = charts.iter().map(line).chain(more).collect();
     frame.render_widget(Paragraph::new(lines), area);

@@ -3,28 +3,45 @@
 use std::collections::VecDeque;
 
 use punctual_runtime::report::{Progress, RunHeader, Sample, TaskReport};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Most samples kept for the curves: more than a wide terminal has columns of dots.
 pub const SAMPLES_MAX: usize = 2000;
 /// Seconds that the curves show at once; a longer run scrolls.
 pub const SPAN_S: f64 = 120.0;
 
-/// Owned copy of a [`Progress`].
-#[derive(Clone, Debug)]
+/// News for views, in this process and in others ([`crate::feed`]).
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum News {
+    /// The next run begins; its length in seconds.
+    Run(#[serde(deserialize_with = "seconds")] f64),
     /// A stage before or after the run proper.
     Stage(String),
     /// The run proper begins.
     Started(Box<RunHeader>),
     /// Sample of a step of the loop.
     Sample(Box<Sample>),
+    /// The samples before, for a view that begins late.
+    Samples(Vec<Sample>),
     /// Figures of each task so far.
     Tasks(Vec<TaskReport>),
     /// Counts at the sinks of the scenario's stages so far, as text.
     Sinks(String),
+    /// The process shows no more.
+    Ended,
+}
+
+/// Reads a length in seconds; JSON has no infinity, which is that of a run without an end.
+fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::INFINITY))
 }
 
 impl News {
+    /// Whether newer ones make up for these.
+    pub fn is_frequent(&self) -> bool {
+        matches!(self, News::Sample(_) | News::Tasks(_) | News::Sinks(_))
+    }
+
     /// News of a progress report; `None` if it has none to show.
     pub fn of(progress: Progress<'_>) -> Option<News> {
         Some(match progress {
@@ -50,14 +67,12 @@ pub struct ViewState {
     pub samples: VecDeque<Sample>,
     /// Figures of each task so far; empty before the first report.
     pub tasks: Vec<TaskReport>,
-    /// Real-time jobs after the start-up so far.
-    pub jobs: u64,
-    /// Late jobs among them.
-    pub misses: u64,
     /// Counts at the sinks of the scenario's stages so far; empty without stages.
     pub sinks: String,
     /// Whether the user asked to stop.
     pub stopping: bool,
+    /// Whether this is a view of another process' run.
+    pub is_visitor: bool,
 }
 
 impl ViewState {
@@ -72,27 +87,51 @@ impl ViewState {
     /// Updates the state by an item of news.
     pub fn update(&mut self, news: News) {
         match news {
+            News::Run(duration_s) => self.restart(duration_s, None),
             News::Stage(stage) => self.stages.push(stage),
-            News::Started(header) => {
-                *self = ViewState {
-                    header: Some(*header),
-                    stopping: self.stopping,
-                    ..ViewState::new(self.duration_s)
-                }
-            }
-            News::Sample(sample) => {
-                if self.header.as_ref().is_some_and(|header| sample.t_s >= header.settle_s) {
-                    self.jobs += u64::from(sample.jobs);
-                    self.misses += u64::from(sample.misses);
-                }
-                if self.samples.len() == SAMPLES_MAX {
-                    self.samples.pop_front();
-                }
-                self.samples.push_back(*sample);
-            }
+            News::Started(header) => self.restart(self.duration_s, Some(*header)),
+            News::Sample(sample) => self.push(*sample),
+            News::Samples(samples) => samples.into_iter().for_each(|sample| self.push(sample)),
             News::Tasks(tasks) => self.tasks = tasks,
             News::Sinks(sinks) => self.sinks = sinks,
+            News::Ended => {}
         }
+    }
+
+    fn restart(&mut self, duration_s: f64, header: Option<RunHeader>) {
+        *self = ViewState {
+            header,
+            stopping: self.stopping,
+            is_visitor: self.is_visitor,
+            ..ViewState::new(duration_s)
+        };
+    }
+
+    fn push(&mut self, sample: Sample) {
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(sample);
+    }
+
+    /// News that lead to this state.
+    pub fn so_far(&self) -> Vec<News> {
+        let mut news = vec![News::Run(self.duration_s)];
+        news.extend(self.header.clone().map(|header| News::Started(Box::new(header))));
+        news.extend(self.stages.iter().cloned().map(News::Stage));
+        let samples = self.samples.iter().cloned().collect();
+        news.extend([
+            News::Samples(samples),
+            News::Tasks(self.tasks.clone()),
+            News::Sinks(self.sinks.clone()),
+        ]);
+        news
+    }
+
+    /// Jobs of all tasks after the start-up so far, and those of them that were late.
+    pub fn jobs(&self) -> [u64; 2] {
+        let sum = |of: fn(&TaskReport) -> u64| self.tasks.iter().map(of).sum();
+        [sum(|task| task.jobs), sum(|task| task.late)]
     }
 
     /// The latest sample; `None` before the first.
@@ -138,7 +177,6 @@ mod tests {
     #[test]
     fn news_add_up() {
         let state = running(100);
-        assert_eq!(state.jobs, 132, "two each after the start-up of 34 windows");
         assert!((state.elapsed_s() - 20.0).abs() < 1e-9);
         assert_eq!(state.span(), [0.0, 60.0]);
         assert_eq!(
@@ -150,11 +188,23 @@ mod tests {
     }
 
     #[test]
+    fn a_state_is_told_by_news_that_other_processes_read() {
+        let mut told = running(3);
+        told.update(News::Tasks(fixture::tasks()));
+        told.duration_s = f64::INFINITY;
+        let mut heard = ViewState::default();
+        for news in told.so_far() {
+            let line = serde_json::to_string(&news).unwrap();
+            heard.update(serde_json::from_str(&line).unwrap());
+        }
+        assert_eq!(format!("{heard:?}"), format!("{told:?}"));
+    }
+
+    #[test]
     fn a_long_run_scrolls_within_its_bound() {
         let mut state = running(3000);
         state.duration_s = 3600.0;
         assert_eq!(state.samples.len(), SAMPLES_MAX);
-        assert_eq!(state.jobs, 5932);
         let [from, to] = state.span();
         assert!((from - 480.0).abs() < 1e-6 && (to - 600.0).abs() < 1e-6);
         assert!(state.curve(|sample| sample.clock_hz.map(|hz| hz as f64)).len() <= 601);

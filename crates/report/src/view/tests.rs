@@ -40,7 +40,7 @@ fn everything_is_on_the_smallest_terminal() {
         "min 50 %",
         "clock 1.90 GHz",
         "emulated",
-        "232 jobs",
+        "5,830 jobs",
         "late (",
         "27,500 updates/s  transaction",
         "decision ",

@@ -1,4 +1,4 @@
-//! `punctual cluster watch`: the nodes' own figures (INFO), four times a second, as a live view, as lines, as a page
+//! `punctual top ADDRESS`: the nodes' own figures (INFO), four times a second, as a live view, as lines, as a page
 //! and as JSON. `cluster run` shows its nodes by the same means.
 
 mod columns;
@@ -26,8 +26,7 @@ use self::look::Look;
 pub use self::page::page;
 pub use self::past::Past;
 use super::dial::Dial;
-use crate::args::ClusterWatch;
-use crate::args::ServerAddress;
+use crate::args::{ServerAddress, Top};
 use crate::commands::print;
 use punctual_files::failure::Failure;
 use punctual_report::output::{OutputFile, apart};
@@ -198,8 +197,8 @@ fn take(told: &Receiver<NodeAnswer>, past: &mut Past) {
     }
 }
 
-/// Carries out `punctual cluster watch`.
-pub fn watch(arguments: &ClusterWatch, command: &str) -> Result<(), Failure> {
+/// Carries out `punctual top` for nodes and balancers.
+pub fn watch(places: &[ServerAddress], arguments: &Top, command: &str) -> Result<(), Failure> {
     apart(&[
         ("--json", arguments.json.as_deref()),
         ("--html", arguments.html.as_deref()),
@@ -210,8 +209,8 @@ pub fn watch(arguments: &ClusterWatch, command: &str) -> Result<(), Failure> {
     let over = Arc::new(AtomicBool::new(false));
     let mut stop = Stop::listen(Arc::clone(&over))?;
     let mut live = is_live(arguments.plain).then(Live::take).transpose()?;
-    let told = ask_all(&arguments.places, &dial, &over);
-    let addresses: Vec<SocketAddr> = arguments.places.iter().map(|place| place.socket).collect();
+    let told = ask_all(places, &dial, &over);
+    let addresses: Vec<SocketAddr> = places.iter().map(|place| place.socket).collect();
     let mut past = Past::new(&addresses);
     let began = Instant::now();
     let (mut printed, mut failure) = (began, None);

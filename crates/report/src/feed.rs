@@ -1,0 +1,504 @@
+//! News of a run for other processes: each run has a Unix socket from which `punctual top` reads them.
+//!
+//! **Problem.** Terminals and browsers want to see a run that was started without an option for it, and none of them
+//! may delay it. **Method.** A thread of ordinary priority keeps the state of a view. A reader that connects gets a
+//! line with a greeting, the state so far, then the news: one JSON value a line. No write waits: a reader that has not
+//! taken `UNSENT_MAX` bytes misses samples and figures of tasks until it has. The next ones are complete again, so a
+//! gap in the curves is all that it loses.
+//!
+//! **Bounds.** `READERS_MAX` readers, the next one waits; the size of a state does not depend on the run's length.
+//! Sockets are open to their user and to the superuser. That of a process that was killed is removed by the next run.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, DirEntry, Permissions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use punctual_platform::linux::recovery;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::view::{News, ViewState};
+use crate::watch::NEWS_MAX;
+
+/// Version of the lines after the greeting: raised with every change of [`News`], which a snapshot shows.
+const VERSION: u32 = 1;
+/// Most readers of one run.
+const READERS_MAX: usize = 8;
+/// Unsent bytes of a reader from which samples and figures are left out.
+const UNSENT_MAX: usize = 256 << 10;
+/// Longest line that a reader takes: a state of 2000 samples on 1000 cores.
+const LINE_MAX: usize = 64 << 20;
+/// Interval between looks for readers.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time limit for a greeting: a process that is stopped gives none.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest wait at the end of a run for readers that have not taken all.
+const END_WAIT_MAX: Duration = Duration::from_millis(500);
+/// Names of sockets, around the number of the process.
+const NAME: [&str; 2] = ["run-", ".socket"];
+/// Begin of a socket's name before it listens.
+const UNREADY: &str = "new-run-";
+/// Most entries of a folder that are looked at.
+const FILES_MAX: usize = 4096;
+
+/// First line of a feed; every version can read it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Greeting {
+    /// Version of the lines that follow.
+    version: u32,
+    /// Version of the program.
+    program: String,
+    /// Name of the scenario or of the file.
+    name: String,
+}
+
+/// Publishes the news of a run until it is dropped.
+#[derive(Debug)]
+pub struct RunFeed {
+    news: Option<Sender<News>>,
+    /// Number of news that the thread has not taken.
+    queued: Arc<AtomicUsize>,
+    thread: Option<JoinHandle<()>>,
+    path: PathBuf,
+    /// Whether the folder was made for this socket.
+    is_made: bool,
+}
+
+impl RunFeed {
+    /// Starts to publish news of the run called `name` in `folder`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// The error of the system; the folder belongs to another user.
+    pub fn start(folder: &Path, name: &str) -> io::Result<RunFeed> {
+        let named = |begin| folder.join(format!("{begin}{}{}", std::process::id(), NAME[1]));
+        let (path, unready) = (named(NAME[0]), named(UNREADY));
+        // Before a folder is made: the path may be too long for a socket.
+        let address = SocketAddr::from_pathname(&unready)?;
+        let is_made = !folder.exists();
+        DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+        punctual_jobs::user_of(folder, false)?;
+        sockets(folder).for_each(|(_, path)| remove_left_over(&path));
+        // A process that had the same number may have been killed here.
+        let _ = fs::remove_file(&unready);
+        let listener = UnixListener::bind_addr(&address)?;
+        fs::set_permissions(&unready, Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        // Under this name it listens already: one that refuses is left over.
+        fs::rename(&unready, &path)?;
+        let greeting = Greeting {
+            version: VERSION,
+            program: env!("CARGO_PKG_VERSION").into(),
+            name: name.into(),
+        };
+        let (news, inbox) = channel();
+        let queued = Arc::new(AtomicUsize::new(0));
+        let untaken = Arc::clone(&queued);
+        let thread = std::thread::Builder::new().name("feed".into());
+        let thread = thread.spawn(move || publish(&listener, &greeting, &inbox, &untaken))?;
+        Ok(RunFeed {
+            news: Some(news),
+            queued,
+            thread: Some(thread),
+            path,
+            is_made,
+        })
+    }
+
+    /// Hands news over without waiting; frequent ones are dropped while `NEWS_MAX` are queued.
+    pub fn publish(&self, news: News) {
+        if !news.is_frequent() || self.queued.load(Ordering::Relaxed) < NEWS_MAX {
+            self.queued.fetch_add(1, Ordering::Relaxed);
+            let _ = self.news.as_ref().map(|to| to.send(news));
+        }
+    }
+}
+
+impl Drop for RunFeed {
+    fn drop(&mut self) {
+        // First, so that a reader at the end knows that it came in order; a folder that was taken away has none either.
+        let _ = fs::remove_file(&self.path);
+        if self.is_made {
+            // Stays where others have something in it.
+            let _ = self.path.parent().map(fs::remove_dir);
+        }
+        self.news = None;
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    fs::read_dir(folder).into_iter().flatten().flatten().take(FILES_MAX)
+}
+
+/// Numbers of processes, and their sockets in `folder`; for the superuser those of the folder's user and its own.
+fn sockets(folder: &Path) -> impl Iterator<Item = (u32, PathBuf)> + use<> {
+    let owner = folder.symlink_metadata().map_or(0, |found| found.uid());
+    let owners = recovery::is_superuser().then_some([0, owner]);
+    let is_ours = move |uid| owners.is_none_or(|owners| owners.contains(&uid));
+    let found = entries(folder).filter(move |entry| {
+        let found = entry.metadata();
+        found.is_ok_and(|found| found.file_type().is_socket() && is_ours(found.uid()))
+    });
+    found.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let process = name.strip_prefix(NAME[0])?.strip_suffix(NAME[1])?;
+        Some((process.parse().ok()?, entry.path()))
+    })
+}
+
+/// Connects without waiting: a process that is stopped accepts no reader, until there is no room for another one
+/// (`WouldBlock`).
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::from(mio::net::UnixStream::connect(path)?);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Removes a socket at which no process listens any more.
+fn remove_left_over(path: &Path) {
+    if connect(path).is_err_and(|why| why.kind() == ErrorKind::ConnectionRefused) {
+        // Another process may have removed it.
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// A connection of another process, and the bytes that it has not taken.
+struct FeedReader {
+    stream: UnixStream,
+    unsent: Vec<u8>,
+}
+
+impl FeedReader {
+    fn add(&mut self, line: &impl Serialize) {
+        // News have no keys but text, so that each has a JSON form.
+        let _ = serde_json::to_writer(&mut self.unsent, line);
+        self.unsent.push(b'\n');
+    }
+
+    /// Writes what the connection takes now; false once the reader has gone.
+    fn flush(&mut self) -> bool {
+        match self.stream.write(&self.unsent) {
+            Ok(count) => {
+                self.unsent.drain(..count);
+                true
+            }
+            Err(why) => [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&why.kind()),
+        }
+    }
+}
+
+fn publish(listener: &UnixListener, greeting: &Greeting, inbox: &Receiver<News>, untaken: &AtomicUsize) {
+    let (mut state, mut readers) = (ViewState::default(), Vec::<FeedReader>::new());
+    loop {
+        let first = inbox.recv_timeout(LOOK_EVERY);
+        let has_ended = matches!(first, Err(RecvTimeoutError::Disconnected));
+        let ended = has_ended.then_some(News::Ended);
+        let taken = first.into_iter().chain(inbox.try_iter().take(NEWS_MAX));
+        let counted = taken.inspect(|_| {
+            untaken.fetch_sub(1, Ordering::Relaxed);
+        });
+        for news in counted.chain(ended) {
+            let is_wanted = |reader: &&mut FeedReader| !news.is_frequent() || reader.unsent.len() < UNSENT_MAX;
+            readers
+                .iter_mut()
+                .filter(is_wanted)
+                .for_each(|reader| reader.add(&news));
+            state.update(news);
+        }
+        // Those for which there is no room wait.
+        while readers.len() < READERS_MAX
+            && let Ok((stream, _)) = listener.accept()
+        {
+            let unsent = Vec::new();
+            let mut reader = FeedReader { stream, unsent };
+            reader.add(greeting);
+            state.so_far().iter().for_each(|news| reader.add(news));
+            readers.extend(reader.stream.set_nonblocking(true).map(|()| reader));
+        }
+        readers.retain_mut(FeedReader::flush);
+        if has_ended {
+            break;
+        }
+    }
+    let end = Instant::now() + END_WAIT_MAX;
+    while readers.iter().any(|reader| !reader.unsent.is_empty()) && Instant::now() < end {
+        std::thread::sleep(LOOK_EVERY / 10);
+        readers.retain_mut(FeedReader::flush);
+    }
+}
+
+/// A feed that is read.
+#[derive(Debug)]
+pub struct FeedView {
+    stream: BufReader<UnixStream>,
+    /// Bytes of a line that is not complete yet.
+    line: Vec<u8>,
+    path: PathBuf,
+    /// Process of the run.
+    pub process: u32,
+    /// Name of the scenario or of the file.
+    pub name: String,
+}
+
+impl FeedView {
+    /// `None` where no process listens any more, or one of another user.
+    fn open(process: u32, path: PathBuf) -> Option<Result<FeedView, String>> {
+        let connected = match connect(&path) {
+            Err(why) if why.kind() != ErrorKind::WouldBlock => return None,
+            connected => connected,
+        };
+        let opened = connected.and_then(|stream| {
+            stream.set_read_timeout(Some(LOOK_EVERY))?;
+            let (mut stream, mut line) = (BufReader::new(stream), Vec::new());
+            let greeting: Greeting = next_line(&mut stream, &mut line, PATIENCE)?.ok_or(ErrorKind::TimedOut)?;
+            Ok((stream, line, greeting))
+        });
+        let silent = |why| {
+            format!("process {process}, which does not answer ({why}): it is stopped, or has {READERS_MAX} views")
+        };
+        Some(
+            opened
+                .map_err(silent)
+                .and_then(|(stream, line, Greeting { version, program, name })| {
+                    // No escape of another process reaches this terminal.
+                    let name = name.replace(char::is_control, "?");
+                    let view = FeedView {
+                        stream,
+                        line,
+                        path,
+                        process,
+                        name,
+                    };
+                    match version {
+                        VERSION => Ok(view),
+                        _ => Err(format!("{view} of punctual {program}, whose own `top` shows it")),
+                    }
+                }),
+        )
+    }
+
+    /// The next news; `None` if there are none within 100 ms.
+    ///
+    /// # Errors
+    /// The process has died, or wrote something else than news.
+    pub fn news(&mut self) -> io::Result<Option<News>> {
+        match next_line(&mut self.stream, &mut self.line, LOOK_EVERY) {
+            // The end of a run in order, whose last line does not reach a reader that lags.
+            Err(why) if why.kind() == ErrorKind::UnexpectedEof && !self.path.exists() => Ok(Some(News::Ended)),
+            news => news,
+        }
+    }
+}
+
+impl fmt::Display for FeedView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (process {})", self.name, self.process)
+    }
+}
+
+/// The next line, if it is complete within `patience`; else its begin stays in `line`. A writer of single bytes gets no
+/// more time.
+fn next_line<T: DeserializeOwned>(
+    stream: &mut BufReader<UnixStream>,
+    line: &mut Vec<u8>,
+    patience: Duration,
+) -> io::Result<Option<T>> {
+    let begin = Instant::now();
+    loop {
+        let piece = match stream.fill_buf() {
+            Ok([]) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(piece) => piece,
+            Err(why) if [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted].contains(&why.kind()) => {
+                &[]
+            }
+            Err(why) => return Err(why),
+        };
+        let end = piece.iter().position(|byte| *byte == b'\n');
+        let count = end.map_or(piece.len(), |end| end + 1);
+        line.extend_from_slice(&piece[..count]);
+        stream.consume(count);
+        match end {
+            Some(_) => {
+                let line = std::mem::take(line);
+                return serde_json::from_slice(&line).map(Some).map_err(io::Error::other);
+            }
+            None if line.len() > LINE_MAX => return Err(ErrorKind::InvalidData.into()),
+            None if begin.elapsed() >= patience => return Ok(None),
+            None => {}
+        }
+    }
+}
+
+/// Folders in which runs of this user have sockets; for the superuser those of all users, unless the environment names
+/// one.
+fn folders() -> Vec<PathBuf> {
+    let mut folders = vec![recovery::folder()];
+    let is_named = std::env::var_os(recovery::FOLDER).is_some_and(|named| !named.is_empty());
+    if recovery::is_superuser() && !is_named {
+        let of_users = |above: &Path| entries(above).map(|entry| entry.path());
+        folders.push(recovery::SYSTEM.into());
+        folders.extend(of_users(Path::new("/run/user")).map(|of_user| of_user.join("punctual")));
+        let is_ours = |path: &PathBuf| path.to_string_lossy().contains("/punctual-");
+        folders.extend(of_users(&std::env::temp_dir()).filter(is_ours));
+        folders.sort_unstable();
+        folders.dedup();
+    }
+    folders
+}
+
+/// Opens the feeds of all runs of this user, for the superuser of all users; those that fail with the reason.
+pub fn running() -> Vec<Result<FeedView, String>> {
+    running_in(&folders())
+}
+
+fn running_in(folders: &[PathBuf]) -> Vec<Result<FeedView, String>> {
+    let found = folders.iter().flat_map(|folder| sockets(folder));
+    found
+        .filter_map(|(process, path)| FeedView::open(process, path))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::fixture;
+
+    fn only(folder: &tempfile::TempDir) -> FeedView {
+        let mut found = running_in(&[folder.path().to_path_buf()]);
+        assert_eq!(found.len(), 1);
+        found.remove(0).unwrap()
+    }
+
+    fn next(view: &mut FeedView) -> News {
+        loop {
+            if let Some(news) = view.news().unwrap() {
+                return news;
+            }
+        }
+    }
+
+    fn sample(k: u64) -> News {
+        News::Sample(Box::new(fixture::sample(k)))
+    }
+
+    #[test]
+    fn views_that_come_late_get_the_state_then_the_news_and_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join("run-1.socket");
+        drop(UnixListener::bind(&left).unwrap());
+        let feed = RunFeed::start(folder.path(), "robot").unwrap();
+        assert!(!left.exists(), "the socket of a dead process is removed");
+        feed.publish(News::Run(60.0));
+        feed.publish(News::Started(Box::new(fixture::header())));
+        (0..3).for_each(|k| feed.publish(sample(k)));
+        let mut views = [only(&folder), only(&folder)];
+        for view in &mut views {
+            assert_eq!(view.name, "robot");
+            let mut state = ViewState::default();
+            while state.samples.len() < 3 {
+                state.update(next(view));
+            }
+            assert_eq!((state.duration_s, state.header), (60.0, Some(fixture::header())));
+        }
+        feed.publish(sample(3));
+        drop(feed);
+        for view in &mut views {
+            while !matches!(next(view), News::Sample(it) if it.k == 3) {}
+            assert!(matches!(next(view), News::Ended));
+            assert!(matches!(view.news(), Ok(Some(News::Ended))), "nothing follows");
+        }
+        assert_eq!(sockets(folder.path()).count(), 0);
+    }
+
+    #[test]
+    fn a_view_that_does_not_read_misses_samples_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let feed = RunFeed::start(folder.path(), "robot").unwrap();
+        let mut view = only(&folder);
+        let all = 4 * UNSENT_MAX / 100;
+        // Each is longer than 100 bytes, and the kernel takes less than these together; they are more than are queued.
+        (0..all as u64).for_each(|k| feed.publish(sample(k)));
+        feed.publish(News::Stage("told".into()));
+        let mut samples = 0;
+        while !matches!(next(&mut view), News::Stage(_)) {
+            samples += 1;
+        }
+        assert!(samples < all, "{samples} of {all}");
+    }
+
+    #[test]
+    fn one_of_another_version_and_one_that_says_nothing_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = UnixListener::bind(folder.path().join("run-2.socket")).unwrap();
+        let answer = std::thread::spawn(move || {
+            let line = b"{\"version\":9,\"program\":\"9.0\",\"name\":\"a\\u001b\",\"more\":1}\n";
+            other.accept().unwrap().0.write_all(line).unwrap();
+            other
+        });
+        let told = || running_in(&[folder.path().to_path_buf()]).remove(0).unwrap_err();
+        assert_eq!(told(), "a? (process 2) of punctual 9.0, whose own `top` shows it");
+        let _silent = answer.join().unwrap();
+        assert!(told().starts_with("process 2, which does not answer"));
+    }
+
+    #[test]
+    fn a_process_that_accepts_no_reader_holds_up_none_and_keeps_its_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run-3.socket");
+        let stopped = UnixListener::bind(&path).unwrap();
+        // SAFETY: the descriptor is open; a second call changes the number of readers that wait.
+        assert_eq!(unsafe { libc::listen(stopped.as_raw_fd(), 0) }, 0);
+        let _waiting: Vec<UnixStream> = std::iter::from_fn(|| connect(&path).ok()).collect();
+        let _feed = RunFeed::start(folder.path(), "robot").unwrap();
+        assert!(path.exists());
+        let (seen, silent): (Vec<_>, Vec<_>) =
+            { running_in(&[folder.path().into()]).into_iter() }.partition(Result::is_ok);
+        assert_eq!(seen[0].as_ref().unwrap().name, "robot");
+        let told = silent[0].as_ref().unwrap_err();
+        assert!(told.starts_with("process 3, which does not answer"), "{told}");
+    }
+
+    #[test]
+    fn a_folder_that_is_a_link_is_refused_and_none_is_made_for_a_path_that_is_too_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, long) = (folder.path().join("link"), folder.path().join("x".repeat(100)));
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert!(RunFeed::start(&link, "robot").is_err());
+        assert!(RunFeed::start(&long, "robot").is_err() && !long.exists());
+    }
+
+    #[test]
+    fn a_line_in_pieces_waits_for_its_end() {
+        let (mut writer, reader) = UnixStream::pair().unwrap();
+        let (mut reader, mut line) = (BufReader::new(reader), Vec::new());
+        let mut next = || next_line::<u32>(&mut reader, &mut line, Duration::ZERO).unwrap();
+        writer.write_all(b"12").unwrap();
+        assert_eq!(next(), None);
+        writer.write_all(b"3\n4\n").unwrap();
+        assert_eq!((next(), next()), (Some(123), Some(4)));
+    }
+
+    /// A change of these lines needs another version, by which the snapshot is named.
+    #[test]
+    fn lines_are_those_of_the_version() {
+        let mut state = ViewState::new(60.0);
+        state.update(News::Started(Box::new(fixture::header())));
+        state.update(News::Stage("calibrating".into()));
+        state.update(sample(0));
+        state.update(News::Tasks(fixture::tasks()));
+        state.update(News::Sinks("sink 1".into()));
+        let news = state.so_far().into_iter().chain([sample(1), News::Ended]);
+        let lines: Vec<String> = news.map(|news| serde_json::to_string(&news).unwrap()).collect();
+        insta::assert_snapshot!(format!("version_{VERSION}"), lines.join("\n"));
+    }
+}
