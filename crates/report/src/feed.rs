@@ -213,7 +213,7 @@ fn publish(listener: &UnixListener, greeting: &Greeting, inbox: &Receiver<News>,
                 .for_each(|reader| reader.add(&news));
             state.update(news);
         }
-        // Those for which there is no room wait.
+        // Readers without a place wait.
         while readers.len() < READERS_MAX
             && let Ok((stream, _)) = listener.accept()
         {

@@ -146,7 +146,7 @@ pub fn sentence(stages: &[StageReport]) -> String {
     if let Some(stage) = with(|standing| *standing == Standing::Missed) {
         return format!("Goal missed by stage \"{}\": {}.", stage.name, stands(stage));
     }
-    // They are in no count of frames: a stage that hangs would be the better, the earlier it does.
+    // These frames are in no count: a stage that hangs would be the better, the earlier it does.
     let left = left(stages);
     if left > 0 {
         return format!(
