@@ -7,15 +7,18 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{PipeWriter, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use punctual_federation::ids::FederationId;
 use punctual_logs::Local;
 use punctual_logs::socket::{LogServer, SharedLog};
+use punctual_os::{LinuxOs, claim_processor};
 use signal_hook::flag;
 
 use self::processes::Processes;
@@ -111,7 +114,14 @@ impl LocalCluster {
         let log = Local::open(&folder.path().join("log")).map_err(Failure::of)?;
         let log = SharedLog::new(log);
         let served = log.clone();
-        let server = LogServer::start(&socket, move || Some(served.clone())).map_err(Failure::of)?;
+        // Inherited by the threads that answer nodes, and by nothing else of this process.
+        let claimed = || {
+            drop(claim_processor(&LinuxOs));
+            LogServer::start(&socket, move || Some(served.clone()))
+        };
+        let server = thread::scope(|scope| scope.spawn(claimed).join());
+        let server = server.unwrap_or_else(|panic| resume_unwind(panic));
+        let server = server.map_err(Failure::of)?;
         let processes = Processes::start(random_id(), folder.path(), (socket, None), settings, None, ends)?;
         Ok(LocalCluster {
             processes,
