@@ -98,6 +98,8 @@ pub struct Allocator {
     seen: PerCore<Option<usize>>,
     /// Time of the last question.
     asked: Time,
+    /// Splits to look ahead from, for the tasks from each time on: found at the start, since that takes long.
+    splits: Vec<(Time, Vec<(Base, CoreShares)>)>,
     /// A look ahead that is under way.
     ahead: Option<Box<Ahead>>,
     forecast: Option<Foresight>,
@@ -146,9 +148,18 @@ impl Allocator {
             due: None,
             seen: PerCore::new(),
             asked: Time::ZERO,
+            splits: Vec::new(),
             ahead: None,
             forecast: None,
         };
+        if matches!(settings.base, Base::Ahead | Base::AheadFixed) && allocator.keeper.is_some() {
+            let changes = tasks.iter().flat_map(|task| [task.from, task.until]);
+            let mut changes: Vec<Time> = std::iter::once(Time::ZERO).chain(changes).collect();
+            changes.sort_unstable();
+            changes.dedup();
+            let splits = |at| (at, Ahead::splits(programs, tasks, &settings, at));
+            allocator.splits = changes.into_iter().filter(|at| *at < Time::MAX).map(splits).collect();
+        }
         let none: PerCore<Option<RunningJob<'_>>> = (0..cores).map(|_| None).collect();
         allocator.look_ahead(programs, None, &none, Time::ZERO);
         if let Some(mut ahead) = allocator.ahead.take() {
@@ -267,14 +278,14 @@ impl Allocator {
         cores: &[Option<RunningJob<'_>>],
         now: Time,
     ) {
-        let asked = self.settings.base == Base::Ahead && self.keeper.is_some();
-        let refill = self.settings.refill.filter(|_| asked);
-        let Some(refill) = refill.filter(|_| self.tasks.iter().any(|task| task.is_active(now))) else {
-            return;
-        };
-        let settings = (&self.settings, refill);
-        let ahead = Ahead::new(programs, &self.tasks, settings, in_force, cores, now);
-        self.ahead = Some(Box::new(ahead));
+        let refill = self.settings.refill;
+        let refill = refill.filter(|_| self.tasks.iter().any(|task| task.is_active(now)));
+        let splits = self.splits.iter().rfind(|(from, _)| *from <= now);
+        if let Some(((_, splits), refill)) = splits.zip(refill) {
+            let (from, settings) = ((programs, &splits[..]), (&self.settings, refill));
+            let ahead = Ahead::new(from, &self.tasks, settings, in_force, cores, now);
+            self.ahead = Some(Box::new(ahead));
+        }
     }
 
     /// Begins to look ahead when the task set has changed, and goes on with it; returns whether it has come to an end.

@@ -32,6 +32,8 @@ pub enum Base {
     /// to lend at all, nothing is lent. Where refilling is free, or no task is known, that of `StaticFewest`.
     #[default]
     Ahead,
+    /// As `Ahead`, but nothing is lent: for a machine that does not follow the phases of jobs.
+    AheadFixed,
     /// The static split that overloads the fewest cores.
     StaticFewest,
     /// The static split of the least total overload.
@@ -47,6 +49,7 @@ impl Base {
     pub fn name(self) -> &'static str {
         match self {
             Base::Ahead => "ahead",
+            Base::AheadFixed => "ahead-fixed",
             Base::StaticFewest => "static-fewest",
             Base::StaticOverload => "static-overload",
             Base::StaticBest => "static-best",
@@ -92,10 +95,10 @@ impl AllocatorSettings {
                     task.weight
                 )
             })?;
-            require(core < cores && program < count && period > Nanos::ZERO, || {
+            require(core < cores && program < count && task.window() > Nanos::ZERO, || {
                 format!(
                     "task {number} is of program {program} on core {core} every {period}: there are {count} programs and \
-                     {cores} cores, from 0, and a period is more than 0"
+                     {cores} cores, from 0, and a period or deadline is more than 0"
                 )
             })?;
         }

@@ -13,10 +13,12 @@
 //! advance in `STEPS` steps, the one that is behind first. At [`WORK_MAX`] units the looking ahead ends, and the last
 //! step counts that all have done. It can be done in pieces of any size ([`Ahead::advance`]), with the same result.
 //!
-//! **Not foreseen**: jobs that come later than their period says, or compute less than their profile. The clock is the
-//! one in force.
+//! **Not foreseen**: jobs that come later than their period says, or compute less than their profile; the store's
+//! updates and locks. The clock is the one in force.
 
 mod model;
+
+use std::fmt;
 
 use punctual_units::{Nanos, Time};
 
@@ -64,6 +66,33 @@ pub struct Foresight {
     pub work: u64,
 }
 
+impl fmt::Display for Foresight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lent = if self.lends {
+            "lent from there"
+        } else {
+            "nothing is lent"
+        };
+        let (base, seconds) = (self.base.name(), self.seen.as_secs_f64());
+        write!(
+            f,
+            "ways and bandwidth split as {base}, {lent} (run {seconds:.0} s ahead): "
+        )?;
+        let mut late = { self.cores.iter().enumerate() }
+            .filter(|(_, core)| core.late > 0)
+            .peekable();
+        if late.peek().is_none() {
+            return f.write_str("no job will be late");
+        }
+        for (number, (core, JobCounts { due, late, .. })) in late.enumerate() {
+            let (comma, percent) = (if number > 0 { "; " } else { "" }, *late as f64 * 100.0 / *due as f64);
+            let digits = usize::from(percent < 1.0);
+            write!(f, "{comma}core {core}: {percent:.digits$} % of its jobs will be late")?;
+        }
+        Ok(())
+    }
+}
+
 /// The task set under one candidate.
 #[derive(Clone, Debug)]
 struct Run {
@@ -96,17 +125,35 @@ impl Base {
             Base::Even => equal(pool, loads.cores()),
             Base::StaticBest => static_best(loads, pool),
             Base::StaticOverload => static_overload(loads, pool),
-            Base::StaticFewest | Base::Ahead => static_fewest(loads, pool),
+            Base::StaticFewest | Base::Ahead | Base::AheadFixed => static_fewest(loads, pool),
         })
     }
 }
 
 impl Ahead {
-    /// Looks ahead from `now`, with the jobs that are on `cores` and the split `in_force` (`None`: the
-    /// candidate's), for
-    /// the tasks that release jobs then. `settings` are checked; gained ways cost `refill`.
-    pub fn new(
+    /// The static splits of the tasks that release jobs at `now`, each once: some hundred microseconds each.
+    pub fn splits(
         programs: &Programs,
+        tasks: &[PeriodicTask],
+        settings: &AllocatorSettings,
+        now: Time,
+    ) -> Vec<(Base, CoreShares)> {
+        let tasks: Vec<PeriodicTask> = tasks.iter().filter(|task| task.is_active(now)).copied().collect();
+        let loads = Loads::new(programs, &tasks, settings.cores);
+        let mut splits: Vec<(Base, CoreShares)> = Vec::new();
+        for base in SPLITS {
+            let plan = base.split(&loads, settings.pool);
+            if !splits.iter().any(|(_, other)| *other == plan) {
+                splits.push((base, plan));
+            }
+        }
+        splits
+    }
+
+    /// Looks ahead from `now`, with the jobs that are on `cores` and the split `in_force` (`None`: the candidate's),
+    /// for the tasks that release jobs then, from `splits`. `settings` are checked; gained ways cost `refill`.
+    pub fn new(
+        (programs, splits): (&Programs, &[(Base, CoreShares)]),
         tasks: &[PeriodicTask],
         (settings, refill): (&AllocatorSettings, Refill),
         in_force: Option<&CoreShares>,
@@ -115,14 +162,6 @@ impl Ahead {
     ) -> Ahead {
         let AllocatorSettings { pool, gap, .. } = *settings;
         let tasks: Vec<PeriodicTask> = tasks.iter().filter(|task| task.is_active(now)).copied().collect();
-        let loads = Loads::new(programs, &tasks, settings.cores);
-        let mut splits: Vec<(Base, CoreShares)> = Vec::new();
-        for base in SPLITS {
-            let plan = base.split(&loads, pool);
-            if !splits.iter().any(|(_, other)| *other == plan) {
-                splits.push((base, plan));
-            }
-        }
         let run = |(base, plan): &(Base, CoreShares), lends: bool| {
             let in_force = in_force.unwrap_or(plan);
             let mut model = Model::new(&tasks, cores, in_force, (refill, gap), now);
@@ -139,7 +178,8 @@ impl Ahead {
             }
         };
         let fixed = splits.iter().map(|split| run(split, false));
-        let runs = fixed.chain(splits.iter().map(|split| run(split, true))).collect();
+        let lent = splits.iter().filter(|_| settings.base != Base::AheadFixed);
+        let runs = fixed.chain(lent.map(|split| run(split, true))).collect();
         let longest = tasks.iter().map(|task| task.period).max().unwrap_or_default();
         Ahead {
             runs,

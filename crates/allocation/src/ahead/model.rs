@@ -1,11 +1,13 @@
-//! The machine in small: periodic tasks by earliest deadline first on cores that share ways and bandwidth.
+//! The machine in small: periodic tasks on cores that share ways and bandwidth, by priority or, among equals, by
+//! deadline.
 //!
 //! **Method.** Event by event: a release, the end of a phase or of a job, or the time at which a decision is due. A
 //! core with cold ways and a job fills them first, at its own bandwidth, and then runs the job at the rate of its
 //! phase. The rules are those of `punctual_sim::split`, which a test of `punctual_machine` holds against this, job by
 //! job.
 //!
-//! **Late** is a job whose deadline has passed, whether it has ended or not.
+//! **Late** is a job whose deadline has passed, whether it has ended or not. A task without deadlines has one job at a
+//! time: a release that finds one counts as a response of a period, so that slower work is never the better one.
 
 use punctual_units::{Nanos, Time};
 
@@ -33,6 +35,20 @@ struct Releases {
 struct JobRecord {
     released: Time,
     weight: f64,
+    /// Priority and deadline: the least runs.
+    order: (u32, Time),
+}
+
+impl JobRecord {
+    /// Record of a job of `task`, if that is still known.
+    fn of(task: Option<&PeriodicTask>, released: Time, deadline: Time) -> JobRecord {
+        let rank = task.map_or(u32::MAX, |task| task.rank.unwrap_or_default());
+        JobRecord {
+            released,
+            weight: task.map_or(0.0, |task| task.weight),
+            order: (rank, deadline),
+        }
+    }
 }
 
 /// Counts of one core's jobs.
@@ -51,7 +67,7 @@ pub struct JobCounts {
 /// Jobs of a core, and the ways and bandwidth that it has.
 #[derive(Clone, Debug)]
 struct ModelCore {
-    /// Jobs by deadline, the earliest at `head`; those before it have ended.
+    /// Jobs by priority and deadline, the running one at `head`; those before it have ended.
     jobs: Vec<WaitingJob>,
     about: Vec<JobRecord>,
     head: usize,
@@ -105,8 +121,7 @@ impl Model {
             };
             for job in std::iter::once(&first).chain(running.waiting) {
                 let of = |task: &&PeriodicTask| task.core == number && task.program == job.program;
-                let weight = tasks.iter().find(of).map_or(0.0, |task| task.weight);
-                core.add(*job, JobRecord { released: now, weight });
+                core.add(*job, JobRecord::of(tasks.iter().find(of), now, job.deadline));
             }
             core
         };
@@ -184,18 +199,21 @@ impl Model {
             while *next <= self.now {
                 let released = *next;
                 *next = task.release_from(released + Nanos(1));
-                // Beyond the bound a job is late without being run.
                 let core = &mut self.cores[task.core];
                 let job = WaitingJob {
                     program: task.program,
                     progress: 0.0,
-                    deadline: released + task.period,
+                    deadline: released + task.deadline.unwrap_or(task.period),
                 };
-                let weight = task.weight;
+                if core.has_one_of(job) {
+                    core.counts.response += task.period.as_secs_f64();
+                    continue;
+                }
+                // Beyond the bound a job is late without being run.
                 if full {
-                    core.counts.add(weight, true);
+                    core.counts.add(task.weight, true);
                 } else {
-                    core.add(job, JobRecord { released, weight });
+                    core.add(job, JobRecord::of(Some(&*task), released, job.deadline));
                 }
                 self.changed = true;
             }
@@ -217,10 +235,16 @@ impl ModelCore {
     }
 
     fn add(&mut self, job: WaitingJob, about: JobRecord) {
-        // A job of the same deadline that was there first stays first.
-        let at = self.head + self.jobs[self.head..].partition_point(|other| other.deadline <= job.deadline);
+        // A job of the same order that was there first stays first.
+        let at = self.head + self.about[self.head..].partition_point(|other| other.order <= about.order);
         self.jobs.insert(at, job);
         self.about.insert(at, about);
+    }
+
+    /// Whether it has another job of a task without deadlines that runs this program.
+    fn has_one_of(&self, job: WaitingJob) -> bool {
+        let same = |other: &WaitingJob| other.deadline == Time::MAX && other.program == job.program;
+        job.deadline == Time::MAX && self.jobs[self.head..].iter().any(same)
     }
 
     fn running(&self) -> Option<RunningJob<'_>> {
@@ -291,7 +315,7 @@ impl ModelCore {
 }
 
 impl JobCounts {
-    /// JobCounts a job of this weight that has ended, or whose deadline has passed.
+    /// Counts a job of this weight that has ended, or whose deadline has passed.
     fn add(&mut self, weight: f64, late: bool) {
         self.due += u64::from(weight > 0.0);
         self.late += u64::from(late && weight > 0.0);

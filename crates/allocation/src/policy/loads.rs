@@ -6,15 +6,21 @@ use serde::{Deserialize, Serialize};
 use crate::grid::{Grid, Share};
 use crate::programs::Programs;
 
-/// A periodic task on its core; its deadline is its period.
+/// A periodic task on its core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeriodicTask {
     /// Which program, by its place in [`Programs`].
     pub program: usize,
     /// Time between releases; more than 0.
     pub period: Nanos,
+    /// From a release to its deadline; `None`: the period, [`Nanos::MAX`]: no deadline, and one job at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Nanos>,
     /// Which core runs it, from 0.
     pub core: usize,
+    /// Priority on its core, 0 before all others; `None`: each core runs the earliest deadline first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
     /// How much a late job of it counts against those of others, at least 0; 0: it has no deadline to keep.
     #[serde(default = "one")]
     pub weight: f64,
@@ -40,11 +46,18 @@ impl PeriodicTask {
         PeriodicTask {
             program,
             period,
+            deadline: None,
             core,
+            rank: None,
             weight: 1.0,
             from: Time::ZERO,
             until: Time::MAX,
         }
+    }
+
+    /// Time in which a job must end: until its deadline, or the next release if that is earlier.
+    pub fn window(&self) -> Nanos {
+        self.deadline.unwrap_or(self.period).min(self.period)
     }
 
     /// Whether it releases jobs at `now`.
@@ -65,8 +78,8 @@ impl PeriodicTask {
     }
 }
 
-/// The utilisation of each core under each share: the sum over its tasks of WCET(share) / period. A core keeps all
-/// deadlines under EDF exactly if this is at most 1.
+/// The utilisation of each core under each share: the sum over its tasks of WCET(share) / window. A core keeps all
+/// deadlines under EDF if this is at most 1; exactly then, where deadlines are periods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loads {
     grid: Grid,
@@ -84,9 +97,9 @@ impl Loads {
         let mut loads = vec![vec![0.0; grid.len()]; cores];
         let weighed = tasks.iter().any(|task| task.weight > 0.0);
         for task in tasks.iter().filter(|task| !weighed || task.weight > 0.0) {
-            let period = task.period.as_secs_f64();
+            let window = task.window().as_secs_f64();
             for (load, share) in loads[task.core].iter_mut().zip(grid.shares()) {
-                *load += programs.duration(task.program, share) / period;
+                *load += programs.duration(task.program, share) / window;
             }
         }
         Loads { grid, cores: loads }

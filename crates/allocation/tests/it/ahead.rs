@@ -2,8 +2,8 @@
 
 use punctual_allocation::ahead::{Ahead, Foresight, HORIZON};
 use punctual_allocation::{
-    Allocator, AllocatorSettings, Grid, Objective, PeriodicTask, Phase, Policy, Pool, Profile, Programs, RateTable,
-    Refill, RunningJob,
+    Allocator, AllocatorSettings, Base, Grid, Objective, PeriodicTask, Phase, Policy, Pool, Profile, Programs,
+    RateTable, Refill, RunningJob,
 };
 use punctual_units::{Nanos, Time};
 
@@ -92,10 +92,75 @@ fn a_task_without_a_deadline_gives_way() {
 }
 
 #[test]
+fn priorities_and_deadlines_are_those_of_the_tasks() {
+    // By deadline all jobs are in time; where the rarer task comes first, it makes one of 190 ms late.
+    let late = |ranks: [Option<u32>; 2]| {
+        let tasks = [(190, ranks[0]), (400, ranks[1])].map(|(millis, rank)| PeriodicTask {
+            rank,
+            ..task(2, millis, 0)
+        });
+        foreseen(&tasks).cores[0].late
+    };
+    assert_eq!((late([None; 2]), late([Some(0), Some(1)])), (0, 0));
+    assert!(late([Some(1), Some(0)]) > 10);
+    // A job takes 100 ms.
+    let due = |millis| {
+        let deadline = Some(Nanos::from_millis(millis));
+        foreseen(&[PeriodicTask {
+            deadline,
+            ..task(2, 300, 0)
+        }])
+    };
+    assert_eq!(due(110).cores[0].late, 0);
+    let late = due(90);
+    assert_eq!(late.cores[0].late, late.cores[0].due);
+    assert_eq!(
+        late.to_string(),
+        "ways and bandwidth split as static-fewest, nothing is lent (run 30 s ahead): core 0: 100 % of its jobs will be \
+         late"
+    );
+}
+
+/// Jobs without deadlines that follow each other never wait in a queue, and never before others.
+#[test]
+fn best_effort_work_that_never_ends_makes_no_job_late() {
+    let endless = PeriodicTask {
+        deadline: Some(Nanos::MAX),
+        rank: Some(u32::MAX),
+        weight: 0.0,
+        ..task(2, 1, 0)
+    };
+    let steady = PeriodicTask {
+        rank: Some(0),
+        ..task(2, 300, 0)
+    };
+    let forecast = foreseen(&[steady, endless]);
+    assert_eq!(
+        (forecast.cores[0].due, forecast.cores[0].late),
+        (100, 0),
+        "{forecast:?}"
+    );
+    assert!(forecast.seen >= HORIZON, "{forecast:?}");
+}
+
+#[test]
+fn nothing_is_lent_where_the_machine_does_not_follow_phases() {
+    let settings = AllocatorSettings {
+        base: Base::AheadFixed,
+        ..settings()
+    };
+    let allocator = Allocator::new(&programs(), &[task(0, 120, 0), task(1, 120, 1)], settings).unwrap();
+    let forecast = allocator.forecast().unwrap();
+    assert!(!forecast.lends && allocator.plan() == &forecast.plan, "{forecast:?}");
+}
+
+#[test]
 fn the_work_is_bounded_and_the_rest_is_resumed() {
     let (programs, tasks, settings) = (programs(), [task(0, 120, 0), task(1, 121, 1)], settings());
     let none = [None, None];
-    let ahead = || Ahead::new(&programs, &tasks, (&settings, Refill::PAPER), None, &none, Time::ZERO);
+    let splits = Ahead::splits(&programs, &tasks, &settings, Time::ZERO);
+    let from = (&programs, &splits[..]);
+    let ahead = || Ahead::new(from, &tasks, (&settings, Refill::PAPER), None, &none, Time::ZERO);
     let whole = ahead().advance(&programs, u64::MAX).unwrap();
     let mut pieces = ahead();
     let (mut found, mut count) = (None, 0);

@@ -25,7 +25,9 @@ fn foreseen(case: &Case, programs: &Programs, work: u64, work_max: u64) -> Fores
     let settings = settings(case, Base::Ahead);
     let none: Vec<_> = (0..case.machine.cores).map(|_| None).collect();
     let refill = settings.refill.unwrap();
-    let mut ahead = Ahead::new(programs, &case.tasks, (&settings, refill), None, &none, Time::ZERO).within(work_max);
+    let splits = Ahead::splits(programs, &case.tasks, &settings, Time::ZERO);
+    let from = (programs, &splits[..]);
+    let mut ahead = Ahead::new(from, &case.tasks, (&settings, refill), None, &none, Time::ZERO).within(work_max);
     loop {
         if let Some(forecast) = ahead.advance(programs, work) {
             return forecast;
