@@ -129,6 +129,8 @@ struct Splits {
     seen: Option<(u64, Hertz)>,
     /// Number of changes of shares.
     changes: u64,
+    /// The forecast that was noted last.
+    forecast: Option<String>,
 }
 
 /// Causes that delayed a job of a task with a deadline; all waits that its split has are named.
@@ -212,6 +214,7 @@ impl Run {
         self.collector.begin(self.environment.read(&mut self.machine));
         self.bound_best_effort();
         self.act(self.regulator.plan());
+        self.note_forecast();
         let mut due = self.next_due();
         let mut asked = self.machine.now();
         while self.machine.now() < end {
@@ -284,7 +287,22 @@ impl Run {
                 splits.changes += 1;
             }
             self.act(plan);
+            self.note_forecast();
         }
+    }
+
+    /// Notes the split that looking ahead has chosen, where it is another one than before.
+    fn note_forecast(&mut self) {
+        let forecast = self.regulator.split_forecast();
+        let Some(splits) = self.splits.as_mut().filter(|splits| splits.forecast != forecast) else {
+            return;
+        };
+        if let Some(forecast) = &forecast {
+            let seconds = self.machine.now().as_secs_f64();
+            self.collector
+                .note(format!("at {seconds:.1} s: {forecast} (simulated)"));
+        }
+        splits.forecast = forecast;
     }
 
     /// The report counts the job as it was; the loop gets what the response meter says of it.
@@ -403,6 +421,7 @@ impl Run {
 
     fn finish(mut self) -> FinishedRun {
         self.collector.count_open(self.machine.now());
+        self.note_forecast();
         if let Some(Splits { changes, .. }) = self.splits {
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));

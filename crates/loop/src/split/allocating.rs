@@ -75,6 +75,11 @@ impl Splitting {
             .collect()
     }
 
+    /// Result of the last look ahead, as a line for the report; `None`: the split was given.
+    pub(crate) fn forecast(&self) -> Option<String> {
+        self.allocator.forecast().map(ToString::to_string)
+    }
+
     /// Time at which to ask again, because the last question came too soon after a decision.
     pub(crate) fn due(&self) -> Option<Time> {
         self.allocator.due()

@@ -26,6 +26,10 @@ impl Splitting {
         match *self {}
     }
 
+    pub(crate) fn forecast(&self) -> Option<String> {
+        match *self {}
+    }
+
     pub(crate) fn due(&self) -> Option<Time> {
         match *self {}
     }

@@ -317,6 +317,11 @@ impl Regulator {
         self.splitting.as_ref()?.due()
     }
 
+    /// The split that looking ahead has chosen last, and the jobs that it makes late, as a line for the report.
+    pub fn split_forecast(&self) -> Option<String> {
+        self.splitting.as_ref()?.forecast()
+    }
+
     /// The jobs of each task in the window that was closed last, without tasks that had none.
     pub fn task_windows(&self) -> &[TaskWindow] {
         self.goals.windows()

@@ -34,7 +34,7 @@ pub(crate) fn splitting(
     placement: &Placement,
 ) -> Result<(SplitOptions, SplitLoad), AllocationError> {
     let cores = model.cores as usize;
-    let (options, program_of) = options_for(request, tasks, cores, placement)?;
+    let (options, program_of) = options_for(request, tasks, (cores, Base::Ahead), placement)?;
     let programs = Programs::new(&options.profiles, Objective::Speed)?;
     let load = SplitLoad {
         model: machine(&programs, cores, request.refill),
@@ -46,14 +46,15 @@ pub(crate) fn splitting(
     Ok((options, load))
 }
 
-/// Options of the loop for `request` on a machine with `cores` cores, and the program of each task.
+/// Options of the loop for `request` on a machine with `cores` cores that starts from `base`, and the program of each
+/// task.
 ///
 /// # Errors
 /// [`AllocationError`].
 pub(crate) fn options_for(
     request: &AllocationRequest,
     tasks: &[TaskSpec],
-    cores: usize,
+    (cores, base): (usize, Base),
     placement: &Placement,
 ) -> Result<(SplitOptions, Vec<Option<usize>>), AllocationError> {
     request.check_names(tasks)?;
@@ -66,8 +67,7 @@ pub(crate) fn options_for(
         pool: pool(&programs, cores),
         cores,
         policy: request.policy,
-        // Looking ahead knows neither fixed priorities nor deadlines before the next release, as runs have them.
-        base: Base::Even,
+        base,
         // Without the cost of a way, a policy changes the split at every occasion.
         refill: request.refill.filter(|_| request.changes == Changes::Paying),
         gap: GAP,
@@ -135,12 +135,14 @@ fn periodic(
                 from: Time::ZERO + spec.active.from,
                 until: Time::ZERO + spec.active.until,
                 program,
-                // A deadline before the next release asks for as much as a period of its length.
-                period: spec
-                    .deadline()
-                    .map_or(period, |deadline| deadline.min(period))
-                    .max(Nanos(1)),
+                period: period.max(Nanos(1)),
+                // A profile tells of computing only: the store's data come before.
+                deadline: Some(
+                    spec.deadline()
+                        .map_or(Nanos::MAX, |deadline| (deadline - spec.demand.data).max(Nanos(1))),
+                ),
                 core: core.0 as usize,
+                rank: Some(seat.chair().map_or(u32::MAX, |chair| chair.rank as u32)),
             }
         }));
     }

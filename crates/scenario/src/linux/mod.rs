@@ -183,7 +183,7 @@ fn prepare(
         learning: None,
         stages: setup.request.stages.clone(),
     };
-    split::begin(&mut machine, &options.regulator)?;
+    let forecast = split::begin(&mut machine, &options.regulator)?;
     let mut runtime = RuntimeBuilder::new(machine, store);
     let mut placing = Placing {
         setup,
@@ -203,7 +203,8 @@ fn prepare(
     if is_fed {
         runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     }
-    Ok((runtime, options, compiled.notes))
+    let notes = forecast.into_iter().chain(compiled.notes).collect();
+    Ok((runtime, options, notes))
 }
 
 /// Places the scenario's tasks beside the real-time work of other programs, and announces them.

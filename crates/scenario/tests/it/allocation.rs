@@ -10,12 +10,12 @@ use common::{request, unwatched};
 use punctual_allocation::{Grid, Phase, Policy, Profile, RateTable, Refill, Share};
 use punctual_loop::{DeciderAnswer, DeciderEvent, Decision, Event, EventLog, ModelDocument, replay};
 use punctual_platform::{KnobId, Plan, Value};
-use punctual_runtime::report::{RunReport, Sample};
+use punctual_runtime::report::{RunReport, Sample, TaskReport};
 use punctual_scenario::{
     AllocationError, AllocationRequest, Changes, ControllerSource, PlatformChoice, RunError, RunRequest, identify, run,
 };
 use punctual_units::{CoreId, Nanos};
-use punctual_workload::{Arrival, ControllerKind, Volume};
+use punctual_workload::{Arrival, Class, ControllerKind, Demand, TaskSpec, Volume};
 
 /// A program that alternates between computing, which nothing helps, and phases that want `ways`.
 fn profile(name: &str, millis: f64, ways: u8, rounds: usize) -> Profile {
@@ -264,6 +264,81 @@ fn a_policy_that_swings_with_the_windows_is_refused() {
         println!("{told}");
         assert!(!in_peace(&swinging, &alone), "{told}");
     }
+}
+
+/// Six programs on four cores, by priority: too many for any split.
+fn crowded() -> RunRequest {
+    let mut request = asked(ControllerKind::Open, 60, Policy::Dna, Some(Refill::PAPER));
+    request.scenario.sensors.volume = Volume::Utilisation(0.01);
+    let like = request.scenario.tasks[0].clone();
+    let task = |(number, (core, period, deadline)): (usize, &(u32, u64, u64))| TaskSpec {
+        name: format!("task {number}"),
+        core: Some(CoreId(*core)),
+        class: Class::RealTime {
+            deadline: Nanos::from_millis(*deadline),
+        },
+        arrival: Arrival::Periodic {
+            period: Nanos::from_millis(*period),
+        },
+        demand: Demand {
+            compute: Nanos::from_millis(10),
+            data: Nanos::ZERO,
+            rounds: 1,
+            writes: 0,
+            ..like.demand
+        },
+        ..like.clone()
+    };
+    let tasks = [
+        (0, 125, 125),
+        (1, 130, 120),
+        (2, 300, 290),
+        (2, 240, 200),
+        (3, 250, 250),
+        (3, 420, 400),
+    ];
+    request.scenario.tasks = tasks.iter().enumerate().map(task).collect();
+    let profiles = &mut request.allocation.as_mut().expect("asked").profiles;
+    *profiles = { request.scenario.tasks.iter().zip([14, 6, 14, 3, 8, 14]) }
+        .map(|(task, ways)| (task.name.clone(), profile("program", 100.0, ways, 4)))
+        .collect();
+    request
+}
+
+/// The model in which the allocator looks ahead, against the whole machine: as many jobs of each core are late.
+#[test]
+fn a_run_notes_which_jobs_will_be_late_and_they_are() {
+    let request = crowded();
+    let report = run(&request, &mut unwatched).expect("the run ends in order").report;
+    let note = report
+        .summary
+        .notes
+        .iter()
+        .find(|note| note.contains(" s ahead): "))
+        .expect("a note");
+    let mut any = 0;
+    for core in 0..4 {
+        let on = |name: &str| {
+            request
+                .scenario
+                .tasks
+                .iter()
+                .any(|task| task.name == name && task.core == Some(CoreId(core)))
+        };
+        let of: Vec<_> = report.tasks.iter().filter(|task| on(&task.name)).collect();
+        let count = |which: fn(&TaskReport) -> u64| of.iter().map(|task| which(task)).sum::<u64>() as f64;
+        let late = count(|task| task.late) * 100.0 / count(|task| task.jobs);
+        let foreseen = note.split_once(&format!("core {core}: ")).map_or(0.0, |(_, percent)| {
+            percent
+                .split(' ')
+                .next()
+                .and_then(|number| number.parse().ok())
+                .expect("a number")
+        });
+        any += usize::from(foreseen > 0.0);
+        assert!((late - foreseen).abs() < 5.0, "core {core}: {late:.1} % late; {note}");
+    }
+    assert!(any > 0, "{note}");
 }
 
 #[test]
