@@ -45,8 +45,7 @@ fn parsed() -> Result<Arguments, Failure> {
 /// # Errors
 /// [`Failure::Input`] with the present name of an option that is typed by its former one.
 pub fn arguments<P: Parser>() -> Result<P, Failure> {
-    let typed: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
-    P::try_parse().map_err(|error| match names::option(&error, &typed) {
+    P::try_parse().map_err(|error| match names::option(&error) {
         Some(present) => Failure::of(present),
         None => error.exit(),
     })

@@ -44,19 +44,6 @@ const OPTIONS: [(&str, &str); 4] = [
     ("--identify-duration", "--learn-duration TIME"),
 ];
 
-/// Options of `punctual run` that only the program of the evaluation has.
-const OPTIONS_OF_LAB: [&str; 6] = [
-    "--machine",
-    "--governor",
-    "--fault",
-    "--profile",
-    "--allocate",
-    "--way-kib",
-];
-
-/// Options of `punctual cluster run` that only the program of the evaluation has.
-const CLUSTER_OPTIONS_OF_LAB: [&str; 5] = ["--rate", "--work", "--log", "--fault", "--fault-every"];
-
 /// The present name of a command that is typed by its former one; `typed` are the words after the program.
 pub fn command(typed: &[OsString]) -> Option<String> {
     let words: Vec<&str> = typed.iter().map_while(|word| word.to_str()).collect();
@@ -77,21 +64,13 @@ pub fn command(typed: &[OsString]) -> Option<String> {
     })
 }
 
-/// The present name of the option at which clap failed, if it has one; `words` are those after the program.
-pub fn option(error: &clap::Error, words: &[OsString]) -> Option<String> {
-    let (command, options_of_lab): (&str, &[&str]) = match words {
-        [first, ..] if first == "run" => ("run", &OPTIONS_OF_LAB),
-        [first, second, ..] if first == "cluster" && second == "run" => ("cluster run", &CLUSTER_OPTIONS_OF_LAB),
-        _ => ("", &[]),
-    };
+/// The present name of the option at which clap failed, if it has one.
+pub fn option(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else {
         return None;
     };
     let typed = typed.split([' ', '=']).next()?;
     match error.kind() {
-        ErrorKind::UnknownArgument if options_of_lab.contains(&typed) => Some(format!(
-            "`{typed}` is an option of the program punctual-lab: {LAB} {command} {typed} .."
-        )),
         ErrorKind::UnknownArgument => {
             let (former, present) = OPTIONS.iter().find(|(former, _)| *former == typed)?;
             Some(format!("`{former}` is now `{present}`"))
@@ -160,16 +139,10 @@ mod tests {
     fn former_options_are_answered() {
         let answer = |line: &str| {
             let error = Arguments::try_parse_from(line.split(' ')).expect_err(line);
-            option(&error, &words(line)[1..])
+            option(&error)
         };
         let seconds = answer("punctual cluster run --seconds 5").unwrap_or_default();
         assert!(seconds.contains("`--duration TIME"), "{seconds}");
-        let lab = answer("punctual run --governor=schedutil").unwrap_or_default();
-        assert!(lab.contains("punctual-lab"), "{lab}");
-        let load = answer("punctual cluster run --rate 50").unwrap_or_default();
-        assert!(load.contains("punctual-lab -- cluster run --rate"), "{load}");
-        let fault = answer("punctual cluster run --fault kill").unwrap_or_default();
-        assert!(fault.contains("punctual-lab -- cluster run --fault"), "{fault}");
         assert_eq!(answer("punctual serve --log x"), None);
         let json = answer("punctual run --json --plain").unwrap_or_default();
         assert!(json.contains("--json -"), "{json}");

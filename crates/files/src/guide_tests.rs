@@ -72,9 +72,8 @@ fn the_reference_has_every_key_of_nodes_and_balancers() {
             let leaf = key.rsplit('.').next().unwrap_or(&key);
             let leaf = leaf.split('[').next().unwrap_or(leaf);
             let named = [format!("\n{leaf} = "), format!("[{leaf}]"), format!(".{leaf}]")];
-            let is_gone = ["zenoh", "multicast"].iter().any(|gone| leaf.starts_with(gone));
             assert!(
-                is_gone || named.iter().any(|name| page.contains(name)),
+                named.iter().any(|name| page.contains(name)),
                 "{key} of {kind} is not on the page"
             );
         }

@@ -164,13 +164,6 @@ pub fn read(section: &mut Section<'_, '_>) -> Membership {
             LogAddress::Socket(PathBuf::new())
         }
     };
-    for key in ["multicast", "multicast_interface"] {
-        if section.has(key) {
-            let what = "removed, because UDP multicast was neither faster nor cheaper than TCP with up to 16 peers: leave \
-                        it out, and readings go over TCP";
-            section.complain(key, what);
-        }
-    }
     let (kind, backlog) = admission(section);
     let kind = kind.unwrap_or_default();
     Membership {

@@ -147,13 +147,6 @@ pub(crate) fn node(top: &mut Section<'_, '_>) -> NodeFile {
     });
     node.tls = top.table_if("tls", tls);
     node.tasks = top.table_if("tasks", tasks::read);
-    for key in ["zenoh", "zenoh_session"] {
-        if top.has(key) {
-            let what = "removed, because Zenoh brings 175 crates: leave it out, and run `punctual-zenoh-bridge` \
-                        (tools/zenoh-bridge), which writes puts to the node by TSET";
-            top.complain(key, what);
-        }
-    }
     node.federation = top.table_if("federation", membership::read);
     if node.federation.is_some() {
         for key in ["object", "temporal"] {
@@ -431,16 +424,6 @@ mod tests {
     }
 
     #[test]
-    fn removed_tables_of_zenoh_are_refused_with_the_bridge() {
-        let text = "[zenoh_session]\nscouting = true\n[[zenoh]]\nkey = \"a\"\nobject = \"b\"\n";
-        let wrong = read(text, "x.toml").unwrap_err();
-        for key in ["zenoh_session: ", "zenoh: "] {
-            let is_it = |found: &&String| found.contains(key) && found.contains("punctual-zenoh-bridge");
-            assert!(wrong.iter().any(|found| is_it(&found)), "{key}: {wrong:#?}");
-        }
-    }
-
-    #[test]
     fn every_mistake_is_told_with_its_line() {
         let text = "[server]\nlisten = \"here\"\nthreads = 0\nstalled_max = \"1ms\"\n[store]\nmap_bytes = 7\nvrify = \
                     1\n[[object]]\nkey = \"a\"\n[[object]]\nkey = \"a\"\n[tls]\ncertificate = \"a.pem\"\n";
@@ -463,8 +446,7 @@ mod tests {
             unnamed[0].starts_with("x.toml:2: store.path: names no folder"),
             "{unnamed:?}"
         );
-        let zenoh = "[zenoh_session]\nscouting = true\n[[zenoh]]\nkey = \"a\"\nobject = \"b\"\n";
-        let list = [text, users, twice, zenoh].map(|text| {
+        let list = [text, users, twice].map(|text| {
             let wrong = read(text, "x.toml").unwrap_err();
             format!("{text}  => {}\n", wrong.join("\n  => "))
         });

@@ -1253,16 +1253,6 @@ mod members {
             ("name = \"plant\"", "name = \"\"", "federation.name"),
             ("unix:log.socket", "log.socket", "federation.log"),
             ("clients = \"authority.pem\"", "", "federation.tls"),
-            (
-                "node = 1",
-                "node = 1\nmulticast = \"239.255.0.1:7401\"",
-                "federation.multicast: removed",
-            ),
-            (
-                "node = 1",
-                "node = 1\nmulticast_interface = \"10.0.0.1\"",
-                "federation.multicast_interface: removed",
-            ),
             ("certificate = \"node.pem\"", "certificate = \"none.pem\"", "none.pem"),
             (
                 "[federation.tls]",
