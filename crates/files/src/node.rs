@@ -79,7 +79,7 @@ pub fn control_of(admission: AdmissionKind, backlog: Option<BacklogFile>) -> Opt
 
 /// Reads `admission`, and the table `backlog` that goes with it.
 pub fn admission(section: &mut Section<'_, '_>) -> (Option<AdmissionKind>, Option<BacklogFile>) {
-    let kind = section.choice("admission", &AdmissionKind::ALL);
+    let kind = section.choice("admission", &AdmissionKind::NAMED);
     let control = section.table_if("backlog", backlog);
     if control.is_some() && kind == Some(AdmissionKind::Open) {
         let what = "no bound is kept with admission = \"open\": leave the table out, or choose \"paper\" or \"timely\"";

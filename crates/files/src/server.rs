@@ -313,10 +313,10 @@ fn user(section: &mut Section<'_, '_>) -> User {
     }
     let mut rights = Vec::new();
     for word in section.texts("may").unwrap_or_default() {
-        match Right::ALL.iter().find(|(name, _)| *name == word) {
-            Some((_, right)) => rights.push(*right),
+        match Right::ALL.into_iter().find(|right| right.name() == word) {
+            Some(right) => rights.push(right),
             None => {
-                let known = Right::ALL.map(|(name, _)| name).join(", ");
+                let known = Right::ALL.map(Right::name).join(", ");
                 section.complain("may", format!("{word} is no class of commands: {known}"));
             }
         }

@@ -16,44 +16,23 @@ use punctual_units::{Nanos, Time};
 /// The most late requests that are kept one by one: the newest.
 pub const SHOWN_MAX: usize = 32;
 
-/// A stage of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpanStage {
-    /// At a balancer, before a node has it. Counted by balancers only.
-    Balancer,
-    /// Before it begins: behind others of its connection, in the node's queue, or waiting for its session's revision.
-    Queue,
-    /// Waiting for the store's one writer, or for an executor.
-    Lock,
-    /// In a call of the store.
-    Store,
-    /// Waiting for the log's answer.
-    Log,
-    /// At another node, or on the way there and back.
-    Network,
-}
-
-impl SpanStage {
-    /// All stages, in the order in which a request meets them.
-    pub const ALL: [SpanStage; 6] = [
-        SpanStage::Balancer,
-        SpanStage::Queue,
-        SpanStage::Lock,
-        SpanStage::Store,
-        SpanStage::Log,
-        SpanStage::Network,
-    ];
-
-    /// Name of the stage in figures.
-    pub fn name(self) -> &'static str {
-        match self {
-            SpanStage::Balancer => "balancer",
-            SpanStage::Queue => "queue",
-            SpanStage::Lock => "lock",
-            SpanStage::Store => "store",
-            SpanStage::Log => "log",
-            SpanStage::Network => "network",
-        }
+punctual_units::named! {
+    /// A stage of a request, by its name in figures, in the order in which a request meets them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum SpanStage by name {
+        /// At a balancer, before a node has it. Counted by balancers only.
+        Balancer = "balancer",
+        /// Before it begins: behind others of its connection, in the node's queue, or waiting for its session's
+        /// revision.
+        Queue = "queue",
+        /// Waiting for the store's one writer, or for an executor.
+        Lock = "lock",
+        /// In a call of the store.
+        Store = "store",
+        /// Waiting for the log's answer.
+        Log = "log",
+        /// At another node, or on the way there and back.
+        Network = "network",
     }
 }
 

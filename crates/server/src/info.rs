@@ -153,14 +153,14 @@ pub(crate) fn late_requests(counts: &Counts) -> impl Iterator<Item = Figure> {
         ("late_at_lock", "late_lock_us"),
         ("late_in_store", "late_store_us"),
     ];
-    let of = |((at, spent_key), (name, stage)): ((&'static str, &'static str), (&str, LateStage))| {
+    let of = |((at, spent_key), stage): ((&'static str, &'static str), LateStage)| {
         let help = "Requests that expired, by where the deadline passed: before the queue, in it, at the write lock, \
                     in the store";
         let at = figure(at, load(counts.late_at(stage)), help).named("late_requests_total");
         let spent = Nanos(load(counts.late_spent(stage)));
         let help = "Time of the requests that expired, from when they were read";
         let spent = figure(spent_key, spent, help).named("late_requests_seconds_total");
-        [at.of("stage", name), spent.of("stage", name)]
+        [at.of("stage", stage.name()), spent.of("stage", stage.name())]
     };
     keys.into_iter().zip(LateStage::ALL).flat_map(of)
 }

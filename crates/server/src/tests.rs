@@ -522,7 +522,7 @@ fn a_late_request_says_where_its_time_went() {
     late("TSET a 1", ago(50), ago(30), ago(1));
     let count = |stage| bench.counts.late_at(stage).load(Ordering::SeqCst);
     let spent = |stage| bench.counts.late_spent(stage).load(Ordering::SeqCst);
-    assert_eq!(LateStage::ALL.map(|(_, stage)| count(stage)), [0, 3, 0, 0]);
+    assert_eq!(LateStage::ALL.map(count), [0, 3, 0, 0]);
     assert_eq!(spent(LateStage::Before), 60_000_000);
     assert!(spent(LateStage::Queue) >= 90_000_000);
     // Behind a writer that has the permit for longer than there is time.
@@ -545,7 +545,7 @@ fn a_late_request_says_where_its_time_went() {
         drop(writer);
         waits.join().expect("it is told");
     });
-    assert_eq!(LateStage::ALL.map(|(_, stage)| count(stage)).iter().sum::<u64>(), 4);
+    assert_eq!(LateStage::ALL.map(count).iter().sum::<u64>(), 4);
     assert_eq!(bench.counts.expired.load(Ordering::SeqCst), 4);
     assert_eq!(bench.counts.timely.load(Ordering::SeqCst), 0);
     let mut figures = outcomes(&bench.counts).to_vec();

@@ -115,27 +115,19 @@ fn same(one: &[u8; HASH], other: &[u8; HASH]) -> bool {
     std::hint::black_box(differing) == 0
 }
 
-/// A class of commands, as a user's right to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
-    /// Commands that read records, and WATCH.
-    Read,
-    /// Commands that change records.
-    Write,
-    /// Subscribing to channels and publishing on them.
-    Channels,
-    /// The server's figures and settings, and the list of connections.
-    Server,
-}
-
-impl Right {
-    /// The rights, each with its name in a node's file.
-    pub const ALL: [(&'static str, Right); 4] = [
-        ("read", Right::Read),
-        ("write", Right::Write),
-        ("channels", Right::Channels),
-        ("server", Right::Server),
-    ];
+punctual_units::named! {
+    /// A class of commands, as a user's right to them, by its name in a node's file.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Right by name {
+        /// Commands that read records, and WATCH.
+        Read = "read",
+        /// Commands that change records.
+        Write = "write",
+        /// Subscribing to channels and publishing on them.
+        Channels = "channels",
+        /// The server's figures and settings, and the list of connections.
+        Server = "server",
+    }
 }
 
 /// A user: name, password and rights.

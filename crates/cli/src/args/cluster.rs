@@ -179,7 +179,7 @@ pub struct Policies {
     #[arg(long, value_name = "NAME", value_parser = named(BalancerKind::ALL))]
     pub balancer: Option<BalancerKind>,
     /// Reads that nodes admit: all (open), within a bound that a control law sets (paper), or those that end in time
-    #[arg(long, value_name = "NAME", value_parser = named(AdmissionKind::ALL))]
+    #[arg(long, value_name = "NAME", value_parser = named(AdmissionKind::NAMED))]
     pub admission: Option<AdmissionKind>,
 }
 

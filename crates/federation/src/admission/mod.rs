@@ -119,33 +119,22 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Admission of a node, by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AdmissionKind {
-    /// Every request that the queue has room for.
-    Open,
-    /// Every request within a bound of the backlog that Chronos-C's control law sets.
-    Paper,
-    /// Requests whose forecast ends in time.
-    #[default]
-    Timely,
+punctual_units::named! {
+    /// Admission of a node, by its name in files and options.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum AdmissionKind by name {
+        /// Every request that the queue has room for.
+        Open = "open",
+        /// Every request within a bound of the backlog that Chronos-C's control law sets.
+        Paper = "paper",
+        /// Requests whose forecast ends in time.
+        #[default]
+        Timely = "timely",
+    }
 }
 
 impl AdmissionKind {
-    /// All kinds with their names.
-    pub const ALL: [(&'static str, AdmissionKind); 3] = [
-        ("open", AdmissionKind::Open),
-        ("paper", AdmissionKind::Paper),
-        ("timely", AdmissionKind::Timely),
-    ];
-
-    /// The name in files and options.
-    pub fn name(self) -> &'static str {
-        let named = Self::ALL.iter().find(|(_, kind)| *kind == self);
-        named.map_or("", |(name, _)| name)
-    }
-
     /// The gate of a node with this admission. [`AdmissionKind::Paper`] needs the law besides, which sets the bound;
     /// `timely` is the forecast's, for a machine or a simulated one.
     pub fn gate(self, timely: Timely) -> Gate {

@@ -19,48 +19,30 @@ const PREPARES: Nanos = Nanos::from_secs(3);
 /// Longest time for an owner that was asked to yield to end its step.
 const YIELDS: Nanos = Nanos::from_secs(5);
 
-/// Mechanism that migrates a stage to another core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mechanism {
-    /// Pins the same process to the other core (sched_setaffinity(2)): no other process takes part.
-    Affinity,
-    /// A process that sleeps on the other core owns the stage next.
-    Replica,
-    /// The sleeping process is woken, and reads ahead, before the owner is asked to yield.
-    Announced,
-    /// A new process starts there after the old one has yielded: the paper's recreation.
-    Recreate,
-    /// A new process is started there, and ready, before the old one yields.
-    RecreateAhead,
+punctual_units::named! {
+    /// Mechanism that migrates a stage to another core; the baseline first.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Mechanism by name {
+        /// Pins the same process to the other core (sched_setaffinity(2)): no other process takes part.
+        Affinity = "affinity",
+        /// A process that sleeps on the other core owns the stage next.
+        Replica = "replica",
+        /// The sleeping process is woken, and reads ahead, before the owner is asked to yield.
+        Announced = "announced",
+        /// A new process starts there after the old one has yielded: the paper's recreation.
+        Recreate = "recreate",
+        /// A new process is started there, and ready, before the old one yields.
+        RecreateAhead = "recreate-ahead",
+    }
 }
 
 impl Mechanism {
-    /// All mechanisms, the baseline first.
-    pub const ALL: [Mechanism; 5] = [
-        Mechanism::Affinity,
-        Mechanism::Replica,
-        Mechanism::Announced,
-        Mechanism::Recreate,
-        Mechanism::RecreateAhead,
-    ];
-
     /// Request for a process of that version, by this mechanism. Unused for `Affinity`, which needs no handover.
     fn wish(self, version: Version) -> Wish {
         Wish {
             announced: matches!(self, Mechanism::Announced | Mechanism::RecreateAhead),
             fresh: matches!(self, Mechanism::Recreate | Mechanism::RecreateAhead),
             version,
-        }
-    }
-
-    /// Name of the mechanism on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mechanism::Affinity => "affinity",
-            Mechanism::Replica => "replica",
-            Mechanism::Announced => "announced",
-            Mechanism::Recreate => "recreate",
-            Mechanism::RecreateAhead => "recreate-ahead",
         }
     }
 }

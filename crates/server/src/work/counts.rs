@@ -13,27 +13,19 @@ use crate::forecast::Costs;
 use crate::resp::Writer;
 use crate::session::{Call, late};
 
-/// Stage that a request had reached when its deadline passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LateStage {
-    /// Read, but not queued: behind others of its connection.
-    Before,
-    /// In the queue of the pool.
-    Queue,
-    /// With a thread that waited for the store's write lock.
-    Lock,
-    /// With a thread that worked on it, or on jobs of the same batch.
-    Store,
-}
-
-impl LateStage {
-    /// All stages with their names, in the order in which a request passes them.
-    pub const ALL: [(&'static str, LateStage); 4] = [
-        ("before", LateStage::Before),
-        ("queue", LateStage::Queue),
-        ("lock", LateStage::Lock),
-        ("store", LateStage::Store),
-    ];
+punctual_units::named! {
+    /// Stage that a request had reached when its deadline passed, in the order in which a request passes them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum LateStage by name {
+        /// Read, but not queued: behind others of its connection.
+        Before = "before",
+        /// In the queue of the pool.
+        Queue = "queue",
+        /// With a thread that waited for the store's write lock.
+        Lock = "lock",
+        /// With a thread that worked on it, or on jobs of the same batch.
+        Store = "store",
+    }
 }
 
 /// Where the time of a thread's present batch went.
