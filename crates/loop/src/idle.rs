@@ -56,7 +56,7 @@ pub struct JobRelease {
 }
 
 /// The clock between jobs, and the jobs that are under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Idle {
     steps: Vec<Hertz>,
     /// Time until a change of the clock is in force.
@@ -96,18 +96,10 @@ impl Idle {
             steps: offer.steps.clone(),
             change: offer.change,
             latest: Vec::with_capacity(TASKS_MAX),
-            under_way: 0,
-            pressed: 0,
-            calm: 0,
             patience: PATIENCE,
-            lowered: false,
-            below: false,
-            barred: 0,
             next_bar: BARRED,
-            timely: 0,
-            rate: 0.0,
             counted: (start, 0),
-            law: None,
+            ..Idle::default()
         }
     }
 

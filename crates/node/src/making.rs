@@ -27,7 +27,7 @@ struct CreationRequest {
 }
 
 /// Creates objects, one transaction after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Maker {
     me: NodeId,
     kind: Temporal,
@@ -54,15 +54,8 @@ impl Maker {
         Maker {
             me,
             kind,
-            sequence: 0,
-            session: ClientSession::default(),
             unnamed: first,
-            waiting: VecDeque::new(),
-            wanted: HashSet::new(),
-            made_at: Revision::ZERO,
-            alone: 0,
-            asked: None,
-            retry_at: Time::ZERO,
+            ..Maker::default()
         }
     }
 

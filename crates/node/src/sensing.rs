@@ -126,7 +126,7 @@ pub struct ExchangeCounts {
 }
 
 /// The temporal data of a node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sensing {
     me: NodeId,
     kind: Temporal,
@@ -158,18 +158,7 @@ impl Sensing {
         Sensing {
             me,
             kind,
-            own: HashMap::new(),
-            feeds: BTreeMap::new(),
-            inboxes: BTreeMap::new(),
-            taken: BTreeMap::new(),
-            early: BTreeMap::new(),
-            past: BTreeMap::new(),
-            is_crowded: false,
-            ages: Ages::default(),
-            sets: 0,
-            rejected: RejectedReports::default(),
-            value: Vec::new(),
-            numbers: Vec::new(),
+            ..Sensing::default()
         }
     }
 

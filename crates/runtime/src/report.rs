@@ -260,7 +260,7 @@ pub struct CauseReport {
 }
 
 /// A thread that delayed jobs; on a simulated machine, a task.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Culprit {
     /// Name of the thread, or of the task.
     pub name: String,
@@ -297,15 +297,8 @@ impl Culprit {
     pub fn named(name: impl Into<String>) -> Culprit {
         Culprit {
             name: name.into(),
-            thread: None,
-            process: None,
-            program: None,
-            scheduling: None,
-            doing: None,
-            several: false,
             jobs: 1,
-            others: 0,
-            us: 0.0,
+            ..Culprit::default()
         }
     }
 }

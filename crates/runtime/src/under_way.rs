@@ -44,7 +44,7 @@ pub struct Schedule {
 }
 
 /// Open jobs of one task, oldest first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct OpenJobs {
     deadline: Nanos,
     /// `None`: releases are reported.
@@ -86,17 +86,8 @@ impl OpenJobs {
     pub fn new(deadline: Nanos) -> OpenJobs {
         OpenJobs {
             deadline,
-            schedule: None,
             open: VecDeque::with_capacity(PLACES),
-            dropped: 0,
-            next_job: 0,
-            last_end: Time::ZERO,
-            begun: None,
-            begun_release: Time::ZERO,
-            now: Time::ZERO,
-            stopped: None,
-            told: (None, 0),
-            told_release: None,
+            ..OpenJobs::default()
         }
     }
 

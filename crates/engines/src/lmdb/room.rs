@@ -119,7 +119,7 @@ impl Room {
 }
 
 /// Bounds on the pages that a write transaction may take and has taken.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Allowance {
     spare: i64,
     /// Pages that the last commit has freed, and that no older snapshot keeps; 0 until `before` is known.
@@ -166,14 +166,8 @@ impl Allowance {
     pub(super) fn begin(room: &Room) -> Allowance {
         Allowance {
             spare: room.spare.load(Ordering::Relaxed),
-            just_freed: 0,
             taken: COMMIT_PAGES,
-            leaves: 0,
-            large: 0,
-            most: 0,
-            before: None,
-            free: 0,
-            covered: None,
+            ..Allowance::default()
         }
     }
 

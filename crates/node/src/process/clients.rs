@@ -79,6 +79,7 @@ pub(super) fn unkept(leaves_nothing: bool) -> Answer {
 }
 
 /// Conversations of clients, and the answers to their requests.
+#[derive(Default)]
 pub(super) struct Clients {
     /// First number of requests outside of a session, drawn at random when the process starts ([`Conversation::new`]).
     first: u64,
@@ -109,17 +110,7 @@ impl Clients {
     pub fn new(first: u64) -> Clients {
         Clients {
             first,
-            cursors: Arc::default(),
-            conversations: HashMap::new(),
-            asked: 0,
-            tickets: BTreeMap::new(),
-            asks: Vec::new(),
-            answers: VecDeque::new(),
-            answers_bytes: 0,
-            done: Vec::new(),
-            told: Vec::new(),
-            hears: false,
-            unkept: 0,
+            ..Clients::default()
         }
     }
 

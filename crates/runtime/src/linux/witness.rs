@@ -55,6 +55,7 @@ const NAMES_MAX: usize = 64;
 
 /// The probe, our own real-time threads on its core (which the kernel throttles if they fill it), and the sources that
 /// tell which threads have the cores of our tasks.
+#[derive(Default)]
 pub(super) struct Witness<'p> {
     probe: Option<&'p GapProbe>,
     /// Core of the probe.
@@ -90,20 +91,10 @@ impl<'p> Witness<'p> {
         Witness {
             probe,
             core,
-            cores: Vec::new(),
             threads: probe.map(GapProbe::tid).into_iter().collect(),
             stat: Stat::open(&KernelTree::default()).ok(),
-            times: Vec::new(),
-            switches: Vec::new(),
-            refused: false,
-            filled: Vec::new(),
             filled_at: LinuxOs.now(),
-            times_then: Vec::new(),
-            own: None,
-            waited: Nanos::ZERO,
-            looks_again: Time::ZERO,
-            names: Vec::new(),
-            names_since: Time::ZERO,
+            ..Witness::default()
         }
     }
 
