@@ -45,6 +45,7 @@ pub mod permit;
 pub mod readers;
 mod records;
 pub mod sensors;
+mod shared;
 mod store;
 pub mod tables;
 pub mod temporal;

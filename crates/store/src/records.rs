@@ -129,13 +129,18 @@ impl<E: Engine, O: Os, R: Read> Records<'_, E, O, R> {
         Ok(Some((key, value)))
     }
 
-    fn copy(&mut self, back: bool) -> Option<Result<(Value, Value), StoreError>> {
+    /// The next record as `of` makes it; none is lent afterwards.
+    pub(crate) fn next_as<T>(&mut self, back: bool, of: impl FnOnce(Record<'_>) -> T) -> Option<Result<T, StoreError>> {
         self.merged.remember();
         let lent = self.lend_from(back);
-        let copied = lent.map(|record| record.map(|(key, value)| (Value::of(key), Value::of(value))));
+        let made = lent.map(|record| record.map(of));
         self.merged.release(back);
-        copied.transpose()
+        made.transpose()
     }
+}
+
+fn copy((key, value): Record<'_>) -> (Value, Value) {
+    (Value::of(key), Value::of(value))
 }
 
 impl<E: Engine, O: Os, R: Read> Iterator for Records<'_, E, O, R> {
@@ -143,14 +148,14 @@ impl<E: Engine, O: Os, R: Read> Iterator for Records<'_, E, O, R> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.copy(false)
+        self.next_as(false, copy)
     }
 }
 
 impl<E: Engine, O: Os, R: Read> DoubleEndedIterator for Records<'_, E, O, R> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.copy(true)
+        self.next_as(true, copy)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The store: one keyspace, two kinds of records, and a write lock that serves by deadline.
 
 use std::ops::ControlFlow;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use punctual_os::Os;
 use punctual_units::{Nanos, ObjectId, ObjectName, Revision, Share, Time};
@@ -11,10 +11,11 @@ use crate::batch::{is_reserved, read_created, read_revision, read_upto};
 use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN, KeyRange, Read, Table};
 use crate::expiry::{Expiry, TermView};
 use crate::group::Group;
-use crate::permit::{Denied, HeldBy, Permit, PermitQueue};
+use crate::permit::{Denied, HeldBy, Permit, PermitQueue, WAITERS_MAX};
 use crate::readers::Readers;
 use crate::records::MergedRecords;
 use crate::sensors::{Sensors, in_memory};
+use crate::shared::Change;
 use crate::temporal::{ClockOrigin, ObjectSpec, Objects, Sample, Slot, decode, on_clock_of_ages};
 use crate::transaction::{ReadTransaction, WriteTransaction};
 use crate::updates::AdmissionOptions;
@@ -188,6 +189,8 @@ pub struct Store<E, O: Os> {
     pub(crate) readers: Readers,
     pub(crate) watches: Watches<O>,
     pub(crate) expiry: Expiry,
+    /// Changes whose threads wait for the write lock, in order of arrival.
+    pub(crate) noted: O::Lock<Vec<Arc<Change>>>,
     pub(crate) replicated: bool,
     /// Revision of the last entry of the log that was applied.
     pub(crate) revision: AtomicU64,
@@ -262,6 +265,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             readers: Readers::new(reader_life_max),
             watches: Watches::new(),
             expiry,
+            noted: os.new_lock(Vec::with_capacity(WAITERS_MAX)), // no allocation under the lock
             objects,
             os,
         };

@@ -156,6 +156,13 @@ impl<A, K: Codec + ?Sized, V: Codec + ?Sized> Table<A, K, V> {
         Ok(place)
     }
 
+    /// The engine's key of a record that may be changed.
+    fn changed<E: Engine, O: Os>(&self, store: &Store<E, O>, key: &impl Encode<K>) -> Result<Vec<u8>, StoreError> {
+        let place = self.place(key)?;
+        store.refuse_temporal(&place)?;
+        Ok(place)
+    }
+
     /// An error about the engine's key, with the lengths of this table's.
     fn own_lengths(&self, error: StoreError) -> StoreError {
         match error {
@@ -382,11 +389,8 @@ impl<A, E: Engine, O: Os, R: Read, K: Codec + ?Sized, V: Codec + ?Sized> Iterato
     type Item = Result<(K::Owned, V::Owned), StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(
-            self.records
-                .next()?
-                .and_then(|(key, value)| self.table.record((&key, &value))),
-        )
+        let next = self.records.next_as(false, |record| self.table.record(record))?;
+        Some(next.and_then(|decoded| decoded))
     }
 }
 
@@ -394,11 +398,8 @@ impl<A, E: Engine, O: Os, R: Read, K: Codec + ?Sized, V: Codec + ?Sized> DoubleE
     for TableRecords<'_, A, E, O, R, K, V>
 {
     fn next_back(&mut self) -> Option<Self::Item> {
-        Some(
-            self.records
-                .next_back()?
-                .and_then(|(key, value)| self.table.record((&key, &value))),
-        )
+        let next = self.records.next_as(true, |record| self.table.record(record))?;
+        Some(next.and_then(|decoded| decoded))
     }
 }
 
@@ -456,19 +457,12 @@ impl<'t, 's, E: Engine, O: Os> Table<&'t mut WriteTransaction<'s, E, O>> {
 }
 
 impl<'s, E: Engine, O: Os, K: Codec + ?Sized, V: Codec + ?Sized> Table<&mut WriteTransaction<'s, E, O>, K, V> {
-    /// The engine's key of a record that may be changed.
-    fn changed(&self, key: &impl Encode<K>) -> Result<Vec<u8>, StoreError> {
-        let place = self.place(key)?;
-        self.access.store().refuse_temporal(&place)?;
-        Ok(place)
-    }
-
     /// Sets `key` to `value`.
     ///
     /// # Errors
     /// [`StoreError::TableKey`], [`StoreError::Codec`], [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn put(&mut self, key: impl Encode<K>, value: impl Encode<V>) -> Result<(), StoreError> {
-        let (key, value) = (self.changed(&key)?, self.encoded(&value)?);
+        let (key, value) = (self.changed(self.access.store(), &key)?, self.encoded(&value)?);
         self.access.set_at(&key, &value, None)
     }
 
@@ -477,7 +471,7 @@ impl<'s, E: Engine, O: Os, K: Codec + ?Sized, V: Codec + ?Sized> Table<&mut Writ
     /// # Errors
     /// [`StoreError::ExpiringKey`], and those of [`put`](Table::put).
     pub fn put_for(&mut self, key: impl Encode<K>, value: impl Encode<V>, life: Nanos) -> Result<(), StoreError> {
-        let (key, value) = (self.changed(&key)?, self.encoded(&value)?);
+        let (key, value) = (self.changed(self.access.store(), &key)?, self.encoded(&value)?);
         let set = self.access.set_at(&key, &value, Some(life));
         set.map_err(|error| self.own_lengths(error))
     }
@@ -487,7 +481,7 @@ impl<'s, E: Engine, O: Os, K: Codec + ?Sized, V: Codec + ?Sized> Table<&mut Writ
     /// # Errors
     /// Those of [`put`](Table::put).
     pub fn delete(&mut self, key: impl Encode<K>) -> Result<bool, StoreError> {
-        self.access.delete_at(&self.changed(&key)?)
+        self.access.delete_at(&self.changed(self.access.store(), &key)?)
     }
 
     /// Replaces the expiry of a record, see [`WriteTransaction::set_life`](Transaction::set_life).
@@ -495,7 +489,7 @@ impl<'s, E: Engine, O: Os, K: Codec + ?Sized, V: Codec + ?Sized> Table<&mut Writ
     /// # Errors
     /// [`StoreError::ExpiringKey`], and those of [`put`](Table::put).
     pub fn set_life(&mut self, key: impl Encode<K>, life: Option<Nanos>) -> Result<bool, StoreError> {
-        let key = self.changed(&key)?;
+        let key = self.changed(self.access.store(), &key)?;
         let set = self.access.set_life_at(&key, life);
         set.map_err(|error| self.own_lengths(error))
     }
@@ -511,7 +505,7 @@ impl<'s, E: Engine, O: Os, K: Codec + ?Sized, V: Codec + ?Sized> Table<&mut Writ
         expected: Option<X>,
         value: Option<X>,
     ) -> Result<bool, StoreError> {
-        let key = self.changed(&key)?;
+        let key = self.changed(self.access.store(), &key)?;
         let expected = expected.as_ref().map(|expected| self.encoded(expected)).transpose()?;
         let same = self.access.look_at(&key, |found| expected.as_deref() == Some(found))?;
         if !same.unwrap_or(expected.is_none()) {
@@ -624,12 +618,14 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.begin_read()?.scan(range, visit)
     }
 
-    /// Sets `key` to `value`, in a transaction of its own without a deadline.
+    /// Sets `key` to `value`, without a deadline. Threads that wait in such calls share a commit, unless the store is
+    /// volatile; a thread whose put is refused, or whose commit fails, gets the error alone.
     ///
     /// # Errors
     /// Those of [`WriteTransaction::put`](Transaction::put) and of [`write_transaction`](Store::write_transaction).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), StoreError> {
-        self.update(|tx| tx.put(key, value))
+        self.check_plain(key.as_ref())?;
+        self.change(key.as_ref(), Some(value.as_ref())).map(drop)
     }
 
     /// Sets `key` to `value` for the time `life`, see [`expiry`](crate::expiry).
@@ -640,12 +636,13 @@ impl<E: Engine, O: Os> Store<E, O> {
         self.update(|tx| tx.put_for(key, value, life))
     }
 
-    /// Removes `key`, in a transaction of its own without a deadline; true if it was there.
+    /// Removes `key`, without a deadline; true if it was there. Shares commits as [`put`](Store::put) does.
     ///
     /// # Errors
     /// Those of [`put`](Store::put).
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, StoreError> {
-        self.update(|tx| tx.delete(key))
+        self.check_plain(key.as_ref())?;
+        self.change(key.as_ref(), None)
     }
 
     /// Compares and sets a record of the default table, see [`Table::compare_and_set`].
@@ -826,7 +823,8 @@ impl<'s, E: Engine, O: Os, K: Codec + ?Sized, V: Codec + ?Sized> Table<&'s Store
     /// # Errors
     /// Those of the same call of a transaction's table.
     pub fn put(&self, key: impl Encode<K>, value: impl Encode<V>) -> Result<(), StoreError> {
-        self.update(|mut table| table.put(key, value))
+        let (key, value) = (self.changed(self.access, &key)?, self.encoded(&value)?);
+        self.access.change(&key, Some(&value)).map(drop)
     }
 
     /// Sets `key` to `value` for the time `life`, see [`expiry`](crate::expiry).
@@ -850,7 +848,7 @@ impl<'s, E: Engine, O: Os, K: Codec + ?Sized, V: Codec + ?Sized> Table<&'s Store
     /// # Errors
     /// Those of [`put`](Table::put).
     pub fn delete(&self, key: impl Encode<K>) -> Result<bool, StoreError> {
-        self.update(|mut table| table.delete(key))
+        self.access.change(&self.changed(self.access, &key)?, None)
     }
 
     /// Sets `key` to `value`, or removes it, if its value is `expected`; returns whether it was.

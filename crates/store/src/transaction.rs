@@ -18,6 +18,7 @@ use crate::engine::{
 use crate::expiry::{SWEPT_FOR_ONE, Sweep, TermView, check_expiring};
 use crate::permit::{Permit, WaitedFor};
 use crate::records::{MergedRecords, Records};
+use crate::shared::OthersChanges;
 use crate::store::{Freshness, Store};
 use crate::tables::{REGION, key_range};
 use crate::watch::ChangeKind;
@@ -434,6 +435,7 @@ pub struct WriteState<'s, E: Engine + 's, O: Os> {
     watched: bool,
     /// Changes to the state of expiry.
     pub(crate) swept: Sweep,
+    pub(crate) others: OthersChanges,
 }
 
 impl<'s, E: Engine, O: Os> TransactionState<'s, E, O> for WriteState<'s, E, O> {
@@ -451,6 +453,17 @@ impl<'s, E: Engine, O: Os> TransactionState<'s, E, O> for WriteState<'s, E, O> {
 impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// `sweep`: number of due records to remove first; `None`: this transaction's share.
     pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline, sweep: Option<usize>) -> Result<Self, StoreError> {
+        let begun = Self::begin_if(store, deadline, sweep, || true)?;
+        Ok(begun.unwrap_or_else(|| unreachable!("it is needed")))
+    }
+
+    /// As [`begin`](Transaction::begin); `None` if it `is_needed` no more when it has the write lock.
+    pub(crate) fn begin_if(
+        store: &'s Store<E, O>,
+        deadline: Deadline,
+        sweep: Option<usize>,
+        is_needed: impl FnOnce() -> bool,
+    ) -> Result<Option<Self>, StoreError> {
         if store.replicated {
             return Err(StoreError::Replicated);
         }
@@ -459,6 +472,9 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         store.look_at_readers(began);
         let pending = store.to_install_first();
         let (permit, lock) = store.permit(deadline, began)?;
+        if !is_needed() {
+            return Ok(None);
+        }
         if pending > 0 {
             store.help_holding(pending, deadline, &permit);
         }
@@ -488,8 +504,17 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             label: 0,
             watched,
             swept,
+            others: OthersChanges::default(),
         };
-        Ok(Transaction { store, meter, state })
+        Ok(Some(Transaction { store, meter, state }))
+    }
+
+    /// Sets or removes a record by its key of the engine's; true if a removed record was there.
+    pub(crate) fn change_at(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<bool, StoreError> {
+        match value {
+            Some(value) => self.set_at(key, value, None).map(|()| false),
+            None => self.delete_at(key),
+        }
     }
 
     /// Sets `key` to `value`.
@@ -498,7 +523,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// [`StoreError::Temporal`], [`EngineError::KeyLength`] and [`StoreError::ReservedKey`] for a key that no plain
     /// record can have; [`StoreError::DeadlinePassed`], [`StoreError::Engine`].
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), StoreError> {
-        self.check_plain(key.as_ref())?;
+        self.store.check_plain(key.as_ref())?;
         self.set_at(key.as_ref(), value.as_ref(), None)
     }
 
@@ -508,7 +533,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// [`StoreError::ExpiringKey`], and those of [`put`](Transaction::put). If the quota is met, the record may
     /// have its value and no expiry.
     pub fn put_for(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, life: Nanos) -> Result<(), StoreError> {
-        self.check_plain(key.as_ref())?;
+        self.store.check_plain(key.as_ref())?;
         self.set_at(key.as_ref(), value.as_ref(), Some(life))
     }
 
@@ -566,12 +591,6 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         self.state.label = label;
     }
 
-    /// Refuses a key that no plain record of the default table can have.
-    fn check_plain(&self, key: &[u8]) -> Result<(), StoreError> {
-        check_key(key)?;
-        self.store.refuse_temporal(key)
-    }
-
     #[inline]
     fn note(&mut self, key: &[u8], kind: ChangeKind) {
         if self.state.watched && self.store.watches.want(key) {
@@ -584,7 +603,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// # Errors
     /// Those of [`put`](Transaction::put).
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<bool, StoreError> {
-        self.check_plain(key.as_ref())?;
+        self.store.check_plain(key.as_ref())?;
         self.delete_at(key.as_ref())
     }
 
@@ -614,7 +633,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// # Errors
     /// [`StoreError::ExpiringKey`], and those of [`put`](Transaction::put).
     pub fn set_life(&mut self, key: impl AsRef<[u8]>, life: Option<Nanos>) -> Result<bool, StoreError> {
-        self.check_plain(key.as_ref())?;
+        self.store.check_plain(key.as_ref())?;
         self.set_life_at(key.as_ref(), life)
     }
 
@@ -658,6 +677,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             permit,
             changes,
             swept,
+            others,
             ..
         } = state;
         let entered = meter.os.now();
@@ -667,6 +687,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         engine.commit()?;
         store.expiry.committed(swept);
         let woken = store.watches.note_all(&changes);
+        others.committed();
         drop(permit);
         store.watches.wake(woken);
         let ended = meter.os.now();
@@ -693,6 +714,12 @@ pub(crate) fn refuse_reserved(key: &[u8]) -> Result<(), StoreError> {
 }
 
 impl<E: Engine, O: Os> Store<E, O> {
+    /// Refuses a key that no plain record of the default table can have.
+    pub(crate) fn check_plain(&self, key: &[u8]) -> Result<(), StoreError> {
+        check_key(key)?;
+        self.refuse_temporal(key)
+    }
+
     pub(crate) fn refuse_temporal(&self, key: &[u8]) -> Result<(), StoreError> {
         match self.objects.find(key) {
             Some(_) => Err(StoreError::Temporal { key: key.to_vec() }),

@@ -13,6 +13,7 @@ mod permit;
 mod records;
 mod registered;
 mod ring;
+mod shared;
 mod slot;
 mod split;
 mod tables;

@@ -1,0 +1,194 @@
+//! Changes of single records that share a commit, on virtual threads: each gets its own answer, and all of it happened.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use punctual_os::{Os, Thread};
+use punctual_store::engine::EngineError;
+use punctual_store::{Deadline, Store, StoreError, StoreOptions};
+use punctual_testing::{VirtualOs, explore};
+use punctual_units::{Clock, Nanos, Time};
+
+use crate::witnessed::{Step, Witness, WitnessedEngine};
+
+const THREADS: u64 = 8;
+const ROUNDS: u64 = 3;
+/// Time that a commit takes.
+const COMMIT: Nanos = Nanos(2 * HALF.0);
+const HALF: Nanos = Nanos::from_micros(500);
+/// Puts of this key fail, and lose their transaction, as far as the medium `loses`.
+const BAD: &[u8] = b"bad";
+
+/// A slow medium that counts commits.
+struct Medium {
+    os: VirtualOs,
+    commits: AtomicU64,
+    loses: bool,
+    /// The thread whose transaction is lost, by its number and one.
+    lost: AtomicU64,
+    /// Whether deletes fail.
+    is_full: AtomicBool,
+}
+
+impl Witness for Medium {
+    fn before(&self, step: Step<'_>) -> Result<(), EngineError> {
+        let path = || "(medium)".into();
+        let me = self.os.this_thread().0 as u64 + 1;
+        match step {
+            Step::Put(BAD) => {
+                self.lost.store(if self.loses { me } else { 0 }, Ordering::Relaxed);
+                return Err(EngineError::DiskFull { path: path() });
+            }
+            Step::Delete if self.is_full.load(Ordering::Relaxed) => {
+                return Err(EngineError::DiskFull { path: path() });
+            }
+            Step::Commit if self.lost.load(Ordering::Relaxed) == me => {
+                self.lost.store(0, Ordering::Relaxed);
+                return Err(EngineError::TransactionLost { path: path() });
+            }
+            Step::Commit => {
+                self.os.sleep(COMMIT);
+                self.commits.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn store(os: &VirtualOs, loses: bool, lock_wait_max: Nanos) -> Store<WitnessedEngine<Medium>, VirtualOs> {
+    let (os, commits, lost) = (os.clone(), AtomicU64::new(0), AtomicU64::new(0));
+    let medium = Medium {
+        os: os.clone(),
+        commits,
+        loses,
+        lost,
+        is_full: AtomicBool::new(false),
+    };
+    let options = StoreOptions {
+        lock_wait_max,
+        ..StoreOptions::default()
+    };
+    Store::open(WitnessedEngine::new(medium), os, options).unwrap()
+}
+
+fn in_threads<'t>(os: &VirtualOs, run: impl Fn(u64) + Sync + 't) {
+    let run = &run;
+    let thread = |number| Thread::new(format!("changes {number}"), move || run(number));
+    os.together((0..THREADS).map(thread).collect());
+}
+
+/// Puts and deletes of threads that wait for each other's commits; perhaps beside one whose puts fail.
+fn change(os: &VirtualOs, bad: Option<bool>) -> u64 {
+    let store = store(os, bad == Some(true), Nanos::from_secs(60));
+    store
+        .update(|tx| {
+            (0..THREADS)
+                .step_by(2)
+                .try_for_each(|old| tx.put(format!("old/{old}"), "x"))
+        })
+        .unwrap();
+    let before = store.engine().witness.commits.load(Ordering::Relaxed);
+    let table = store.table("named").unwrap();
+    in_threads(os, |thread| {
+        if thread == 1 && bad.is_some() {
+            let refused = (0..ROUNDS).map(|_| store.put(BAD, "never"));
+            refused
+                .for_each(|refused| assert!(matches!(refused, Err(StoreError::Engine(EngineError::DiskFull { .. })))));
+            return;
+        }
+        for round in 0..ROUNDS {
+            store.put(format!("{thread}/{round}"), format!("{round}")).unwrap();
+            let mine = store.get(format!("{thread}/{round}")).unwrap();
+            assert_eq!(mine, Some(format!("{round}").into_bytes()), "it reads its own write");
+        }
+        assert_eq!(store.delete(format!("old/{thread}")).unwrap(), thread % 2 == 0);
+        table.put(&format!("{thread}").into_bytes()[..], &b"value"[..]).unwrap();
+    });
+    let writers = (0..THREADS).filter(|thread| *thread != 1 || bad.is_none());
+    for thread in writers {
+        for round in 0..ROUNDS {
+            assert!(store.contains_key(format!("{thread}/{round}")).unwrap(), "{thread}");
+        }
+        assert!(!store.contains_key(format!("old/{thread}")).unwrap());
+        assert!(table.contains_key(&format!("{thread}").into_bytes()[..]).unwrap());
+    }
+    assert_eq!(store.get(BAD).unwrap(), None);
+    store.engine().witness.commits.load(Ordering::Relaxed) - before
+}
+
+#[test]
+fn changes_of_waiting_threads_share_commits() {
+    explore(0..60, |os| {
+        let (changes, commits) = (THREADS * (ROUNDS + 2), change(os, None));
+        assert!(commits <= changes / 4, "{changes} changes in {commits} commits");
+    });
+}
+
+#[test]
+fn a_change_that_is_refused_is_its_own_threads_alone() {
+    for loses in [false, true] {
+        explore(0..60, |os| _ = change(os, Some(loses)));
+    }
+}
+
+/// A put whose wait has timed out has changed nothing, even if another thread was carrying it out; one that returned
+/// has.
+#[test]
+fn a_change_that_waited_too_long_has_not_happened() {
+    let refused = AtomicU64::new(0);
+    explore(0..60, |os| {
+        let store = store(os, false, HALF);
+        in_threads(os, |thread| {
+            for round in 0..ROUNDS {
+                os.sleep(Nanos(thread * 130_000 + round * 70_000));
+                let key = format!("{thread}/{round}");
+                match store.put(&key, "value") {
+                    Ok(()) => assert!(store.contains_key(&key).unwrap(), "{key}"),
+                    Err(StoreError::LockTimeout { .. }) => {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                        os.sleep(COMMIT * 3);
+                        assert!(!store.contains_key(&key).unwrap(), "{key}");
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        });
+    });
+    assert!(refused.into_inner() > 0);
+}
+
+/// Puts without a deadline that wait are carried out together, and a thread with a deadline waits for one commit only.
+#[test]
+fn a_deadline_comes_before_changes_that_wait() {
+    explore(0..60, |os| {
+        let store = store(os, false, Nanos::from_secs(60));
+        let began = os.now();
+        in_threads(os, |thread| {
+            if thread == 0 {
+                os.sleep(HALF);
+                let urgent = store.write_transaction(Deadline::soft(Time(1))).unwrap();
+                assert!(os.now().since(began) <= COMMIT, "{:?}", os.now());
+                return urgent.commit().map(drop).unwrap();
+            }
+            store.put(format!("{thread}"), "value").unwrap();
+        });
+    });
+}
+
+/// One transaction in some removes a record that is over as it begins, and that fails here.
+#[test]
+fn a_put_whose_transaction_cannot_begin_is_refused() {
+    let os = VirtualOs::new(1);
+    let store = store(&os, false, Nanos::from_secs(60));
+    store.put_for("old", "value", COMMIT).unwrap();
+    os.sleep(COMMIT * 2);
+    store.engine().witness.is_full.store(true, Ordering::Relaxed);
+    let puts: Vec<_> = (0..8).map(|number| store.put(format!("{number}"), "value")).collect();
+    assert!(
+        puts.iter().any(Result::is_err) && puts.iter().any(Result::is_ok),
+        "{puts:?}"
+    );
+    for (number, put) in puts.into_iter().enumerate() {
+        assert_eq!(store.contains_key(format!("{number}")).unwrap(), put.is_ok());
+    }
+}
