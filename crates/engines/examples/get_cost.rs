@@ -17,6 +17,7 @@
 //! The no-op kind shows the cost of the loop itself. On a loaded machine, differences below that mean nothing.
 
 use std::hint::black_box;
+use std::ops::Bound;
 
 use heed::types::Bytes;
 use heed::{CommitOrAbort, EnvFlags, EnvOpenOptions};
@@ -31,6 +32,9 @@ use punctual_units::{Clock, Nanos, SensorId, Seq};
 const VALUES: usize = 10_000_000;
 const VALUE_LEN: usize = 100;
 const OBJECTS: usize = 1_024;
+/// Records of a scan, and puts of a transaction of several.
+const SCANNED: usize = 1_000;
+const PUTS: usize = 100;
 const ROUNDS: usize = 15;
 const GETS_PER_ROUND: usize = 5_000;
 /// Odd, and not a divisor of the number of records: visits them all in an order that caches cannot guess.
@@ -121,6 +125,54 @@ fn main() -> Result<(), AnyError> {
                     black_box(store.read(punctual_units::ObjectId(step(OBJECTS) as u32), &mut value)?);
                 }
             }
+            // Scans of 1000 records, each byte read.
+            "bare-scan" => {
+                for _ in 0..gets {
+                    let transaction = bare.env.read_txn()?;
+                    let range = (Bound::Included(&keys[step(records)][..]), Bound::Unbounded);
+                    for record in bare.table.range(&transaction, &range)?.take(SCANNED) {
+                        let (key, value) = record?;
+                        read_through(key);
+                        read_through(value);
+                    }
+                }
+            }
+            "store-scan" => {
+                for _ in 0..gets {
+                    let transaction = store.begin_read()?;
+                    let mut range = transaction.range(&keys[step(records)][..]..)?;
+                    for _ in 0..SCANNED {
+                        let Some((key, value)) = range.lend()? else { break };
+                        read_through(key);
+                        read_through(value);
+                    }
+                }
+            }
+            "store-scan-copied" => {
+                for _ in 0..gets {
+                    let transaction = store.begin_read()?;
+                    for record in transaction.range(&keys[step(records)][..]..)?.take(SCANNED) {
+                        let (key, value) = record?;
+                        read_through(&key);
+                        read_through(&value);
+                    }
+                }
+            }
+            // 100 puts in one transaction.
+            "bare-puts" => {
+                for _ in 0..gets {
+                    let mut transaction = bare.env.write_txn()?;
+                    for _ in 0..PUTS {
+                        bare.table.put(&mut transaction, &keys[step(records)], &content)?;
+                    }
+                    transaction.commit()?;
+                }
+            }
+            "store-puts" => {
+                for _ in 0..gets {
+                    store.update(|tx| (0..PUTS).try_for_each(|_| tx.put(&keys[step(records)], &content)))?;
+                }
+            }
             "bare-put" => {
                 for _ in 0..gets {
                     let mut transaction = bare.env.write_txn()?;
@@ -166,7 +218,7 @@ fn main() -> Result<(), AnyError> {
     Ok(())
 }
 
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 18] = [
     "no-op",
     "bare-transaction",
     "engine-transaction",
@@ -180,11 +232,21 @@ const KINDS: [&str; 13] = [
     "temporal-read",
     "bare-put",
     "store-put",
+    "bare-scan",
+    "store-scan",
+    "store-scan-copied",
+    "bare-puts",
+    "store-puts",
 ];
 
 /// Returns the value's address and length, as a caller of bare heed sees it.
 fn look(value: &[u8]) {
     black_box((value.as_ptr(), value.len()));
+}
+
+/// Reads each byte, as a caller does that needs the value.
+fn read_through(bytes: &[u8]) {
+    black_box(bytes.iter().fold(0, |all, byte| all ^ byte));
 }
 
 fn store_deadline() -> punctual_units::Time {

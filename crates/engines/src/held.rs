@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_store::engine::{EndedBecause, EngineError, OpenSnapshot, SnapshotId};
@@ -28,8 +27,35 @@ pub(crate) struct PinnedSnapshot<P> {
     place: u64,
     ticket: Ticket,
     open: Arc<Mutex<Open<P>>>,
-    /// Makes the type `!Sync`: one thread at a time makes calls.
-    _unshared: PhantomData<Cell<()>>,
+    /// Number of calls and of scans that lend a record: while it is above 0, the reader is inside of the slot. The cell
+    /// makes the type `!Sync`: one thread at a time makes calls.
+    depth: Cell<usize>,
+}
+
+/// A call of a snapshot's reader.
+pub(crate) struct Call<'c, P> {
+    snapshot: &'c PinnedSnapshot<P>,
+    inside: Inside<'c, P>,
+}
+
+impl<P> Call<'_, P> {
+    #[inline]
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&P) -> T) -> T {
+        self.inside.with(look)
+    }
+
+    /// The call goes on until the snapshot [leaves](PinnedSnapshot::leave).
+    #[inline]
+    pub(crate) fn stay(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl<P> Drop for Call<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.snapshot.leave();
+    }
 }
 
 impl<P> Default for Snapshots<P> {
@@ -60,7 +86,7 @@ impl<P> Snapshots<P> {
             place,
             ticket,
             open: Arc::clone(&self.0),
-            _unshared: PhantomData,
+            depth: Cell::new(0),
         }
     }
 
@@ -82,13 +108,34 @@ impl<P> Snapshots<P> {
 
 impl<P> PinnedSnapshot<P> {
     /// Begins a call of the reader; refused once another thread has ended the snapshot.
-    pub(crate) fn enter(&self) -> Result<Inside<'_, P>, EngineError> {
-        self.slot.enter(self.ticket).map_err(refused)
+    pub(crate) fn enter(&self) -> Result<Call<'_, P>, EngineError> {
+        let inside = match self.depth.get() {
+            0 => self.slot.enter(self.ticket).map_err(refused)?.stay(),
+            _ => self.slot.again(self.ticket),
+        };
+        self.depth.set(self.depth.get() + 1);
+        Ok(Call { snapshot: self, inside })
+    }
+
+    /// Ends a call, or the lending of a record.
+    pub(crate) fn leave(&self) {
+        self.depth.set(self.depth.get() - 1);
+        if self.depth.get() == 0 {
+            self.slot.leave(self.ticket);
+        }
+    }
+
+    /// Whether another thread has asked the reader, inside of a call, to give up the snapshot.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.slot.is_asked()
     }
 }
 
 impl<P> Drop for PinnedSnapshot<P> {
     fn drop(&mut self) {
+        if self.depth.get() > 0 {
+            self.slot.leave(self.ticket); // a scan was forgotten, and cannot be used any more
+        }
         self.slot.close(self.ticket);
         locked(&self.open).slots.remove(&self.place);
     }

@@ -6,10 +6,12 @@
 //!
 //! **Missing guarantees**, compared with LMDB, are a table in docs/guide/store.md, which the test `promises` prints.
 //!
-//! **How it is used.** A snapshot is a read transaction in a slot and may be ended like any other; results are copies.
+//! **How it is used.** A snapshot is a read transaction in a slot and may be ended like any other. Its scans lend the
+//! bytes of redb's cache; those of a write transaction seek each record anew and copy it.
 //! A write transaction has both tables open for as long as it lives. redb undoes a commit that failed in the medium and
 //! then refuses every call until it is opened again; so does this engine ([`EngineError::Broken`]).
 
+use std::cell::RefCell;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
@@ -17,18 +19,20 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::redb::{
-    CommitError, Database, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
-    WriteTransaction,
+    CommitError, Database, OwnedAccessGuard, OwnedRange, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageError,
+    TableDefinition, WriteTransaction,
 };
 use punctual_store::Value;
 use punctual_store::engine::{
-    DirectedRange, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read, Reader,
-    SnapshotId, Space, Table, VALUE_MAX_LEN, Write, is_empty_range,
+    Cursor, DirectedRange, Durability, EndedBecause, Engine, EngineError, KEY_MAX_LEN, KeyRange, OpenSnapshot, Read,
+    Reader, Record, SnapshotId, Space, Table, VALUE_MAX_LEN, Write, is_empty_range,
 };
 use punctual_units::Nanos;
 
 use crate::directory;
 use crate::held::{PinnedSnapshot, Snapshots};
+#[cfg(target_os = "linux")]
+use crate::lmdb::life::Life;
 use crate::noted::note;
 use crate::seek::{Chunk, Find, SeekCursor};
 
@@ -88,15 +92,34 @@ pub struct Redb {
     snapshots: Snapshots<Pin>,
     /// Number of commits since the store was opened.
     commits: AtomicU64,
-    /// Id of the process that opened the store: a forked child has copies of locks and caches that it must not use.
+    /// Detects a forked child, which has copies of locks and caches that it must not use.
+    #[cfg(target_os = "linux")]
+    life: Life,
+    /// Id of the process that opened the store.
+    #[cfg(not(target_os = "linux"))]
     process: u32,
 }
 
-/// The open tables of a read transaction; they keep the snapshot's pages from reuse.
+/// The open tables of a read transaction, and its scans; they keep the snapshot's pages from reuse.
 struct Pin {
     data: ReadOnlyTable<Bytes, Bytes>,
     temporal: ReadOnlyTable<Bytes, Bytes>,
+    scans: RefCell<Vec<Option<Scanned>>>,
 }
+
+/// Records of a snapshot in the order of their keys.
+pub struct RedbSnapshotScan<'t> {
+    snapshot: &'t RedbSnapshot<'t>,
+    /// Index among the scans of the pin, so that the end of the snapshot ends them; `None` once this one is over.
+    index: Option<usize>,
+    /// The record that it lends; the guards keep the snapshot's pages.
+    found: Option<GuardedRecord>,
+    /// Whether it counts among the lenders of its snapshot.
+    lends: bool,
+}
+
+type Scanned = DirectedRange<OwnedRange<Bytes, Bytes>>;
+type GuardedRecord = (OwnedAccessGuard<Bytes>, OwnedAccessGuard<Bytes>);
 
 /// A view of one commit. Another thread may end it between two calls.
 pub struct RedbSnapshot<'e> {
@@ -137,12 +160,17 @@ impl RedbOptions {
                 expected: FORMAT,
             });
         }
+        #[cfg(target_os = "linux")]
+        let life = Life::begin().map_err(|error| fail(error.into()))?;
         Ok(Redb {
             database: ManuallyDrop::new(database),
             options: self,
             file,
             snapshots: Snapshots::default(),
             commits: AtomicU64::new(0),
+            #[cfg(target_os = "linux")]
+            life,
+            #[cfg(not(target_os = "linux"))]
             process: std::process::id(),
         })
     }
@@ -205,6 +233,12 @@ impl Drop for Redb {
 }
 
 impl Redb {
+    #[cfg(target_os = "linux")]
+    fn is_forked(&self) -> bool {
+        self.life.is_forked()
+    }
+
+    #[cfg(not(target_os = "linux"))]
     fn is_forked(&self) -> bool {
         std::process::id() != self.process
     }
@@ -238,7 +272,8 @@ impl Engine for Redb {
         let begin = || {
             let transaction = self.database.begin_read()?;
             let (data, temporal) = (transaction.open_table(DATA)?, transaction.open_table(TEMPORAL)?);
-            Ok::<_, ::redb::Error>(Pin { data, temporal })
+            let scans = RefCell::default();
+            Ok::<_, ::redb::Error>(Pin { data, temporal, scans })
         };
         let pin = begin().map_err(self.fail("begin a read transaction"))?;
         Ok(RedbSnapshot {
@@ -354,6 +389,22 @@ impl Pin {
             Table::Temporal => &self.temporal,
         }
     }
+
+    /// Begins a scan; returns its index, or `None` if it has no records.
+    fn begin_scan(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<Option<usize>, StorageError> {
+        if is_empty_range(range) {
+            return Ok(None); // redb may refuse an empty range
+        }
+        let scan = DirectedRange::new(self.of(table).range_owned::<&[u8]>(range)?, back);
+        let mut scans = self.scans.borrow_mut();
+        let free = scans.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            scans.push(None);
+            scans.len() - 1
+        });
+        scans[index] = Some(scan);
+        Ok(Some(index))
+    }
 }
 
 fn get_with<T>(
@@ -364,11 +415,7 @@ fn get_with<T>(
     Ok(table.get(key)?.map(|value| look(value.value())))
 }
 
-fn first(
-    table: &impl ReadableTable<Bytes, Bytes>,
-    range: KeyRange<'_>,
-    back: bool,
-) -> Result<Option<(Value, Value)>, StorageError> {
+fn first(table: &Records<'_>, range: KeyRange<'_>, back: bool) -> Result<Option<(Value, Value)>, StorageError> {
     if is_empty_range(range) {
         return Ok(None); // redb may refuse an empty range
     }
@@ -379,18 +426,64 @@ fn first(
     Ok(Some((Value::of(key.value()), Value::of(value.value()))))
 }
 
-impl Find for RedbSnapshot<'_> {
-    fn find(&self, table: Table, range: KeyRange<'_>, back: bool, chunk: &mut Chunk) -> Result<bool, EngineError> {
-        self.engine.usable()?;
-        let inside = self.held.enter()?;
-        let first = inside.with(|pin| first(pin.of(table), range, back));
-        Ok(chunk.only(first.map_err(self.engine.fail("scan records"))?))
+impl Cursor for RedbSnapshotScan<'_> {
+    #[inline]
+    fn step(&mut self) -> Result<bool, EngineError> {
+        self.found = None;
+        let (Some(index), engine, held) = (self.index, self.snapshot.engine, &self.snapshot.held) else {
+            return Ok(false);
+        };
+        // The call goes on with the next record, unless another thread wants the snapshot's pages.
+        if self.lends && held.is_asked() {
+            self.release();
+        }
+        let next = engine.usable().and_then(|()| held.enter()).and_then(|inside| {
+            let next = inside.with(|pin| pin.scans.borrow_mut()[index].as_mut().and_then(Iterator::next));
+            if !std::mem::replace(&mut self.lends, true) {
+                inside.stay(); // until `release`
+            }
+            next.transpose().map_err(engine.fail("scan records"))
+        });
+        if !matches!(next, Ok(Some(_))) {
+            self.end();
+        }
+        self.found = next?;
+        Ok(self.found.is_some())
+    }
+
+    #[inline]
+    fn record(&self) -> Record<'_> {
+        self.found
+            .as_ref()
+            .map_or((&[], &[]), |(key, value)| (key.value(), value.value()))
+    }
+
+    fn release(&mut self) {
+        self.found = None;
+        if std::mem::take(&mut self.lends) {
+            self.snapshot.held.leave();
+        }
+    }
+}
+
+impl RedbSnapshotScan<'_> {
+    fn end(&mut self) {
+        if let (Some(index), Ok(inside)) = (self.index.take(), self.snapshot.held.enter()) {
+            inside.with(|pin| pin.scans.borrow_mut()[index] = None);
+        }
+        self.release();
+    }
+}
+
+impl Drop for RedbSnapshotScan<'_> {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
 impl Read for RedbSnapshot<'_> {
     type Cursor<'t>
-        = SeekCursor<'t, Self>
+        = RedbSnapshotScan<'t>
     where
         Self: 't;
 
@@ -402,10 +495,16 @@ impl Read for RedbSnapshot<'_> {
             .map_err(self.engine.fail("read a record"))
     }
 
-    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<SeekCursor<'_, Self>, EngineError> {
+    fn cursor(&self, table: Table, range: KeyRange<'_>, back: bool) -> Result<RedbSnapshotScan<'_>, EngineError> {
         self.engine.usable()?;
-        self.held.enter()?;
-        Ok(SeekCursor::begin(self, table, range, back))
+        let inside = self.held.enter()?;
+        let begun = inside.with(|pin| pin.begin_scan(table, range, back));
+        Ok(RedbSnapshotScan {
+            snapshot: self,
+            index: begun.map_err(self.engine.fail("begin a scan"))?,
+            found: None,
+            lends: false,
+        })
     }
 }
 

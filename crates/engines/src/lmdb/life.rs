@@ -7,7 +7,7 @@
 //! was written.
 //!
 //! **Method.** The word lies in a page of its own that the kernel fills with zeros in a child (`MADV_WIPEONFORK`,
-//! madvise(2), Linux 4.14). On older kernels forks go unnoticed.
+//! madvise(2), Linux 4.14). On older kernels LMDB's forks go unnoticed, and redb compares the process.
 
 use std::io;
 use std::ptr::NonNull;
@@ -20,7 +20,11 @@ const BROKEN: u32 = 2;
 
 /// The word of one open store.
 #[derive(Debug)]
-pub(super) struct Life(NonNull<AtomicU32>);
+pub(crate) struct Life {
+    word: NonNull<AtomicU32>,
+    /// Id of the process that opened the store, where the kernel would not wipe the page in a child.
+    process: Option<u32>,
+}
 
 // SAFETY: the word is an atomic, and its page is unmapped only by `Drop`.
 unsafe impl Send for Life {}
@@ -51,7 +55,7 @@ pub(super) enum End {
 const LEN: usize = 1 << 16;
 
 impl Life {
-    pub(super) fn begin() -> io::Result<Life> {
+    pub(crate) fn begin() -> io::Result<Life> {
         // SAFETY: a new anonymous mapping, at an address of the kernel's choice.
         let page = unsafe {
             libc::mmap(
@@ -67,16 +71,17 @@ impl Life {
         let Some(word) = word else {
             return Err(io::Error::last_os_error());
         };
-        // SAFETY: the mapping is ours. If the kernel refuses, forks go unnoticed; nothing else changes.
-        unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) };
-        let life = Life(word);
+        // SAFETY: the mapping is ours. If the kernel refuses, nothing changes.
+        let wiped = unsafe { libc::madvise(page, LEN, libc::MADV_WIPEONFORK) } == 0;
+        let process = (!wiped).then(std::process::id);
+        let life = Life { word, process };
         life.word().store(SOUND, Ordering::Release);
         Ok(life)
     }
 
     fn word(&self) -> &AtomicU32 {
         // SAFETY: mapped, aligned to a page, and zero is a valid value.
-        unsafe { self.0.as_ref() }
+        unsafe { self.word.as_ref() }
     }
 
     /// A detector of forks that does not borrow this value.
@@ -84,7 +89,7 @@ impl Life {
     /// # Safety
     /// The result must not be used after this value is dropped.
     pub(super) unsafe fn fork(&self) -> Fork {
-        Fork(self.0)
+        Fork(self.word)
     }
 
     #[inline]
@@ -92,8 +97,10 @@ impl Life {
         self.word().load(Ordering::Relaxed) == SOUND
     }
 
-    pub(super) fn is_forked(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_forked(&self) -> bool {
         self.word().load(Ordering::Relaxed) == FORKED
+            || self.process.is_some_and(|process| process != std::process::id())
     }
 
     /// Why the store is not sound.
@@ -111,6 +118,20 @@ impl Life {
 impl Drop for Life {
     fn drop(&mut self) {
         // SAFETY: mapped by `begin` with this length, and used no more.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), LEN) };
+        unsafe { libc::munmap(self.word.as_ptr().cast(), LEN) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_is_noticed_where_the_page_is_not_wiped() {
+        let mut life = Life::begin().unwrap();
+        life.process = Some(std::process::id());
+        assert!(!life.is_forked());
+        life.process = Some(std::process::id() + 1);
+        assert!(life.is_forked());
     }
 }

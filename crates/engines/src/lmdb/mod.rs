@@ -20,7 +20,7 @@ mod checked;
 mod crc;
 mod error;
 mod guard;
-mod life;
+pub(crate) mod life;
 mod lock;
 mod medium;
 mod memory;

@@ -35,8 +35,10 @@ use punctual_units::{Clock, Nanos, ObjectId, SensorId, Seq};
 const KILLS: u64 = 60;
 const WRITERS: u64 = 2;
 const SENSORS: u32 = 4;
+/// Threads that put single records, in shared commits.
+const PUTTERS: u64 = 3;
 /// Places where a child acknowledges.
-const PLACES: u64 = WRITERS + SENSORS as u64;
+const PLACES: u64 = WRITERS + PUTTERS + SENSORS as u64;
 const VALUE_MAX: u64 = 3_000;
 const READING_MAX: u64 = 100;
 /// How long the child works at least and at most before it is killed.
@@ -145,8 +147,30 @@ fn child() {
             let store = &store;
             scope.spawn(move || write(store, setup, writer));
         }
+        for putter in 0..PUTTERS {
+            let store = &store;
+            scope.spawn(move || put(store, setup, putter));
+        }
         scope.spawn(|| update(&store, setup));
     });
+}
+
+/// Puts one record again and again.
+fn put(store: &Store<Lmdb, LinuxOs>, setup: Setup, putter: u64) {
+    let key = format!("putter/{putter}");
+    let begin = store.get(&key).unwrap();
+    for number in number_in(begin.as_deref(), VALUE_MAX).unwrap() + 1.. {
+        if setup.acknowledges_early {
+            acknowledge(&key, number);
+        }
+        store.put(&key, value_of(number, VALUE_MAX)).unwrap();
+        if store.durability() == Durability::Durable {
+            acknowledge(&key, number);
+        } else if number % 4 == 0 {
+            store.sync().unwrap();
+            acknowledge(&key, number);
+        }
+    }
 }
 
 /// Writes the same number to two records in each transaction.
@@ -279,6 +303,11 @@ fn check(setup: Setup, directory: &Path, acknowledged: &HashMap<String, u64>) ->
             return Err(format!("writer {writer}: half of a transaction, {a} and {b}"));
         }
         at_least(format!("writer/{writer}"), a)?;
+    }
+    for putter in 0..PUTTERS {
+        let place = format!("putter/{putter}");
+        let value = store.get(&place).unwrap();
+        at_least(place, number_in(value.as_deref(), VALUE_MAX)?)?;
     }
     for sensor in 0..SENSORS {
         let value = store.get(format!("sensor/{sensor}").as_bytes()).unwrap();

@@ -425,15 +425,13 @@ fn a_writer_ends_old_readers_of_either_engine() {
 }
 
 /// The snapshot is asked for while a scan lends a record of it, and given up with the next step; the end counts once.
-#[test]
-fn a_scan_that_lends_gives_its_snapshot_up_at_the_next_step_from_either_end() {
-    let directory = tempfile::tempdir().unwrap();
+fn a_scan_that_lends_gives_its_snapshot_up<E: Engine>(engine: E) {
     let life = Nanos::from_millis(500);
     let options = StoreOptions {
         reader_life_max: Some(life),
         ..StoreOptions::default()
     };
-    let (store, os, told) = watched(open(directory.path()), options);
+    let (store, os, told) = watched(engine, options);
     ["a", "b", "c", "d"].iter().for_each(|key| store.put(key, "1").unwrap());
     let reader = store.read_transaction(Deadline::NONE).unwrap();
     let mut records = reader.records(ALL).unwrap();
@@ -460,6 +458,21 @@ fn a_scan_that_lends_gives_its_snapshot_up_at_the_next_step_from_either_end() {
     os.sleep(life + LOOK_INTERVAL);
     store.put("d", "5").unwrap();
     assert_eq!(store.engine().snapshots(), [], "no record was lent");
+}
+
+#[test]
+fn a_scan_that_lends_gives_its_snapshot_up_at_the_next_step_from_either_end() {
+    let directory = tempfile::tempdir().unwrap();
+    a_scan_that_lends_gives_its_snapshot_up(open(directory.path()));
+    #[cfg(feature = "redb")]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let options = punctual_engines::redb::RedbOptions {
+            durability: Durability::Volatile,
+            ..Default::default()
+        };
+        a_scan_that_lends_gives_its_snapshot_up(options.open(directory.path()).unwrap());
+    }
 }
 
 #[test]
