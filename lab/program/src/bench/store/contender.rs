@@ -128,11 +128,11 @@ pub trait Session {
     fn puts(&mut self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), CaseError>;
 }
 
-/// Consumes a value in each case: its address and its length. Contenders that find a value without touching it need not
-/// touch it.
+/// Reads each byte of a key or value: so a store that has compared a checksum is not slower than one that leaves the
+/// bytes, and the memory they lie in, untouched.
 #[inline(always)]
 pub fn look(value: &[u8]) {
-    black_box((value.as_ptr(), value.len()));
+    black_box(value.iter().fold(0, |all, byte| all ^ byte));
 }
 
 /// The contender without any work: figures below its own mean nothing.

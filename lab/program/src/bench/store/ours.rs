@@ -157,9 +157,12 @@ impl<E: Engine> Session for &Ours<E> {
     }
 
     fn puts(&mut self, keys: &[Vec<u8>], value: &[u8]) -> Result<(), CaseError> {
-        let put = self
-            .store
-            .update(|tx| keys.iter().try_for_each(|key| tx.put(key, value)));
+        let put = match keys {
+            [key] => self.store.put(key, value),
+            keys => self
+                .store
+                .update(|tx| keys.iter().try_for_each(|key| tx.put(key, value))),
+        };
         put.map_err(failed(self.name))
     }
 }
