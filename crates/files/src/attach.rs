@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_platform::Neighbours;
+use punctual_platform::{Neighbours, Observation, ThreadSelector, WaitCall};
 use punctual_toml::{Section, read_checked};
 use punctual_units::{CoreId, Nanos, Share};
 use punctual_workload::TaskGoal;
@@ -35,10 +35,10 @@ pub struct AttachFile {
     pub least: Option<Share>,
 }
 
-/// A task whose jobs other programs report.
+/// A task whose jobs other programs report, or the kernel tells.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttachTask {
-    /// Name by which it is reported.
+    /// Name of the task, by which it is reported.
     pub name: String,
     /// Time from a job's release to its deadline; `None`: as its program states.
     pub deadline: Option<Nanos>,
@@ -52,6 +52,8 @@ pub struct AttachTask {
     pub core: Option<CoreId>,
     /// Longest time for which a job keeps its core; `None`: unknown.
     pub execution: Option<Nanos>,
+    /// How its jobs are observed; `None`: its programs report them.
+    pub observation: Option<Observation>,
 }
 
 /// How the threads that report a task are to run.
@@ -105,17 +107,25 @@ fn task(section: &mut Section<'_, '_>) -> AttachTask {
         class: section.choice("class", &classes).unwrap_or_default(),
         core: section.count("core").map(CoreId),
         execution: section.time("takes_at_most"),
+        observation: observation(section),
     }
+}
+
+fn observation(section: &mut Section<'_, '_>) -> Option<Observation> {
+    let call = section.choice("observe", &WaitCall::NAMED);
+    let threads = ThreadSelector {
+        program: section.text("program"),
+        thread: section.text("thread"),
+        group: section.text("group"),
+    };
+    (call.is_some() || !threads.is_empty()).then_some(Observation { call, threads })
 }
 
 fn faults(file: &AttachFile) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     let mut add = |key: String, what: &str| faults.push((key, what.to_owned()));
     if file.tasks.is_empty() {
-        add(
-            "task".into(),
-            "missing: name at least one task that is reported, under [[task]]",
-        );
+        add("task".into(), "missing: name at least one task, under [[task]]");
     }
     if file.tasks.len() > TASKS_MAX {
         add(
@@ -150,6 +160,14 @@ fn faults(file: &AttachFile) -> Vec<(String, String)> {
         for (time, value) in [("deadline", task.deadline), ("period", task.period)] {
             if value == Some(Nanos::ZERO) {
                 add(key(time), "give a time above 0, such as \"5ms\"");
+            }
+        }
+        if let Some(observation) = &task.observation {
+            if observation.threads.is_empty() {
+                add(key("observe"), "name the threads: by `program`, `thread` or `group`");
+            }
+            if task.deadline.is_none() {
+                add(key("deadline"), "missing: a program that reports nothing states none");
             }
         }
         if let Some(TaskGoal::Late(late)) = task.goal
@@ -199,6 +217,11 @@ mod tests {
         for line in lines.into_iter().chain(["x.toml:8: task[1].late"]) {
             assert!(found.contains(line), "{found}");
         }
+        let observed = problems("[[task]]\nname = \"a\"\nobserve = \"futex\"\n");
+        assert!(
+            observed.contains("task[0].observe: name the threads") && observed.contains("task[0].deadline: missing"),
+            "{observed}"
+        );
         assert!(problems("").contains("name at least one task"));
         assert!(problems("[[task]]\nclass = \"fast\"\n").contains("exclusive"));
     }

@@ -7,12 +7,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use punctual_os::linux::mapping::allocate;
 use punctual_os::linux::refused;
 use punctual_os::{LinuxOs, Refusal, Tid};
 use punctual_units::{Clock, Nanos, Time};
 
 use crate::folder;
-use crate::shared::{SharedPage, address, allocate, own_user, sealed_memory, send, user_of};
+use crate::shared::{SharedPage, address, own_user, sealed_memory, send, user_of};
 use crate::wire::{BYTES, HELLO, MAGIC, NAME_BYTES, PAGE, Page, RECORDS, Ring, SOCKET, VERSION};
 
 /// The jobs of one task, as one thread does them.
@@ -72,7 +73,7 @@ impl JobReporter {
         let made = || -> io::Result<JobReporter> {
             let page = open_page(folder)?;
             let file = sealed_memory()?;
-            let ring: SharedPage<Ring> = SharedPage::of(file.as_raw_fd(), true)?;
+            let ring: SharedPage<Ring> = SharedPage::of(&file, true)?;
             // SAFETY: the ring is not shared yet.
             unsafe {
                 let ring = &mut *ring.pointer();
@@ -277,12 +278,12 @@ fn open_page(folder: &Path) -> io::Result<SharedPage<Page>> {
             .open(folder.join(PAGE))
     };
     let file = match open(true) {
-        Ok(file) => allocate(&file).map(|()| file),
+        Ok(file) => allocate(&file, BYTES).map(|()| file),
         Err(_) => open(false),
     }?;
     let found = file.metadata()?;
     if !found.is_file() || ![0, own_user()].contains(&found.uid()) || found.len() < BYTES as u64 {
         return Err(io::Error::other(format!("{PAGE} is no page of this user's")));
     }
-    SharedPage::of(file.as_raw_fd(), false)
+    SharedPage::of(&file, false)
 }

@@ -9,6 +9,7 @@
 //!
 //! - [`JobReporter`] is the program's side, as `include/punctual_job.h` is in C and `punctual_job.py` in Python;
 //! - [`Listener`] is the runtime's side, one in each folder.
+//! - [`JobSource`] is a thread's jobs, from such a ring or, for a program that reports none, from the kernel.
 //!
 //! Limits: a ring belongs to one thread. A forked child reports nothing by its parent's reporter; it opens its own.
 
@@ -21,6 +22,6 @@ mod shared;
 pub mod wire;
 
 pub use client::{JobGuard, JobReporter, note};
-pub use listener::{Arrival, Listener, ReportedJob, Reporter};
+pub use listener::{Arrival, JobSource, Listener, ReportedJob, Reporter};
 pub use punctual_custody::recovery::folder;
 pub use shared::user_of;

@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use punctual_custody::journal::Journal;
+use punctual_os::linux::mapping::allocate;
 use punctual_os::linux::{last_error, refused};
 use punctual_os::{LinuxOs, Refusal, Tid};
 use punctual_units::{Clock, Nanos, Time};
 
-use crate::shared::{Message, SharedPage, address, allocate, is_sealed, own_user, receive, socket, user_of};
+use crate::shared::{Message, SharedPage, address, is_sealed, own_user, receive, socket, user_of};
 use crate::wire::{BYTES, HELLO, MAGIC, NAME_BYTES, PAGE, Page, RECORDS, Ring, SOCKET, VERSION};
 
 /// Messages taken at a time: the kernel keeps at most some hundred.
@@ -59,7 +60,8 @@ pub enum Arrival {
 /// The jobs of one task, as one thread of a program does them.
 #[derive(Debug)]
 pub struct Reporter {
-    ring: SharedPage<Ring>,
+    /// The jobs, as the program reports them or as the kernel tells them.
+    pub source: Box<dyn JobSource>,
     /// Name of the task.
     pub name: String,
     /// Process of the thread, as the kernel says.
@@ -68,6 +70,36 @@ pub struct Reporter {
     pub thread: Option<Tid>,
     /// Whether the process has no thread as the ring says: it has ended, or belongs to another program.
     pub thread_is_missing: bool,
+    /// Time from a release to the deadline, if the program states it.
+    pub deadline: Option<Nanos>,
+    /// Least time between two releases, if the program states it.
+    pub period: Option<Nanos>,
+}
+
+/// Tells of the jobs of one thread.
+pub trait JobSource: std::fmt::Debug + Send {
+    /// The jobs that were not taken yet, the oldest first. As many as a ring holds at a time: its program may go on.
+    fn jobs(&mut self) -> Vec<ReportedJob>;
+
+    /// Release, if stated, and begin of the job under way.
+    fn open_job(&self) -> Option<(Option<Time>, Time)>;
+
+    /// Whether no more jobs will come, and the one under way will not end.
+    fn is_closed(&self) -> bool;
+
+    /// Number of jobs, or records of them, that found no room in a ring.
+    fn dropped(&self) -> u64;
+
+    /// Number of begins within a job, and of ends without one.
+    fn misused(&self) -> u64 {
+        0
+    }
+}
+
+/// The ring of a program that reports, since its handover.
+#[derive(Debug)]
+struct ReportRing {
+    ring: SharedPage<Ring>,
     /// Number of records read.
     tail: u64,
 }
@@ -125,7 +157,7 @@ impl Listener {
         if !page.0.metadata().map_err(cannot)?.is_file() {
             return Err(cannot(io::Error::other(format!("{PAGE} is no file"))));
         }
-        allocate(&page.0).map_err(cannot)?;
+        allocate(&page.0, BYTES).map_err(cannot)?;
         let is_locked = |tries: u32| {
             std::thread::sleep(LOCK_PAUSE * tries.min(1));
             // SAFETY: the descriptor is open.
@@ -324,9 +356,7 @@ impl Arrival {
 impl Reporter {
     /// Maps a ring; `None` for a file that is none, or has another version.
     fn of(file: &OwnedFd, (process, user): (i32, u32)) -> Option<Reporter> {
-        let ring: SharedPage<Ring> = SharedPage::of(file.as_raw_fd(), true)
-            .ok()
-            .filter(|_| is_sealed(file))?;
+        let ring: SharedPage<Ring> = SharedPage::of(file, true).ok().filter(|_| is_sealed(file))?;
         // SAFETY: the mapping is valid. The program may change these bytes while they are copied; any bytes are fine.
         let (magic, version, bytes, name) = unsafe {
             let ring = ring.pointer();
@@ -349,32 +379,20 @@ impl Reporter {
         // The program says so itself, and might name a thread of another one.
         let thread = named.filter(|thread| has_thread(process, *thread, user));
         let tail = ring.get().tail.load(Acquire);
+        let [deadline, period] = [&ring.get().deadline, &ring.get().period].map(|time| Nanos(time.load(Relaxed)));
         Some(Reporter {
-            ring,
+            source: Box::new(ReportRing { ring, tail }),
             name,
             process,
             thread,
             thread_is_missing: named.is_some() && thread.is_none(),
-            tail,
+            deadline: Some(deadline).filter(|time| *time > Nanos::ZERO),
+            period: Some(period).filter(|time| *time > Nanos::ZERO),
         })
     }
+}
 
-    /// Time from a release to the deadline, if the program states it.
-    pub fn deadline(&self) -> Option<Nanos> {
-        stated(self.ring.get().deadline.load(Relaxed))
-    }
-
-    /// Least time between two releases, if the program states it.
-    pub fn period(&self) -> Option<Nanos> {
-        stated(self.ring.get().period.load(Relaxed))
-    }
-
-    /// The jobs that were not taken yet, the oldest first. As many as a ring holds at a time: its program may go on
-    /// writing.
-    pub fn jobs(&mut self) -> Vec<ReportedJob> {
-        std::iter::from_fn(|| self.next_job()).take(RECORDS).collect()
-    }
-
+impl ReportRing {
     fn next_job(&mut self) -> Option<ReportedJob> {
         let ring = self.ring.get();
         let head = ring.head.load(Acquire);
@@ -394,26 +412,28 @@ impl Reporter {
         let released = Some(released.min(begun)).filter(|at| *at > Time::ZERO);
         Some(ReportedJob { released, begun, ended })
     }
+}
 
-    /// Release, if stated, and begin of the job under way.
-    pub fn open_job(&self) -> Option<(Option<Time>, Time)> {
+impl JobSource for ReportRing {
+    fn jobs(&mut self) -> Vec<ReportedJob> {
+        std::iter::from_fn(|| self.next_job()).take(RECORDS).collect()
+    }
+
+    fn open_job(&self) -> Option<(Option<Time>, Time)> {
         let begun = Time(self.ring.get().open_begun.load(Acquire));
         let released = Time(self.ring.get().open_released.load(Relaxed)).min(begun);
         (begun > Time::ZERO).then_some((Some(released).filter(|at| *at > Time::ZERO), begun))
     }
 
-    /// Whether the program has closed the reporter.
-    pub fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.ring.get().closed.load(Acquire) != 0
     }
 
-    /// Number of jobs that found no room in the ring since the handover.
-    pub fn dropped(&self) -> u64 {
+    fn dropped(&self) -> u64 {
         self.ring.get().dropped.load(Relaxed)
     }
 
-    /// Number of begins within a job, and of ends without one, since the handover.
-    pub fn misused(&self) -> u64 {
+    fn misused(&self) -> u64 {
         self.ring.get().misused.load(Relaxed)
     }
 }
@@ -424,8 +444,4 @@ fn has_thread(process: i32, thread: Tid, user: u32) -> bool {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     // The first is the real one, as in the message's credentials.
     users.and_then(|users| users.split_whitespace().next()?.parse().ok()) == Some(user)
-}
-
-fn stated(nanos: u64) -> Option<Nanos> {
-    (nanos > 0).then_some(Nanos(nanos))
 }

@@ -1,15 +1,15 @@
 //! Mappings of one page, and the messages by which their descriptors are handed over.
 
-use std::fs::File;
 use std::io;
+use std::marker::PhantomData;
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::ptr::NonNull;
 
 use punctual_os::linux::last_error;
+use punctual_os::linux::mapping::Mapping;
 
 use crate::wire::BYTES;
 
@@ -18,54 +18,29 @@ pub(crate) const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// A mapping of [`BYTES`] that reads as a `T`, all of whose shared fields are atomic.
 #[derive(Debug)]
-pub(crate) struct SharedPage<T>(NonNull<T>);
-
-// SAFETY: the mapping belongs to this value, and other processes change only atomic fields.
-unsafe impl<T: Sync> Send for SharedPage<T> {}
-// SAFETY: as above.
-unsafe impl<T: Sync> Sync for SharedPage<T> {}
+pub(crate) struct SharedPage<T>(Mapping, PhantomData<T>);
 
 impl<T> SharedPage<T> {
     /// Maps the first [`BYTES`] of `file`, which has at least as many.
-    pub(crate) fn of(file: RawFd, writable: bool) -> io::Result<SharedPage<T>> {
-        let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
-        SharedPage::new(protection, libc::MAP_SHARED, file)
-    }
-
-    /// Private memory, which the kernel zeroes in a forked child (`MADV_WIPEONFORK`).
-    pub(crate) fn private() -> io::Result<SharedPage<T>> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let mapped: SharedPage<T> = SharedPage::new(libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
-        // SAFETY: the mapping is ours.
-        match unsafe { libc::madvise(mapped.pointer().cast(), BYTES, libc::MADV_WIPEONFORK) } {
-            0 => Ok(mapped),
-            _ => Err(last_error()),
-        }
-    }
-
-    fn new(protection: libc::c_int, flags: libc::c_int, file: RawFd) -> io::Result<SharedPage<T>> {
+    pub(crate) fn of(file: impl AsFd, writable: bool) -> io::Result<SharedPage<T>> {
         const { assert!(size_of::<T>() <= BYTES) };
-        // SAFETY: a fresh mapping at an address that the kernel chooses.
-        let address = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, file, 0) };
-        let base = NonNull::new(address.cast()).filter(|_| address != libc::MAP_FAILED);
-        base.map(SharedPage).ok_or_else(last_error)
+        Mapping::of(file, BYTES, writable).map(|mapped| SharedPage(mapped, PhantomData))
+    }
+
+    /// Private memory, which the kernel zeroes in a forked child.
+    pub(crate) fn private() -> io::Result<SharedPage<T>> {
+        const { assert!(size_of::<T>() <= BYTES) };
+        Mapping::wiped_on_fork(BYTES).map(|mapped| SharedPage(mapped, PhantomData))
     }
 
     pub(crate) fn pointer(&self) -> *mut T {
-        self.0.as_ptr()
+        self.0.base().as_ptr().cast()
     }
 
     /// The shared value. Its fields that are not atomic are written before the memory is shared.
     pub(crate) fn get(&self) -> &T {
         // SAFETY: mapped for as long as `self` is, large enough and aligned to a page.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl<T> Drop for SharedPage<T> {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and unmapped once.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), BYTES) };
+        unsafe { &*self.pointer() }
     }
 }
 
@@ -87,15 +62,6 @@ pub fn user_of(folder: &Path, others: bool) -> io::Result<u32> {
         true if others || [0, own_user()].contains(&user) => Ok(user),
         true => Err(io::Error::other(format!("the folder belongs to user {user}"))),
         false => Err(io::Error::from(io::ErrorKind::NotADirectory)),
-    }
-}
-
-/// Gives the page its size, with memory for all of it: touching a hole in a full file system ends a program.
-pub(crate) fn allocate(page: &File) -> io::Result<()> {
-    // SAFETY: the descriptor is open.
-    match unsafe { libc::posix_fallocate(page.as_raw_fd(), 0, BYTES as libc::off_t) } {
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
     }
 }
 

@@ -12,10 +12,12 @@ mod knob;
 pub mod linux;
 mod machine;
 mod neighbours;
+mod observation;
 mod parts;
 
 pub use knob::{Applied, DOMAINS_MAX, DomainId, KNOBS_MAX, KnobId, Plan, TooManyKnobs, UnknownKnob, Value};
 pub use machine::{ClockOffer, KnobOffer, Machine, Measure, MeterId, Offers, Provenance, Range, Reading, Readings};
 pub use neighbours::{CoreChoice, Neighbours, Stay, Why};
+pub use observation::{Observation, ThreadSelector, WaitCall};
 pub use parts::Parts;
 pub use punctual_os::Refusal;

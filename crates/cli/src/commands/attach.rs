@@ -14,7 +14,8 @@ use punctual_platform::linux::KernelTree;
 use punctual_platform::linux::cgroup::CpuGroup;
 use punctual_platform::linux::exclusive::{GroupUse, check_groups, check_interrupts};
 use punctual_platform::linux::journal::Journal;
-use punctual_platform::linux::thread::name_of;
+use punctual_platform::linux::observed::{Tracepoints, threads};
+use punctual_platform::linux::thread::{Tid, name_of};
 use punctual_platform::{KnobId, Neighbours, Provenance};
 use punctual_report::output::{self, OutputFile};
 use punctual_report::timeline::timeline;
@@ -55,6 +56,10 @@ pub fn attach(arguments: &Attach, command: &str) -> Result<(), Failure> {
     let refused = |refusal: Refusal| Failure::input([refusal.to_string()]);
     if arguments.dry_run {
         allowed(&file).map_err(refused)?;
+    }
+    // Beside tasks that are reported, a refusal is a note of the report.
+    if file.tasks.iter().all(|task| task.observation.is_some()) {
+        Tracepoints::find(&KernelTree::default()).map_err(refused)?;
     }
     let folder = file.reports.clone().unwrap_or_else(punctual_jobs::folder);
     let mut listener = Listener::start(&folder).map_err(refused)?;
@@ -174,7 +179,7 @@ fn run(
     runtime.run(options, watch)
 }
 
-/// A thread that reports one of the tasks.
+/// A thread that reports one of the tasks, or is observed.
 struct Candidate {
     task: String,
     what: String,
@@ -191,9 +196,21 @@ fn look(listener: &mut Listener, file: &AttachFile, all: bool) -> (Result<Vec<Re
     };
     let waits = |found: &[Candidate]| all || file.tasks.iter().any(|task| stated(task, found).is_none());
     while waits(&found) && Instant::now() < until {
-        let wanted = |name: &str| file.tasks.iter().any(|task| task.name == name);
+        let wanted = |name: &str| {
+            file.tasks
+                .iter()
+                .any(|task| task.name == name && task.observation.is_none())
+        };
         found.extend(listener.arrivals(&wanted).into_iter().map(Candidate::of));
         std::thread::sleep(Duration::from_millis(10));
+    }
+    for task in file.tasks.iter().filter(|_| all) {
+        let observed = task.observation.iter().flat_map(|it| threads(&it.threads));
+        found.extend(observed.map(|(process, thread)| Candidate {
+            task: task.name.clone(),
+            what: format!("observed: {}", program(process, Some(thread))),
+            deadline: None,
+        }));
     }
     let task = |task: &AttachTask| {
         let why = || {
@@ -215,6 +232,7 @@ fn look(listener: &mut Listener, file: &AttachFile, all: bool) -> (Result<Vec<Re
             },
             core: task.core,
             execution: task.execution,
+            observation: task.observation.clone(),
         })
     };
     let (tasks, wrong): (Vec<_>, Vec<_>) = file.tasks.iter().map(task).partition(Result::is_ok);
@@ -232,22 +250,22 @@ impl Candidate {
         match arrival {
             Arrival::Note { name, process, .. } => Candidate {
                 task: name,
-                what: format!("a script (process {process})"),
+                what: format!("reported by a script (process {process})"),
                 deadline: None,
             },
-            Arrival::Reporter(reporter) => {
-                let program = name_of(punctual_os::Tid(reporter.process)).unwrap_or_default();
-                let thread = reporter
-                    .thread
-                    .map_or_else(String::new, |thread| format!(", thread {thread}"));
-                Candidate {
-                    what: format!("{program} (process {}{thread})", reporter.process),
-                    deadline: reporter.deadline(),
-                    task: reporter.name,
-                }
-            }
+            Arrival::Reporter(reporter) => Candidate {
+                what: format!("reported by {}", program(reporter.process, reporter.thread)),
+                deadline: reporter.deadline,
+                task: reporter.name,
+            },
         }
     }
+}
+
+fn program(process: i32, thread: Option<Tid>) -> String {
+    let name = name_of(Tid(process)).unwrap_or_default();
+    let thread = thread.map_or_else(String::new, |thread| format!(", thread {thread}"));
+    format!("{name} (process {process}{thread})")
 }
 
 /// Says what would be done.
@@ -269,11 +287,15 @@ fn planned(file: &AttachFile, found: &[Candidate], folder: &Path) -> String {
             (AttachClass::Exclusive, Some(core)) => format!("its thread gets core {core}, which no other may use"),
         };
         text += &format!("{}: deadline {deadline}, goal {goal}; {change}\n", task.name);
-        match its.is_empty() {
-            true => text += &format!("  no program has reported it for {} s\n", LOOK_FOR.as_secs()),
-            false => its
-                .iter()
-                .for_each(|it| text += &format!("  reported by {}\n", it.what)),
+        its.iter().for_each(|it| text += &format!("  {}\n", it.what));
+        let may_observe = || Tracepoints::find(&KernelTree::default());
+        if let Some(Err(refusal)) = task.observation.as_ref().map(|_| may_observe()) {
+            text += &format!("  {refusal}\n");
+        }
+        if let (true, Some(_)) = (its.is_empty(), &task.observation) {
+            text += "  no thread matches\n";
+        } else if its.is_empty() {
+            text += &format!("  no program has reported it for {} s\n", LOOK_FOR.as_secs());
         }
     }
     for group in &file.groups {

@@ -155,6 +155,54 @@ fn a_program_that_is_late_beside_others_is_held_when_attached_and_given_back() {
 }
 
 #[test]
+fn a_program_that_reports_nothing_is_observed_or_refused_with_the_reason() {
+    let name = format!("drive{}", std::process::id());
+    let task = |task: &str, program: &str| {
+        format!(
+            "[[task]]\nname = \"{task}\"\nprogram = \"{program}\"\nobserve = \"clock_nanosleep\"\ndeadline = \"10s\"\n"
+        )
+    };
+    let text = task("drive", &name) + &task("ghost", "no-program");
+    let folder = folder_with(&[("observed.toml", &text)]);
+    let Some(program) = control(folder.path()) else { return };
+    let drive = folder.path().join(&name);
+    std::fs::rename(program, &drive).expect("another name");
+    let _drive = Children::start(
+        Command::new(drive)
+            .arg("600")
+            .env("PUNCTUAL_RUN_DIR", folder.path().join("none")),
+    );
+    let files = ["--json", "report.json", "--html", "page.html"];
+    let mut command = attached(folder.path(), &["observed.toml", "--duration", "4s", "--plain"]);
+    let output = punctual_testing::output(command.args(files), BOUND).expect("the program starts");
+    if output.status.code() == Some(2) {
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert!(why.contains("observing threads"), "{why}");
+        return eprintln!("skipped: {why}");
+    }
+    let (text, _) = told(output);
+    let read = |file: &str| std::fs::read_to_string(folder.path().join(file)).expect("a file");
+    let report: Value = serde_json::from_str(&read("report.json")).expect("JSON");
+    assert!(count(&report["tasks"][0], "jobs") > 20, "{text}");
+    assert_eq!(count(&report["tasks"][1], "jobs"), 0, "{text}");
+    let said = [
+        "drive is observed: a job ends when its thread calls clock_nanosleep",
+        "ghost: not observable",
+    ];
+    for whole in [text, read("report.json"), read("page.html")] {
+        assert!(said.iter().all(|said| whole.contains(said)), "{whole}");
+    }
+    let (planned, _) = told(crate::common::punctual(
+        folder.path(),
+        &["attach", "observed.toml", "--dry-run"],
+    ));
+    assert!(
+        planned.contains(&format!("observed: {name} (process")) && planned.contains("no thread matches"),
+        "{planned}"
+    );
+}
+
+#[test]
 fn threads_are_given_back_after_a_kill() {
     let text = file("class = \"real-time\"\n");
     let folder = folder_with(&[("held.toml", &text)]);

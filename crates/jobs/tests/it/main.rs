@@ -22,7 +22,7 @@ fn reporters(listener: &mut Listener) -> Vec<Reporter> {
 }
 
 fn jobs(reporter: &mut Reporter) -> Vec<ReportedJob> {
-    reporter.jobs()
+    reporter.source.jobs()
 }
 
 #[test]
@@ -48,10 +48,7 @@ fn jobs_arrive_in_order_with_their_times_at_listeners_that_come_later_and_again(
             ("control", std::process::id() as i32)
         );
         assert_eq!(reporter.thread, Some(Tid::current()));
-        assert_eq!(
-            (reporter.deadline(), reporter.period()),
-            (Some(Nanos(5)), Some(Nanos(7)))
-        );
+        assert_eq!((reporter.deadline, reporter.period), (Some(Nanos(5)), Some(Nanos(7))));
         let taken = jobs(reporter);
         assert_eq!(
             taken.iter().map(|job| job.released).collect::<Vec<_>>(),
@@ -60,12 +57,17 @@ fn jobs_arrive_in_order_with_their_times_at_listeners_that_come_later_and_again(
         assert!(before <= taken[0].begun && taken[0].ended <= taken[1].begun && taken[1].ended <= LinuxOs.now());
         assert!(
             reporter
+                .source
                 .open_job()
                 .is_some_and(|(released, begun)| released.is_none() && begun >= taken[1].ended)
         );
         control.end();
         assert_eq!(
-            (jobs(reporter).len(), reporter.open_job(), reporter.is_closed()),
+            (
+                jobs(reporter).len(),
+                reporter.source.open_job(),
+                reporter.source.is_closed()
+            ),
             (1, None, false)
         );
     }
@@ -73,7 +75,7 @@ fn jobs_arrive_in_order_with_their_times_at_listeners_that_come_later_and_again(
     control.job();
     let mut came = reporters(&mut listener);
     drop(control);
-    assert!(came[0].is_closed() && jobs(&mut came[0]).len() == 1);
+    assert!(came[0].source.is_closed() && jobs(&mut came[0]).len() == 1);
 }
 
 #[test]
@@ -86,7 +88,7 @@ fn a_ring_that_is_not_read_drops_and_counts_and_misuse_is_counted() {
     control.begin();
     control.begin();
     let mut came = reporters(&mut listener);
-    assert_eq!((came[0].dropped(), came[0].misused()), (5, 2));
+    assert_eq!((came[0].source.dropped(), came[0].source.misused()), (5, 2));
     assert_eq!(jobs(&mut came[0]).len(), RECORDS);
     control.end();
     assert_eq!(jobs(&mut came[0]).len(), 1);
@@ -147,7 +149,7 @@ fn a_forked_child_reports_nothing_by_its_parents_reporter() {
     // SAFETY: waits for our child, with a valid place for the status.
     assert_eq!(unsafe { waitpid(child, &mut status, 0) }, child);
     let mut came = reporters(&mut listener);
-    assert!(came[0].open_job().is_some() && came[0].misused() == 0);
+    assert!(came[0].source.open_job().is_some() && came[0].source.misused() == 0);
     control.end();
     assert_eq!(jobs(&mut came[0]).len(), 1);
 }
@@ -259,7 +261,7 @@ fn a_ring_whose_head_runs_away_is_read_in_portions() {
                 ring.head.store(ring.tail.load(Relaxed) + 100, Relaxed);
             }
         });
-        (0..100).for_each(|_| assert!(came[0].jobs().len() <= RECORDS));
+        (0..100).for_each(|_| assert!(came[0].source.jobs().len() <= RECORDS));
         stop.store(true, Relaxed);
     });
 }
@@ -340,7 +342,7 @@ proptest! {
             prop_assert!(job.released.unwrap_or(job.begun) <= job.begun && job.begun <= job.ended);
             prop_assert!(job.ended <= now.max(LinuxOs.now()));
         }
-        if let Some((released, begun)) = came[0].open_job() {
+        if let Some((released, begun)) = came[0].source.open_job() {
             prop_assert!(released.unwrap_or(begun) <= begun && begun > Time::ZERO);
         }
     }

@@ -25,10 +25,26 @@ impl Mapping {
     /// # Errors
     /// The kernel's error.
     pub fn of(file: impl AsFd, bytes: usize, writable: bool) -> io::Result<Mapping> {
+        Mapping::new(bytes, writable, libc::MAP_SHARED, file.as_fd().as_raw_fd())
+    }
+
+    /// Maps private memory of zeros, which are zeros again in a forked child (madvise(2), `MADV_WIPEONFORK`).
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn wiped_on_fork(bytes: usize) -> io::Result<Mapping> {
+        let mapped = Mapping::new(bytes, true, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+        // SAFETY: the mapping is ours.
+        match unsafe { libc::madvise(mapped.base.as_ptr().cast(), bytes, libc::MADV_WIPEONFORK) } {
+            0 => Ok(mapped),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn new(bytes: usize, writable: bool, flags: libc::c_int, file: libc::c_int) -> io::Result<Mapping> {
         let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
-        let file = file.as_fd().as_raw_fd();
         // SAFETY: a fresh mapping; the kernel chooses the place.
-        let address = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file, 0) };
+        let address = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, file, 0) };
         let base = NonNull::new(address.cast()).filter(|_| address != libc::MAP_FAILED);
         let base = base.ok_or_else(io::Error::last_os_error)?;
         Ok(Mapping { base, bytes })

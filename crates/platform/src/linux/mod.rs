@@ -17,6 +17,8 @@ pub mod futex;
 mod held;
 pub mod library;
 mod machine;
+pub mod observed;
+mod perf;
 pub mod pipes;
 pub mod powercap;
 pub mod probe;

@@ -8,14 +8,13 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use punctual_os::linux::mapping::Mapping;
 use punctual_os::{LinuxOs, Tid};
 use punctual_units::{Clock, CoreId, Nanos, Time};
 
-use super::{last_error, refused};
+use super::{perf, refused};
 use crate::Refusal;
 
 /// Size of a core's ring in bytes; its mapping has a page more.
@@ -71,16 +70,8 @@ impl Switches {
                  name the threads that took their core",
             )
         };
-        let (attr, on) = (Attr::context_switches(), core.0 as libc::c_int);
-        // SAFETY: `attr` is as perf_event_open(2) wants it and valid for the call; the other arguments are numbers.
-        let event = unsafe {
-            let event = libc::syscall(libc::SYS_perf_event_open, &attr, -1, on, -1, FD_CLOEXEC);
-            match i32::try_from(event) {
-                Ok(event) if event >= 0 => OwnedFd::from_raw_fd(event),
-                _ => return Err(refusal(&last_error())),
-            }
-        };
-        let mapped = Mapping::of(&event, page() + RING_BYTES, false).map_err(|why| refusal(&why))?;
+        let event = perf::open(perf::SWITCHES, -1, core.0 as libc::c_int).map_err(|why| refusal(&why))?;
+        let mapped = Mapping::of(&event, perf::page() + RING_BYTES, false).map_err(|why| refusal(&why))?;
         Ok(Switches {
             mapped,
             event,
@@ -95,20 +86,10 @@ impl Switches {
             return Vec::new(); // the kernel would overwrite the records being read
         }
         let now = LinuxOs.now();
-        // SAFETY: the page is mapped for as long as `self` is, and the field lies in it, aligned (linux/perf_event.h).
-        // The mapping is read-only, for which an atomic type must not be used.
-        let head = unsafe { self.mapped.base().as_ptr().add(DATA_HEAD).cast::<u64>().read_volatile() };
-        fence(Ordering::Acquire);
-        // Copied word by word, without a reference: another core may still be writing a record that it began before the
-        // pause. That is the newest one, and `turns` accepts any bytes.
-        let mut ring = vec![0; RING_BYTES];
-        // SAFETY: the ring is mapped behind the page.
-        let words = unsafe { self.mapped.base().as_ptr().add(page()).cast::<u64>() };
-        for (i, copy) in ring.chunks_exact_mut(size_of::<u64>()).enumerate() {
-            // SAFETY: mapped, word by word, for as long as `self` is.
-            let word = unsafe { words.add(i).read_volatile() };
-            copy.copy_from_slice(&word.to_ne_bytes());
-        }
+        let head = perf::head(&self.mapped);
+        // Another core may still be writing a record that it began before the pause. That is the newest one, and
+        // `turns` accepts any bytes.
+        let ring = perf::copied(&self.mapped, 0, RING_BYTES as u64);
         self.pause(false);
         turns(&ring, head, now, since)
     }
@@ -119,68 +100,13 @@ impl Switches {
     }
 }
 
-fn page() -> usize {
-    // SAFETY: takes and returns numbers.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
-}
-
-/// `struct perf_event_attr` up to its fifth version (linux/perf_event.h).
-#[repr(C)]
-#[derive(Default)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    breakpoint: u32,
-    configs: [u64; 2],
-    branch_sample_type: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clock: i32,
-    sample_regs_intr: u64,
-    aux_watermark: u32,
-    sample_max_stack: u16,
-    reserved: u16,
-}
-
-impl Attr {
-    /// A software event that counts nothing, with a record for each thread switch, stamped with our clock.
-    fn context_switches() -> Attr {
-        const SOFTWARE: u32 = 1;
-        const DUMMY: u64 = 9;
-        const TID: u64 = 1 << 1;
-        const TIME: u64 = 1 << 2;
-        const SAMPLE_ID_ALL: u64 = 1 << 18;
-        const USE_CLOCK: u64 = 1 << 25;
-        const CONTEXT_SWITCH: u64 = 1 << 26;
-        const WRITE_BACKWARD: u64 = 1 << 27;
-        Attr {
-            kind: SOFTWARE,
-            size: size_of::<Attr>() as u32,
-            config: DUMMY,
-            sample_type: TID | TIME,
-            flags: SAMPLE_ID_ALL | USE_CLOCK | CONTEXT_SWITCH | WRITE_BACKWARD,
-            clock: libc::CLOCK_MONOTONIC,
-            ..Attr::default()
-        }
-    }
-}
-
 /// The kernel's id for the thread that has a core while no other one wants it.
 pub const IDLE: Tid = Tid(0);
 /// A thread that this process cannot name, because it is in another PID namespace. The kernel's id for it is [`IDLE`].
 pub const ELSEWHERE: Tid = Tid(-1);
 
-const FD_CLOEXEC: libc::c_ulong = 1 << 3;
 /// Request `_IOW('$', 9, __u32)`: pauses writing to the ring.
 const PAUSE_OUTPUT: libc::Ioctl = 0x4004_2409;
-/// Offset of the kernel's write position in `struct perf_event_mmap_page`.
-const DATA_HEAD: usize = 1024;
 
 const SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
@@ -284,7 +210,7 @@ pub fn taken(turns: &[Turn], thread: Tid, from: Time, until: Time, ready: Nanos)
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use proptest::prelude::*;
 

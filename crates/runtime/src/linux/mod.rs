@@ -32,6 +32,7 @@ mod known;
 mod mailbox;
 #[cfg(test)]
 mod mailbox_tests;
+mod observed;
 mod releases;
 mod reported;
 mod seats;

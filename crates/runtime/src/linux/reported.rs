@@ -16,12 +16,14 @@ use std::sync::mpsc::Sender;
 use punctual_cores::PlacementRequest;
 use punctual_jobs::{Arrival as News, Listener, ReportedJob, Reporter};
 use punctual_os::LinuxOs;
+use punctual_platform::Observation;
 use punctual_platform::linux::run_queue::RunQueue;
 use punctual_platform::linux::thread::{Tid, is_running, start_of};
 use punctual_units::{Clock, CoreId, Nanos, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobMeasurements, JobOutcome, Split, TaskGoal};
 
 use super::known::JobFacts;
+use super::observed::Observer;
 use super::shared::{JobEvent, RunState, StopOnPanic, ThreadStart};
 use super::tasks::TaskState;
 use crate::causes::SkippedWhile;
@@ -53,6 +55,8 @@ pub struct ReportedTask {
     pub core: Option<CoreId>,
     /// Longest time for which a job keeps its core, if the caller knows it.
     pub execution: Option<Nanos>,
+    /// How the jobs are observed of programs that report none; `None`: its programs report it.
+    pub observation: Option<Observation>,
 }
 
 impl ReportedTask {
@@ -153,6 +157,7 @@ struct TrackedTask {
 /// Takes the reports of all tasks.
 pub(super) struct ReportReader {
     listener: Listener,
+    observer: Observer,
     guests: Sender<GuestNotice>,
     tasks: Vec<TrackedTask>,
     /// Threads that were one too many.
@@ -165,6 +170,7 @@ impl ReportReader {
     pub(super) fn new(listener: Listener, guests: Sender<GuestNotice>) -> ReportReader {
         ReportReader {
             listener,
+            observer: Observer::default(),
             guests,
             tasks: Vec::new(),
             refused: 0,
@@ -203,9 +209,24 @@ impl ReportReader {
 
     fn look(&mut self, shared: &RunState) {
         let tasks = &self.tasks;
-        let arrived = { &mut self.listener }.arrivals(&|name| tasks.iter().any(|it| it.task.name == name));
-        arrived.into_iter().for_each(|arrival| self.arrived(shared, arrival));
+        let reports = |name: &str| {
+            tasks
+                .iter()
+                .any(|it| it.task.name == name && it.task.observation.is_none())
+        };
+        let mut arrived = self.listener.arrivals(&reports);
         let now = LinuxOs.now();
+        let observed = tasks
+            .iter()
+            .filter_map(|it| Some((it.task.name.as_str(), it.task.observation.as_ref()?)));
+        let known = |name: &str, thread| tasks.iter().any(|it| it.task.name == name && it.has(thread));
+        arrived.extend(
+            self.observer
+                .look(now, observed, &known)
+                .into_iter()
+                .map(News::Reporter),
+        );
+        arrived.into_iter().for_each(|arrival| self.arrived(shared, arrival));
         let checks = now.since(self.checked) >= CHECK_EVERY;
         self.checked = if checks { now } else { self.checked };
         for task in &mut self.tasks {
@@ -240,6 +261,7 @@ impl ReportReader {
     /// Facts for the report that no job has.
     fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = self.tasks.iter().flat_map(TrackedTask::notes).collect();
+        notes.extend(self.observer.notes());
         if self.refused > 0 {
             notes.push(format!(
                 "{} threads more reported jobs than the {REPORTERS_MAX} whose reports are taken at a time",
@@ -260,6 +282,12 @@ impl ReportReader {
 }
 
 impl TrackedTask {
+    /// Whether a thread of a process does the task's jobs.
+    fn has(&self, thread: (i32, Tid)) -> bool {
+        let is_it = |it: &Tracker| it.reporter.thread.map(|tid| (it.reporter.process, tid)) == Some(thread);
+        self.trackers.iter().any(is_it)
+    }
+
     /// Notice about a thread, if the task has a class.
     fn notice(&self, reporter: &Reporter, request: Option<PlacementRequest>) -> Option<GuestNotice> {
         let thread = reporter.thread.filter(|_| self.task.class.is_some())?;
@@ -297,7 +325,7 @@ impl TrackedTask {
             // Jobs that ended since the last look.
             self.jobs += tracker.take(shared, (self.id, self.jobs), self.task.deadline);
             let reporter = &tracker.reporter;
-            if let (Some(_), false) = (reporter.open_job(), reporter.is_closed()) {
+            if reporter.source.open_job().is_some() {
                 let (task, at) = (self.id, now);
                 let behind = tracker.late(now, self.task.deadline).saturating_sub(1);
                 skip(shared, task, behind, at, true);
@@ -307,8 +335,8 @@ impl TrackedTask {
                 self.jobs += 1;
             }
             self.gone += 1;
-            self.dropped += reporter.dropped();
-            self.misused += reporter.misused();
+            self.dropped += reporter.source.dropped();
+            self.misused += reporter.source.misused();
         }
         let left = gone.iter().filter_map(|tracker| self.notice(&tracker.reporter, None));
         left.collect()
@@ -338,19 +366,20 @@ impl TrackedTask {
 
     fn notes(&self) -> Vec<String> {
         let name = &self.task.name;
-        let sum = |of: fn(&Reporter) -> u64| self.trackers.iter().map(|it| of(&it.reporter)).sum::<u64>();
-        let (dropped, misused) = (
-            self.dropped + sum(Reporter::dropped),
-            self.misused + sum(Reporter::misused),
-        );
+        let sources = || self.trackers.iter().map(|it| &it.reporter.source);
+        let dropped = self.dropped + sources().map(|it| it.dropped()).sum::<u64>();
+        let misused = self.misused + sources().map(|it| it.misused()).sum::<u64>();
         let mut notes = Vec::new();
         let threads = self.trackers.len() as u64 + self.gone;
         if threads == 0 && self.jobs == 0 && self.script.is_none() {
-            notes.push(format!("{name}: no program of this user has reported it"));
+            notes.push(match self.task.observation {
+                Some(_) => format!("{name}: not observable: no thread that matches has waited in the call"),
+                None => format!("{name}: no program of this user has reported it"),
+            });
         }
         if dropped > 0 {
             notes.push(format!(
-                "{name}: {dropped} jobs found no room in a ring, because they came faster than they were read; they are not counted"
+                "{name}: {dropped} jobs, or the kernel's records of them, found no room in a ring, because they came faster than they were read; they are not counted"
             ));
         }
         if misused > 0 {
@@ -372,7 +401,7 @@ impl Tracker {
             .and_then(|thread| RunQueue::of(reporter.process, thread));
         Tracker {
             releases: StatedReleases {
-                period: period.or(reporter.period()),
+                period: period.or(reporter.period),
                 last: None,
             },
             waited: queue.as_ref().and_then(RunQueue::waited).unwrap_or_default(),
@@ -384,7 +413,7 @@ impl Tracker {
 
     /// Takes the jobs that have ended, the first of which is number `next` of task `id`; returns how many.
     fn take(&mut self, shared: &RunState, (id, next): (TaskId, u64), deadline: Nanos) -> u64 {
-        let ended = self.reporter.jobs();
+        let ended = self.reporter.source.jobs();
         let waited = if ended.is_empty() { None } else { self.waited() };
         for (number, job) in (next..).zip(&ended) {
             let at = job.begun;
@@ -409,7 +438,7 @@ impl Tracker {
     fn has_left(&self) -> bool {
         let reporter = &self.reporter;
         let ended = || reporter.thread_is_missing || !is_running(reporter.process, reporter.thread);
-        reporter.is_closed() || reporter.process > 0 && ended()
+        reporter.source.is_closed() || reporter.process > 0 && ended()
     }
 
     /// Time for which the thread was ready without a core since the last call.
@@ -454,7 +483,7 @@ impl Tracker {
 
     /// Release of the job under way, or of one that should be.
     fn open(&self, now: Time, deadline: Nanos) -> Option<Time> {
-        match self.reporter.open_job() {
+        match self.reporter.source.open_job() {
             Some((stated, begun)) => Some(self.releases.of(stated, begun).0),
             None => {
                 let next = self.releases.next().filter(|next| now > *next + deadline);

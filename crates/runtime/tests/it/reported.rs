@@ -28,6 +28,7 @@ fn task(name: &str) -> ReportedTask {
         class: None,
         core: None,
         execution: None,
+        observation: None,
     }
 }
 

@@ -1,0 +1,110 @@
+//! Finds the threads of tasks whose programs report nothing, and hands each over once it has begun a job.
+
+use std::collections::BTreeSet;
+
+use punctual_jobs::{JobSource, Reporter};
+use punctual_platform::Observation;
+use punctual_platform::linux::KernelTree;
+use punctual_platform::linux::observed::{ObservedThread, Tracepoints, threads};
+use punctual_platform::linux::thread::{Tid, is_running};
+use punctual_units::{Nanos, Time};
+
+/// Interval between two looks at all threads of the machine.
+const SEARCH_EVERY: Nanos = Nanos::from_secs(1);
+
+/// Threads that may match and have begun no job: each has three descriptors and a ring.
+const WATCHED_MAX: usize = 64;
+
+/// The threads that match, until each has begun a job.
+#[derive(Debug, Default)]
+pub(super) struct Observer {
+    /// Threads that have begun no job, with the names of their tasks.
+    watched: Vec<(String, ObservedThread)>,
+    searched: Option<Time>,
+    points: Option<Tracepoints>,
+    notes: BTreeSet<String>,
+}
+
+impl Observer {
+    /// Threads of these tasks that have begun their first job, but for those that are `known`.
+    pub(super) fn look<'a>(
+        &mut self,
+        now: Time,
+        tasks: impl Iterator<Item = (&'a str, &'a Observation)> + Clone,
+        known: &dyn Fn(&str, (i32, Tid)) -> bool,
+    ) -> Vec<Reporter> {
+        let searches = self.searched.is_none_or(|last| now.since(last) >= SEARCH_EVERY);
+        if searches && tasks.clone().next().is_some() {
+            self.searched = Some(now);
+            self.search(tasks, known);
+        }
+        let mut begun = Vec::new();
+        for (name, mut thread) in std::mem::take(&mut self.watched) {
+            let Some(call) = thread.begun() else {
+                self.watched.push((name, thread));
+                continue;
+            };
+            let releases = if thread.knows_releases() {
+                ""
+            } else {
+                "; this kernel does not tell its release"
+            };
+            self.notes.insert(format!(
+                "{name} is observed: a job ends when its thread calls {}, and begins when that returns{releases}",
+                call.name()
+            ));
+            let (process, tid) = thread.thread();
+            begun.push(Reporter {
+                source: Box::new(thread),
+                name,
+                process,
+                thread: Some(tid),
+                thread_is_missing: false,
+                deadline: None,
+                period: None,
+            });
+        }
+        begun
+    }
+
+    fn search<'a>(
+        &mut self,
+        tasks: impl Iterator<Item = (&'a str, &'a Observation)>,
+        known: &dyn Fn(&str, (i32, Tid)) -> bool,
+    ) {
+        let find = || Tracepoints::find(&KernelTree::default());
+        let points = match self.points.map_or_else(find, Ok) {
+            Ok(points) => *self.points.insert(points),
+            Err(refusal) => {
+                self.notes.insert(refusal.to_string());
+                return;
+            }
+        };
+        self.watched.retain(|(_, thread)| !thread.is_closed());
+        for (name, observation) in tasks {
+            for found in threads(&observation.threads) {
+                let is_watched = |(task, thread): &(String, ObservedThread)| task == name && thread.thread() == found;
+                if known(name, found) || self.watched.iter().any(is_watched) {
+                    continue;
+                }
+                if self.watched.len() == WATCHED_MAX {
+                    let more = format!("{name}: more than {WATCHED_MAX} threads match, and have begun no job");
+                    self.notes.insert(more);
+                    return;
+                }
+                match ObservedThread::of(&points, observation, found) {
+                    Ok(thread) => self.watched.push((name.to_owned(), thread)),
+                    Err(_) if !is_running(found.0, Some(found.1)) => {}
+                    Err(why) => {
+                        self.notes.insert(format!("{name}: a thread cannot be observed: {why}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Facts for the report.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        self.notes.iter().cloned()
+    }
+}
