@@ -1,9 +1,9 @@
-//! The jobs of a program that reports none, as the kernel tells them: release (0: unknown), begin and end in nanoseconds
+//! The jobs of a program that reports none, as the kernel tells them: release (0: unknown), begin and end, nanoseconds
 //! of `CLOCK_MONOTONIC`, to be held against the program's own log.
 //!
 //!     cargo run --release -p punctual-platform --example observed_jobs -- PROGRAM CALL SECONDS
 //!
-//! `CALL` is a call of `observe` in docs/guide/attach.md, or `find`. Ends after as many seconds, or once the program has.
+//! `CALL` is a call of `observe` in docs/guide/attach.md, or `find`. Ends after as many seconds, or with the program.
 
 #[cfg(target_os = "linux")]
 fn main() {

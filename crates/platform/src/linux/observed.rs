@@ -1,7 +1,7 @@
 //! Jobs of a thread that reports none: a job begins when the system call returns in which the thread waits for its next
 //! release, and ends with its next such call.
 //!
-//! **Problem.** Between wake-up and sleep, exactly the late jobs cannot be seen: a late thread does not sleep before its
+//! **Problem.** Between wake-up and sleep, just the late jobs cannot be seen: a late thread does not sleep before its
 //! next job. **Method.** The kernel writes each such call of the thread and its return to a ring (perf_event_open(2),
 //! tracepoints `raw_syscalls:sys_enter` and `sys_exit`, which it filters by the call's number), because a call for an
 //! instant in the past returns at once, but is made. It also writes for which instant the call sets the thread's timer
@@ -183,7 +183,7 @@ struct WaitTracker {
 }
 
 impl WaitTracker {
-    /// Takes the next event; returns the job that it ends. `is_timer`: whether a descriptor of the program is a timerfd.
+    /// Takes the next event; returns the job that it ends. `is_timer`: whether a descriptor is a timerfd.
     fn take(&mut self, (at, event): (Time, Event), is_timer: &dyn Fn(u64) -> bool) -> Option<ReportedJob> {
         match (event, self.state) {
             (Event::Lost(records), _) => {
@@ -581,7 +581,7 @@ mod tests {
         assert_eq!(jobs.len(), 8, "those after the search, and the first wait after it");
     }
 
-    /// A job: how long it waits and works, whether a signal interrupts the wait, and whether records are lost before it.
+    /// A job: how long it waits and works, whether a signal interrupts its wait, and whether records are lost before.
     fn job() -> impl Strategy<Value = (u64, u64, bool, bool)> {
         (0u64..50, 1u64..50, prop::bool::weighted(0.2), prop::bool::weighted(0.1))
     }
