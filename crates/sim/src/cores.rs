@@ -124,6 +124,9 @@ pub(crate) struct Core {
     pub holder: Option<usize>,
     /// Lending state, where cores have tasks of their own.
     pub lease: Lease,
+    /// Where jobs without a deadline take turns, because some are called: the runner whose turn it is, or was last, and
+    /// the end of its slice.
+    pub turn: Option<(usize, Time)>,
 }
 
 impl Core {
@@ -141,6 +144,7 @@ impl Core {
             holding: Holding::default(),
             holder: None,
             lease: Lease::default(),
+            turn: None,
         }
     }
 

@@ -116,7 +116,7 @@ pub struct Simulation {
     /// State of the shared cache and memory.
     pub(crate) shared: SharedCache,
     /// Number of jobs released per task.
-    released: Vec<u64>,
+    pub(crate) released: Vec<u64>,
     /// Steps that have ended, jobs that were released, and cores given to the store's work or back: while the number is
     /// the same, so is the running work.
     pub(crate) work_changes: u64,
@@ -479,6 +479,7 @@ impl Simulation {
             self.stale = true;
             if !self.cores[core].has_ended(self.now) {
                 // The end of a slice is handled once all segments that end now are settled.
+                self.end_slice(core);
                 continue;
             }
             let (doing, occupant) = (self.cores[core].doing(), self.cores[core].occupant());

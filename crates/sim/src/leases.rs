@@ -97,7 +97,8 @@ impl Simulation {
     fn first_guest(&self) -> Option<usize> {
         let open = self.throttle.open(self.now);
         let waits = |(r, runner): (usize, &crate::runner::Runner)| {
-            let job = runner.job.as_ref().filter(|_| open && runner.deadline.is_none())?;
+            let job = runner.job.as_ref();
+            let job = job.filter(|_| open && runner.deadline.is_none() && !runner.is_called())?;
             let runs = self.cores[runner.core].occupant() == Some(Occupant::Runner(r));
             (runner.core == runner.home && !runs).then_some((job.released, r))
         };

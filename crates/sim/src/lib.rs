@@ -21,6 +21,7 @@
 //! [`SharingRule`], of scheduling. Commits are volatile.
 
 mod cache;
+mod called;
 mod check;
 mod committer;
 mod cores;

@@ -42,6 +42,10 @@ pub(crate) struct Runner {
     pub held: Option<Time>,
     /// Time worked, up to the begin of the core's present activity.
     pub worked: Nanos,
+    /// End of its last slice beside called work; best-effort jobs take turns by it.
+    pub turn: Time,
+    /// Whether it is called work that preempts best-effort jobs.
+    pub urgent: bool,
     /// Released jobs that wait behind the present one: number and instant of release.
     pub backlog: VecDeque<(u64, Time)>,
     backlog_max: usize,
@@ -86,6 +90,8 @@ impl Runner {
             next_release: first_release(task, &mut gaps),
             held: None,
             worked: Nanos::ZERO,
+            turn: Time::ZERO,
+            urgent: false,
             backlog: VecDeque::with_capacity(task.backlog_max.min(BACKLOG_MAX)),
             backlog_max: task.backlog_max,
             release: task.release,
@@ -99,7 +105,7 @@ impl Runner {
     pub fn release(&mut self, number: u64, now: Time) -> bool {
         self.remaining = self.remaining.saturating_sub(1);
         self.next_release = match self.release {
-            Release::Paced { .. } | Release::Arrival(Arrival::AfterCompletion { .. }) => Time::MAX,
+            Release::Called | Release::Paced { .. } | Release::Arrival(Arrival::AfterCompletion { .. }) => Time::MAX,
             // At least a nanosecond later, so that an instant has finitely many releases.
             Release::Arrival(arrival) => {
                 let next = arrival.next(now, now, &mut self.gaps).max(now + Nanos(1));
@@ -123,7 +129,7 @@ impl Runner {
         let next = match self.release {
             Release::Arrival(arrival @ Arrival::AfterCompletion { .. }) => arrival.next(now, now, &mut self.gaps),
             Release::Paced { period, .. } => (ended.released + period).max(now),
-            Release::Arrival(_) => self.next_release,
+            Release::Arrival(_) | Release::Called => self.next_release,
         };
         self.next_release = if self.remaining > 0 {
             within(self.active, next)
@@ -148,6 +154,11 @@ impl Runner {
         &self.jobs[self.at]
     }
 
+    /// Whether the caller releases its jobs.
+    pub fn is_called(&self) -> bool {
+        self.release == Release::Called
+    }
+
     /// Whether no job is left, and none follows.
     pub fn is_finished(&self) -> bool {
         self.job.is_none() && self.next_release == Time::MAX
@@ -165,6 +176,7 @@ fn first_release(task: &Task, gaps: &mut ChaCha8Rng) -> Time {
     let first = match task.release {
         Release::Arrival(arrival) => Time::ZERO + task.active.from + arrival.first(gaps),
         Release::Paced { first, .. } => first,
+        Release::Called => Time::MAX,
     };
     match task.jobs.lists().is_empty() {
         true => Time::MAX,

@@ -23,6 +23,7 @@ use crate::device::PageRequest;
 use crate::engine::Simulation;
 use crate::job::{JobStage, ReleasedJob, effort_of};
 use crate::model::Effort;
+use crate::runner::Runner;
 use crate::task::{Dispatch, Step};
 use crate::waits::{Blocker, Other};
 
@@ -149,6 +150,7 @@ impl Simulation {
         if let Some((doing, segment)) = self.segment(core, occupant) {
             self.work_changes += u64::from(occupant.is_store());
             self.cores[core].start(occupant, doing, segment, self.now);
+            self.begin_slice(core, occupant);
         }
     }
 
@@ -267,7 +269,7 @@ impl Simulation {
         if core == self.store.house && self.may_commit() {
             return Some(Occupant::Committer);
         }
-        self.throttle.open(self.now).then(|| self.first_come(core)).flatten()
+        self.first_come(core)
     }
 
     /// Whether an update in progress belongs to this core, or a new one may begin.
@@ -286,15 +288,18 @@ impl Simulation {
         committer.busy() || (committer.has_work() && self.lock.holder.is_none())
     }
 
-    /// The best-effort job of this core that was released first.
+    /// Urgent called work of this core, or else the best-effort job that was released first, or has waited longest for
+    /// its turn; other called work, too. While the share of best-effort work is used up, only called work.
     fn first_come(&mut self, core: usize) -> Option<Occupant> {
+        let open = self.throttle.open(self.now);
         let here = self
             .runners
             .iter()
             .enumerate()
-            .filter(|(_, r)| r.core == core && r.deadline.is_none());
-        let waiting = here.filter_map(|(i, runner)| Some((runner.job.as_ref()?.released, i)));
-        let (_, runner) = waiting.min()?;
+            .filter(|(_, r)| r.core == core && r.deadline.is_none() && (open || r.is_called()));
+        let turn = |runner: &Runner| Some(runner.job.as_ref()?.released.max(runner.turn));
+        let waiting = here.filter_map(|(i, runner)| Some((!runner.urgent, turn(runner)?, i)));
+        let (.., runner) = waiting.min()?;
         self.begin_step(runner);
         Some(Occupant::Runner(runner))
     }

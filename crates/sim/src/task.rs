@@ -40,6 +40,8 @@ pub enum Release {
         /// Time between two releases.
         period: Nanos,
     },
+    /// When the caller says ([`Simulation::call`](crate::Simulation::call)), one job after the other.
+    Called,
 }
 
 /// Steps of a task's jobs, one after the other.

@@ -3,8 +3,9 @@
 use crate::common;
 
 use common::*;
+use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::{BACKLOG_MAX, MachineModel, Simulation, SimulationError, SimulationEvent, SimulationLoad};
-use punctual_units::{Clock, Nanos, TaskId, Time};
+use punctual_units::{Clock, CoreId, Nanos, Share, TaskId, Time};
 use punctual_workload::{Arrival, Class, JobOutcome, Op, Program, Split, TaskSpec, Trace};
 
 fn completed(events: &[SimulationEvent], task: u32) -> Vec<JobOutcome> {
@@ -183,4 +184,35 @@ fn what_cannot_be_simulated_is_named() {
     };
     let error = refused(model, load(trace, vec![]));
     assert!(error.to_string().starts_with("machine model: cores: "), "{error}");
+}
+
+#[test]
+fn called_work_takes_turns_with_background_work_that_is_bounded() {
+    let hog = |urgent: bool, share: f64| {
+        let mut machine = machine(
+            MachineModel::duo(),
+            load(&silence(), vec![interferer(&[compute(2_000_000_000)])]),
+        );
+        let steps = vec![punctual_sim::Step::Op(compute(40_000_000))];
+        let called = machine.add_called("stage", CoreId(0), urgent, steps);
+        machine.apply(&Plan::of(KnobId::BestEffortShare, Value::Share(Share::clamped(share))));
+        run(&mut machine, Nanos::from_millis(100));
+        machine.call(called);
+        machine.call(called);
+        let events = run(&mut machine, Nanos::from_millis(200));
+        let jobs = completed(&events, called.0);
+        assert_eq!(jobs.len(), 1, "one job is under way at a time");
+        jobs[0].response()
+    };
+    // 20 ms beside a job of a second, in turns; beside one that has 1 ms of each 10 ms; and alone.
+    let [half, most, all] = [1.0, 0.1, 0.0].map(|share| hog(false, share));
+    assert!(
+        (Nanos::from_millis(38)..Nanos::from_millis(43)).contains(&half),
+        "{half}"
+    );
+    assert!(
+        (Nanos::from_millis(20)..Nanos::from_millis(24)).contains(&most),
+        "{most}"
+    );
+    assert_eq!([all, hog(true, 1.0)], [Nanos::from_millis(20); 2]);
 }
