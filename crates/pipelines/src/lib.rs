@@ -21,6 +21,7 @@ mod commit;
 #[cfg(test)]
 mod commit_tests;
 mod control;
+mod counts;
 mod deaths;
 mod fingerprint;
 mod frames;
@@ -48,6 +49,7 @@ pub use postcard;
 pub use checkpoint::{Checkpoint, CheckpointAnswer};
 pub use commit::{Commit, Record};
 pub use control::{Control, Phase, SLOTS_MAX};
+pub use counts::{FrameCounts, FrameReader};
 pub use deaths::Deaths;
 pub use frames::{Frames, Head};
 pub use graph::{EdgeSpec, Graph, GraphError, Link, PORTS_MAX, STAGES_MAX, StageSpec, WhenFull};

@@ -51,7 +51,8 @@ pub struct Runner {
     scratch: Vec<u8>,
     /// Metadata of the frames that the last step took, until `count_tardiness` counts them.
     heads: Vec<Head>,
-    /// Frames with a due time that this turn dropped, until its commit.
+    /// Whether this turn has dropped frames, and the number of those with a due time, until its commit.
+    dropped: bool,
     lost: u64,
 }
 
@@ -87,6 +88,7 @@ impl Runner {
             began: vec![0; at.outputs.len()],
             scratch: vec![0; if at.save_every > 1 { scratch } else { 0 }],
             heads: Vec::with_capacity(at.inputs.iter().map(|input| input.takes as usize).sum()),
+            dropped: false,
             lost: 0,
             record,
         };
@@ -127,13 +129,36 @@ impl Runner {
 
     /// Does one step at `now` if frames and room are available. Calls `ring` with each stage that this may unblock.
     pub fn turn(&mut self, body: &mut dyn AnyStage, now: Time, ring: &mut dyn FnMut(usize)) -> TurnResult {
+        let ready = self.begin_turn(now);
+        self.finish(ready, body, ring)
+    }
+
+    /// Drops frames as each edge's policy demands at `now`. Returns whether [`end_turn`](Self::end_turn) will do a
+    /// step, for callers in whose time a step lasts; else that call commits the drops.
+    pub fn begin_turn(&mut self, now: Time) -> bool {
+        if self.record.ended != 0 {
+            return false;
+        }
+        let layout = Arc::clone(&self.layout);
+        let at = &layout.stages[self.stage];
+        self.dropped |= self.drop_frames(at, now);
+        self.is_ready(at)
+    }
+
+    /// Does the step that [`begin_turn`](Self::begin_turn) has found ready; see [`turn`](Self::turn).
+    pub fn end_turn(&mut self, body: &mut dyn AnyStage, ring: &mut dyn FnMut(usize)) -> TurnResult {
+        let layout = Arc::clone(&self.layout);
+        let ready = self.is_ready(&layout.stages[self.stage]);
+        self.finish(ready, body, ring)
+    }
+
+    fn finish(&mut self, ready: bool, body: &mut dyn AnyStage, ring: &mut dyn FnMut(usize)) -> TurnResult {
         if self.record.ended != 0 {
             return TurnResult::Ended;
         }
         let layout = Arc::clone(&self.layout);
         let at = &layout.stages[self.stage];
-        let dropped = self.drop_frames(at, now);
-        let ready = self.count_frames(at) && layout.has_room(&self.region, at, |port| self.record.made[port]);
+        let dropped = std::mem::take(&mut self.dropped);
         let end = ready && !at.inputs.is_empty() && self.count.iter().all(|count| *count == 0);
         if ready && !end {
             if let Err(why) = self.step(at, body, true) {
@@ -148,6 +173,11 @@ impl Runner {
             TurnResult::Stepped if end => TurnResult::Ended,
             turn => turn,
         }
+    }
+
+    /// Whether frames and room are available for a step; sets `count`.
+    fn is_ready(&mut self, at: &StageAt) -> bool {
+        self.count_frames(at) && self.layout.has_room(&self.region, at, |port| self.record.made[port])
     }
 
     /// Ends the stage between two steps: it takes and makes no further frames, and does not wait for more.

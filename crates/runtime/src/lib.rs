@@ -11,6 +11,7 @@ pub mod causes;
 pub mod collector;
 mod error;
 pub mod figures;
+pub mod frames;
 mod full_core;
 pub mod learn;
 #[cfg(target_os = "linux")]

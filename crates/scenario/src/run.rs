@@ -14,7 +14,7 @@ use punctual_platform::{KnobId, KnobOffer, Neighbours, Offers, Provenance, Range
 use punctual_runtime::RuntimeError;
 use punctual_runtime::collector::SETTLING;
 use punctual_runtime::figures::TaskInfo;
-use punctual_runtime::linux::StageFrames;
+use punctual_runtime::frames::StageFrames;
 use punctual_runtime::report::{
     FinishedRun, KnobReport, LoadReport, PlatformChoice, Protection, RunHeader, RunReport, Watch,
 };
@@ -30,6 +30,7 @@ use punctual_workload::{
 
 use crate::allocation::{AllocationError, AllocationRequest};
 use crate::environment::{Environment, MachineAlone};
+use crate::stages::StagesSpec;
 use crate::without_effect::without_effect;
 
 /// The period at which a model is learnt for jobs that are paced from within.
@@ -78,6 +79,8 @@ pub struct RunRequest {
     pub force: bool,
     /// Stages beside the tasks whose goals the loop serves, too. Linux only.
     pub stages: Vec<StageFrames>,
+    /// Stages that the simulated machine carries out. Ignored on Linux, where the caller starts them.
+    pub pipeline: StagesSpec,
 }
 
 impl RunRequest {
@@ -97,6 +100,7 @@ impl RunRequest {
             surge: None,
             force: false,
             stages: Vec::new(),
+            pipeline: StagesSpec::default(),
         }
     }
 
@@ -253,6 +257,8 @@ fn held(levels: &Excitation, scenario: &Scenario) -> Excitation {
 /// is learnt at a period, and converted when it is used ([`ModelDocument::for_every_job`]).
 fn at_a_period(request: &RunRequest) -> RunRequest {
     let mut request = request.clone();
+    // A model is of tasks: no stage is learnt beside them.
+    request.pipeline = StagesSpec::default();
     if request.scenario.control.within {
         let control = &mut request.scenario.control;
         (control.pace, control.within) = (Pace::Period(LEARNING_PERIOD), false);
@@ -623,7 +629,8 @@ impl RunSetup<'_> {
         let cascade = knob == KnobId::BestEffortShare && self.best_effort().is_some();
         let by_law = self.excite && EXCITED.contains(&knob) || knobs_of(control.kind).contains(&knob);
         let split = matches!(knob, KnobId::Ways(_) | KnobId::Bandwidth(_)) && self.request.allocation.is_some();
-        once || cascade || by_law || split
+        let lent = matches!(knob, KnobId::Lease(_)) && self.request.neighbours.lend;
+        once || cascade || by_law || split || lent
     }
 
     /// Range of the share of best-effort work, where the scenario lets the loop turn it.

@@ -1,6 +1,7 @@
 //! A scenario on the simulated machine: the same loop, the same policies, time that emerges from a model.
 
 mod leases;
+mod stages;
 
 use std::ops::ControlFlow;
 
@@ -9,12 +10,14 @@ use punctual_loop::{Answer, DeciderSetup, Event, EventLog, JobRelease, Regulator
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::causes::{Evidence, SkippedWhile};
 use punctual_runtime::collector::{Collector, Ending, StepTimes};
+use punctual_runtime::frames::FrameEvents;
 use punctual_runtime::report::{Activity, Culprit, EnergyParts, FinishedRun, Progress, Protection, Watch, refused};
 use punctual_sim::{self as sim, Blocker, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, TaskId, Time};
 use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario};
 
 use self::leases::Leases;
+use self::stages::SimulatedStages;
 use crate::allocation::splitting;
 use crate::environment::Environment;
 use crate::run::{RunError, RunSetup};
@@ -34,7 +37,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     let compiled = setup.compile(&costs, &costs)?;
     let cores: Vec<CoreId> = (0..model.cores).map(CoreId).collect();
     let placement = setup.place(&cores, &Limits::default())?;
-    let lends = request.neighbours.lend && request.allocation.is_none();
+    let lends = request.neighbours.lend;
     let told = placed(scenario, &placement, lends);
     let asked = request.allocation.as_ref();
     let split = asked.map(|asked| splitting(asked, &scenario.tasks, &model, &placement));
@@ -54,6 +57,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         seed: scenario.seed,
     };
     let mut machine = Simulation::new(model, load)?;
+    let stages = SimulatedStages::new(request, &placement, &mut machine, costs.top)?;
     if let Some(surge) = request.surge {
         machine.surge(surge);
     }
@@ -61,20 +65,28 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         machine.tell_progress();
     }
     let start = machine.now();
+    let goals = stages.as_ref().map_or_else(Vec::new, SimulatedStages::goals);
     let options = RegulatorOptions {
         split: decided,
+        stages: goals.iter().map(|stage| stage.goal).collect(),
         ..setup.regulator(machine.offers(), start)
     };
     let regulator = Regulator::new(options.clone())?;
     let mut header = setup.header(machine.offers(), &costs, compiled.replicas);
     header.protection.extend(told);
     let stop = watch(Progress::Started(&header)).is_break();
-    let mut collector = Collector::new(header, setup.watched(), start, regulator.plan());
+    let mut collector = Collector::new(header, setup.watched(), start, regulator.plan())
+        .stages(goals.iter().map(|stage| stage.name.clone()).collect());
     if options.excite.is_some() {
         collector = collector.learning();
     }
     let mut environment = request.environment.clone();
-    compiled.notes.into_iter().for_each(|note| collector.note(note));
+    let notes = stages.iter().map(SimulatedStages::note);
+    compiled
+        .notes
+        .into_iter()
+        .chain(notes)
+        .for_each(|note| collector.note(note));
     for note in environment.begin(&mut machine, regulator.plan().clock().is_some()) {
         collector.note(note);
     }
@@ -87,6 +99,8 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         environment,
         regulator,
         splits: options.split.is_some().then(Splits::default),
+        stages,
+        frames: FrameEvents::of(goals),
         collector,
         log,
         pace: scenario.control.pace,
@@ -191,6 +205,8 @@ struct Run {
     /// Where cores split cache and memory.
     splits: Option<Splits>,
     leases: Leases,
+    stages: Option<SimulatedStages>,
+    frames: FrameEvents,
     collector: Collector,
     log: Option<EventLog>,
     pace: Pace,
@@ -228,7 +244,14 @@ impl Run {
             self.leases.step(&mut self.machine);
             let until = due.min(end).min(now + PATIENCE).min(self.next_split());
             let until = until.min(self.leases.next(now));
+            let until = until.min(self.stages.as_mut().map_or(Time::MAX, |it| it.step(&mut self.machine)));
             let ticked = match self.machine.run_until(until) {
+                sim::SimulationEvent::Completed(outcome) if outcome.task.index() >= self.names.len() => {
+                    self.stages
+                        .iter_mut()
+                        .for_each(|it| it.completed(outcome.task, self.machine.now()));
+                    false
+                }
                 sim::SimulationEvent::Completed(outcome) => {
                     self.completed(outcome);
                     self.pace == Pace::Job && outcome.deadline.is_some()
@@ -373,10 +396,17 @@ impl Run {
         while let Some(late) = self.collector.news() {
             self.step(late);
         }
+        let now = self.machine.now();
+        let mut frames = std::mem::take(&mut self.frames);
+        frames.report(now, &mut |event| {
+            self.step(event);
+        });
+        self.frames = frames;
         let readings = self.environment.read(&mut self.machine);
         self.energy[1] = self.machine.energy();
         if readings.at < self.settled {
             self.energy[0] = self.energy[1];
+            self.stages.iter_mut().for_each(|it| it.settle(now));
         }
         let fresh = self.machine.fresh_share();
         let counts = self.machine.updates().counts();
@@ -444,6 +474,7 @@ impl Run {
         });
         let mut report = self.collector.finish(ending);
         report.lending = lending;
+        report.stages = { self.stages }.map_or_else(Vec::new, |it| it.finish(&mut self.machine));
         FinishedRun { report, log }
     }
 }

@@ -3,6 +3,7 @@
 //! A user sets a governor, reads that the goal was held, and believes that the governor did it. So settings without
 //! effect are found before the run: the command line refuses options, and the report mentions the rest.
 
+use punctual_allocation::mapping::MappingPolicy;
 use punctual_units::Share;
 use punctual_workload::{Class, ControllerKind, Durability, StoreNeeds, UpdateMode};
 
@@ -80,6 +81,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         ("exclusive.share_with", !share_with.is_empty()),
         ("exclusive.cores", *cores != CoreChoice::Any),
         ("exclusive.interrupts", !interrupts.is_empty()),
+        ("pipeline.policy", request.pipeline.policy != MappingPolicy::default()),
     ] {
         if set {
             let why =

@@ -83,14 +83,9 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
         (Err(_), Err(_)) => return failed,
         (finished, _) => finished?,
     };
-    report.stages = rows;
+    report.stages.extend(rows);
     report.header.protection.extend(shared);
-    let left_out = request.platform == PlatformChoice::Sim && !loaded.stages.stages.is_empty();
-    let left_out = left_out.then(|| "stages are left out: the simulated machine carries out none".into());
-    report
-        .summary
-        .notes
-        .splice(0..0, learnt.note.into_iter().chain(left_out));
+    report.summary.notes.splice(0..0, learnt.note);
 
     // The text comes first, and one output that cannot be written does not prevent the others.
     let told = super::print(&learnt.text).and_then(|()| super::print(&summary::summary(&report)));
@@ -148,6 +143,7 @@ pub fn request(loaded: &Loaded, change: &Change) -> Result<RunRequest, Failure> 
         neighbours: loaded.neighbours.clone(),
         // Files that are missing are refused wherever the run is.
         allocation: allocation(loaded)?.filter(|_| splits),
+        pipeline: loaded.stages.clone(),
         ..RunRequest::new(loaded.scenario.clone(), trace, platform)
     })
 }

@@ -160,25 +160,38 @@ fn what_cannot_run_is_told_with_its_line() {
     assert!(told.contains("no task has a deadline"), "{told}");
 }
 
-/// The simulated machine carries out the tasks of a file, and says that it leaves out the stages.
+/// The simulated machine carries out the tasks and the stages of a file, without files and programs.
 #[test]
 fn tasks_beside_stages_run_on_the_simulated_machine() {
     let tasks = "[trace]\nsensors = 4\n[[task]]\nname = \"t\"\nclass = \"real-time\"\nperiod = \"50ms\"\n\
                  deadline = \"40ms\"\ncompute = \"1ms\"\n[control]\ncontroller = \"open\"\n";
+    let stages = PIPES.replace("duration = \"100s\"", "duration = \"12s\"");
+    let paced = stages.replace("file = \"from\"", "file = \"from\"\nperiod = \"20ms\"");
+    let paced = paced.replace("\"copy\"\n[[stage]]", "\"copy\"\ncompute = \"2ms\"\n[[stage]]");
     let folder = folder_with(&[
-        (
-            "x.toml",
-            &format!("{tasks}{}", PIPES.replace("duration = \"100s\"", "")),
-        ),
+        ("x.toml", &format!("{stages}{tasks}")),
+        ("paced.toml", &format!("{paced}{tasks}")),
         ("from", "abc"),
     ]);
-    let (out, _) = told(punctual(
-        folder.path(),
-        &["run", "x.toml", "--platform", "sim", "--plain"],
-    ));
-    assert!(out.contains("stages are left out"), "{out}");
-    let told = refused(folder.path(), &["run", "x.toml", "--platform", "sim", "--check"]);
-    assert!(told.contains("stage: ") && told.contains("--check"), "{told}");
+    let run = |file| {
+        [
+            "run",
+            file,
+            "--platform",
+            "sim",
+            "--plain",
+            "--check",
+            "--json",
+            "r.json",
+        ]
+    };
+    let told_why = refused(folder.path(), &run("x.toml"));
+    assert!(told_why.starts_with("x.toml:2: stage[0].period: "), "{told_why}");
+    let (out, _) = told(punctual(folder.path(), &run("paced.toml")));
+    assert!(out.contains("none: in, upper, out"), "{out}");
+    let report = json(folder.path(), "r.json");
+    assert_eq!(report["stages"][3]["frames_taken"], 600, "{report}");
+    assert!(!folder.path().join("to").exists());
 }
 
 /// A scenario of stages only has a page, and a log of what its policy decided.

@@ -73,6 +73,7 @@ fn stage(section: &mut Section<'_, '_>, kinds: AddedKinds<'_>) -> StageNeeds {
         save_every: section.count("save_every").unwrap_or(1),
         migratable: section.flag("migratable"),
         core: section.count("core").map(CoreId),
+        compute: section.time("compute").unwrap_or_default(),
         period: section.time("period"),
         deadline: section.time("deadline"),
         restart: section.flag("restart").unwrap_or(false),

@@ -42,10 +42,7 @@ use punctual_platform::linux::process::{die_with, leave_signals_to_parent};
 use punctual_platform::linux::{KernelTree, LinuxMachine};
 use punctual_units::{CoreId, Nanos};
 
-use crate::missing::FramePath;
-use crate::{
-    Control, Graph, Layout, LayoutError, Missing, Region, StageSpec, TakeError, TardinessFigures, TardinessSince,
-};
+use crate::{Control, FrameCounts, Graph, LayoutError, TakeError, TardinessFigures};
 
 pub use punctual_allocation::mapping;
 
@@ -226,34 +223,6 @@ pub struct PipelineOptions {
 /// Default of the option [`PipelineOptions::step_max`].
 const STEP_MAX: Nanos = Nanos::from_secs(5);
 
-/// Reads how late each frame is that a stage takes.
-pub struct FrameReader {
-    shared: Segment,
-    stage: usize,
-    since: TardinessSince,
-    path: FramePath,
-}
-
-impl FrameReader {
-    /// Adds the tardiness of the frames since the last call, of more than [`FRAMES_MAX`](crate::FRAMES_MAX) that many.
-    /// Returns the late frames that the stage had not taken before.
-    pub fn read(&mut self, into: &mut Vec<f64>) -> Missing {
-        let missing = self.shared.missing(&self.path);
-        let counted = self.shared.layout.tardiness(&self.shared.region, self.stage);
-        self.since.frames(counted, into);
-        missing
-    }
-}
-
-impl Segment {
-    fn missing(&self, path: &FramePath) -> Missing {
-        path.look(&self.layout, &self.region, self.now())
-    }
-}
-
-/// A count of a port of a stage.
-type PortCount = fn(&Layout, &Region, usize, usize) -> u64;
-
 /// A running pipeline. Dropping it ends it.
 #[derive(Debug)]
 pub struct Pipeline {
@@ -263,10 +232,7 @@ pub struct Pipeline {
     /// The thread that sets clocks, or why there is none. Clocks are restored after all processes have ended.
     clocks: Option<Result<Turning, Refusal>>,
     beside: Announcement,
-    /// The path of frames to each stage.
-    paths: Vec<FramePath>,
-    /// Copies of each stage's tardiness at the end of the start-up, and the frames dropped before it.
-    start_up: Vec<(Vec<u64>, u64)>,
+    counts: FrameCounts,
 }
 
 impl Pipeline {
@@ -308,19 +274,16 @@ impl Pipeline {
         };
         let clocks = machine.map(turn).transpose().map_err(|why: PipelineError| why)?;
         let supervisor = Supervisor::start(&shared, options)?;
-        let number = |name: &String| shared.graph.number(name);
-        let joined = { options.joined.iter() }.filter_map(|(feeds, reads)| number(feeds).zip(number(reads)));
-        let joined: Vec<_> = joined.collect();
+        let Segment {
+            graph, layout, region, ..
+        } = &shared;
         Ok(Pipeline {
-            paths: { shared.stages() }
-                .map(|stage| FramePath::to(stage, &shared.graph, &joined))
-                .collect(),
+            counts: FrameCounts::new(graph, layout, region, &options.joined),
             shared,
             supervisor,
             ground,
             clocks,
             beside,
-            start_up: Vec::new(),
         })
     }
 
@@ -361,73 +324,20 @@ impl Pipeline {
         &self.ground
     }
 
-    /// Reader of the frames that a stage takes; `None` if there is no such stage.
-    pub fn frames(&self, name: &str) -> Option<FrameReader> {
-        let (shared, since) = (self.shared.clone(), TardinessSince::default());
-        let stage = shared.graph.number(name)?;
-        Some(FrameReader {
-            shared,
-            stage,
-            since,
-            path: self.paths[stage].clone(),
-        })
+    /// Counts of its frames.
+    pub fn counts(&self) -> &FrameCounts {
+        &self.counts
     }
 
     /// Tardiness of the frames that a stage took, and the late ones that it has not taken; `None` if there is no such
     /// stage.
     pub fn tardiness(&self, name: &str) -> Option<TardinessFigures> {
-        let stage = self.shared.graph.number(name)?;
-        let (words, dropped) = self
-            .start_up
-            .get(stage)
-            .map_or((&[][..], 0), |(words, dropped)| (words, *dropped));
-        let figures = self.shared.layout.tardiness(&self.shared.region, stage).figures(words);
-        let missing = self.shared.missing(&self.paths[stage]);
-        let missing = missing.overdue + missing.dropped.saturating_sub(dropped);
-        Some(TardinessFigures {
-            timed: figures.timed + missing,
-            late: figures.late + missing,
-            missing,
-            ..figures
-        })
+        self.counts.tardiness(name, self.shared.now())
     }
 
     /// Ends the start-up: tardiness counts from here.
     pub fn settle(&mut self) {
-        let (layout, region) = (&self.shared.layout, &self.shared.region);
-        let begun = |(stage, path): (usize, &FramePath)| {
-            let dropped = self.shared.missing(path).dropped;
-            (layout.tardiness(region, stage).words(), dropped)
-        };
-        self.start_up = self.paths.iter().enumerate().map(begun).collect();
-    }
-
-    /// Frames that a stage has made, at all outputs; 0 if there is no such stage.
-    pub fn made(&self, name: &str) -> u64 {
-        self.sum(name, |stage| &stage.makes, Layout::made)
-    }
-
-    /// Frames that were dropped before a stage, at all inputs; 0 if there is no such stage.
-    pub fn dropped(&self, name: &str) -> u64 {
-        self.sum(name, |stage| &stage.takes, Layout::dropped)
-    }
-
-    /// Frames that wait before a stage, at all inputs; 0 if there is no such stage.
-    pub fn waiting(&self, name: &str) -> u64 {
-        let of = |layout: &Layout, region: &Region, stage, port| layout.waiting(region, stage, port).0;
-        self.sum(name, |stage| &stage.takes, of)
-    }
-
-    /// Sum of a number of each of the `ports` of the stage of that name.
-    fn sum(&self, name: &str, ports: fn(&StageSpec) -> &Vec<u32>, of: PortCount) -> u64 {
-        let Segment {
-            graph, layout, region, ..
-        } = &self.shared;
-        let numbers = graph.number(name).map(|stage| {
-            let ports = 0..ports(&graph.stages()[stage]).len();
-            ports.map(|port| of(layout, region, stage, port)).sum()
-        });
-        numbers.unwrap_or(0)
+        self.counts.settle(self.shared.now());
     }
 
     /// Whether all stages without outputs have ended: no further frame will be delivered.

@@ -204,7 +204,7 @@ fn told_to_end() {
             }
         };
         good(&run(&pipeline, pipes, begun));
-        assert_eq!(pipeline.made("source"), taken(), "{period:?}");
+        assert_eq!(pipeline.counts().made("source"), taken(), "{period:?}");
     }
 }
 

@@ -13,11 +13,11 @@ use punctual_store::engine::Engine;
 use punctual_units::{Clock, Hertz, Nanos, TaskId, Time};
 use punctual_workload::{JobProgress, Pace};
 
-use super::StageFrames;
 use super::shared::{JobEvent, Order, RunState, StopOnPanic, ThreadStart};
 use super::tasks::{TaskEnd, TaskState};
 use super::witness::Witness;
 use crate::collector::{Collector, StepTimes};
+use crate::frames::FrameEvents;
 use crate::learn::Record;
 use crate::report::{FilledCore, Protection, Sample, TaskReport};
 
@@ -79,11 +79,8 @@ pub(super) struct Control<'r, E: Engine> {
     pub(super) rebalance_due: Time,
     /// Log of the regulator, if one is kept.
     pub(super) log: Option<EventLog>,
-    /// Stages with a goal, and the tardiness of their frames since the last step.
-    pub(super) stages: Vec<StageFrames>,
-    pub(super) frames: Vec<f64>,
-    /// Missing frames of each stage at the last report; none before the first.
-    pub(super) missing: Vec<u64>,
+    /// Stages with a goal, and their frames since the last step.
+    pub(super) frames: FrameEvents,
     /// All that happened before this instant is known: the mailbox was empty.
     pub(super) heard: Time,
 }
@@ -298,7 +295,7 @@ impl<E: Engine> Control<'_, E> {
                     self.pace = pace;
                     self.shared.wake_at_jobs(pace == Pace::Job);
                     self.record = record;
-                    self.missing.clear();
+                    self.frames.restart();
                     self.act(self.regulator.plan());
                 }
             }
@@ -442,22 +439,11 @@ impl<E: Engine> Control<'_, E> {
 
     /// Steps the loop with the frames that stages have taken since the last step.
     fn take_frames(&mut self) {
-        for stage in 0..self.stages.len() {
-            let (frames, tardiness) = (self.stages[stage].read)(&mut self.frames);
-            if self.missing.get(stage) != Some(&frames) || tardiness > 1.0 {
-                self.missing.resize(self.missing.len().max(stage + 1), 0);
-                self.missing[stage] = frames;
-                let missing = Event::Missing {
-                    stage,
-                    frames,
-                    tardiness,
-                };
-                self.step(missing, LinuxOs.now());
-            }
-            while let Some(tardiness) = self.frames.pop() {
-                self.step(Event::Frame { stage, tardiness }, LinuxOs.now());
-            }
-        }
+        let mut frames = std::mem::take(&mut self.frames);
+        frames.report(LinuxOs.now(), &mut |event| {
+            self.step(event, LinuxOs.now());
+        });
+        self.frames = frames;
     }
 
     /// Never waits: a watching caller may be slow.

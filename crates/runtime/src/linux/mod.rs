@@ -65,6 +65,8 @@ use punctual_store::engine::Engine;
 use punctual_units::{Clock, CoreId, Nanos, Share, Time};
 use punctual_workload::{Active, Arrival, Class, ControllerKind, Goal, Pace, SensorUpdate, TaskGoal};
 
+use crate::frames::StageFrames;
+
 pub use self::beside::{PlacedBeside, place_beside};
 pub use self::exclusive::{limits, limits_beside};
 pub use self::job::Job;
@@ -261,27 +263,6 @@ pub struct RunOptions {
     pub learning: Option<Learning>,
     /// The frames of each stage of [`RegulatorOptions::stages`].
     pub stages: Vec<StageFrames>,
-}
-
-/// Adds the tardiness of a stage's frames since the last call, at most 64. Returns the number of late frames that the
-/// stage had not taken before, and the tardiness so far of the oldest under way ([`punctual_loop::Event::Missing`]).
-pub type ReadFrames = dyn Fn(&mut Vec<f64>) -> (u64, f64) + Send + Sync;
-
-/// The frames of a stage with a goal.
-#[derive(Clone)]
-pub struct StageFrames {
-    /// Name of the stage.
-    pub name: String,
-    /// Goal of the frames that the stage takes.
-    pub goal: TaskGoal,
-    /// Called at each step of the loop, with a list that keeps its room.
-    pub read: Arc<ReadFrames>,
-}
-
-impl std::fmt::Debug for StageFrames {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "StageFrames({}: {})", self.name, self.goal)
-    }
 }
 
 impl<E: Engine + 'static> RuntimeBuilder<E> {

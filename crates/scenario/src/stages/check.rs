@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use punctual_pipelines::{Graph, GraphError, StageSpec, WhenFull};
+use punctual_units::Nanos;
 use punctual_workload::{Problem, Problems, too_long};
 
 use super::{Body, EdgeNeeds, StageNeeds, StagesSpec};
@@ -120,6 +121,9 @@ fn check_times(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, k
         if let Some(time) = time {
             problems.span(time, key(field), "10ms");
         }
+    }
+    if stage.compute > Nanos::ZERO {
+        problems.span(stage.compute, key("compute"), "5ms");
     }
     let one_end = matches!(stage.does, Body::Program(_)) && ports(spec, stage, true) + ports(spec, stage, false) == 1;
     let why = "only a program at an end is started again: in the middle, what it had read would be missing unseen";

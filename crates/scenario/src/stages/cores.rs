@@ -115,7 +115,7 @@ impl Cores {
 }
 
 /// The cores that the file names for stages, with their keys.
-fn named(spec: &StagesSpec) -> Vec<(CoreId, String)> {
+pub(crate) fn named(spec: &StagesSpec) -> Vec<(CoreId, String)> {
     let listed = spec.cores.iter().map(|core| (*core, "pipeline.cores".to_owned()));
     let stages = spec.stages.iter().enumerate();
     let of_stages = stages.filter_map(|(number, stage)| Some((stage.core?, format!("stage[{number}].core"))));

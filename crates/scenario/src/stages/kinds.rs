@@ -3,7 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use punctual_os::LinuxOs;
 use punctual_pipelines::{AnyStage, Failure, Frames, Stage, StageSpec, erase};
+use punctual_platform::linux::KernelTree;
+use punctual_platform::linux::emulated::EmulatedClock;
+use punctual_units::Nanos;
+
+/// Name of the built-in kind.
+pub(super) const COPY: &str = "copy";
 
 /// Kinds of stages that a program adds to `copy`.
 ///
@@ -87,10 +94,10 @@ impl fmt::Debug for StageKind {
 /// The name is unknown; the message lists all names.
 pub fn kind(name: &str, added: AddedKinds<'_>) -> Result<StageKind, String> {
     let found = match name {
-        "copy" => Some(StageKind {
-            spec: StageSpec::new("copy").takes(&[1]).makes(&[1]),
+        COPY => Some(StageKind {
+            spec: StageSpec::new(COPY).takes(&[1]).makes(&[1]),
             makes_bytes: |bytes| bytes,
-            make: Arc::new(|| erase(Copy)),
+            make: Arc::new(|| copy(Nanos::ZERO)),
         }),
         _ => added.and_then(|added| added.kind(name)),
     };
@@ -100,8 +107,17 @@ pub fn kind(name: &str, added: AddedKinds<'_>) -> Result<StageKind, String> {
     })
 }
 
-/// Hands each frame on as it is.
-struct Copy;
+/// The kind `copy`: hands each frame on as it is, after computing for `work` at the clock that the machine has.
+pub(super) fn copy(work: Nanos) -> Box<dyn AnyStage> {
+    let clock = (work > Nanos::ZERO).then(|| EmulatedClock::of(&KernelTree::default(), &LinuxOs));
+    erase(Copy(clock.map(|clock| {
+        let cycles = work.as_secs_f64() * clock.offer().top().0 as f64;
+        (clock, cycles.round() as u64)
+    })))
+}
+
+/// Hands each frame on, after this number of cycles of computing.
+struct Copy(Option<(EmulatedClock, u64)>);
 
 impl Stage for Copy {
     type State = ();
@@ -110,6 +126,9 @@ impl Stage for Copy {
 
     fn step(&mut self, (): &mut (), frames: &mut Frames<'_>) -> Result<(), Failure> {
         for number in 0..frames.count(0) {
+            if let Some((clock, cycles)) = &self.0 {
+                clock.compute(*cycles);
+            }
             let (input, head) = (frames.input(0, number), frames.head(0, number));
             let room = frames.output(0);
             let there = room.len();

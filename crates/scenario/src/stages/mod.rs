@@ -1,4 +1,5 @@
-//! The stages of a scenario, as a file describes them: checked, and run on Linux.
+//! The stages of a scenario, as a file describes them: checked, and run on Linux. In simulated time they run by
+//! `simulated/stages.rs`.
 //!
 //! A stage is a program with pipes, a file, a shared library in C, or code of the program that runs the scenario, named
 //! by its kind. Programs and files stay in the process that runs the scenario; libraries and kinds may move. A program
@@ -18,10 +19,13 @@ use punctual_pipelines::EdgeSpec;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
 
+pub(crate) use cores::named;
 pub use cores::stage_cores;
 pub use kinds::{AddedKinds, StageKind, StageKinds, kind};
+pub(crate) use plan::Parts;
 pub use plan::StagePlan;
 pub use run::{StageError, StageRun, Stages};
+pub(crate) use run::{frames_of, frames_report};
 
 /// All stages of a scenario, and the edges between them.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +70,8 @@ pub struct StageNeeds {
     pub migratable: Option<bool>,
     /// The core that it begins on; `None`: dealt out in order.
     pub core: Option<CoreId>,
+    /// Work of a step, alone at full clock: of every stage on the simulated machine, of the kind `copy` on Linux.
+    pub compute: Nanos,
     /// Of a source: least time between the beginnings of two frames.
     pub period: Option<Nanos>,
     /// Of a source: time from a frame's capture to its deadline.

@@ -10,30 +10,32 @@ use punctual_units::CoreId;
 use punctual_workload::{Problem, Problems};
 
 use super::check::{self, READING, ports};
+use super::kinds::{COPY, copy};
 use super::libraries::KeptLibraries;
 use super::{Body, StageNeeds, StagesSpec};
 
 /// Stages that fit each other.
 #[derive(Clone, Debug)]
 pub struct StagePlan {
-    pub(super) graph: Graph,
+    pub(crate) graph: Graph,
     /// For each stage of the scenario, the stages of the graph that it is.
-    pub(super) parts: Vec<Parts>,
+    pub(crate) parts: Vec<Parts>,
 }
 
 /// The stages of the graph behind one of the scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Parts {
+pub(crate) struct Parts {
     /// Stage that takes the frames, and has the stage's own name; of a source it is the same as `makes`.
-    pub(super) takes: String,
+    pub(crate) takes: String,
     /// Stage that makes the frames.
-    pub(super) makes: String,
+    pub(crate) makes: String,
 }
 
 impl Parts {
-    fn of(said: &StageNeeds, stage: &StageSpec) -> Parts {
+    /// `cuts`: a program in the middle is two stages.
+    fn of(said: &StageNeeds, stage: &StageSpec, cuts: bool) -> Parts {
         let in_the_middle = !stage.takes.is_empty() && !stage.makes.is_empty();
-        let cut = matches!(said.does, Body::Program(_)) && in_the_middle;
+        let cut = cuts && matches!(said.does, Body::Program(_)) && in_the_middle;
         Parts {
             takes: stage.name.clone(),
             makes: format!("{}{}", stage.name, if cut { READING } else { "" }),
@@ -47,6 +49,21 @@ impl StagePlan {
     /// # Errors
     /// Everything that is wrong, by its key.
     pub fn new(name: &str, spec: &StagesSpec) -> Result<StagePlan, Vec<Problem>> {
+        StagePlan::of(name, spec, true)
+    }
+
+    /// As [`StagePlan::new`] for frames without content, which programs in the middle pass on one for one: each stage
+    /// of the scenario is one of the graph, in the same order.
+    ///
+    /// # Errors
+    /// Everything that is wrong, by its key.
+    pub(crate) fn simulated(name: &str, spec: &StagesSpec) -> Result<StagePlan, Vec<Problem>> {
+        let mut spec = spec.clone();
+        spec.edges.iter_mut().for_each(|edge| edge.edge.frame_bytes = 1);
+        StagePlan::of(name, &spec, false)
+    }
+
+    fn of(name: &str, spec: &StagesSpec, real: bool) -> Result<StagePlan, Vec<Problem>> {
         some(check::single(spec))?;
         let mut problems = Problems::default();
         let numbered = spec.stages.iter().enumerate();
@@ -55,12 +72,12 @@ impl StagePlan {
             .collect();
         some(problems.0)?;
         some(check::connections(spec, &resolved))?;
-        some(frames_fit(spec))?;
+        some(if real { frames_fit(spec) } else { Vec::new() })?;
         let parts: Vec<Parts> = spec
             .stages
             .iter()
             .zip(&resolved)
-            .map(|(said, stage)| Parts::of(said, stage))
+            .map(|(said, stage)| Parts::of(said, stage, real))
             .collect();
         let mut graph = Graph::builder(name);
         for (stage, part) in resolved.into_iter().zip(&parts) {
@@ -228,6 +245,7 @@ pub(super) fn body(spec: &StagesSpec, kept: &KeptLibraries, name: &str) -> Optio
     let number = spec.stages.iter().position(|stage| stage.name == name)?;
     match &spec.stages[number].does {
         Body::Program(_) | Body::File(_) => None,
+        Body::Kind(name, _) if name == COPY => Some(copy(spec.stages[number].compute)),
         Body::Kind(_, kind) => Some((kind.make)()),
         Body::Library(path) => Some(match open(&kept.path(number, path)) {
             Ok(stage) => Box::new(stage),
@@ -262,6 +280,7 @@ impl AnyStage for BrokenStage {
 #[cfg(test)]
 mod tests {
     use punctual_pipelines::{EdgeSpec, WhenFull};
+    use punctual_units::Nanos;
 
     use super::*;
     use crate::stages::{EdgeNeeds, StageNeeds, kind};
@@ -276,6 +295,7 @@ mod tests {
             save_every: 1,
             migratable: None,
             core: None,
+            compute: Nanos::ZERO,
             period: None,
             deadline: None,
             restart: false,

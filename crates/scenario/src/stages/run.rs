@@ -8,16 +8,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use punctual_allocation::mapping::MappingPolicy;
+use punctual_os::LinuxOs;
 use punctual_pipelines::linux::{
     Bodies, Cause, ClockOptions, Panel, Peer, PipeError, PipeReport, PipeSpec, Pipeline, PipelineError,
     PipelineOptions, Pipes, told,
 };
-use punctual_pipelines::{Failure, TardinessFigures};
+use punctual_pipelines::{Failure, FrameCounts, TardinessFigures};
 use punctual_platform::Refusal;
 use punctual_platform::linux::{KernelTree, cores};
-use punctual_runtime::linux::StageFrames;
+use punctual_runtime::frames::StageFrames;
 use punctual_runtime::report::{Quantiles, StageReport};
-use punctual_units::{CoreId, Nanos};
+use punctual_units::{Clock, CoreId, Nanos, Time};
 use punctual_workload::{Problem, TaskGoal};
 use ruzstd::decoding::StreamingDecoder;
 
@@ -78,16 +79,8 @@ impl Stages {
     /// The frames of the stages that have goals, for a loop that serves them.
     pub fn goals(&self) -> Vec<StageFrames> {
         let stages = self.spec.stages.iter().zip(&self.plan.parts);
-        let read = |(stage, parts): (&StageNeeds, &Parts)| {
-            let (goal, frames) = (stage.goal?, self.pipeline.frames(&parts.takes)?);
-            let frames = Mutex::new(frames);
-            let read = Arc::new(move |into: &mut Vec<f64>| {
-                let missing = frames.lock().unwrap_or_else(PoisonError::into_inner).read(into);
-                (missing.overdue + missing.dropped, missing.tardiness)
-            });
-            let name = stage.name.clone();
-            Some(StageFrames { name, goal, read })
-        };
+        let counts = self.pipeline.counts();
+        let read = |(stage, parts): (&StageNeeds, &Parts)| frames_of(stage, &parts.takes, counts);
         stages.filter_map(read).collect()
     }
 
@@ -354,13 +347,15 @@ impl StageRun {
     /// Number of frames that wait before stages.
     pub fn waiting(&self) -> u64 {
         let parts = self.stages.plan.parts.iter();
-        parts.map(|parts| self.stages.pipeline.waiting(&parts.takes)).sum()
+        parts
+            .map(|parts| self.stages.pipeline.counts().waiting(&parts.takes))
+            .sum()
     }
 
     /// Where frames are that have not reached the sinks.
     fn under_way(&self) -> String {
         let waiting = { self.stages.plan.parts.iter() }
-            .map(|parts| (&parts.takes, self.stages.pipeline.waiting(&parts.takes)))
+            .map(|parts| (&parts.takes, self.stages.pipeline.counts().waiting(&parts.takes)))
             .filter(|(_, waiting)| *waiting > 0)
             .map(|(name, waiting)| format!("{waiting} before \"{name}\""));
         let waiting = waiting.collect::<Vec<_>>().join(", ");
@@ -416,33 +411,13 @@ impl StageRun {
 impl Stages {
     fn report(&self, number: usize, stage: &StageNeeds, piped: &[PipeReport], moves: &[u64]) -> StageReport {
         let parts = &self.plan.parts[number];
-        let taken = self.pipeline.tardiness(&parts.takes).unwrap_or_default();
         let at = |name: &String| self.plan.graph.number(name);
         let now = at(&parts.takes).map(|at| self.pipeline.supervisor().stages().swap_remove(at));
         let moves = at(&parts.takes).map_or(0, |at| moves[at]);
         let restarts = now.as_ref().map_or(0, |now| now.restarts);
         let piped = piped.iter().find(|it| it.name == stage.name);
         StageReport {
-            name: stage.name.clone(),
-            goal_late: stage.goal.and_then(TaskGoal::late).map(|late| late.get()),
-            goal_tardiness: match stage.goal {
-                Some(TaskGoal::Tardiness(mean)) => Some(mean),
-                _ => None,
-            },
-            frames_taken: taken.frames,
-            frames_made: self.pipeline.made(&parts.makes),
-            dropped: self.pipeline.dropped(&parts.takes),
             refused: piped.map_or(0, |it| it.refused),
-            left: self.pipeline.waiting(&parts.takes),
-            timed: taken.timed,
-            late: taken.late,
-            missing: taken.missing,
-            tardiness_mean: taken.mean_taken(),
-            tardiness: taken.mean_taken().map(|_| Quantiles {
-                p50: taken.p50,
-                p99: taken.p99,
-                max: taken.max,
-            }),
             restarts: restarts + piped.map_or(0, |it| it.restarts),
             hung: now.as_ref().map_or(0, |now| now.hung),
             moves,
@@ -450,6 +425,45 @@ impl Stages {
             steps: now.as_ref().map_or(0, |now| now.steps),
             busy_us: now.as_ref().map_or(Nanos::ZERO, |now| now.busy).as_micros_f64(),
             killed: piped.is_some_and(|it| it.killed),
+            ..frames_report(stage, parts, self.pipeline.counts(), LinuxOs.now())
         }
+    }
+}
+
+/// The frames of a stage that has a goal, for a loop that serves it; `takes` is the stage of the graph that takes them.
+pub(crate) fn frames_of(stage: &StageNeeds, takes: &str, counts: &FrameCounts) -> Option<StageFrames> {
+    let (goal, frames) = (stage.goal?, Mutex::new(counts.frames(takes)?));
+    let read = Arc::new(move |now: Time, into: &mut Vec<f64>| {
+        let missing = frames.lock().unwrap_or_else(PoisonError::into_inner).read(now, into);
+        (missing.overdue + missing.dropped, missing.tardiness)
+    });
+    let name = stage.name.clone();
+    Some(StageFrames { name, goal, read })
+}
+
+/// Report on the frames of a stage by `now`, without its processes.
+pub(crate) fn frames_report(stage: &StageNeeds, parts: &Parts, counts: &FrameCounts, now: Time) -> StageReport {
+    let taken = counts.tardiness(&parts.takes, now).unwrap_or_default();
+    StageReport {
+        name: stage.name.clone(),
+        goal_late: stage.goal.and_then(TaskGoal::late).map(|late| late.get()),
+        goal_tardiness: match stage.goal {
+            Some(TaskGoal::Tardiness(mean)) => Some(mean),
+            _ => None,
+        },
+        frames_taken: taken.frames,
+        frames_made: counts.made(&parts.makes),
+        dropped: counts.dropped(&parts.takes),
+        left: counts.waiting(&parts.takes),
+        timed: taken.timed,
+        late: taken.late,
+        missing: taken.missing,
+        tardiness_mean: taken.mean_taken(),
+        tardiness: taken.mean_taken().map(|_| Quantiles {
+            p50: taken.p50,
+            p99: taken.p99,
+            max: taken.max,
+        }),
+        ..StageReport::default()
     }
 }

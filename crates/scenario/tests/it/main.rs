@@ -9,4 +9,5 @@ mod learnt;
 mod lending;
 mod linux_run;
 mod prices;
+mod stages;
 mod why_late;

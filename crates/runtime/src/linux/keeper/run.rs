@@ -21,6 +21,7 @@ use super::threads::RunThreads;
 use crate::collector::Collector;
 use crate::error::RuntimeError;
 use crate::figures::TaskInfo;
+use crate::frames::FrameEvents;
 use crate::linux::control::{Control, ControlMessage, ControlResult};
 use crate::linux::exclusive::{Exclusive, TaskPlacement};
 use crate::linux::feeder::{Feed, install};
@@ -169,8 +170,7 @@ impl<'scope, 'env, E: Engine + 'static> StartedRun<'scope, 'env, E> {
             let (lost, about) = (log.lost, log.deciders[0].about());
             format!("{lost} decisions about {about} found no room in the log")
         });
-        let lent = |accountant: &Accountant| [accountant.trouble(), accountant.told()];
-        let lent = self.accountants.iter().flat_map(lent).flatten();
+        let lent = self.accountants.iter().filter_map(Accountant::trouble);
         for note in self
             .threads
             .notes()
@@ -244,9 +244,7 @@ impl<'r> LoopInput<'r> {
             last: None,
             rebalance_due: start,
             log: options.record.is_some().then(log),
-            stages: options.stages.clone(),
-            frames: Vec::new(),
-            missing: Vec::new(),
+            frames: FrameEvents::of(options.stages.clone()),
             heard: start,
         })
     }

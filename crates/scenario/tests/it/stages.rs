@@ -1,0 +1,157 @@
+//! Stages on the simulated machine: the work of a frame adds up, background work delays it, and the loop acts on that.
+
+use crate::common;
+
+use common::{request, unwatched};
+use punctual_loop::{EventLog, replay};
+use punctual_pipelines::{EdgeSpec, WhenFull};
+use punctual_runtime::report::{RunReport, StageReport};
+use punctual_scenario::stages::{Body, EdgeNeeds, StageNeeds, StagesSpec, kind};
+use punctual_scenario::{PlatformChoice, RunError, RunRequest, run};
+use punctual_units::{CoreId, Nanos, Share};
+use punctual_workload::{Arrival, ControllerKind, TaskGoal};
+
+const MS: Nanos = Nanos::from_millis(1);
+
+fn stage(name: &str, does: Body) -> StageNeeds {
+    StageNeeds {
+        name: name.into(),
+        does,
+        takes: None,
+        makes: None,
+        state_bytes: None,
+        save_every: 1,
+        migratable: None,
+        core: None,
+        compute: Nanos::ZERO,
+        period: None,
+        deadline: None,
+        restart: false,
+        goal: None,
+    }
+}
+
+/// A frame every 50 ms, for which the first stage computes 6 ms and the second 3 ms; beside one analysis, and hogs on
+/// all other cores.
+fn perception(kind_of: ControllerKind, due: Nanos, seconds: u64) -> RunRequest {
+    let mut request = request(PlatformChoice::Sim, kind_of, seconds);
+    let tasks = &mut request.scenario.tasks;
+    tasks[1].per_core = 2;
+    tasks[1].arrival = Arrival::AfterCompletion {
+        pause_min: Nanos::ZERO,
+        pause_max: Nanos::ZERO,
+    };
+    let copy = |name: &str, compute: Nanos| StageNeeds {
+        compute,
+        goal: Some(TaskGoal::Late(Share::clamped(0.05))),
+        ..stage(name, Body::Kind("copy".into(), kind("copy", None).expect("built in")))
+    };
+    let edge = |from: &str, to: &str, full| EdgeNeeds {
+        from: (from.into(), 0),
+        to: (to.into(), 0),
+        edge: EdgeSpec {
+            slots: 4,
+            frame_bytes: 1 << 30,
+            full,
+        },
+    };
+    request.pipeline = StagesSpec {
+        stages: vec![
+            StageNeeds {
+                period: Some(MS * 50),
+                deadline: Some(due),
+                ..stage("camera", Body::File("/dev/zero".into()))
+            },
+            copy("detect", MS * 6),
+            copy("track", MS * 3),
+            stage("sink", Body::File("/dev/null".into())),
+        ],
+        edges: vec![
+            edge("camera", "detect", WhenFull::DropOldest),
+            edge("detect", "track", WhenFull::Wait),
+            edge("track", "sink", WhenFull::Wait),
+        ],
+        ..StagesSpec::default()
+    };
+    request.record = true;
+    request
+}
+
+fn finished(request: &RunRequest) -> (RunReport, EventLog) {
+    let finished = run(request, &mut unwatched).expect("the run ends in order");
+    (finished.report, finished.log.expect("a log was asked for"))
+}
+
+fn row<'r>(report: &'r RunReport, name: &str) -> &'r StageReport {
+    report.stages.iter().find(|stage| stage.name == name).expect("a row")
+}
+
+#[test]
+fn a_frame_takes_the_work_of_its_stages() {
+    let mut request = perception(ControllerKind::Open, MS * 50, 10);
+    request.scenario.tasks.pop();
+    let (report, _) = finished(&request);
+    let sink = row(&report, "sink");
+    assert_eq!((sink.frames_taken, sink.late, sink.left), (200, 0, 0));
+    // 9 ms of 50 ms, at a resolution of 1 in 16.
+    let median = sink.tardiness.expect("frames came").p50;
+    assert!((0.18..0.192).contains(&median), "{median}");
+    for (name, work) in [("detect", 6.0), ("track", 3.0)] {
+        let row = row(&report, name);
+        assert_eq!((row.frames_made, row.steps), (200, 200), "{name}");
+        assert!(
+            (row.busy_us - 200.0 * work * 1e3).abs() < 10.0,
+            "{name}: {}",
+            row.busy_us
+        );
+        assert_ne!(row.core, None);
+    }
+}
+
+#[test]
+fn frames_that_cannot_come_in_time_are_late_or_dropped_but_not_lost() {
+    let mut request = perception(ControllerKind::Open, MS * 8, 10);
+    request.scenario.tasks.pop();
+    // More than a frame's time for each frame: the ring before it fills up, and old frames are dropped.
+    request.pipeline.stages[1].compute = MS * 60;
+    let (report, _) = finished(&request);
+    let (camera, detect, sink) = (row(&report, "camera"), row(&report, "detect"), row(&report, "sink"));
+    assert!(detect.dropped > 20, "{detect:?}");
+    assert_eq!(detect.frames_taken + detect.dropped, camera.frames_made);
+    assert_eq!((sink.frames_taken, sink.left), (detect.frames_taken, 0));
+    assert_eq!(sink.late, sink.timed);
+}
+
+#[test]
+fn the_loop_takes_time_from_background_work_for_late_frames() {
+    let with = |least: Option<f64>| {
+        let mut request = perception(ControllerKind::Qod, MS * 20, 40);
+        request.scenario.control.best_effort_min = least.map(Share::clamped);
+        finished(&request)
+    };
+    let ((before, _), (after, log)) = (with(None), with(Some(0.1)));
+    let (before, after) = (row(&before, "track"), row(&after, "track"));
+    assert!(before.late * 10 > before.timed, "{before:?}");
+    assert!(
+        after.late * 4 < before.late,
+        "{} late instead of {}",
+        after.late,
+        before.late
+    );
+    assert_eq!(replay(&log), Ok(vec![]));
+}
+
+#[test]
+fn a_core_or_a_period_that_is_missing_is_named() {
+    let refused = |change: fn(&mut StagesSpec)| {
+        let mut request = perception(ControllerKind::Open, MS * 50, 4);
+        change(&mut request.pipeline);
+        match run(&request, &mut unwatched) {
+            Err(RunError::Problem(problem)) => problem.key,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(refused(|spec| spec.stages[1].core = Some(CoreId(99))), "stage[1].core");
+    assert_eq!(refused(|spec| spec.cores = vec![CoreId(99)]), "pipeline.cores");
+    assert_eq!(refused(|spec| spec.stages[0].period = None), "stage[0].period");
+}
