@@ -84,10 +84,12 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
         ("fresh", vec![fresh]),
         ("jobs", jobs(summary)),
         ("updates", updates(report)),
+        ("paid by", paid(report)),
         ("clock", vec![clock(report)]),
         ("energy", vec![energy]),
         ("temperature", vec![metered(summary.celsius_max, hottest)]),
     ];
+    rows.retain(|(_, cells)| !cells.is_empty());
     let mut row = |name, text| rows.push((name, vec![text]));
     let controller = &summary.controller;
     if let Some(decision) = controller.decision_us_median {
@@ -156,6 +158,35 @@ fn updates(report: &RunReport) -> Vec<String> {
         lines.push(format!("{sensors} sensors do not reconcile"));
     }
     lines
+}
+
+/// Shares that background work and exclusive cores gave up for the goals; shed updates have a row of their own.
+fn paid(report: &RunReport) -> Vec<String> {
+    let mut before = report.header.settle_s;
+    let counted = report.samples.iter().filter_map(|it| {
+        let took = it.t_s - before;
+        before = before.max(it.t_s);
+        Some((it.best_effort_share?, took)).filter(|_| took > 0.0)
+    });
+    let shares: Vec<(f64, f64)> = counted.collect();
+    let least = shares.iter().map(|(share, _)| *share).min_by(f64::total_cmp);
+    let work = least.filter(|least| *least < 1.0).map(|least| {
+        let of_time: f64 = shares.iter().map(|(share, took)| share * took).sum();
+        let mean = percent(of_time / shares.iter().map(|(_, took)| took).sum::<f64>());
+        format!(
+            "background work: kept to {mean} of its cores on average, {} at worst",
+            percent(least)
+        )
+    });
+    let lent = report.lending.iter().filter(|lending| lending.leases > 0).map(|lending| {
+        let (core, times) = (lending.core, count(lending.leases));
+        let used = lending.used_share.map_or_else(String::new, |used| format!(", of which at least {} was used", percent(used)));
+        let took = lending.take_back_us.as_ref();
+        let took = took.map(|us| format!(", taken back in {:.0} us, p99 {:.0} us, max {:.0} us", us.p50, us.p99, us.max));
+        let (seconds, took, late) = (lending.lent_s, took.unwrap_or_default(), count(lending.late));
+        format!("exclusive core {core}: lent {times} times, for {seconds:.1} s{used}{took}; {late} leases ended after the release")
+    });
+    work.into_iter().chain(lent).collect()
 }
 
 fn clock(report: &RunReport) -> String {
@@ -271,6 +302,23 @@ mod tests {
         report.summary = Default::default();
         let text = summary(&report);
         assert!(text.contains("Too short to judge"), "{text}");
+    }
+
+    #[test]
+    fn background_work_pays_by_time_after_the_start_up() {
+        let paid_by = |shares: [f64; 3]| {
+            let mut report = fixture::report();
+            report.header.settle_s = 3.0;
+            report.samples.truncate(3);
+            for ((sample, share), t_s) in report.samples.iter_mut().zip(shares).zip([3.0, 4.0, 7.0]) {
+                (sample.best_effort_share, sample.t_s) = (Some(share), t_s);
+            }
+            paid(&report)
+        };
+        assert_eq!(paid_by([0.1, 1.0, 1.0]), Vec::<String>::new());
+        // 1 s at 1, 3 s at 0.2.
+        let kept = "background work: kept to 40.0 % of its cores on average, 20.0 % at worst";
+        assert_eq!(paid_by([0.1, 1.0, 0.2]), [kept]);
     }
 
     #[test]

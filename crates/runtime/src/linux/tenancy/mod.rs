@@ -200,23 +200,6 @@ impl Accountant {
         }
     }
 
-    /// Summary of lending as text; `None` if the core was never lent.
-    pub fn told(&self) -> Option<String> {
-        let account = self.account();
-        let [p50, p99, max] = [0.5, 0.99, 1.0].map(|q| quantile(&account.take_back, q));
-        let core = self.0.core.obtained().core;
-        let used = account
-            .used_share()
-            .map(|used| format!(", {used} of it used"))
-            .unwrap_or_default();
-        (account.leases > 0).then(|| {
-            format!(
-                "core {core} lent {} times, {} together{used}; taking it back took {p50}, p99 {p99}, max {max}; {} leases ended after the release",
-                account.leases, account.lent, account.late
-            )
-        })
-    }
-
     /// Problems with lending as text; `None` if there were none.
     pub fn trouble(&self) -> Option<String> {
         let Account { refused, beside, .. } = self.account();
