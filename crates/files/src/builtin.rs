@@ -17,6 +17,7 @@ const FILES: &[(&str, &[u8])] = built_in![
     "scenarios/robot.toml",
     "scenarios/shared-cache.toml",
     "scenarios/movie.toml",
+    "scenarios/vehicle.toml",
     "scenarios/fire-rescue.linux.model.json",
     "scenarios/fire-rescue.sim.model.json",
     "scenarios/shared-cache.sim.model.json",
@@ -88,6 +89,6 @@ mod tests {
 
     #[test]
     fn every_scenario_is_text() {
-        assert_eq!(scenarios().filter(|path| text(path).is_some()).count(), 4);
+        assert_eq!(scenarios().filter(|path| text(path).is_some()).count(), 5);
     }
 }

@@ -34,12 +34,41 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
     );
 
     let listed = String::from_utf8(punctual(here, &["new"]).stdout).expect("text");
-    assert_eq!(listed.lines().count(), 4, "{listed}");
+    assert_eq!(listed.lines().count(), 5, "{listed}");
     let refused = common::refused(here, &["new", "rowboat"]);
     assert!(
         refused.starts_with("rowboat: ") && refused.contains("fire-rescue, robot, "),
         "{refused}"
     );
+}
+
+/// The shipped file with all five systems in it, on the machine that has every knob.
+#[test]
+fn a_vehicle_runs_with_every_knob_and_replays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = ["run", "vehicle", "--platform", "sim", "--duration", "10s"];
+    let files = ["--json", "run.json", "--html", "run.html", "--record", "log.json"];
+    let summary = String::from_utf8(punctual(folder.path(), &[&run[..], &files[..]].concat()).stdout).expect("text");
+    let text = std::fs::read_to_string(folder.path().join("run.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let names = |key: &str, of: &str| -> Vec<String> {
+        let rows = report[key].as_array().expect(key);
+        rows.iter()
+            .map(|row| row[of].as_str().unwrap_or_default().into())
+            .collect()
+    };
+    assert_eq!(names("tasks", "name"), ["control", "plan", "log"]);
+    assert_eq!(names("stages", "name"), ["camera", "detect", "track", "publish"]);
+    assert!(report["stages"][3]["frames_taken"].as_u64() > Some(150), "{report}");
+    assert!(report["summary"]["energy_j"].as_f64() > Some(0.0));
+    for knob in ["clock", "admitted-share", "best-effort-share", "ways", "bandwidth"] {
+        assert!(summary.contains(knob), "{knob}: {summary}");
+    }
+    let page = std::fs::read_to_string(folder.path().join("run.html")).expect("a page");
+    assert!(page.contains("publish") && page.contains("control"));
+    let replayed = punctual(folder.path(), &["replay", "log.json"]).stdout;
+    let replayed = String::from_utf8(replayed).expect("text");
+    assert!(replayed.contains("decisions, identical"), "{replayed}");
 }
 
 /// `--json` without a file: JSON alone on standard output, the words on standard error.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use punctual_pipelines::StageSpec;
 use punctual_scenario::stages::{StageKind, StageKinds, kind};
 use punctual_units::{Nanos, Share};
-use punctual_workload::{Arrival, ControllerKind, Pace, Prices, SensorSource, TaskGoal, UpdateMode, Volume};
+use punctual_workload::{Arrival, Class, ControllerKind, Pace, Prices, SensorSource, TaskGoal, UpdateMode, Volume};
 
 use super::*;
 
@@ -327,6 +327,9 @@ fn the_shipped_scenarios_are_sound() {
     assert_eq!(fire.tasks.len(), 2);
     let robot = accepted(include_str!("../../../../scenarios/robot.toml"), &[]);
     assert!(matches!(robot.tasks[1].arrival, Arrival::Sporadic { .. }));
+    let vehicle = accepted(include_str!("../../../../scenarios/vehicle.toml"), &[]);
+    assert!(matches!(vehicle.tasks[0].class, Class::Exclusive { .. }));
+    assert_eq!(vehicle.tasks.iter().filter(|task| task.profile.is_some()).count(), 2);
 }
 
 #[test]
