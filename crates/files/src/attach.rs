@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use punctual_cores::PlaceError;
+use punctual_platform::linux::{KernelTree, cores};
 use punctual_platform::{Neighbours, Observation, ThreadSelector, WaitCall};
 use punctual_toml::{Section, read_checked};
 use punctual_units::{CoreId, Nanos, Share};
@@ -146,6 +148,7 @@ fn faults(file: &AttachFile) -> Vec<(String, String)> {
             "give a `share` below 100 %, or a `least` below the share, above 0 %",
         );
     }
+    let usable = cores::usable(&KernelTree::default());
     for (number, task) in file.tasks.iter().enumerate() {
         let key = |key: &str| format!("task[{number}].{key}");
         if task.name.is_empty() || task.name.len() > NAME_BYTES_MAX {
@@ -174,6 +177,12 @@ fn faults(file: &AttachFile) -> Vec<(String, String)> {
             && (late == Share::ZERO || late == Share::ONE)
         {
             add(key("late"), "write a share above 0 and below 100 %, such as \"1 %\"");
+        }
+        if let Some(core) = task.core.filter(|core| !usable.contains(core)) {
+            add(
+                key("core"),
+                &PlaceError::no_such_core(number, core, &usable).to_string(),
+            );
         }
         if task.class == AttachClass::AsFound && task.core.is_some() {
             add(
@@ -223,6 +232,11 @@ mod tests {
             "{observed}"
         );
         assert!(problems("").contains("name at least one task"));
+        let nowhere = problems("[[task]]\nname = \"a\"\nclass = \"real-time\"\ncore = 4000\n");
+        assert!(
+            nowhere.starts_with("x.toml:4: task[0].core: there is no core 4000"),
+            "{nowhere}"
+        );
         assert!(problems("[[task]]\nclass = \"fast\"\n").contains("exclusive"));
     }
 }
