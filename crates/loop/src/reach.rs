@@ -58,12 +58,12 @@ impl Unheld {
         match self.later {
             Some([after, missed]) => format!(
                 "goal {goal} of \"{task}\" was missed for a while: at the safest setting {late} of {jobs} jobs were \
-                 late; it was held later, with {missed} late ones of {after} jobs"
+                 late, start-up included; it was held later, with {missed} late ones of {after} jobs"
             ),
             None => format!(
                 "goal {goal} was not held at the safest setting of this controller: the p99 of \"{task}\" was {p99} \
-                 there, its deadline is {deadline}, and {late} of {jobs} jobs were late; ask for less, or for a \
-                 later deadline"
+                 there, its deadline is {deadline}, and {late} of {jobs} jobs were late, start-up included; \
+                 ask for less, or for a later deadline"
             ),
         }
     }
@@ -211,7 +211,10 @@ mod tests {
         let p99 = unheld.p99.ratio(unheld.deadline);
         assert!((1.3..=1.3 * 1.1).contains(&p99), "{p99}");
         let told = unheld.told("analysis");
-        assert!(told.contains("was not held") && told.contains("50 of 1000"), "{told}");
+        assert!(
+            told.contains("was not held") && told.contains("50 of 1000 jobs were late, start-up included"),
+            "{told}"
+        );
     }
 
     /// 5 of the first 62 jobs were late, then none: that is history once enough jobs have shown it, at whatever
