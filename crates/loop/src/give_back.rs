@@ -102,10 +102,12 @@ impl SheddingReview {
             true => "shedding updates helps",
             false => "shedding updates did not help: given back",
         };
+        // Lateness 0 is 80 % of the deadline, 1 is 120 %.
+        let [tried, shed] = [self.late_tried, self.late_shed].map(|lateness| 80.0 + 40.0 * lateness);
         format!(
-            "{what}; \"{name}\" was late by {:.2} with an admitted share of {}, by {:.2} with the least (0: a \
-             fifth of the deadline is left, 1: a fifth beyond it)",
-            self.late_tried, self.tried, self.late_shed
+            "{what}; \"{name}\" took about {tried:.0} % of its deadline with an admitted share of {}, {shed:.0} % with \
+             the least (each job counted as 80 % to 120 %)",
+            self.tried
         )
     }
 }
@@ -470,6 +472,22 @@ impl GiveBack {
 mod tests {
     use super::*;
     use crate::goals::stage_id;
+
+    #[test]
+    fn a_review_says_how_long_jobs_took_in_per_cent_of_the_deadline() {
+        let review = SheddingReview {
+            helped: true,
+            tried: Share::clamped(0.2),
+            task: TaskId(0),
+            late_shed: 0.45,
+            late_tried: 0.91,
+        };
+        let told = review.told("analysis");
+        assert!(
+            told.contains("took about 116 % of its deadline") && told.contains("98 % with the least"),
+            "{told}"
+        );
+    }
 
     /// A disturbance that shedding does not cure, and that grows with each retry: each time it looks as if the load had
     /// come to need shedding.
