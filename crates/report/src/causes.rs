@@ -25,8 +25,9 @@ fn clause(task: &TaskReport, it: &CauseReport) -> String {
         (jobs, late) if jobs == late => format!("all {} late jobs", count(late)),
         (jobs, late) => format!("{} of {} late jobs", count(jobs), count(late)),
     };
+    // Behind a job that has begun, the releases without a run are earlier ones.
     if let Some(open) = &task.unfinished
-        && matches!(it.cause, Cause::Unfinished | Cause::NotRun)
+        && (it.cause == Cause::Unfinished || it.cause == Cause::NotRun && open.has_begun == Some(false))
     {
         return format!("{jobs} {}", still_open(task, it, open));
     }
@@ -347,6 +348,8 @@ mod tests {
         assert!(hangs.contains("under way since 12.00 s"), "{hangs}");
         let starved = open(Cause::NotRun, false);
         assert!(starved.contains("never ran"), "{starved}");
+        let skipped = open(Cause::NotRun, true);
+        assert!(!skipped.contains("waiting since"), "{skipped}");
     }
 
     /// Texts in `snapshots/`; the remedy follows the clause in a verdict.

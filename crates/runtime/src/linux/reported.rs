@@ -107,6 +107,14 @@ impl StatedReleases {
         }
     }
 
+    /// Number of the `skipped` releases after the last one that came before `ended`.
+    fn before(&self, ended: Time, skipped: u64) -> u64 {
+        let (Some(first), Some(period)) = (self.next(), self.period) else {
+            return 0;
+        };
+        ended.since(first).0.div_ceil(period.0.max(1)).min(skipped)
+    }
+
     /// The next release, if it is known before its job begins.
     fn next(&self) -> Option<Time> {
         Some(self.last? + self.period?)
@@ -422,7 +430,9 @@ impl Tracker {
             if self.ended == Time::ZERO {
                 released = at; // what kept the thread from its first job is not known
             }
-            skip(shared, id, skipped, at, self.ended > released);
+            let behind = self.releases.before(self.ended, skipped);
+            skip(shared, id, behind, at, true);
+            skip(shared, id, skipped - behind, at, false);
             let ready = waited.map(|waited| match job.ended.since(released) > deadline {
                 true => waited,
                 false => Nanos(waited.0 / ended.len() as u64),
@@ -566,6 +576,14 @@ mod tests {
         assert_eq!(releases(100).of(None, Time(135)), (Time(130), 2));
         assert_eq!(releases(100).of(Some(Time(111)), Time(135)), (Time(111), 0));
         assert_eq!(releases(100).of(Some(Time(129)), Time(135)), (Time(129), 2));
+    }
+
+    /// A job that ends between two releases skips the ones before its end, also when its thread then sleeps until the
+    /// next.
+    #[test]
+    fn releases_during_a_job_are_behind_it_and_later_ones_are_not() {
+        let ended = [100, 110, 111, 125, 1000].map(|ended| releases(100).before(Time(ended), 4));
+        assert_eq!(ended, [0, 0, 1, 2, 4]);
     }
 
     proptest! {
