@@ -184,7 +184,7 @@ impl Verdict {
         }
         if let Some((task, needed)) = report.tasks.iter().zip(&self.tasks).find_map(too_few) {
             return vec![format!(
-                "Too few jobs to judge \"{}\": {} of {} jobs late; {} takes at least {}: raise --duration to about {} s.",
+                "Too few jobs to judge \"{}\": {} of {} jobs late; {} takes at least {}, in a run of about {} s.",
                 task.name,
                 count(task.late),
                 count(task.jobs),
@@ -244,17 +244,25 @@ fn stands(task: &TaskReport) -> String {
         failed => format!(" and {} failed", count(failed)),
     };
     match task.goal() {
-        goal @ TaskGoal::Late(_) => format!(
+        goal @ TaskGoal::Late(most) => format!(
             "{} of {} jobs late{failed} ({}), goal {goal}",
             count(task.late),
             count(task.jobs + task.failed),
-            percent(task.missed_share().unwrap_or(0.0)),
+            beside(task.missed_share().unwrap_or(0.0), most.get()),
         ),
         goal @ TaskGoal::Tardiness(_) => format!(
             "tardiness {:.2} on average{failed}, goal {goal}",
             task.tardiness_at_least().unwrap_or(0.0)
         ),
     }
+}
+
+/// `share` in percent, with as many decimals as tell it from a smaller `goal`.
+fn beside(share: f64, goal: f64) -> String {
+    let text = |decimals: usize| format!("{:.decimals$}", share * 100.0);
+    let is_more = |text: &String| share <= goal || text.parse().is_ok_and(|it: f64| it > goal * 100.0);
+    let shown = (1..=4).map(text).find(is_more).unwrap_or_else(|| text(5));
+    format!("{shown} %")
 }
 
 /// The right without which any program takes the core of real-time tasks, where it is missing.
@@ -350,6 +358,13 @@ mod tests {
             late,
             ..StageReport::default()
         }];
+    }
+
+    #[test]
+    fn a_share_beside_its_goal_is_told_from_it() {
+        let missed = [beside(12.0 / 1_150.0, 0.01), beside(0.010_001, 0.01), beside(0.2, 0.01)];
+        assert_eq!(missed, ["1.04 %", "1.0001 %", "20.0 %"]);
+        assert_eq!(beside(0.01, 0.01), "1.0 %");
     }
 
     #[test]
@@ -472,7 +487,10 @@ mod tests {
         let (verdict, sentence) = judged(few_jobs);
         assert_eq!(verdict.tasks[1], Standing::TooFew { needed: 1000 });
         assert!(verdict.is_open());
-        assert!(sentence.contains("--duration"), "{sentence}");
+        assert!(
+            sentence.contains("in a run of about 537 s") && !sentence.contains("--"),
+            "{sentence}"
+        );
         let (verdict, _) = judged(|report| {
             report.tasks[1].jobs = 10;
             report.tasks[1].late = 1;
