@@ -11,7 +11,7 @@ use punctual_runtime::report::{RunReport, Sample, TaskReport};
 use serde::Serialize;
 
 use crate::columns::columns;
-use crate::summary::{counted, figure};
+use crate::summary::{count, counted, figure};
 use crate::tasks::time;
 
 /// Meaning of a difference.
@@ -303,6 +303,8 @@ fn setup(before: &RunReport, after: &RunReport) -> Vec<String> {
             ("machine", header.machine.clone()),
             ("controller", header.controller.name().into()),
             ("seed", header.seed.to_string()),
+            ("sensors", count(header.load.sensors.into())),
+            ("updates a second", format!("{:.0}", header.load.updates_per_s)),
             ("start-up", format!("{} s", header.settle_s)),
             ("steps a window", run.steps_per_sample.to_string()),
         ]
@@ -313,10 +315,18 @@ fn setup(before: &RunReport, after: &RunReport) -> Vec<String> {
         .map(|((name, a), (_, b))| format!("{name}: {a}, {b}"))
         .collect();
     let goal = |task: &TaskReport| format!("due in {}, {}", time(task.deadline_us), task.goal());
-    for task in &before.tasks {
-        let again = after.tasks.iter().find(|other| other.name == task.name);
-        if let Some((a, b)) = again.map(|again| (goal(task), goal(again))).filter(|(a, b)| a != b) {
+    let lasted = |run: &RunReport| (run.samples.last().map_or(0.0, |last| last.t_s) - run.header.settle_s).max(0.0);
+    let seconds = [before, after].map(lasted);
+    let again = |task: &TaskReport| after.tasks.iter().find(|other| other.name == task.name);
+    for (task, again) in before.tasks.iter().filter_map(|task| Some((task, again(task)?))) {
+        let (a, b) = (goal(task), goal(again));
+        if a != b {
             lines.push(format!("{}: {a}; {b}", task.name));
+        }
+        let (a, b) = (task.jobs as f64 / seconds[0], again.jobs as f64 / seconds[1]);
+        // Two jobs more or less are due to the ends of a run.
+        if (a - b).abs() > a.max(b) * 0.05 + 2.0 / seconds[0].min(seconds[1]) {
+            lines.push(format!("{}: {a:.1} jobs a second; {b:.1}", task.name));
         }
     }
     let names = |run: &RunReport| -> Vec<String> {
@@ -428,6 +438,17 @@ mod tests {
         assert_eq!(judgement(&comparison, "late_share"), Judgement::NotJudged);
         comparison.figures[0].of = Some("\u{1b}[31mX\r".into());
         assert!(!comparison.text().contains(['\u{1b}', '\r']), "{}", comparison.text());
+    }
+
+    #[test]
+    fn another_workload_is_another_set_up() {
+        let (one, mut other) = (fixture::report(), fixture::report());
+        other.tasks[0].jobs *= 2;
+        other.header.load.sensors += 1024;
+        let setup = compare(&one, &other).unwrap().setup;
+        assert_eq!(setup, ["sensors: 5,120, 6,144", "analysis: 10.0 jobs a second; 20.0"]);
+        other.tasks[0].jobs = one.tasks[0].jobs + 2;
+        assert_eq!(compare(&one, &other).unwrap().setup, ["sensors: 5,120, 6,144"]);
     }
 
     #[test]
