@@ -3,7 +3,7 @@
 use punctual_platform::KnobId;
 use punctual_runtime::report::{RunHeader, Sample, TaskReport};
 
-use crate::summary::{figure, headline};
+use crate::summary::{figure, headline, mode};
 use crate::tasks;
 
 /// Seconds of the run between two prints of all tasks.
@@ -16,6 +16,8 @@ pub struct Plain {
     clock_note: String,
     /// Whether the run has data that can be fresh.
     has_data: bool,
+    /// Length of the start-up, in seconds.
+    settle_s: f64,
     /// Whole seconds of the run that were printed.
     told: u64,
     /// Multiples of ten seconds at which all tasks were printed.
@@ -29,10 +31,11 @@ impl Plain {
         let clock = header.offered(KnobId::CLOCK);
         *self = Plain {
             has_data: header.load.sensors > 0,
+            settle_s: header.settle_s,
             clock_note: clock.map_or(String::new(), |provenance| format!(" ({provenance})")),
             ..Plain::default()
         };
-        format!("{}, goal {}", headline(header), header.goal.tasks)
+        format!("{}, default goal {}", headline(header), header.goal.tasks)
     }
 
     /// Takes a sample; returns the line of a second once it is complete.
@@ -72,7 +75,7 @@ impl Plain {
             format!("{:>4}", figure((jobs > 0).then(|| sum / f64::from(jobs))))
         };
         let fresh = gathered.iter().map(|sample| sample.fresh_share).fold(1.0, f64::min);
-        let (mode, tardiness) = (last.mode.as_str(), by_jobs(|sample| sample.tardiness));
+        let (mode, tardiness) = (mode(last, self.settle_s), by_jobs(|sample| sample.tardiness));
         let mut line = format!("{:>6.1} s  {mode:<8}  tardiness {tardiness}", last.t_s);
         if self.has_data {
             let (drr, admitted) = (by_jobs(|sample| sample.drr), last.admitted_share * 100.0);
@@ -107,6 +110,10 @@ mod tests {
         assert_eq!(lines.len(), 60);
         assert_eq!(plain.flush(), None);
         let empty = windows_without_jobs().flush().unwrap();
+        assert!(
+            lines[6].contains("start-up  ") && lines[7].contains("running  "),
+            "{lines:?}"
+        );
         insta::assert_snapshot!("plain", format!("{started}\n{}\n{empty}", lines[20]));
     }
 

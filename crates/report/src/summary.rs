@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use punctual_loop::ModeName;
 use punctual_platform::KnobId;
-use punctual_runtime::report::{KnobReport, RunHeader, RunReport, Summary};
+use punctual_runtime::report::{KnobReport, RunHeader, RunReport, Sample, Summary};
 use punctual_units::Hertz;
 use punctual_workload::ControllerKind;
 
@@ -13,14 +14,21 @@ use crate::{stages, tasks};
 
 /// Column at which the text of a row begins.
 const INDENT: usize = 14;
+/// Mode of a live line until figures count.
+pub(crate) const START_UP: &str = "start-up";
 
 /// Summary of `report`; every line ends in a newline. The verdict comes last, where it is seen on a small screen.
 pub fn summary(report: &RunReport) -> String {
     let mut text = String::new();
     let header = &report.header;
     let lasted = report.samples.last().map_or(0.0, |last| last.t_s);
-    let _ = writeln!(text, "\n{}, {lasted:.1} s, seed {}", headline(header), header.seed);
-    text += "\n";
+    let seed = has_data(report).then(|| format!(", seed {}", header.seed));
+    let _ = writeln!(
+        text,
+        "\n{}, {lasted:.1} s{}\n",
+        headline(header),
+        seed.unwrap_or_default()
+    );
     for line in tasks::table(&report.tasks) {
         let _ = writeln!(text, "  {line}");
     }
@@ -59,6 +67,21 @@ pub fn headline(header: &RunHeader) -> String {
         "{} on {platform} ({}), controller {controller}",
         header.scenario, header.machine
     )
+}
+
+/// Mode of the loop at `sample`, on live lines, in a run with a start-up of `settle_s` seconds.
+pub(crate) fn mode(sample: &Sample, settle_s: f64) -> &'static str {
+    match sample.mode {
+        ModeName::Fallback => ModeName::Fallback.as_str(),
+        _ if sample.t_s <= settle_s => START_UP,
+        mode => mode.as_str(),
+    }
+}
+
+/// Whether the run had a load of its own: the jobs of other programs use none of its data.
+fn has_data(report: &RunReport) -> bool {
+    let load = &report.header.load;
+    load.sensors > 0 || load.get_ns > 0.0 || report.summary.updates.offered > 0
 }
 
 /// Names and texts of the figures that the summary and the page both show.
@@ -120,6 +143,9 @@ pub fn rows(report: &RunReport) -> Vec<(&'static str, Vec<String>)> {
     let each = format!("{update:.1} us each alone ({mode}), {get:.0} ns a get");
     let told = format!("{sensors} sensors ({replicas} x), {updates} updates/s, {each}");
     row("load", told);
+    let is_of_data =
+        |name| matches!(name, "fresh" | "updates" | "load") || name == "drr" && summary.drr_mean <= Some(0.0);
+    rows.retain(|(name, _)| has_data(report) || !is_of_data(*name));
     rows
 }
 
@@ -293,6 +319,17 @@ mod tests {
         report.summary.updates.unfinished = 6;
         let text = summary(&report);
         assert!(text.contains("+ 6 under way at the end"), "{text}");
+    }
+
+    #[test]
+    fn a_run_without_data_tells_nothing_of_data() {
+        let mut report = fixture::report();
+        report.header.load = Default::default();
+        (report.summary.updates.offered, report.summary.drr_mean) = (0, Some(0.0));
+        let text = summary(&report);
+        for absent in ["seed", "  drr ", "  fresh ", "  updates ", "  load "] {
+            assert!(!text.contains(absent), "{text}");
+        }
     }
 
     #[test]

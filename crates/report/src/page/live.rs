@@ -6,7 +6,7 @@ use punctual_runtime::report::{RunHeader, Sample};
 
 use super::figures::figures;
 use super::{document, tasks, tiles};
-use crate::summary::{count, figure as figure_of, share};
+use crate::summary::{START_UP, count, figure as figure_of, mode, share};
 use crate::verdict::Standing;
 use crate::view::ViewState;
 
@@ -77,7 +77,7 @@ fn running(state: &ViewState, header: &RunHeader) -> Markup {
 fn now(state: &ViewState, header: &RunHeader) -> Vec<(String, String)> {
     let [jobs, late] = state.jobs();
     let last = state.last();
-    let mode = last.map_or("warm-up", |last| last.mode.as_str());
+    let mode = last.map_or(START_UP, |last| mode(last, header.settle_s));
     let fresh = last.filter(|_| header.load.sensors > 0).map(|last| last.fresh_share);
     let mut tiles = vec![
         (count(late), format!("late of {} jobs", count(jobs))),

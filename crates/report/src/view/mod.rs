@@ -18,6 +18,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Paragraph};
 
 use crate::curves::charts;
+use crate::summary::{START_UP, mode};
 use crate::terminal::STOPPING;
 pub use panels::{framed, panel};
 pub use state::{News, ViewState};
@@ -81,13 +82,12 @@ fn draw_title(frame: &mut Frame, area: Rect, state: &ViewState) {
     let Some(header) = &state.header else {
         return frame.render_widget(Line::from(vec![name, Span::raw("  getting ready")]), area);
     };
-    let mode = state.last().map_or(ModeName::WarmUp, |last| last.mode);
+    let mode = state.last().map_or(START_UP, |last| mode(last, header.settle_s));
     let color = match mode {
-        ModeName::Running => Color::Green,
-        ModeName::Fallback => Color::Red,
-        ModeName::WarmUp => Color::Yellow,
+        START_UP => Color::Yellow,
+        mode if mode == ModeName::Fallback.as_str() => Color::Red,
+        _ => Color::Green,
     };
-    let mode = mode.as_str();
     let machine = match header.platform {
         PlatformChoice::Sim => "the simulated machine".to_string(),
         PlatformChoice::Linux => header.machine.clone(),
