@@ -214,10 +214,13 @@ fn look(listener: &mut Listener, file: &AttachFile, all: bool) -> (Result<Vec<Re
     }
     let task = |task: &AttachTask| {
         let why = || {
-            let name = &task.name;
-            format!(
-                "{name}: neither the file nor a program that reports it states its deadline: give it one, such as deadline = \"5ms\""
-            )
+            let lacking = match found.iter().any(|it| it.task == task.name) {
+                true => "neither the file nor the program that reports it states its deadline: give it one",
+                false => {
+                    "no program reports it yet, and the file states no deadline: start the program first, or give it one"
+                }
+            };
+            format!("{}: {lacking}, such as deadline = \"5ms\"", task.name)
         };
         let deadline = stated(task, &found).ok_or_else(why)?;
         Ok(ReportedTask {

@@ -256,6 +256,7 @@ fn bad_files_and_names_are_refused_in_words() {
     let folder = folder_with(&[
         ("x.toml", "[[task]]\nname = \"a\"\n"),
         ("y.toml", "[[task]]\nclass = \"x\"\n"),
+        ("core.toml", &file("class = \"exclusive\"\ncore = 4000\n")),
         (
             "groups.toml",
             &file("[best_effort]\ngroups = [\"/nogroup\"]\nshare = \"50 %\"\n"),
@@ -264,7 +265,16 @@ fn bad_files_and_names_are_refused_in_words() {
     assert!(refused(folder.path(), &["attach", "groups.toml", "--dry-run"]).contains("/nogroup"));
     let run = folder.path().join(".run");
     assert!(!run.join("ledger").exists(), "a dry run takes nothing of the machine");
-    assert!(refused(folder.path(), &["attach", "x.toml"]).contains("deadline = \"5ms\""));
+    let unknown = refused(folder.path(), &["attach", "x.toml"]);
+    assert!(
+        unknown.contains("start the program first, or give it one, such as deadline = \"5ms\""),
+        "{unknown}"
+    );
+    let absent = refused(folder.path(), &["attach", "core.toml", "--dry-run"]);
+    assert!(
+        absent.starts_with("core.toml:6: task[0].core: there is no core 4000"),
+        "{absent}"
+    );
     assert!(refused(folder.path(), &["attach", "y.toml"]).contains("y.toml:2: task[0].class"));
     assert!(refused(folder.path(), &["attach", "z.toml"]).contains("z.toml"));
     assert!(refused(folder.path(), &["job", "begin", &"x".repeat(1 << 16)]).contains("63 bytes"));
