@@ -26,6 +26,8 @@ const BEGINNING_MAX: u64 = 256;
 pub enum OutputKind {
     /// JSON without a kind.
     Report,
+    /// JSON of [`crate::timeline`].
+    Timeline,
     /// HTML.
     Page,
     /// JSON whose first key is `kind`, with this value.
@@ -42,6 +44,7 @@ impl OutputKind {
     fn name(self) -> &'static str {
         match self {
             OutputKind::Report => "JSON report",
+            OutputKind::Timeline => "timeline",
             OutputKind::Page => "HTML page",
             OutputKind::Document(kind) => kind.trim_start_matches("punctual-"),
             OutputKind::Export => "export of a store",
@@ -53,11 +56,13 @@ impl OutputKind {
     /// Whether a file that begins with `text` has this content. An empty file has any.
     fn is_begun_by(self, text: &[u8]) -> bool {
         let after = |text: &[u8], word: &str| Some(text.trim_ascii_start().strip_prefix(word.as_bytes())?.to_vec());
-        let kind = after(text, "{").and_then(|rest| after(&rest, "\"kind\""));
+        let first_key = |key| after(text, "{").and_then(|rest| after(&rest, key));
+        let (kind, is_timeline) = (first_key("\"kind\""), first_key("\"displayTimeUnit\"").is_some());
         let begins = |word| after(text, word).is_some();
         text.trim_ascii_start().is_empty()
             || match self {
-                OutputKind::Report => kind.is_none() && (begins("{") || begins("[")),
+                OutputKind::Report => kind.is_none() && !is_timeline && (begins("{") || begins("[")),
+                OutputKind::Timeline => is_timeline,
                 OutputKind::Page => begins("<!"),
                 OutputKind::Document(of) => {
                     let value = kind.and_then(|rest| after(&rest, ":"));
@@ -216,6 +221,11 @@ impl OutputFile {
     /// [`OutputFile::prepare_some`] for a JSON report.
     pub fn report(path: Option<&PathBuf>) -> Result<Option<OutputFile>, Failure> {
         OutputFile::prepare_some(path, OutputKind::Report)
+    }
+
+    /// [`OutputFile::prepare_some`] for a timeline.
+    pub fn timeline(path: Option<&PathBuf>) -> Result<Option<OutputFile>, Failure> {
+        OutputFile::prepare_some(path, OutputKind::Timeline)
     }
 
     /// [`OutputFile::prepare_some`] for an HTML page.
@@ -385,10 +395,12 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
             refused.map(|why| why.to_string())
         };
+        let timeline = "{\n  \"displayTimeUnit\": \"ms\",\n";
         let of_log = "{\n  \"kind\": \"punctual-log\",\n";
         for (name, text, content) in [
             ("a", "", OutputKind::Page),
             ("a", "{\n  \"scenario\": 1}", OutputKind::Report),
+            ("a", timeline, OutputKind::Timeline),
             ("a", "[]", OutputKind::Report),
             ("a", "<!DOCTYPE html>", OutputKind::Page),
             ("a", of_log, log),
@@ -400,6 +412,8 @@ mod tests {
         }
         for (name, text, content) in [
             ("a", "notes", OutputKind::Report),
+            ("a", "{\n  \"scenario\": 1}", OutputKind::Timeline),
+            ("a", timeline, OutputKind::Report),
             ("a", of_log, OutputKind::Report),
             ("a", of_log, model),
             ("a", "{}", log),

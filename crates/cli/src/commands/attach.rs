@@ -78,7 +78,7 @@ pub fn attach(arguments: &Attach, command: &str) -> Result<(), Failure> {
     }
     let json = OutputFile::report(arguments.json.as_ref())?;
     let html = OutputFile::page(arguments.html.as_ref())?;
-    let trace = OutputFile::report(arguments.trace.as_ref())?;
+    let trace = OutputFile::timeline(arguments.trace.as_ref())?;
     let mut metrics = RunMetrics::serve(arguments.metrics, false)?;
     let name = arguments.file.file_stem().unwrap_or_default().to_string_lossy();
     let watcher = Watcher::start(arguments.plain, Some(&name))?;

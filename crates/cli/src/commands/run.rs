@@ -52,7 +52,7 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     }
     let json = OutputFile::report(arguments.json.as_ref())?;
     let html = OutputFile::page(arguments.html.as_ref())?;
-    let trace = OutputFile::report(arguments.trace.as_ref())?;
+    let trace = OutputFile::timeline(arguments.trace.as_ref())?;
     let record = OutputFile::log(arguments.record.as_ref())?;
     let mut request = make(&loaded, change)?;
     request.record = record.is_some();
