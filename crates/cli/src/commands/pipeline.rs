@@ -25,7 +25,11 @@ const QUIET_LOOKS: u32 = 50;
 /// Carries out `punctual pipeline`.
 pub fn pipeline(arguments: &Pipeline) -> Result<(), Failure> {
     let mut found = running();
-    found.retain(|it| arguments.process.is_none_or(|process| process == it.process));
+    if let Some(process) = arguments.process {
+        found.retain(|it| it.process == process);
+        let none = format!("process {process} has no pipeline of this user: `punctual pipeline list` shows all");
+        Failure::refuse(found.is_empty().then_some(none))?;
+    }
     match &arguments.what {
         PipelineCommand::List { json } => list(&found, json.as_ref()),
         PipelineCommand::Move { stage, core, mechanism } => {
@@ -35,8 +39,8 @@ pub fn pipeline(arguments: &Pipeline) -> Result<(), Failure> {
             })?)
         }
         PipelineCommand::Upgrade { stage, program } => {
-            let path = program.canonicalize();
-            let path = path.map_err(|why| Failure::at(program, why))?;
+            let absent = |why: std::io::Error| Failure::at(program, format!("{why}: name a program that is there"));
+            let path = program.canonicalize().map_err(absent)?;
             let panel = the_one(&found)?;
             print(&hand_over(&panel, stage, |panel| panel.replace(stage, &path))?)
         }
@@ -48,9 +52,7 @@ pub fn pipeline(arguments: &Pipeline) -> Result<(), Failure> {
 fn the_one(found: &[RunningPipeline]) -> Result<Panel, Failure> {
     match found {
         [one] => one.panel().map_err(Failure::of),
-        [] => Err(Failure::of(
-            "no pipeline of this user runs here (with --process: of that process)",
-        )),
+        [] => Err(Failure::of("no pipeline of this user runs here")),
         several => {
             let names = several
                 .iter()
@@ -86,11 +88,12 @@ fn hand_over(panel: &Panel, stage: &str, ask: impl Fn(&Panel) -> Result<(), Move
         quiet = if given_up { quiet + 1 } else { 0 };
         std::thread::sleep(LOOK);
     }
-    let why = match panel.refusal(stage).unwrap_or_default() {
-        Some(why) => format!("the new one did not take over: {why}"),
-        None => "it was there already, or the new one was abandoned".into(),
-    };
-    Err(Failure::of(format!("stage \"{stage}\" kept its process: {why}")))
+    Err(match panel.refusal(stage).unwrap_or_default() {
+        Some(why) => Failure::of(MoveError::Refused(stage.into(), why)),
+        None => Failure::of(format!(
+            "stage \"{stage}\" kept its process: it was there already, or the new one was abandoned"
+        )),
+    })
 }
 
 fn told(panel: &Panel, stage: &str, handover: &Handover) -> String {

@@ -124,6 +124,14 @@ fn a_library_without_the_symbols_of_a_stage_is_told_by_their_name() {
     assert!(said.contains("has no function punctual_stage_"), "{said}");
 }
 
+/// Process 1 is that of no pipeline.
+#[test]
+fn a_process_without_a_pipeline_is_none() {
+    let folder = folder_with(&[]);
+    let said = refused(folder.path(), &["pipeline", "--process", "1", "list"]);
+    assert!(said.starts_with("process 1 has no pipeline"), "{said}");
+}
+
 /// Waits until `found` answers something.
 fn wait_for<T>(what: &str, found: impl Fn() -> Option<T>) -> T {
     punctual_testing::wait_for(|| what.to_owned(), found)

@@ -255,6 +255,12 @@ fn a_state_grows_by_an_upgrade_and_a_refusal_has_its_reason() {
     let told = on(&["upgrade", "faulty", "/bin/false"]);
     let told = String::from_utf8(told.stderr).expect("text");
     assert!(told.contains("exit status 1"), "{told}");
+    let told = on(&["upgrade", "faulty", "x.toml"]);
+    let told = String::from_utf8(told.stderr).expect("text");
+    assert!(told.contains("x.toml cannot be started: Permission denied"), "{told}");
+    let told = on(&["upgrade", "faulty", "none"]);
+    let told = String::from_utf8(told.stderr).expect("text");
+    assert!(told.contains("name a program"), "{told}");
     // The refused library lies at the path, and the stage goes on with the code that it was started with.
     kill_workers(run.id());
     more_frames();

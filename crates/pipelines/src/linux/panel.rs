@@ -65,6 +65,9 @@ pub enum MoveError {
     /// Another handover of the stage is under way.
     #[error("stage \"{0}\" is being handed over: try again")]
     Busy(String),
+    /// The new process did not take the stage over, and is not waited for.
+    #[error("stage \"{0}\" kept its process: the new one did not take over: {1}")]
+    Refused(String, String),
     /// The target process does not exist yet; it is being started.
     #[error("stage \"{0}\" has no process on core {1} yet: try again")]
     NotReady(String, CoreId),
@@ -306,7 +309,15 @@ impl Panel {
                 Err(busy())
             }
             Grant::Start(slot) => {
-                shared.forget_refusal();
+                // A repeated request: the worker may have failed to start the process since.
+                let failed = shared.refusal(stage).filter(|_| wish.fresh && said == slot);
+                if failed.is_some() || said != slot {
+                    shared.forget_refusal();
+                }
+                if let Some(why) = failed {
+                    shared.set_slot(stage, target, |it| it.wanted = false);
+                    return Err(MoveError::Refused(shared.name(stage).to_owned(), why));
+                }
                 shared.change_slot(stage, target, said, slot);
                 let core = shared.core_of(target);
                 shared.ring(shared.worker_bell(core));
