@@ -73,7 +73,7 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
         learnt = learn_for(&mut request, &watcher, &loaded)?;
     }
     let mut beside = stages::SideStages::new(prepared, request.record);
-    let finished = perform(&request, &watcher, &mut metrics, &loaded, &mut beside);
+    let finished = perform(&request, &watcher, &mut metrics, &mut beside);
     // The view ends before the stages do, so that the last output of their programs is visible.
     drop(watcher);
     let shared = beside.beside();
@@ -81,7 +81,9 @@ pub fn run(arguments: &Run, kinds: AddedKinds<'_>, make: MakeRequest<'_>, comman
     // A run whose stage failed has a report, too.
     let FinishedRun { mut report, log } = match (finished, &failed) {
         (Err(_), Err(_)) => return failed,
-        (finished, _) => finished?,
+        (Err(early @ RunError::Interrupted), _) if arguments.check => return Err(Failure::Refuted(early.to_string())),
+        (Err(early @ RunError::Interrupted), _) => return super::print(&format!("{early}\n")),
+        (finished, _) => finished.map_err(|error| failures::of_run(error, &loaded))?,
     };
     report.stages.extend(rows);
     report.header.protection.extend(shared);
@@ -326,11 +328,10 @@ fn perform(
     request: &RunRequest,
     watcher: &Watcher,
     metrics: &mut RunMetrics,
-    loaded: &Loaded,
     beside: &mut stages::SideStages,
-) -> Result<FinishedRun, Failure> {
+) -> Result<FinishedRun, RunError> {
     watcher.begin(request.scenario.duration.as_secs_f64());
-    let finished = punctual_scenario::run(request, &mut |progress| {
+    punctual_scenario::run(request, &mut |progress| {
         super::keep_off_exclusive_cores(&progress);
         if beside.look(&progress).is_break() {
             return ControlFlow::Break(());
@@ -340,6 +341,5 @@ fn perform(
         }
         metrics.see(&progress);
         watcher.see(progress)
-    });
-    finished.map_err(|error| failures::of_run(error, loaded))
+    })
 }

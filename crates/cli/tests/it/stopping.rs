@@ -45,6 +45,29 @@ fn the_first_interrupt_ends_the_run_with_its_report() {
     ends_with_its_report(libc::SIGINT);
 }
 
+/// As a later one does: 0, or 1 with `--check`, as no goal was met.
+#[test]
+fn an_interrupt_before_the_run_begins_is_no_wrong_input() {
+    for (check, code) in [(None, 0), (Some("--check"), 1)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["run", SCENARIO, "--duration", "10s"]).args(check);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut run = punctual_testing::start(&mut command, CHILD_MAX).expect("the program starts");
+        let mut told = BufReader::new(run.stderr().expect("standard error"));
+        let mut rest = String::new();
+        assert!(
+            told.read_line(&mut rest).expect("text") > 0,
+            "it measures what accesses cost"
+        );
+        signal(&run, libc::SIGINT);
+        told.read_to_string(&mut rest).expect("text");
+        // Where the run had begun meanwhile, its goals may have been met.
+        let begun = !rest.contains("nothing was measured");
+        let ended = run.wait().expect("an end").code();
+        assert!(ended == Some(code) || begun && ended == Some(0), "{ended:?}: {rest}");
+    }
+}
+
 #[test]
 fn the_end_of_the_terminal_ends_the_run_with_its_report() {
     ends_with_its_report(libc::SIGHUP);
