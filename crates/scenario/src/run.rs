@@ -227,14 +227,19 @@ pub fn identify(request: &RunRequest, watch: Watch) -> Result<(ModelDocument, Ru
     let levels = &request.scenario.excitation;
     let levels = held(levels, &request.scenario);
     let needed = Exciter::new(&levels)?.period();
+    let Scenario { duration, control, .. } = &request.scenario;
+    let covers = |got: u64| {
+        let at_least = duration.scaled((needed + 10) as f64 / got.max(1) as f64);
+        (got >= needed)
+            .then_some(())
+            .ok_or(RunError::TooShort { got, needed, at_least })
+    };
+    if let Pace::Period(period) = control.pace {
+        covers(duration.saturating_sub(control.warm_up).0 / period.0.max(1))?;
+    }
     let finished = perform(request, true, watch)?;
     let (y, u) = recording(&finished.report);
-    let got = y.len() as u64;
-    if got < needed {
-        let elapsed = request.scenario.duration;
-        let at_least = elapsed.scaled((needed + 10) as f64 / got.max(1) as f64);
-        return Err(RunError::TooShort { got, needed, at_least });
-    }
+    covers(y.len() as u64)?;
     let made_for = request.made_for();
     Ok((ModelDocument::identify(made_for, &y, &u)?, finished.report))
 }

@@ -252,6 +252,14 @@ fn without_a_model_jobs_come_into_time_and_the_report_says_how() {
     }
 }
 
+/// A learning that cannot cover the levels is refused at once.
+#[test]
+fn a_record_that_will_be_too_short_is_refused_before_it_is_made() {
+    let request = request(PlatformChoice::Sim, ControllerKind::Qod, 4);
+    let refused = identify(&request, &mut |_| panic!("it has begun")).unwrap_err();
+    assert!(matches!(refused, RunError::TooShort { .. }), "{refused}");
+}
+
 /// A job that reads nothing has a response ratio that stands still: the clock alone is learnt, for `clock`.
 #[test]
 fn a_meter_that_stands_still_hinders_only_the_laws_that_read_it() {
