@@ -131,6 +131,14 @@ impl Local {
                 source,
             }
         };
+        // A file that is no log gets no lock beside it.
+        let mut magic = Vec::new();
+        let mut begins = |file: File| file.take(MAGIC.len() as u64).read_to_end(&mut magic);
+        if path.is_dir() || File::open(path).and_then(&mut begins).is_ok() && magic != MAGIC {
+            return Err(LocalError::NoLog {
+                path: path.to_path_buf(),
+            });
+        }
         let lock = beside(path, ".lock");
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(lock);
         let lock = lock.map_err(io("cannot be locked: name a file in a folder that this user may write"))?;

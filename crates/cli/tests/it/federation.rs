@@ -1510,6 +1510,10 @@ mod members {
             let told = fails(folder, &["cluster", "log", file, "--listen", socket]);
             assert!(told.contains(said), "{file} at {socket}: {told}");
         }
+        assert!(
+            !folder.join("text.lock").exists(),
+            "a lock beside a file that is no log"
+        );
         assert_eq!(
             std::fs::read(folder.join("newer")).unwrap(),
             newer,
