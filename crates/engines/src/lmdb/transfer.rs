@@ -337,7 +337,19 @@ impl New {
         };
         let is_free = match fs::read_dir(place) {
             Ok(mut entries) => entries.next().is_none(),
-            Err(missing) => missing.kind() == io::ErrorKind::NotFound,
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
+                let above = directory::parent(place);
+                let within = error::io(above, "make a new store in");
+                let of_store = above.join("data.mdb").exists();
+                if of_store {
+                    let why = "it is the folder of a store: name a folder elsewhere";
+                    return Err(within(io::Error::other(why)).into());
+                }
+                above.metadata().map_err(within)?;
+                true
+            }
+            Err(other) if other.kind() == io::ErrorKind::NotADirectory => false,
+            Err(other) => return Err(error::io(place, "look into")(other).into()),
         };
         let name = place.file_name().filter(|_| is_free).ok_or_else(taken)?;
         let mut beside = std::ffi::OsString::from(".");

@@ -610,6 +610,15 @@ fn an_export_is_imported_whole_and_none_that_was_cut_off_or_changed() {
     let taken = import(&text).unwrap_err();
     assert!(matches!(taken, TransferError::Taken { .. }), "{taken}");
     drop(after);
+    for (place, why) in [("copy/x", "folder of a store"), ("none/x", "none")] {
+        let place = to.path().join(place);
+        let refused = transfer::import(&mut &*text, &place, &mut |_| ()).unwrap_err();
+        assert!(
+            matches!(refused, TransferError::Engine(_)) && refused.to_string().contains(why),
+            "{refused}"
+        );
+        assert!(!place.exists());
+    }
     fs::remove_dir_all(&place).unwrap();
     let refused = |text: &[u8]| {
         let error = import(text).unwrap_err();
