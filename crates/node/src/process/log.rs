@@ -108,23 +108,31 @@ impl LogLink {
         }
     }
 
-    /// Dials if it is time to, and sends the opening question.
-    pub fn connect(&mut self, registry: &Registry, now: Time) {
+    /// Dials if it is time to, and sends the opening question. Returns a message for the operator once the waits
+    /// between failed dials have reached [`RETRY_MAX`], once an outage.
+    pub fn connect(&mut self, registry: &Registry, now: Time) -> Option<String> {
         if self.link.is_some() || self.retry_at > now {
-            return;
+            return None;
         }
         self.retry_at = now + self.backoff;
-        self.backoff = Nanos(self.backoff.0 * 2).min(RETRY_MAX);
-        let Ok(mut stream) = UnixStream::connect(&self.path) else {
-            return;
+        let before = self.backoff;
+        self.backoff = Nanos(before.0 * 2).min(RETRY_MAX);
+        let mut stream = match UnixStream::connect(&self.path) {
+            Ok(stream) => stream,
+            Err(why) => {
+                let path = self.path.display();
+                let text = format!("the log {path} does not answer ({why}): start `punctual cluster log`");
+                return (before < RETRY_MAX && self.backoff == RETRY_MAX).then_some(text);
+            }
         };
         let both = Interest::READABLE | Interest::WRITABLE;
         if registry.register(&mut stream, self.token, both).is_err() {
-            return;
+            return None;
         }
         let frames = Frames::between([self.version, VERSION], FRAME_BYTES_MAX);
         self.link = Some((Link::new(Stream::Plain(as_tcp(stream))), frames));
         self.send(OPENING, Revision::ZERO, Question::Open(self.identity));
+        None
     }
 
     /// Sends a question; returns false if it cannot be sent now. Until the log is open, no other question is sent:
@@ -269,12 +277,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_log_of_the_version_before_is_opened() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("log");
-        let listener = UnixListener::bind(&path).unwrap();
-        let setup = Setup {
+    fn setup() -> Setup {
+        Setup {
             me: Member {
                 node: NodeId(0),
                 boot: Boot(1),
@@ -284,7 +288,31 @@ mod tests {
             log_entries_max: 1,
             executors: 1,
             gate: Gate::Open,
+        }
+    }
+
+    #[test]
+    fn a_log_that_is_not_there_is_reported_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (poll, mut now) = (mio::Poll::new().unwrap(), Time::ZERO);
+        let mut link = LogLink::new(folder.path().join("log"), &setup(), ASK);
+        let mut dial = |_| {
+            now = now + RETRY_MAX;
+            link.connect(poll.registry(), now)
         };
+        let told: Vec<String> = (0..100).filter_map(&mut dial).collect();
+        assert!(
+            told.len() == 1 && told[0].contains("start `punctual cluster log`"),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn a_log_of_the_version_before_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let listener = UnixListener::bind(&path).unwrap();
+        let setup = setup();
         let poll = mio::Poll::new().unwrap();
         let (mut link, mut events, mut now) = (LogLink::new(path, &setup, ASK), Vec::new(), Time::ZERO);
         let mut turn = |link: &mut LogLink| {

@@ -234,8 +234,10 @@ impl<E: Engine + 'static, O: Os, T: FnMut(TimedNotice)> Process<E, O, T> {
         let now = self.os.now();
         self.turn_bound(now);
         self.set_own(now);
-        self.log.ask.connect(self.poll.registry(), now);
-        self.log.watch.connect(self.poll.registry(), now);
+        if let Some(silent) = self.log.ask.connect(self.poll.registry(), now) {
+            self.note(silent);
+        }
+        _ = self.log.watch.connect(self.poll.registry(), now);
         let mut troubles = Vec::new();
         for (node, peer) in &mut self.peers.outgoing {
             let trouble = peer.connect(self.poll.registry(), &self.access, &self.peers.hello, now);
