@@ -79,6 +79,9 @@ class Job:
     def __init__(self, name, deadline=None, period=None):
         if not 1 <= len(name.encode()) <= 63 or "\0" in name:
             raise ValueError("the name of a task has 1 to 63 bytes, none of them 0")
+        for what, span in ("deadline", deadline), ("period", period):
+            if span is not None and not 0 <= span <= 1e9:  # NaN neither
+                raise ValueError(f"{what}={span}: give seconds from 0 to 1e9")
         where = folder()
         self._page, self._socket = _page(where + "/jobs"), where + "/jobs.socket"
         made = os.memfd_create("punctual jobs", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -216,6 +216,24 @@ fn hand_over(folder: &std::path::Path, file: std::os::fd::RawFd) {
 }
 
 #[test]
+fn python_names_the_wrong_argument_and_its_range() {
+    let module = concat!(env!("CARGO_MANIFEST_DIR"), "/../../include");
+    for (call, said) in [
+        ("Job('x', deadline=-1)", "ValueError: deadline=-1: give"),
+        ("Job('x', period=float('nan'))", "ValueError: period=nan: give"),
+    ] {
+        let script = format!("import punctual_job; punctual_job.{call}");
+        let ended = { std::process::Command::new("python3") }
+            .args(["-B", "-c", &script])
+            .env("PYTHONPATH", module)
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert!(told.contains(said), "{told}");
+    }
+}
+
+#[test]
 fn a_regular_file_is_no_ring() {
     let folder = TempDir::new().unwrap();
     let mut listener = Listener::start(folder.path()).unwrap();
