@@ -94,7 +94,7 @@ pub enum StoreError {
     },
     /// A temporal object can only be changed by its sensor.
     #[error(
-        "key {key}: this is a temporal object, its value comes from its sensor: offer an update instead",
+        "key {key}: this is a temporal object, its value comes from its sensor: offer an update (`TSET`) instead",
         key = key.escape_ascii()
     )]
     Temporal {
@@ -121,7 +121,7 @@ pub enum StoreError {
     },
     /// The engine holds a value of this temporal object that is longer than its registered maximum.
     #[error(
-        "temporal object {key} holds {len} bytes and is registered for {max_len}: raise its max_len",
+        "temporal object {key} holds {len} bytes and is registered for {max_len}: raise that (`max_len`, or `max_bytes` in the file of a server)",
         key = key.escape_ascii()
     )]
     ValueTooLong {

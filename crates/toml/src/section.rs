@@ -450,6 +450,6 @@ fn percent(value: &Toml) -> Result<Share, String> {
 fn time(value: &Toml) -> Result<Nanos, String> {
     match value {
         Toml::Text(text) => parse_time(text),
-        other => unexpected("a time in quotes, such as \"100ms\"", other),
+        other => unexpected("a time with its unit, such as \"100ms\"", other),
     }
 }
