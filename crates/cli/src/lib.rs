@@ -47,7 +47,11 @@ fn parsed() -> Result<Arguments, Failure> {
 pub fn arguments<P: Parser>() -> Result<P, Failure> {
     P::try_parse().map_err(|error| match names::option(&error) {
         Some(present) => Failure::of(present),
-        None => error.exit(),
+        None => match error.print() {
+            // A reader that closed the pipe (`| head`) is no failure.
+            Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => Failure::of(format!("standard output: {why}")),
+            _ => std::process::exit(error.exit_code()),
+        },
     })
 }
 

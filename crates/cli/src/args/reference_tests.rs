@@ -62,7 +62,7 @@ impl Reference {
                 let form = form(arg);
                 match arg.is_required_set() {
                     true => form,
-                    false => format!("[{}]", form.trim_matches(['<', '>'])),
+                    false => format!("[{}]", form.replace(['<', '>'], "")),
                 }
             });
             let usage = [words.to_string()].into_iter().chain(positions).collect::<Vec<_>>();

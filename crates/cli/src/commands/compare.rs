@@ -31,6 +31,9 @@ pub fn compare(arguments: &Compare) -> Result<(), Failure> {
 fn read(path: &Path) -> Result<RunReport, Failure> {
     let expected = "a report of tasks that `punctual run --json` or `punctual attach --json` wrote";
     let text = punctual_files::bounded::named_text(path, expected)?;
-    serde_json::from_str(&text)
-        .map_err(|error| Failure::of(format!("{}:{}: {error}; name {expected}", path.display(), error.line())))
+    serde_json::from_str(&text).map_err(|error| {
+        let other = error.is_data().then(|| "no such report, or of another version".into());
+        let why = other.unwrap_or_else(|| error.to_string());
+        Failure::of(format!("{}:{}: {why}; name {expected}", path.display(), error.line()))
+    })
 }

@@ -84,7 +84,7 @@ fn check_label(path: &Path, text: &str) -> Result<(), Failure> {
     let label: Label = serde_json::from_str(text).map_err(|error| damaged(path, &error))?;
     match (label.kind.as_deref(), label.version) {
         (Some(LOG_KIND), Some(LOG_OLDEST..=LOG_VERSION)) => Ok(()),
-        (Some(LOG_KIND) | None, version) => Err(Failure::at(
+        (Some(LOG_KIND), version) => Err(Failure::at(
             path,
             format!(
                 "is a log of version {}, and this program replays logs from version {LOG_OLDEST} to version \
@@ -92,10 +92,11 @@ fn check_label(path: &Path, text: &str) -> Result<(), Failure> {
                 version.unwrap_or(1)
             ),
         )),
-        (Some(other), _) => Err(Failure::at(
-            path,
-            format!("is a \"{other}\"; name a log that `punctual run --record` wrote"),
-        )),
+        (other, _) => {
+            let remedy = "name a log that `punctual run --record` wrote";
+            let what = other.map_or("no log of a run".into(), |other| format!("a \"{other}\""));
+            Err(Failure::at(path, format!("is {what}; {remedy}")))
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::size::shown;
 use punctual_report::output::OutputFile;
+use punctual_report::summary::counted;
 
 /// Most temporal objects in the text; JSON lists all.
 const LISTED_MAX: usize = 100;
@@ -165,10 +166,8 @@ fn told(found: &Inspection) -> String {
         "reserve",
         format!("{reserve} for deletes, temporal objects and commits"),
     );
-    line(
-        "records",
-        format!("{}, and {} temporal objects", found.records, found.temporal.len()),
-    );
+    let temporal = counted(found.temporal.len() as u64, "temporal object");
+    line("records", format!("{}, and {temporal}", found.records));
     if let Some(revision) = found.revision {
         let what = match found.part {
             true => "a part of a node's records: its copy from another node has not ended; they are of revision",

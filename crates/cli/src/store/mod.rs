@@ -19,6 +19,7 @@ use crate::commands::print;
 use punctual_files::failure::Failure;
 use punctual_files::size;
 use punctual_report::output::{OutputFile, OutputKind};
+use punctual_report::summary::counted;
 
 /// Carries out `punctual store`.
 pub fn store(what: &StoreCommand) -> Result<(), Failure> {
@@ -88,11 +89,11 @@ fn verify(arguments: &crate::args::store::Verify) -> Result<(), Failure> {
     answer.map_err(engine)?;
     let records = |table| visitor.records(table);
     print(&format!(
-        "{}: sound: commit {}, {} records and {} temporal objects{}\n",
+        "{}: sound: commit {}, {} and {}{}\n",
         arguments.store.display(),
         visitor.commit(),
-        records(Table::Data),
-        records(Table::Temporal),
+        counted(records(Table::Data), "record"),
+        counted(records(Table::Temporal), "temporal object"),
         if arguments.structure {
             "; values were not compared with their checksums"
         } else {
@@ -155,7 +156,7 @@ fn source(path: &Path) -> Result<(Box<dyn BufRead>, String), Failure> {
 fn summary(done: &str, what: CopyCount, store: &Path) -> String {
     let CopyCount { records, bytes } = what;
     let (store, bytes) = (store.display(), size::shown(bytes));
-    format!("{store}: {done} {records} records, {bytes}\n")
+    format!("{store}: {done} {}, {bytes}\n", counted(records, "record"))
 }
 
 /// Runs `work` and shows its progress on a terminal.

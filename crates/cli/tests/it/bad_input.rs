@@ -33,6 +33,16 @@ const SENSORS: &str = "id,period_s,avi_s\n0,1,2\n";
 const BAD_ROW: &str = "time_s,sensor_id,value\n0.1,0,20\n0.2,0,hot\n";
 
 #[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for arguments in [["run", "--help"], ["--help", "run"]] {
+        let mut command = common::program(std::path::Path::new("."));
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ended = command.args(arguments).stdout(full).output().unwrap();
+        assert_eq!(ended.status.code(), Some(2));
+    }
+}
+
+#[test]
 fn the_whole_answer_to_bad_input() {
     let wrong = SMALL
         .replace("duration", "duratoin")

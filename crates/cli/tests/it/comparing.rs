@@ -43,6 +43,7 @@ fn a_run_without_control_regresses_and_other_files_are_no_reports() {
         let refused = punctual(&["compare", "held.json", wrong]);
         assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
         assert!(text(&refused).starts_with(wrong), "{}", text(&refused));
+        assert!(!text(&refused).contains("struct"), "{}", text(&refused));
     }
     let timeline: Value = serde_json::from_slice(&std::fs::read(folder.path().join("trace.json")).unwrap()).unwrap();
     let begun = timeline["traceEvents"]

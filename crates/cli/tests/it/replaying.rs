@@ -87,6 +87,8 @@ fn a_recorded_run_decides_the_same_again_and_a_changed_log_does_not() {
     let older = says("other.json");
     assert!(older.starts_with("other.json: is a log of version 2"), "{older}");
     assert!(older.contains(&format!("version {LOG_VERSION}")), "{older}");
+    fs::write(folder.path().join("report.json"), "{}").expect("a file");
+    assert!(says("report.json").starts_with("report.json: is no log of a run"));
     assert!(says("noise").starts_with("noise: not text: line 1 is not UTF-8; "));
     assert!(says("none").starts_with("none: no such file; "));
 }

@@ -193,8 +193,10 @@ pub fn announce(processes: &Processes, announcement: &Announcement<'_>) -> Resul
         return Ok(None);
     }
     let live = is_live.then(Live::take).transpose()?;
+    // The view covers the line above.
+    let hint = format!("{}; redis-cli at {}", announcement.hint, shown(&balancers, ", "));
     let addresses = [balancers, nodes].concat();
-    Ok(Some(Watching::start(&addresses, live, announcement.hint)))
+    Ok(Some(Watching::start(&addresses, live, hint)))
 }
 
 /// Temporary folder of a cluster's files. It is removed at the end, also of a process that is killed.

@@ -57,7 +57,7 @@ pub struct Watching {
 impl Watching {
     /// Starts to ask the nodes, and to draw their figures above `hint` if `live` is given. If the user presses `q` or
     /// Ctrl-C, this process gets SIGINT, as from any terminal.
-    pub fn start(addresses: &[SocketAddr], live: Option<Live>, hint: &'static str) -> Watching {
+    pub fn start(addresses: &[SocketAddr], live: Option<Live>, hint: String) -> Watching {
         let over = Arc::new(AtomicBool::new(false));
         let (addresses, ends) = (addresses.to_vec(), Arc::clone(&over));
         let thread = thread::spawn(move || {
@@ -76,7 +76,7 @@ impl Watching {
                             drop(raise(SIGINT));
                         }
                     }
-                    live.draw(|frame| view::draw(frame, &past, hint));
+                    live.draw(|frame| view::draw(frame, &past, &hint));
                 }
             }
             if let Some(live) = live {

@@ -15,7 +15,7 @@ use punctual_files::failure::Failure;
 use punctual_files::profiles;
 use punctual_report::output::{OutputFile, apart};
 
-use punctual_report::summary::{count, percent};
+use punctual_report::summary::{count, counted, percent};
 
 /// Width of a line without a terminal, in characters.
 const WIDTH: usize = 100;
@@ -108,7 +108,7 @@ impl ProfileView {
         let grid = self.course.grid();
         let kind = match &self.recording {
             ProfileRecording::Measured(_) => "measured".to_string(),
-            ProfileRecording::Windows(windows) => format!("traced, {} windows", count(windows.windows().len() as u64)),
+            ProfileRecording::Windows(it) => format!("traced, {}", counted(it.windows().len() as u64, "window")),
         };
         format!("{}: {kind}; {}", self.recording.name(), named(grid.all()))
     }
@@ -211,9 +211,12 @@ impl ProfileView {
             let best = kinds.choice.best();
             let each = |share: &Share| format!("{} with {}", count(kinds.phases(*share) as u64), named(*share));
             let each: Vec<String> = self.shares.iter().map(each).collect();
-            let indices = (best.davies_bouldin, best.calinski_harabasz);
-            let indices = format!("Davies-Bouldin {:.2}, Calinski-Harabasz {:.0}", indices.0, indices.1);
-            figure("kinds", format!("{} of windows; {indices}", best.kinds));
+            // Of 0 where the windows of each kind are equal: then the other index divides by 0.
+            let indices = match (best.davies_bouldin, best.calinski_harabasz) {
+                (0.0, _) => String::new(),
+                (first, other) => format!("; Davies-Bouldin {first:.2}, Calinski-Harabasz {other:.0}"),
+            };
+            figure("kinds", format!("{} of windows{indices}", best.kinds));
             figure("runs of a kind", each.join(", "));
         }
         let made = match self.options.smoothing {
