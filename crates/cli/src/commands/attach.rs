@@ -31,6 +31,7 @@ use punctual_workload::{Class, ControllerKind, Goal, Pace, TaskGoal};
 use super::metrics::RunMetrics;
 use super::run::checked;
 use crate::args::{Attach, JobWords};
+use crate::serve::raise_descriptors;
 
 /// Interval between decisions and samples.
 const PERIOD: Nanos = Nanos::from_millis(100);
@@ -57,8 +58,10 @@ pub fn attach(arguments: &Attach, command: &str) -> Result<(), Failure> {
     if arguments.dry_run {
         allowed(&file).map_err(refused)?;
     }
-    // Beside tasks that are reported, a refusal is a note of the report.
-    if file.tasks.iter().all(|task| task.observation.is_some()) {
+    // Each observed thread has three descriptors.
+    raise_descriptors();
+    // Beside tasks that are reported, a refusal is a note of the report; a dry run says it beside the threads.
+    if !arguments.dry_run && file.tasks.iter().all(|task| task.observation.is_some()) {
         Tracepoints::find(&KernelTree::default()).map_err(refused)?;
     }
     let folder = file.reports.clone().unwrap_or_else(punctual_jobs::folder);

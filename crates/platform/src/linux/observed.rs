@@ -8,11 +8,11 @@
 //! (`timer:hrtimer_start`): the release. [`WaitTracker`] makes jobs of these events.
 //!
 //! **Bounds.** A program that leaves the call out where it is late has one job in place of two. A wait within a job, in
-//! the same kind of call, ends that job. Programs of another word size number their calls otherwise, and have no jobs.
+//! the same kind of call, ends that job. Programs of another word size number their calls otherwise, and are refused.
 
 use std::ffi::CString;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use punctual_custody::tree::entries;
@@ -73,16 +73,23 @@ impl Tracepoints {
             let remedy = "run as root; if /sys/kernel/tracing is empty, mount -t tracefs tracefs /sys/kernel/tracing";
             refused(format!("observing threads ({what})"), why, remedy)
         };
-        let find = |name: &str| {
-            let read = |root: &str| tree.read(format!("{root}/events/{name}/id"));
+        let find = |name: &str, fields: &[&str]| -> Result<u16, Refusal> {
+            let read = |root: &str| tree.read(format!("{root}/events/{name}/format"));
             let text = read("/sys/kernel/tracing").or_else(|why| read("/sys/kernel/debug/tracing").map_err(|_| why));
             let text = text.map_err(|why| refusal(name, &why))?;
-            text.parse::<u16>().map_err(|why| refusal(name, &why))
+            if let Some(field) = fields.iter().find(|field| !text.contains(**field)) {
+                return Err(refusal(name, &format!("this kernel's records have no `{field}`")));
+            }
+            let id = text.lines().find_map(|line| line.strip_prefix("ID: ")?.parse().ok());
+            id.ok_or_else(|| refusal(name, &"its format has no number"))
         };
         let found = Tracepoints {
-            enter: find("raw_syscalls/sys_enter")?,
-            exit: find("raw_syscalls/sys_exit")?,
-            timer: find("timer/hrtimer_start")?,
+            enter: find(
+                "raw_syscalls/sys_enter",
+                &["long id;\toffset:8;", "args[6];\toffset:16;"],
+            )?,
+            exit: find("raw_syscalls/sys_exit", &["long ret;\toffset:16;"])?,
+            timer: find("timer/hrtimer_start", &["softexpires;\toffset:32;"])?,
         };
         let tried = EventRing::of(&found, Tid(0), None);
         tried.map(|_| found).map_err(|why| refusal("perf_event_open", &why))
@@ -156,8 +163,8 @@ enum State {
     /// Not known: nothing has been seen, or records were lost.
     #[default]
     Unknown,
-    /// In its call, which has set the timer for `due`.
-    Waits { due: Option<Time> },
+    /// In its call, which has set the timer for `due`; `tells`: that is an instant of our clock.
+    Waits { due: Option<Time>, tells: bool },
     /// In a job, since its last call returned.
     Works { released: Option<Time>, begun: Time },
 }
@@ -184,7 +191,7 @@ struct WaitTracker {
 
 impl WaitTracker {
     /// Takes the next event; returns the job that it ends. `is_timer`: whether a descriptor is a timerfd.
-    fn take(&mut self, (at, event): (Time, Event), is_timer: &dyn Fn(u64) -> bool) -> Option<ReportedJob> {
+    fn take(&mut self, (at, event): (Time, Event), is_timer: &dyn Fn(libc::c_int) -> bool) -> Option<ReportedJob> {
         match (event, self.state) {
             (Event::Lost(records), _) => {
                 (self.state, self.search.wait) = (State::Unknown, None);
@@ -195,7 +202,8 @@ impl WaitTracker {
                 if self.call.is_none() {
                     self.search.wait = Some((wait, at));
                 } else if self.call == Some(wait) {
-                    self.state = State::Waits { due: None };
+                    let tells = is_of_our_clock(call, arguments);
+                    self.state = State::Waits { due: None, tells };
                     if let State::Works { released, begun } = state {
                         return Some(ReportedJob {
                             released,
@@ -207,12 +215,17 @@ impl WaitTracker {
             }
             // The wait goes on: the kernel, or the program, makes the call again.
             (Event::Returns(value), _) if INTERRUPTED.contains(&value) => {}
-            (Event::Returns(_), State::Waits { due }) => {
+            (Event::Returns(_), State::Waits { due, .. }) => {
                 let released = due.filter(|due| *due <= at);
                 self.state = State::Works { released, begun: at };
             }
             (Event::Returns(_), _) if self.call.is_none() => self.search(at),
-            (Event::SetsTimer(until), State::Waits { .. }) => self.state = State::Waits { due: Some(until) },
+            (Event::SetsTimer(until), State::Waits { tells: true, .. }) => {
+                (self.state) = State::Waits {
+                    due: Some(until),
+                    tells: true,
+                };
+            }
             (Event::Returns(_) | Event::SetsTimer(_), _) => {}
         }
         None
@@ -233,15 +246,24 @@ impl WaitTracker {
 }
 
 /// The wait that a system call is, if it is one.
-fn wait_of(call: libc::c_long, arguments: [u64; 2], is_timer: &dyn Fn(u64) -> bool) -> Option<WaitCall> {
+fn wait_of(call: libc::c_long, arguments: [u64; 2], is_timer: &dyn Fn(libc::c_int) -> bool) -> Option<WaitCall> {
     let (_, wait) = CALLS.iter().find(|(number, _)| *number == call)?;
     let futex = arguments[1] as libc::c_int & libc::FUTEX_CMD_MASK;
     let waits = match wait {
-        WaitCall::TimerRead => is_timer(arguments[0]),
+        WaitCall::TimerRead => is_timer(arguments[0] as libc::c_int),
         WaitCall::Futex => [libc::FUTEX_WAIT, libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAIT_REQUEUE_PI].contains(&futex),
         _ => true,
     };
     waits.then_some(*wait)
+}
+
+/// Whether the timer of a wait is set by `CLOCK_MONOTONIC`.
+fn is_of_our_clock(call: libc::c_long, arguments: [u64; 2]) -> bool {
+    match call {
+        libc::SYS_clock_nanosleep => arguments[0] as libc::clockid_t == libc::CLOCK_MONOTONIC,
+        libc::SYS_futex => arguments[1] as libc::c_int & libc::FUTEX_CLOCK_REALTIME == 0,
+        _ => true,
+    }
 }
 
 /// The kernel's records of a thread's waits.
@@ -265,13 +287,18 @@ impl EventRing {
         if filter(&timer, "function.function == hrtimer_wakeup").is_ok() {
             events.push(timer);
         }
+        let asked = CALLS.iter().filter(|(_, wait)| call.is_none_or(|call| call == *wait));
+        let numbers = asked.map(|(number, _)| *number).chain([libc::SYS_restart_syscall]);
+        let asked: Vec<String> = numbers.map(|number| format!("id == {number}")).collect();
+        let asked = asked.join(" || ");
+        { &events[..2] }.iter().try_for_each(|event| filter(event, &asked))?;
+        // Mapping before would record calls of the calling thread in between.
         let mapped = Mapping::of(&events[0], perf::page() + RING_BYTES, true)?;
         let ring = EventRing {
             mapped,
             events,
             tail: 0,
         };
-        ring.only(call)?;
         for event in &ring.events[1..] {
             // SAFETY: takes two open descriptors.
             if unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT, ring.events[0].as_raw_fd()) } != 0 {
@@ -281,13 +308,15 @@ impl EventRing {
         Ok(ring)
     }
 
-    /// Lets the kernel record this call, or all calls in which threads wait.
-    fn only(&self, call: Option<WaitCall>) -> io::Result<()> {
-        let asked = CALLS.iter().filter(|(_, wait)| call.is_none_or(|call| call == *wait));
-        let numbers = asked.map(|(number, _)| *number).chain([libc::SYS_restart_syscall]);
-        let asked: Vec<String> = numbers.map(|number| format!("id == {number}")).collect();
-        let asked = asked.join(" || ");
-        { &self.events[..2] }.iter().try_for_each(|event| filter(event, &asked))
+    /// Whether the thread has ended.
+    fn has_ended(&self) -> bool {
+        let mut polled = libc::pollfd {
+            fd: self.events[0].as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: the structure lives until the call returns, which writes its last field.
+        unsafe { libc::poll(&mut polled, 1, 0) == 1 && polled.revents & libc::POLLHUP != 0 }
     }
 
     /// Records since the last call.
@@ -330,6 +359,12 @@ impl ObservedThread {
     /// # Errors
     /// The kernel's error, also for a thread that has ended.
     pub fn of(points: &Tracepoints, observation: &Observation, thread: (i32, Tid)) -> io::Result<ObservedThread> {
+        // The fifth byte of an ELF file is its class, by word size (elf(5)); a kernel's thread has no file.
+        let mut head = [0; 5];
+        let read = File::open(format!("/proc/{}/exe", thread.0)).and_then(|mut file| file.read_exact(&mut head));
+        if read.is_ok() && u32::from(head[4]) * 32 != usize::BITS {
+            return Err(io::Error::other("its program has another word size"));
+        }
         Ok(ObservedThread {
             ring: EventRing::of(points, thread.1, observation.call)?,
             points: *points,
@@ -348,21 +383,23 @@ impl ObservedThread {
         self.thread
     }
 
-    /// The call that ends the thread's jobs, once the thread has begun one.
-    pub fn begun(&mut self) -> Option<WaitCall> {
+    /// The call that ends the thread's jobs, once the thread has begun one, and whether the release of that is known.
+    pub fn begun(&mut self) -> Option<(WaitCall, bool)> {
         self.read();
-        let begun = !self.ended.is_empty() || self.open_job().is_some();
-        self.tracker.call.filter(|_| begun)
+        let first = self.ended.first().map(|job| job.released);
+        let first = first.or_else(|| self.open_job().map(|(released, _)| released))?;
+        Some((self.tracker.call?, first.is_some()))
     }
 
     /// Whether the kernel tells for which instants the thread sets its timer.
-    pub fn knows_releases(&self) -> bool {
+    #[cfg(test)]
+    fn knows_releases(&self) -> bool {
         self.ring.events.len() == 3
     }
 
     fn read(&mut self) {
         let (process, call) = (self.thread.0, self.tracker.call);
-        let is_timer = |fd: u64| {
+        let is_timer = |fd: libc::c_int| {
             let link = fs::read_link(format!("/proc/{process}/fd/{fd}"));
             link.is_ok_and(|link| link.as_os_str() == "anon_inode:[timerfd]")
         };
@@ -370,8 +407,10 @@ impl ObservedThread {
             self.ended.extend(self.tracker.take(event, &is_timer));
         }
         if self.tracker.call != call {
-            // A refusal leaves the records of other calls, which are skipped.
-            let _ = self.ring.only(self.tracker.call);
+            // The kernel refuses an event a second filter. Without a new ring, records of other calls are skipped.
+            if let Ok(ring) = EventRing::of(&self.points, self.thread.1, self.tracker.call) {
+                (self.ring, self.tracker.state) = (ring, State::Unknown);
+            }
         }
     }
 }
@@ -386,14 +425,16 @@ impl JobSource for ObservedThread {
         match self.tracker.state {
             State::Works { released, begun } => Some((released, begun)),
             // Released, and without a core since.
-            State::Waits { due: Some(due) } if due <= LinuxOs.now() => Some((Some(due), due)),
+            State::Waits { due: Some(due), .. } if due <= LinuxOs.now() && !self.ring.has_ended() => {
+                Some((Some(due), due))
+            }
             State::Unknown | State::Waits { .. } => None,
         }
     }
 
-    /// Also once the thread executes another program, or has another name.
+    /// Also once the thread executes another program, or has another name; not if its name cannot be read.
     fn is_closed(&self) -> bool {
-        !has(&self.selector, self.thread)
+        self.ring.has_ended() || name_of(self.thread.1).is_some() && !has(&self.selector, self.thread)
     }
 
     fn dropped(&self) -> u64 {
@@ -470,10 +511,12 @@ mod tests {
         bytes
     }
 
+    /// A call of descriptor 3 or, to sleep, of our clock.
     fn calls(call: libc::c_long) -> Event {
+        let first = if call == SLEEP { 1 } else { 3 };
         Event::Calls {
             call,
-            arguments: [3, 0],
+            arguments: [first, 0],
         }
     }
 
@@ -525,6 +568,30 @@ mod tests {
         };
         assert_eq!(jobs, [job(100, 101, 250), job(200, 251, 290)]);
         assert!(matches!(tracker.state, State::Works { begun: Time(301), .. }));
+    }
+
+    #[test]
+    fn a_timer_of_another_clock_tells_no_release() {
+        let sleep = |clock: libc::clockid_t| Event::Calls {
+            call: SLEEP,
+            arguments: [clock as u64, 1],
+        };
+        for (clock, released) in [
+            (libc::CLOCK_MONOTONIC, Some(Time(5))),
+            (libc::CLOCK_REALTIME, None),
+            (libc::CLOCK_TAI, None),
+        ] {
+            let events = [
+                (1, sleep(clock)),
+                (1, Event::SetsTimer(Time(5))),
+                (6, Event::Returns(0)),
+            ];
+            let (_, tracker) = tracked(Some(WaitCall::ClockNanosleep), &events);
+            let begun = Time(6);
+            assert_eq!(tracker.state, State::Works { released, begun });
+        }
+        let futex = |flags: libc::c_int| is_of_our_clock(libc::SYS_futex, [0, flags as u64]);
+        assert!(futex(libc::FUTEX_WAIT_BITSET) && !futex(libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME));
     }
 
     #[test]
@@ -732,6 +799,44 @@ mod tests {
             assert_eq!(jobs, [5; 3]);
         }
         assert_eq!(all.begun(), None, "not watched for long enough");
+    }
+
+    #[test]
+    fn once_the_call_is_found_other_calls_are_not_recorded() {
+        let Some(mut thread) = observed(None) else { return };
+        // As if it had been watched for long.
+        (thread.tracker.search.since, thread.tracker.search.waits) = (Some(Time(1)), SEARCHED);
+        sleep_until(LinuxOs.now() + Nanos::from_millis(1));
+        assert!(thread.jobs().is_empty() && thread.tracker.call == Some(WaitCall::ClockNanosleep));
+        // SAFETY: no descriptors are given.
+        unsafe { libc::poll(std::ptr::null_mut(), 0, 0) };
+        assert!(thread.ring.take().is_empty());
+        (0..3).for_each(|_| sleep_until(Time(1)));
+        assert_eq!(thread.jobs().len(), 2);
+    }
+
+    #[test]
+    fn a_thread_that_ends_in_its_wait_leaves_no_job() {
+        let Some(own) = observed(Some(WaitCall::ClockNanosleep)) else {
+            return;
+        };
+        let mut sleep = Command::new("sleep").arg("600").spawn().expect("sleep");
+        let thread = (sleep.id() as i32, Tid(sleep.id() as i32));
+        let observation = Observation::default();
+        let mut observed = ObservedThread::of(&own.points, &observation, thread).unwrap();
+        assert!(!observed.ring.has_ended());
+        observed.tracker.state = State::Waits {
+            due: Some(Time(1)),
+            tells: true,
+        };
+        assert!(observed.open_job().is_some());
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        observed.tracker.state = State::Waits {
+            due: Some(Time(1)),
+            tells: true,
+        };
+        assert!(observed.is_closed() && observed.open_job().is_none());
     }
 
     #[test]

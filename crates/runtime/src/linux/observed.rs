@@ -9,10 +9,12 @@ use punctual_platform::linux::observed::{ObservedThread, Tracepoints, threads};
 use punctual_platform::linux::thread::{Tid, is_running};
 use punctual_units::{Nanos, Time};
 
+use super::reported::REPORTERS_MAX;
+
 /// Interval between two looks at all threads of the machine.
 const SEARCH_EVERY: Nanos = Nanos::from_secs(1);
 
-/// Threads that may match and have begun no job: each has three descriptors and a ring.
+/// Threads of a task that may match and are not taken yet: each has three descriptors and a ring.
 const WATCHED_MAX: usize = 64;
 
 /// The threads that match, until each has begun a job.
@@ -26,28 +28,38 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    /// Threads of these tasks that have begun their first job, but for those that are `known`.
+    /// Threads of these tasks that have begun their first job, but for those that are `known`; at most `free`.
+    /// The last field of a task: whether it has a period.
     pub(super) fn look<'a>(
         &mut self,
         now: Time,
-        tasks: impl Iterator<Item = (&'a str, &'a Observation)> + Clone,
+        tasks: impl Iterator<Item = (&'a str, &'a Observation, bool)> + Clone,
         known: &dyn Fn(&str, (i32, Tid)) -> bool,
+        free: usize,
     ) -> Vec<Reporter> {
         let searches = self.searched.is_none_or(|last| now.since(last) >= SEARCH_EVERY);
         if searches && tasks.clone().next().is_some() {
             self.searched = Some(now);
-            self.search(tasks, known);
+            self.search(tasks.clone(), known);
         }
         let mut begun = Vec::new();
         for (name, mut thread) in std::mem::take(&mut self.watched) {
-            let Some(call) = thread.begun() else {
+            let call = thread.begun();
+            if call.is_some() && begun.len() == free {
+                let more = format!("{name}: no more threads are taken: {REPORTERS_MAX} are at a time");
+                self.notes.insert(more);
+            }
+            let Some((call, told)) = call.filter(|_| begun.len() < free) else {
                 self.watched.push((name, thread));
                 continue;
             };
-            let releases = if thread.knows_releases() {
-                ""
-            } else {
-                "; this kernel does not tell its release"
+            let has_period = tasks.clone().any(|(task, _, has_period)| task == name && has_period);
+            let releases = match (told, has_period) {
+                (true, _) => "",
+                (false, true) => "; its releases are not told, and come from its period",
+                (false, false) => {
+                    "; its releases are not told: give it a period, or waiting before its begin is not seen"
+                }
             };
             self.notes.insert(format!(
                 "{name} is observed: a job ends when its thread calls {}, and begins when that returns{releases}",
@@ -69,7 +81,7 @@ impl Observer {
 
     fn search<'a>(
         &mut self,
-        tasks: impl Iterator<Item = (&'a str, &'a Observation)>,
+        tasks: impl Iterator<Item = (&'a str, &'a Observation, bool)>,
         known: &dyn Fn(&str, (i32, Tid)) -> bool,
     ) {
         let find = || Tracepoints::find(&KernelTree::default());
@@ -81,19 +93,23 @@ impl Observer {
             }
         };
         self.watched.retain(|(_, thread)| !thread.is_closed());
-        for (name, observation) in tasks {
+        for (name, observation, _) in tasks {
+            let mut watched = { self.watched.iter() }.filter(|(task, _)| task == name).count();
             for found in threads(&observation.threads) {
                 let is_watched = |(task, thread): &(String, ObservedThread)| task == name && thread.thread() == found;
                 if known(name, found) || self.watched.iter().any(is_watched) {
                     continue;
                 }
-                if self.watched.len() == WATCHED_MAX {
+                if watched == WATCHED_MAX {
                     let more = format!("{name}: more than {WATCHED_MAX} threads match, and have begun no job");
                     self.notes.insert(more);
-                    return;
+                    break;
                 }
                 match ObservedThread::of(&points, observation, found) {
-                    Ok(thread) => self.watched.push((name.to_owned(), thread)),
+                    Ok(thread) => {
+                        self.watched.push((name.to_owned(), thread));
+                        watched += 1;
+                    }
                     Err(_) if !is_running(found.0, Some(found.1)) => {}
                     Err(why) => {
                         self.notes.insert(format!("{name}: a thread cannot be observed: {why}"));
@@ -101,6 +117,11 @@ impl Observer {
                 }
             }
         }
+    }
+
+    /// Whether the kernel lets threads be observed, as far as any was looked for.
+    pub(super) fn may_observe(&self) -> bool {
+        self.searched.is_none() || self.points.is_some()
     }
 
     /// Facts for the report.

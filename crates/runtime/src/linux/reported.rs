@@ -144,6 +144,8 @@ struct Tracker {
     waited: Nanos,
     /// End of the previous job.
     ended: Time,
+    /// Jobs, or records of them, that had found no room by the last look.
+    dropped: u64,
 }
 
 /// A task, and the threads that report it.
@@ -224,13 +226,19 @@ impl ReportReader {
         };
         let mut arrived = self.listener.arrivals(&reports);
         let now = LinuxOs.now();
-        let observed = tasks
-            .iter()
-            .filter_map(|it| Some((it.task.name.as_str(), it.task.observation.as_ref()?)));
+        let observed = tasks.iter().filter_map(|it| {
+            Some((
+                it.task.name.as_str(),
+                it.task.observation.as_ref()?,
+                it.task.period.is_some(),
+            ))
+        });
+        let taken: usize = tasks.iter().map(|it| it.trackers.len()).sum();
+        let free = REPORTERS_MAX.saturating_sub(taken + arrived.len());
         let known = |name: &str, thread| tasks.iter().any(|it| it.task.name == name && it.has(thread));
         arrived.extend(
             self.observer
-                .look(now, observed, &known)
+                .look(now, observed, &known, free)
                 .into_iter()
                 .map(News::Reporter),
         );
@@ -268,7 +276,11 @@ impl ReportReader {
 
     /// Facts for the report that no job has.
     fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = self.tasks.iter().flat_map(TrackedTask::notes).collect();
+        let mut notes: Vec<String> = self
+            .tasks
+            .iter()
+            .flat_map(|it| it.notes(self.observer.may_observe()))
+            .collect();
         notes.extend(self.observer.notes());
         if self.refused > 0 {
             notes.push(format!(
@@ -333,7 +345,9 @@ impl TrackedTask {
             // Jobs that ended since the last look.
             self.jobs += tracker.take(shared, (self.id, self.jobs), self.task.deadline);
             let reporter = &tracker.reporter;
-            if reporter.source.open_job().is_some() {
+            // A program that reports may close its reporter within a job; an observed thread does so by its end.
+            let ends = self.task.observation.is_some() || !reporter.source.is_closed();
+            if ends && reporter.source.open_job().is_some() {
                 let (task, at) = (self.id, now);
                 let behind = tracker.late(now, self.task.deadline).saturating_sub(1);
                 skip(shared, task, behind, at, true);
@@ -372,7 +386,7 @@ impl TrackedTask {
         }
     }
 
-    fn notes(&self) -> Vec<String> {
+    fn notes(&self, may_observe: bool) -> Vec<String> {
         let name = &self.task.name;
         let sources = || self.trackers.iter().map(|it| &it.reporter.source);
         let dropped = self.dropped + sources().map(|it| it.dropped()).sum::<u64>();
@@ -381,6 +395,7 @@ impl TrackedTask {
         let threads = self.trackers.len() as u64 + self.gone;
         if threads == 0 && self.jobs == 0 && self.script.is_none() {
             notes.push(match self.task.observation {
+                Some(_) if !may_observe => format!("{name}: not observable"),
                 Some(_) => format!("{name}: not observable: no thread that matches has waited in the call"),
                 None => format!("{name}: no program of this user has reported it"),
             });
@@ -416,12 +431,17 @@ impl Tracker {
             queue,
             reporter,
             ended: Time::ZERO,
+            dropped: 0,
         }
     }
 
     /// Takes the jobs that have ended, the first of which is number `next` of task `id`; returns how many.
     fn take(&mut self, shared: &RunState, (id, next): (TaskId, u64), deadline: Nanos) -> u64 {
         let ended = self.reporter.source.jobs();
+        // Jobs within a gap are not known, and not late.
+        let dropped = self.reporter.source.dropped();
+        let gap = std::mem::replace(&mut self.dropped, dropped) < dropped;
+        self.releases.last = self.releases.last.filter(|_| !gap);
         let waited = if ended.is_empty() { None } else { self.waited() };
         for (number, job) in (next..).zip(&ended) {
             let at = job.begun;
@@ -441,6 +461,7 @@ impl Tracker {
             self.releases.last = Some(stated);
             shared.report(JobEvent::Outcome(outcome, facts));
         }
+        self.releases.last = self.releases.last.filter(|_| !gap);
         ended.len() as u64
     }
 
