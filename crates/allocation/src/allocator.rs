@@ -9,7 +9,7 @@
 //! It reads no clock: `now` comes with each question, and if it decided less than [`AllocatorSettings::gap`] ago it
 //! only says when it wants to be asked again ([`Allocator::due`]).
 
-use punctual_units::Time;
+use punctual_units::{Nanos, Time};
 
 use crate::ahead::{Ahead, Foresight};
 use crate::grid::Share;
@@ -107,6 +107,8 @@ pub struct Allocator {
 
 /// Units of work of a look ahead in one step: below 50 us.
 const PIECE: u64 = 64;
+/// Pieces in the gap between two decisions, where no event comes.
+const PIECES_A_GAP: u64 = 10;
 
 impl Allocator {
     /// Begins with the policy's split if it is a static one, and with the base otherwise. Looks ahead for it, where
@@ -152,7 +154,7 @@ impl Allocator {
             ahead: None,
             forecast: None,
         };
-        if matches!(settings.base, Base::Ahead | Base::AheadFixed) && allocator.keeper.is_some() {
+        if settings.base == Base::Ahead && allocator.keeper.is_some() {
             let changes = tasks.iter().flat_map(|task| [task.from, task.until]);
             let mut changes: Vec<Time> = std::iter::once(Time::ZERO).chain(changes).collect();
             changes.sort_unstable();
@@ -210,12 +212,18 @@ impl Allocator {
             true => self.take_up(programs, cores, now),
             false => self.decide(programs, cores, now),
         };
+        if self.ahead.is_some() {
+            // So that the look ahead comes to its end where few jobs come and go.
+            let soon = now + Nanos(self.settings.gap.0 / PIECES_A_GAP);
+            self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
+        }
         another.then_some(&self.plan)
     }
 
     /// Decides, if that is due; returns whether the plan is another one.
     fn decide(&mut self, programs: &Programs, cores: &[Option<RunningJob<'_>>], now: Time) -> bool {
-        if self.forecast.as_ref().is_some_and(|forecast| !forecast.lends) {
+        let fixed = self.forecast.as_ref().is_some_and(|forecast| !forecast.lends);
+        if fixed && self.ahead.is_none() {
             // A decision that was put off will not be made: its time would stay due without end.
             self.due = None;
             return false;
@@ -293,6 +301,11 @@ impl Allocator {
         if self.tasks.iter().any(|task| task.changes_within(self.asked, now)) {
             let plan = self.plan.clone();
             self.look_ahead(programs, Some(&plan), cores, now);
+            // The forecast of before does not hold for these tasks: until there is another one, lending decides.
+            if self.forecast.as_ref().is_some_and(|forecast| !forecast.lends) {
+                let keeper = self.settings.keeper(plan.clone());
+                self.keeper = keeper.map(|keeper| keeper.going_on(plan, programs, cores, now));
+            }
         }
         self.asked = now;
         let Some(forecast) = self.ahead.as_mut().and_then(|ahead| ahead.advance(programs, PIECE)) else {

@@ -32,8 +32,6 @@ pub enum Base {
     /// to lend at all, nothing is lent. Where refilling is free, or no task is known, that of `StaticFewest`.
     #[default]
     Ahead,
-    /// As `Ahead`, but nothing is lent: for a machine that does not follow the phases of jobs.
-    AheadFixed,
     /// The static split that overloads the fewest cores.
     StaticFewest,
     /// The static split of the least total overload.
@@ -49,7 +47,6 @@ impl Base {
     pub fn name(self) -> &'static str {
         match self {
             Base::Ahead => "ahead",
-            Base::AheadFixed => "ahead-fixed",
             Base::StaticFewest => "static-fewest",
             Base::StaticOverload => "static-overload",
             Base::StaticBest => "static-best",

@@ -14,7 +14,7 @@ use punctual_runtime::frames::FrameEvents;
 use punctual_runtime::report::{Activity, Culprit, EnergyParts, FinishedRun, Progress, Protection, Watch, refused};
 use punctual_sim::{self as sim, Blocker, MachineModel, Other, Simulation, SimulationLoad, Wait, Waits, costs};
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, TaskId, Time};
-use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario};
+use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario, TaskSpec};
 
 use self::leases::Leases;
 use self::stages::SimulatedStages;
@@ -40,6 +40,10 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     let lends = request.neighbours.lend;
     let told = placed(scenario, &placement, lends);
     let asked = request.allocation.as_ref();
+    let unforeseen = asked.is_some_and(|asked| {
+        let has_profile = |task: &TaskSpec| asked.profiles.iter().any(|(name, _)| *name == task.name);
+        !scenario.tasks.iter().all(has_profile)
+    });
     let split = asked.map(|asked| splitting(asked, &scenario.tasks, &model, &placement));
     let (decided, split) = split.transpose()?.unzip();
     let stream = setup.stream(compiled.replicas);
@@ -98,7 +102,10 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         machine,
         environment,
         regulator,
-        splits: options.split.is_some().then(Splits::default),
+        splits: options.split.is_some().then(|| Splits {
+            unforeseen,
+            ..Splits::default()
+        }),
         stages,
         frames: FrameEvents::of(goals),
         collector,
@@ -143,8 +150,10 @@ struct Splits {
     seen: Option<(u64, Hertz)>,
     /// Number of changes of shares.
     changes: u64,
-    /// The forecast that was noted last.
-    forecast: Option<String>,
+    /// Time of the forecast that was noted last.
+    forecast: Option<Time>,
+    /// Whether tasks without a profile run, too.
+    unforeseen: bool,
 }
 
 /// Causes that delayed a job of a task with a deadline; all waits that its split has are named.
@@ -305,27 +314,31 @@ impl Run {
             clock: machine.clock(),
             cores: machine.instant().jobs,
         };
-        if let Some(Answer::Turn(plan)) = self.step(jobs) {
+        let answer = self.step(jobs);
+        self.note_forecast();
+        if let Some(Answer::Turn(plan)) = answer {
             if let Some(splits) = &mut self.splits {
                 splits.changes += 1;
             }
             self.act(plan);
-            self.note_forecast();
         }
     }
 
     /// Notes the split that looking ahead has chosen, where it is another one than before.
     fn note_forecast(&mut self) {
-        let forecast = self.regulator.split_forecast();
-        let Some(splits) = self.splits.as_mut().filter(|splits| splits.forecast != forecast) else {
+        let Some(splits) = &mut self.splits else { return };
+        let Some((begun, forecast)) = self.regulator.split_forecast(splits.forecast) else {
             return;
         };
-        if let Some(forecast) = &forecast {
-            let seconds = self.machine.now().as_secs_f64();
-            self.collector
-                .note(format!("at {seconds:.1} s: {forecast} (simulated)"));
-        }
-        splits.forecast = forecast;
+        splits.forecast = Some(begun);
+        let seconds = begun.as_secs_f64();
+        let without = if splits.unforeseen {
+            ", without tasks that have no profile"
+        } else {
+            ""
+        };
+        self.collector
+            .note(format!("at {seconds:.1} s: {forecast}{without} (simulated)"));
     }
 
     /// The report counts the job as it was; the loop gets what the response meter says of it.
@@ -451,7 +464,6 @@ impl Run {
 
     fn finish(mut self) -> FinishedRun {
         self.collector.count_open(self.machine.now());
-        self.note_forecast();
         if let Some(Splits { changes, .. }) = self.splits {
             self.collector
                 .note(format!("ways and bandwidth were split {changes} times (simulated)"));

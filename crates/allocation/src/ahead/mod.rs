@@ -13,8 +13,8 @@
 //! advance in `STEPS` steps, the one that is behind first. At [`WORK_MAX`] units the looking ahead ends, and the last
 //! step counts that all have done. It can be done in pieces of any size ([`Ahead::advance`]), with the same result.
 //!
-//! **Not foreseen**: jobs that come later than their period says, or compute less than their profile; the store's
-//! updates and locks. The clock is the one in force.
+//! **Not foreseen**: jobs that come later than their period says, or compute less than their profile; tasks without a
+//! profile; the store's updates and locks. The clock is the full one at the start of a run, and later the one in force.
 
 mod model;
 
@@ -60,7 +60,9 @@ pub struct Foresight {
     pub lends: bool,
     /// Jobs of each core, as foreseen.
     pub cores: PerCore<JobCounts>,
-    /// Model time that all candidates were run for.
+    /// Time from which on the set was run.
+    pub begun: Time,
+    /// Model time that all candidates were run for; 0: the bound came first, and nothing is foreseen.
     pub seen: Nanos,
     /// Work that the look took, in units.
     pub work: u64,
@@ -73,11 +75,17 @@ impl fmt::Display for Foresight {
         } else {
             "nothing is lent"
         };
-        let (base, seconds) = (self.base.name(), self.seen.as_secs_f64());
-        write!(
-            f,
-            "ways and bandwidth split as {base}, {lent} (run {seconds:.0} s ahead): "
-        )?;
+        let base = self.base.name();
+        write!(f, "ways and bandwidth split as {base}, {lent}; ")?;
+        if self.seen == Nanos::ZERO {
+            return f.write_str("late jobs are not foreseen");
+        }
+        let clock = if self.begun == Time::ZERO {
+            "full clock"
+        } else {
+            "the clock then"
+        };
+        write!(f, "foreseen for {:.0} s at {clock}: ", self.seen.as_secs_f64())?;
         let mut late = { self.cores.iter().enumerate() }
             .filter(|(_, core)| core.late > 0)
             .peekable();
@@ -87,7 +95,11 @@ impl fmt::Display for Foresight {
         for (number, (core, JobCounts { due, late, .. })) in late.enumerate() {
             let (comma, percent) = (if number > 0 { "; " } else { "" }, *late as f64 * 100.0 / *due as f64);
             let digits = usize::from(percent < 1.0);
-            write!(f, "{comma}core {core}: {percent:.digits$} % of its jobs will be late")?;
+            let (less, percent) = if percent < 0.1 { ("< ", 0.1) } else { ("", percent) };
+            write!(
+                f,
+                "{comma}core {core}: {less}{percent:.digits$} % of its jobs will be late"
+            )?;
         }
         Ok(())
     }
@@ -101,8 +113,8 @@ struct Run {
     /// Decides, where the candidate lends.
     keeper: Option<Box<Keeper>>,
     model: Model,
-    /// Weight of late jobs and sum of response times (s) after each step.
-    marks: Vec<(f64, f64)>,
+    /// Counts of each core after each step.
+    marks: Vec<Vec<JobCounts>>,
 }
 
 /// A look ahead, under way.
@@ -125,7 +137,7 @@ impl Base {
             Base::Even => equal(pool, loads.cores()),
             Base::StaticBest => static_best(loads, pool),
             Base::StaticOverload => static_overload(loads, pool),
-            Base::StaticFewest | Base::Ahead | Base::AheadFixed => static_fewest(loads, pool),
+            Base::StaticFewest | Base::Ahead => static_fewest(loads, pool),
         })
     }
 }
@@ -178,8 +190,7 @@ impl Ahead {
             }
         };
         let fixed = splits.iter().map(|split| run(split, false));
-        let lent = splits.iter().filter(|_| settings.base != Base::AheadFixed);
-        let runs = fixed.chain(lent.map(|split| run(split, true))).collect();
+        let runs = fixed.chain(splits.iter().map(|split| run(split, true))).collect();
         let longest = tasks.iter().map(|task| task.period).max().unwrap_or_default();
         Ahead {
             runs,
@@ -221,7 +232,14 @@ impl Ahead {
     /// The candidate of the fewest late jobs after the last step that all have done.
     fn result(&self) -> Foresight {
         let steps = self.runs.iter().map(|run| run.marks.len()).min().unwrap_or(0);
-        let key = |run: &Run| steps.checked_sub(1).map_or((0.0, 0.0), |last| run.marks[last]);
+        let counts = |run: &'_ Run| match steps.checked_sub(1) {
+            Some(last) => run.marks[last].clone(),
+            None => vec![JobCounts::default(); run.plan.shares.len()],
+        };
+        let key = |run: &Run| {
+            let sum = |of: fn(&JobCounts) -> f64| counts(run).iter().map(of).sum::<f64>();
+            (sum(|core| core.late_weight), sum(|core| core.response))
+        };
         let less = |one: f64, other: f64| one < other - 1e-9 * other.abs();
         let fewer = |best: &'_ Run, other: &'_ Run| {
             let (best, other) = (key(best), key(other));
@@ -237,7 +255,8 @@ impl Ahead {
             base: best.base,
             plan: best.plan.clone(),
             lends: best.keeper.is_some(),
-            cores: best.model.counts().collect(),
+            cores: counts(best).into_iter().collect(),
+            begun: self.begun,
             seen: self.step * steps as u64,
             work: self.work,
         }
@@ -265,8 +284,6 @@ impl Run {
     }
 
     fn mark(&mut self) {
-        let sum = |of: fn(&JobCounts) -> f64| self.model.counts().map(|core| of(&core)).sum::<f64>();
-        self.marks
-            .push((sum(|core| core.late_weight), sum(|core| core.response)));
+        self.marks.push(self.model.counts().collect());
     }
 }

@@ -203,7 +203,7 @@ impl Model {
                 let job = WaitingJob {
                     program: task.program,
                     progress: 0.0,
-                    deadline: released + task.deadline.unwrap_or(task.period),
+                    deadline: task.due(released),
                 };
                 if core.has_one_of(job) {
                     core.counts.response += task.period.as_secs_f64();

@@ -16,6 +16,9 @@ pub struct PeriodicTask {
     /// From a release to its deadline; `None`: the period, [`Nanos::MAX`]: no deadline, and one job at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Nanos>,
+    /// Time of each job beside its program; looking ahead takes it from the deadline, static splits do not.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub data: Nanos,
     /// Which core runs it, from 0.
     pub core: usize,
     /// Priority on its core, 0 before all others; `None`: each core runs the earliest deadline first.
@@ -30,6 +33,10 @@ pub struct PeriodicTask {
     /// Time from which on it releases none; [`Time::MAX`]: it stays.
     #[serde(default = "never")]
     pub until: Time,
+}
+
+fn is_zero(time: &Nanos) -> bool {
+    *time == Nanos::ZERO
 }
 
 fn one() -> f64 {
@@ -47,6 +54,7 @@ impl PeriodicTask {
             program,
             period,
             deadline: None,
+            data: Nanos::ZERO,
             core,
             rank: None,
             weight: 1.0,
@@ -58,6 +66,14 @@ impl PeriodicTask {
     /// Time in which a job must end: until its deadline, or the next release if that is earlier.
     pub fn window(&self) -> Nanos {
         self.deadline.unwrap_or(self.period).min(self.period)
+    }
+
+    /// Deadline of the program of a job that is released at `released`.
+    pub(crate) fn due(&self, released: Time) -> Time {
+        match self.deadline.unwrap_or(self.period) {
+            Nanos::MAX => Time::MAX,
+            deadline => released + (deadline - self.data).max(Nanos(1)),
+        }
     }
 
     /// Whether it releases jobs at `now`.

@@ -2,8 +2,8 @@
 
 use punctual_allocation::ahead::{Ahead, Foresight, HORIZON};
 use punctual_allocation::{
-    Allocator, AllocatorSettings, Base, Grid, Objective, PeriodicTask, Phase, Policy, Pool, Profile, Programs,
-    RateTable, Refill, RunningJob,
+    Allocator, AllocatorSettings, Grid, Objective, PeriodicTask, Phase, Policy, Pool, Profile, Programs, RateTable,
+    Refill, RunningJob,
 };
 use punctual_units::{Nanos, Time};
 
@@ -114,10 +114,21 @@ fn priorities_and_deadlines_are_those_of_the_tasks() {
     assert_eq!(due(110).cores[0].late, 0);
     let late = due(90);
     assert_eq!(late.cores[0].late, late.cores[0].due);
+    let data = Nanos::from_millis(20);
+    let beside = PeriodicTask {
+        data,
+        ..task(2, 110, 0)
+    };
+    assert_eq!(foreseen(&[beside]).cores[0].late, foreseen(&[beside]).cores[0].due);
+    let unseen = Foresight {
+        seen: Nanos::ZERO,
+        ..late.clone()
+    };
+    assert!(unseen.to_string().ends_with("late jobs are not foreseen"), "{unseen}");
     assert_eq!(
         late.to_string(),
-        "ways and bandwidth split as static-fewest, nothing is lent (run 30 s ahead): core 0: 100 % of its jobs will be \
-         late"
+        "ways and bandwidth split as static-fewest, nothing is lent; foreseen for 30 s at full clock: core 0: 100 % of its \
+         jobs will be late"
     );
 }
 
@@ -141,17 +152,6 @@ fn best_effort_work_that_never_ends_makes_no_job_late() {
         "{forecast:?}"
     );
     assert!(forecast.seen >= HORIZON, "{forecast:?}");
-}
-
-#[test]
-fn nothing_is_lent_where_the_machine_does_not_follow_phases() {
-    let settings = AllocatorSettings {
-        base: Base::AheadFixed,
-        ..settings()
-    };
-    let allocator = Allocator::new(&programs(), &[task(0, 120, 0), task(1, 120, 1)], settings).unwrap();
-    let forecast = allocator.forecast().unwrap();
-    assert!(!forecast.lends && allocator.plan() == &forecast.plan, "{forecast:?}");
 }
 
 #[test]
@@ -204,4 +204,41 @@ fn a_task_that_comes_is_looked_ahead_for() {
         assert!(steps < 100_000, "no other forecast");
     }
     assert!(steps > 1_000, "looked ahead before the task came: {steps}");
+}
+
+/// Nothing was lent before: until the end of the look ahead, for which it asks to be asked again, bandwidth is.
+#[test]
+fn lending_decides_while_a_look_ahead_is_under_way() {
+    let programs = programs();
+    let from = Time::ZERO + Nanos::from_secs(10);
+    let late = |core| PeriodicTask {
+        from,
+        ..task(core, 120, core)
+    };
+    let tasks = [task(2, 90, 0), late(1)];
+    let mut allocator = Allocator::new(&programs, &tasks, settings()).unwrap();
+    let first = allocator.forecast().cloned().unwrap();
+    assert!(!first.lends, "{first:?}");
+    let job = |program, now| {
+        Some(RunningJob {
+            program,
+            progress: 0.25,
+            deadline: now + Nanos::from_millis(80),
+            waiting: &[],
+        })
+    };
+    let before = Time::ZERO + Nanos::from_secs(9);
+    assert!(allocator.step(&programs, &[job(2, before), None], before).is_none());
+    assert_eq!(allocator.due(), None);
+    let (mut now, mut decided) = (from, false);
+    while allocator.forecast() == Some(&first) {
+        allocator.step(&programs, &[job(2, now), job(1, now)], now);
+        decided |= allocator.decided().is_some();
+        if allocator.forecast() == Some(&first) {
+            now = allocator.due().expect("asked again while it looks ahead");
+        }
+    }
+    assert!(decided, "nothing decided until {now:?}");
+    assert_eq!(allocator.forecast().unwrap().begun, from);
+    assert!(now.since(from) < Nanos::from_secs(1), "{}", now.since(from));
 }

@@ -75,9 +75,11 @@ impl Splitting {
             .collect()
     }
 
-    /// Result of the last look ahead, as a line for the report; `None`: the split was given.
-    pub(crate) fn forecast(&self) -> Option<String> {
-        self.allocator.forecast().map(ToString::to_string)
+    /// The last look ahead, if it is another one than that of `known`: the time from which on it saw, and its result as
+    /// a line for the report. `None` also where the split was given.
+    pub(crate) fn forecast(&self, known: Option<Time>) -> Option<(Time, String)> {
+        let other = self.allocator.forecast().filter(|other| Some(other.begun) != known)?;
+        Some((other.begun, other.to_string()))
     }
 
     /// Time at which to ask again, because the last question came too soon after a decision.

@@ -26,7 +26,7 @@ impl Splitting {
         match *self {}
     }
 
-    pub(crate) fn forecast(&self) -> Option<String> {
+    pub(crate) fn forecast(&self, _: Option<Time>) -> Option<(Time, String)> {
         match *self {}
     }
 

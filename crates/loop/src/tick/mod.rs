@@ -317,9 +317,10 @@ impl Regulator {
         self.splitting.as_ref()?.due()
     }
 
-    /// The split that looking ahead has chosen last, and the jobs that it makes late, as a line for the report.
-    pub fn split_forecast(&self) -> Option<String> {
-        self.splitting.as_ref()?.forecast()
+    /// The last look ahead, if it is another one than that of `known`: the time from which on it saw, and its result as
+    /// a line for the report. `None` also where the split was given.
+    pub fn split_forecast(&self, known: Option<Time>) -> Option<(Time, String)> {
+        self.splitting.as_ref()?.forecast(known)
     }
 
     /// The jobs of each task in the window that was closed last, without tasks that had none.

@@ -34,7 +34,11 @@ pub(crate) fn splitting(
     placement: &Placement,
 ) -> Result<(SplitOptions, SplitLoad), AllocationError> {
     let cores = model.cores as usize;
-    let (options, program_of) = options_for(request, tasks, (cores, Base::Ahead), placement)?;
+    let (mut options, program_of) = options_for(request, tasks, cores, placement)?;
+    // Where refilling is free, every change of the split pays: there is nothing to look ahead for.
+    if options.settings.refill.is_some() {
+        options.settings.base = Base::Ahead;
+    }
     let programs = Programs::new(&options.profiles, Objective::Speed)?;
     let load = SplitLoad {
         model: machine(&programs, cores, request.refill),
@@ -46,15 +50,14 @@ pub(crate) fn splitting(
     Ok((options, load))
 }
 
-/// Options of the loop for `request` on a machine with `cores` cores that starts from `base`, and the program of each
-/// task.
+/// Options of the loop for `request` on a machine with `cores` cores, from an even split, and the program of each task.
 ///
 /// # Errors
 /// [`AllocationError`].
 pub(crate) fn options_for(
     request: &AllocationRequest,
     tasks: &[TaskSpec],
-    (cores, base): (usize, Base),
+    cores: usize,
     placement: &Placement,
 ) -> Result<(SplitOptions, Vec<Option<usize>>), AllocationError> {
     request.check_names(tasks)?;
@@ -67,7 +70,7 @@ pub(crate) fn options_for(
         pool: pool(&programs, cores),
         cores,
         policy: request.policy,
-        base,
+        base: Base::Even,
         // Without the cost of a way, a policy changes the split at every occasion.
         refill: request.refill.filter(|_| request.changes == Changes::Paying),
         gap: GAP,
@@ -136,11 +139,9 @@ fn periodic(
                 until: Time::ZERO + spec.active.until,
                 program,
                 period: period.max(Nanos(1)),
-                // A profile tells of computing only: the store's data come before.
-                deadline: Some(
-                    spec.deadline()
-                        .map_or(Nanos::MAX, |deadline| (deadline - spec.demand.data).max(Nanos(1))),
-                ),
+                deadline: Some(spec.deadline().map_or(Nanos::MAX, |deadline| deadline.max(Nanos(1)))),
+                // A profile tells of computing only.
+                data: spec.demand.data,
                 core: core.0 as usize,
                 rank: Some(seat.chair().map_or(u32::MAX, |chair| chair.rank as u32)),
             }

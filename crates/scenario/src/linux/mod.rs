@@ -183,7 +183,7 @@ fn prepare(
         learning: None,
         stages: setup.request.stages.clone(),
     };
-    let forecast = split::begin(&mut machine, &options.regulator)?;
+    split::begin(&mut machine, &options.regulator)?;
     let mut runtime = RuntimeBuilder::new(machine, store);
     let mut placing = Placing {
         setup,
@@ -203,8 +203,7 @@ fn prepare(
     if is_fed {
         runtime.sensors(stream, scenario.sensors.value_bytes as usize);
     }
-    let notes = forecast.into_iter().chain(compiled.notes).collect();
-    Ok((runtime, options, notes))
+    Ok((runtime, options, compiled.notes))
 }
 
 /// Places the scenario's tasks beside the real-time work of other programs, and announces them.

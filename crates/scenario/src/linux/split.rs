@@ -3,7 +3,6 @@
 //! The split is that of the run's start: nothing follows the phases of a job here yet, so a policy that changes it
 //! keeps its first one.
 
-use punctual_allocation::Base;
 use punctual_cores::Placement;
 use punctual_loop::{Regulator, RegulatorOptions, SplitOptions};
 use punctual_platform::linux::resctrl::{Partitions, Rehearsal};
@@ -55,8 +54,7 @@ pub(super) fn split(
         let what = "the cores of this process are not numbered from 0: run it where it may use all cores";
         return Err(Problem::new("allocation", what).into());
     }
-    let base = (cores.len(), Base::AheadFixed);
-    let (options, _) = options_for(request, &setup.scenario().tasks, base, placement)?;
+    let (options, _) = options_for(request, &setup.scenario().tasks, cores.len(), placement)?;
     Ok(Some(options))
 }
 
@@ -102,27 +100,24 @@ pub(super) fn protection(setup: &RunSetup, machine: &LinuxMachine, splits: bool)
         .collect()
 }
 
-/// The split at the start of a run, and the forecast that chose it.
-fn first(options: &RegulatorOptions) -> Result<(Plan, Option<String>), RunError> {
+/// The split at the start of a run.
+fn first(options: &RegulatorOptions) -> Result<Plan, RunError> {
     if options.split.is_none() {
-        return Ok(Default::default());
+        return Ok(Plan::default());
     }
-    let regulator = Regulator::new(options.clone())?;
+    let plan = Regulator::new(options.clone())?.plan();
     let splits = |knob| matches!(knob, KnobId::Ways(_) | KnobId::Bandwidth(_));
-    let plan = regulator.plan().iter().filter(|(knob, _)| splits(*knob)).collect();
-    Ok((plan, regulator.split_forecast()))
+    Ok(plan.iter().filter(|(knob, _)| splits(*knob)).collect())
 }
 
-/// Sets the split of the start, so that a machine that refuses it ends the run before it begins. Returns the late jobs
-/// that it makes, if looking ahead has chosen it.
+/// Sets the split of the start, so that a machine that refuses it ends the run before it begins.
 ///
 /// # Errors
 /// The first refusal, or the reason why the options do not fit.
-pub(super) fn begin(machine: &mut LinuxMachine, options: &RegulatorOptions) -> Result<Option<String>, RunError> {
-    let (plan, forecast) = first(options)?;
-    match machine.apply(&plan).refused.into_iter().next() {
+pub(super) fn begin(machine: &mut LinuxMachine, options: &RegulatorOptions) -> Result<(), RunError> {
+    match machine.apply(&first(options)?).refused.into_iter().next() {
         Some((_, refusal)) => Err(refusal.into()),
-        None => Ok(forecast),
+        None => Ok(()),
     }
 }
 
@@ -148,7 +143,7 @@ pub(crate) fn rehearse(setup: &RunSetup) -> Result<Vec<String>, RunError> {
         split: split(setup, &offers, Some(&partitions), &placement)?,
         ..setup.regulator(&offers, Time::ZERO)
     };
-    let (plan, _) = first(&options)?;
+    let plan = first(&options)?;
     let mut rehearsal = Rehearsal::default();
     let results = partitions.apply(&plan, &mut |access| rehearsal.note(&tree, access));
     results.into_iter().try_for_each(|(_, result)| result.map(drop))?;

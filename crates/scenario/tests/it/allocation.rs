@@ -314,7 +314,7 @@ fn a_run_notes_which_jobs_will_be_late_and_they_are() {
         .summary
         .notes
         .iter()
-        .find(|note| note.contains(" s ahead): "))
+        .find(|note| note.contains("foreseen for "))
         .expect("a note");
     let mut any = 0;
     for core in 0..4 {
