@@ -6,29 +6,33 @@
 //! **Method** (group commit as in DeWitt et al., "Implementation Techniques for Main Memory Database Systems", SIGMOD
 //! 1984). A put or delete outside of a transaction is bytes and no code, so any thread can carry it out. Its own thread
 //! notes it and waits for the write lock. The thread that gets the lock carries out its own change and those that were
-//! noted before, at most [`SHARED_MAX`], and commits all at once. When the turn of another comes, its change is
+//! noted before, up to [`SHARED_MAX`] and until a thread with a deadline waits,
+//! and commits all at once. When the turn of another comes, its change is
 //! committed, and it returns. So no thread waits for another's code, the engine's transaction stays on one thread, and
 //! the lock is held for a bounded time longer.
 //!
-//! **Undo.** A thread whose change was refused, or whose change was not committed, does it again, alone, and gets the
-//! error itself. So does the thread that carried out others' changes: one of them may be the reason.
+//! **Undo.** If a change of another thread or the commit fails, the transaction is undone: after most errors the engine
+//! has lost it. The thread that has the lock keeps it and does its own change alone; so do the others in their turns,
+//! and each gets its own error.
 //!
 //! A transaction with a body or a deadline of its own has a commit of its own: others would wait for its code.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use punctual_os::{Lock as _, Os};
 use punctual_units::Nanos;
 
-use crate::engine::{Durability, Engine};
+use crate::engine::{Durability, Engine, EngineError, KEY_MAX_LEN};
+use crate::permit::{Permit, WAITERS_MAX};
 use crate::store::Store;
 use crate::transaction::WriteTransaction;
 use crate::{Deadline, StoreError};
 
-/// Most changes of other threads that one commit carries out: some hundred microseconds.
+/// Most changes of other threads that one commit carries out.
 const SHARED_MAX: usize = 64;
-/// Longest value of a change that another thread may carry out, in bytes.
+/// Longest value of a change that another thread may carry out, and of all that one commit carries out, in bytes.
 const SHARED_LEN_MAX: usize = 64 << 10;
 /// Pause between two looks at a change that another thread is carrying out.
 const PAUSE: Nanos = Nanos::from_micros(100);
@@ -51,6 +55,10 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    fn len(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Vec::len)
+    }
+
     /// Whether the record was there, if the change is committed.
     fn committed(&self) -> Option<bool> {
         let outcome = self.outcome.load(Ordering::Acquire);
@@ -80,39 +88,90 @@ impl Drop for OthersChanges {
     }
 }
 
+/// A change that its thread has noted; withdrawn when it is dropped.
+struct ChangeNote<'s, E: Engine, O: Os> {
+    store: &'s Store<E, O>,
+    change: Arc<Change>,
+}
+
+impl<E: Engine, O: Os> ChangeNote<'_, E, O> {
+    /// Leaves the change to its own thread; false if another thread carries it out, or it was left before.
+    fn withdraw(&self) -> bool {
+        let mut noted = self.store.noted.lock();
+        let at = noted.iter().position(|other| Arc::ptr_eq(other, &self.change));
+        at.map(|at| noted.remove(at).outcome.store(LEFT, Ordering::Release))
+            .is_some()
+    }
+}
+
+impl<E: Engine, O: Os> Drop for ChangeNote<'_, E, O> {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
 impl<E: Engine, O: Os> Store<E, O> {
     /// Sets or removes one record, by its key of the engine's, perhaps in a commit with other threads' changes; true if
     /// a removed record was there.
     pub(crate) fn change(&self, key: &[u8], value: Option<&[u8]>) -> Result<bool, StoreError> {
-        let noted = self.note(key, value);
-        let is_mine = |change: &Arc<Change>| self.withdraw(change) || change.committed().is_none();
-        let begun = WriteTransaction::begin_if(self, Deadline::NONE, None, || noted.as_ref().is_none_or(is_mine));
+        let mut noted = None;
+        let begun = WriteTransaction::begin_by(self, Deadline::NONE, None, |now| {
+            if let Some(permit) = self.permits.try_acquire(now) {
+                return Ok(Some((permit, Nanos::ZERO)));
+            }
+            noted = self.note(key, value);
+            let permit = self.permit(Deadline::NONE, now)?;
+            let is_mine = |noted: &ChangeNote<'_, E, O>| noted.withdraw() || noted.change.committed().is_none();
+            Ok(noted.as_ref().is_none_or(is_mine).then_some(permit))
+        });
         let mut transaction = match (begun, noted) {
             (Ok(Some(transaction)), _) => transaction,
-            (Ok(None), change) => return Ok(change.and_then(|change| change.committed()).unwrap_or_default()),
-            (Err(refused), Some(change)) if !self.withdraw(&change) => {
-                while change.outcome.load(Ordering::Acquire) == OPEN {
+            (Ok(None), noted) => return Ok(noted.and_then(|noted| noted.change.committed()).unwrap_or_default()),
+            (Err(refused), Some(noted)) if !noted.withdraw() => {
+                while noted.change.outcome.load(Ordering::Acquire) == OPEN {
                     self.os.sleep(PAUSE);
                 }
-                return change.committed().ok_or(refused);
+                return noted.change.committed().ok_or(refused);
             }
             (Err(refused), _) => return Err(refused),
         };
         let was_there = transaction.change_at(key, value)?;
-        if self.carry_out_others(&mut transaction) == 0 {
-            return transaction.commit().map(|_| was_there);
+        let shared = if self.is_shared(value) {
+            self.carry_out_others(&mut transaction)
+        } else {
+            Some(0)
+        };
+        let (first, permit) = match shared {
+            Some(0) => return transaction.commit().map(|_| was_there),
+            Some(_) => match transaction.commit_or_hold() {
+                Ok(_) => return Ok(was_there),
+                Err(failed) => {
+                    let (refused, permit) = *failed;
+                    (Some(refused), permit)
+                }
+            },
+            None => (None, transaction.undo_and_hold()),
+        };
+        let permit = (permit, Nanos::ZERO);
+        let alone = WriteTransaction::begin_holding(self, Deadline::NONE, Some(0), self.os.now(), permit);
+        let done = alone.and_then(|mut alone| {
+            let was_there = alone.change_at(key, value)?;
+            alone.commit().map(|_| was_there)
+        });
+        match (done, first) {
+            (Err(StoreError::Engine(EngineError::Broken { .. })), Some(first)) => Err(first),
+            (done, _) => done,
         }
-        if transaction.commit().is_ok() {
-            return Ok(was_there);
-        }
-        let mut alone = self.begin_write()?;
-        let was_there = alone.change_at(key, value)?;
-        alone.commit().map(|_| was_there)
     }
 
-    /// Notes a change for other threads, where a commit takes long.
-    fn note(&self, key: &[u8], value: Option<&[u8]>) -> Option<Arc<Change>> {
-        if self.engine.durability() == Durability::Volatile || value.is_some_and(|value| value.len() > SHARED_LEN_MAX) {
+    /// Whether a change to `value` may share a commit: if commits take long, and it does not.
+    fn is_shared(&self, value: Option<&[u8]>) -> bool {
+        self.engine.durability() != Durability::Volatile && value.is_none_or(|value| value.len() <= SHARED_LEN_MAX)
+    }
+
+    /// Notes a change for other threads; `None` if it may not be shared, or too many are noted.
+    fn note(&self, key: &[u8], value: Option<&[u8]>) -> Option<ChangeNote<'_, E, O>> {
+        if !self.is_shared(value) {
             return None;
         }
         let change = Arc::new(Change {
@@ -120,34 +179,39 @@ impl<E: Engine, O: Os> Store<E, O> {
             value: value.map(<[u8]>::to_vec),
             outcome: AtomicU8::new(OPEN),
         });
-        self.noted.lock().push(Arc::clone(&change));
-        Some(change)
-    }
-
-    /// Leaves a noted change to its own thread; false if another thread carries it out, or it was left before.
-    fn withdraw(&self, change: &Arc<Change>) -> bool {
         let mut noted = self.noted.lock();
-        let at = noted.iter().position(|other| Arc::ptr_eq(other, change));
-        at.map(|at| noted.remove(at).outcome.store(LEFT, Ordering::Release))
-            .is_some()
+        if noted.len() == WAITERS_MAX {
+            return None;
+        }
+        noted.push(Arc::clone(&change));
+        Some(ChangeNote { store: self, change })
     }
 
-    /// Carries out changes that other threads have noted; returns their number.
-    fn carry_out_others(&self, transaction: &mut WriteTransaction<'_, E, O>) -> usize {
-        let mut others = OthersChanges(Vec::with_capacity(SHARED_MAX));
+    /// The change that was noted first, if it has at most `len_max` bytes and no thread with a deadline waits.
+    fn next_noted(&self, len_max: usize, permit: &Permit<'_, O>) -> Option<Arc<Change>> {
+        let mut noted = self.noted.lock();
+        let fits = noted.first().is_some_and(|change| change.len() <= len_max);
+        (fits && !permit.is_urgent()).then(|| noted.remove(0))
+    }
+
+    /// Carries out changes that other threads have noted; returns their number, or `None` if one failed: then the
+    /// engine's transaction is lost.
+    fn carry_out_others(&self, transaction: &mut WriteTransaction<'_, E, O>) -> Option<usize> {
+        let mut len_left = SHARED_LEN_MAX + KEY_MAX_LEN;
+        while transaction.state.others.0.len() < SHARED_MAX
+            && let Some(change) = self.next_noted(len_left, &transaction.state.permit)
         {
-            let mut noted = self.noted.lock();
-            let count = noted.len().min(SHARED_MAX);
-            others.0.extend(noted.drain(..count).map(|change| (change, LEFT)));
+            len_left -= change.len();
+            transaction.state.others.0.push((Arc::clone(&change), LEFT));
+            // A panic over another thread's change is that thread's, which meets it again.
+            let carried_out = catch_unwind(AssertUnwindSafe(|| {
+                transaction.change_at(&change.key, change.value.as_deref())
+            }));
+            let was_there = carried_out.ok()?.ok()?;
+            if let Some((_, answered)) = transaction.state.others.0.last_mut() {
+                *answered = ABSENT + u8::from(was_there);
+            }
         }
-        for (change, answered) in &mut others.0 {
-            *answered = match transaction.change_at(&change.key, change.value.as_deref()) {
-                Ok(was_there) => ABSENT + u8::from(was_there),
-                Err(_) => LEFT,
-            };
-        }
-        let count = others.0.len();
-        transaction.state.others = others;
-        count
+        Some(transaction.state.others.0.len())
     }
 }

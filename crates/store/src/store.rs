@@ -43,7 +43,8 @@ pub struct StoreOptions {
     pub group_interval: Nanos,
     /// Whether a transaction first installs the updates that were pending when it began; see [`crate::sensors`].
     pub helping: bool,
-    /// Longest wait for the write lock; a transaction with an earlier firm deadline waits only until that.
+    /// Longest wait for the write lock; a transaction with an earlier firm deadline waits only until that. A put or
+    /// delete that another thread is committing waits for that commit.
     pub lock_wait_max: Nanos,
     /// Bounds on the admission and shedding of updates.
     pub admission: AdmissionOptions,

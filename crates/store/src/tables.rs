@@ -619,7 +619,8 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// Sets `key` to `value`, without a deadline. Threads that wait in such calls share a commit, unless the store is
-    /// volatile; a thread whose put is refused, or whose commit fails, gets the error alone.
+    /// volatile; a thread whose put is refused, or whose commit fails, gets the error alone. A change that another
+    /// thread commits waits for that commit, whatever [`lock_wait_max`](crate::StoreOptions::lock_wait_max).
     ///
     /// # Errors
     /// Those of [`WriteTransaction::put`](Transaction::put) and of [`write_transaction`](Store::write_transaction).

@@ -427,7 +427,7 @@ pub struct WriteState<'s, E: Engine + 's, O: Os> {
     // Before `permit`: fields are dropped in order, and the engine's lock must be free when the next thread gets the
     // store's.
     engine: E::Write<'s>,
-    permit: Permit<'s, O>,
+    pub(crate) permit: Permit<'s, O>,
     /// The changes that watches get notes of: keys that were set or deleted.
     changes: Vec<(Vec<u8>, ChangeKind)>,
     label: u8,
@@ -453,16 +453,16 @@ impl<'s, E: Engine, O: Os> TransactionState<'s, E, O> for WriteState<'s, E, O> {
 impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// `sweep`: number of due records to remove first; `None`: this transaction's share.
     pub(crate) fn begin(store: &'s Store<E, O>, deadline: Deadline, sweep: Option<usize>) -> Result<Self, StoreError> {
-        let begun = Self::begin_if(store, deadline, sweep, || true)?;
-        Ok(begun.unwrap_or_else(|| unreachable!("it is needed")))
+        let begun = Self::begin_by(store, deadline, sweep, |now| store.permit(deadline, now).map(Some))?;
+        Ok(begun.unwrap_or_else(|| unreachable!("it has the permit")))
     }
 
-    /// As [`begin`](Transaction::begin); `None` if it `is_needed` no more when it has the write lock.
-    pub(crate) fn begin_if(
+    /// As [`begin`](Transaction::begin), with a wait for the write lock of the caller's; `None` if that has none.
+    pub(crate) fn begin_by(
         store: &'s Store<E, O>,
         deadline: Deadline,
         sweep: Option<usize>,
-        is_needed: impl FnOnce() -> bool,
+        permit: impl FnOnce(Time) -> Result<Option<(Permit<'s, O>, Nanos)>, StoreError>,
     ) -> Result<Option<Self>, StoreError> {
         if store.replicated {
             return Err(StoreError::Replicated);
@@ -471,16 +471,26 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         deadline.check(began)?;
         store.look_at_readers(began);
         let pending = store.to_install_first();
-        let (permit, lock) = store.permit(deadline, began)?;
-        if !is_needed() {
+        let Some((permit, lock)) = permit(began)? else {
             return Ok(None);
-        }
+        };
         if pending > 0 {
             store.help_holding(pending, deadline, &permit);
         }
         if store.expiry.is_starved() {
             store.sweep_apart()?;
         }
+        Self::begin_holding(store, deadline, sweep, began, (permit, lock)).map(Some)
+    }
+
+    /// Begins a transaction of the thread that has the write lock.
+    pub(crate) fn begin_holding(
+        store: &'s Store<E, O>,
+        deadline: Deadline,
+        sweep: Option<usize>,
+        began: Time,
+        (permit, lock): (Permit<'s, O>, Nanos),
+    ) -> Result<Self, StoreError> {
         let mut engine = store.engine.write()?;
         let watched = store.watches.any();
         let mut changes = Vec::new();
@@ -506,7 +516,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             swept,
             others: OthersChanges::default(),
         };
-        Ok(Some(Transaction { store, meter, state }))
+        Ok(Transaction { store, meter, state })
     }
 
     /// Sets or removes a record by its key of the engine's; true if a removed record was there.
@@ -671,6 +681,11 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
     /// # Errors
     /// [`StoreError::DeadlinePassed`], [`StoreError::Engine`]; the transaction is undone.
     pub fn commit(self) -> Result<Split, StoreError> {
+        self.commit_or_hold().map_err(|refused| refused.0)
+    }
+
+    /// As [`commit`](Transaction::commit); the write lock is not released if it fails.
+    pub(crate) fn commit_or_hold(self) -> Result<Split, Box<(StoreError, Permit<'s, O>)>> {
         let Self { store, meter, state } = self;
         let WriteState {
             engine,
@@ -681,10 +696,15 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             ..
         } = state;
         let entered = meter.os.now();
-        meter.deadline.check(entered)?;
+        if let Err(passed) = meter.deadline.check(entered) {
+            drop(engine);
+            return Err(Box::new((passed, permit)));
+        }
         permit.commits(entered);
         store.expiry.announce(&swept);
-        engine.commit()?;
+        if let Err(refused) = engine.commit() {
+            return Err(Box::new((refused.into(), permit)));
+        }
         store.expiry.committed(swept);
         let woken = store.watches.note_all(&changes);
         others.committed();
@@ -692,6 +712,12 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         store.watches.wake(woken);
         let ended = meter.os.now();
         Ok(meter.split(ended.since(entered), ended))
+    }
+
+    /// Undoes the transaction; the write lock is not released.
+    pub(crate) fn undo_and_hold(self) -> Permit<'s, O> {
+        drop(self.state.engine);
+        self.state.permit
     }
 
     /// Undoes the transaction; returns the split of its time.

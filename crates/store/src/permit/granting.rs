@@ -363,6 +363,11 @@ impl<O: Os> Permit<'_, O> {
         self.queue.state.lock().queue.iter().next().is_some()
     }
 
+    /// Whether a thread with a deadline waits for the lock.
+    pub fn is_urgent(&self) -> bool {
+        self.queue.state.lock().queue.has_deadline()
+    }
+
     /// The thread that the holder waited for longest; `None` if the lock was free.
     pub fn waited_for(&self) -> Option<WaitedFor> {
         self.place?;

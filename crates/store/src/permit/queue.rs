@@ -83,6 +83,11 @@ impl<T> WaitQueue<T> {
         Some(self.waiting.remove(at).2)
     }
 
+    /// Whether a waiter has a deadline.
+    pub fn has_deadline(&self) -> bool {
+        self.waiting.last().is_some_and(|(deadline, ..)| *deadline != Time::MAX)
+    }
+
     /// All waiters, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.waiting.iter().map(|(.., waiter)| waiter)

@@ -17,6 +17,8 @@ const COMMIT: Nanos = Nanos(2 * HALF.0);
 const HALF: Nanos = Nanos::from_micros(500);
 /// Puts of this key fail, and lose their transaction, as far as the medium `loses`.
 const BAD: &[u8] = b"bad";
+/// A put of this key panics in the transaction of another thread than its own.
+const PANICS: &[u8] = b"panics";
 
 /// A slow medium that counts commits.
 struct Medium {
@@ -25,6 +27,12 @@ struct Medium {
     loses: bool,
     /// The thread whose transaction is lost, by its number and one.
     lost: AtomicU64,
+    /// The thread that puts `BAD` or `PANICS`, likewise.
+    bad_thread: AtomicU64,
+    /// The thread whose transaction was lost over another's change, and that must begin the next, likewise.
+    goes_on: AtomicU64,
+    /// Time that a put takes.
+    put_takes: Nanos,
     /// Whether deletes fail.
     is_full: AtomicBool,
 }
@@ -34,17 +42,27 @@ impl Witness for Medium {
         let path = || "(medium)".into();
         let me = self.os.this_thread().0 as u64 + 1;
         match step {
+            Step::Begin => {
+                let goes_on = self.goes_on.swap(0, Ordering::Relaxed);
+                assert!(goes_on == 0 || goes_on == me, "it keeps the write lock");
+                self.lost.store(0, Ordering::Relaxed);
+            }
+            _ if self.lost.load(Ordering::Relaxed) == me => panic!("a lost transaction is used"),
+            Step::Put(PANICS) if self.bad_thread.load(Ordering::Relaxed) != me => {
+                self.goes_on.store(me, Ordering::Relaxed);
+                panic!("over the change of another thread");
+            }
             Step::Put(BAD) => {
+                if self.bad_thread.load(Ordering::Relaxed) != me {
+                    self.goes_on.store(me, Ordering::Relaxed);
+                }
                 self.lost.store(if self.loses { me } else { 0 }, Ordering::Relaxed);
                 return Err(EngineError::DiskFull { path: path() });
             }
             Step::Delete if self.is_full.load(Ordering::Relaxed) => {
                 return Err(EngineError::DiskFull { path: path() });
             }
-            Step::Commit if self.lost.load(Ordering::Relaxed) == me => {
-                self.lost.store(0, Ordering::Relaxed);
-                return Err(EngineError::TransactionLost { path: path() });
-            }
+            Step::Put(_) if self.put_takes > Nanos::ZERO => self.os.sleep(self.put_takes),
             Step::Commit => {
                 self.os.sleep(COMMIT);
                 self.commits.fetch_add(1, Ordering::Relaxed);
@@ -56,12 +74,24 @@ impl Witness for Medium {
 }
 
 fn store(os: &VirtualOs, loses: bool, lock_wait_max: Nanos) -> Store<WitnessedEngine<Medium>, VirtualOs> {
+    slow_store(os, loses, lock_wait_max, Nanos::ZERO)
+}
+
+fn slow_store(
+    os: &VirtualOs,
+    loses: bool,
+    lock_wait_max: Nanos,
+    put_takes: Nanos,
+) -> Store<WitnessedEngine<Medium>, VirtualOs> {
     let (os, commits, lost) = (os.clone(), AtomicU64::new(0), AtomicU64::new(0));
     let medium = Medium {
         os: os.clone(),
         commits,
         loses,
         lost,
+        bad_thread: AtomicU64::new(0),
+        goes_on: AtomicU64::new(0),
+        put_takes,
         is_full: AtomicBool::new(false),
     };
     let options = StoreOptions {
@@ -91,6 +121,11 @@ fn change(os: &VirtualOs, bad: Option<bool>) -> u64 {
     let table = store.table("named").unwrap();
     in_threads(os, |thread| {
         if thread == 1 && bad.is_some() {
+            store
+                .engine()
+                .witness
+                .bad_thread
+                .store(os.this_thread().0 as u64 + 1, Ordering::Relaxed);
             let refused = (0..ROUNDS).map(|_| store.put(BAD, "never"));
             refused
                 .for_each(|refused| assert!(matches!(refused, Err(StoreError::Engine(EngineError::DiskFull { .. })))));
@@ -172,6 +207,51 @@ fn a_deadline_comes_before_changes_that_wait() {
             }
             store.put(format!("{thread}"), "value").unwrap();
         });
+    });
+}
+
+/// The thread that has the lock carries out no change once a thread with a deadline waits.
+#[test]
+fn a_deadline_waits_for_one_change_and_a_commit_at_most() {
+    explore(0..60, |os| {
+        let store = slow_store(os, false, Nanos::from_secs(60), HALF);
+        let began = os.now();
+        in_threads(os, |thread| {
+            if thread == 0 {
+                os.sleep(Nanos(HALF.0 / 2));
+                let urgent = store.write_transaction(Deadline::soft(Time(1))).unwrap();
+                assert!(os.now().since(began) <= HALF * 2 + COMMIT, "{:?}", os.now());
+                return urgent.commit().map(drop).unwrap();
+            }
+            store.put(format!("{thread}"), "value").unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_commit_carries_out_few_bytes_for_others() {
+    explore(0..20, |os| {
+        let store = store(os, false, Nanos::from_secs(60));
+        let before = store.engine().witness.commits.load(Ordering::Relaxed);
+        in_threads(os, |thread| store.put(format!("{thread}"), vec![7; 40 << 10]).unwrap());
+        let commits = store.engine().witness.commits.load(Ordering::Relaxed) - before;
+        assert!(commits >= THREADS / 2, "{commits}");
+    });
+}
+
+#[test]
+fn a_panic_over_a_change_of_another_thread_is_contained() {
+    explore(0..20, |os| {
+        let store = store(os, false, Nanos::from_secs(60));
+        in_threads(os, |thread| {
+            if thread == 1 {
+                let me = os.this_thread().0 as u64 + 1;
+                store.engine().witness.bad_thread.store(me, Ordering::Relaxed);
+                return store.put(PANICS, "value").unwrap();
+            }
+            store.put(format!("{thread}"), "value").unwrap();
+        });
+        assert!(store.contains_key(PANICS).unwrap() && store.contains_key("0").unwrap());
     });
 }
 

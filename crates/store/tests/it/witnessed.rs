@@ -12,6 +12,7 @@ use punctual_units::Nanos;
 /// A step of a write transaction.
 #[derive(Clone, Copy)]
 pub enum Step<'k> {
+    Begin,
     Get,
     /// The next record of a scan.
     Next,
@@ -88,6 +89,7 @@ impl<W: Witness> Engine for WitnessedEngine<W> {
     }
 
     fn write(&self) -> Result<Self::Write<'_>, EngineError> {
+        self.witness.before(Step::Begin)?;
         Ok(WitnessedWrite {
             write: self.engine.write()?,
             witness: &self.witness,
