@@ -25,6 +25,9 @@ use crate::run::{RunError, RunSetup};
 /// How much simulated time passes, at most about, before the watcher is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
 
+/// How many events pass before it is asked, too: much may happen in little simulated time.
+const EVENTS: u32 = 1 << 16;
+
 /// Least simulated time between two reports of the figures of each task.
 const FIGURES_EVERY: Nanos = Nanos::from_secs(5);
 
@@ -241,11 +244,12 @@ impl Run {
         self.act(self.regulator.plan());
         self.note_forecast();
         let mut due = self.next_due();
-        let mut asked = self.machine.now();
+        let (mut asked, mut events) = (self.machine.now(), 0);
         while self.machine.now() < end {
             let now = self.machine.now();
-            if now.since(asked) >= PATIENCE {
-                asked = now;
+            events += 1;
+            if now.since(asked) >= PATIENCE || events >= EVENTS {
+                (asked, events) = (now, 0);
                 if watch(Progress::Waiting).is_break() {
                     return;
                 }

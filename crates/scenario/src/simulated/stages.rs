@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use punctual_cores::{PlaceError, Placement};
+use punctual_cores::{PlaceError, Placement, Seat};
 use punctual_pipelines::{AnyStage, Failure, FrameCounts, Frames, Head, Layout, Region, Runner, TurnResult};
 use punctual_platform::Machine;
 use punctual_runtime::frames::StageFrames;
@@ -20,10 +20,12 @@ use punctual_units::{Clock, CoreId, Hertz, Nanos, TaskId, Time};
 use punctual_workload::{Op, Problem};
 
 use crate::run::{RunError, RunRequest};
-use crate::stages::{Parts, StageNeeds, StagePlan, StagesSpec, frames_of, frames_report, named};
+use crate::stages::{Parts, StageNeeds, StagePlan, crowded, frames_of, frames_report, named};
 
 /// Time for the frames under way once the run is over; as on Linux.
 const DRAINS: Nanos = Nanos::from_secs(5);
+/// Least time between two frames of a source: each costs the simulation a microsecond or more.
+const PERIOD_MIN: Nanos = Nanos::from_micros(10);
 
 /// The running stages of a scenario.
 pub(super) struct SimulatedStages {
@@ -103,7 +105,7 @@ impl SimulatedStages {
         }
         let plan = StagePlan::simulated(&request.scenario.name, spec);
         let plan = plan.map_err(|mut problems| problems.swap_remove(0))?;
-        let open = open(spec, placement, &machine.offers().cores)?;
+        let open = open(request, placement, &machine.offers().cores)?;
         let at = plan.placement(spec, &open)?;
         let StagePlan { graph, parts } = plan;
         let layout = Arc::new(Layout::new(&graph));
@@ -113,8 +115,8 @@ impl SimulatedStages {
         let mut stages = Vec::with_capacity(spec.stages.len());
         for (number, needs) in spec.stages.iter().enumerate() {
             let is_source = graph.stages()[number].takes.is_empty();
-            if is_source && (needs.compute, needs.period) == (Nanos::ZERO, None) {
-                let what = "on the simulated machine a source needs a time between two frames, such as \"20ms\"";
+            if is_source && needs.period.unwrap_or_default().max(needs.compute) < PERIOD_MIN {
+                let what = "on the simulated machine a source needs a time between two frames, from \"10us\"";
                 return Err(Problem::new(format!("stage[{number}].period"), what).into());
             }
             let core = open[at[number]];
@@ -252,18 +254,30 @@ impl SimulatedStage {
     }
 }
 
-/// The cores of stages: those that the file names, or all that are not exclusive.
-fn open(spec: &StagesSpec, placement: &Placement, all: &[CoreId]) -> Result<Vec<CoreId>, Problem> {
+/// The cores of stages: those that the file names, or all; without exclusive ones.
+///
+/// # Errors
+/// A core that the machine does not have, or that an exclusive task has while none of the named ones is left.
+fn open(request: &RunRequest, placement: &Placement, all: &[CoreId]) -> Result<Vec<CoreId>, Problem> {
+    let spec = &request.pipeline;
+    let of = if spec.cores.is_empty() { all } else { &spec.cores };
+    let open: Vec<CoreId> = of
+        .iter()
+        .copied()
+        .filter(|core| !placement.exclusive.contains(core))
+        .collect();
+    let tasks = request.scenario.tasks.iter().zip(&placement.seats);
     for (core, key) in named(spec) {
         if !all.contains(&core) {
             return Err(Problem::new(key, PlaceError::no_such_core(0, core, all).to_string()));
         }
+        let listed = key == "pipeline.cores" && !open.is_empty();
+        let owner = tasks
+            .clone()
+            .find(|(_, seat)| matches!(seat, Seat::Exclusive(chair) if chair.core == core));
+        if let Some((task, _)) = owner.filter(|_| !listed) {
+            return Err(crowded(&key, core, &task.name));
+        }
     }
-    let mut open = if spec.cores.is_empty() {
-        all.to_vec()
-    } else {
-        spec.cores.clone()
-    };
-    open.retain(|core| !placement.exclusive.contains(core));
     Ok(if open.is_empty() { all.to_vec() } else { open })
 }

@@ -123,7 +123,8 @@ pub(crate) fn named(spec: &StagesSpec) -> Vec<(CoreId, String)> {
     of_stages.chain(listed).collect()
 }
 
-fn crowded(key: &str, core: CoreId, task: &str) -> Problem {
+/// Problem of a core that an exclusive task and a stage both have.
+pub(crate) fn crowded(key: &str, core: CoreId, task: &str) -> Problem {
     let what = format!(
         "the exclusive task \"{task}\" needs core {core}, which only exclusive tasks can have; name another core here, \
              or give the task class = \"real-time\""

@@ -2,14 +2,16 @@
 
 use crate::common;
 
+use std::ops::ControlFlow;
+
 use common::{request, unwatched};
 use punctual_loop::{EventLog, replay};
 use punctual_pipelines::{EdgeSpec, WhenFull};
-use punctual_runtime::report::{RunReport, StageReport};
+use punctual_runtime::report::{Progress, RunReport, StageReport};
 use punctual_scenario::stages::{Body, EdgeNeeds, StageNeeds, StagesSpec, kind};
 use punctual_scenario::{PlatformChoice, RunError, RunRequest, run};
 use punctual_units::{CoreId, Nanos, Share};
-use punctual_workload::{Arrival, ControllerKind, TaskGoal};
+use punctual_workload::{Arrival, Class, ControllerKind, TaskGoal};
 
 const MS: Nanos = Nanos::from_millis(1);
 
@@ -153,5 +155,61 @@ fn a_core_or_a_period_that_is_missing_is_named() {
     };
     assert_eq!(refused(|spec| spec.stages[1].core = Some(CoreId(99))), "stage[1].core");
     assert_eq!(refused(|spec| spec.cores = vec![CoreId(99)]), "pipeline.cores");
-    assert_eq!(refused(|spec| spec.stages[0].period = None), "stage[0].period");
+    for period in [None, Some(Nanos(1)), Some(Nanos(9_999))] {
+        let mut request = perception(ControllerKind::Open, MS * 50, 4);
+        request.pipeline.stages[0].period = period;
+        let refused = run(&request, &mut unwatched);
+        assert!(
+            matches!(&refused, Err(RunError::Problem(problem)) if problem.key == "stage[0].period"),
+            "{period:?}"
+        );
+    }
+}
+
+/// Only exclusive cores are left for the stages: the exclusive task is named. One that is shared will do.
+#[test]
+fn stages_do_not_get_exclusive_cores() {
+    let on = |change: fn(&mut StagesSpec)| {
+        let mut request = perception(ControllerKind::Open, MS * 50, 2);
+        let task = &mut request.scenario.tasks[0];
+        let deadline = task.deadline().expect("a real-time task");
+        task.class = Class::Exclusive { deadline };
+        change(&mut request.pipeline);
+        run(&request, &mut unwatched)
+    };
+    let last = CoreId(3);
+    let alone: [(fn(&mut StagesSpec), &str); 2] = [
+        (|spec| spec.cores = vec![CoreId(3)], "pipeline.cores"),
+        (|spec| spec.stages[1].core = Some(CoreId(3)), "stage[1].core"),
+    ];
+    for (change, key) in alone {
+        match on(change) {
+            Err(RunError::Problem(problem)) => {
+                assert_eq!(problem.key, key);
+                assert!(problem.what.contains("the exclusive task"), "{problem:?}");
+            }
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    let report = on(|spec| spec.cores = vec![CoreId(2), CoreId(3)])
+        .expect("core 2 is left")
+        .report;
+    assert!(report.stages.iter().all(|stage| stage.core != Some(last)), "{report:?}");
+}
+
+/// A watcher that ends the run is heeded within a second of simulated time that has many events.
+#[test]
+fn the_watcher_is_asked_by_events_too() {
+    let mut request = perception(ControllerKind::Open, MS * 50, 4);
+    request.pipeline.stages[0].period = Some(Nanos::from_micros(10));
+    let mut asked = 0;
+    let finished = run(&request, &mut |progress| match progress {
+        Progress::Waiting => {
+            asked += 1;
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    let made = finished.expect("the run ends in order").report.stages[0].frames_made;
+    assert!(asked == 1 && made < 90_000, "{made}");
 }
