@@ -4,7 +4,7 @@
 //! effect are found before the run: the command line refuses options, and the report mentions the rest.
 
 use punctual_allocation::mapping::MappingPolicy;
-use punctual_units::Share;
+use punctual_units::{Nanos, Share};
 use punctual_workload::{Class, ControllerKind, Durability, StoreNeeds, UpdateMode};
 
 use punctual_runtime::report::PlatformChoice;
@@ -12,6 +12,7 @@ use punctual_runtime::report::PlatformChoice;
 use punctual_platform::{CoreChoice, Neighbours};
 
 use crate::run::RunRequest;
+use crate::stages::{Body, StageNeeds};
 
 /// Something that changes nothing in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +47,21 @@ impl WithoutEffect {
 /// Everything in `request` that has no effect.
 pub fn without_effect(request: &RunRequest) -> Vec<WithoutEffect> {
     let mut found = match request.platform {
-        PlatformChoice::Linux => Vec::new(),
+        PlatformChoice::Linux => on_linux(request),
         PlatformChoice::Sim => on_the_simulated_machine(request),
     };
     found.extend(of_the_controller(request));
     found
+}
+
+/// Work of stages that do their own on Linux.
+fn on_linux(request: &RunRequest) -> Vec<WithoutEffect> {
+    let stages = request.pipeline.stages.iter().enumerate();
+    let copies = |does: &Body| matches!(does, Body::Kind(name, _) if name == "copy");
+    let own = stages.filter(|(_, stage)| stage.compute > Nanos::ZERO && !copies(&stage.does));
+    let why = "on Linux only the kind `copy` computes for so long; it is for --platform sim";
+    own.map(|(number, _)| WithoutEffect::of(format!("stage[{number}].compute"), why))
+        .collect()
 }
 
 /// Settings that the simulated machine has no use for, and wrong ones among its own.
@@ -86,6 +97,22 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         if set {
             let why =
                 "the simulated machine has no other programs, interrupts or boot options; it is for --platform linux";
+            found.push(WithoutEffect::of(key, why));
+        }
+    }
+    let pipeline = &request.pipeline;
+    let any = |set: fn(&StageNeeds) -> bool| pipeline.stages.iter().any(set);
+    for (key, set) in [
+        ("pipeline.rate", pipeline.rate.is_some()),
+        ("pipeline.step_max", pipeline.step_max.is_some()),
+        ("pipeline.turns_clocks", pipeline.turns_clocks),
+        ("stage.restart", any(|stage| stage.restart)),
+        ("stage.save_every", any(|stage| stage.save_every > 1)),
+        ("stage.state_bytes", any(|stage| stage.state_bytes.is_some())),
+        ("stage.migratable", any(|stage| stage.migratable.is_some())),
+    ] {
+        if set {
+            let why = "on the simulated machine stages have no processes or state; it is for --platform linux";
             found.push(WithoutEffect::of(key, why));
         }
     }
