@@ -247,9 +247,10 @@ fn allocation(loaded: &Loaded) -> Result<Option<AllocationRequest>, Failure> {
     };
     let (mut read, mut wrong) = (Vec::new(), Vec::new());
     for file in &loaded.profiles {
-        let of_scenario =
-            || builtin::beside_scenarios(&file.path).filter(|_| loaded.file.is_none() && !file.path.exists());
-        let read_file = match of_scenario() {
+        // A scenario that `punctual new` has written names profiles that the program contains.
+        let folder = loaded.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let named = file.path.strip_prefix(folder).unwrap_or(&file.path);
+        let read_file = match builtin::beside_scenarios(named).filter(|_| !file.path.exists()) {
             Some((shown, content)) => profiles::of_bytes(&shown, content, grid),
             None => profiles::file(&file.path, grid),
         };

@@ -35,6 +35,12 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
 
     let listed = String::from_utf8(punctual(here, &["new"]).stdout).expect("text");
     assert_eq!(listed.lines().count(), 5, "{listed}");
+    std::fs::create_dir(here.join("sub")).expect("a folder");
+    for name in listed.lines().filter_map(|line| line.split(' ').next()) {
+        let file = format!("sub/{name}-of-mine.toml");
+        punctual(here, &["new", name, &file]);
+        punctual(here, &["run", &file, "--platform", "sim", "--duration", "5s"]);
+    }
     let refused = common::refused(here, &["new", "rowboat"]);
     assert!(
         refused.starts_with("rowboat: ") && refused.contains("fire-rescue, robot, "),
@@ -46,9 +52,9 @@ fn a_built_in_scenario_runs_in_an_empty_folder_unless_a_file_of_that_name_is_the
 #[test]
 fn a_vehicle_runs_with_every_knob_and_replays() {
     let folder = tempfile::tempdir().expect("a folder");
-    let run = ["run", "vehicle", "--platform", "sim", "--duration", "10s"];
+    let run = ["run", "vehicle", "--platform", "sim", "--duration", "4s"];
     let files = ["--json", "run.json", "--html", "run.html", "--record", "log.json"];
-    let summary = String::from_utf8(punctual(folder.path(), &[&run[..], &files[..]].concat()).stdout).expect("text");
+    punctual(folder.path(), &[&run[..], &files[..]].concat());
     let text = std::fs::read_to_string(folder.path().join("run.json")).expect("a report");
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let names = |key: &str, of: &str| -> Vec<String> {
@@ -59,10 +65,18 @@ fn a_vehicle_runs_with_every_knob_and_replays() {
     };
     assert_eq!(names("tasks", "name"), ["control", "plan", "log"]);
     assert_eq!(names("stages", "name"), ["camera", "detect", "track", "publish"]);
-    assert!(report["stages"][3]["frames_taken"].as_u64() > Some(150), "{report}");
+    assert!(report["stages"][3]["frames_taken"].as_u64() > Some(60), "{report}");
     assert!(report["summary"]["energy_j"].as_f64() > Some(0.0));
-    for knob in ["clock", "admitted-share", "best-effort-share", "ways", "bandwidth"] {
-        assert!(summary.contains(knob), "{knob}: {summary}");
+    let knobs = report["knobs"].as_array().expect("knobs");
+    for name in [
+        "clock",
+        "admitted-share",
+        "best-effort-share",
+        "ways of core 0",
+        "bandwidth of core 0",
+    ] {
+        let used = knobs.iter().any(|knob| knob["knob"] == name && knob["used"] == true);
+        assert!(used, "{name}: {knobs:?}");
     }
     let page = std::fs::read_to_string(folder.path().join("run.html")).expect("a page");
     assert!(page.contains("publish") && page.contains("control"));
