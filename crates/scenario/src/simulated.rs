@@ -18,7 +18,7 @@ use punctual_workload::{JobMeasurements, JobOutcome, JobProgress, Pace, Scenario
 
 use self::leases::Leases;
 use self::stages::SimulatedStages;
-use crate::allocation::splitting;
+use crate::allocation::{AllocationRequest, splitting};
 use crate::environment::Environment;
 use crate::run::{RunError, RunSetup};
 
@@ -43,10 +43,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     let lends = request.neighbours.lend;
     let told = placed(scenario, &placement, lends);
     let asked = request.allocation.as_ref();
-    let unforeseen = asked.is_some_and(|asked| {
-        let has_profile = |task: &TaskSpec| asked.profiles.iter().any(|(name, _)| *name == task.name);
-        !scenario.tasks.iter().all(has_profile)
-    });
+    let unforeseen = asked.is_some_and(|asked| !all_have_profiles(asked, &scenario.tasks));
     let split = asked.map(|asked| splitting(asked, &scenario.tasks, &model, &placement));
     let (decided, split) = split.transpose()?.unzip();
     let stream = setup.stream(compiled.replicas);
@@ -130,6 +127,11 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         run.until(start + scenario.duration, watch);
     }
     Ok(run.finish())
+}
+
+fn all_have_profiles(asked: &AllocationRequest, tasks: &[TaskSpec]) -> bool {
+    let has_profile = |task: &TaskSpec| asked.profiles.iter().any(|(name, _)| *name == task.name);
+    tasks.iter().all(has_profile)
 }
 
 /// Protection of exclusive tasks, for the report; empty without such tasks.

@@ -58,7 +58,7 @@ pub fn attach(arguments: &Attach, command: &str) -> Result<(), Failure> {
     if arguments.dry_run {
         allowed(&file).map_err(refused)?;
     }
-    // Each observed thread has three descriptors.
+    // An observed thread has three descriptors.
     raise_descriptors();
     // Beside tasks that are reported, a refusal is a note of the report; a dry run says it beside the threads.
     if !arguments.dry_run && file.tasks.iter().all(|task| task.observation.is_some()) {

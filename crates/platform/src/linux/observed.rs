@@ -5,7 +5,7 @@
 //! next job. **Method.** The kernel writes each such call of the thread and its return to a ring (perf_event_open(2),
 //! tracepoints `raw_syscalls:sys_enter` and `sys_exit`, which it filters by the call's number), because a call for an
 //! instant in the past returns at once, but is made. It also writes for which instant the call sets the thread's timer
-//! (`timer:hrtimer_start`): the release. [`WaitTracker`] makes jobs of these events.
+//! (`timer:hrtimer_start`): the release. `WaitTracker` makes jobs of these events.
 //!
 //! **Bounds.** A program that leaves the call out where it is late has one job in place of two. A wait within a job, in
 //! the same kind of call, ends that job. Programs of another word size number their calls otherwise, and are refused.

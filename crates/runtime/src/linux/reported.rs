@@ -331,7 +331,7 @@ impl TrackedTask {
         if let Some(released) = open.iter().copied().chain(self.script).min() {
             self.state.begin(self.jobs, released);
         }
-        // One job is known as open; all else that is late by now is behind it.
+        // A single job is known as open; all else that is late by now is behind it.
         let late = |tracker: &Tracker| tracker.late(now, deadline);
         let late = self.trackers.iter().map(late).sum::<u64>();
         self.state.late_behind(late.saturating_sub(1));

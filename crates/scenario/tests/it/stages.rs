@@ -178,12 +178,10 @@ fn stages_do_not_get_exclusive_cores() {
         run(&request, &mut unwatched)
     };
     let last = CoreId(3);
-    let alone: [(fn(&mut StagesSpec), &str); 2] = [
-        (|spec| spec.cores = vec![CoreId(3)], "pipeline.cores"),
-        (|spec| spec.stages[1].core = Some(CoreId(3)), "stage[1].core"),
-    ];
-    for (change, key) in alone {
-        match on(change) {
+    let named = on(|spec| spec.cores = vec![CoreId(3)]);
+    let of_stage = on(|spec| spec.stages[1].core = Some(CoreId(3)));
+    for (ended, key) in [(named, "pipeline.cores"), (of_stage, "stage[1].core")] {
+        match ended {
             Err(RunError::Problem(problem)) => {
                 assert_eq!(problem.key, key);
                 assert!(problem.what.contains("the exclusive task"), "{problem:?}");
