@@ -45,6 +45,7 @@ impl<P> Call<'_, P> {
     }
 
     /// The call goes on until the snapshot [leaves](PinnedSnapshot::leave).
+    #[cfg(feature = "redb")]
     #[inline]
     pub(crate) fn stay(self) {
         std::mem::forget(self);
@@ -126,6 +127,7 @@ impl<P> PinnedSnapshot<P> {
     }
 
     /// Whether another thread has asked the reader, inside of a call, to give up the snapshot.
+    #[cfg(feature = "redb")]
     pub(crate) fn is_asked(&self) -> bool {
         self.slot.is_asked()
     }

@@ -6,10 +6,9 @@
 //! **Method** (group commit as in DeWitt et al., "Implementation Techniques for Main Memory Database Systems", SIGMOD
 //! 1984). A put or delete outside of a transaction is bytes and no code, so any thread can carry it out. Its own thread
 //! notes it and waits for the write lock. The thread that gets the lock carries out its own change and those that were
-//! noted before, up to [`SHARED_MAX`] and until a thread with a deadline waits,
-//! and commits all at once. When the turn of another comes, its change is
-//! committed, and it returns. So no thread waits for another's code, the engine's transaction stays on one thread, and
-//! the lock is held for a bounded time longer.
+//! noted before, up to [`SHARED_MAX`] and until a thread with a deadline waits, and commits all at once. When the turn
+//! of another comes, its change is committed, and it returns. So no thread waits for another's code, the engine's
+//! transaction stays on one thread, and the lock is held for a bounded time longer.
 //!
 //! **Undo.** If a change of another thread or the commit fails, the transaction is undone: after most errors the engine
 //! has lost it. The thread that has the lock keeps it and does its own change alone; so do the others in their turns,
