@@ -480,6 +480,7 @@ mod tests {
     use std::process::Command;
 
     use proptest::prelude::*;
+    use punctual_testing::wait_until;
 
     use super::*;
 
@@ -859,6 +860,9 @@ mod tests {
     #[test]
     fn threads_of_programs_are_found_by_name_until_they_end() {
         let mut sleep = Command::new("sleep").arg("600").spawn().expect("sleep");
+        wait_until("it executes", || {
+            name_of(Tid(sleep.id() as i32)).as_deref() == Some("sleep")
+        });
         let own = |program: &str| {
             let selector = ThreadSelector {
                 program: Some(program.into()),
