@@ -323,9 +323,11 @@ fn setup(before: &RunReport, after: &RunReport) -> Vec<String> {
         if a != b {
             lines.push(format!("{}: {a}; {b}", task.name));
         }
-        let (a, b) = (task.jobs as f64 / seconds[0], again.jobs as f64 / seconds[1]);
-        // Two jobs more or less are due to the ends of a run.
-        if (a - b).abs() > a.max(b) * 0.05 + 2.0 / seconds[0].min(seconds[1]) {
+        let all = |task: &TaskReport| (task.jobs + task.failed) as f64;
+        let (a, b) = (all(task) / seconds[0], all(again) / seconds[1]);
+        // Twice the standard deviation of the difference where jobs come at random (Poisson).
+        let by_chance = 2.0 * (a / seconds[0] + b / seconds[1]).sqrt();
+        if (a - b).abs() > by_chance.max(a.max(b) * 0.05) {
             lines.push(format!("{}: {a:.1} jobs a second; {b:.1}", task.name));
         }
     }
@@ -449,6 +451,17 @@ mod tests {
         assert_eq!(setup, ["sensors: 5,120, 6,144", "analysis: 10.0 jobs a second; 20.0"]);
         other.tasks[0].jobs = one.tasks[0].jobs + 2;
         assert_eq!(compare(&one, &other).unwrap().setup, ["sensors: 5,120, 6,144"]);
+    }
+
+    #[test]
+    fn jobs_that_come_at_random_or_fail_are_no_other_set_up() {
+        let (one, mut other) = (fixture::report(), fixture::report());
+        // 530 and 596 jobs: 2 * sqrt(1,126) is 67.
+        other.tasks[0].jobs += 66;
+        assert!(compare(&one, &other).unwrap().setup.is_empty());
+        other.tasks[0].jobs = 0;
+        other.tasks[0].failed = 530;
+        assert!(compare(&one, &other).unwrap().setup.is_empty());
     }
 
     #[test]

@@ -260,7 +260,7 @@ fn stands(task: &TaskReport) -> String {
 /// `share` in percent, with as many decimals as tell it from a smaller `goal`.
 fn beside(share: f64, goal: f64) -> String {
     let text = |decimals: usize| format!("{:.decimals$}", share * 100.0);
-    let is_more = |text: &String| share <= goal || text.parse().is_ok_and(|it: f64| it > goal * 100.0);
+    let is_more = |text: &String| share <= goal || text.parse().is_ok_and(|it: f64| it / 100.0 > goal + 1e-9);
     let shown = (1..=4).map(text).find(is_more).unwrap_or_else(|| text(5));
     format!("{shown} %")
 }
@@ -365,6 +365,7 @@ mod tests {
         let missed = [beside(12.0 / 1_150.0, 0.01), beside(0.010_001, 0.01), beside(0.2, 0.01)];
         assert_eq!(missed, ["1.04 %", "1.0001 %", "20.0 %"]);
         assert_eq!(beside(0.01, 0.01), "1.0 %");
+        assert_eq!(beside(0.290_004, 0.29), "29.0004 %");
     }
 
     #[test]
