@@ -49,7 +49,10 @@ pub fn arguments<P: Parser>() -> Result<P, Failure> {
         Some(present) => Failure::of(present),
         None => match error.print() {
             // A reader that closed the pipe (`| head`) is no failure.
-            Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => Failure::of(format!("standard output: {why}")),
+            Err(why) if why.kind() != std::io::ErrorKind::BrokenPipe => {
+                let stream = if error.use_stderr() { "error" } else { "output" };
+                Failure::of(format!("standard {stream}: {why}"))
+            }
             _ => std::process::exit(error.exit_code()),
         },
     })
