@@ -102,16 +102,17 @@ impl OpenJobs {
         self.open.push_back((job, at));
     }
 
-    /// Records which job the thread began last, and its release.
+    /// Records which job the thread began last, and its release. The job of a program that reports may vanish in a gap:
+    /// the next has its number; until then its release is [`Time::MAX`].
     pub fn began(&mut self, job: u64, released: Time) {
-        if self.begun.is_none_or(|begun| begun <= job) {
+        if self.begun.is_none_or(|begun| begun <= job + 1) {
             (self.begun, self.begun_release) = (Some(job + 1), released);
         }
-        let is_new = job >= self.next_job && self.open.back().is_none_or(|(last, _)| *last < job);
+        let is_new = job >= self.next_job && self.open.back().is_none_or(|(last, _)| *last <= job);
         if self.schedule.is_none() && is_new {
-            // The job before has ended.
+            // The job before has ended or vanished.
             self.open.clear();
-            self.open.push_back((job, released));
+            self.open.extend((released < Time::MAX).then_some((job, released)));
         }
     }
 
@@ -272,7 +273,7 @@ impl OpenJobs {
     /// lie behind others.
     pub fn untold_release(&self, task: TaskId, pending: u64) -> Option<JobRelease> {
         let under_way = (self.begun?.checked_sub(1)).map(|job| (job, self.begun_release));
-        let under_way = under_way.filter(|(job, _)| *job >= self.next_job);
+        let under_way = under_way.filter(|(job, released)| *job >= self.next_job && *released < Time::MAX);
         let waits = |open: &(u64, Time)| self.has_begun(open.0) == Some(false);
         let waiting = self.open.iter().copied().find(waits);
         let is_new = |(_, release): &(u64, Time)| self.told_release < Some(*release);
@@ -434,6 +435,26 @@ mod tests {
         assert_eq!(late(&open), (1, 0));
         open.ended(3, ms(99), ms(112));
         open.began(3, ms(100));
+        assert_eq!(late(&open), (0, 0));
+    }
+
+    #[test]
+    fn a_job_that_vanishes_in_a_gap_leaves_its_number_to_the_next() {
+        let mut open = OpenJobs::new(PERIOD);
+        open.began(3, ms(100));
+        open.advance(ms(115));
+        assert_eq!(late(&open), (1, 0));
+        open.began(3, ms(106));
+        assert_eq!(late(&open), (0, 0));
+        open.advance(ms(117));
+        assert_eq!(late(&open), (1, 0));
+        open.began(3, Time::MAX);
+        assert_eq!((late(&open), open.untold_release(TaskId(0), 0)), ((0, 0), None));
+        open.began(3, ms(110));
+        assert_eq!(open.untold_release(TaskId(0), 0).map(|it| it.released), Some(ms(110)));
+        open.ended(3, ms(110), ms(118));
+        open.began(4, Time::MAX);
+        open.advance(ms(200));
         assert_eq!(late(&open), (0, 0));
     }
 

@@ -328,9 +328,9 @@ impl TrackedTask {
         }
         let left = if checks { self.check(shared, now) } else { Vec::new() };
         let open: Vec<Time> = self.trackers.iter().filter_map(|it| it.open(now, deadline)).collect();
-        if let Some(released) = open.iter().copied().chain(self.script).min() {
-            self.state.begin(self.jobs, released);
-        }
+        let oldest = open.into_iter().chain(self.script).min();
+        // Without one, a job that was open at the last look has vanished in a gap, or with its thread.
+        self.state.begin(self.jobs, oldest.unwrap_or(Time::MAX));
         // A single job is known as open; all else that is late by now is behind it.
         let late = |tracker: &Tracker| tracker.late(now, deadline);
         let late = self.trackers.iter().map(late).sum::<u64>();
