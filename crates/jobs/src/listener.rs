@@ -87,6 +87,11 @@ pub trait JobSource: std::fmt::Debug + Send {
     /// Whether no more jobs will come, and the one under way will not end.
     fn is_closed(&self) -> bool;
 
+    /// Whether the thread has ended, as far as the source knows: one executed by another thread has its number.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
     /// Number of jobs, or records of them, that found no room in a ring.
     fn dropped(&self) -> u64;
 

@@ -1,5 +1,5 @@
-//! The jobs of a program that reports none, as the kernel tells them: release (0: unknown), begin and end, nanoseconds
-//! of `CLOCK_MONOTONIC`, to be held against the program's own log.
+//! The jobs of a program that reports none, as the kernel reports them: release (0: unknown), begin and end, in
+//! nanoseconds of `CLOCK_MONOTONIC`, to be held against the program's own log.
 //!
 //!     cargo run --release -p punctual-platform --example observed_jobs -- PROGRAM CALL SECONDS
 //!
@@ -12,6 +12,7 @@ fn main() {
     use punctual_jobs::JobSource;
     use punctual_platform::linux::KernelTree;
     use punctual_platform::linux::observed::{ObservedThread, Tracepoints, threads};
+    use punctual_platform::linux::thread::is_running;
     use punctual_platform::{Observation, ThreadSelector, WaitCall};
 
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,10 +32,17 @@ fn main() {
     let points = Tracepoints::find(&KernelTree::default()).expect("rights");
     let until = Instant::now() + Duration::from_secs(seconds.parse().expect("seconds"));
     let mut found: Vec<ObservedThread> = Vec::new();
-    while Instant::now() < until && (found.is_empty() || !found.iter().all(JobSource::is_closed)) {
+    let mut goes_on = true;
+    while goes_on {
+        // Once more after the end.
+        let runs = |(process, thread)| is_running(process, Some(thread));
+        goes_on = Instant::now() < until && (found.is_empty() || found.iter().any(|it| runs(it.thread())));
         if found.is_empty() {
             let open = |thread| ObservedThread::of(&points, &observation, thread).expect("rights");
-            found = threads(&observation.threads).into_iter().map(open).collect();
+            found = threads(&[&observation.threads])
+                .into_iter()
+                .map(|(_, thread)| open(thread))
+                .collect();
         }
         std::thread::sleep(Duration::from_millis(5));
         for job in found.iter_mut().flat_map(JobSource::jobs) {

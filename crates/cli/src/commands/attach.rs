@@ -208,8 +208,8 @@ fn look(listener: &mut Listener, file: &AttachFile, all: bool) -> (Result<Vec<Re
         std::thread::sleep(Duration::from_millis(10));
     }
     for task in file.tasks.iter().filter(|_| all) {
-        let observed = task.observation.iter().flat_map(|it| threads(&it.threads));
-        found.extend(observed.map(|(process, thread)| Candidate {
+        let observed = task.observation.iter().flat_map(|it| threads(&[&it.threads]));
+        found.extend(observed.map(|(_, (process, thread))| Candidate {
             task: task.name.clone(),
             what: format!("observed: {}", program(process, Some(thread))),
             deadline: None,

@@ -8,7 +8,8 @@
 //! (`timer:hrtimer_start`): the release. `WaitTracker` makes jobs of these events.
 //!
 //! **Bounds.** A program that leaves the call out where it is late has one job in place of two. A wait within a job, in
-//! the same kind of call, ends that job. Programs of another word size number their calls otherwise, and are refused.
+//! the same kind of call, ends that job. A wait that a signal ends begins no job. Programs of another word size number
+//! their calls otherwise, and are refused.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -163,8 +164,13 @@ enum State {
     /// Not known: nothing has been seen, or records were lost.
     #[default]
     Unknown,
-    /// In its call, which has set the timer for `due`; `tells`: that is an instant of our clock.
-    Waits { due: Option<Time>, tells: bool },
+    /// In its call, which has set the timer for `due`; `tells`: that is an instant of our clock. Not `asleep`: a signal
+    /// has interrupted the call, which is not made again yet.
+    Waits {
+        due: Option<Time>,
+        tells: bool,
+        asleep: bool,
+    },
     /// In a job, since its last call returned.
     Works { released: Option<Time>, begun: Time },
 }
@@ -197,13 +203,18 @@ impl WaitTracker {
                 (self.state, self.search.wait) = (State::Unknown, None);
                 self.lost += records;
             }
+            (Event::Calls { call, .. }, _) if call == libc::SYS_restart_syscall => self.sleeps(true),
             (Event::Calls { call, arguments }, state) => {
                 let wait = wait_of(call, arguments, is_timer)?;
                 if self.call.is_none() {
                     self.search.wait = Some((wait, at));
                 } else if self.call == Some(wait) {
                     let tells = is_of_our_clock(call, arguments);
-                    self.state = State::Waits { due: None, tells };
+                    self.state = State::Waits {
+                        due: None,
+                        tells,
+                        asleep: true,
+                    };
                     if let State::Works { released, begun } = state {
                         return Some(ReportedJob {
                             released,
@@ -213,22 +224,37 @@ impl WaitTracker {
                     }
                 }
             }
-            // The wait goes on: the kernel, or the program, makes the call again.
-            (Event::Returns(value), _) if INTERRUPTED.contains(&value) => {}
-            (Event::Returns(_), State::Waits { due, .. }) => {
+            // The wait goes on once the kernel, or the program, makes the call again.
+            (Event::Returns(value), _) if INTERRUPTED.contains(&value) => self.sleeps(false),
+            (Event::Returns(_), State::Waits { due, asleep: true, .. }) => {
                 let released = due.filter(|due| *due <= at);
                 self.state = State::Works { released, begun: at };
             }
             (Event::Returns(_), _) if self.call.is_none() => self.search(at),
-            (Event::SetsTimer(until), State::Waits { tells: true, .. }) => {
-                (self.state) = State::Waits {
+            (
+                Event::SetsTimer(until),
+                State::Waits {
+                    tells: true,
+                    asleep: true,
+                    ..
+                },
+            ) => {
+                self.state = State::Waits {
                     due: Some(until),
                     tells: true,
+                    asleep: true,
                 };
             }
             (Event::Returns(_) | Event::SetsTimer(_), _) => {}
         }
         None
+    }
+
+    /// A wait is interrupted or, with `is_asleep`, goes on.
+    fn sleeps(&mut self, is_asleep: bool) {
+        if let State::Waits { asleep, .. } = &mut self.state {
+            *asleep = is_asleep;
+        }
     }
 
     /// Takes the return from a wait, while the call is searched for.
@@ -410,6 +436,8 @@ impl ObservedThread {
             // The kernel refuses an event a second filter. Without a new ring, records of other calls are skipped.
             if let Ok(ring) = EventRing::of(&self.points, self.thread.1, self.tracker.call) {
                 (self.ring, self.tracker.state) = (ring, State::Unknown);
+                // The jobs between both rings are not known.
+                self.ended.clear();
             }
         }
     }
@@ -425,16 +453,22 @@ impl JobSource for ObservedThread {
         match self.tracker.state {
             State::Works { released, begun } => Some((released, begun)),
             // Released, and without a core since.
-            State::Waits { due: Some(due), .. } if due <= LinuxOs.now() && !self.ring.has_ended() => {
-                Some((Some(due), due))
-            }
+            State::Waits {
+                due: Some(due),
+                asleep: true,
+                ..
+            } if due <= LinuxOs.now() && !self.ring.has_ended() => Some((Some(due), due)),
             State::Unknown | State::Waits { .. } => None,
         }
     }
 
-    /// Also once the thread executes another program, or has another name; not if its name cannot be read.
+    /// Once the thread executes another program, or has another name; not if it has ended, or its name cannot be read.
     fn is_closed(&self) -> bool {
-        self.ring.has_ended() || name_of(self.thread.1).is_some() && !has(&self.selector, self.thread)
+        !self.ring.has_ended() && name_of(self.thread.1).is_some() && !has(&self.selector, self.thread)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ring.has_ended()
     }
 
     fn dropped(&self) -> u64 {
@@ -443,36 +477,42 @@ impl JobSource for ObservedThread {
 }
 
 /// Whether `selector` asks for a thread of a process.
-fn has(selector: &ThreadSelector, (process, thread): (i32, Tid)) -> bool {
-    let program = || {
-        let groups = selector
-            .group
-            .as_ref()
-            .map(|_| KernelTree::default().text(format!("/proc/{process}/cgroup")));
-        let name = name_of(Tid(process))?;
-        selector.has_program(&name, &groups.unwrap_or_default()).then_some(())
-    };
-    program().is_some() && name_of(thread).is_some_and(|name| selector.has_thread(&name, thread.0 == process))
+fn has(selector: &ThreadSelector, thread: (i32, Tid)) -> bool {
+    let program = program(thread.0, selector.group.is_some());
+    program.is_some_and(|(name, groups)| selector.has_program(&name, &groups)) && has_thread(selector, thread)
 }
 
-/// The threads that `selector` asks for, with their processes; never those of this process.
-pub fn threads(selector: &ThreadSelector) -> Vec<(i32, Tid)> {
+/// The name of a process and, if asked for, its control groups.
+fn program(process: i32, with_groups: bool) -> Option<(String, String)> {
+    let groups = with_groups.then(|| KernelTree::default().text(format!("/proc/{process}/cgroup")));
+    Some((name_of(Tid(process))?, groups.unwrap_or_default()))
+}
+
+/// Whether `selector` asks for a thread, by its name, of a process for which it asks.
+fn has_thread(selector: &ThreadSelector, (process, thread): (i32, Tid)) -> bool {
+    name_of(thread).is_some_and(|name| selector.has_thread(&name, thread.0 == process))
+}
+
+/// The threads for which each of `selectors` asks: its index, and process and thread; never those of this process.
+pub fn threads(selectors: &[&ThreadSelector]) -> Vec<(usize, (i32, Tid))> {
     let numbers = |folder: String| {
         let entries = entries(folder.as_ref());
         entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
     };
-    let others = numbers("/proc".into()).filter(|process| *process != std::process::id() as i32);
-    let programs = ThreadSelector {
-        thread: None,
-        ..selector.clone()
-    };
-    let all = others
-        .filter(|process| has(&programs, (*process, Tid(*process))))
-        .flat_map(|process| {
-            let threads = numbers(format!("/proc/{process}/task"));
-            threads.map(move |thread| (process, Tid(thread)))
-        });
-    all.filter(|thread| has(selector, *thread)).collect()
+    let with_groups = selectors.iter().any(|it| it.group.is_some());
+    let mut found = Vec::new();
+    for process in numbers("/proc".into()).filter(|process| *process != std::process::id() as i32) {
+        let Some((name, groups)) = program(process, with_groups) else {
+            continue;
+        };
+        let asks = |(_, selector): &(usize, &&ThreadSelector)| selector.has_program(&name, &groups);
+        for (index, selector) in selectors.iter().enumerate().filter(asks) {
+            let all = numbers(format!("/proc/{process}/task")).map(|thread| (process, Tid(thread)));
+            let asked = all.filter(|thread| has_thread(selector, *thread));
+            found.extend(asked.map(|thread| (index, thread)));
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -649,6 +689,31 @@ mod tests {
         assert_eq!(jobs.len(), 8, "those after the search, and the first wait after it");
     }
 
+    #[test]
+    fn a_wait_that_a_signal_interrupts_begins_its_job_only_once_it_goes_on() {
+        let futex = |operation: libc::c_int| Event::Calls {
+            call: libc::SYS_futex,
+            arguments: [0, operation as u64],
+        };
+        let (wait, wake) = (futex(libc::FUTEX_WAIT), futex(libc::FUTEX_WAKE));
+        let interrupted = [
+            (1, wait),
+            (2, Event::Returns(-512)),
+            // By the signal's handler.
+            (3, wake),
+            (4, Event::SetsTimer(Time(1))),
+            (5, Event::Returns(0)),
+        ];
+        for again in [wait, calls(libc::SYS_restart_syscall)] {
+            let goes_on = [(6, again), (7, Event::Returns(0)), (8, wait)];
+            let (jobs, _) = tracked(Some(WaitCall::Futex), &[&interrupted[..], &goes_on].concat());
+            let (released, begun, ended) = (None, Time(7), Time(8));
+            assert_eq!(jobs, [ReportedJob { released, begun, ended }]);
+        }
+        let abandoned = [&interrupted[..], &[(6, wake), (7, Event::Returns(1)), (8, wait)]].concat();
+        assert_eq!(tracked(Some(WaitCall::Futex), &abandoned).0, []);
+    }
+
     /// A job: how long it waits and works, whether a signal interrupts its wait, and whether records are lost before.
     fn job() -> impl Strategy<Value = (u64, u64, bool, bool)> {
         (0u64..50, 1u64..50, prop::bool::weighted(0.2), prop::bool::weighted(0.1))
@@ -668,7 +733,8 @@ mod tests {
                 expected.extend(open.map(|(released, begun)| ReportedJob { released, begun, ended: Time(at) }));
                 events.extend([(at, calls(SLEEP)), (at, Event::SetsTimer(until))]);
                 if interrupted {
-                    let again = [(at, Event::Returns(-516)), (at, calls(SLEEP)), (at, Event::SetsTimer(until))];
+                    let call = if works % 2 == 0 { SLEEP } else { libc::SYS_restart_syscall };
+                    let again = [(at, Event::Returns(-516)), (at, calls(call)), (at, Event::SetsTimer(until))];
                     events.extend(again);
                 }
                 at += waits;
@@ -766,7 +832,6 @@ mod tests {
         };
         let mut polls = observed(Some(WaitCall::Poll)).unwrap();
         let mut words = observed(Some(WaitCall::Futex)).unwrap();
-        let mut all = observed(None).unwrap();
         // SAFETY: the numbers, buffers and times live until each call returns; the descriptor is closed once.
         unsafe {
             let timer = libc::timerfd_create(libc::CLOCK_MONOTONIC, 0);
@@ -799,7 +864,6 @@ mod tests {
             libc::close(timer);
             assert_eq!(jobs, [5; 3]);
         }
-        assert_eq!(all.begun(), None, "not watched for long enough");
     }
 
     #[test]
@@ -808,6 +872,8 @@ mod tests {
         // As if it had been watched for long.
         (thread.tracker.search.since, thread.tracker.search.waits) = (Some(Time(1)), SEARCHED);
         sleep_until(LinuxOs.now() + Nanos::from_millis(1));
+        // Jobs before the ring is another one are not handed over.
+        (0..3).for_each(|_| sleep_until(Time(1)));
         assert!(thread.jobs().is_empty() && thread.tracker.call == Some(WaitCall::ClockNanosleep));
         // SAFETY: no descriptors are given.
         unsafe { libc::poll(std::ptr::null_mut(), 0, 0) };
@@ -825,19 +891,23 @@ mod tests {
         let thread = (sleep.id() as i32, Tid(sleep.id() as i32));
         let observation = Observation::default();
         let mut observed = ObservedThread::of(&own.points, &observation, thread).unwrap();
-        assert!(!observed.ring.has_ended());
-        observed.tracker.state = State::Waits {
+        let waits = State::Waits {
             due: Some(Time(1)),
             tells: true,
+            asleep: true,
         };
-        assert!(observed.open_job().is_some());
+        observed.tracker.state = waits;
+        observed.tracker.sleeps(false);
+        assert!(observed.open_job().is_none(), "a signal has ended the wait");
+        observed.tracker.sleeps(true);
+        assert!(!observed.ring.has_ended() && !observed.is_closed() && observed.open_job().is_some());
+        observed.selector.program = Some("another".into());
+        assert!(observed.is_closed());
         sleep.kill().unwrap();
         sleep.wait().unwrap();
-        observed.tracker.state = State::Waits {
-            due: Some(Time(1)),
-            tells: true,
-        };
-        assert!(observed.is_closed() && observed.open_job().is_none());
+        assert!(!observed.is_closed(), "it has ended, and is not another task's");
+        observed.tracker.state = waits;
+        assert!(observed.open_job().is_none());
     }
 
     #[test]
@@ -863,25 +933,23 @@ mod tests {
         wait_until("it executes", || {
             name_of(Tid(sleep.id() as i32)).as_deref() == Some("sleep")
         });
-        let own = |program: &str| {
-            let selector = ThreadSelector {
-                program: Some(program.into()),
-                ..ThreadSelector::default()
-            };
-            let process = sleep.id() as i32;
-            (
-                threads(&selector).contains(&(process, Tid(process))),
-                has(&selector, (process, Tid(process))),
-            )
+        let thread = (sleep.id() as i32, Tid(sleep.id() as i32));
+        let named = |program: &str| ThreadSelector {
+            program: Some(program.into()),
+            ..ThreadSelector::default()
         };
-        assert_eq!((own("sleep"), own("wake")), ((true, true), (false, false)));
+        let selectors = ["wake", "sleep", "sleep"].map(named);
+        let mut found = threads(&selectors.each_ref());
+        found.retain(|(_, found)| *found == thread);
+        assert_eq!(found, [(1, thread), (2, thread)]);
+        assert_eq!(selectors.each_ref().map(|it| has(it, thread)), [false, true, true]);
         sleep.kill().unwrap();
         sleep.wait().unwrap();
         let selector = ThreadSelector::default();
         assert!(
-            !threads(&selector)
+            !threads(&[&selector])
                 .iter()
-                .any(|(process, _)| *process == std::process::id() as i32)
+                .any(|(_, (process, _))| *process == std::process::id() as i32)
         );
     }
 }

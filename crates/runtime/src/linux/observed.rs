@@ -48,6 +48,7 @@ impl Observer {
             if call.is_some() && begun.len() == free {
                 let more = format!("{name}: no more threads are taken: {REPORTERS_MAX} are at a time");
                 self.notes.insert(more);
+                thread.jobs(); // else they would be kept until a place is free
             }
             let Some((call, told)) = call.filter(|_| begun.len() < free) else {
                 self.watched.push((name, thread));
@@ -92,31 +93,36 @@ impl Observer {
                 return;
             }
         };
-        self.watched.retain(|(_, thread)| !thread.is_closed());
-        for (name, observation, _) in tasks {
-            let mut watched = { self.watched.iter() }.filter(|(task, _)| task == name).count();
-            for found in threads(&observation.threads) {
-                let is_watched = |(task, thread): &(String, ObservedThread)| task == name && thread.thread() == found;
-                if known(name, found) || self.watched.iter().any(is_watched) {
-                    continue;
-                }
-                if watched == WATCHED_MAX {
-                    let more = format!("{name}: more than {WATCHED_MAX} threads match, and have begun no job");
-                    self.notes.insert(more);
-                    break;
-                }
-                match ObservedThread::of(&points, observation, found) {
-                    Ok(thread) => {
-                        self.watched.push((name.to_owned(), thread));
-                        watched += 1;
-                    }
-                    Err(_) if !is_running(found.0, Some(found.1)) => {}
-                    Err(why) => {
-                        self.notes.insert(format!("{name}: a thread cannot be observed: {why}"));
-                    }
+        self.watched.retain(|(_, watched)| {
+            let (process, thread) = watched.thread();
+            is_running(process, Some(thread)) && !watched.has_ended() && !watched.is_closed()
+        });
+        let tasks: Vec<_> = tasks.collect();
+        let selectors: Vec<_> = tasks.iter().map(|(_, observation, _)| &observation.threads).collect();
+        for (task, found) in threads(&selectors) {
+            let (name, observation, _) = tasks[task];
+            let mut watched = { self.watched.iter() }.filter(|(task, _)| task == name);
+            if known(name, found) || watched.clone().any(|(_, thread)| thread.thread() == found) {
+                continue;
+            }
+            if watched.nth(WATCHED_MAX - 1).is_some() {
+                let more = format!("{name}: more than {WATCHED_MAX} threads match, and have begun no job");
+                self.notes.insert(more);
+                continue;
+            }
+            match ObservedThread::of(&points, observation, found) {
+                Ok(thread) => self.watched.push((name.to_owned(), thread)),
+                Err(_) if !is_running(found.0, Some(found.1)) => {}
+                Err(why) => {
+                    self.notes.insert(format!("{name}: a thread cannot be observed: {why}"));
                 }
             }
         }
+    }
+
+    /// Whether threads of a task match that have begun no job.
+    pub(super) fn watches(&self, name: &str) -> bool {
+        self.watched.iter().any(|(task, _)| task == name)
     }
 
     /// Whether the kernel lets threads be observed, as far as any was looked for.

@@ -35,7 +35,8 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(5);
 /// Interval between two checks whether the reporting threads still run.
 const CHECK_EVERY: Nanos = Nanos::from_millis(250);
 
-/// Threads whose reports are taken at a time: each has two descriptors and a page.
+/// Threads whose reports are taken at a time: each has two descriptors and a page, an observed one
+/// three and a ring of 33 pages.
 pub const REPORTERS_MAX: usize = 256;
 
 /// A task whose jobs other programs report.
@@ -276,11 +277,7 @@ impl ReportReader {
 
     /// Facts for the report that no job has.
     fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = self
-            .tasks
-            .iter()
-            .flat_map(|it| it.notes(self.observer.may_observe()))
-            .collect();
+        let mut notes: Vec<String> = self.tasks.iter().flat_map(|it| it.notes(&self.observer)).collect();
         notes.extend(self.observer.notes());
         if self.refused > 0 {
             notes.push(format!(
@@ -345,9 +342,8 @@ impl TrackedTask {
             // Jobs that ended since the last look.
             self.jobs += tracker.take(shared, (self.id, self.jobs), self.task.deadline);
             let reporter = &tracker.reporter;
-            // A program that reports may close its reporter within a job; an observed thread does so by its end.
-            let ends = self.task.observation.is_some() || !reporter.source.is_closed();
-            if ends && reporter.source.open_job().is_some() {
+            // A program may close its reporter within a job, and an observed thread be renamed.
+            if !reporter.source.is_closed() && reporter.source.open_job().is_some() {
                 let (task, at) = (self.id, now);
                 let behind = tracker.late(now, self.task.deadline).saturating_sub(1);
                 skip(shared, task, behind, at, true);
@@ -386,7 +382,7 @@ impl TrackedTask {
         }
     }
 
-    fn notes(&self, may_observe: bool) -> Vec<String> {
+    fn notes(&self, observer: &Observer) -> Vec<String> {
         let name = &self.task.name;
         let sources = || self.trackers.iter().map(|it| &it.reporter.source);
         let dropped = self.dropped + sources().map(|it| it.dropped()).sum::<u64>();
@@ -395,7 +391,12 @@ impl TrackedTask {
         let threads = self.trackers.len() as u64 + self.gone;
         if threads == 0 && self.jobs == 0 && self.script.is_none() {
             notes.push(match self.task.observation {
-                Some(_) if !may_observe => format!("{name}: not observable"),
+                Some(_) if !observer.may_observe() => format!("{name}: not observable"),
+                Some(Observation { call: None, .. }) if observer.watches(name) => {
+                    format!(
+                        "{name}: threads match, but the call in which they wait was not found yet: name it by `observe`"
+                    )
+                }
                 Some(_) => format!("{name}: not observable: no thread that matches has waited in the call"),
                 None => format!("{name}: no program of this user has reported it"),
             });
@@ -469,7 +470,8 @@ impl Tracker {
     fn has_left(&self) -> bool {
         let reporter = &self.reporter;
         let ended = || reporter.thread_is_missing || !is_running(reporter.process, reporter.thread);
-        reporter.source.is_closed() || reporter.process > 0 && ended()
+        let source = &reporter.source;
+        source.is_closed() || source.has_ended() || reporter.process > 0 && ended()
     }
 
     /// Time for which the thread was ready without a core since the last call.
