@@ -278,7 +278,7 @@ impl Allocator {
 
 /// The part that looks ahead, at the start and when the task set changes.
 impl Allocator {
-    /// Begins to look ahead for the tasks that are active at `now`, if the settings ask for it.
+    /// Begins to look ahead for the tasks that are active at `now`, if the settings ask for it; a look for others ends.
     fn look_ahead(
         &mut self,
         programs: &Programs,
@@ -286,6 +286,7 @@ impl Allocator {
         cores: &[Option<RunningJob<'_>>],
         now: Time,
     ) {
+        self.ahead = None;
         let refill = self.settings.refill;
         let refill = refill.filter(|_| self.tasks.iter().any(|task| task.is_active(now)));
         let splits = self.splits.iter().rfind(|(from, _)| *from <= now);

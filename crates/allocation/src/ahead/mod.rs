@@ -11,7 +11,7 @@
 //!
 //! **Bound.** A unit of work is one event of the model; a decision of the rule counts as `DECISION` units. Candidates
 //! advance in `STEPS` steps, the one that is behind first. At [`WORK_MAX`] units the looking ahead ends, and the last
-//! step counts that all have done. It can be done in pieces of any size ([`Ahead::advance`]), with the same result.
+//! step counts that all have done. Pieces of any size ([`Ahead::advance`]) have one result while the clock stands.
 //!
 //! **Not foreseen**: jobs that come later than their period says, or compute less than their profile; tasks without a
 //! profile; the store's updates and locks. The clock is the full one at the start of a run, and later the one in force.
@@ -86,6 +86,9 @@ impl fmt::Display for Foresight {
             "the clock then"
         };
         write!(f, "foreseen for {:.0} s at {clock}: ", self.seen.as_secs_f64())?;
+        if self.cores.iter().all(|core| core.due == 0) {
+            return f.write_str("none of the foreseen tasks has a deadline in that time");
+        }
         let mut late = { self.cores.iter().enumerate() }
             .filter(|(_, core)| core.late > 0)
             .peekable();

@@ -121,7 +121,12 @@ impl Model {
             };
             for job in std::iter::once(&first).chain(running.waiting) {
                 let of = |task: &&PeriodicTask| task.core == number && task.program == job.program;
-                core.add(*job, JobRecord::of(tasks.iter().find(of), now, job.deadline));
+                let task = tasks.iter().find(of);
+                let mut job = *job;
+                if job.deadline < Time::MAX {
+                    job.deadline = job.deadline - task.map_or(Nanos::ZERO, |task| task.data);
+                }
+                core.add(job, JobRecord::of(task, now, job.deadline));
             }
             core
         };

@@ -120,6 +120,13 @@ fn priorities_and_deadlines_are_those_of_the_tasks() {
         ..task(2, 110, 0)
     };
     assert_eq!(foreseen(&[beside]).cores[0].late, foreseen(&[beside]).cores[0].due);
+    let alone = PeriodicTask {
+        weight: 0.0,
+        deadline: Some(Nanos::MAX),
+        ..task(2, 110, 0)
+    };
+    let foreseen = foreseen(&[alone]).to_string();
+    assert!(foreseen.ends_with("has a deadline in that time"), "{foreseen}");
     let unseen = Foresight {
         seen: Nanos::ZERO,
         ..late.clone()
@@ -204,6 +211,55 @@ fn a_task_that_comes_is_looked_ahead_for() {
         assert!(steps < 100_000, "no other forecast");
     }
     assert!(steps > 1_000, "looked ahead before the task came: {steps}");
+}
+
+/// The task set is another one before the look at its end: no forecast follows for tasks that are gone.
+#[test]
+fn a_look_ahead_ends_with_its_task_set() {
+    let programs = programs();
+    let at = |millis| Time::ZERO + Nanos::from_millis(millis);
+    let short = PeriodicTask {
+        from: at(10_000),
+        until: at(10_001),
+        ..task(1, 120, 1)
+    };
+    let until = at(10_001);
+    let tasks = [
+        PeriodicTask {
+            until,
+            ..task(0, 120, 0)
+        },
+        short,
+    ];
+    let mut allocator = Allocator::new(&programs, &tasks, settings()).unwrap();
+    let first = allocator.forecast().cloned();
+    for millis in 9_999..60_000 {
+        allocator.step(&programs, &[None, None], at(millis));
+    }
+    assert_eq!(allocator.forecast(), first.as_ref());
+}
+
+/// A job that is there when the look begins has the time for its data to spend, too.
+#[test]
+fn a_job_that_is_there_needs_time_for_its_data() {
+    let (programs, settings) = (programs(), settings());
+    let late = |millis| {
+        let tasks = [PeriodicTask {
+            data: Nanos::from_millis(millis),
+            ..task(2, 300, 0)
+        }];
+        let job = RunningJob {
+            program: 2,
+            progress: 0.0,
+            deadline: Time::ZERO + Nanos::from_millis(110),
+            waiting: &[],
+        };
+        let splits = Ahead::splits(&programs, &tasks, &settings, Time::ZERO);
+        let (from, cores) = ((&programs, &splits[..]), [Some(job), None]);
+        let mut ahead = Ahead::new(from, &tasks, (&settings, Refill::PAPER), None, &cores, Time::ZERO);
+        ahead.advance(&programs, u64::MAX).unwrap().cores[0].late
+    };
+    assert_eq!((late(0), late(20)), (0, 1));
 }
 
 /// Nothing was lent before: until the end of the look ahead, for which it asks to be asked again, bandwidth is.
