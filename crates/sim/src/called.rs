@@ -65,6 +65,7 @@ impl Simulation {
         let Some((last, end)) = core.turn else { return };
         let Some(r) = r else { return core.slice_until(Time::MAX) };
         let end = if r == last && end > now { end } else { now + SLICE };
+        self.work_changes += u64::from(r != last);
         core.turn = Some((r, end));
         core.slice_until(end);
     }

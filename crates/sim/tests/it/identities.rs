@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use punctual_allocation::{CoreJobs, Grid, Objective, Phase, Profile, Programs, RateTable, Share as SplitShare};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_sim::split::{RunnableProfile, SplitModel};
-use punctual_sim::{MachineModel, Parts, Simulation, SimulationEvent, SimulationLoad, SplitLoad, costs};
+use punctual_sim::{MachineModel, Parts, Simulation, SimulationEvent, SimulationLoad, SplitLoad, Step, costs};
 use punctual_testing::conformance::machine as conformance;
 use punctual_units::{Clock, CoreId, Hertz, Nanos, Share, Time};
 use punctual_workload::{
@@ -110,18 +110,32 @@ fn what_runs_is_the_same_while_the_count_of_changes_is() {
     let (sensors, [least, most]) = (64, [10, 40].map(Nanos::from_millis));
     let trace = Trace::synthetic(sensors, least, most, Nanos::from_secs(1), 5);
     let ops: Vec<_> = (0..20).map(|_| get(1)).chain([compute(1), put(3)]).collect();
-    let tasks = vec![real_time(&ops), urgent(&[get(5)]), interferer(&ops)];
+    let (mut own, program) = real_time(&[compute(1_000_000)]);
+    own.class = Class::Exclusive {
+        deadline: Nanos::from_millis(40),
+    };
+    let mut background = interferer(&ops);
+    background.0.per_core = 2;
+    let tasks = vec![real_time(&ops), urgent(&[get(5)]), background, (own, program)];
     let load = SimulationLoad {
         split: Some(SplitLoad {
-            program_of: vec![Some(0), None, Some(0)],
+            program_of: vec![Some(0), None, Some(0), Some(0)],
             ..split()
         }),
         ..load(&trace, tasks)
     };
     let mut machine = machine(MachineModel::exynos5422_a15(), load);
-    let mut seen = None;
-    let mut changes = 0;
+    let steps = vec![Step::Op(compute(20_000_000))];
+    let called = [false, true].map(|urgent| machine.add_called("stage", CoreId(0), urgent, steps.clone()));
+    let (mut seen, mut changes) = (None, 0);
     for micros in (0..1_000_000).step_by(10) {
+        if micros % 7_000 == 0 {
+            called.iter().for_each(|task| machine.call(*task));
+        }
+        if micros % 5_000 == 2_510 {
+            let lent = Value::Lent(micros % 10_000 == 2_510);
+            machine.apply(&Plan::of(KnobId::Lease(CoreId(3)), lent));
+        }
         run(&mut machine, Nanos::from_micros(micros));
         let runs = |jobs: &CoreJobs| jobs.runs.map(|job| (job.program, job.deadline));
         let now: Vec<_> = machine.instant().jobs.iter().map(runs).collect();
