@@ -5,7 +5,7 @@ mod stages;
 
 use std::ops::ControlFlow;
 
-use punctual_cores::{Limits, Placement};
+use punctual_cores::Placement;
 use punctual_loop::{Answer, DeciderSetup, Event, EventLog, JobRelease, Regulator, RegulatorOptions, Vitals};
 use punctual_platform::{KnobId, Machine, Plan, Value};
 use punctual_runtime::causes::{Evidence, SkippedWhile};
@@ -21,6 +21,7 @@ use self::stages::SimulatedStages;
 use crate::allocation::{AllocationRequest, splitting};
 use crate::environment::Environment;
 use crate::run::{RunError, RunSetup};
+use crate::stages::simulated_cores;
 
 /// How much simulated time passes, at most about, before the watcher is asked whether to go on.
 const PATIENCE: Nanos = Nanos::from_secs(1);
@@ -39,11 +40,12 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
     let costs = costs(&model, scenario.store.update_mode)?;
     let compiled = setup.compile(&costs, &costs)?;
     let cores: Vec<CoreId> = (0..model.cores).map(CoreId).collect();
-    let placement = setup.place(&cores, &Limits::default())?;
+    let (open, limits) = simulated_cores(&request.pipeline, &setup.requests(), &cores)?;
+    let placement = setup.place(&cores, &limits)?;
     let lends = request.neighbours.lend;
     let told = placed(scenario, &placement, lends);
     let asked = request.allocation.as_ref();
-    let unforeseen = asked.is_some_and(|asked| !all_have_profiles(asked, &scenario.tasks));
+    let unforeseen = asked.is_some_and(|asked| !open.is_empty() || !all_have_profiles(asked, &scenario.tasks));
     let split = asked.map(|asked| splitting(asked, &scenario.tasks, &model, &placement));
     let (decided, split) = split.transpose()?.unzip();
     let stream = setup.stream(compiled.replicas);
@@ -61,7 +63,7 @@ pub(crate) fn run_scenario(setup: &RunSetup, watch: Watch) -> Result<FinishedRun
         seed: scenario.seed,
     };
     let mut machine = Simulation::new(model, load)?;
-    let stages = SimulatedStages::new(request, &placement, &mut machine, costs.top)?;
+    let stages = SimulatedStages::new(request, &open, &mut machine, costs.top)?;
     if let Some(surge) = request.surge {
         machine.surge(surge);
     }
@@ -157,7 +159,7 @@ struct Splits {
     changes: u64,
     /// Time of the forecast that was noted last.
     forecast: Option<Time>,
-    /// Whether tasks without a profile run, too.
+    /// Whether stages, or tasks without a profile, run, too.
     unforeseen: bool,
 }
 
@@ -339,7 +341,7 @@ impl Run {
         splits.forecast = Some(begun);
         let seconds = begun.as_secs_f64();
         let without = if splits.unforeseen {
-            ", without tasks that have no profile"
+            ", without work that has no profile"
         } else {
             ""
         };

@@ -10,9 +10,7 @@
 
 use std::sync::Arc;
 
-use punctual_cores::{PlaceError, Placement, Seat};
 use punctual_pipelines::{AnyStage, Failure, FrameCounts, Frames, Head, Layout, Region, Runner, TurnResult};
-use punctual_platform::Machine;
 use punctual_runtime::frames::StageFrames;
 use punctual_runtime::report::StageReport;
 use punctual_sim::{Simulation, SimulationEvent, Step};
@@ -20,7 +18,7 @@ use punctual_units::{Clock, CoreId, Hertz, Nanos, TaskId, Time};
 use punctual_workload::{Op, Problem};
 
 use crate::run::{RunError, RunRequest};
-use crate::stages::{Parts, StageNeeds, StagePlan, crowded, frames_of, frames_report, named};
+use crate::stages::{Body, Parts, StageNeeds, StagePlan, frames_of, frames_report};
 
 /// Time for the frames under way once the run is over; as on Linux.
 const DRAINS: Nanos = Nanos::from_secs(5);
@@ -89,13 +87,13 @@ impl AnyStage for Relay {
 }
 
 impl SimulatedStages {
-    /// Adds the stages of `request` to the machine, on cores that are not exclusive; `None` if there are none.
+    /// Adds the stages of `request` to the machine, on `open` cores; `None` if there are none.
     ///
     /// # Errors
-    /// [`RunError::Problem`]: a core that the machine does not have; a source that would make endless frames at once.
+    /// [`RunError::Problem`]: what does not fit; a source that would make endless frames at once.
     pub(super) fn new(
         request: &RunRequest,
-        placement: &Placement,
+        open: &[CoreId],
         machine: &mut Simulation,
         top: Hertz,
     ) -> Result<Option<SimulatedStages>, RunError> {
@@ -105,8 +103,7 @@ impl SimulatedStages {
         }
         let plan = StagePlan::simulated(&request.scenario.name, spec);
         let plan = plan.map_err(|mut problems| problems.swap_remove(0))?;
-        let open = open(request, placement, &machine.offers().cores)?;
-        let at = plan.placement(spec, &open)?;
+        let at = plan.placement(spec, open)?;
         let StagePlan { graph, parts } = plan;
         let layout = Arc::new(Layout::new(&graph));
         let region = Region::on_heap(layout.bytes());
@@ -116,8 +113,12 @@ impl SimulatedStages {
         for (number, needs) in spec.stages.iter().enumerate() {
             let is_source = graph.stages()[number].takes.is_empty();
             if is_source && needs.period.unwrap_or_default().max(needs.compute) < PERIOD_MIN {
-                let what = "on the simulated machine a source needs a time between two frames, from \"10us\"";
-                return Err(Problem::new(format!("stage[{number}].period"), what).into());
+                let field = match needs.does {
+                    Body::Program(_) | Body::File(_) => "period",
+                    Body::Library(_) | Body::Kind(..) => "compute",
+                };
+                let what = format!("on the simulated machine a source needs a `{field}` of at least \"10us\"");
+                return Err(Problem::new(format!("stage[{number}].{field}"), what).into());
             }
             let core = open[at[number]];
             let cycles = (needs.compute.as_secs_f64() * top.0 as f64).round() as u64;
@@ -252,32 +253,4 @@ impl SimulatedStage {
         }
         stepped
     }
-}
-
-/// The cores of stages: those that the file names, or all; without exclusive ones.
-///
-/// # Errors
-/// A core that the machine does not have, or that an exclusive task has while none of the named ones is left.
-fn open(request: &RunRequest, placement: &Placement, all: &[CoreId]) -> Result<Vec<CoreId>, Problem> {
-    let spec = &request.pipeline;
-    let of = if spec.cores.is_empty() { all } else { &spec.cores };
-    let open: Vec<CoreId> = of
-        .iter()
-        .copied()
-        .filter(|core| !placement.exclusive.contains(core))
-        .collect();
-    let tasks = request.scenario.tasks.iter().zip(&placement.seats);
-    for (core, key) in named(spec) {
-        if !all.contains(&core) {
-            return Err(Problem::new(key, PlaceError::no_such_core(0, core, all).to_string()));
-        }
-        let listed = key == "pipeline.cores" && !open.is_empty();
-        let owner = tasks
-            .clone()
-            .find(|(_, seat)| matches!(seat, Seat::Exclusive(chair) if chair.core == core));
-        if let Some((task, _)) = owner.filter(|_| !listed) {
-            return Err(crowded(&key, core, &task.name));
-        }
-    }
-    Ok(if open.is_empty() { all.to_vec() } else { open })
 }

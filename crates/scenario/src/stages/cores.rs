@@ -35,6 +35,25 @@ pub fn stage_cores(spec: &StagesSpec, scenario: &Scenario, neighbours: &Neighbou
     all.of_stages(spec, &tasks)
 }
 
+/// As [`stage_cores`] on a simulated machine with the cores `all` (none without stages); and limits that keep exclusive
+/// tasks off named cores.
+pub(crate) fn simulated_cores(
+    spec: &StagesSpec,
+    tasks: &[(String, PlacementRequest)],
+    all: &[CoreId],
+) -> Result<(Vec<CoreId>, Limits), Problem> {
+    if spec.stages.is_empty() {
+        return Ok((Vec::new(), Limits::default()));
+    }
+    let machine = Cores {
+        usable: all.to_vec(),
+        others: Vec::new(),
+        limits: Limits::default(),
+    };
+    let named: Vec<CoreId> = named(spec).iter().map(|(core, _)| *core).collect();
+    Ok((machine.of_stages(spec, tasks)?, machine.limits(all, &named)))
+}
+
 /// The cores of this machine, with what other programs have there.
 struct Cores {
     usable: Vec<CoreId>,
@@ -103,6 +122,10 @@ impl Cores {
 
     /// Places tasks on `free` cores, of which none of `stages` becomes exclusive.
     fn place(&self, tasks: &[PlacementRequest], free: &[CoreId], stages: &[CoreId]) -> Result<Placement, PlaceError> {
+        place(tasks, free, &self.limits(free, stages))
+    }
+
+    fn limits(&self, free: &[CoreId], stages: &[CoreId]) -> Limits {
         let mut limits = self.limits.clone();
         let exclusive = limits
             .exclusive
@@ -110,12 +133,12 @@ impl Cores {
         exclusive.retain(|core| !stages.contains(core));
         let theirs = self.others.iter().flat_map(|other| &other.shared);
         limits.beside.extend(theirs.map(|core| (*core, None)));
-        place(tasks, free, &limits)
+        limits
     }
 }
 
 /// The cores that the file names for stages, with their keys.
-pub(crate) fn named(spec: &StagesSpec) -> Vec<(CoreId, String)> {
+fn named(spec: &StagesSpec) -> Vec<(CoreId, String)> {
     let listed = spec.cores.iter().map(|core| (*core, "pipeline.cores".to_owned()));
     let stages = spec.stages.iter().enumerate();
     let of_stages = stages.filter_map(|(number, stage)| Some((stage.core?, format!("stage[{number}].core"))));
@@ -124,7 +147,7 @@ pub(crate) fn named(spec: &StagesSpec) -> Vec<(CoreId, String)> {
 }
 
 /// Problem of a core that an exclusive task and a stage both have.
-pub(crate) fn crowded(key: &str, core: CoreId, task: &str) -> Problem {
+fn crowded(key: &str, core: CoreId, task: &str) -> Problem {
     let what = format!(
         "the exclusive task \"{task}\" needs core {core}, which only exclusive tasks can have; name another core here, \
              or give the task class = \"real-time\""

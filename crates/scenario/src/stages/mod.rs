@@ -19,8 +19,8 @@ use punctual_pipelines::EdgeSpec;
 use punctual_units::{CoreId, Nanos};
 use punctual_workload::TaskGoal;
 
+pub(crate) use cores::simulated_cores;
 pub use cores::stage_cores;
-pub(crate) use cores::{crowded, named};
 pub use kinds::{AddedKinds, StageKind, StageKinds, kind};
 pub(crate) use plan::Parts;
 pub use plan::StagePlan;
@@ -72,7 +72,7 @@ pub struct StageNeeds {
     pub core: Option<CoreId>,
     /// Work of a step, alone at full clock: of every stage on the simulated machine, of the kind `copy` on Linux.
     pub compute: Nanos,
-    /// Of a source: time between the beginnings of two frames; what was missed is caught up on.
+    /// Of a source: time between the beginnings of two frames; missed frames are made up.
     pub period: Option<Nanos>,
     /// Of a source: time from a frame's capture to its deadline.
     pub deadline: Option<Nanos>,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use punctual_pipelines::linux::CStage;
 use punctual_pipelines::{AnyStage, Failure, Frames, Graph, StageSpec};
-use punctual_units::CoreId;
+use punctual_units::{CoreId, Nanos};
 use punctual_workload::{Problem, Problems};
 
 use super::check::{self, READING, ports};
@@ -53,7 +53,7 @@ impl StagePlan {
     }
 
     /// As [`StagePlan::new`] for frames without content, which programs in the middle pass on one for one: each stage
-    /// of the scenario is one of the graph, in the same order.
+    /// of the scenario is one of the graph, in the same order. Stages that compute get cores, whatever they are.
     ///
     /// # Errors
     /// Everything that is wrong, by its key.
@@ -68,7 +68,11 @@ impl StagePlan {
         let mut problems = Problems::default();
         let numbered = spec.stages.iter().enumerate();
         let resolved: Vec<StageSpec> = numbered
-            .map(|(number, stage)| resolve(&mut problems, spec, number, stage))
+            .map(|(number, stage)| {
+                let mut resolved = resolve(&mut problems, spec, number, stage);
+                resolved.migratable |= !real && stage.compute > Nanos::ZERO;
+                resolved
+            })
             .collect();
         some(problems.0)?;
         some(check::connections(spec, &resolved))?;
@@ -280,7 +284,6 @@ impl AnyStage for BrokenStage {
 #[cfg(test)]
 mod tests {
     use punctual_pipelines::{EdgeSpec, WhenFull};
-    use punctual_units::Nanos;
 
     use super::*;
     use crate::stages::{EdgeNeeds, StageNeeds, kind};

@@ -33,8 +33,8 @@ fn stage(name: &str, does: Body) -> StageNeeds {
     }
 }
 
-/// A frame every 50 ms, for which the first stage computes 6 ms and the second 3 ms; beside one analysis, and hogs on
-/// all other cores.
+/// A frame every 50 ms, for which the first stage computes 6 ms and the second 3 ms; beside one analysis, and
+/// background load on all other cores.
 fn perception(kind_of: ControllerKind, due: Nanos, seconds: u64) -> RunRequest {
     let mut request = request(PlatformChoice::Sim, kind_of, seconds);
     let tasks = &mut request.scenario.tasks;
@@ -110,6 +110,22 @@ fn a_frame_takes_the_work_of_its_stages() {
     }
 }
 
+/// Programs, files and kinds that do not migrate compute side by side, too.
+#[test]
+fn stages_that_compute_are_dealt_out_to_all_cores() {
+    let mut request = perception(ControllerKind::Open, MS * 50, 2);
+    let stages = &mut request.pipeline.stages;
+    stages[0].compute = MS;
+    stages[1].migratable = Some(false);
+    stages[2].does = Body::Program(vec!["cat".into()]);
+    let (report, _) = finished(&request);
+    let cores: Vec<_> = report.stages.iter().filter_map(|stage| stage.core).collect();
+    assert!(
+        cores.len() == 3 && cores.windows(2).all(|two| two[0] != two[1]),
+        "{cores:?}"
+    );
+}
+
 #[test]
 fn frames_that_cannot_come_in_time_are_late_or_dropped_but_not_lost() {
     let mut request = perception(ControllerKind::Open, MS * 8, 10);
@@ -164,24 +180,46 @@ fn a_core_or_a_period_that_is_missing_is_named() {
             "{period:?}"
         );
     }
+    // A kind has no period: the remedy is another key.
+    assert_eq!(
+        refused(|spec| {
+            let mut kind_of = kind("copy", None).expect("built in");
+            kind_of.spec.takes.clear();
+            let spare = stage("spare", Body::Kind("numbers".into(), kind_of));
+            spec.stages[0] = StageNeeds {
+                name: "camera".into(),
+                ..spare
+            };
+            spec.stages.iter_mut().for_each(|stage| stage.goal = None);
+        }),
+        "stage[0].compute"
+    );
 }
 
-/// Only exclusive cores are left for the stages: the exclusive task is named. One that is shared will do.
+/// An exclusive task leaves the named cores to the stages, as on Linux; one that names such a core itself is an error.
 #[test]
 fn stages_do_not_get_exclusive_cores() {
-    let on = |change: fn(&mut StagesSpec)| {
+    let on = |core: Option<CoreId>, change: fn(&mut StagesSpec)| {
         let mut request = perception(ControllerKind::Open, MS * 50, 2);
         let task = &mut request.scenario.tasks[0];
         let deadline = task.deadline().expect("a real-time task");
-        task.class = Class::Exclusive { deadline };
+        (task.class, task.core) = (Class::Exclusive { deadline }, core);
         change(&mut request.pipeline);
         run(&request, &mut unwatched)
     };
-    let last = CoreId(3);
-    let named = on(|spec| spec.cores = vec![CoreId(3)]);
-    let of_stage = on(|spec| spec.stages[1].core = Some(CoreId(3)));
-    for (ended, key) in [(named, "pipeline.cores"), (of_stage, "stage[1].core")] {
-        match ended {
+    type Change = fn(&mut StagesSpec);
+    let named: Change = |spec| spec.cores = vec![CoreId(3)];
+    let of_stage: Change = |spec| spec.stages[1].core = Some(CoreId(3));
+    for (change, key) in [(named, "pipeline.cores"), (of_stage, "stage[1].core")] {
+        let report = on(None, change).expect("the task gets another core").report;
+        assert_eq!(row(&report, "detect").core, Some(CoreId(3)), "{key}");
+        let kept = report
+            .header
+            .protection
+            .iter()
+            .any(|it| it.what.starts_with("core 2 kept"));
+        assert!(kept, "{:?}", report.header.protection);
+        match on(Some(CoreId(3)), change) {
             Err(RunError::Problem(problem)) => {
                 assert_eq!(problem.key, key);
                 assert!(problem.what.contains("the exclusive task"), "{problem:?}");
@@ -189,10 +227,8 @@ fn stages_do_not_get_exclusive_cores() {
             other => panic!("{key}: {other:?}"),
         }
     }
-    let report = on(|spec| spec.cores = vec![CoreId(2), CoreId(3)])
-        .expect("core 2 is left")
-        .report;
-    assert!(report.stages.iter().all(|stage| stage.core != Some(last)), "{report:?}");
+    let all = on(None, |spec| spec.cores = (0..4).map(CoreId).collect());
+    assert!(matches!(all, Err(RunError::Problem(problem)) if problem.key == "pipeline.cores"));
 }
 
 /// A watcher that ends the run is heeded within a second of simulated time that has many events.
