@@ -12,7 +12,7 @@ use punctual_runtime::report::PlatformChoice;
 use punctual_platform::{CoreChoice, Neighbours};
 
 use crate::run::RunRequest;
-use crate::stages::{Body, StageNeeds};
+use crate::stages::{Body, COPY, StageNeeds};
 
 /// Something that changes nothing in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +57,9 @@ pub fn without_effect(request: &RunRequest) -> Vec<WithoutEffect> {
 /// Work of stages that do their own on Linux.
 fn on_linux(request: &RunRequest) -> Vec<WithoutEffect> {
     let stages = request.pipeline.stages.iter().enumerate();
-    let copies = |does: &Body| matches!(does, Body::Kind(name, _) if name == "copy");
+    let copies = |does: &Body| matches!(does, Body::Kind(name, _) if name == COPY);
     let own = stages.filter(|(_, stage)| stage.compute > Nanos::ZERO && !copies(&stage.does));
-    let why = "on Linux only the kind `copy` computes for so long; it is for --platform sim";
+    let why = "on Linux only the kind `copy` computes for a set time; it is for --platform sim";
     own.map(|(number, _)| WithoutEffect::of(format!("stage[{number}].compute"), why))
         .collect()
 }
@@ -92,7 +92,6 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         ("exclusive.share_with", !share_with.is_empty()),
         ("exclusive.cores", *cores != CoreChoice::Any),
         ("exclusive.interrupts", !interrupts.is_empty()),
-        ("pipeline.policy", request.pipeline.policy != MappingPolicy::default()),
     ] {
         if set {
             let why =
@@ -103,6 +102,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
     let pipeline = &request.pipeline;
     let any = |set: fn(&StageNeeds) -> bool| pipeline.stages.iter().any(set);
     for (key, set) in [
+        ("pipeline.policy", pipeline.policy != MappingPolicy::default()),
         ("pipeline.rate", pipeline.rate.is_some()),
         ("pipeline.step_max", pipeline.step_max.is_some()),
         ("pipeline.turns_clocks", pipeline.turns_clocks),
@@ -112,7 +112,7 @@ fn on_the_simulated_machine(request: &RunRequest) -> Vec<WithoutEffect> {
         ("stage.migratable", any(|stage| stage.migratable.is_some())),
     ] {
         if set {
-            let why = "on the simulated machine stages have no processes or state; it is for --platform linux";
+            let why = "on the simulated machine stages have no processes, moves or state; it is for --platform linux";
             found.push(WithoutEffect::of(key, why));
         }
     }

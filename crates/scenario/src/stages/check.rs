@@ -6,7 +6,7 @@ use punctual_pipelines::{Graph, GraphError, StageSpec, WhenFull};
 use punctual_units::Nanos;
 use punctual_workload::{Problem, Problems, too_long};
 
-use super::{Body, EdgeNeeds, StageNeeds, StagesSpec};
+use super::{Body, COPY, EdgeNeeds, StageNeeds, StagesSpec};
 
 /// Longest frame, in bytes.
 const FRAME_MAX: u64 = 1 << 30;
@@ -124,6 +124,10 @@ fn check_times(problems: &mut Problems, spec: &StagesSpec, stage: &StageNeeds, k
     }
     if stage.compute > Nanos::ZERO {
         problems.span(stage.compute, key("compute"), "5ms");
+        let copies = matches!(&stage.does, Body::Kind(name, _) if name == COPY);
+        let ends = spec.step_max.is_none_or(|most| stage.compute < most);
+        let what = "its process would be killed within each step: write less than pipeline.step_max";
+        problems.require(ends || !copies, key("compute"), what);
     }
     let one_end = matches!(stage.does, Body::Program(_)) && ports(spec, stage, true) + ports(spec, stage, false) == 1;
     let why = "only a program at an end is started again: in the middle, what it had read would be missing unseen";

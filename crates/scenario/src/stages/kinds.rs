@@ -10,7 +10,7 @@ use punctual_platform::linux::emulated::EmulatedClock;
 use punctual_units::Nanos;
 
 /// Name of the built-in kind.
-pub(super) const COPY: &str = "copy";
+pub(crate) const COPY: &str = "copy";
 
 /// Kinds of stages that a program adds to `copy`.
 ///
@@ -107,7 +107,7 @@ pub fn kind(name: &str, added: AddedKinds<'_>) -> Result<StageKind, String> {
     })
 }
 
-/// The kind `copy`: hands each frame on as it is, after computing for `work` at the clock that the machine has.
+/// The kind `copy`: hands each frame on as it is, after computing for `work`, as at full clock.
 pub(super) fn copy(work: Nanos) -> Box<dyn AnyStage> {
     let clock = (work > Nanos::ZERO).then(|| EmulatedClock::of(&KernelTree::default(), &LinuxOs));
     erase(Copy(clock.map(|clock| {

@@ -21,6 +21,7 @@ use punctual_workload::TaskGoal;
 
 pub(crate) use cores::simulated_cores;
 pub use cores::stage_cores;
+pub(crate) use kinds::COPY;
 pub use kinds::{AddedKinds, StageKind, StageKinds, kind};
 pub(crate) use plan::Parts;
 pub use plan::StagePlan;
