@@ -140,7 +140,7 @@ fn periodic(
                 program,
                 period: period.max(Nanos(1)),
                 deadline: Some(spec.deadline().map_or(Nanos::MAX, |deadline| deadline.max(Nanos(1)))),
-                // A profile tells of computing only.
+                // A profile holds computing only.
                 data: spec.demand.data,
                 core: core.0 as usize,
                 rank: Some(seat.chair().map_or(u32::MAX, |chair| chair.rank as u32)),

@@ -10,15 +10,15 @@ use punctual_scenario::{PlatformChoice, run};
 use punctual_units::Nanos;
 use punctual_workload::{Arrival, Class, ControllerKind};
 
-/// Two exclusive tasks of one core and hogs on the others, for four seconds.
+/// Two exclusive tasks of one core and background load on the others, for four seconds.
 fn run_with(lend: bool) -> (RunReport, EventLog) {
     let mut request = request(PlatformChoice::Sim, ControllerKind::Open, 4);
     request.neighbours.lend = lend;
     request.record = true;
     let tasks = &mut request.scenario.tasks;
-    let (analysis, hog) = (tasks[0].clone(), &mut tasks[1]);
-    hog.per_core = 2;
-    hog.arrival = Arrival::AfterCompletion {
+    let (analysis, background) = (tasks[0].clone(), &mut tasks[1]);
+    background.per_core = 2;
+    background.arrival = Arrival::AfterCompletion {
         pause_min: Nanos::ZERO,
         pause_max: Nanos::ZERO,
     };
@@ -54,11 +54,11 @@ fn others_get_more_done_and_no_job_is_late_for_it() {
     for task in ["fast", "slow"] {
         assert_eq!((jobs(&kept, task).1, jobs(&lent, task).1), (0, 0), "{task}");
     }
-    // Four cores, of which the hogs had two to themselves: at least a third of the lent one comes to them.
+    // Four cores, of which the background load had two to itself: at least a third of the lent one comes to them.
     let (before, after) = (kept.summary.best_effort_jobs, lent.summary.best_effort_jobs);
     assert!(
         after > before + before / 6,
-        "{before} jobs of the hogs, {after} with the lent core"
+        "{before} background jobs, {after} with the lent core"
     );
 
     let lending = |log: &EventLog| {
