@@ -6,13 +6,15 @@
 //! **Method** (group commit as in DeWitt et al., "Implementation Techniques for Main Memory Database Systems", SIGMOD
 //! 1984). A put or delete outside of a transaction is bytes and no code, so any thread can carry it out. Its own thread
 //! notes it and waits for the write lock. The thread that gets the lock carries out its own change and those that were
-//! noted before, up to [`SHARED_MAX`] and until a thread with a deadline waits, and commits all at once. When the turn
-//! of another comes, its change is committed, and it returns. So no thread waits for another's code, the engine's
-//! transaction stays on one thread, and the lock is held for a bounded time longer.
+//! noted before, up to [`SHARED_MAX`] and [`SHARED_LEN_MAX`] and until a thread with a deadline waits, and commits all
+//! at once. When the turn of another comes, its change is committed, and it returns. So no thread waits for another's
+//! code, the engine's transaction stays on one thread, and the lock is held for a bounded time longer. A thread whose
+//! wait has ended is refused, unless another commits its change.
 //!
 //! **Undo.** If a change of another thread or the commit fails, the transaction is undone: after most errors the engine
-//! has lost it. The thread that has the lock keeps it and does its own change alone; so do the others in their turns,
-//! and each gets its own error.
+//! has lost it. The thread that has the lock keeps it and does its own change alone, and so do the others in their
+//! turns. Each gets the error of its own attempt; if the engine is [`EngineError::Broken`] by then, the thread that has
+//! the lock gets the first error, which is the cause.
 //!
 //! A transaction with a body or a deadline of its own has a commit of its own: others would wait for its code.
 
@@ -138,18 +140,18 @@ impl<E: Engine, O: Os> Store<E, O> {
         let shared = if self.is_shared(value) {
             self.carry_out_others(&mut transaction)
         } else {
-            Some(0)
+            Ok(0)
         };
         let (first, permit) = match shared {
-            Some(0) => return transaction.commit().map(|_| was_there),
-            Some(_) => match transaction.commit_or_hold() {
+            Ok(0) => return transaction.commit().map(|_| was_there),
+            Ok(_) => match transaction.commit_or_hold() {
                 Ok(_) => return Ok(was_there),
                 Err(failed) => {
                     let (refused, permit) = *failed;
                     (Some(refused), permit)
                 }
             },
-            None => (None, transaction.undo_and_hold()),
+            Err(first) => (first, transaction.undo_and_hold()),
         };
         let permit = (permit, Nanos::ZERO);
         let alone = WriteTransaction::begin_holding(self, Deadline::NONE, Some(0), self.os.now(), permit);
@@ -193,9 +195,11 @@ impl<E: Engine, O: Os> Store<E, O> {
         (fits && !permit.is_urgent()).then(|| noted.remove(0))
     }
 
-    /// Carries out changes that other threads have noted; returns their number, or `None` if one failed: then the
-    /// engine's transaction is lost.
-    fn carry_out_others(&self, transaction: &mut WriteTransaction<'_, E, O>) -> Option<usize> {
+    /// Carries out changes that other threads have noted; returns their number.
+    ///
+    /// # Errors
+    /// The error of a change, or `None` if it panicked; the engine's transaction is lost then.
+    fn carry_out_others(&self, transaction: &mut WriteTransaction<'_, E, O>) -> Result<usize, Option<StoreError>> {
         let mut len_left = SHARED_LEN_MAX + KEY_MAX_LEN;
         while transaction.state.others.0.len() < SHARED_MAX
             && let Some(change) = self.next_noted(len_left, &transaction.state.permit)
@@ -206,11 +210,11 @@ impl<E: Engine, O: Os> Store<E, O> {
             let carried_out = catch_unwind(AssertUnwindSafe(|| {
                 transaction.change_at(&change.key, change.value.as_deref())
             }));
-            let was_there = carried_out.ok()?.ok()?;
+            let was_there = carried_out.map_err(|_| None)?.map_err(Some)?;
             if let Some((_, answered)) = transaction.state.others.0.last_mut() {
                 *answered = ABSENT + u8::from(was_there);
             }
         }
-        Some(transaction.state.others.0.len())
+        Ok(transaction.state.others.0.len())
     }
 }

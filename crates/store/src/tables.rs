@@ -619,8 +619,10 @@ impl<E: Engine, O: Os> Store<E, O> {
     }
 
     /// Sets `key` to `value`, without a deadline. Threads that wait in such calls share a commit, unless the store is
-    /// volatile; a thread whose put is refused, or whose commit fails, gets the error alone. A change that another
-    /// thread commits waits for that commit, whatever [`lock_wait_max`](crate::StoreOptions::lock_wait_max).
+    /// volatile or the value longer than 64 KiB. If that fails, each tries alone and gets its own error; where the
+    /// engine is [`Broken`](crate::engine::EngineError::Broken) from then on, one thread gets the cause. A change that
+    /// another thread carries out waits for that commit, whatever
+    /// [`lock_wait_max`](crate::StoreOptions::lock_wait_max), and is refused after that time if the commit fails.
     ///
     /// # Errors
     /// Those of [`WriteTransaction::put`](Transaction::put) and of [`write_transaction`](Store::write_transaction).

@@ -1,5 +1,6 @@
 //! Changes of single records that share a commit, on virtual threads: each gets its own answer, and all of it happened.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use punctual_os::{Os, Thread};
@@ -35,17 +36,38 @@ struct Medium {
     put_takes: Nanos,
     /// Whether deletes fail.
     is_full: AtomicBool,
+    /// Every commit by a multiple of this number fails; 0: none.
+    fails_every: AtomicU64,
+    /// Whether each step after a failed one answers `Broken`.
+    breaks: AtomicBool,
+    is_broken: AtomicBool,
+    /// Puts since the transaction began.
+    puts: AtomicU64,
+    /// Failed commits of several puts.
+    shared_failed: AtomicU64,
 }
 
 impl Witness for Medium {
     fn before(&self, step: Step<'_>) -> Result<(), EngineError> {
         let path = || "(medium)".into();
         let me = self.os.this_thread().0 as u64 + 1;
+        let fail = || {
+            self.is_broken
+                .store(self.breaks.load(Ordering::Relaxed), Ordering::Relaxed);
+            Err(EngineError::DiskFull { path: path() })
+        };
+        if let Step::Put(_) = step {
+            self.puts.fetch_add(1, Ordering::Relaxed);
+        }
         match step {
             Step::Begin => {
                 let goes_on = self.goes_on.swap(0, Ordering::Relaxed);
                 assert!(goes_on == 0 || goes_on == me, "it keeps the write lock");
                 self.lost.store(0, Ordering::Relaxed);
+                self.puts.store(0, Ordering::Relaxed);
+                if self.is_broken.load(Ordering::Relaxed) {
+                    return Err(EngineError::Broken { path: path() });
+                }
             }
             _ if self.lost.load(Ordering::Relaxed) == me => panic!("a lost transaction is used"),
             Step::Put(PANICS) if self.bad_thread.load(Ordering::Relaxed) != me => {
@@ -57,7 +79,7 @@ impl Witness for Medium {
                     self.goes_on.store(me, Ordering::Relaxed);
                 }
                 self.lost.store(if self.loses { me } else { 0 }, Ordering::Relaxed);
-                return Err(EngineError::DiskFull { path: path() });
+                return fail();
             }
             Step::Delete if self.is_full.load(Ordering::Relaxed) => {
                 return Err(EngineError::DiskFull { path: path() });
@@ -65,7 +87,15 @@ impl Witness for Medium {
             Step::Put(_) if self.put_takes > Nanos::ZERO => self.os.sleep(self.put_takes),
             Step::Commit => {
                 self.os.sleep(COMMIT);
-                self.commits.fetch_add(1, Ordering::Relaxed);
+                let number = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
+                let fails_every = self.fails_every.load(Ordering::Relaxed);
+                if fails_every > 0 && number.is_multiple_of(fails_every) {
+                    if self.puts.load(Ordering::Relaxed) > 1 {
+                        self.shared_failed.fetch_add(1, Ordering::Relaxed);
+                        self.goes_on.store(me, Ordering::Relaxed);
+                    }
+                    return fail();
+                }
             }
             _ => {}
         }
@@ -93,6 +123,11 @@ fn slow_store(
         goes_on: AtomicU64::new(0),
         put_takes,
         is_full: AtomicBool::new(false),
+        fails_every: AtomicU64::new(0),
+        breaks: AtomicBool::new(false),
+        is_broken: AtomicBool::new(false),
+        puts: AtomicU64::new(0),
+        shared_failed: AtomicU64::new(0),
     };
     let options = StoreOptions {
         lock_wait_max,
@@ -270,5 +305,68 @@ fn a_put_whose_transaction_cannot_begin_is_refused() {
     );
     for (number, put) in puts.into_iter().enumerate() {
         assert_eq!(store.contains_key(format!("{number}")).unwrap(), put.is_ok());
+    }
+}
+
+/// Puts of all threads, of which a put has changed the store exactly if it answered so; returns the errors. `bad`: the
+/// first thread puts `BAD`.
+fn puts_on_a_failing_medium(
+    os: &VirtualOs,
+    store: &Store<WitnessedEngine<Medium>, VirtualOs>,
+    bad: bool,
+) -> Vec<StoreError> {
+    let medium = &store.engine().witness;
+    let answers = Mutex::new(Vec::new());
+    in_threads(os, |thread| {
+        for round in 0..ROUNDS {
+            let key = match thread {
+                0 if bad => {
+                    medium
+                        .bad_thread
+                        .store(os.this_thread().0 as u64 + 1, Ordering::Relaxed);
+                    BAD.to_vec()
+                }
+                thread => format!("{thread}/{round}").into_bytes(),
+            };
+            let answer = store.put(&key, "value");
+            answers.lock().unwrap().push((key, answer));
+        }
+    });
+    let answers = answers.into_inner().unwrap();
+    for (key, answer) in &answers {
+        assert_eq!(store.contains_key(key).unwrap(), answer.is_ok(), "{key:?}: {answer:?}");
+    }
+    answers.into_iter().filter_map(|(_, answer)| answer.err()).collect()
+}
+
+/// Threads whose put was carried out by a commit that fails, and that still wait or wait no more.
+#[test]
+fn a_put_is_acknowledged_only_if_it_is_committed() {
+    for lock_wait_max in [Nanos::from_secs(60), HALF] {
+        let shared_failed = AtomicU64::new(0);
+        explore(0..60, |os| {
+            let store = store(os, false, lock_wait_max);
+            let medium = &store.engine().witness;
+            medium.fails_every.store(3, Ordering::Relaxed);
+            puts_on_a_failing_medium(os, &store, false);
+            shared_failed.fetch_add(medium.shared_failed.load(Ordering::Relaxed), Ordering::Relaxed);
+        });
+        assert!(shared_failed.into_inner() > 0, "{lock_wait_max}");
+    }
+}
+
+/// The first error of a medium that answers no call after it: of a commit, or of a put for another thread.
+#[test]
+fn the_cause_of_a_broken_store_is_reported_once() {
+    for (lock_wait_max, bad) in [(60_000, false), (60_000, true), (1, false), (1, true)] {
+        explore(0..60, |os| {
+            let store = store(os, false, Nanos::from_millis(lock_wait_max));
+            let medium = &store.engine().witness;
+            medium.breaks.store(true, Ordering::Relaxed);
+            medium.fails_every.store(if bad { 0 } else { 3 }, Ordering::Relaxed);
+            let errors = puts_on_a_failing_medium(os, &store, bad);
+            let is_cause = |error: &&StoreError| matches!(error, StoreError::Engine(EngineError::DiskFull { .. }));
+            assert_eq!(errors.iter().filter(is_cause).count(), 1, "{errors:?}");
+        });
     }
 }
