@@ -715,7 +715,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             encode(&mut record, sample, value, self.clock_origin);
             transaction.put(Table::Temporal, self.objects.key(object), &record)?;
         }
-        permit.commits(self.os.now());
+        permit.commits(Some(self.os.now()));
         transaction.commit()?;
         for (object, sample, _) in values {
             self.group.committed(object, sample.seq, self.engine.durability());

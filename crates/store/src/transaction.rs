@@ -491,6 +491,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
         began: Time,
         (permit, lock): (Permit<'s, O>, Nanos),
     ) -> Result<Self, StoreError> {
+        permit.commits(None);
         let mut engine = store.engine.write()?;
         let watched = store.watches.any();
         let mut changes = Vec::new();
@@ -700,7 +701,7 @@ impl<'s, E: Engine, O: Os> WriteTransaction<'s, E, O> {
             drop(engine);
             return Err(Box::new((passed, permit)));
         }
-        permit.commits(entered);
+        permit.commits(Some(entered));
         store.expiry.announce(&swept);
         if let Err(refused) = engine.commit() {
             return Err(Box::new((refused.into(), permit)));

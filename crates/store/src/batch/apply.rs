@@ -278,7 +278,7 @@ impl<E: Engine, O: Os> Store<E, O> {
             Some(Some(key)) => transaction.put(Table::Temporal, UPTO, key)?,
             Some(None) => _ = transaction.delete(Table::Temporal, UPTO)?,
         }
-        permit.commits(self.os.now());
+        permit.commits(Some(self.os.now()));
         transaction.commit()?;
         created.iter().for_each(|creation| self.add_object(creation));
         // After the commit: a transaction that begins now sees it. The write lock keeps other writers of both out.

@@ -374,10 +374,11 @@ impl<O: Os> Permit<'_, O> {
         self.queue.state.lock().holder.as_ref()?.waited_for
     }
 
-    /// Records that the holder commits from `now` on; waiters read it as `WaitedFor::committing` after the release.
+    /// Records that the holder commits from `since` on, or not yet; waiters read it as `WaitedFor::committing` after
+    /// the release.
     #[inline]
-    pub fn commits(&self, now: Time) {
-        self.commits.set(Some(now));
+    pub fn commits(&self, since: Option<Time>) {
+        self.commits.set(since);
     }
 }
 

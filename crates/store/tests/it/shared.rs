@@ -370,3 +370,29 @@ fn the_cause_of_a_broken_store_is_reported_once() {
         });
     }
 }
+
+/// The time of a failed shared commit is no part of the commit that follows.
+#[test]
+fn a_waiter_is_told_of_the_last_commit_alone() {
+    let waited = AtomicU64::new(0);
+    explore(0..60, |os| {
+        let store = store(os, false, Nanos::from_secs(60));
+        store.engine().witness.fails_every.store(3, Ordering::Relaxed);
+        in_threads(os, |thread| {
+            for round in 0..ROUNDS {
+                if thread > 0 {
+                    let _ = store.put(format!("{thread}/{round}"), "value");
+                    continue;
+                }
+                let transaction = store.write_transaction(Deadline::NONE).unwrap();
+                let committing = transaction.waited_for().and_then(|holder| holder.committing);
+                assert!(
+                    committing.is_none_or(|committing| committing <= COMMIT),
+                    "{committing:?}"
+                );
+                waited.fetch_add(committing.map_or(0, |it| it.0), Ordering::Relaxed);
+            }
+        });
+    });
+    assert!(waited.into_inner() > 0);
+}
