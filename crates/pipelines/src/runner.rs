@@ -129,13 +129,17 @@ impl Runner {
 
     /// Does one step at `now` if frames and room are available. Calls `ring` with each stage that this may unblock.
     pub fn turn(&mut self, body: &mut dyn AnyStage, now: Time, ring: &mut dyn FnMut(usize)) -> TurnResult {
-        let ready = self.begin_turn(now);
+        let ready = self.drop_and_look(now);
         self.finish(ready, body, ring)
     }
 
     /// Drops frames as each edge's policy demands at `now`. Returns whether [`end_turn`](Self::end_turn) will do a
-    /// step, for callers in whose time a step lasts; else that call commits the drops.
+    /// step, for callers in whose time a step lasts; else that call commits the drops, or the end of all inputs.
     pub fn begin_turn(&mut self, now: Time) -> bool {
+        self.drop_and_look(now) && !self.is_at_end()
+    }
+
+    fn drop_and_look(&mut self, now: Time) -> bool {
         if self.record.ended != 0 {
             return false;
         }
@@ -159,7 +163,7 @@ impl Runner {
         let layout = Arc::clone(&self.layout);
         let at = &layout.stages[self.stage];
         let dropped = std::mem::take(&mut self.dropped);
-        let end = ready && !at.inputs.is_empty() && self.count.iter().all(|count| *count == 0);
+        let end = ready && self.is_at_end();
         if ready && !end {
             if let Err(why) = self.step(at, body, true) {
                 return TurnResult::Failed(why);
@@ -178,6 +182,11 @@ impl Runner {
     /// Whether frames and room are available for a step; sets `count`.
     fn is_ready(&mut self, at: &StageAt) -> bool {
         self.count_frames(at) && self.layout.has_room(&self.region, at, |port| self.record.made[port])
+    }
+
+    /// Whether no input has a frame for the step that is ready: no more will come.
+    fn is_at_end(&self) -> bool {
+        !self.count.is_empty() && self.count.iter().all(|count| *count == 0)
     }
 
     /// Ends the stage between two steps: it takes and makes no further frames, and does not wait for more.

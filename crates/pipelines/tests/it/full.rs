@@ -126,3 +126,21 @@ fn frames_past_their_due_time_are_dropped_and_no_others() {
         (5, [0].as_slice(), 4, 0)
     );
 }
+
+/// The last frame is a step, the end of the input is none.
+#[test]
+fn no_step_begins_at_the_end_of_all_inputs() {
+    let layout = Arc::new(Layout::new(&graph(WhenFull::Wait, 3)));
+    let region = Region::on_heap(layout.bytes());
+    layout.prepare(&region).unwrap();
+    let (mut source, mut sink) = (erase(End { makes: true }), erase(End { makes: false }));
+    let mut making = Runner::take(&layout, &region, 0, 1, source.as_mut()).unwrap();
+    let mut taking = Runner::take(&layout, &region, 1, 1, sink.as_mut()).unwrap();
+    assert!(making.begin_turn(Time(0)) && !taking.begin_turn(Time(0)));
+    assert_eq!(making.end_turn(source.as_mut(), &mut |_| {}), TurnResult::Stepped);
+    assert_eq!(making.end(source.as_ref(), &mut |_| {}), TurnResult::Ended);
+    assert!(taking.begin_turn(Time(1)));
+    assert_eq!(taking.end_turn(sink.as_mut(), &mut |_| {}), TurnResult::Stepped);
+    assert!(!taking.begin_turn(Time(2)));
+    assert_eq!(taking.end_turn(sink.as_mut(), &mut |_| {}), TurnResult::Ended);
+}
