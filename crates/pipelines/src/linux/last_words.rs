@@ -30,9 +30,11 @@ impl Segment {
         words[0].store((stage as u64 + 1) << 32 | end as u64, Ordering::Release);
     }
 
-    /// Forgets the latest such reason.
-    pub(super) fn forget_refusal(&self) {
-        self.layout.refusal(&self.region)[0].store(0, Ordering::Release);
+    /// Forgets the latest such reason, if it is one of this stage.
+    pub(super) fn forget_refusal(&self, stage: usize) {
+        if self.refusal(stage).is_some() {
+            self.layout.refusal(&self.region)[0].store(0, Ordering::Release);
+        }
     }
 
     /// Latest reason why a process did not take over a stage.

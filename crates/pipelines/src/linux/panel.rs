@@ -234,6 +234,7 @@ impl Panel {
             return Ok(());
         }
         if self.shared.core_of(owner) == number && self.shared.control(stage).phase == Phase::Held {
+            self.shared.forget_refusal(stage);
             return Ok(());
         }
         self.hand_over(stage, number as u8, mechanism.wish(self.shared.versions(stage).now))
@@ -258,7 +259,7 @@ impl Panel {
     /// Replaces a stage's process by one of another program, on the same core: a new version, or the present one again.
     /// The first call starts the program and returns [`MoveError::NotReady`]; the old process continues until the new
     /// one has read the stage's state. A program that does not start, refuses the state or dies before that is
-    /// abandoned: [`Panel::refusal`] has the reason.
+    /// abandoned: [`Panel::refusal`] has the reason, and so has [`MoveError::Refused`] if the call is repeated.
     ///
     /// # Errors
     /// [`MoveError`]; the old process continues then.
@@ -272,7 +273,7 @@ impl Panel {
         self.hand_over(stage, other, Mechanism::RecreateAhead.wish(version))
     }
 
-    /// Reason why the last process that was started for a stage did not take it over, if it did not.
+    /// Latest reason why a process that was started for a stage did not take it over; kept until the next request.
     ///
     /// # Errors
     /// [`MoveError`] if there is no such stage, or it is pinned.
@@ -301,7 +302,10 @@ impl Panel {
         let said = shared.slot(stage, target);
         let busy = || MoveError::Busy(shared.name(stage).to_owned());
         match grant(control, target, said, wish) {
-            Grant::Already => Ok(()),
+            Grant::Already => {
+                shared.forget_refusal(stage);
+                Ok(())
+            }
             Grant::Busy => Err(busy()),
             Grant::Retire(slot) => {
                 shared.change_slot(stage, target, said, slot);
@@ -309,12 +313,10 @@ impl Panel {
                 Err(busy())
             }
             Grant::Start(slot) => {
-                // A repeated request: the worker may have failed to start the process since.
-                let failed = shared.refusal(stage).filter(|_| wish.fresh && said == slot);
-                if failed.is_some() || said != slot {
-                    shared.forget_refusal();
-                }
-                if let Some(why) = failed {
+                if said != slot {
+                    shared.forget_refusal(stage);
+                } else if let Some(why) = shared.refusal(stage).filter(|_| wish.fresh) {
+                    // A repeated request: the process could not be started, or has ended, since.
                     shared.set_slot(stage, target, |it| it.wanted = false);
                     return Err(MoveError::Refused(shared.name(stage).to_owned(), why));
                 }
@@ -324,6 +326,7 @@ impl Panel {
                 Err(MoveError::NotReady(shared.name(stage).to_owned(), shared.core(core)))
             }
             Grant::Go(slot, next) => {
+                shared.forget_refusal(stage);
                 // Another request, or a death, may have come in between.
                 if !shared.change_slot(stage, target, said, slot) {
                     return Err(busy());

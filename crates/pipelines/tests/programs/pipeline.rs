@@ -348,6 +348,7 @@ pub fn main() {
             "{broken:?}"
         );
     }
+    a_refusal_stays(&folder);
     run("workers are killed", true, false, |supervisor, turn| {
         let cores = supervisor.cores();
         let _ = supervisor.move_stage("first", cores[turn as usize / 7 % cores.len()], Mechanism::Announced);
@@ -453,6 +454,22 @@ fn runs_program(supervisor: &Supervisor, name: &str) -> Option<PathBuf> {
         .find(|stage| stage.name == name)
         .unwrap();
     std::fs::read_link(format!("/proc/{}/exe", stage.pid)).ok()
+}
+
+/// A refusal that was reported stays until the next request.
+fn a_refusal_stays(folder: &tempfile::TempDir) {
+    let none = folder.path().join("no-program");
+    std::fs::write(&none, "").unwrap();
+    let (mut reported, mut kept) = (None, None);
+    PACED.store(true, Relaxed);
+    run("no program does not start", false, false, |supervisor, _| {
+        if let Err(MoveError::Refused(_, why)) = supervisor.replace("second", &none) {
+            reported = Some(why);
+            kept = supervisor.refusal("second").unwrap();
+        }
+        reported.is_none()
+    });
+    assert!(reported.is_some() && kept == reported, "{reported:?}, then {kept:?}");
 }
 
 fn program(folder: &tempfile::TempDir, name: &str) -> PathBuf {
