@@ -79,8 +79,8 @@ type Progress<'p> = &'p mut dyn FnMut(CopyCount);
 ///
 /// # Errors
 /// [`TransferError::Outrun`], [`TransferError::Taken`]; those of [`Visitor::open`] and [`Visitor::visit`] for `from`;
-/// those of [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]. After an error nothing is left at
-/// `to`.
+/// those of [`LmdbOptions::open`] for `to`, among others [`EngineError::DiskFull`]; [`EngineError::Io`] if the folder
+/// above `to` does not exist, or is a store's. After an error nothing is left at `to`.
 pub fn backup(from: &Path, to: &Path, share: Share, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
     let visit = || Visitor::open(from);
     persistently(from, |again| backup_once(&visit, from, to, share, again, progress))
@@ -255,7 +255,8 @@ fn export_from<'e>(
 ///
 /// # Errors
 /// [`TransferError::Damaged`] for text that is cut off or was changed, [`TransferError::Read`],
-/// [`TransferError::Taken`]; those of [`LmdbOptions::open`]. After an error nothing is left at `directory`.
+/// [`TransferError::Taken`]; those of [`LmdbOptions::open`]; [`EngineError::Io`] if the folder above `directory` does
+/// not exist, or is a store's. After an error nothing is left at `directory`.
 pub fn import(from: &mut dyn BufRead, directory: &Path, progress: Progress<'_>) -> Result<CopyCount, TransferError> {
     let mut lines = Lines::new(from);
     lines.expect(FIRST_LINE)?;
@@ -340,8 +341,7 @@ impl New {
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => {
                 let above = directory::parent(place);
                 let within = error::io(above, "make a new store in");
-                let of_store = above.join("data.mdb").exists();
-                if of_store {
+                if [DATA_FILE, "data.redb"].iter().any(|file| above.join(file).exists()) {
                     let why = "it is the folder of a store: name a folder elsewhere";
                     return Err(within(io::Error::other(why)).into());
                 }

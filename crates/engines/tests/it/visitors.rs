@@ -610,7 +610,11 @@ fn an_export_is_imported_whole_and_none_that_was_cut_off_or_changed() {
     let taken = import(&text).unwrap_err();
     assert!(matches!(taken, TransferError::Taken { .. }), "{taken}");
     drop(after);
-    for (place, why) in [("copy/x", "folder of a store"), ("none/x", "none")] {
+    let redb = to.path().join("redb");
+    fs::create_dir(&redb).unwrap();
+    fs::write(redb.join("data.redb"), "").unwrap();
+    let within = "folder of a store";
+    for (place, why) in [("copy/x", within), ("redb/x", within), ("none/x", "none")] {
         let place = to.path().join(place);
         let refused = transfer::import(&mut &*text, &place, &mut |_| ()).unwrap_err();
         assert!(
@@ -620,6 +624,7 @@ fn an_export_is_imported_whole_and_none_that_was_cut_off_or_changed() {
         assert!(!place.exists());
     }
     fs::remove_dir_all(&place).unwrap();
+    fs::remove_dir_all(&redb).unwrap();
     let refused = |text: &[u8]| {
         let error = import(text).unwrap_err();
         assert!(matches!(error, TransferError::Damaged { .. }), "{error}");
