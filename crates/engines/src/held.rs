@@ -1,6 +1,5 @@
 //! Snapshots of an engine without reader slots of its own: each snapshot has a slot in memory while it lives.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +7,7 @@ use punctual_store::engine::{EndedBecause, EngineError, OpenSnapshot, SnapshotId
 use punctual_units::Nanos;
 
 use crate::noted::{open_in, refused, words};
-use crate::slot::{EndOutcome, Inside, Note, SnapshotSlot, Ticket};
+use crate::slot::{Call, EndOutcome, Note, SlotReader, SnapshotSlot, Ticket};
 
 /// All open snapshots of an engine.
 #[derive(Debug)]
@@ -23,40 +22,9 @@ struct Open<P> {
 /// An open snapshot: keeps its pin until it is dropped or ended.
 #[derive(Debug)]
 pub(crate) struct PinnedSnapshot<P> {
-    slot: Arc<SnapshotSlot<P>>,
+    pub(crate) reader: SlotReader<Arc<SnapshotSlot<P>>>,
     place: u64,
-    ticket: Ticket,
     open: Arc<Mutex<Open<P>>>,
-    /// Number of calls and of scans that lend a record: while it is above 0, the reader is inside of the slot. The cell
-    /// makes the type `!Sync`: one thread at a time makes calls.
-    depth: Cell<usize>,
-}
-
-/// A call of a snapshot's reader.
-pub(crate) struct Call<'c, P> {
-    snapshot: &'c PinnedSnapshot<P>,
-    inside: Inside<'c, P>,
-}
-
-impl<P> Call<'_, P> {
-    #[inline]
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&P) -> T) -> T {
-        self.inside.with(look)
-    }
-
-    /// The call goes on until the snapshot [leaves](PinnedSnapshot::leave).
-    #[cfg(feature = "redb")]
-    #[inline]
-    pub(crate) fn stay(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl<P> Drop for Call<'_, P> {
-    #[inline]
-    fn drop(&mut self) {
-        self.snapshot.leave();
-    }
 }
 
 impl<P> Default for Snapshots<P> {
@@ -77,17 +45,15 @@ impl<P> Snapshots<P> {
         let slot = Arc::new(SnapshotSlot::<P>::default());
         let ticket = slot.claim();
         let ticket = ticket.unwrap_or_else(|| unreachable!("no other thread has seen this slot yet"));
-        slot.open(ticket, pin, note);
+        let reader = SlotReader::open(Arc::clone(&slot), ticket, pin, note);
         let mut open = locked(&self.0);
         let place = open.next;
         open.next += 1;
-        open.slots.insert(place, Arc::clone(&slot));
+        open.slots.insert(place, slot);
         PinnedSnapshot {
-            slot,
+            reader,
             place,
-            ticket,
             open: Arc::clone(&self.0),
-            depth: Cell::new(0),
         }
     }
 
@@ -110,35 +76,13 @@ impl<P> Snapshots<P> {
 impl<P> PinnedSnapshot<P> {
     /// Begins a call of the reader; refused once another thread has ended the snapshot.
     pub(crate) fn enter(&self) -> Result<Call<'_, P>, EngineError> {
-        let inside = match self.depth.get() {
-            0 => self.slot.enter(self.ticket).map_err(refused)?.stay(),
-            _ => self.slot.again(self.ticket),
-        };
-        self.depth.set(self.depth.get() + 1);
-        Ok(Call { snapshot: self, inside })
-    }
-
-    /// Ends a call, or the lending of a record.
-    pub(crate) fn leave(&self) {
-        self.depth.set(self.depth.get() - 1);
-        if self.depth.get() == 0 {
-            self.slot.leave(self.ticket);
-        }
-    }
-
-    /// Whether another thread has asked the reader, inside of a call, to give up the snapshot.
-    #[cfg(feature = "redb")]
-    pub(crate) fn is_asked(&self) -> bool {
-        self.slot.is_asked()
+        self.reader.enter().map_err(refused)
     }
 }
 
 impl<P> Drop for PinnedSnapshot<P> {
     fn drop(&mut self) {
-        if self.depth.get() > 0 {
-            self.slot.leave(self.ticket); // a scan was forgotten, and cannot be used any more
-        }
-        self.slot.close(self.ticket);
+        self.reader.close();
         locked(&self.open).slots.remove(&self.place);
     }
 }

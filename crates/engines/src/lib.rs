@@ -26,7 +26,7 @@ pub mod redb;
 mod seek;
 mod slot;
 
-/// Atomics of `slot.rs`; its model-checked test replaces this module by loom's types (`tests/slot.rs`).
+/// Atomics of `slot.rs`; its model-checked test replaces this module by loom's types (`tests/it/slot`).
 mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;

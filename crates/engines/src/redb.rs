@@ -434,7 +434,7 @@ impl Cursor for RedbSnapshotScan<'_> {
             return Ok(false);
         };
         // The call goes on with the next record, unless another thread wants the snapshot's pages.
-        if self.lends && held.is_asked() {
+        if self.lends && held.reader.is_asked() {
             self.release();
         }
         let next = engine.usable().and_then(|()| held.enter()).and_then(|inside| {
@@ -461,7 +461,7 @@ impl Cursor for RedbSnapshotScan<'_> {
     fn release(&mut self) {
         self.found = None;
         if std::mem::take(&mut self.lends) {
-            self.snapshot.held.leave();
+            self.snapshot.held.reader.leave();
         }
     }
 }

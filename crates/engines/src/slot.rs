@@ -7,8 +7,7 @@
 //! **Method.** A [`SnapshotSlot`] holds the *pin*: the object that keeps the snapshot (a read transaction of LMDB's,
 //! the maps of the engine in memory). The reader touches the pin only inside of a call, and takes copies out of it; a
 //! scan that lends a record stays inside until it lends no more. So between two calls no reference into the engine's
-//! memory is left, and another thread can drop the pin. One word says
-//! which thread may touch the pin:
+//! memory is left, and another thread can drop the pin. One word says which thread may touch the pin:
 //!
 //! ```text
 //!          claim, open               enter (owner)
@@ -31,14 +30,16 @@
 //! compare-and-swap, before it touches anything, because the word also counts the snapshots of the slot (its
 //! *generation*), which a claim raises.
 //!
-//! **A nested call** of the same reader, which looks at one value and reads another, finds `INSIDE` or `ASKED`, and
-//! leaves the word to the outer call. Only the owner enters, so the outer call is the owner's as well. Where calls need
-//! not end in reverse order, because a scan lends a record beyond the call that has read it, the owner counts them:
-//! the first one [stays](Inside::stay), and the last one [leaves](SnapshotSlot::leave).
+//! **Calls nest**, for example where a reader looks at one value and reads another. They need not end in reverse order,
+//! because a scan lends a record beyond the call that has read it. So [`SlotReader`] counts them: the first one enters
+//! the slot, and the last one leaves it.
 //!
 //! **Cost.** Two compare-and-swaps of a word in the reader's own cache line for each call.
 //!
-//! The model checker `loom` tries every order of these stores (`tests/slot.rs`), with planted faults.
+//! The model checker `loom` tries every order of these stores (`tests/it/slot`), with planted faults.
+
+use std::cell::Cell;
+use std::ops::Deref;
 
 use super::atomics::{AtomicU64, Ordering, UnsafeCell, wait_a_little};
 
@@ -120,7 +121,7 @@ impl<P> Default for SnapshotSlot<P> {
 
 impl<P> SnapshotSlot<P> {
     /// Claims the slot for a snapshot of the caller; `None` if it has an owner. The caller must then
-    /// [open](SnapshotSlot::open) it or [give it back](SnapshotSlot::give_back).
+    /// [open](SlotReader::open) it or [give it back](SnapshotSlot::give_back).
     #[inline]
     pub(crate) fn claim(&self) -> Option<Ticket> {
         self.claim_from(FREE)
@@ -149,9 +150,8 @@ impl<P> SnapshotSlot<P> {
         self.word.store(ticket.word(FREE), Ordering::Release);
     }
 
-    /// Puts a snapshot into a slot that the caller has [claimed](SnapshotSlot::claim).
     #[inline]
-    pub(crate) fn open(&self, ticket: Ticket, pin: P, note: Note) {
+    fn open(&self, ticket: Ticket, pin: P, note: Note) {
         // SAFETY: the slot is being opened, and only the thread that has claimed it, which calls this, leaves that
         // state.
         self.pin.with_mut(|place| unsafe { *place = Some(pin) });
@@ -161,47 +161,18 @@ impl<P> SnapshotSlot<P> {
         self.word.store(ticket.word(OPEN), Ordering::Release);
     }
 
-    /// Begins a call of the owner: the pin stays until the returned value is dropped. Calls may nest; the inner one is
-    /// dropped first.
-    ///
-    /// # Errors
-    /// If another thread has ended the snapshot.
+    /// Begins the first call of the owner.
     #[inline]
-    pub(crate) fn enter(&self, ticket: Ticket) -> Result<Inside<'_, P>, EndReason> {
+    fn enter(&self, ticket: Ticket) -> Result<(), EndReason> {
         let (open, inside) = (ticket.word(OPEN), ticket.word(INSIDE));
-        match self
+        let entered = self
             .word
-            .compare_exchange(open, inside, Ordering::Acquire, Ordering::Acquire)
-        {
-            Ok(_) => Ok(Inside {
-                slot: self,
-                ticket,
-                outermost: true,
-            }),
-            Err(word) => self.enter_again(ticket, word),
-        }
+            .compare_exchange(open, inside, Ordering::Acquire, Ordering::Acquire);
+        entered.map(|_| ()).map_err(|_| EndReason(self.why()))
     }
 
-    #[cold]
-    fn enter_again(&self, ticket: Ticket, word: u64) -> Result<Inside<'_, P>, EndReason> {
-        if word != ticket.word(INSIDE) && word != ticket.word(ASKED) {
-            return Err(EndReason(self.why()));
-        }
-        Ok(Inside {
-            slot: self,
-            ticket,
-            outermost: false,
-        })
-    }
-
-    /// Whether another thread has asked the owner, inside of a call, to give up the snapshot.
-    #[inline]
-    pub(crate) fn is_asked(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & STATE == ASKED
-    }
-
-    /// Releases the slot; only its owner may call this. Waits for a thread that is just ending the snapshot.
-    pub(crate) fn close(&self, ticket: Ticket) {
+    /// Releases the slot. Waits for a thread that is just ending the snapshot.
+    fn close(&self, ticket: Ticket) {
         // Fails if the snapshot was ended. Not through `INSIDE`: no thread may ask now.
         let (open, closing) = (ticket.word(OPEN), ticket.word(CLOSING));
         let closed = self
@@ -289,16 +260,82 @@ impl<P> SnapshotSlot<P> {
 // SAFETY: the word admits one thread at a time to the pin (module header), so the pin need only be `Send`.
 unsafe impl<P: Send> Sync for SnapshotSlot<P> {}
 
-/// A call of the reader: the pin stays for as long as this lives.
+/// The owner of a slot, while its snapshot is open. `S` refers to the slot.
 #[derive(Debug)]
-pub(crate) struct Inside<'s, P> {
-    slot: &'s SnapshotSlot<P>,
+pub(crate) struct SlotReader<S> {
+    slot: S,
     ticket: Ticket,
-    /// False for a nested call, which leaves the word to the outer one.
-    outermost: bool,
+    /// Number of calls and of scans that lend a record: while it is above 0, the reader is inside of the slot. The cell
+    /// makes the type `!Sync`: one thread at a time makes calls.
+    depth: Cell<usize>,
 }
 
-impl<P> Inside<'_, P> {
+/// A call of the reader: the pin stays for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Call<'s, P> {
+    slot: &'s SnapshotSlot<P>,
+    ticket: Ticket,
+    depth: &'s Cell<usize>,
+}
+
+impl<P, S: Deref<Target = SnapshotSlot<P>>> SlotReader<S> {
+    /// Puts a snapshot into a slot that the caller has [claimed](SnapshotSlot::claim), and will [close](Self::close).
+    #[inline]
+    pub(crate) fn open(slot: S, ticket: Ticket, pin: P, note: Note) -> SlotReader<S> {
+        slot.open(ticket, pin, note);
+        SlotReader {
+            slot,
+            ticket,
+            depth: Cell::new(0),
+        }
+    }
+
+    /// Begins a call, perhaps within another.
+    ///
+    /// # Errors
+    /// If another thread has ended the snapshot.
+    #[inline(always)]
+    pub(crate) fn enter(&self) -> Result<Call<'_, P>, EndReason> {
+        if self.depth.get() == 0 {
+            self.slot.enter(self.ticket)?;
+        }
+        self.depth.set(self.depth.get() + 1);
+        Ok(self.call())
+    }
+
+    /// Ends a call that [stays](Call::stay).
+    #[inline(always)]
+    pub(crate) fn leave(&self) {
+        drop(self.call());
+    }
+
+    /// One of the calls that are counted; ended when it is dropped.
+    #[inline(always)]
+    fn call(&self) -> Call<'_, P> {
+        Call {
+            slot: &self.slot,
+            ticket: self.ticket,
+            depth: &self.depth,
+        }
+    }
+
+    /// Whether another thread has asked the reader, inside of a call, to give up the snapshot.
+    #[inline]
+    pub(crate) fn is_asked(&self) -> bool {
+        self.slot.word.load(Ordering::Relaxed) & STATE == ASKED
+    }
+
+    /// Releases the slot; the reader is not used after.
+    #[inline]
+    pub(crate) fn close(&self) {
+        if self.depth.get() > 0 {
+            self.slot.leave(self.ticket); // a scan was forgotten, and cannot be used any more
+        }
+        self.slot.close(self.ticket);
+    }
+}
+
+impl<P> Call<'_, P> {
     /// Runs `look` on the pin.
     #[inline]
     pub(crate) fn with<T>(&self, look: impl FnOnce(&P) -> T) -> T {
@@ -309,40 +346,28 @@ impl<P> Inside<'_, P> {
             look(pin.unwrap_or_else(|| unreachable!("an open slot has its pin")))
         })
     }
+
+    /// The call goes on until the reader [leaves](SlotReader::leave).
+    #[inline]
+    pub(crate) fn stay(self) {
+        std::mem::forget(self);
+    }
 }
 
-impl<P> Drop for Inside<'_, P> {
-    #[inline]
+impl<P> Drop for Call<'_, P> {
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.outermost {
+        self.depth.set(self.depth.get() - 1);
+        if self.depth.get() == 0 {
             self.slot.leave(self.ticket);
         }
     }
 }
 
-impl<'s, P> Inside<'s, P> {
-    /// The call goes on when this is dropped, until [`leave`](SnapshotSlot::leave).
-    #[inline]
-    pub(crate) fn stay(mut self) -> Self {
-        self.outermost = false;
-        self
-    }
-}
-
 impl<P> SnapshotSlot<P> {
-    /// A call within one that [stays](Inside::stay).
+    /// Ends the last call of the owner.
     #[inline]
-    pub(crate) fn again(&self, ticket: Ticket) -> Inside<'_, P> {
-        Inside {
-            slot: self,
-            ticket,
-            outermost: false,
-        }
-    }
-
-    /// Ends the outermost call of the owner.
-    #[inline]
-    pub(crate) fn leave(&self, ticket: Ticket) {
+    fn leave(&self, ticket: Ticket) {
         let (open, inside) = (ticket.word(OPEN), ticket.word(INSIDE));
         let left = self
             .word

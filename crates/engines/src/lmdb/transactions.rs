@@ -20,7 +20,7 @@ use super::room::{Allowance, INLINE_MAX};
 use super::seats::Seat;
 use super::{Lmdb, sum};
 use crate::noted::{note, refused};
-use crate::slot::{Inside, SnapshotSlot, Ticket};
+use crate::slot::{Call, SlotReader, SnapshotSlot, Ticket};
 
 /// A read transaction of LMDB; it keeps the snapshot's pages from reuse.
 pub(super) struct Pin {
@@ -47,34 +47,10 @@ impl Drop for Pin {
 
 /// A view of one commit. Another thread may end it between two calls.
 pub struct LmdbSnapshot<'e> {
-    slot: &'e SnapshotSlot<Pin>,
-    ticket: Ticket,
+    reader: SlotReader<&'e SnapshotSlot<Pin>>,
     engine: &'e Lmdb,
     /// The commit that the snapshot follows, once it was looked up.
     base: Cell<Option<BaseCommit>>,
-    /// Number of calls and of scans that lend a record: while it is above 0, the reader is inside of the slot. A scan
-    /// may begin within a call and outlast it. The cells make the type `!Sync`: one thread at a time makes calls.
-    depth: Cell<usize>,
-}
-
-/// A call of a snapshot's reader.
-struct Call<'c, 'e> {
-    snapshot: &'c LmdbSnapshot<'e>,
-    inside: Inside<'c, Pin>,
-}
-
-impl Call<'_, '_> {
-    #[inline]
-    fn with<T>(&self, look: impl FnOnce(&Pin) -> T) -> T {
-        self.inside.with(look)
-    }
-}
-
-impl Drop for Call<'_, '_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.snapshot.leave();
-    }
 }
 
 /// A write transaction, bound to its thread: LMDB's write lock must be released by the thread that took it.
@@ -205,37 +181,20 @@ impl<'e> LmdbSnapshot<'e> {
             // SAFETY: the pin is dropped before the store is (`Seats::end_all`).
             fork: unsafe { engine.life.fork() },
         };
-        seat.slot.open(ticket, pin, note(reader, commit));
         Ok(LmdbSnapshot {
-            slot: &seat.slot,
-            ticket,
+            reader: SlotReader::open(&seat.slot, ticket, pin, note(reader, commit)),
             engine,
             base: Cell::new(None),
-            depth: Cell::new(0),
         })
     }
 
     /// Begins a call of the snapshot's reader.
     #[inline(always)]
-    fn enter(&self) -> Result<Call<'_, 'e>, EngineError> {
+    fn enter(&self) -> Result<Call<'_, Pin>, EngineError> {
         if !self.engine.life.is_sound() {
             self.engine.readable()?;
         }
-        let inside = match self.depth.get() {
-            0 => self.slot.enter(self.ticket).map_err(refused)?.stay(),
-            _ => self.slot.again(self.ticket),
-        };
-        self.depth.set(self.depth.get() + 1);
-        Ok(Call { snapshot: self, inside })
-    }
-
-    /// Ends a call, or the lending of a record.
-    #[inline(always)]
-    fn leave(&self) {
-        self.depth.set(self.depth.get() - 1);
-        if self.depth.get() == 0 {
-            self.slot.leave(self.ticket);
-        }
+        self.reader.enter().map_err(refused)
     }
 }
 
@@ -267,10 +226,7 @@ impl LmdbSnapshot<'_> {
 impl Drop for LmdbSnapshot<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.depth.get() > 0 {
-            self.slot.leave(self.ticket); // a scan was forgotten, and cannot be used any more
-        }
-        self.slot.close(self.ticket);
+        self.reader.close();
     }
 }
 
@@ -669,13 +625,13 @@ impl Cursor for LmdbSnapshotScan<'_> {
             return Ok(false);
         }
         // The call goes on with the next record, unless another thread wants the snapshot's pages.
-        if self.lends && (self.snapshot.slot.is_asked() || !self.snapshot.engine.life.is_sound()) {
+        if self.lends && (self.snapshot.reader.is_asked() || !self.snapshot.engine.life.is_sound()) {
             self.release();
         }
         if !self.lends {
             match self.snapshot.enter() {
                 // The call ends with `release`.
-                Ok(call) => std::mem::forget(call),
+                Ok(call) => call.stay(),
                 Err(ended) => {
                     self.records = OrderedRange::Over;
                     return Err(ended);
@@ -705,7 +661,7 @@ impl Cursor for LmdbSnapshotScan<'_> {
     fn release(&mut self) {
         self.found = NOTHING;
         if std::mem::take(&mut self.lends) {
-            self.snapshot.leave();
+            self.snapshot.reader.leave();
         }
     }
 }

@@ -99,7 +99,7 @@ impl Drop for Pin {
 
 macro_rules! model {
     ($slot:path) => {{
-        use $slot::{EndOutcome, EndReason, SnapshotSlot};
+        use $slot::{EndOutcome, EndReason, SlotReader, SnapshotSlot};
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(PREEMPTIONS);
         model.check(|| {
@@ -109,9 +109,9 @@ macro_rules! model {
                 let (slot, page) = (Arc::clone(&slot), Arc::clone(&page));
                 thread::spawn(move || {
                     let ticket = slot.claim().unwrap();
-                    slot.open(ticket, Pin(page), [0; 4]);
+                    let reader = SlotReader::open(Arc::clone(&slot), ticket, Pin(page), [0; 4]);
                     let read = |within: &dyn Fn()| {
-                        let inside = slot.enter(ticket)?;
+                        let inside = reader.enter()?;
                         within();
                         // SAFETY: as above.
                         Ok::<u64, EndReason>(inside.with(|pin| pin.0.0.with(|content| unsafe { *content })))
@@ -122,7 +122,7 @@ macro_rules! model {
                     assert!(!matches!(first, Ok(1)), "a page was read that was used again");
                     assert!(!(first.is_err() && second.is_ok()), "an ended snapshot reads on");
                     assert!(!matches!(second, Ok(1)), "a page was read that was used again");
-                    slot.close(ticket);
+                    reader.close();
                     assert!(slot.claim().is_some(), "any thread may open the next one");
                 })
             };
@@ -148,7 +148,7 @@ macro_rules! model {
 /// A scan that lends a record: it stays inside beyond the call that began it, looks again, and leaves. With the planted
 /// fault it leaves before it looks again.
 fn lends(leaves_early: bool) {
-    use sound::slot::{EndOutcome, SnapshotSlot};
+    use sound::slot::{EndOutcome, SlotReader, SnapshotSlot};
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(PREEMPTIONS);
     model.check(move || {
@@ -160,24 +160,26 @@ fn lends(leaves_early: bool) {
             let (slot, page) = (Arc::clone(&slot), Arc::clone(&page));
             thread::spawn(move || {
                 let ticket = slot.claim().unwrap();
-                slot.open(ticket, Pin(Arc::clone(&page)), [0; 4]);
-                let lent = slot.enter(ticket).map(|inside| inside.stay().with(content));
-                if lent.is_ok() {
+                let reader = SlotReader::open(slot, ticket, Pin(Arc::clone(&page)), [0; 4]);
+                if let Ok(call) = reader.enter() {
+                    assert_eq!(call.with(content), 0);
+                    call.stay();
                     if leaves_early {
-                        slot.leave(ticket);
+                        reader.leave();
                     }
                     // The record that was lent, and another call meanwhile.
                     // SAFETY: as above.
                     let read = page.0.with(|content| unsafe { *content });
                     assert_eq!(read, 0, "a lent page was used again");
                     if !leaves_early {
-                        assert_eq!(slot.again(ticket).with(content), 0);
-                        let asked = slot.is_asked();
-                        slot.leave(ticket);
-                        assert!(!asked || slot.enter(ticket).is_err(), "an ended snapshot reads on");
+                        let again = reader.enter().map(|call| call.with(content));
+                        assert_eq!(again, Ok(0), "the reader is inside of a call");
+                        let asked = reader.is_asked();
+                        reader.leave();
+                        assert!(!asked || reader.enter().is_err(), "an ended snapshot reads on");
                     }
                 }
-                slot.close(ticket);
+                reader.close();
             })
         };
         let ender = {
@@ -213,7 +215,7 @@ fn planted_fault_a_scan_that_leaves_before_its_record_is_read_is_found() {
 /// Two threads want the slot for a snapshot of their own, one after the other or not at all.
 macro_rules! claims {
     ($set:ident) => {{
-        use $set::slot::SnapshotSlot;
+        use $set::slot::{SlotReader, SnapshotSlot};
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(PREEMPTIONS);
         model.check(|| {
@@ -222,10 +224,10 @@ macro_rules! claims {
                 let slot = Arc::clone(&slot);
                 thread::spawn(move || {
                     let Some(ticket) = slot.claim() else { return };
-                    slot.open(ticket, pin, [0; 4]);
-                    let seen = slot.enter(ticket).map(|inside| inside.with(|pin| *pin));
+                    let reader = SlotReader::open(slot, ticket, pin, [0; 4]);
+                    let seen = reader.enter().map(|call| call.with(|pin| *pin));
                     assert_eq!(seen, Ok(pin), "another one's snapshot");
-                    slot.close(ticket);
+                    reader.close();
                 })
             };
             let (one, other) = (reads(1), reads(2));
