@@ -4,6 +4,7 @@
 //! executed program. Its stages are made before, and never execute a step here.
 
 use std::collections::HashMap;
+use std::io::ErrorKind::{ExecutableFileBusy, OutOfMemory, WouldBlock};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
@@ -278,7 +279,7 @@ impl Worker {
 
     fn start_wanted(&mut self) {
         for (stage, slot) in self.own_slots() {
-            // Refused (too many processes): retried at the next look.
+            // Retried at the next look.
             let _ = self.start(stage, slot);
         }
     }
@@ -296,8 +297,11 @@ impl Worker {
         shared.at(Point::Starts);
         let pid = match start.is_executed() {
             true => self.execute(stage, slot, start.version.program).inspect_err(|why| {
-                let program = shared.program(start.version.program);
-                shared.refuse(stage, &format!("{} cannot be started: {why}", program.display()));
+                // Too many processes, too little memory, or a program that is still being written: no refusal.
+                if !matches!(why.kind(), WouldBlock | OutOfMemory | ExecutableFileBusy) {
+                    let program = shared.program(start.version.program);
+                    shared.refuse(stage, &format!("{} cannot be started: {why}", program.display()));
+                }
             })?,
             false => self.fork(stage, slot)?,
         };

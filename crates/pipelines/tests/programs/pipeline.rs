@@ -349,6 +349,7 @@ pub fn main() {
         );
     }
     a_refusal_stays(&folder);
+    is_started_once_it_is_written(&folder);
     run("workers are killed", true, false, |supervisor, turn| {
         let cores = supervisor.cores();
         let _ = supervisor.move_stage("first", cores[turn as usize / 7 % cores.len()], Mechanism::Announced);
@@ -470,6 +471,26 @@ fn a_refusal_stays(folder: &tempfile::TempDir) {
         reported.is_none()
     });
     assert!(reported.is_some() && kept == reported, "{reported:?}, then {kept:?}");
+}
+
+/// A program that is still being written is no refusal.
+fn is_started_once_it_is_written(folder: &tempfile::TempDir) {
+    let written = program(folder, "written");
+    let mut writer = Some(std::fs::OpenOptions::new().append(true).open(&written).unwrap());
+    let (mut refused, mut is_replaced) = (None, false);
+    PACED.store(true, Relaxed);
+    run("a program is written", false, false, |supervisor, turn| {
+        if turn == 100 {
+            drop(writer.take());
+        }
+        match supervisor.replace("second", &written) {
+            Err(MoveError::Refused(_, why)) => refused = Some(why),
+            answer => is_replaced = answer.is_ok(),
+        }
+        refused.is_none() && !is_replaced
+    });
+    assert_eq!(refused, None);
+    assert!(is_replaced);
 }
 
 fn program(folder: &tempfile::TempDir, name: &str) -> PathBuf {
