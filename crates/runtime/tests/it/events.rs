@@ -13,7 +13,7 @@ use punctual_platform::linux::events::{Bell, EventSource};
 use punctual_runtime::RuntimeError;
 use punctual_runtime::linux::{Runtime, RuntimeBuilder, TaskEnd};
 use punctual_store::{Store, StoreOptions};
-use punctual_testing::{WAIT_MAX, machine, wait_until};
+use punctual_testing::{WAIT_MAX, machine, wait_ok, wait_until};
 use punctual_units::{Clock, Nanos};
 use punctual_workload::{Arrival, Class};
 
@@ -23,6 +23,15 @@ const fn ms(ms: u64) -> Nanos {
 
 fn store() -> Arc<Store<Memory, LinuxOs>> {
     Arc::new(Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap())
+}
+
+/// Waits until `ended` jobs of a task are counted as ended.
+fn wait_counted(runtime: &Runtime<Memory>, task: &str, ended: impl Fn() -> u64) {
+    wait_ok("all jobs are counted", || {
+        let figures = runtime.figures().unwrap();
+        let counted = figures.task(task).map(|task| task.jobs - task.skipped - task.overdue);
+        if counted == Some(ended()) { Ok(()) } else { Err(counted) }
+    });
 }
 
 #[test]
@@ -51,6 +60,8 @@ fn every_event_is_served_and_those_without_a_job_of_their_own_are_told() {
         }
     }
     assert_eq!(task.ended(), None);
+    // The control thread counts a job after the job has ended.
+    wait_counted(&runtime, "codec", || jobs.load(Ordering::Relaxed));
     let report = runtime.stop().unwrap().report;
     let codec = &report.tasks[0];
     assert_eq!(codec.jobs, jobs.load(Ordering::Relaxed));
@@ -102,23 +113,20 @@ fn a_source_that_is_closed_ends_its_task_with_a_word() {
 fn the_instant_that_a_job_tells_counts() {
     let runtime = Runtime::start(store()).unwrap();
     let device = Bell::new().unwrap();
-    let ran = Arc::new(AtomicU64::new(0));
-    let run = Arc::clone(&ran);
     let task = runtime
         .task("late")
         .on_event(&device)
         .at_most_every(ms(1000))
         .due_in(ms(1000));
-    task.run(move |job| {
+    task.run(|job| {
         let now = LinuxOs.now();
         job.happened_at(now + ms(5000));
         assert!(job.released() <= now, "no job ends before its release");
         job.happened_at(now - ms(5000));
-        run.fetch_add(1, Ordering::Relaxed);
     })
     .unwrap();
     device.ring();
-    wait_until("the job has run", || ran.load(Ordering::Relaxed) == 1);
+    wait_counted(&runtime, "late", || 1);
     let report = runtime.stop().unwrap().report;
     let response = report.tasks[0].response_us.unwrap();
     assert!(response.max >= 5e6, "{response:?}");
@@ -178,6 +186,7 @@ fn an_exclusive_task_is_released_by_events() {
             std::thread::sleep(Duration::from_millis(25));
         }
     }
+    wait_counted(&runtime, "codec", || 10);
     let report = runtime.stop().unwrap().report;
     assert_eq!((report.tasks[0].jobs, report.tasks[0].merged), (10, 0));
 }

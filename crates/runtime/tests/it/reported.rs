@@ -2,7 +2,6 @@
 //! so no figure depends on how busy the machine is.
 #![cfg(target_os = "linux")]
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use punctual_engines::Memory;
@@ -10,9 +9,9 @@ use punctual_jobs::{JobReporter, Listener, note};
 use punctual_os::{LinuxOs, Scheduling, Tid};
 use punctual_platform::linux::thread::{real_time, scheduling};
 use punctual_runtime::linux::{ReportedTask, RuntimeBuilder};
-use punctual_runtime::report::RunReport;
+use punctual_runtime::report::{RunReport, TaskReport};
 use punctual_store::{Store, StoreOptions};
-use punctual_testing::{machine, shared_folder, shared_machine, wait_until};
+use punctual_testing::{machine, shared_folder, shared_machine, wait_ok, wait_until};
 use punctual_units::{Clock, Nanos, Share};
 use punctual_workload::{Class, Goal, TaskGoal};
 
@@ -32,12 +31,14 @@ fn task(name: &str) -> ReportedTask {
     }
 }
 
-/// Report of a run of a second around `program`, which a thread of its own carries out once a runtime listens.
-fn report(folder: &std::path::Path, names: &[&str], program: impl FnOnce() + Send) -> RunReport {
-    report_of(folder, names.iter().map(|name| task(name)).collect(), program)
-}
-
-fn report_of(folder: &std::path::Path, tasks: Vec<ReportedTask>, program: impl FnOnce() + Send) -> RunReport {
+/// Report of a run around `program`, which a thread of its own carries out once a runtime listens. The run ends once
+/// the program has, and its jobs are counted: `reached` of the figures of all tasks.
+fn report_of(
+    folder: &std::path::Path,
+    tasks: Vec<ReportedTask>,
+    program: impl FnOnce() + Send,
+    reached: impl Fn(&[TaskReport]) -> bool,
+) -> RunReport {
     let listener = Listener::start(folder).unwrap();
     let store = Store::open(Memory::default(), LinuxOs, StoreOptions::default()).unwrap();
     let mut runtime = RuntimeBuilder::here(Arc::new(store)).unwrap();
@@ -47,18 +48,22 @@ fn report_of(folder: &std::path::Path, tasks: Vec<ReportedTask>, program: impl F
         drr: 0.5,
         min_fresh: Share::ZERO,
     };
-    let options = runtime.options("reported", goal, Nanos::from_secs(1));
-    std::thread::scope(|scope| {
-        scope.spawn(program);
-        runtime.run(options, &mut |_| ControlFlow::Continue(())).unwrap().report
-    })
+    let options = runtime.options("reported", goal, None);
+    let runtime = runtime.start(options).unwrap();
+    std::thread::scope(|scope| drop(scope.spawn(program)));
+    wait_ok("the reported jobs are counted", || {
+        let tasks = runtime.figures().unwrap().tasks;
+        if reached(&tasks) { Ok(()) } else { Err(tasks) }
+    });
+    runtime.stop().unwrap().report
 }
 
 #[test]
 fn each_job_counts_once_and_is_late_by_the_release_that_its_program_states() {
     let _machine = shared_machine();
     let folder = shared_folder();
-    let report = report(folder.path(), &["control", "backup", "absent"], || {
+    let tasks = ["control", "backup", "absent"].map(task);
+    let program = || {
         let mut control = JobReporter::open_in(folder.path(), "control").unwrap();
         control.job(); // counts from its begin
         for number in 0..50 {
@@ -71,6 +76,9 @@ fn each_job_counts_once_and_is_late_by_the_release_that_its_program_states() {
         for begins in [true, true, false, false] {
             note(folder.path(), "backup", begins).unwrap();
         }
+    };
+    let report = report_of(folder.path(), tasks.to_vec(), program, |tasks| {
+        (tasks[0].jobs, tasks[1].jobs) == (51, 1)
     });
     let counts: Vec<_> = report
         .tasks
@@ -86,7 +94,6 @@ fn each_job_counts_once_and_is_late_by_the_release_that_its_program_states() {
         "control: 1 begins within",
         "backup: 2 begins within",
         "absent: no program",
-        "1 of 1 reporting threads",
     ] {
         assert!(notes.contains(said), "{notes}");
     }
@@ -96,18 +103,18 @@ fn each_job_counts_once_and_is_late_by_the_release_that_its_program_states() {
 fn a_program_that_ends_within_a_job_leaves_a_failed_one() {
     let _machine = shared_machine();
     let folder = shared_folder();
-    let report = report(folder.path(), &["control"], || {
-        let inner = std::thread::spawn({
-            let folder = folder.path().to_owned();
-            move || {
-                let mut control = JobReporter::open_in(&folder, "control").unwrap();
-                control.job();
-                control.begin();
-                std::mem::forget(control);
-            }
-        });
-        inner.join().unwrap();
-    });
+    let program = || {
+        let mut closed = JobReporter::open_in(folder.path(), "closed").unwrap();
+        closed.job();
+        drop(closed);
+        let mut control = JobReporter::open_in(folder.path(), "control").unwrap();
+        control.job();
+        control.begin();
+        std::mem::forget(control);
+    };
+    // The check that finds the job finds the closed reporter as well.
+    let tasks = ["control", "closed"].map(task);
+    let report = report_of(folder.path(), tasks.to_vec(), program, |tasks| tasks[0].failed == 1);
     let task = &report.tasks[0];
     assert_eq!((task.jobs, task.late, task.failed), (1, 0, 1), "{task:?}");
     assert!(
@@ -115,6 +122,10 @@ fn a_program_that_ends_within_a_job_leaves_a_failed_one() {
             .as_ref()
             .is_some_and(|first| first.contains("ended within the job"))
     );
+    let notes = &report.summary.notes;
+    for said in ["control: 1 of 1 reporting threads", "closed: 1 of 1 reporting threads"] {
+        assert!(notes.iter().any(|note| note.contains(said)), "{notes:?}");
+    }
 }
 
 #[test]
@@ -123,27 +134,31 @@ fn releases_behind_a_job_that_hangs_are_late_also_if_its_thread_ends() {
     for dies in [false, true] {
         let folder = shared_folder();
         let every = ReportedTask {
-            period: Some(Nanos::from_secs(10)),
+            period: Some(Nanos::from_secs(20)),
             ..task("control")
         };
         let (held, hold) = std::sync::mpsc::channel::<()>();
         let path = folder.path().to_owned();
-        let report = report_of(folder.path(), vec![every], move || {
+        let program = move || {
             let hangs = std::thread::spawn(move || {
                 let mut control = JobReporter::open_in(&path, "control").unwrap();
                 control.job();
-                // Late for 35 s: so are three releases behind it.
-                control.begin_released(LinuxOs.now() - DEADLINE - Nanos::from_secs(35));
+                // Late for 60 s: so are three releases behind it, and no other for nearly 20 s.
+                control.begin_released(LinuxOs.now() - DEADLINE * 2);
                 while !dies && hold.recv().is_ok() {}
                 std::mem::forget(control);
             });
             if dies {
                 hangs.join().unwrap();
             }
+        };
+        let counted = if dies { (3, 1) } else { (4, 0) };
+        let report = report_of(folder.path(), vec![every], program, |tasks| {
+            (tasks[0].late, tasks[0].failed) == counted
         });
         drop(held);
         let task = &report.tasks[0];
-        assert_eq!((task.late, task.failed), if dies { (3, 1) } else { (4, 0) }, "{task:?}");
+        assert_eq!((task.late, task.failed), counted, "{task:?}");
     }
 }
 
@@ -159,7 +174,7 @@ fn a_thread_that_reports_two_tasks_has_one_core_until_it_reports_none() {
         class: Some(Class::RealTime { deadline: DEADLINE }),
         ..task(name)
     });
-    let report = report_of(folder.path(), tasks.to_vec(), || {
+    let program = || {
         let found = scheduling(Tid::current()).unwrap();
         let is_seated = || matches!(scheduling(Tid::current()), Ok(Scheduling::Fifo(_)));
         let mut open = ["first", "second"].map(|name| {
@@ -174,7 +189,8 @@ fn a_thread_that_reports_two_tasks_has_one_core_until_it_reports_none() {
         assert!(is_seated());
         open[1] = None;
         wait_until("it is given back", || scheduling(Tid::current()) == Ok(found));
-    });
+    };
+    let report = report_of(folder.path(), tasks.to_vec(), program, |_| true);
     let protection = &report.header.protection;
     let real_time = protection
         .iter()

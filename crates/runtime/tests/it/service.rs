@@ -94,7 +94,7 @@ fn tasks_come_and_go_from_any_thread_while_others_run() {
         assert_eq!((told.ended.as_deref(), told.goal_late), (Some("stopped"), Some(0.05)));
         let told = report.tasks.iter().find(|task| task.name == name).unwrap();
         assert_eq!(
-            told.jobs - told.skipped,
+            told.jobs - told.skipped - told.overdue,
             ran,
             "{name}: every job is in the report, and none after the end"
         );
@@ -123,7 +123,7 @@ fn a_panic_ends_its_task_only_and_is_told() {
         jobs(figures, "steady") > before + 3
     });
     let told = figures.task("wrong").unwrap();
-    assert_eq!((told.jobs - told.skipped, told.failed), (2, 1));
+    assert_eq!((told.jobs - told.skipped - told.overdue, told.failed), (2, 1));
     assert_eq!(told.first_failure.as_deref(), Some("panicked: the wheel came off"));
     // The name is free again.
     runtime.task("wrong").every(ms(5)).run(|_| ()).unwrap();
@@ -159,7 +159,7 @@ fn a_job_may_fail_with_any_error_and_is_not_counted_as_early() {
     let drive = &report.tasks[0];
     assert_eq!(drive.first_failure.as_deref(), Some("the battery is flat"));
     assert!(
-        drive.failed.abs_diff(drive.jobs - drive.skipped) <= 1,
+        drive.failed.abs_diff(drive.jobs - drive.skipped - drive.overdue) <= 1,
         "every other job: {drive:?}"
     );
     let start = format!("drive: {} jobs failed", drive.failed);
@@ -325,7 +325,9 @@ fn where_nothing_can_be_learnt_it_says_so_and_steps() {
     };
     let options = RuntimeOptions::new(store(&["battery"])).learn(learning);
     let runtime = Runtime::start(options).unwrap();
-    runtime.task("steady").every(ms(2)).run(|_| ()).unwrap();
+    // No delay of a busy machine makes the jobs late for long, so that all stays admitted.
+    let steady = runtime.task("steady").every(ms(2)).due_in(ms(200));
+    steady.run(|_| ()).unwrap();
     assert!(matches!(
         runtime.learn(Learning::default()),
         Err(RuntimeError::Learning { .. })

@@ -309,14 +309,10 @@ fn a_thread_that_takes_the_core_is_told_by_its_name() {
             std::thread::sleep(Duration::from_millis(70));
         }
     });
-    let report = finds(Cause::Preempted, computes, Some(("hog", hog)), |it| {
-        by(it, "hog").is_some_and(|it| it.scheduling == Some(Scheduling::Fifo(HOG)) && it.process.is_none())
+    finds(Cause::Preempted, computes, Some(("hog", hog)), |it| {
+        by(it, "hog")
+            .is_some_and(|it| it.scheduling == Some(Scheduling::Fifo(HOG)) && it.process.is_none() && it.us > 5_000.0)
     });
-    let told = |it: &&Culprit| it.name == "hog" && it.us > 5_000.0;
-    assert!(
-        report.late_jobs.iter().flat_map(|it| &it.by).any(|it| told(&it)),
-        "{report:#?}"
-    );
 }
 
 /// A file of which no page is in memory.
@@ -395,7 +391,7 @@ fn page_faults_are_told() {
     // The worst jobs are kept one by one, which on a busy machine may be others; one of this cause has read pages, or
     // waited behind one that has, and a job that has read none has another cause.
     for late in &report.late_jobs {
-        let has_read = late.behind || late.major_faults > 10;
+        let has_read = late.behind || late.major_faults > 0;
         assert!(late.cause != Cause::PageFault || has_read, "{late:#?}");
         assert!(
             late.major_faults > 0 || !late.spans_us.contains_key(&Cause::PageFault),
