@@ -19,7 +19,7 @@ use punctual_platform::linux::exclusive::{Mechanism, SPARE};
 use punctual_platform::linux::thread::{self, Tid};
 use punctual_platform::linux::{ClockPreference, LinuxMachine, LinuxOptions};
 use punctual_platform::{Machine, Neighbours, Why};
-use punctual_testing::{CHILD_MAX, machine};
+use punctual_testing::{CHILD_MAX, machine, wait_until};
 
 const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
 const ORDER: &str = "PUNCTUAL_TEST_OWN_GROUP";
@@ -118,6 +118,10 @@ fn the_core_is_kept_in_the_group_of_this_process() {
     let program = folder.path().join(HELPER);
     punctual_testing::copy_program(Path::new("/bin/sleep"), &program);
     let helper = ScopedChild(within(&group, Command::new(program).arg("120")).spawn().unwrap());
+    // The kernel lets the parent go on before it gives the child the program's name (execve(2)).
+    wait_until("the helper has its name", || {
+        fs::read_to_string(format!("/proc/{}/comm", helper.0.id())).is_ok_and(|name| name.trim_end() == HELPER)
+    });
     let before = allowed(helper.0.id());
     let mut command = Command::new(std::env::current_exe().unwrap());
     command

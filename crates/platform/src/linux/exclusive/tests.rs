@@ -29,6 +29,11 @@ impl Helper {
         let program = folder.path().join("to-be-moved");
         punctual_testing::copy_program("/bin/sleep".as_ref(), &program);
         let child = Command::new(program).arg("60").spawn().unwrap();
+        // The kernel lets the parent go on before it gives the child the program's name (execve(2)).
+        let name = format!("/proc/{}/comm", child.id());
+        wait_until("the helper has its name", || {
+            std::fs::read_to_string(&name).is_ok_and(|name| name == "to-be-moved\n")
+        });
         Helper { _folder: folder, child }
     }
 
