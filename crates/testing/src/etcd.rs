@@ -286,14 +286,16 @@ mod tests {
     #[test]
     fn an_old_program_is_refused_with_the_reason_and_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("etcd");
+        let [script, path] = ["script", "etcd"].map(|name| folder.path().join(name));
         for (says, found) in [("etcd Version: 3.4.23", "3.4.23"), ("hello", "no version")] {
-            std::fs::write(&path, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+            std::fs::write(&script, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
+            std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+            crate::copy_program(&script, &path);
             let error = EtcdProgram::at(path.clone()).unwrap_err().to_string();
             for part in [found, "at least 3.6", ".ci/etcd build"] {
                 assert!(error.contains(part), "{error}");
             }
+            std::fs::remove_file(&path).unwrap();
         }
     }
 }
