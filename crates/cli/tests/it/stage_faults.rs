@@ -4,7 +4,7 @@ use crate::common;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use common::{folder_with, punctual, told};
 use punctual_platform::linux::process::ProcessId;
@@ -38,6 +38,7 @@ frame_bytes = 16
 /// Hands frames on; the tenth is a `FAULT`.
 const FAULTY: &str = r#"
     #include "punctual_stage.h"
+    #include <stdio.h>
     #include <string.h>
     struct counter { uint64_t frames; };
     PUNCTUAL_STAGE(struct counter, 1)
@@ -75,10 +76,23 @@ pub fn library(folder: &Path, name: &str, source: &str) {
 
 /// Standard error, exit code and JSON report of a run with that fault.
 fn run(fault: &str, scenario: &str) -> (String, Option<i32>, Value) {
+    run_until(None, fault, scenario)
+}
+
+/// As [`run`]; once the stage has made the file `interrupts`, the run is interrupted.
+fn run_until(interrupts: Option<&str>, fault: &str, scenario: &str) -> (String, Option<i32>, Value) {
     let folder = folder_with(&[("x.toml", scenario)]);
     library(folder.path(), "faulty.so", &FAULTY.replace("FAULT", fault));
-    let arguments = ["run", "x.toml", "--plain", "--json", "r.json", "--html", "r.html"];
-    let output = punctual(folder.path(), &arguments);
+    let mut command = common::program(folder.path());
+    command.args(["run", "x.toml", "--plain", "--json", "r.json", "--html", "r.html"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = start(&mut command, common::BOUND).expect("the program starts");
+    if let Some(file) = interrupts {
+        wait_until(file, || folder.path().join(file).exists());
+        // SAFETY: plain numbers, of a child that has not been waited for.
+        unsafe { libc::kill(run.id() as i32, libc::SIGINT) };
+    }
+    let output = run.output().expect("its end");
     let page = fs::read_to_string(folder.path().join("r.html")).expect("a page");
     assert!(page.contains("faulty"), "{page}");
     let report = fs::read_to_string(folder.path().join("r.json")).expect("a report");
@@ -95,11 +109,12 @@ fn stage(report: &Value) -> &Value {
     stages.find(|stage| stage["name"] == "faulty").expect("the stage")
 }
 
-/// A stage that hangs when the time of the run is over: its frames are counted, and the program says what it waits for.
+/// A stage that hangs when the run is interrupted: its frames are counted, and the program says what it waits for.
 #[test]
 fn a_stage_that_hangs_is_killed_and_the_frames_before_it_are_counted() {
-    let scenario = SCENARIO.replace("DURATION", "1500ms").replace("200ms", "1s");
-    let (error, code, report) = run("for (;;) ;", &scenario);
+    let scenario = SCENARIO.replace("DURATION", "100s").replace("200ms", "1s");
+    let hangs = "fclose(fopen(\"hangs\", \"w\")); for (;;) ;";
+    let (error, code, report) = run_until(Some("hangs"), hangs, &scenario);
     let stage = stage(&report);
     let number = |key: &str| stage[key].as_u64().expect("a number");
     assert_eq!((code, number("frames_taken")), (Some(0), 9), "{error}");
@@ -122,7 +137,8 @@ fn a_stage_that_fails_beside_tasks_leaves_a_report() {
     let scenario = SCENARIO
         .replace("DURATION", "5s")
         .replacen("[[stage]]", &format!("{tasks}[[stage]]"), 1);
-    let (error, code, report) = run("return 7", &scenario);
+    let at_once = "i=0; while [ $i -lt 60 ]; do printf %016d $i; i=$((i+1)); done";
+    let (error, code, report) = run("return 7", &with_source(&scenario, at_once));
     assert_eq!(code, Some(2), "{error}");
     assert!(
         error.contains("\"faulty\"") && error.ends_with("answered 7\n"),
@@ -166,7 +182,9 @@ fn knobs_are_turned_for_a_late_stage_beside_a_task_in_time() {
         let count = |key: &str| stage[key].as_u64().unwrap_or(0);
         assert!(count("late") > 0 && (!hangs || count("missing") > 0), "{stage}");
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("Goal missed by stage \"faulty\""), "{text}");
+        // A machine that was taken from the run for long excuses its goals.
+        let excused = report["summary"]["inconclusive"] == true;
+        assert!(excused || text.contains("Goal missed by stage \"faulty\""), "{text}");
         let (out, _) = told(punctual(folder.path(), &["replay", "log.json"]));
         assert!(out.contains("decisions, identical"), "{out}");
     }
@@ -288,22 +306,25 @@ fn a_state_grows_by_an_upgrade_and_a_refusal_has_its_reason() {
 /// Kills the workers of a run, which are its children of the same program.
 fn kill_workers(process: u32) {
     let program = |process: u32| fs::read_link(format!("/proc/{process}/exe")).ok();
-    let tasks = fs::read_dir(format!("/proc/{process}/task"))
-        .expect("threads")
-        .flatten();
-    let children = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
-    let children: Vec<u32> = { children }
-        .flat_map(|list| {
-            list.split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect::<Vec<u32>>()
-        })
-        .collect();
-    let workers = children.into_iter().filter(|child| program(*child) == program(process));
-    let killed = workers
-        .filter_map(|worker| ProcessId::of(worker as i32))
-        .filter(|worker| worker.kill());
-    assert!(killed.count() > 0, "no worker was killed");
+    // One look at the kernel's list of children may leave some out.
+    wait_until("a worker is killed", || {
+        let tasks = fs::read_dir(format!("/proc/{process}/task"))
+            .expect("threads")
+            .flatten();
+        let children = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+        let children: Vec<u32> = { children }
+            .flat_map(|list| {
+                list.split_whitespace()
+                    .filter_map(|pid| pid.parse().ok())
+                    .collect::<Vec<u32>>()
+            })
+            .collect();
+        let workers = children.into_iter().filter(|child| program(*child) == program(process));
+        let killed = workers
+            .filter_map(|worker| ProcessId::of(worker as i32))
+            .filter(|worker| worker.kill());
+        killed.count() > 0
+    });
 }
 
 /// A run that is killed ends the processes that a stage's shell has started.

@@ -103,8 +103,10 @@ fn stages_run_beside_tasks() {
     let folder = folder_with(&[("x.toml", &text)]);
     let arguments = ["run", "x.toml", "--plain", "--json", "r.json", "--html", "r.html"];
     let (out, _) = told(punctual(folder.path(), &arguments));
-    assert!(out.contains("stage \"out\""), "{out}");
     let report = json(folder.path(), "r.json");
+    // A machine that was taken from the run for long excuses its goals.
+    let excused = report["summary"]["inconclusive"] == true;
+    assert!(excused || out.contains("stage \"out\""), "{out}");
     assert_eq!(report["tasks"].as_array().unwrap().len(), 1);
     assert_eq!(report["stages"].as_array().unwrap().len(), 4);
     assert!(report["stages"][3]["frames_taken"].as_u64().unwrap() > 0, "{report}");
