@@ -140,7 +140,11 @@ mod run {
     /// timeout(1) signals a program, and then its group.
     #[test]
     fn an_echo_of_the_signal_leaves_the_end_in_order() {
-        assert_eq!(ends_by(libc::SIGTERM).code(), Some(0));
+        // An echo only where the run sees both within 200 ms, which a busy machine may not let it.
+        wait_ok("an echo", || match ends_by(libc::SIGTERM).code() {
+            Some(0) => Ok(()),
+            other => Err(other),
+        });
     }
 
     /// Ends a run by SIGTERM and, a moment later, by `second`.
@@ -358,13 +362,14 @@ mod run {
                 || client.ask("SUBSCRIBE __keyspace@0__:door"),
                 &Reply::Array(subscribed.to_vec()),
             );
-            assert_eq!(
-                client.ask("PSUBSCRIBE __keyevent*:expired"),
-                Reply::Array(vec![
-                    Reply::bulk("psubscribe"),
-                    Reply::bulk("__keyevent*:expired"),
-                    Reply::Integer(2),
-                ])
+            let subscribed = [
+                Reply::bulk("psubscribe"),
+                Reply::bulk("__keyevent*:expired"),
+                Reply::Integer(2),
+            ];
+            comes_to(
+                || client.ask("PSUBSCRIBE __keyevent*:expired"),
+                &Reply::Array(subscribed.to_vec()),
             );
             assert!(matches!(client.ask("GET door"), Reply::Error(text) if text.contains("this context")));
         }
@@ -533,10 +538,13 @@ mod run {
         let page = info.lines().find_map(|line| line.strip_prefix("metrics:")).unwrap();
         wait_until("the page has figures", || {
             let mut stream = TcpStream::connect(page).unwrap();
-            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            // It is for those that ask within half a second, which a busy machine may not let this test do.
             let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
-            text.contains("punctual_node_object_age_seconds{key=\"pose\"}") && text.contains("punctual_node_epoch ")
+            let asked = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
+            let answered = asked.and_then(|()| stream.read_to_string(&mut text));
+            answered.is_ok()
+                && text.contains("punctual_node_object_age_seconds{key=\"pose\"}")
+                && text.contains("punctual_node_epoch ")
         });
 
         let (json, html) = (folder.path().join("seen.json"), folder.path().join("seen.html"));
@@ -1160,11 +1168,12 @@ mod members {
         comes_to(&mut client, "GET arm/1", &Reply::bulk("up"));
         wait_ok("a transaction is counted", || {
             let mut stream = TcpStream::connect(&page).unwrap();
-            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            // Likewise for those that ask within half a second.
             let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
+            let asked = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
+            let answered = asked.and_then(|()| stream.read_to_string(&mut text));
             let done = "punctual_balancer_requests_total{kind=\"transaction\",outcome=\"done\"} ";
-            if text.contains(done) && !text.contains(&format!("{done}0\n")) {
+            if answered.is_ok() && text.contains(done) && !text.contains(&format!("{done}0\n")) {
                 Ok(())
             } else {
                 Err(text)
@@ -1430,11 +1439,7 @@ mod members {
         for number in 0..RECORDS {
             let newest = (0..written).rev().find(|written| (written * 7) % RECORDS == number);
             let wanted = newest.map_or_else(|| value(number), |written| format!("new-{written}"));
-            assert_eq!(
-                other.ask(&format!("GET large/{number}")),
-                Reply::bulk(&wanted),
-                "{number}"
-            );
+            comes_to(&mut other, &format!("GET large/{number}"), &Reply::bulk(&wanted));
         }
         [first, second].into_iter().for_each(ChildProgram::leaves);
         end(&commits.child);
