@@ -279,6 +279,7 @@ fn two_exclusive_tasks_of_sixty_percent_run_where_there_are_two_cores_for_them()
 #[cfg(target_os = "linux")]
 #[test]
 fn cores_and_interrupts_that_are_not_there_are_named_by_file_line_and_key() {
+    let _cores = punctual_testing::shared_machine();
     let said = |exclusive: &str| {
         let text = format!("{}\n[exclusive]\n{exclusive}\n", EXCLUSIVE.trim_end());
         let folder = folder_with(&[("x.toml", &text)]);

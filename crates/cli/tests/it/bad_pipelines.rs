@@ -171,6 +171,7 @@ fn a_scenario_that_changes_while_it_runs_loses_no_frame() {
 /// A table of too many mappings.
 #[test]
 fn a_table_for_other_stages_is_told() {
+    let _cores = punctual_testing::shared_machine();
     let copies: String = (0..14)
         .map(|number| format!("[[stage]]\nname = \"{number}\"\nkind = \"copy\"\n"))
         .collect();

@@ -42,6 +42,7 @@ fn announce(journal: &Journal, tasks: Vec<AnnouncedTask>) {
 
 #[test]
 fn a_run_takes_another_core_shares_one_that_has_room_or_is_refused_with_the_name_of_its_holder() {
+    let _cores = punctual_testing::shared_machine();
     let folder = common::folder_with(&[("x.toml", SCENARIO)]);
     let journal = Journal::open_in(folder.path(), false).expect("a ledger");
     let usable = cores::usable(&KernelTree::default());
@@ -74,6 +75,7 @@ fn a_run_takes_another_core_shares_one_that_has_room_or_is_refused_with_the_name
 
 #[test]
 fn stages_and_exclusive_tasks_of_a_file_are_not_put_on_one_core() {
+    let _cores = punctual_testing::shared_machine();
     let usable = cores::usable(&KernelTree::default());
     if usable.len() < 2 {
         return eprintln!("skipped: there is one core only");
