@@ -107,9 +107,11 @@ fn rows_of_a_table_set_the_clocks_which_are_put_back_and_replayed() {
     let log = tempfile::tempdir().unwrap();
     let log = log.path().join("log.json");
     let path = log.to_str().unwrap();
-    let arguments = ["--policy", "table", "--frames", "4000", "--json", "-", "--record", path];
+    let arguments = ["--policy", "table", "--rate", "50", "--json", "-", "--record", path];
     let Some(mut played) = play(&arguments) else { return };
     wait_until(played.tree.path(), "the clocks are set", is_set);
+    // SAFETY: plain numbers, of a child that has not been waited for.
+    unsafe { libc::kill(played.radio.id() as i32, libc::SIGINT) };
     let mut said = String::new();
     std::io::Read::read_to_string(&mut played.radio.stdout().unwrap(), &mut said).unwrap();
     assert!(played.radio.wait().unwrap().success(), "{said}");

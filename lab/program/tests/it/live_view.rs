@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::kill_stage;
 use punctual_platform::linux::recovery;
-use punctual_testing::{CHILD_MAX, TestChild, shared_machine, wait_for};
+use punctual_testing::{CHILD_MAX, TestChild, shared_machine, wait_for, wait_until};
 
 /// Written by the test when the radio has ended; no view or report has such a line.
 const READ_SO_FAR: &str = "<read so far>";
@@ -155,7 +155,9 @@ fn two_terminals_act_on_one_radio_and_the_first_is_given_back() {
     assert!(!watched.is_usable(), "the view hears keys");
     let listed = String::from_utf8(watched.pipeline(&["list"]).stdout).unwrap();
     assert!(listed.contains("low-pass"), "{listed}");
-    assert!(kill_stage(&watched.pipeline(&["list", "--json", "-"]), "sum"));
+    wait_until("sum is killed", || {
+        kill_stage(&watched.pipeline(&["list", "--json", "-"]), "sum")
+    });
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
         let moved = watched.pipeline(&["move", "band-2", "1"]);
         assert!(moved.status.success(), "{moved:?}");

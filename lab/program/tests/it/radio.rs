@@ -115,7 +115,8 @@ impl SideRadio {
 
 #[test]
 fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
-    let mut beside = SideRadio::start(&["--rate", "600", "--json", "-"]);
+    // Not over before all is asked of it, on the busiest machine: a signal ends it.
+    let mut beside = SideRadio::start(&["--rate", "50", "--json", "-"]);
     wait_until("the radio plays", || {
         assert_eq!(beside.radio.ended().unwrap(), None, "the radio has ended");
         let stages = beside.stages();
@@ -123,7 +124,9 @@ fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
         sink.is_some_and(|sink| sink["steps"].as_u64() > Some(10))
     });
     let own = env!("CARGO_BIN_EXE_punctual-lab");
-    assert!(kill_stage(&beside.pipeline(&["list", "--json", "-"]), "sum"));
+    wait_until("sum is killed", || {
+        kill_stage(&beside.pipeline(&["list", "--json", "-"]), "sum")
+    });
     let upgraded = beside.pipeline(&["upgrade", "band-2", own]);
     assert!(
         String::from_utf8_lossy(&upgraded.stdout).contains("band-2: process"),
@@ -141,6 +144,8 @@ fn stages_of_a_running_pipeline_are_listed_moved_killed_and_upgraded() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
         assert!(errors.contains(told), "{arguments:?}: {errors}");
     }
+    // SAFETY: plain numbers, of a child that has not been waited for.
+    unsafe { libc::kill(beside.radio.id() as i32, libc::SIGINT) };
     let mut said = String::new();
     beside.radio.stdout().unwrap().read_to_string(&mut said).unwrap();
     assert!(beside.radio.wait().unwrap().success());

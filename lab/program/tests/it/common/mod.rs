@@ -53,13 +53,13 @@ pub fn told(output: Output) -> (String, String) {
 pub fn kill_stage(listed: &Output, stage: &str) -> bool {
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
     let stages = listed[0]["stages"].as_array().cloned().unwrap_or_default();
-    let process = stages
-        .iter()
-        .find(|it| it["name"] == stage)
-        .map(|it| it["process"].to_string());
-    let kill = |process: String| {
+    let process = { stages.iter().find(|it| it["name"] == stage) }
+        .and_then(|it| it["process"].as_i64())
+        // 0: none at this instant; kill(1) takes that as the group of this test.
+        .filter(|process| *process > 0);
+    let kill = |process: i64| {
         Command::new("kill")
-            .args(["-KILL", &process])
+            .args(["-KILL", &process.to_string()])
             .output()
             .expect("kill(1)")
     };
