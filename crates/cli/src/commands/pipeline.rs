@@ -18,8 +18,8 @@ use punctual_report::terminal::say;
 /// Time limit for a stage to get another process; a process that never gets ready is abandoned earlier.
 const PATIENCE: Duration = Duration::from_secs(8);
 const LOOK: Duration = Duration::from_millis(1);
-/// Consecutive looks without a handover in progress until a move counts as abandoned: the end of a handover is logged
-/// just before.
+/// Consecutive looks without a handover in progress, and with the same owner, until a move counts as abandoned. A new
+/// owner logs the handover only after it has woken and loaded the state.
 const QUIET_LOOKS: u32 = 50;
 
 /// Carries out `punctual pipeline`.
@@ -67,24 +67,24 @@ fn the_one(found: &[RunningPipeline]) -> Result<Panel, Failure> {
 
 /// Requests a handover until it is accepted, and waits for its end.
 fn hand_over(panel: &Panel, stage: &str, ask: impl Fn(&Panel) -> Result<(), MoveError>) -> Result<String, Failure> {
-    let (begin, before) = (Instant::now(), panel.stages());
-    let number = before.iter().position(|it| it.name == stage);
+    let (begin, number) = (Instant::now(), panel.stages().iter().position(|it| it.name == stage));
+    let owner = || number.map(|number| panel.stages()[number].pid);
     // Discards earlier handovers.
     panel.handovers();
-    loop {
+    let before = loop {
+        let before = owner();
         match ask(panel) {
-            Ok(()) => break,
+            Ok(()) => break before,
             Err(MoveError::Busy(_) | MoveError::NotReady(..)) if begin.elapsed() < PATIENCE => std::thread::sleep(LOOK),
             Err(why) => return Err(Failure::of(why)),
         }
-    }
+    };
     let mut quiet = 0;
     while panel.runs() && begin.elapsed() < PATIENCE && quiet < QUIET_LOOKS {
-        let handovers = panel.handovers();
-        if let Some(handover) = handovers.iter().find(|it| Some(it.stage) == number) {
+        if let Some(handover) = panel.handovers().iter().find(|it| Some(it.stage) == number) {
             return Ok(told(panel, stage, handover));
         }
-        let given_up = !panel.is_under_way(stage).unwrap_or(false);
+        let given_up = !panel.is_under_way(stage).unwrap_or(false) && owner() == before;
         quiet = if given_up { quiet + 1 } else { 0 };
         std::thread::sleep(LOOK);
     }
