@@ -567,6 +567,9 @@ fn the_guide_has_every_figure_of_a_server() {
     let (shared, pool) = pool(store(TestOs::default()), 1);
     assert!(shared.submit(&mut vec![job(0, vec![asked("TSET pose 1")])]).is_empty());
     punctual_testing::wait_until("the object is there", || crate::info::ages(&shared).len() == 3);
+    // Its keeper counts keys, too.
+    shared.stop();
+    shared.join(pool);
     shared.usage.lock().expect("no panic").keys = 1;
     let task = crate::tasks::TaskFigures {
         response_us: Some([1.0; 3]),
@@ -584,8 +587,6 @@ fn the_guide_has_every_figure_of_a_server() {
     let mut figures = crate::info::figures(&shared, &options, address, &crate::door::DoorState::default());
     figures.extend(crate::info::ages(&shared));
     figures.extend(tasks.figures());
-    shared.stop();
-    shared.join(pool);
     let table = punctual_testing::guide::figures(&prometheus("", &figures));
     punctual_testing::guide::holds("reference/figures.md", "figures of a server", &table);
 }
